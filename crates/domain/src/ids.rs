@@ -1,0 +1,141 @@
+//! Ids are newtypes over time-ordered UUIDs: one string in a log, a URL and a row, and the type keeps a tenant's id
+//! out of a mailbox's place.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::Digest;
+use uuid::Uuid;
+
+use crate::Clock;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::try_parse(text).map(Self)
+            }
+        }
+    )*};
+}
+
+/// Ids that are made, not derived: ordered by the time they were made.
+macro_rules! made {
+    ($($name:ident),*) => {$(
+        impl $name {
+            pub fn new(clock: &dyn Clock) -> Self {
+                Self(time_ordered(clock))
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A customer. Every other row belongs to exactly one.
+    TenantId;
+    /// One connected account at one provider, or a place to import files into.
+    MailboxId;
+    /// A folder or label of a mailbox.
+    FolderId;
+    /// A stored message. Derived, so that recording it twice gives the same id.
+    EmailId;
+    /// A part of an email that a person would call an attachment.
+    AttachmentId;
+    /// One object in blob storage that holds many blobs.
+    PackId;
+    /// An API key; the secret half is not part of it.
+    ApiKeyId;
+}
+
+made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId);
+
+impl EmailId {
+    /// The receive time, then a hash of who holds the message and under which name. Time goes first so that ids sort
+    /// by age and databases can cut tables along them.
+    pub fn derive(received_at: Timestamp, mailbox: MailboxId, provider_message_id: &str) -> Self {
+        let hash =
+            sha2::Sha256::new().chain_update(mailbox.0.as_bytes()).chain_update(provider_message_id.as_bytes()).finalize();
+        Self(v8(millis(received_at), &hash))
+    }
+
+    /// The time that the id was derived from, to the millisecond.
+    pub fn received_at(self) -> Timestamp {
+        let ms = self.0.as_u128() >> 80;
+        Timestamp::from_millisecond(ms as i64).expect("48 bits of milliseconds end in the year 10889, within range: ids are derived from timestamps")
+    }
+}
+
+impl AttachmentId {
+    /// The email's time bits, then a hash of the email and the part's place in it.
+    pub fn derive(email: EmailId, part_path: &str) -> Self {
+        let hash = sha2::Sha256::new().chain_update(email.0.as_bytes()).chain_update(part_path.as_bytes()).finalize();
+        Self(v8((email.0.as_u128() >> 80) as u64, &hash))
+    }
+}
+
+fn millis(time: Timestamp) -> u64 {
+    u64::try_from(time.as_millisecond()).unwrap_or(0)
+}
+
+/// A UUIDv8 (RFC 9562 §5.8): 48 bits of time, version and variant, and 74 bits of hash.
+fn v8(millis: u64, hash: &[u8]) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    bytes[6..].copy_from_slice(&hash[..10]);
+    bytes[6] = 0x80 | bytes[6] & 0x0f;
+    bytes[8] = 0x80 | bytes[8] & 0x3f;
+    Uuid::from_bytes(bytes)
+}
+
+fn time_ordered(clock: &dyn Clock) -> Uuid {
+    let now = clock.now();
+    let seconds = u64::try_from(now.as_second()).unwrap_or(0);
+    let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
+    Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, seconds, nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TestClock;
+
+    fn mailbox() -> MailboxId {
+        MailboxId::new(&TestClock::at("2026-01-01T00:00:00Z".parse().unwrap()))
+    }
+
+    #[test]
+    fn an_email_id_is_the_same_each_time_and_differs_by_mailbox() {
+        let (mine, yours) = (mailbox(), mailbox());
+        let time = "2026-02-03T04:05:06Z".parse().unwrap();
+
+        assert_eq!(EmailId::derive(time, mine, "sha256:1"), EmailId::derive(time, mine, "sha256:1"));
+        assert_ne!(EmailId::derive(time, mine, "sha256:1"), EmailId::derive(time, yours, "sha256:1"));
+        assert_eq!(EmailId::derive(time, mine, "sha256:1").0.get_version_num(), 8);
+    }
+
+    #[test]
+    fn email_and_attachment_ids_sort_by_receive_time() {
+        let mailbox = mailbox();
+        let early = EmailId::derive("1990-01-01T00:00:00Z".parse().unwrap(), mailbox, "z");
+        let late = EmailId::derive("2026-02-03T04:05:06.007Z".parse().unwrap(), mailbox, "a");
+
+        assert!(early < late);
+        assert!(AttachmentId::derive(early, "1.9") < AttachmentId::derive(late, "1.1"));
+        assert_eq!(late.received_at(), "2026-02-03T04:05:06.007Z".parse().unwrap());
+    }
+}

@@ -1,0 +1,22 @@
+//! The words of the product: ids, states, rules and the clock. No I/O, no async runtime, no SQL.
+
+pub mod address;
+pub mod clock;
+pub mod flags;
+pub mod hash;
+pub mod ids;
+pub mod limits;
+pub mod mailbox;
+pub mod search;
+pub mod states;
+pub mod tenant;
+
+pub use address::{Address, Recipient, RecipientKind};
+pub use clock::{Clock, SystemClock, TestClock};
+pub use flags::Flags;
+pub use hash::Sha256;
+pub use ids::{ApiKeyId, AttachmentId, EmailId, FolderId, MailboxId, PackId, TenantId};
+pub use limits::Limits;
+pub use mailbox::{MailboxState, Provider};
+pub use states::{AttachmentStatus, LedgerState, PackState, ProcessingStatus};
+pub use tenant::PlanTier;

@@ -1,0 +1,53 @@
+//! What a mailbox is and which lives it can lead.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// Mail files that someone imports. Any mailbox takes imports; this one takes nothing else.
+    Files,
+}
+
+impl Provider {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Files].into_iter().find(|provider| provider.as_str() == text)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MailboxState {
+    Connecting,
+    Active,
+    Paused,
+    NeedsReauth,
+    Error,
+    Disconnected,
+}
+
+impl MailboxState {
+    pub const ALL: [Self; 6] =
+        [Self::Connecting, Self::Active, Self::Paused, Self::NeedsReauth, Self::Error, Self::Disconnected];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::NeedsReauth => "needs_reauth",
+            Self::Error => "error",
+            Self::Disconnected => "disconnected",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
