@@ -1,0 +1,291 @@
+//! Defaults, then the file, then the environment: what was said, by whom, before anything is understood.
+
+use super::ConfigError;
+use super::nearest::nearest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+const DEFAULTS: &str = include_str!("../../../../config/default.toml");
+
+/// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 3] = ["blobs.url", "database.url", "database.url_file"];
+
+const PREFIX: &str = "MAILROOM_";
+
+/// Variables of the tests and benchmarks, which share our prefix and are not settings.
+const NOT_SETTINGS: [&str; 2] = ["MAILROOM_TEST_", "MAILROOM_BENCH_"];
+
+/// Who said it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    Default,
+    File { path: PathBuf, line: usize },
+    Environment(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{} line {line}", path.display()),
+            Self::Environment(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A value as it was written; what it means depends on the setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    Text(String),
+    Number(String),
+    /// A TOML type that no setting has.
+    Other(&'static str),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub value: Value,
+    pub origin: Origin,
+}
+
+/// Every setting's last word so far. Only known keys get in.
+#[derive(Debug)]
+pub(super) struct Layers {
+    known: BTreeSet<String>,
+    settings: BTreeMap<String, Setting>,
+}
+
+impl Layers {
+    pub fn defaults() -> Result<Self, ConfigError> {
+        let mut settings = BTreeMap::new();
+        for (key, value, _) in entries(Path::new("config/default.toml"), DEFAULTS)? {
+            if value != Value::Other(EMPTY_SECTION) {
+                settings.insert(key, Setting { value, origin: Origin::Default });
+            }
+        }
+        let known = settings.keys().cloned().chain(WITHOUT_FIXED_DEFAULT.map(str::to_owned)).collect();
+        Ok(Self { known, settings })
+    }
+
+    pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| ConfigError::new(format!("can't read the configuration file {}: {e}", path.display())))?;
+        for (key, value, line) in entries(path, &text)? {
+            self.put(key, value, Origin::File { path: path.to_owned(), line })?;
+        }
+        Ok(())
+    }
+
+    pub fn add_environment(
+        &mut self,
+        variables: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
+    ) -> Result<(), ConfigError> {
+        for (name, value) in variables {
+            let Ok(name) = name.into().into_string() else { continue }; // not one of ours: those are ASCII
+            let Some(key) = name.strip_prefix(PREFIX) else { continue };
+            if NOT_SETTINGS.iter().any(|other| name.starts_with(other)) {
+                continue;
+            }
+            let key = key.to_ascii_lowercase().replace("__", ".");
+            let value = value.into().into_string().map_err(|_| {
+                ConfigError::new(format!("the environment variable {name} holds bytes that are not UTF-8 text"))
+            })?;
+            self.put(key, Value::Text(value), Origin::Environment(name))?;
+        }
+        Ok(())
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Setting> {
+        self.settings.get(key)
+    }
+
+    #[cfg(test)]
+    pub fn known(&self) -> &BTreeSet<String> {
+        &self.known
+    }
+
+    fn put(&mut self, key: String, value: Value, origin: Origin) -> Result<(), ConfigError> {
+        if self.known.contains(&key) {
+            self.settings.insert(key, Setting { value, origin });
+            return Ok(());
+        }
+        let section = format!("{key}.");
+        match self.known.iter().find(|known| known.starts_with(&section)) {
+            Some(_) if value == Value::Other(EMPTY_SECTION) => Ok(()),
+            Some(inside) => Err(ConfigError::new(format!(
+                "`{key}` in {origin} is a section, not a setting; name a setting in it, such as `{inside}`"
+            ))),
+            None => Err(self.unknown(&key, &origin)),
+        }
+    }
+
+    fn unknown(&self, key: &str, origin: &Origin) -> ConfigError {
+        let known = self.known.iter().map(String::as_str);
+        let near = nearest(key, known).unwrap_or_default();
+        let key = key.escape_debug();
+        ConfigError::new(match origin {
+            Origin::Environment(name) => format!(
+                "unknown setting `{key}` in the environment variable {name}; did you mean `{near}`, which is {}?",
+                variable(near)
+            ),
+            _ => format!("unknown setting `{key}` in {origin}; did you mean `{near}`?"),
+        })
+    }
+}
+
+/// The environment variable of a setting.
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
+}
+
+const EMPTY_SECTION: &str = "a section";
+
+/// Key, value and line of everything in a TOML text.
+fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value, usize)>, ConfigError> {
+    let table = DeTable::parse(text).map_err(|e| {
+        let (line, column) = position(text, e.span().map_or(0, |span| span.start));
+        let what = e.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        ConfigError::new(format!("{} is not valid TOML at line {line}, column {column}: {what}", path.display()))
+    })?;
+    let mut found = Vec::new();
+    flatten(text, "", table.get_ref(), &mut found);
+    Ok(found)
+}
+
+fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(String, Value, usize)>) {
+    for (name, value) in table {
+        let key = format!("{prefix}{}", name.get_ref());
+        let value = match value.get_ref() {
+            DeValue::Table(inner) if !inner.is_empty() => {
+                flatten(text, &format!("{key}."), inner, found);
+                continue;
+            }
+            DeValue::Table(_) => Value::Other(EMPTY_SECTION), // kept, so that an unknown section is refused though empty
+            DeValue::String(text) => Value::Text(text.to_string()),
+            DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str().to_owned()),
+            DeValue::Integer(_) => Value::Other("a number that is not decimal"),
+            DeValue::Float(number) => Value::Number(number.as_str().to_owned()),
+            DeValue::Boolean(_) => Value::Other("true or false"),
+            DeValue::Datetime(_) => Value::Other("a date"),
+            DeValue::Array(_) => Value::Other("a list"),
+        };
+        found.push((key, value, position(text, name.span().start).0));
+    }
+}
+
+/// Line and column, both from 1, of a byte in a text.
+fn position(text: &str, byte: usize) -> (usize, usize) {
+    let before = text.get(..byte).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn file(text: &str) -> Result<Layers, ConfigError> {
+        let mut layers = Layers::defaults()?;
+        for (key, value, line) in entries(Path::new("mailroom.toml"), text)? {
+            layers.put(key, value, Origin::File { path: "mailroom.toml".into(), line })?;
+        }
+        Ok(layers)
+    }
+
+    fn refusal(text: &str) -> String {
+        file(text).unwrap_err().to_string()
+    }
+
+    fn environment(name: &str, value: impl Into<OsString>) -> Result<Layers, ConfigError> {
+        let mut layers = Layers::defaults()?;
+        layers.add_environment([(name, value.into())])?;
+        Ok(layers)
+    }
+
+    #[test]
+    fn default_toml_sets_every_key_with_a_fixed_default_and_shows_the_others_in_comments() {
+        let layers = Layers::defaults().unwrap();
+
+        for key in WITHOUT_FIXED_DEFAULT {
+            let (section, name) = key.split_once('.').unwrap();
+            let (_, after) = DEFAULTS.split_once(&format!("\n[{section}]\n")).unwrap();
+            let until_next_section = after.split("\n[").next().unwrap();
+            assert!(until_next_section.contains(&format!("\n# {name} = ")), "{key}");
+            assert!(layers.get(key).is_none(), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_names_its_line_and_its_neighbour() {
+        assert_eq!(
+            refusal("# mine\n[databse]\nurl = \"sqlite://x\"\n"),
+            "unknown setting `databse.url` in mailroom.toml line 3; did you mean `database.url`?"
+        );
+    }
+
+    #[test]
+    fn an_unknown_section_is_refused_even_when_empty_and_a_known_one_is_not() {
+        assert!(refusal("[imports]").contains("unknown setting `imports`"));
+        assert!(file("[import]").is_ok());
+    }
+
+    #[test]
+    fn a_section_used_as_a_setting_is_explained() {
+        let error = refusal("database = \"postgres://h/db\"");
+
+        assert!(error.contains("is a section") && error.contains("`database.pool`"), "{error}");
+    }
+
+    #[test]
+    fn broken_toml_is_one_line_with_its_place() {
+        let error = refusal("data_dir = \"x\"\n[import\nin_flight = 3\n");
+
+        assert!(error.starts_with("mailroom.toml is not valid TOML at line 2, column 8"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn a_key_given_twice_in_a_file_is_refused() {
+        assert!(refusal("data_dir = \"a\"\ndata_dir = \"b\"\n").contains("line 2"));
+    }
+
+    #[test]
+    fn variables_name_settings_with_and_without_a_section() {
+        let pool = environment("MAILROOM_DATABASE__POOL", "3").unwrap();
+        let folder = environment("MAILROOM_DATA_DIR", "/x").unwrap();
+
+        assert_eq!(pool.get("database.pool").unwrap().value, Value::Text("3".into()));
+        assert_eq!(folder.get("data_dir").unwrap().origin.to_string(), "MAILROOM_DATA_DIR");
+    }
+
+    #[test]
+    fn an_unknown_variable_is_refused_with_the_variable_to_use() {
+        let error = environment("MAILROOM_DATABASE_URL", "x").unwrap_err().to_string();
+
+        assert_eq!(
+            error,
+            "unknown setting `database_url` in the environment variable MAILROOM_DATABASE_URL; \
+             did you mean `database.url`, which is MAILROOM_DATABASE__URL?"
+        );
+    }
+
+    #[test]
+    fn variables_of_tests_and_of_other_programs_are_left_alone() {
+        for name in ["MAILROOM_TEST_POSTGRES_URL", "MAILROOM_BENCH_X", "mailroom_x", "MAILROOMS", "PATH"] {
+            assert!(environment(name, "x").is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_refused_only_in_our_variables() {
+        let junk = || OsString::from_vec(vec![0xff]);
+
+        assert!(environment("PATH", junk()).is_ok());
+        let error = environment("MAILROOM_DATA_DIR", junk()).unwrap_err().to_string();
+        assert!(error.contains("MAILROOM_DATA_DIR") && error.contains("UTF-8"), "{error}");
+    }
+}

@@ -1,0 +1,212 @@
+//! What the operator chose: `config/default.toml`, then a file, then the environment. Only this module reads the
+//! environment; everything else receives typed values, so there is one place to look when a setting seems ignored.
+
+mod error;
+mod layers;
+mod nearest;
+mod read;
+mod secret;
+pub mod units;
+mod urls;
+
+pub use error::ConfigError;
+pub use secret::Secret;
+pub use urls::{BlobsUrl, DatabaseUrl};
+
+use domain::Limits;
+use layers::Layers;
+use read::{Reader, refuse};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Read when no file is named; its absence is fine.
+const FILE: &str = "mailroom.toml";
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub database: Database,
+    pub blobs: Blobs,
+    pub limits: Limits,
+    pub import: Import,
+    pub log: Log,
+    shown: Vec<Shown>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Database {
+    pub url: DatabaseUrl,
+    /// Connections for reading.
+    pub pool: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    pub url: BlobsUrl,
+}
+
+/// How an import cuts its work; a batch ends at whichever limit comes first.
+#[derive(Debug, Clone)]
+pub struct Import {
+    pub batch_messages: usize,
+    pub batch_bytes: u64,
+    /// Batches under way at once.
+    pub in_flight: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Log {
+    pub level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    const ALL: [(&str, Self); 6] = [
+        ("off", Self::Off),
+        ("error", Self::Error),
+        ("warn", Self::Warn),
+        ("info", Self::Info),
+        ("debug", Self::Debug),
+        ("trace", Self::Trace),
+    ];
+
+    /// The word of the setting, which log filters take as it is.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].0
+    }
+}
+
+/// One line of `mailroom config show`; `value` has its secrets hidden.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    pub key: &'static str,
+    pub value: String,
+    /// "default", "mailroom.toml line 3", or the name of an environment variable.
+    pub source: String,
+}
+
+impl Config {
+    /// The configuration of this process.
+    pub fn from_environment(config_file: Option<&Path>) -> Result<Self, ConfigError> {
+        // Not `vars`: that one panics when any variable, ours or not, is not UTF-8.
+        let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let home = variables.iter().find(|(name, _)| name == "HOME").map(|(_, value)| PathBuf::from(value));
+        Self::load(config_file, variables, home)
+    }
+
+    /// `config_file` must exist when it is given; otherwise `mailroom.toml` in the working directory is read if present.
+    pub fn load(
+        config_file: Option<&Path>,
+        environment: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
+        home: Option<PathBuf>,
+    ) -> Result<Self, ConfigError> {
+        Self::load_in(Path::new(""), config_file, environment, home)
+    }
+
+    fn load_in(
+        folder: &Path,
+        config_file: Option<&Path>,
+        environment: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
+        home: Option<PathBuf>,
+    ) -> Result<Self, ConfigError> {
+        let mut layers = Layers::defaults()?;
+        let usual = folder.join(FILE);
+        match config_file {
+            Some(path) => layers.add_file(path)?,
+            // A file that is there and can't be looked at is an error, not an absence.
+            None if usual.try_exists().unwrap_or(true) => layers.add_file(&usual)?,
+            None => {}
+        }
+        layers.add_environment(environment)?;
+        Self::understand(Reader::new(layers, home))
+    }
+
+    /// Every setting in force, in the order of `default.toml`.
+    pub fn show(&self) -> &[Shown] {
+        &self.shown
+    }
+
+    fn understand(mut read: Reader) -> Result<Self, ConfigError> {
+        let data_dir = read.folder("data_dir")?;
+        Ok(Self {
+            database: database(&mut read, &data_dir)?,
+            blobs: blobs(&mut read, &data_dir)?,
+            limits: limits(&mut read)?,
+            import: import(&mut read)?,
+            log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
+            data_dir,
+            shown: read.into_shown(),
+        })
+    }
+}
+
+fn database(read: &mut Reader, data_dir: &Path) -> Result<Database, ConfigError> {
+    let (url, source) = match read.secret("database.url", "database.url_file", "a URL like \"sqlite://mail.db\"")? {
+        None => (DatabaseUrl::Sqlite(data_dir.join("mailroom.db")), "default".to_owned()),
+        Some((text, source)) => {
+            let url = match DatabaseUrl::parse(&text).map_err(|wants| refuse("database.url", &source, &wants))? {
+                DatabaseUrl::Sqlite(path) => DatabaseUrl::Sqlite(read.expand(&path)?),
+                postgres @ DatabaseUrl::Postgres(_) => postgres,
+            };
+            (url, source)
+        }
+    };
+    read.show("database.url", url.shown(), &source);
+    // The ceiling is far above what helps; it catches a slip before PostgreSQL runs out of sessions.
+    Ok(Database { url, pool: read.count("database.pool", 1..=1000)? })
+}
+
+fn blobs(read: &mut Reader, data_dir: &Path) -> Result<Blobs, ConfigError> {
+    let (url, source) = match read.text("blobs.url", "a URL like \"file://blobs\"")? {
+        None => (BlobsUrl::File(data_dir.join("blobs")), "default".to_owned()),
+        Some((text, origin)) => {
+            let BlobsUrl::File(path) = BlobsUrl::parse(&text).map_err(|wants| refuse("blobs.url", &origin, &wants))?;
+            (BlobsUrl::File(read.expand(&path)?), origin.to_string())
+        }
+    };
+    read.show("blobs.url", url.shown(), &source);
+    Ok(Blobs { url })
+}
+
+/// The floors still let ordinary mail through. The ceilings are what a process can hold in memory (messages) and what a
+/// database takes in one column (bodies: PostgreSQL stops at 1 GB).
+fn limits(read: &mut Reader) -> Result<Limits, ConfigError> {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    Ok(Limits {
+        message_bytes: read.size("limits.message_size", KIB..=2 * GIB)?,
+        attachment_bytes: read.size("limits.attachment_size", KIB..=2 * GIB)?,
+        decoded_bytes: read.size("limits.decoded_size", KIB..=4 * GIB)?,
+        header_bytes: in_memory(read.size("limits.header_size", KIB..=64 * MIB)?),
+        body_bytes: in_memory(read.size("limits.body_size", KIB..=256 * MIB)?),
+        // Each level costs stack while parsing.
+        nesting: read.count("limits.nesting", 1..=100)?,
+        parts: read.count("limits.parts", 1..=100_000)?,
+    })
+}
+
+fn import(read: &mut Reader) -> Result<Import, ConfigError> {
+    Ok(Import {
+        batch_messages: read.count("import.batch_messages", 1..=10_000)?,
+        batch_bytes: read.size("import.batch_bytes", 1 << 10..=1 << 30)?,
+        in_flight: read.count("import.in_flight", 1..=64)?,
+    })
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("the ceilings of these settings fit every machine we build for")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! The settings as an operator meets them: files and variables in, values and sentences out.
+
+use super::*;
+use std::collections::BTreeSet;
+
+const NO_VARIABLES: [(&str, &str); 0] = [];
+
+fn home() -> Option<PathBuf> {
+    Some(PathBuf::from("/home/ada"))
+}
+
+fn with(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::load(None, variables.to_vec(), home())
+}
+
+fn refusal(name: &str, value: &str) -> String {
+    with(&[(name, value)]).unwrap_err().to_string()
+}
+
+/// A folder with `mailroom.toml` in it, and that file's path.
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(FILE);
+    std::fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+fn shown<'a>(config: &'a Config, key: &str) -> &'a Shown {
+    config.show().iter().find(|shown| shown.key == key).unwrap()
+}
+
+#[test]
+fn without_a_file_and_environment_it_runs_embedded_in_the_working_directory() {
+    let config = with(&[]).unwrap();
+
+    assert_eq!(config.data_dir, Path::new("./mailroom-data"));
+    assert_eq!(config.database.url, DatabaseUrl::Sqlite("./mailroom-data/mailroom.db".into()));
+    assert_eq!(config.blobs.url, BlobsUrl::File("./mailroom-data/blobs".into()));
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!((config.import.batch_messages, config.import.batch_bytes, config.import.in_flight), (512, 8 << 20, 3));
+    assert_eq!(config.log.level, LogLevel::Warn);
+}
+
+#[test]
+fn every_known_setting_is_read_and_shown() {
+    let config = with(&[]).unwrap();
+
+    let shown: BTreeSet<String> = config.show().iter().map(|shown| shown.key.to_owned()).collect();
+    let mut known = Layers::defaults().unwrap().known().clone();
+    known.remove("database.url_file"); // shown only when it is given
+    assert_eq!(shown, known);
+    assert!(config.show().iter().all(|shown| shown.source == "default"));
+}
+
+#[test]
+fn the_file_wins_over_defaults_and_the_environment_over_the_file() {
+    let (_folder, path) = file("[import]\nin_flight = 5\nbatch_messages = 100\n");
+
+    let config = Config::load(Some(&path), [("MAILROOM_IMPORT__IN_FLIGHT", "7")], home()).unwrap();
+
+    assert_eq!((config.import.in_flight, config.import.batch_messages, config.import.batch_bytes), (7, 100, 8 << 20));
+    assert_eq!(shown(&config, "import.in_flight").source, "MAILROOM_IMPORT__IN_FLIGHT");
+    assert_eq!(shown(&config, "import.batch_messages").source, format!("{} line 3", path.display()));
+    assert_eq!(shown(&config, "import.batch_bytes").source, "default");
+}
+
+#[test]
+fn the_file_in_the_working_directory_is_read_unless_another_is_named() {
+    let (folder, _) = file("limits.parts = 7\n");
+    let (_other, named) = file("limits.nesting = 9\n");
+
+    let usual = Config::load_in(folder.path(), None, NO_VARIABLES, home()).unwrap();
+    let named = Config::load_in(folder.path(), Some(&named), NO_VARIABLES, home()).unwrap();
+
+    assert_eq!((usual.limits.parts, usual.limits.nesting), (7, 32));
+    assert_eq!((named.limits.parts, named.limits.nesting), (1000, 9));
+}
+
+#[test]
+fn a_named_file_must_exist_and_be_text() {
+    let missing = Config::load(Some(Path::new("/nowhere/m.toml")), NO_VARIABLES, None).unwrap_err().to_string();
+    let folder = Config::load(Some(Path::new("/")), NO_VARIABLES, None).unwrap_err().to_string();
+
+    assert!(missing.contains("/nowhere/m.toml"), "{missing}");
+    assert!(folder.contains("can't read the configuration file /:"), "{folder}");
+}
+
+#[test]
+fn data_follows_the_data_folder_and_a_tilde_is_home() {
+    let config = with(&[("MAILROOM_DATA_DIR", "~/mail")]).unwrap();
+
+    assert_eq!(config.data_dir, Path::new("/home/ada/mail"));
+    assert_eq!(config.database.url, DatabaseUrl::Sqlite("/home/ada/mail/mailroom.db".into()));
+    assert_eq!(shown(&config, "blobs.url").value, "file:///home/ada/mail/blobs");
+    let homeless = Config::load(None, [("MAILROOM_DATA_DIR", "~/mail")], None).unwrap_err().to_string();
+    assert!(homeless.contains("HOME"), "{homeless}");
+}
+
+#[test]
+fn a_password_is_in_the_url_and_nowhere_else() {
+    let url = "postgres://ada:hunter2@db:5432/mail";
+
+    let config = with(&[("MAILROOM_DATABASE__URL", url)]).unwrap();
+
+    assert_eq!(config.database.url, DatabaseUrl::Postgres(Secret::new(url.to_owned())));
+    assert_eq!(shown(&config, "database.url").value, "postgres://ada:***@db:5432/mail");
+    assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+#[test]
+fn the_database_url_can_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("url");
+    std::fs::write(&path, "\npostgres://ada:hunter2@db/mail\n").unwrap();
+    let path = path.to_str().unwrap();
+
+    let config = with(&[("MAILROOM_DATABASE__URL_FILE", path)]).unwrap();
+
+    let DatabaseUrl::Postgres(url) = &config.database.url else { panic!("{:?}", config.database.url) };
+    assert_eq!(url.expose(), "postgres://ada:hunter2@db/mail");
+    assert_eq!(shown(&config, "database.url").source, "database.url_file in MAILROOM_DATABASE__URL_FILE");
+    assert_eq!(shown(&config, "database.url_file").value, path);
+}
+
+#[test]
+fn a_secret_given_twice_or_in_a_file_that_says_nothing_is_refused() {
+    let both = with(&[("MAILROOM_DATABASE__URL", "postgres://h/db"), ("MAILROOM_DATABASE__URL_FILE", "/x")]);
+    assert!(both.unwrap_err().to_string().contains("both given"));
+
+    let (_folder, empty) = file(" \n");
+    let error = refusal("MAILROOM_DATABASE__URL_FILE", empty.to_str().unwrap());
+    assert!(error.contains("which is empty"), "{error}");
+    let error = refusal("MAILROOM_DATABASE__URL_FILE", "/nowhere/url");
+    assert!(error.contains("/nowhere/url, which can't be read"), "{error}");
+}
+
+#[test]
+fn a_wrong_value_is_refused_in_a_sentence_that_shows_a_right_one() {
+    for (name, value, sentence) in [
+        (
+            "MAILROOM_LIMITS__MESSAGE_SIZE",
+            "5 bananas",
+            "`limits.message_size` wants a size like \"50 MB\", not 5 bananas",
+        ),
+        ("MAILROOM_LIMITS__MESSAGE_SIZE", "50", "wants a unit after 50, one of B, KB, MB, GB, KiB, MiB or GiB"),
+        ("MAILROOM_LIMITS__BODY_SIZE", "9 GB", "`limits.body_size` may be from 1 KiB to 256 MiB, not 9 GB"),
+        ("MAILROOM_LIMITS__BODY_SIZE", "", "wants a size like \"50 MB\", not an empty text"),
+        ("MAILROOM_IMPORT__IN_FLIGHT", "many", "`import.in_flight` wants a whole number from 1 to 64, not many"),
+        ("MAILROOM_IMPORT__IN_FLIGHT", "0", "from 1 to 64, not 0"),
+        ("MAILROOM_LOG__LEVEL", "loud", "wants one of off, error, warn, info, debug, trace, not loud"),
+        ("MAILROOM_DATA_DIR", " ", "`data_dir` wants a folder, and is empty"),
+        ("MAILROOM_DATABASE__URL", "mysql://u:p@h/db", "not mysql:// (MAILROOM_DATABASE__URL)"),
+        ("MAILROOM_BLOBS__URL", "s3://bucket", "s3:// is not supported by this release"),
+    ] {
+        let error = refusal(name, value);
+
+        assert!(error.contains(sentence), "{error}");
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_type_in_a_file_names_its_line() {
+    for (text, sentence) in [
+        ("data_dir = 5", "`data_dir` wants a folder in quotes, not 5 ("),
+        ("data_dir = [\"a\"]", "not a list ("),
+        ("limits.message_size = 50", "wants a unit after 50"),
+        ("limits.nesting = 2.5", "wants a whole number from 1 to 100, not 2.5"),
+        ("limits.nesting = true", "not true or false ("),
+    ] {
+        let (_folder, path) = file(text);
+
+        let error = Config::load(Some(&path), NO_VARIABLES, home()).unwrap_err().to_string();
+
+        assert!(error.contains(sentence), "{error}");
+        assert!(error.ends_with("mailroom.toml line 1)"), "{error}");
+    }
+}
+
+#[test]
+fn numbers_may_come_from_either_side_and_with_underscores() {
+    let (_folder, path) = file("limits.parts = 2_000\n");
+
+    let config = Config::load(Some(&path), [("MAILROOM_DATABASE__POOL", "4")], home()).unwrap();
+
+    assert_eq!((config.limits.parts, config.database.pool), (2000, 4));
+}
+
+#[test]
+fn a_long_or_multi_line_value_is_cut_to_one_line() {
+    let error = refusal("MAILROOM_LOG__LEVEL", &"loud\n".repeat(100));
+
+    assert!(!error.contains('\n') && error.len() < 250, "{error}");
+}
+
+#[test]
+fn log_levels_keep_their_words() {
+    for (word, level) in LogLevel::ALL {
+        assert_eq!(level.as_str(), word);
+    }
+}
