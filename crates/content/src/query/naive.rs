@@ -1,0 +1,69 @@
+//! A search by reading every token: slow, and plain enough to be right. Tests hold the databases to it.
+
+use domain::search::{Phrase, Query};
+use jiff::Timestamp;
+
+/// Whether an email with these tokens, as `tokens::email_tokens` gives them, in these folders is found.
+pub fn matches<L: AsRef<str>>(query: &Query, tokens: &str, labels: &[L], received_at: Timestamp) -> bool {
+    let tokens: Vec<&str> = tokens.split(' ').collect();
+    let has_label = |wanted: &String| labels.iter().any(|label| is_label(label.as_ref(), wanted));
+    query.all_of.iter().all(|phrase| has_phrase(&tokens, phrase))
+        && !query.none_of.iter().any(|phrase| has_phrase(&tokens, phrase))
+        && query.labels.iter().all(has_label)
+        && !query.not_labels.iter().any(has_label)
+        && query.after.is_none_or(|after| received_at >= after)
+        && query.before.is_none_or(|before| received_at < before)
+}
+
+fn has_phrase(tokens: &[&str], phrase: &Phrase) -> bool {
+    tokens.windows(phrase.tokens.len().max(1)).any(|window| starts_with(window, phrase))
+}
+
+fn starts_with(window: &[&str], phrase: &Phrase) -> bool {
+    let Some((last, first)) = phrase.tokens.split_last() else { return true };
+    let Some((window_last, window_first)) = window.split_last() else { return false };
+    let fits_last = if phrase.is_prefix { window_last.starts_with(last.as_str()) } else { window_last == last };
+    fits_last && window_first.iter().zip(first).all(|(found, wanted)| found == wanted)
+}
+
+/// By the whole name or its last segment, without case.
+fn is_label(label: &str, wanted: &str) -> bool {
+    let (label, wanted) = (label.to_lowercase(), wanted.to_lowercase());
+    label == wanted || label.rsplit('/').next() == Some(wanted.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::parse;
+
+    fn finds(query: &str, tokens: &str) -> bool {
+        let received_at = "2024-02-01T00:00:00Z".parse().unwrap();
+        matches(&parse(query).unwrap(), tokens, &["Work/To do"], received_at)
+    }
+
+    #[test]
+    fn phrases_are_neighbours_and_cross_no_gap() {
+        assert!(finds("\"b c\" a", "a b c"));
+        assert!(!finds("\"a c\"", "a b c"));
+        assert!(!finds("\"a b\"", "a : b"));
+        assert!(finds("", ""));
+    }
+
+    #[test]
+    fn a_prefix_finds_words_but_no_field_names() {
+        assert!(finds("\"a fre*\"", "a fresh"));
+        assert!(!finds("fr*", ":from:alice"));
+        assert!(finds("from:al*", ":from:alice"));
+    }
+
+    #[test]
+    fn exclusions_labels_and_times_narrow() {
+        assert!(!finds("a -b", "a b"));
+        assert!(finds("label:\"TO DO\" label:\"work/to do\"", ""));
+        assert!(!finds("label:do", ""));
+        assert!(!finds("-label:\"to do\"", ""));
+        assert!(finds("after:2024-02-01", ""));
+        assert!(!finds("before:2024-02-01", ""));
+    }
+}
