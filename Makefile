@@ -1,0 +1,30 @@
+# Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench`.
+
+.DEFAULT_GOAL := help
+.PHONY: demo test test-all lint bench chaos facts help
+
+demo: ## build Mailroom, generate mail, ingest it, search it, check that it is complete
+	@scripts/demo.sh $(ARGS)
+
+test: ## run every test on SQLite and PostgreSQL; installs and starts what the tests need
+	@scripts/test.sh
+
+lint: ## formatting, clippy without warnings, licences and forbidden dependencies
+	@scripts/lint.sh
+
+chaos: ## crash tests with a random seed, for longer (MAILROOM_TEST_SEED repeats a run)
+	@scripts/chaos.sh
+
+test-all: lint test chaos ## lint, test and chaos, one after the other
+
+bench: ## measure ingest and search with the shipped profile and durable databases
+	@scripts/bench.sh $(ARGS)
+
+facts: ## compare our parser with a second one over a corpus of mail
+	@scripts/facts.sh $(ARGS)
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The scripts share one target folder and two cores; side by side they would only wait for each other.
+.NOTPARALLEL:

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Measures what is shipped, against databases that keep their promises: fsync is on everywhere.
+# MAILROOM_BENCH_POSTGRES_URL points at a server of your own.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/processes.sh
+source scripts/processes.sh
+
+need_cargo
+need_packages build-essential
+run cargo build --profile shipped -p mailroom
+use_postgres MAILROOM_BENCH_POSTGRES_URL durable
+run "$target/shipped/mailroom" bench ingest "$@"

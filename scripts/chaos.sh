@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# The crash tests, many more times than in `make test`. A seed decides where each crash falls, so a failure can be repeated:
+# MAILROOM_TEST_SEED=… make chaos. MAILROOM_TEST_CHAOS_ROUNDS sets how many crashes each test goes through.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/processes.sh
+source scripts/processes.sh
+
+export MAILROOM_TEST_CHAOS_ROUNDS=${MAILROOM_TEST_CHAOS_ROUNDS:-50}
+export MAILROOM_TEST_SEED=${MAILROOM_TEST_SEED:-$((RANDOM * 32768 + RANDOM))}
+
+need_cargo
+need_packages build-essential strace
+use_postgres MAILROOM_TEST_POSTGRES_URL fast
+repeat="MAILROOM_TEST_SEED=$MAILROOM_TEST_SEED MAILROOM_TEST_CHAOS_ROUNDS=$MAILROOM_TEST_CHAOS_ROUNDS make chaos"
+echo "chaos: $repeat"
+run cargo test -p mailroom --test it -- crash --nocapture || die "chaos: failed; repeat with $repeat"

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# A PostgreSQL of one's own, on loopback, on a free port, without passwords. `start DIR fast|durable` prints its URL;
+# `stop DIR` stops it and removes its data. A fast one does not wait for the disk: after a power cut tests just run again.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+usage="usage: postgres.sh start DIR fast|durable, or postgres.sh stop DIR"
+action=${1:?$usage}
+dir=${2:?$usage}
+
+# shellcheck source=scripts/lib.sh
+source "$root/scripts/lib.sh"
+bin=$(postgres_bin) || die "PostgreSQL 15 or later is missing: apt-get install postgresql"
+
+# PostgreSQL refuses to run as root; the package made a user for it.
+as_postgres() {
+    if [[ $(id -u) == 0 ]]; then
+        (cd / && exec setpriv --reuid postgres --regid postgres --init-groups env HOME=/ "$@")
+    else
+        "$@"
+    fi
+}
+
+# The folder for the data, given to the user that will run the server. That user may not be able to reach DIR (a clone
+# under /root, say); then it is a temporary folder, and DIR/location says where.
+make_home() {
+    home=$dir/server
+    mkdir -p "$home"
+    if [[ $(id -u) == 0 ]]; then
+        chown postgres: "$home"
+        if ! as_postgres test -w "$home"; then
+            rmdir "$home"
+            home=$(mktemp -d "${TMPDIR:-/tmp}/mailroom-postgres-XXXXXX")
+            chown postgres: "$home"
+        fi
+        as_postgres test -w "$home" || die "the user postgres can't reach $home; set TMPDIR to a folder that it can"
+    fi
+    printf '%s\n' "$home" >"$dir/location"
+}
+
+options() {
+    local listen="-c listen_addresses=127.0.0.1 -c port=$1 -c unix_socket_directories= -c max_connections=200"
+    if [[ $mode == durable ]]; then
+        # As a careful operator would set it on a machine with a few GB; everything that guards data is at its default.
+        echo "$listen -c shared_buffers=512MB -c max_wal_size=4GB"
+    else
+        echo "$listen -c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+    fi
+}
+
+# Below the ports that Linux hands out by itself. Whether one is free shows only when the server takes it.
+try_ports() {
+    local port
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        port=$((20000 + RANDOM % 12000))
+        if as_postgres "$bin/pg_ctl" -D "$home/data" -l "$home/log" -o "$(options "$port")" -t 60 -w start >/dev/null 2>&1; then
+            printf 'postgres://postgres@127.0.0.1:%s/postgres\n' "$port"
+            return
+        fi
+        grep -q 'Address already in use' "$home/log" || break
+    done
+    tail -n 20 "$home/log" >&2 || true
+    die "PostgreSQL did not start; its log is above"
+}
+
+start() {
+    dir=$(mkdir -p "$dir" && cd "$dir" && pwd)
+    # A ctrl-C is for our caller, which will stop us properly once we know what we started.
+    trap '' INT TERM HUP
+    make_home
+    as_postgres "$bin/initdb" -D "$home/data" -A trust -U postgres -E UTF8 --locale=C.UTF-8 --no-sync >"$dir/initdb.log" 2>&1 ||
+        die "PostgreSQL's initdb failed: $(tail -n 1 "$dir/initdb.log")"
+    try_ports
+}
+
+stop() {
+    local home pid
+    [[ -e $dir/location ]] || { rm -rf "$dir"; return; }
+    home=$(<"$dir/location")
+    if [[ -e $home/data/postmaster.pid ]]; then
+        pid=$(head -n 1 "$home/data/postmaster.pid")
+        # The data goes away with it, so there is nothing to write back.
+        as_postgres "$bin/pg_ctl" -D "$home/data" -m immediate -t 30 -w stop >/dev/null 2>&1 || kill -KILL "$pid" 2>/dev/null || true
+    fi
+    rm -rf "$home" "$dir"
+}
+
+case $action:${3:-} in
+    start:fast | start:durable)
+        mode=$3
+        start
+        ;;
+    stop:) stop ;;
+    *) die "$usage" ;;
+esac

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2317 # `part` calls the functions that look unreachable
+# Every test, part by part, with what they need: programs from packages, and a PostgreSQL that is started here and stopped
+# at the end. MAILROOM_TEST_POSTGRES_URL points at a server of your own instead.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/processes.sh
+source scripts/processes.sh
+
+parts=()
+failed=0
+
+# part NAME COMMAND…: runs it, whatever became of the parts before, and notes how long it took.
+part() {
+    local name=$1 began=$SECONDS result=pass
+    shift
+    printf '\n== %s\n' "$name"
+    run "$@" || { result=FAIL && failed=1; }
+    parts+=("$(printf '%-20s %-6s %7s' "$name" "$result" "$(minutes $((SECONDS - began)))")")
+    [[ $result == pass ]]
+}
+
+minutes() {
+    printf '%d.%02d' $(($1 / 60)) $(($1 % 60 * 100 / 60))
+}
+
+# All test programs in one go: building crate by crate would compile shared dependencies again for each one's features.
+build() {
+    cargo test --workspace --lib --bins --tests --no-run --message-format=json-render-diagnostics >"$scratch"
+}
+
+# The test programs of one crate, from cargo's messages.
+programs() {
+    sed -n "s|.*\"package_id\":\"[^\"]*/crates/$1#.*\"test\":true},\"features\".*\"executable\":\"\([^\"]*\)\".*|\1|p" "$scratch"
+}
+
+# As `cargo test` would: in the crate's folder, with its path in the environment.
+test_crate() {
+    local program status=0 found=()
+    cd "$root/crates/$1"
+    mapfile -t found < <(programs "$1")
+    ((${#found[@]})) || die "cargo built no test program for $1"
+    for program in "${found[@]}"; do
+        CARGO_MANIFEST_DIR=$PWD "$program" --quiet || status=1
+    done
+    return "$status"
+}
+
+need_cargo
+packages=(build-essential strace)
+[[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql) # asked for together: one line names all that is missing
+need_packages "${packages[@]}"
+use_postgres MAILROOM_TEST_POSTGRES_URL "$([[ ${MAILROOM_TEST_DURABLE:-} == 1 ]] && echo durable || echo fast)"
+mkdir -p "$target"
+scratch=$(mktemp "$target/built-XXXXXX")
+
+if part build build; then
+    for crate in crates/*/; do
+        crate=$(basename "$crate")
+        part "$crate" test_crate "$crate" || true
+    done
+fi
+
+printf '\n%-20s %-6s %7s\n' part result minutes
+printf '%s\n' "${parts[@]}"
+printf '%-20s %-6s %7s\n' all "$( ((failed)) && echo FAIL || echo pass)" "$(minutes "$SECONDS")"
+exit "$failed"
