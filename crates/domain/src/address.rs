@@ -27,6 +27,10 @@ impl RecipientKind {
             Self::ReplyTo => "reply_to",
         }
     }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::To, Self::Cc, Self::Bcc, Self::ReplyTo].into_iter().find(|kind| kind.as_str() == text)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

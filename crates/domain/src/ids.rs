@@ -68,15 +68,18 @@ impl EmailId {
     /// The receive time, then a hash of who holds the message and under which name. Time goes first so that ids sort
     /// by age and databases can cut tables along them.
     pub fn derive(received_at: Timestamp, mailbox: MailboxId, provider_message_id: &str) -> Self {
-        let hash =
-            sha2::Sha256::new().chain_update(mailbox.0.as_bytes()).chain_update(provider_message_id.as_bytes()).finalize();
+        let hash = sha2::Sha256::new()
+            .chain_update(mailbox.0.as_bytes())
+            .chain_update(provider_message_id.as_bytes())
+            .finalize();
         Self(v8(millis(received_at), &hash))
     }
 
     /// The time that the id was derived from, to the millisecond.
     pub fn received_at(self) -> Timestamp {
         let ms = self.0.as_u128() >> 80;
-        Timestamp::from_millisecond(ms as i64).expect("48 bits of milliseconds end in the year 10889, within range: ids are derived from timestamps")
+        Timestamp::from_millisecond(ms as i64)
+            .expect("48 bits of milliseconds end in the year 10889, within range: ids are derived from timestamps")
     }
 }
 

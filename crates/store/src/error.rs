@@ -1,0 +1,60 @@
+//! What can go wrong at rest, one variant per thing that a caller does differently.
+
+use std::sync::Arc;
+
+/// Cloneable, because one failed group commit answers many callers.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// A unit expected something that does not hold any more; nothing of it was written.
+    #[error("{0}")]
+    Precondition(&'static str),
+    /// The database cannot be reached now; the same call may work later.
+    #[error("the database is not reachable ({0}); check that it runs and that database.url is right")]
+    Unavailable(Arc<str>),
+    /// The database refuses who we are or what we ask it to open.
+    #[error("{0}")]
+    Refused(Arc<str>),
+    #[error("there is no space left for {0}; free some and run the command again, nothing is half-stored")]
+    Full(Arc<str>),
+    /// Another process keeps the SQLite file locked for longer than we wait.
+    #[error("the database is busy: another process has held it for {0} s; try again when it is done")]
+    Busy(u64),
+    #[error("the database schema is version {found}, this program needs {needed}; run `mailroom migrate`")]
+    Outdated { found: u32, needed: u32 },
+    #[error(
+        "the database was made by a newer Mailroom (schema {found}, this program knows {known}); upgrade this program"
+    )]
+    Newer { found: u32, known: u32 },
+    /// What is stored is not what was written.
+    #[error("stored data is damaged: {0}; run `mailroom verify --deep`")]
+    Corrupt(Arc<str>),
+    /// A blob that a row names is not in blob storage.
+    #[error("blob {0} is missing from blob storage; run `mailroom verify` and restore it from a backup")]
+    BlobMissing(Arc<str>),
+    #[error("database error: {0}")]
+    Other(Arc<str>),
+}
+
+impl StoreError {
+    pub fn corrupt(what: impl AsRef<str>) -> Self {
+        Self::Corrupt(what.as_ref().into())
+    }
+
+    pub(crate) fn other(what: impl AsRef<str>) -> Self {
+        Self::Other(what.as_ref().into())
+    }
+}
+
+/// The whole chain of causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,137 @@
+//! Brings a database to the schema that this program knows. Forward only; safe when two processes try at once.
+
+use domain::Sha256;
+
+use crate::postgres::Postgres;
+use crate::sqlite::Sqlite;
+use crate::{StoreError, postgres, sqlite};
+
+struct Migration {
+    version: u32,
+    name: &'static str,
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "foundation",
+    sqlite: include_str!("../migrations/0001_foundation.sqlite.sql"),
+    postgres: include_str!("../migrations/0001_foundation.postgres.sql"),
+}];
+
+/// Any number that no other program is likely to lock; the same in every Mailroom.
+const LOCK: i64 = 0x6d61_696c_726f_6f6d;
+
+const TABLE: &str = "create table if not exists schema_migrations (
+    version integer primary key, name text not null, checksum text not null, applied_at text not null)";
+
+/// The schema version of this program.
+pub fn known() -> u32 {
+    MIGRATIONS.last().map_or(0, |migration| migration.version)
+}
+
+/// What a database has had applied: version and checksum, oldest first.
+type Applied = Vec<(u32, String)>;
+
+/// The migrations still to run, or why this database must not be touched.
+fn missing<'a>(applied: &Applied, text: impl Fn(&Migration) -> &'a str) -> Result<&'static [Migration], StoreError> {
+    let found = applied.last().map_or(0, |(version, _)| *version);
+    if found > known() {
+        return Err(StoreError::Newer { found, known: known() });
+    }
+    for (version, checksum) in applied {
+        let migration = MIGRATIONS.iter().find(|migration| migration.version == *version);
+        if migration.is_none_or(|migration| Sha256::of(text(migration).as_bytes()).hex() != *checksum) {
+            return Err(StoreError::Refused(
+                format!("migration {version} of this database is not the one of this program; restore the right program or database")
+                    .into(),
+            ));
+        }
+    }
+    let next = MIGRATIONS.iter().position(|migration| migration.version > found).unwrap_or(MIGRATIONS.len());
+    Ok(&MIGRATIONS[next..])
+}
+
+/// The schema version of the database; 0 when it has none.
+pub(crate) async fn sqlite_version(db: &Sqlite) -> Result<u32, StoreError> {
+    let table = "select 1 from sqlite_master where name = 'schema_migrations'";
+    if db.query(table.into(), vec![]).await?.is_empty() {
+        return Ok(0);
+    }
+    let rows = db.query("select coalesce(max(version), 0) from schema_migrations".into(), vec![]).await?;
+    version(&rows)
+}
+
+pub(crate) async fn postgres_version(db: &Postgres) -> Result<u32, StoreError> {
+    let rows = db.query("select to_regclass('schema_migrations')::text", &[]).await?;
+    if rows.first().map(|row| row.get::<Option<String>>(0)).transpose()?.flatten().is_none() {
+        return Ok(0);
+    }
+    let rows = db.query("select coalesce(max(version), 0) from schema_migrations", &[]).await?;
+    version(&rows)
+}
+
+fn version(rows: &[crate::value::Row]) -> Result<u32, StoreError> {
+    let version: i64 = rows.first().map_or(Ok(0), |row| row.get(0))?;
+    u32::try_from(version).map_err(|_| StoreError::corrupt("the schema version is not a number"))
+}
+
+/// Returns the names of what was applied.
+pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError> {
+    let connection = db.migration_connection()?;
+    tokio::task::spawn_blocking(move || {
+        let run = |sql: &str| connection.execute_batch(sql).map_err(sqlite::error);
+        // Taken at once, so that of two processes one waits and then finds nothing to do.
+        run("begin immediate")?;
+        run(TABLE)?;
+        let applied: Applied = connection
+            .prepare("select version, checksum from schema_migrations order by version")
+            .and_then(|mut statement| {
+                statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()
+            })
+            .map_err(sqlite::error)?;
+        let pending = missing(&applied, |migration| migration.sqlite)?;
+        for migration in pending {
+            run(migration.sqlite)?;
+            connection
+                .execute(
+                    "insert into schema_migrations values (?1, ?2, ?3, mailroom_now())",
+                    (migration.version, migration.name, Sha256::of(migration.sqlite.as_bytes()).hex()),
+                )
+                .map_err(sqlite::error)?;
+        }
+        run("commit")?;
+        Ok(pending.iter().map(|migration| migration.name).collect())
+    })
+    .await
+    .map_err(|e| StoreError::other(e.to_string()))?
+}
+
+pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreError> {
+    let mut client = db.client().await?;
+    let transaction = client.transaction().await.map_err(postgres::error)?;
+    transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(postgres::error)?;
+    transaction.batch_execute(TABLE).await.map_err(postgres::error)?;
+    let rows = transaction
+        .query("select version, checksum from schema_migrations order by version", &[])
+        .await
+        .map_err(postgres::error)?;
+    let applied: Applied =
+        rows.iter().map(|row| (u32::try_from(row.get::<_, i32>(0)).unwrap_or(0), row.get(1))).collect();
+    let pending = missing(&applied, |migration| migration.postgres)?;
+    for migration in pending {
+        transaction.batch_execute(migration.postgres).await.map_err(postgres::error)?;
+        let version = i32::try_from(migration.version).map_err(|e| StoreError::other(e.to_string()))?;
+        let checksum = Sha256::of(migration.postgres.as_bytes()).hex();
+        transaction
+            .execute(
+                "insert into schema_migrations values ($1, $2, $3, clock_timestamp()::text)",
+                &[&version, &migration.name, &checksum],
+            )
+            .await
+            .map_err(postgres::error)?;
+    }
+    transaction.commit().await.map_err(postgres::error)?;
+    Ok(pending.iter().map(|migration| migration.name).collect())
+}

@@ -1,0 +1,92 @@
+//! Our values in PostgreSQL's binary formats.
+
+use std::error::Error;
+
+use bytes::{BufMut, BytesMut};
+use domain::Sha256;
+use jiff::Timestamp;
+use postgres_types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use uuid::Uuid;
+
+use super::tsvector;
+use crate::StoreError;
+use crate::value::{Row, Value};
+
+/// PostgreSQL counts microseconds from here.
+const EPOCH_2000_SECONDS: i64 = 946_684_800;
+
+/// The version byte in front of a binary `jsonb`.
+const JSONB_VERSION: u8 = 1;
+
+type SqlError = Box<dyn Error + Sync + Send>;
+
+impl ToSql for Value {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, SqlError> {
+        match self {
+            Self::Null => return Ok(IsNull::Yes),
+            Self::Bool(truth) => return truth.to_sql(ty, out),
+            Self::Int(number) => match *ty {
+                Type::INT4 => out.put_i32(i32::try_from(*number)?),
+                Type::INT2 => out.put_i16(i16::try_from(*number)?),
+                _ => out.put_i64(*number),
+            },
+            Self::Text(text) | Self::Json(text) | Self::Tokens(text) => match *ty {
+                Type::JSONB => {
+                    out.put_u8(JSONB_VERSION);
+                    out.put_slice(text.as_bytes());
+                }
+                Type::TS_VECTOR => tsvector::write(text, out),
+                _ => out.put_slice(text.as_bytes()),
+            },
+            Self::Bytes(bytes) => out.put_slice(bytes),
+            Self::Uuid(id) => out.put_slice(id.as_bytes()),
+            Self::Time(time) => out.put_i64(time.as_millisecond() * 1000 - EPOCH_2000_SECONDS * 1_000_000),
+            Self::Hash(hash) => out.put_slice(&hash.0),
+            Self::List(values) => return values.to_sql(ty, out),
+        }
+        Ok(IsNull::No)
+    }
+
+    /// The statements are ours and the tests run all of them, so a mismatch shows there.
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Value {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, SqlError> {
+        let text = |raw: &[u8]| String::from_utf8(raw.to_vec()).map(Self::Text);
+        Ok(match *ty {
+            Type::BOOL => Self::Bool(bool::from_sql(ty, raw)?),
+            Type::INT8 => Self::Int(i64::from_sql(ty, raw)?),
+            Type::INT4 => Self::Int(i32::from_sql(ty, raw)?.into()),
+            Type::INT2 => Self::Int(i16::from_sql(ty, raw)?.into()),
+            Type::UUID => Self::Uuid(Uuid::from_sql(ty, raw)?),
+            Type::TIMESTAMPTZ => {
+                let micros = i64::from_sql(&Type::INT8, raw)?;
+                Self::Time(Timestamp::from_microsecond(micros + EPOCH_2000_SECONDS * 1_000_000)?)
+            }
+            Type::BYTEA => match raw.try_into() {
+                Ok(hash) => Self::Hash(Sha256(hash)),
+                Err(_) => Self::Bytes(raw.to_vec()),
+            },
+            Type::JSONB => text(raw.get(1..).unwrap_or_default())?,
+            _ => text(raw)?,
+        })
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Self, SqlError> {
+        Ok(Self::Null)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+pub(super) fn row(row: &tokio_postgres::Row) -> Result<Row, StoreError> {
+    let columns = (0..row.len()).map(|column| row.try_get(column).map_err(super::error));
+    Ok(Row(columns.collect::<Result<_, _>>()?))
+}

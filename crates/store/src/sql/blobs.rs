@@ -1,0 +1,118 @@
+//! Which bytes are stored where. The bytes themselves are in [`crate::blobs`].
+
+use std::collections::HashSet;
+
+use domain::{PackId, PackState, Sha256};
+
+use super::any;
+use crate::blobs::{Encoding, Member};
+use crate::unit::Insert;
+use crate::value::Kind;
+use crate::{Row, StoreError, TenantStore, TenantUnit, params};
+
+/// Where one blob lies.
+#[derive(Debug, Clone)]
+pub struct BlobPlace {
+    pub sha256: Sha256,
+    pub object_key: String,
+    pub offset: u64,
+    pub stored_bytes: u64,
+    pub size_bytes: u64,
+    pub encoding: Encoding,
+}
+
+const PLACE_COLUMNS: &str = "b.sha256, p.object_key, b.pack_offset, b.stored_bytes, b.size_bytes, b.encoding";
+
+impl TenantStore {
+    /// Those of the given blobs that need not be written again.
+    pub async fn stored_blobs(&self, hashes: Vec<Sha256>) -> Result<HashSet<Sha256>, StoreError> {
+        let sql =
+            format!("select sha256 from blobs where tenant_id = $1 and {}", any(self.store.dialect(), "sha256", 2));
+        let rows = self.store.query(sql, params![self.id, hashes]).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    pub async fn find_blob(&self, sha256: Sha256) -> Result<Option<BlobPlace>, StoreError> {
+        let sql = format!(
+            "select {PLACE_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
+             where b.tenant_id = $1 and b.sha256 = $2"
+        );
+        self.store.query_one(sql, params![self.id, sha256]).await?.as_ref().map(place).transpose()
+    }
+
+    /// The blobs of the tenant in hash order, after a given one.
+    pub async fn list_blobs(&self, after: Option<Sha256>, limit: u64) -> Result<Vec<BlobPlace>, StoreError> {
+        let sql = format!(
+            "select {PLACE_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
+             where b.tenant_id = $1 and b.sha256 > $2 order by b.sha256 limit $3"
+        );
+        let after = after.unwrap_or(Sha256([0; 32]));
+        self.store.query(sql, params![self.id, after, limit]).await?.iter().map(place).collect()
+    }
+
+    /// Says that an object is about to be written, so that one that no row ever names can be found and removed.
+    pub async fn announce_pack(&self, id: PackId, object_key: &str) -> Result<(), StoreError> {
+        let mut unit = self.write();
+        unit.unit.op(
+            "insert into packs (id, tenant_id, object_key, state, created_at) values ($1, $2, $3, $4, mailroom_now())",
+            params![id, self.id, object_key, PackState::Writing],
+        );
+        unit.commit().await.map(drop)
+    }
+}
+
+impl TenantUnit {
+    /// Names the members of a pack whose object is durable. Refused when the pack was given up meanwhile.
+    pub fn record_pack(&mut self, id: PackId, size_bytes: u64, members: &[Member]) {
+        self.unit.op_exactly(
+            1,
+            "the pack was collected before it was recorded",
+            "update packs set state = 'live', size_bytes = $3 where tenant_id = $1 and id = $2 and state = 'writing'",
+            params![self.tenant, id, size_bytes],
+        );
+        let row = |member: &Member| {
+            params![
+                self.tenant,
+                member.sha256,
+                id,
+                member.offset,
+                member.stored_bytes,
+                member.size_bytes,
+                member.encoding.as_str()
+            ]
+        };
+        self.unit.insert(Insert {
+            into: "blobs (tenant_id, sha256, pack_id, pack_offset, stored_bytes, size_bytes, encoding, created_at)"
+                .into(),
+            columns: &[
+                ("tenant_id", Kind::Uuid),
+                ("sha256", Kind::Hash),
+                ("pack_id", Kind::Uuid),
+                ("pack_offset", Kind::Int),
+                ("stored_bytes", Kind::Int),
+                ("size_bytes", Kind::Int),
+                ("encoding", Kind::Text),
+            ],
+            rows: members.iter().map(row).collect(),
+            select: "u.tenant_id, u.sha256, u.pack_id, u.pack_offset, u.stored_bytes, u.size_bytes, u.encoding,
+                     mailroom_now()"
+                .into(),
+            join_where: "",
+            on_conflict: "on conflict (tenant_id, sha256) do nothing",
+            at_once: false,
+        });
+    }
+}
+
+fn place(row: &Row) -> Result<BlobPlace, StoreError> {
+    let encoding: String = row.get(5)?;
+    Ok(BlobPlace {
+        sha256: row.get(0)?,
+        object_key: row.get(1)?,
+        offset: row.get(2)?,
+        stored_bytes: row.get(3)?,
+        size_bytes: row.get(4)?,
+        encoding: Encoding::parse(&encoding)
+            .ok_or_else(|| StoreError::corrupt(format!("a blob has the unknown encoding {encoding}")))?,
+    })
+}

@@ -1,0 +1,150 @@
+//! Reading emails.
+
+use std::collections::HashMap;
+
+use domain::{Address, EmailId, MailboxId, ProcessingStatus, RecipientKind, Sha256};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::any;
+use super::attachments::{self, Attachment};
+use crate::{Row, StoreError, TenantStore, Value, params};
+
+/// A whole email, in the shape of the public surface.
+#[derive(Debug, Clone, Serialize)]
+pub struct Email {
+    pub id: EmailId,
+    pub mailbox_id: MailboxId,
+    pub provider_message_id: String,
+    pub internet_message_id: Option<String>,
+    pub thread_id: Option<String>,
+    pub conversation_id: Option<String>,
+    pub subject: Option<String>,
+    pub from: Option<Address>,
+    pub to: Vec<Address>,
+    pub cc: Vec<Address>,
+    pub bcc: Vec<Address>,
+    pub reply_to: Vec<Address>,
+    pub sent_at: Option<Timestamp>,
+    pub received_at: Timestamp,
+    pub processed_at: Option<Timestamp>,
+    pub processing_status: ProcessingStatus,
+    pub folders: Vec<String>,
+    pub flags: Vec<String>,
+    pub size_bytes: u64,
+    pub sha256: Sha256,
+    pub body_text: Option<String>,
+    pub body_html: Option<String>,
+    pub has_attachments: bool,
+    pub headers: serde_json::Value,
+    pub defects: serde_json::Value,
+    pub attachments: Vec<Attachment>,
+    pub deleted_at: Option<Timestamp>,
+}
+
+const COLUMNS: &str = "id, mailbox_id, provider_message_id, internet_message_id, thread_id, conversation_id, subject,
+    from_name, from_address, sent_at, received_at, processed_at, processing_status, size_bytes, raw_sha256, body_text,
+    body_html, has_attachments, headers, defects, deleted_at";
+
+impl TenantStore {
+    pub async fn find_email(&self, id: EmailId) -> Result<Option<Email>, StoreError> {
+        Ok(self.get_emails(&[id]).await?.pop())
+    }
+
+    /// Whole emails in the order asked for; those that are not there are left out. Four queries, however many.
+    pub async fn get_emails(&self, ids: &[EmailId]) -> Result<Vec<Email>, StoreError> {
+        let dialect = self.store.dialect();
+        let list = || Value::from(ids.to_vec());
+        let sql = format!("select {COLUMNS} from emails where tenant_id = $1 and {}", any(dialect, "id", 2));
+        let mut emails: HashMap<EmailId, Email> = HashMap::new();
+        for row in self.store.query(sql, params![self.id, list()]).await? {
+            let email = email(&row)?;
+            emails.insert(email.id, email);
+        }
+        self.add_recipients(&mut emails, list()).await?;
+        self.add_placements(&mut emails, list()).await?;
+        for (id, attachment) in attachments::of_emails(self, list()).await? {
+            if let Some(email) = emails.get_mut(&id) {
+                email.attachments.push(attachment);
+            }
+        }
+        Ok(ids.iter().filter_map(|id| emails.remove(id)).collect())
+    }
+
+    async fn add_recipients(&self, emails: &mut HashMap<EmailId, Email>, ids: Value) -> Result<(), StoreError> {
+        let sql = format!(
+            "select email_id, kind, name, address from email_recipients where tenant_id = $1 and {} order by email_id, position",
+            any(self.store.dialect(), "email_id", 2)
+        );
+        for row in self.store.query(sql, params![self.id, ids]).await? {
+            let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
+            let kind: String = row.get(1)?;
+            let list = match RecipientKind::parse(&kind) {
+                Some(RecipientKind::To) => &mut email.to,
+                Some(RecipientKind::Cc) => &mut email.cc,
+                Some(RecipientKind::Bcc) => &mut email.bcc,
+                Some(RecipientKind::ReplyTo) => &mut email.reply_to,
+                None => return Err(StoreError::corrupt(format!("a recipient has the unknown kind {kind}"))),
+            };
+            list.push(Address { name: row.get(2)?, address: row.get(3)? });
+        }
+        Ok(())
+    }
+
+    /// Folders and flags: the union over live placements.
+    async fn add_placements(&self, emails: &mut HashMap<EmailId, Email>, ids: Value) -> Result<(), StoreError> {
+        let sql = format!(
+            "select p.email_id, f.name, p.flags from placements p
+             join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+             where p.tenant_id = $1 and p.is_live and {} order by f.name",
+            any(self.store.dialect(), "p.email_id", 2)
+        );
+        for row in self.store.query(sql, params![self.id, ids]).await? {
+            let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
+            let flags: serde_json::Value = row.get(2)?;
+            email.folders.push(row.get(1)?);
+            email
+                .flags
+                .extend(flags.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)));
+        }
+        for email in emails.values_mut() {
+            email.folders.dedup();
+            email.flags.sort();
+            email.flags.dedup();
+        }
+        Ok(())
+    }
+}
+
+fn email(row: &Row) -> Result<Email, StoreError> {
+    let (name, address): (Option<String>, Option<String>) = (row.get(7)?, row.get(8)?);
+    Ok(Email {
+        id: row.get(0)?,
+        mailbox_id: row.get(1)?,
+        provider_message_id: row.get(2)?,
+        internet_message_id: row.get(3)?,
+        thread_id: row.get(4)?,
+        conversation_id: row.get(5)?,
+        subject: row.get(6)?,
+        from: address.map(|address| Address { name, address }),
+        to: Vec::new(),
+        cc: Vec::new(),
+        bcc: Vec::new(),
+        reply_to: Vec::new(),
+        sent_at: row.get(9)?,
+        received_at: row.get(10)?,
+        processed_at: row.get(11)?,
+        processing_status: row.get(12)?,
+        folders: Vec::new(),
+        flags: Vec::new(),
+        size_bytes: row.get(13)?,
+        sha256: row.get(14)?,
+        body_text: row.get(15)?,
+        body_html: row.get(16)?,
+        has_attachments: row.get(17)?,
+        headers: row.get(18)?,
+        defects: row.get(19)?,
+        attachments: Vec::new(),
+        deleted_at: row.get(20)?,
+    })
+}

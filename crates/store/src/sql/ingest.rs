@@ -1,0 +1,403 @@
+//! Recording emails: the one unit in which a message becomes an email.
+//!
+//! Every statement is safe to repeat and safe beside another process that records the same message: the first to
+//! insert into `email_contents` decides the email's id, and whoever comes second binds to it.
+
+use domain::{
+    Address, AttachmentId, AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, ProcessingStatus,
+    Provider, Recipient, Sha256,
+};
+use jiff::Timestamp;
+
+use super::cut;
+use crate::unit::Insert;
+use crate::value::Kind;
+use crate::{Dialect, OpId, TenantUnit, Value, params};
+
+#[derive(Debug, Clone)]
+pub struct NewEmail {
+    pub id: EmailId,
+    pub mailbox: MailboxId,
+    pub provider: Provider,
+    pub provider_message_id: String,
+    pub internet_message_id: Option<String>,
+    pub subject: Option<String>,
+    pub from: Option<Address>,
+    pub recipients: Vec<Recipient>,
+    pub body_text: Option<String>,
+    pub body_html: Option<String>,
+    pub sent_at: Option<Timestamp>,
+    pub received_at: Timestamp,
+    pub size_bytes: u64,
+    pub raw_sha256: Sha256,
+    pub headers: serde_json::Value,
+    pub defects: Vec<String>,
+    pub attachments: Vec<NewAttachment>,
+    /// See `content::tokens`.
+    pub tokens: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewAttachment {
+    pub id: AttachmentId,
+    pub part_path: String,
+    pub filename: Option<String>,
+    pub content_type: String,
+    pub sniffed_type: Option<String>,
+    pub size_bytes: u64,
+    pub sha256: Sha256,
+    pub md5: String,
+    pub is_inline: bool,
+    pub content_id: Option<String>,
+    /// Only what is `Stored` names a blob.
+    pub status: AttachmentStatus,
+}
+
+/// A message seen in a folder.
+#[derive(Debug, Clone)]
+pub struct NewPlacement {
+    pub mailbox: MailboxId,
+    pub folder: FolderId,
+    pub provider_message_id: String,
+    pub provider_uid: String,
+    pub flags: Flags,
+}
+
+impl TenantUnit {
+    /// The returned operation counts the emails that were not there before.
+    pub fn record_emails(&mut self, emails: Vec<NewEmail>) -> OpId {
+        self.record_contents(&emails);
+        self.record_ledger(&emails);
+        let mut rows = Rows::default();
+        for email in emails {
+            rows.add(self.tenant.into(), email);
+        }
+        let stored = self.unit.insert(emails_insert(self.store.dialect(), rows.emails));
+        self.unit.insert(recipients_insert(rows.recipients));
+        self.unit.insert(attachments_insert(rows.attachments));
+        self.unit.insert(search_insert(self.store.dialect(), rows.search));
+        stored
+    }
+
+    fn record_contents(&mut self, emails: &[NewEmail]) {
+        let row = |email: &NewEmail| params![email.mailbox, email.raw_sha256, self.tenant, email.id];
+        self.unit.insert(Insert {
+            into: "email_contents (mailbox_id, raw_sha256, tenant_id, email_id)".into(),
+            columns: &[
+                ("mailbox_id", Kind::Uuid),
+                ("raw_sha256", Kind::Hash),
+                ("tenant_id", Kind::Uuid),
+                ("email_id", Kind::Uuid),
+            ],
+            rows: emails.iter().map(row).collect(),
+            select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id".into(),
+            join_where: "",
+            on_conflict: "on conflict (mailbox_id, raw_sha256) do nothing",
+            at_once: false,
+        });
+    }
+
+    fn record_ledger(&mut self, emails: &[NewEmail]) {
+        let row = |email: &NewEmail| {
+            params![
+                email.mailbox,
+                email.provider_message_id.as_str(),
+                self.tenant,
+                LedgerState::Processed,
+                email.size_bytes,
+                email.raw_sha256
+            ]
+        };
+        self.unit.insert(Insert {
+            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, size_bytes, raw_sha256, email_id,
+                   first_seen_at, processing_started_at, processing_completed_at)"
+                .into(),
+            columns: &[
+                ("mailbox_id", Kind::Uuid),
+                ("provider_message_id", Kind::Text),
+                ("tenant_id", Kind::Uuid),
+                ("state", Kind::Text),
+                ("size_bytes", Kind::Int),
+                ("raw_sha256", Kind::Hash),
+            ],
+            rows: emails.iter().map(row).collect(),
+            select: "u.mailbox_id, u.provider_message_id, u.tenant_id, u.state, u.size_bytes, u.raw_sha256, c.email_id,
+                     mailroom_now(), mailroom_now(), mailroom_now()"
+                .into(),
+            join_where: "join email_contents c on c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256",
+            on_conflict: "on conflict (mailbox_id, provider_message_id) do nothing",
+            at_once: false,
+        });
+    }
+
+    /// Messages must be in the ledger, from before or from this unit.
+    pub fn record_placements(&mut self, placements: Vec<NewPlacement>) {
+        let tenant = self.tenant;
+        let row = |placement: NewPlacement| {
+            params![
+                placement.mailbox,
+                placement.folder,
+                placement.provider_uid,
+                tenant,
+                placement.provider_message_id,
+                serde_json::json!(placement.flags.names())
+            ]
+        };
+        self.unit.insert(Insert {
+            into: "placements (mailbox_id, folder_id, provider_uid, tenant_id, provider_message_id, email_id, flags,
+                   is_live, created_at, updated_at)"
+                .into(),
+            columns: &[
+                ("mailbox_id", Kind::Uuid),
+                ("folder_id", Kind::Uuid),
+                ("provider_uid", Kind::Text),
+                ("tenant_id", Kind::Uuid),
+                ("provider_message_id", Kind::Text),
+                ("flags", Kind::Json),
+            ],
+            rows: placements.into_iter().map(row).collect(),
+            select: "u.mailbox_id, u.folder_id, u.provider_uid, u.tenant_id, u.provider_message_id, l.email_id, u.flags,
+                     true, mailroom_now(), mailroom_now()"
+                .into(),
+            join_where: "join ledger l on l.mailbox_id = u.mailbox_id and l.provider_message_id = u.provider_message_id",
+            on_conflict: "on conflict (mailbox_id, folder_id, provider_uid)
+                          do update set flags = excluded.flags, updated_at = excluded.updated_at
+                          where placements.flags is distinct from excluded.flags",
+            at_once: false,
+        });
+    }
+}
+
+/// The rows of a batch, by table.
+#[derive(Default)]
+struct Rows {
+    emails: Vec<Vec<Value>>,
+    recipients: Vec<Vec<Value>>,
+    attachments: Vec<Vec<Value>>,
+    search: Vec<Vec<Value>>,
+}
+
+impl Rows {
+    fn add(&mut self, tenant: Value, email: NewEmail) {
+        let id = email.id;
+        let has_attachments = !email.attachments.is_empty();
+        for (position, recipient) in email.recipients.into_iter().enumerate() {
+            let Address { name, address } = recipient.address;
+            let address = cut(&address, 320).to_lowercase();
+            let kind = recipient.kind.as_str();
+            self.recipients.push(params![id, position, tenant.clone(), kind, address, name]);
+        }
+        for (position, attachment) in email.attachments.into_iter().enumerate() {
+            self.attachments.push(attachment_row(tenant.clone(), id, position, attachment));
+        }
+        self.search.push(params![tenant.clone(), id, Value::Tokens(email.tokens)]);
+        let (from_name, from_address) = email.from.map(|from| (from.name, from.address)).unzip();
+        self.emails.push(params![
+            id,
+            tenant,
+            email.mailbox,
+            email.provider,
+            email.provider_message_id,
+            email.internet_message_id.as_deref().map(|id| cut(id, 1000)),
+            email.internet_message_id.as_deref().map(|id| Sha256::of(id.as_bytes())),
+            email.subject.as_deref().map(|subject| cut(subject, 1000)),
+            from_name.flatten(),
+            from_address.as_deref().map(|address| cut(address, 320).to_lowercase()),
+            email.body_text,
+            email.body_html,
+            email.sent_at,
+            email.received_at,
+            ProcessingStatus::Processed,
+            has_attachments,
+            email.size_bytes,
+            email.raw_sha256,
+            email.headers,
+            serde_json::json!(email.defects),
+            search_second(id),
+        ]);
+    }
+}
+
+fn attachment_row(tenant: Value, email: EmailId, position: usize, attachment: NewAttachment) -> Vec<Value> {
+    let blob = (attachment.status == AttachmentStatus::Stored).then_some(attachment.sha256);
+    params![
+        attachment.id,
+        tenant,
+        email,
+        position,
+        attachment.part_path,
+        attachment.filename.as_deref().map(|name| cut(name, 500)),
+        attachment.content_type,
+        attachment.sniffed_type,
+        attachment.size_bytes,
+        attachment.sha256,
+        attachment.md5,
+        attachment.is_inline,
+        attachment.content_id,
+        attachment.status,
+        blob,
+    ]
+}
+
+/// Seconds since 1990, which no email id precedes; 31 bits last until 2058.
+fn search_second(id: EmailId) -> i64 {
+    const SECONDS_1990: i64 = 631_152_000;
+    (id.received_at().as_second() - SECONDS_1990).clamp(0, (1 << 31) - 1)
+}
+
+const EMAIL_COLUMNS: &[(&str, Kind)] = &[
+    ("id", Kind::Uuid),
+    ("tenant_id", Kind::Uuid),
+    ("mailbox_id", Kind::Uuid),
+    ("provider", Kind::Text),
+    ("provider_message_id", Kind::Text),
+    ("internet_message_id", Kind::Text),
+    ("message_id_hash", Kind::Hash),
+    ("subject", Kind::Text),
+    ("from_name", Kind::Text),
+    ("from_address", Kind::Text),
+    ("body_text", Kind::Text),
+    ("body_html", Kind::Text),
+    ("sent_at", Kind::Time),
+    ("received_at", Kind::Time),
+    ("processing_status", Kind::Text),
+    ("has_attachments", Kind::Bool),
+    ("size_bytes", Kind::Int),
+    ("raw_sha256", Kind::Hash),
+    ("headers", Kind::Json),
+    ("defects", Kind::Json),
+    ("search_second", Kind::Int),
+];
+
+const EMAILS_INTO: &str = "id, tenant_id, mailbox_id, provider, provider_message_id, internet_message_id,
+    message_id_hash, subject, from_name, from_address, body_text, body_html, sent_at, received_at, processing_status,
+    has_attachments, size_bytes, raw_sha256, headers, defects, raw_blob_sha256, processed_at, created_at";
+
+const EMAILS_SELECT: &str = "u.id, u.tenant_id, u.mailbox_id, u.provider, u.provider_message_id, u.internet_message_id,
+    u.message_id_hash, u.subject, u.from_name, u.from_address, u.body_text, u.body_html, u.sent_at, u.received_at,
+    u.processing_status, u.has_attachments, u.size_bytes, u.raw_sha256, u.headers, u.defects, u.raw_sha256,
+    mailroom_now(), mailroom_now()";
+
+/// The next free number of the email's second; when all 65,536 are taken, one past the tenant's newest, which lists it
+/// too early but never fails.
+const NEXT_SEARCH_ROWID: &str = "(select coalesce(
+        (select case
+            when max(x.search_rowid) < b.first + 65535 then max(x.search_rowid) + 1
+            when max(x.search_rowid) is not null then
+                (select max(y.search_rowid) + 1 from emails y
+                 where y.search_rowid between b.first and ((b.number + 1) << 47) - 1)
+         end
+         from emails x where x.search_rowid between b.first and b.first + 65535),
+        b.first)
+    from (select t.number, (t.number << 47) | (u.search_second << 16) as first
+          from tenants t where t.id = u.tenant_id) b)";
+
+/// Only emails whose id won in `email_contents`.
+fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
+    let (into, select) = match dialect {
+        Dialect::Sqlite => {
+            (format!("emails (search_rowid, {EMAILS_INTO})"), format!("{NEXT_SEARCH_ROWID}, {EMAILS_SELECT}"))
+        }
+        Dialect::Postgres => (format!("emails ({EMAILS_INTO})"), EMAILS_SELECT.to_owned()),
+    };
+    Insert {
+        into: into.into(),
+        columns: EMAIL_COLUMNS,
+        rows,
+        select: select.into(),
+        join_where: "where exists (select 1 from email_contents c where c.mailbox_id = u.mailbox_id
+                     and c.raw_sha256 = u.raw_sha256 and c.email_id = u.id)",
+        on_conflict: "on conflict (tenant_id, id) do nothing",
+        at_once: false,
+    }
+}
+
+/// Parts follow their email: where it lost against another, there is none with this id.
+const IF_EMAIL_EXISTS: &str =
+    "where exists (select 1 from emails e where e.tenant_id = u.tenant_id and e.id = u.email_id)";
+
+fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
+    Insert {
+        into: "email_recipients (email_id, position, tenant_id, kind, address, name)".into(),
+        columns: &[
+            ("email_id", Kind::Uuid),
+            ("position", Kind::Int),
+            ("tenant_id", Kind::Uuid),
+            ("kind", Kind::Text),
+            ("address", Kind::Text),
+            ("name", Kind::Text),
+        ],
+        rows,
+        select: "u.email_id, u.position, u.tenant_id, u.kind, u.address, u.name".into(),
+        join_where: IF_EMAIL_EXISTS,
+        on_conflict: "on conflict (email_id, position) do nothing",
+        at_once: false,
+    }
+}
+
+fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
+    Insert {
+        into: "attachments (id, tenant_id, email_id, position, part_path, filename, content_type, sniffed_type,
+               size_bytes, sha256, md5, is_inline, content_id, status, blob_sha256, created_at)"
+            .into(),
+        columns: &[
+            ("id", Kind::Uuid),
+            ("tenant_id", Kind::Uuid),
+            ("email_id", Kind::Uuid),
+            ("position", Kind::Int),
+            ("part_path", Kind::Text),
+            ("filename", Kind::Text),
+            ("content_type", Kind::Text),
+            ("sniffed_type", Kind::Text),
+            ("size_bytes", Kind::Int),
+            ("sha256", Kind::Hash),
+            ("md5", Kind::Text),
+            ("is_inline", Kind::Bool),
+            ("content_id", Kind::Text),
+            ("status", Kind::Text),
+            ("blob_sha256", Kind::Hash),
+        ],
+        rows,
+        select: "u.id, u.tenant_id, u.email_id, u.position, u.part_path, u.filename, u.content_type, u.sniffed_type,
+                 u.size_bytes, u.sha256, u.md5, u.is_inline, u.content_id, u.status, u.blob_sha256, mailroom_now()"
+            .into(),
+        join_where: IF_EMAIL_EXISTS,
+        on_conflict: "on conflict (tenant_id, id) do nothing",
+        at_once: false,
+    }
+}
+
+fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
+    let columns = &[("tenant_id", Kind::Uuid), ("email_id", Kind::Uuid), ("tokens", Kind::Tokens)];
+    match dialect {
+        Dialect::Postgres => Insert {
+            into: "email_search (tenant_id, email_id, tokens)".into(),
+            columns,
+            rows: rows.into_iter().map(with_tenant_lexeme).collect(),
+            select: "u.tenant_id, u.email_id, u.tokens".into(),
+            join_where: IF_EMAIL_EXISTS,
+            on_conflict: "on conflict (tenant_id, email_id) do nothing",
+            at_once: true,
+        },
+        // In row order, because FTS5 writes its index out whenever a row number goes down.
+        Dialect::Sqlite => Insert {
+            into: "email_search (rowid, tokens)".into(),
+            columns,
+            rows,
+            select: "e.search_rowid, u.tokens".into(),
+            join_where: "join emails e on e.tenant_id = u.tenant_id and e.id = u.email_id
+                         where not exists (select 1 from email_search_docsize d where d.id = e.search_rowid)
+                         order by e.search_rowid",
+            on_conflict: "",
+            at_once: true,
+        },
+    }
+}
+
+/// Last, so that it moves no position.
+fn with_tenant_lexeme(mut row: Vec<Value>) -> Vec<Value> {
+    if let [Value::Uuid(tenant), _, Value::Tokens(tokens)] = row.as_mut_slice() {
+        tokens.push_str(&format!(" {}", super::search::tenant_lexeme(*tenant)));
+    }
+    row
+}

@@ -1,0 +1,156 @@
+//! Finding emails by our own tokens, the same set on both databases.
+
+use domain::search::{Phrase, Query};
+use domain::{EmailId, MailboxId};
+use uuid::Uuid;
+
+use crate::{Dialect, StoreError, TenantStore, Value};
+
+/// What to find besides the query, and how much of it.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    pub mailbox: Option<MailboxId>,
+    /// Only emails that come after this one in the list.
+    pub after: Option<EmailId>,
+    pub limit: u64,
+}
+
+impl TenantStore {
+    /// Ids of matching emails that are not deleted, newest first (by the second, on SQLite).
+    pub async fn search(&self, query: &Query, page: &Page) -> Result<Vec<EmailId>, StoreError> {
+        let mut sql = Sql::default();
+        let text = match self.store.dialect() {
+            Dialect::Sqlite => sql.sqlite(self, query, page),
+            Dialect::Postgres => sql.postgres(self, query, page),
+        };
+        let rows = self.store.query(text, sql.params).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+/// A statement under construction.
+#[derive(Default)]
+struct Sql {
+    params: Vec<Value>,
+    conditions: Vec<String>,
+}
+
+impl Sql {
+    /// Binds a value and gives its place.
+    fn bind(&mut self, value: impl Into<Value>) -> String {
+        self.params.push(value.into());
+        format!("${}", self.params.len())
+    }
+
+    fn sqlite(&mut self, tenant: &TenantStore, query: &Query, page: &Page) -> String {
+        let id = self.bind(tenant.id);
+        let number = format!("(select number from tenants where id = {id})");
+        // The rows of one tenant are one range of the index; see migrations/0001.
+        let range = format!("between {number} << 47 and (({number} + 1) << 47) - 1");
+        let mut from = "emails e".to_owned();
+        let mut order = "e.id";
+        if !query.all_of.is_empty() {
+            // `cross join` pins the order: the index first, then the few emails it names.
+            from = "email_search s cross join emails e on e.search_rowid = s.rowid".to_owned();
+            order = "s.rowid";
+            let matching = self.bind(fts5(query));
+            self.conditions.push(format!("email_search match {matching} and s.rowid {range}"));
+        } else if !query.none_of.is_empty() {
+            let none_of: Vec<String> = query.none_of.iter().map(fts5_phrase).collect();
+            let matching = self.bind(none_of.join(" OR "));
+            self.conditions.push(format!(
+                "e.search_rowid not in (select rowid from email_search where email_search match {matching} and rowid {range})"
+            ));
+        }
+        self.conditions.push(format!("e.tenant_id = {id}"));
+        if let Some(after) = page.after {
+            let after = self.bind(after);
+            self.conditions.push(match order {
+                "e.id" => format!("e.id < {after}"),
+                _ => format!("s.rowid < (select search_rowid from emails where tenant_id = {id} and id = {after})"),
+            });
+        }
+        self.finish(&from, order, "e.id", query, page)
+    }
+
+    fn postgres(&mut self, tenant: &TenantStore, query: &Query, page: &Page) -> String {
+        let id = self.bind(tenant.id);
+        let mut from = "emails e".to_owned();
+        let mut order = "e.id";
+        if query.has_text() {
+            from = "email_search s join emails e on e.tenant_id = s.tenant_id and e.id = s.email_id".to_owned();
+            order = "s.email_id";
+            let matching = self.bind(tsquery(tenant.id.0, query));
+            self.conditions.push(format!("s.tenant_id = {id} and s.tokens @@ {matching}::text::tsquery"));
+        }
+        self.conditions.push(format!("e.tenant_id = {id}"));
+        if let Some(after) = page.after {
+            let after = self.bind(after);
+            self.conditions.push(format!("{order} < {after}"));
+        }
+        self.finish(&from, order, "e.id", query, page)
+    }
+
+    fn finish(&mut self, from: &str, order: &str, id: &str, query: &Query, page: &Page) -> String {
+        self.conditions.push("e.deleted_at is null".to_owned());
+        if let Some(mailbox) = page.mailbox {
+            let mailbox = self.bind(mailbox);
+            self.conditions.push(format!("e.mailbox_id = {mailbox}"));
+        }
+        if let Some(after) = query.after {
+            let after = self.bind(after);
+            self.conditions.push(format!("e.received_at >= {after}"));
+        }
+        if let Some(before) = query.before {
+            let before = self.bind(before);
+            self.conditions.push(format!("e.received_at < {before}"));
+        }
+        for (label, negation) in
+            query.labels.iter().map(|label| (label, "")).chain(query.not_labels.iter().map(|label| (label, "not ")))
+        {
+            // Compared in lower case, whole or by the last segment of the path.
+            let name = self.bind(label.to_lowercase());
+            self.conditions.push(format!(
+                "{negation}exists (select 1 from placements p join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+                  where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live
+                  and (f.name_key = {name} or f.last_segment_key = {name}))"
+            ));
+        }
+        let limit = self.bind(page.limit);
+        let conditions = self.conditions.join(" and ");
+        format!("select {id} from {from} where {conditions} order by {order} desc limit {limit}")
+    }
+}
+
+/// `(all) NOT (none)` in FTS5's language; every token is quoted, so no text can be an operator.
+fn fts5(query: &Query) -> String {
+    let all_of: Vec<String> = query.all_of.iter().map(fts5_phrase).collect();
+    let none_of: Vec<String> = query.none_of.iter().map(fts5_phrase).collect();
+    match none_of.is_empty() {
+        true => all_of.join(" AND "),
+        false => format!("({}) NOT ({})", all_of.join(" AND "), none_of.join(" OR ")),
+    }
+}
+
+fn fts5_phrase(phrase: &Phrase) -> String {
+    let words = phrase.tokens.join(" ").replace('"', "\"\"");
+    format!("\"{words}\"{}", if phrase.is_prefix { "*" } else { "" })
+}
+
+fn tsquery(tenant: Uuid, query: &Query) -> String {
+    let mut clauses = vec![format!("'{}'", tenant_lexeme(tenant))];
+    clauses.extend(query.all_of.iter().map(tsquery_phrase));
+    clauses.extend(query.none_of.iter().map(|phrase| format!("!{}", tsquery_phrase(phrase))));
+    clauses.join(" & ")
+}
+
+fn tsquery_phrase(phrase: &Phrase) -> String {
+    let quoted = |token: &String| format!("'{}'", token.replace('\\', "\\\\").replace('\'', "''"));
+    let words: Vec<String> = phrase.tokens.iter().map(quoted).collect();
+    format!("({}{})", words.join(" <-> "), if phrase.is_prefix { ":*" } else { "" })
+}
+
+/// One per email, so that a search on PostgreSQL reads one tenant's entries only.
+pub(super) fn tenant_lexeme(tenant: Uuid) -> String {
+    format!("tenant:{}", tenant.simple())
+}

@@ -1,0 +1,37 @@
+//! Facts about the database itself.
+
+use jiff::Timestamp;
+
+use crate::{Dialect, StoreError, SystemStore};
+
+impl SystemStore {
+    /// What the database's clock says.
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+        let row = self.store.query_one("select mailroom_now()", vec![]).await?;
+        row.ok_or_else(|| StoreError::other("the database does not tell the time"))?.get(0)
+    }
+
+    /// For people: which database this is, in which version.
+    pub async fn describe(&self) -> Result<String, StoreError> {
+        let (sql, name) = match self.store.dialect() {
+            Dialect::Sqlite => ("select sqlite_version()", "SQLite"),
+            Dialect::Postgres => ("select current_setting('server_version')", "PostgreSQL"),
+        };
+        let row = self.store.query_one(sql, vec![]).await?;
+        let version: String = row.ok_or_else(|| StoreError::other("the database does not tell its version"))?.get(0)?;
+        Ok(format!("{name} {version}"))
+    }
+
+    /// Refreshes what the planner knows after many rows have come in.
+    pub async fn analyze(&self) -> Result<(), StoreError> {
+        let mut unit = crate::Unit::default();
+        unit.op(
+            match self.store.dialect() {
+                Dialect::Sqlite => "pragma optimize",
+                Dialect::Postgres => "analyze",
+            },
+            vec![],
+        );
+        self.store.commit(unit).await.map(drop)
+    }
+}

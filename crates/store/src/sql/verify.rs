@@ -1,0 +1,153 @@
+//! Whether the rows of a tenant agree with each other.
+
+use serde::Serialize;
+
+use crate::{Dialect, StoreError, TenantStore, params};
+
+/// Something that should not be, how often, and one example.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    pub what: String,
+    pub count: u64,
+    pub example: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    pub emails: u64,
+    pub ledger: u64,
+    pub placements: u64,
+    pub attachments: u64,
+    pub blobs: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct PackPlace {
+    pub object_key: String,
+    pub size_bytes: Option<u64>,
+}
+
+/// Each finds rows by an id as text; the same text on both databases.
+const CHECKS: &[(&str, &str)] = &[
+    (
+        "ledger rows say processed but have no email",
+        "select l.provider_message_id as id from ledger l
+         left join emails e on e.tenant_id = l.tenant_id and e.id = l.email_id
+         where l.tenant_id = $1 and l.state = 'processed' and e.id is null",
+    ),
+    (
+        "ledger rows have no live placement though they are not gone",
+        "select l.provider_message_id as id from ledger l
+         where l.tenant_id = $1 and l.state <> 'gone' and not exists (
+             select 1 from placements p where p.mailbox_id = l.mailbox_id
+             and p.provider_message_id = l.provider_message_id and p.email_id = l.email_id
+             and p.tenant_id = l.tenant_id and p.is_live)",
+    ),
+    (
+        "emails have no ledger row",
+        "select cast(e.id as text) as id from emails e
+         left join ledger l on l.mailbox_id = e.mailbox_id and l.provider_message_id = e.provider_message_id
+         where e.tenant_id = $1 and l.mailbox_id is null",
+    ),
+    (
+        "emails differ from the content that their mailbox knows",
+        "select cast(e.id as text) as id from emails e
+         left join email_contents c on c.mailbox_id = e.mailbox_id and c.raw_sha256 = e.raw_sha256 and c.email_id = e.id
+         where e.tenant_id = $1 and c.mailbox_id is null",
+    ),
+    (
+        "emails are stored without their raw bytes",
+        "select cast(e.id as text) as id from emails e where e.tenant_id = $1 and e.raw_blob_sha256 is null",
+    ),
+    (
+        "attachments are not stored",
+        "select cast(a.id as text) as id from attachments a where a.tenant_id = $1 and a.status <> 'stored'",
+    ),
+    (
+        "attachments say stored but name no blob",
+        "select cast(a.id as text) as id from attachments a
+         where a.tenant_id = $1 and a.status = 'stored' and a.blob_sha256 is null",
+    ),
+    (
+        "blobs lie in packs that are not live",
+        "select p.object_key as id from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
+         where b.tenant_id = $1 and p.state <> 'live'",
+    ),
+];
+
+/// The text index is where the databases differ.
+fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
+    let (missing, dangling) = match dialect {
+        Dialect::Sqlite => (
+            "select e.id as id from emails e left join email_search_docsize d on d.id = e.search_rowid
+             where e.tenant_id = $1 and d.id is null",
+            "select cast(d.id as text) as id from email_search_docsize d left join emails e on e.search_rowid = d.id
+             where e.id is null and d.id >> 47 = (select number from tenants where id = $1)",
+        ),
+        Dialect::Postgres => (
+            "select cast(e.id as text) as id from emails e
+             left join email_search s on s.tenant_id = e.tenant_id and s.email_id = e.id
+             where e.tenant_id = $1 and s.email_id is null",
+            "select cast(s.email_id as text) as id from email_search s
+             left join emails e on e.tenant_id = s.tenant_id and e.id = s.email_id
+             where s.tenant_id = $1 and e.id is null",
+        ),
+    };
+    [("emails are not in the text index", missing), ("entries of the text index have no email", dangling)]
+}
+
+impl TenantStore {
+    pub async fn verify_rows(&self) -> Result<Vec<Difference>, StoreError> {
+        let mut differences = Vec::new();
+        for (what, sql) in CHECKS.iter().copied().chain(index_checks(self.store.dialect())) {
+            let sql = format!("select count(*), min(found.id) from ({sql}) found");
+            let Some(row) = self.store.query_one(sql, params![self.id]).await? else { continue };
+            let count: u64 = row.get(0)?;
+            if count > 0 {
+                differences.push(Difference { what: what.to_owned(), count, example: row.get(1)? });
+            }
+        }
+        Ok(differences)
+    }
+
+    /// Reads the whole text index and checks it against itself. All tenants share one on SQLite.
+    pub async fn verify_index(&self) -> Result<Option<Difference>, StoreError> {
+        if self.store.dialect() == Dialect::Postgres {
+            return Ok(None); // PostgreSQL checks its indexes with amcheck, which needs a superuser.
+        }
+        let mut unit = self.write();
+        unit.unit.op("insert into email_search (email_search) values ('integrity-check')", vec![]);
+        match unit.commit().await {
+            Ok(_) => Ok(None),
+            Err(StoreError::Corrupt(what)) => Ok(Some(Difference {
+                what: "the text index is damaged".to_owned(),
+                count: 1,
+                example: what.to_string(),
+            })),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub async fn totals(&self) -> Result<Totals, StoreError> {
+        let sql = "select (select count(*) from emails where tenant_id = $1),
+                          (select count(*) from ledger where tenant_id = $1),
+                          (select count(*) from placements where tenant_id = $1 and is_live),
+                          (select count(*) from attachments where tenant_id = $1),
+                          (select count(*) from blobs where tenant_id = $1)";
+        let Some(row) = self.store.query_one(sql, params![self.id]).await? else { return Ok(Totals::default()) };
+        Ok(Totals {
+            emails: row.get(0)?,
+            ledger: row.get(1)?,
+            placements: row.get(2)?,
+            attachments: row.get(3)?,
+            blobs: row.get(4)?,
+        })
+    }
+
+    pub async fn list_live_packs(&self) -> Result<Vec<PackPlace>, StoreError> {
+        let sql =
+            "select object_key, size_bytes from packs where tenant_id = $1 and state = 'live' order by object_key";
+        let rows = self.store.query(sql, params![self.id]).await?;
+        rows.iter().map(|row| Ok(PackPlace { object_key: row.get(0)?, size_bytes: row.get(1)? })).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! The embedded database: one file, one writer thread, a few readers.
+
+mod reader;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::Clock;
+use rusqlite::functions::FunctionFlags;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, ToSql, ffi};
+
+use crate::value::{Row, Value, time_text};
+use crate::{Committed, StoreError, Unit};
+use reader::Readers;
+use writer::Writer;
+
+/// How long we wait for another process to let go of the file; a unit takes milliseconds, so this is a stuck one.
+const BUSY_SECONDS: u64 = 60;
+
+/// A sixth of the memory that an import may take; the pages that a batch touches stay in it.
+const WRITER_CACHE_KIB: i64 = 24 << 10;
+
+/// Pages after which the log is folded into the database file: the larger, the fewer times a hot page is written, and
+/// the more disk the log takes (32 MB).
+const CHECKPOINT_PAGES: i64 = 4000;
+
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    writer: Writer,
+    readers: Readers,
+}
+
+impl Sqlite {
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder).map_err(|e| {
+                StoreError::Refused(format!("cannot make the data folder {}: {e}", folder.display()).into())
+            })?;
+        }
+        let writer = open_connection(path, &clock, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        prepare_for_writing(&writer).map_err(error)?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer: Writer::start(writer)?,
+            readers: Readers::new(path.to_owned(), clock.clone()),
+            clock,
+        })
+    }
+
+    pub async fn commit(&self, unit: Unit) -> Result<Committed, StoreError> {
+        self.writer.commit(unit).await
+    }
+
+    pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        self.readers.query(sql, params).await
+    }
+
+    /// A connection of its own for schema changes, outside the writer thread.
+    pub fn migration_connection(&self) -> Result<Connection, StoreError> {
+        open_connection(&self.path, &self.clock, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+}
+
+fn open_connection(path: &Path, clock: &Arc<dyn Clock>, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let mut connection =
+        Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(|e| open_error(path, e))?;
+    connection.busy_handler(Some(wait_for_turn)).map_err(error)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    let clock = clock.clone();
+    connection
+        .create_scalar_function("mailroom_now", 0, FunctionFlags::SQLITE_UTF8, move |_| Ok(time_text(clock.now())))
+        .map_err(error)?;
+    connection.pragma_update(None, "foreign_keys", true).map_err(error)?;
+    Ok(connection)
+}
+
+fn prepare_for_writing(connection: &Connection) -> rusqlite::Result<()> {
+    // Only a new file takes these two; they cannot change later.
+    connection.pragma_update(None, "page_size", 8192)?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    connection.pragma_update(None, "temp_store", "memory")
+}
+
+/// SQLite's own handler backs off to 100 ms, in which a busy writer has long taken the lock again; short even naps
+/// give everybody a turn.
+fn wait_for_turn(tries: i32) -> bool {
+    const NAP: Duration = Duration::from_millis(2);
+    std::thread::sleep(NAP);
+    u64::try_from(tries).unwrap_or(0) * 2 < BUSY_SECONDS * 1000
+}
+
+fn open_error(path: &Path, e: rusqlite::Error) -> StoreError {
+    match e.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::CannotOpen) => StoreError::Refused(
+            format!(
+                "cannot open or make the database {}; check that the folder exists and can be written",
+                path.display()
+            )
+            .into(),
+        ),
+        _ => error(e),
+    }
+}
+
+pub(crate) fn error(e: rusqlite::Error) -> StoreError {
+    use rusqlite::ErrorCode as Code;
+    match e.sqlite_error_code() {
+        Some(Code::DiskFull) => StoreError::Full("the database".into()),
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Busy(BUSY_SECONDS),
+        Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => StoreError::Refused(
+            "the database file cannot be written; check the rights of the data folder and that its disk is not read-only"
+                .into(),
+        ),
+        Some(Code::DatabaseCorrupt) => StoreError::corrupt("the database file does not read as SQLite expects"),
+        Some(Code::NotADatabase) => StoreError::Refused(
+            "the database file is not a SQLite database; check database.url and data_dir".into(),
+        ),
+        Some(Code::SystemIoFailure) if extended(&e) == Some(ffi::SQLITE_IOERR_FSYNC) => {
+            StoreError::Unavailable("the disk failed to make a write durable".into())
+        }
+        _ => StoreError::other(e.to_string()),
+    }
+}
+
+fn extended(e: &rusqlite::Error) -> Option<i32> {
+    match e {
+        rusqlite::Error::SqliteFailure(failure, _) => Some(failure.extended_code),
+        _ => None,
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let text = |text: String| Ok(ToSqlOutput::from(text));
+        match self {
+            Self::Null => Ok(ToSqlOutput::Borrowed(ValueRef::Null)),
+            Self::Bool(truth) => Ok(ToSqlOutput::from(i64::from(*truth))),
+            Self::Int(number) => Ok(ToSqlOutput::from(*number)),
+            Self::Text(value) | Self::Json(value) | Self::Tokens(value) => {
+                Ok(ToSqlOutput::Borrowed(ValueRef::Text(value.as_bytes())))
+            }
+            Self::Bytes(bytes) => Ok(ToSqlOutput::Borrowed(ValueRef::Blob(bytes))),
+            Self::Uuid(id) => text(id.to_string()),
+            Self::Time(time) => text(time_text(*time)),
+            Self::Hash(hash) => text(hash.hex()),
+            Self::List(values) => text(serde_json::Value::Array(values.iter().map(json).collect()).to_string()),
+        }
+    }
+}
+
+/// A list element as `json_each` gives it back.
+fn json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Int(number) => (*number).into(),
+        Value::Bool(truth) => i64::from(*truth).into(),
+        Value::Text(text) | Value::Json(text) | Value::Tokens(text) => text.as_str().into(),
+        Value::Uuid(id) => id.to_string().into(),
+        Value::Time(time) => time_text(*time).into(),
+        Value::Hash(hash) => hash.hex().into(),
+        Value::Null | Value::Bytes(_) | Value::List(_) => serde_json::Value::Null,
+    }
+}
+
+fn value(column: ValueRef<'_>) -> Value {
+    match column {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Int(number),
+        ValueRef::Real(number) => Value::Text(number.to_string()),
+        ValueRef::Text(text) => Value::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+    }
+}

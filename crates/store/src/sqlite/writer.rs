@@ -1,0 +1,165 @@
+//! The one writer: a thread that takes waiting units together, runs each in a savepoint, and answers everybody after
+//! the one durable commit.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::error;
+use super::reader::bind;
+use crate::unit::{Action, Insert, Op};
+use crate::{Committed, StoreError, Unit};
+
+/// Enough that callers rarely wait for a place, few enough that memory stays bounded.
+const WAITING_UNITS: usize = 256;
+
+/// Units in one commit: a member that fails costs the others nothing, but a group should stay well under 50 ms.
+const GROUP: usize = 64;
+
+/// Between groups the lock is free for this long, so that commands in other processes get their turn.
+const REST: Duration = Duration::from_millis(2);
+
+/// SQLite takes at most 32,766 values in a statement.
+const MOST_PARAMETERS: usize = 32_000;
+
+type Answer = oneshot::Sender<Result<Committed, StoreError>>;
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    requests: mpsc::Sender<(Unit, Answer)>,
+}
+
+impl Writer {
+    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+        let (requests, waiting) = mpsc::channel(WAITING_UNITS);
+        std::thread::Builder::new()
+            .name("sqlite-writer".into())
+            .spawn(move || run(&connection, waiting))
+            .map_err(|e| StoreError::other(format!("cannot start the writer thread: {e}")))?;
+        Ok(Self { requests })
+    }
+
+    pub async fn commit(&self, unit: Unit) -> Result<Committed, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let stopped = || StoreError::other("the database writer has stopped");
+        self.requests.send((unit, answer)).await.map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+}
+
+fn run(connection: &Connection, mut waiting: mpsc::Receiver<(Unit, Answer)>) {
+    while let Some(first) = waiting.blocking_recv() {
+        let mut group = vec![first];
+        while group.len() < GROUP
+            && let Ok(next) = waiting.try_recv()
+        {
+            group.push(next);
+        }
+        commit_group(connection, group);
+        std::thread::sleep(REST);
+    }
+}
+
+fn commit_group(connection: &Connection, group: Vec<(Unit, Answer)>) {
+    let (units, answers): (Vec<Unit>, Vec<Answer>) = group.into_iter().unzip();
+    let outcomes = match run_group(connection, units) {
+        Ok(outcomes) => outcomes,
+        Err(e) => {
+            if !connection.is_autocommit() {
+                // The commit did not happen; what is left to fail here is already being reported.
+                let _ = connection.execute_batch("rollback");
+            }
+            let failure = error(e);
+            answers.iter().map(|_| Err(failure.clone())).collect()
+        }
+    };
+    for (answer, outcome) in answers.into_iter().zip(outcomes) {
+        // A caller that went away does not undo what was committed.
+        let _ = answer.send(outcome);
+    }
+}
+
+fn run_group(connection: &Connection, units: Vec<Unit>) -> rusqlite::Result<Vec<Result<Committed, StoreError>>> {
+    connection.execute_batch("begin immediate")?;
+    let mut outcomes = Vec::with_capacity(units.len());
+    for unit in units {
+        connection.execute_batch("savepoint unit")?;
+        let outcome = run_unit(connection, unit);
+        if connection.is_autocommit() {
+            // A full disk or a failed write ends the whole transaction by itself; nobody in the group is stored.
+            return Err(match outcome {
+                Err(UnitError::Sql(e)) => e,
+                _ => rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT), None),
+            });
+        }
+        if outcome.is_err() {
+            connection.execute_batch("rollback to unit")?;
+        }
+        connection.execute_batch("release unit")?;
+        outcomes.push(outcome.map_err(|e| match e {
+            UnitError::Sql(e) => error(e),
+            UnitError::Precondition(what) => StoreError::Precondition(what),
+        }));
+    }
+    connection.execute_batch("commit")?;
+    Ok(outcomes)
+}
+
+enum UnitError {
+    Sql(rusqlite::Error),
+    Precondition(&'static str),
+}
+
+impl From<rusqlite::Error> for UnitError {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Sql(e)
+    }
+}
+
+fn run_unit(connection: &Connection, unit: Unit) -> Result<Committed, UnitError> {
+    let mut changed = Vec::with_capacity(unit.ops.len());
+    for Op { action, expect } in unit.ops {
+        let rows = match action {
+            Action::Statement { sql, params } => {
+                let mut statement = connection.prepare_cached(&sql)?;
+                bind(&mut statement, &params)?;
+                statement.raw_execute()?
+            }
+            Action::Insert(insert) if insert.at_once => insert_at_once(connection, &insert)?,
+            Action::Insert(insert) => insert_row_by_row(connection, &insert)?,
+        };
+        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
+        if let Some(expect) = expect
+            && expect.rows != rows
+        {
+            return Err(UnitError::Precondition(expect.or_else));
+        }
+        changed.push(rows);
+    }
+    Ok(Committed { changed })
+}
+
+fn insert_row_by_row(connection: &Connection, insert: &Insert) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(&insert.sqlite_sql(1))?;
+    let mut changed = 0;
+    for row in &insert.rows {
+        for (n, value) in row.iter().enumerate() {
+            statement.raw_bind_parameter(n + 1, value)?;
+        }
+        changed += statement.raw_execute()?;
+    }
+    Ok(changed)
+}
+
+fn insert_at_once(connection: &Connection, insert: &Insert) -> rusqlite::Result<usize> {
+    let mut changed = 0;
+    for rows in insert.rows.chunks(MOST_PARAMETERS / insert.columns.len()) {
+        let mut statement = connection.prepare(&insert.sqlite_sql(rows.len()))?;
+        for (n, value) in rows.iter().flatten().enumerate() {
+            statement.raw_bind_parameter(n + 1, value)?;
+        }
+        changed += statement.raw_execute()?;
+    }
+    Ok(changed)
+}

@@ -1,0 +1,138 @@
+//! A write is a value: operations with what they expect, shipped and committed as one.
+//!
+//! Nobody awaits anything inside a unit, so the one SQLite writer is never held by a caller and no PostgreSQL lock
+//! waits for a network; and because it is a value, it can be sent again when the database asks for that.
+
+use crate::value::{Kind, Value};
+
+/// Operations that commit together or not at all.
+#[derive(Debug, Clone, Default)]
+pub struct Unit {
+    pub(crate) ops: Vec<Op>,
+}
+
+/// Tells which operation of a unit a count in [`Committed`] belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpId(usize);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Op {
+    pub action: Action,
+    pub expect: Option<Expect>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Action {
+    /// The same text on both databases.
+    Statement {
+        sql: String,
+        params: Vec<Value>,
+    },
+    Insert(Insert),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Expect {
+    pub rows: u64,
+    /// What the caller is told when it does not hold.
+    pub or_else: &'static str,
+}
+
+/// Many rows into one table by one statement per database.
+///
+/// `select` may name the given columns as `u.<column>`; the rest of the text (`from`, `on_conflict`) is shared SQL.
+#[derive(Debug, Clone)]
+pub struct Insert {
+    /// `emails (id, subject)`
+    pub into: std::borrow::Cow<'static, str>,
+    /// The columns of `u`.
+    pub columns: &'static [(&'static str, Kind)],
+    pub rows: Vec<Vec<Value>>,
+    /// What is inserted, in terms of `u`.
+    pub select: std::borrow::Cow<'static, str>,
+    /// Joins and conditions after `from <given rows> u`.
+    pub join_where: &'static str,
+    pub on_conflict: &'static str,
+    /// SQLite inserts all rows by one statement instead of a prepared one per row: an FTS5 index is written out at the
+    /// end of each statement, so row by row costs twice the time.
+    pub at_once: bool,
+}
+
+/// How many rows each operation changed.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    pub(crate) changed: Vec<u64>,
+}
+
+impl Committed {
+    pub fn changed(&self, op: OpId) -> u64 {
+        self.changed[op.0]
+    }
+}
+
+impl Unit {
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    pub(crate) fn op(&mut self, sql: impl Into<String>, params: Vec<Value>) -> OpId {
+        self.push(Op { action: Action::Statement { sql: sql.into(), params }, expect: None })
+    }
+
+    /// The statement must change exactly this many rows, or nothing of the unit happens.
+    pub(crate) fn op_exactly(
+        &mut self,
+        rows: u64,
+        or_else: &'static str,
+        sql: impl Into<String>,
+        params: Vec<Value>,
+    ) -> OpId {
+        self.push(Op { action: Action::Statement { sql: sql.into(), params }, expect: Some(Expect { rows, or_else }) })
+    }
+
+    pub(crate) fn insert(&mut self, insert: Insert) -> OpId {
+        self.push(Op { action: Action::Insert(insert), expect: None })
+    }
+
+    fn push(&mut self, op: Op) -> OpId {
+        self.ops.push(op);
+        OpId(self.ops.len() - 1)
+    }
+}
+
+impl Insert {
+    /// `insert into … select … from unnest($1::uuid[], …) u …`: one array per column.
+    pub(crate) fn postgres_sql(&self) -> String {
+        let arrays: Vec<String> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(n, (_, kind))| format!("${}::{}[]", n + 1, kind.postgres()))
+            .collect();
+        self.sql(&format!("unnest({})", arrays.join(", ")), &format!("u({})", self.column_names()))
+    }
+
+    /// The same over `rows` rows of values.
+    pub(crate) fn sqlite_sql(&self, rows: usize) -> String {
+        let width = self.columns.len();
+        let row = |n: usize| {
+            let places: Vec<String> = (1..=width).map(|column| format!("?{}", n * width + column)).collect();
+            format!("({})", places.join(", "))
+        };
+        let values: Vec<String> = (0..rows).map(row).collect();
+        let given = format!("with u({}) as (values {}) ", self.column_names(), values.join(", "));
+        given + &self.sql("u", "")
+    }
+
+    fn sql(&self, given: &str, alias: &str) -> String {
+        let Self { into, select, join_where, on_conflict, .. } = self;
+        // SQLite cannot tell `on conflict` from a join constraint without a `where` before it.
+        let join_where =
+            if join_where.contains("where ") { (*join_where).to_owned() } else { format!("{join_where} where true") };
+        format!("insert into {into} select {select} from {given} {alias} {join_where} {on_conflict}")
+    }
+
+    fn column_names(&self) -> String {
+        self.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    }
+}

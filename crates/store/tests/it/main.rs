@@ -1,0 +1,10 @@
+//! One contract for both databases: every store operation, run on SQLite and on PostgreSQL.
+
+mod blobs;
+mod ingest;
+mod migrate;
+mod samples;
+mod search;
+mod tenants;
+mod units;
+mod verify;

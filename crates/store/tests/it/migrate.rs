@@ -1,0 +1,61 @@
+use std::sync::Arc;
+
+use domain::SystemClock;
+use store::testing::{fresh_postgres, on_each_database, run_sql};
+use store::{Location, Store, StoreError, migrate};
+use tempfile::tempdir;
+
+fn open(location: &Location) -> Store {
+    Store::open(location, Arc::new(SystemClock)).unwrap()
+}
+
+#[tokio::test]
+async fn a_second_run_changes_nothing() {
+    on_each_database(|db| async move {
+        assert_eq!(db.store.migrate().await.unwrap(), Vec::<&str>::new());
+        assert_eq!(db.store.schema_version().await.unwrap(), migrate::known());
+        db.store.check_schema().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn processes_that_migrate_at_once_apply_each_migration_once() {
+    let folder = tempdir().unwrap();
+    for location in [Location::Sqlite(folder.path().join("m.db")), fresh_postgres().await] {
+        let stores: Vec<Store> = (0..4).map(|_| open(&location)).collect();
+        let runs = stores.into_iter().map(|store| tokio::spawn(async move { store.migrate().await }));
+
+        let mut applied = 0;
+        for run in runs.collect::<Vec<_>>() {
+            applied += run.await.unwrap().unwrap().len();
+        }
+
+        assert_eq!(applied, migrate::known() as usize);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_database_is_outdated_until_migrated() {
+    let folder = tempdir().unwrap();
+    for location in [Location::Sqlite(folder.path().join("m.db")), fresh_postgres().await] {
+        let store = open(&location);
+
+        assert!(matches!(store.check_schema().await, Err(StoreError::Outdated { found: 0, .. })));
+    }
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let newer = "insert into schema_migrations values (9999, 'future', '', '')";
+    on_each_database(|db| async move {
+        match &db.location {
+            Location::Sqlite(path) => drop(rusqlite::Connection::open(path).unwrap().execute(newer, []).unwrap()),
+            Location::Postgres { url, .. } => run_sql(url, newer).await.unwrap(),
+        }
+
+        assert!(matches!(db.store.check_schema().await, Err(StoreError::Newer { found: 9999, .. })));
+        assert!(matches!(db.store.migrate().await, Err(StoreError::Newer { found: 9999, .. })));
+    })
+    .await;
+}
