@@ -100,7 +100,8 @@ impl Config {
     pub fn from_environment(config_file: Option<&Path>) -> Result<Self, ConfigError> {
         // Not `vars`: that one panics when any variable, ours or not, is not UTF-8.
         let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-        let home = variables.iter().find(|(name, _)| name == "HOME").map(|(_, value)| PathBuf::from(value));
+        let home =
+            variables.iter().find(|(name, value)| name == "HOME" && !value.is_empty()).map(|(_, value)| value.into());
         Self::load(config_file, variables, home)
     }
 
