@@ -1,0 +1,111 @@
+//! Names of folders, from the names of directories and files.
+
+use std::ffi::OsStr;
+
+use encoding_rs::UTF_16BE;
+
+pub const INBOX: &str = "INBOX";
+
+/// Segments as one name. Mail that lies in no folder is in the inbox, whose name has one spelling.
+pub fn joined(segments: &[String]) -> String {
+    match segments {
+        [] => INBOX.to_owned(),
+        [only] if only.eq_ignore_ascii_case(INBOX) => INBOX.to_owned(),
+        segments => segments.join("/"),
+    }
+}
+
+/// The segment that a directory adds: Apple Mail's `Sent.mbox` and Thunderbird's `Sent.sbd` are called `Sent`.
+pub fn of_directory(name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    without_suffix(&name, &[".mbox", ".mbx", ".sbd"]).to_owned()
+}
+
+pub fn of_mbox(name: &OsStr) -> String {
+    let name = name.to_string_lossy();
+    without_suffix(&name, &[".mbox", ".mbx"]).to_owned()
+}
+
+/// The segments of a Maildir++ directory: `.Sent.2024` is `Sent/2024`.
+pub fn of_maildir(name: &OsStr) -> Vec<String> {
+    let name = name.to_string_lossy();
+    match name.strip_prefix('.') {
+        Some(dotted) => dotted.split('.').filter(|part| !part.is_empty()).map(decode_utf7).collect(),
+        None => vec![decode_utf7(&name)],
+    }
+}
+
+fn without_suffix<'a>(name: &'a str, suffixes: &[&str]) -> &'a str {
+    let stem = suffixes.iter().find_map(|suffix| {
+        let cut = name.len().checked_sub(suffix.len()).filter(|&cut| cut > 0)?;
+        name.get(cut..)?.eq_ignore_ascii_case(suffix).then(|| &name[..cut])
+    });
+    stem.unwrap_or(name)
+}
+
+/// IMAP's modified UTF-7 (RFC 3501 §5.1.3), in which servers write names on disk. What is not, stays as it is.
+fn decode_utf7(name: &str) -> String {
+    let mut decoded = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((plain, after)) = rest.split_once('&') {
+        decoded.push_str(plain);
+        match after.split_once('-') {
+            Some(("", after)) => {
+                decoded.push('&');
+                rest = after;
+            }
+            Some((encoded, after)) if let Some(text) = decode_base64(encoded) => {
+                decoded.push_str(&text);
+                rest = after;
+            }
+            _ => {
+                decoded.push('&');
+                rest = after;
+            }
+        }
+    }
+    decoded + rest
+}
+
+fn decode_base64(encoded: &str) -> Option<String> {
+    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+    for digit in encoded.bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b',' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    let (text, is_broken) = UTF_16BE.decode_without_bom_handling(&bytes);
+    (!is_broken).then(|| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maildir_names_are_split_and_decoded() {
+        assert_eq!(of_maildir(OsStr::new(".Sent.2024")), ["Sent", "2024"]);
+        assert_eq!(of_maildir(OsStr::new(".Entw&APw-rfe")), ["Entwürfe"]);
+        assert_eq!(of_maildir(OsStr::new("R&D &- &ZeVnLIqe-")), ["R&D & 日本語"]);
+    }
+
+    #[test]
+    fn file_names_lose_what_names_their_format() {
+        assert_eq!(joined(&[of_mbox(OsStr::new("Sent.MBOX"))]), "Sent");
+        assert_eq!(joined(&[of_mbox(OsStr::new("inbox.mbox"))]), "INBOX");
+        assert_eq!(joined(&[of_directory(OsStr::new("Work.sbd")), of_mbox(OsStr::new("2024"))]), "Work/2024");
+        assert_eq!(of_mbox(OsStr::new(".mbox")), ".mbox");
+    }
+}

@@ -1,0 +1,349 @@
+//! Finds where each message of an mbox starts and ends, and gives back what the mail was.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use domain::Flags;
+use jiff::Timestamp;
+
+use super::lines::Lines;
+use super::separator::Separator;
+use super::{is_blank, is_quoted};
+use crate::files::{Found, Problem, sniff};
+
+/// How much of a line is held while its message is only passed over.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// The blank line before a separator, at most.
+const BLANK_BYTES: u64 = 2;
+
+#[derive(Debug)]
+pub struct Messages {
+    path: PathBuf,
+    lines: Lines,
+    limit: u64,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Before the first separator.
+    Unstarted,
+    /// Right behind a separator.
+    At(Start),
+    Ended,
+}
+
+#[derive(Debug, Default)]
+struct Start {
+    /// Where the separator begins.
+    offset: u64,
+    time: Option<Timestamp>,
+    length: Option<u64>,
+}
+
+/// A message without its folder, which the file's name tells.
+#[derive(Debug)]
+pub struct Message {
+    raw: Vec<u8>,
+    time: Option<Timestamp>,
+    origin: String,
+}
+
+impl Message {
+    pub fn in_folder(self, folder: &str) -> Found {
+        let Self { raw, time, origin } = self;
+        Found { raw, folder: folder.to_owned(), flags: Flags::default(), envelope_time: time, origin }
+    }
+}
+
+/// Why a message is not given.
+enum Stop {
+    TooLarge,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(reason: io::Error) -> Self {
+        Self::Io(reason)
+    }
+}
+
+impl Messages {
+    pub fn new(file: File, path: &Path, limit: u64) -> Self {
+        Self { path: path.to_owned(), lines: Lines::new(file, path), limit, state: State::Unstarted }
+    }
+
+    pub fn position(&self) -> u64 {
+        self.lines.position()
+    }
+
+    fn origin(&self, offset: u64) -> String {
+        format!("{}:{offset}", self.path.display())
+    }
+
+    fn unreadable(&mut self, reason: io::Error) -> Problem {
+        self.state = State::Ended;
+        Problem::opening(&self.path, reason)
+    }
+
+    /// Goes to the first message. Bytes before it are told about, unless they are blank or a message that has lost
+    /// its separator.
+    fn find_first(&mut self) -> io::Result<Option<Problem>> {
+        let mut line = Vec::new();
+        let offset = loop {
+            let offset = self.lines.position();
+            line.clear();
+            if self.lines.read(&mut line, PIECE_BYTES)? == 0 {
+                return Ok(None);
+            }
+            if !sniff::skip_blank(&line).is_empty() {
+                break offset;
+            }
+        };
+        let text = sniff::skip_blank(&line);
+        if let Some(separator) = Separator::parse(text) {
+            self.state = State::At(Start::at(offset, &separator));
+            return Ok(None);
+        }
+        if sniff::is_header(text) {
+            self.lines.go_to(offset)?;
+            self.state = State::At(Start { offset, ..Start::default() });
+            return Ok(None);
+        }
+        let is_line_end = line.ends_with(b"\n");
+        self.skip_message(is_line_end, false)?;
+        Ok(Some(match &self.state {
+            State::At(start) => Problem::Skipped { origin: self.path.display().to_string(), bytes: start.offset },
+            _ => Problem::NotMbox { path: self.path.clone() },
+        }))
+    }
+
+    fn read_message(&mut self, start: &Start) -> Result<Vec<u8>, Stop> {
+        if let Some(length) = start.length.filter(|&length| length <= self.limit) {
+            let message_start = self.lines.position();
+            if let Some(raw) = self.read_measured(length)? {
+                return Ok(raw);
+            }
+            self.lines.go_to(message_start)?;
+        }
+        self.read_to_separator()
+    }
+
+    /// Takes the message that our own separator measures; `None` when the file does not agree with it.
+    fn read_measured(&mut self, length: u64) -> Result<Option<Vec<u8>>, Stop> {
+        let mut raw = Vec::new();
+        while (raw.len() as u64) < length {
+            let at = raw.len();
+            // The mark of a quoted line and a line end that was added are beyond the length.
+            if self.lines.read(&mut raw, length - at as u64 + 2)? == 0 {
+                return Ok(None);
+            }
+            if is_quoted(&raw[at..]) {
+                raw.remove(at);
+            }
+        }
+        if raw.len() as u64 == length + 1 && raw.ends_with(b"\n") {
+            raw.pop();
+        }
+        let is_end = raw.len() as u64 == length && self.pass_end()?;
+        Ok(is_end.then_some(raw))
+    }
+
+    /// Passes blank lines and the separator after a measured message; false when something else is there.
+    fn pass_end(&mut self) -> io::Result<bool> {
+        let mut line = Vec::new();
+        let mut blank_lines = 0;
+        loop {
+            let offset = self.lines.position();
+            line.clear();
+            if self.lines.read(&mut line, PIECE_BYTES)? == 0 {
+                self.state = State::Ended;
+                return Ok(true);
+            }
+            if let Some(separator) = Separator::parse(&line).filter(|_| blank_lines > 0) {
+                self.state = State::At(Start::at(offset, &separator));
+                return Ok(true);
+            }
+            if !is_blank(&line) {
+                return Ok(false);
+            }
+            blank_lines += 1;
+        }
+    }
+
+    /// Takes lines up to the next separator, or as many bytes as a credible `Content-Length` says.
+    fn read_to_separator(&mut self) -> Result<Vec<u8>, Stop> {
+        let mut raw = Vec::new();
+        let (mut is_header, mut follows_blank, mut content_length) = (true, false, None);
+        loop {
+            let (offset, at) = (self.lines.position(), raw.len());
+            // The separator's line is read here too, and goes beyond the limit.
+            let most = (self.limit + PIECE_BYTES).saturating_sub(at as u64);
+            if self.lines.read(&mut raw, most)? == 0 {
+                self.state = State::Ended;
+                break;
+            }
+            let line = &raw[at..];
+            if let Some(separator) = self.separator(line, follows_blank)? {
+                raw.truncate(at);
+                self.state = State::At(Start::at(offset, &separator));
+                break;
+            }
+            if raw.len() as u64 > self.limit + BLANK_BYTES {
+                let is_line_end = line.ends_with(b"\n");
+                let is_blank = is_blank(line);
+                drop(raw);
+                self.skip_message(is_line_end, is_blank)?;
+                return Err(Stop::TooLarge);
+            }
+            follows_blank = is_blank(line);
+            if !is_header {
+                if is_quoted(line) {
+                    raw.remove(at);
+                }
+            } else if follows_blank {
+                is_header = false;
+                if let Some(length) = content_length
+                    && self.is_credible(length)?
+                {
+                    return self.read_content(raw, length);
+                }
+            } else {
+                content_length = content_length.or_else(|| read_content_length(line));
+            }
+        }
+        remove_blank_end(&mut raw);
+        if raw.len() as u64 > self.limit { Err(Stop::TooLarge) } else { Ok(raw) }
+    }
+
+    /// Whether a separator or the end of the file comes right after a body of this length.
+    fn is_credible(&mut self, length: u64) -> io::Result<bool> {
+        let Some(end) = self.lines.position().checked_add(length) else { return Ok(false) };
+        // One byte before it tells whether a line ends there.
+        let around = self.lines.peek_at(end - 1, 512)?;
+        let Some((&before, after)) = around.split_first() else { return Ok(false) };
+        let rest = after.strip_prefix(b"\r\n").or_else(|| after.strip_prefix(b"\n"));
+        let is_at_line_start = before == b'\n' || rest.is_some();
+        let next = sniff::skip_blank(after);
+        Ok(is_at_line_start
+            && (next.is_empty() || Separator::parse(first_line(next)).is_some_and(|s| s.time.is_some()))
+            || after.is_empty())
+    }
+
+    /// Takes the body that `Content-Length` measures. Where it holds a line that would have been quoted, the dialect
+    /// quotes nothing (mboxcl2), and what looks quoted is meant so.
+    fn read_content(&mut self, mut raw: Vec<u8>, length: u64) -> Result<Vec<u8>, Stop> {
+        let end = self.lines.position() + length;
+        let is_too_large = raw.len() as u64 + length > self.limit;
+        if is_too_large {
+            self.lines.go_to(end)?;
+        } else {
+            let header = raw.len();
+            self.lines.read_bytes(&mut raw, length)?;
+            let body = &raw[header..];
+            if !body.split(|&b| b == b'\n').any(|line| line.starts_with(b"From ")) {
+                unquote(&mut raw, header);
+            }
+        }
+        self.skip_message(true, true)?;
+        if is_too_large { Err(Stop::TooLarge) } else { Ok(raw) }
+    }
+
+    /// Passes over lines up to and including the next separator, in little memory.
+    fn skip_message(&mut self, mut is_line_start: bool, mut follows_blank: bool) -> io::Result<()> {
+        let mut piece = Vec::new();
+        loop {
+            let offset = self.lines.position();
+            piece.clear();
+            if self.lines.read(&mut piece, PIECE_BYTES)? == 0 {
+                self.state = State::Ended;
+                return Ok(());
+            }
+            if is_line_start {
+                if let Some(separator) = self.separator(&piece, follows_blank)? {
+                    self.state = State::At(Start::at(offset, &separator));
+                    return Ok(());
+                }
+                follows_blank = is_blank(&piece);
+            }
+            is_line_start = piece.ends_with(b"\n");
+        }
+    }
+
+    /// The line as a separator, if it is one. A date alone could be quoted mail, and a blank line before or a header
+    /// after it could be chance; two of the three are enough.
+    fn separator(&mut self, line: &[u8], follows_blank: bool) -> io::Result<Option<Separator>> {
+        let Some(separator) = Separator::parse(line) else { return Ok(None) };
+        let is_dated = separator.time.is_some();
+        if is_dated && follows_blank {
+            return Ok(Some(separator));
+        }
+        let may_be = is_dated || follows_blank && separator.may_be_undated;
+        if !may_be {
+            return Ok(None);
+        }
+        let next = self.lines.peek()?;
+        let next = first_line(&next);
+        let is_followed = if is_dated { sniff::is_header(next) } else { sniff::is_known_header(next) };
+        Ok(is_followed.then_some(separator))
+    }
+}
+
+impl Iterator for Messages {
+    type Item = Result<Message, Problem>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if matches!(self.state, State::Unstarted) {
+            self.state = State::Ended;
+            match self.find_first() {
+                Ok(None) => {}
+                Ok(Some(problem)) => return Some(Err(problem)),
+                Err(reason) => return Some(Err(self.unreadable(reason))),
+            }
+        }
+        let State::At(start) = std::mem::replace(&mut self.state, State::Ended) else { return None };
+        let origin = self.origin(start.offset);
+        Some(match self.read_message(&start) {
+            Ok(raw) => Ok(Message { raw, time: start.time, origin }),
+            Err(Stop::TooLarge) => Err(Problem::too_large(origin, self.limit)),
+            Err(Stop::Io(reason)) => Err(self.unreadable(reason)),
+        })
+    }
+}
+
+impl Start {
+    fn at(offset: u64, separator: &Separator) -> Self {
+        // Programs that know no time write the epoch.
+        let time = separator.time.filter(|&time| time != Timestamp::UNIX_EPOCH || separator.length.is_some());
+        Self { offset, time, length: separator.length }
+    }
+}
+
+fn read_content_length(line: &[u8]) -> Option<u64> {
+    const NAME: &[u8] = b"content-length:";
+    let value = line.split_at_checked(NAME.len()).filter(|(name, _)| name.eq_ignore_ascii_case(NAME))?.1;
+    str::from_utf8(value).ok()?.trim().parse().ok()
+}
+
+fn first_line(text: &[u8]) -> &[u8] {
+    sniff::lines(text).next().unwrap_or_default()
+}
+
+/// The one blank line that the format puts before a separator.
+fn remove_blank_end(raw: &mut Vec<u8>) {
+    let blank = match raw.as_slice() {
+        b"\n" | [.., b'\n', b'\n'] => 1,
+        b"\r\n" | [.., b'\n', b'\r', b'\n'] => 2,
+        _ => 0,
+    };
+    raw.truncate(raw.len() - blank);
+}
+
+fn unquote(raw: &mut Vec<u8>, from: usize) {
+    let body = raw.split_off(from);
+    for line in body.split_inclusive(|&b| b == b'\n') {
+        raw.extend_from_slice(&line[usize::from(is_quoted(line))..]);
+    }
+}
