@@ -8,7 +8,7 @@ use domain::Flags;
 use jiff::Timestamp;
 
 use super::lines::Lines;
-use super::separator::Separator;
+use super::separator::{Likeness, Separator};
 use super::{is_blank, is_quoted};
 use crate::files::{Found, Problem, sniff};
 
@@ -224,12 +224,9 @@ impl Messages {
         // One byte before it tells whether a line ends there.
         let around = self.lines.peek_at(end - 1, 512)?;
         let Some((&before, after)) = around.split_first() else { return Ok(false) };
-        let rest = after.strip_prefix(b"\r\n").or_else(|| after.strip_prefix(b"\n"));
-        let is_at_line_start = before == b'\n' || rest.is_some();
+        let is_line_start = before == b'\n' || after.starts_with(b"\n") || after.starts_with(b"\r\n");
         let next = sniff::skip_blank(after);
-        Ok(is_at_line_start
-            && (next.is_empty() || Separator::parse(first_line(next)).is_some_and(|s| s.time.is_some()))
-            || after.is_empty())
+        Ok(after.is_empty() || is_line_start && (next.is_empty() || is_strong(first_line(next))))
     }
 
     /// Takes the body that `Content-Length` measures. Where it holds a line that would have been quoted, the dialect
@@ -272,21 +269,22 @@ impl Messages {
         }
     }
 
-    /// The line as a separator, if it is one. A date alone could be quoted mail, and a blank line before or a header
-    /// after it could be chance; two of the three are enough.
+    /// The line as a separator, if it is one. Its looks alone could be those of quoted mail, and a blank line before it
+    /// or a header after it could be chance; two of the three are enough.
     fn separator(&mut self, line: &[u8], follows_blank: bool) -> io::Result<Option<Separator>> {
         let Some(separator) = Separator::parse(line) else { return Ok(None) };
-        let is_dated = separator.time.is_some();
-        if is_dated && follows_blank {
-            return Ok(Some(separator));
-        }
-        let may_be = is_dated || follows_blank && separator.may_be_undated;
-        if !may_be {
-            return Ok(None);
+        match separator.likeness {
+            Likeness::Strong if follows_blank => return Ok(Some(separator)),
+            Likeness::Weak if !follows_blank => return Ok(None),
+            Likeness::None => return Ok(None),
+            Likeness::Strong | Likeness::Weak => {}
         }
         let next = self.lines.peek()?;
         let next = first_line(&next);
-        let is_followed = if is_dated { sniff::is_header(next) } else { sniff::is_known_header(next) };
+        let is_followed = match separator.likeness {
+            Likeness::Strong => sniff::is_header(next),
+            _ => sniff::is_known_header(next),
+        };
         Ok(is_followed.then_some(separator))
     }
 }
@@ -319,6 +317,10 @@ impl Start {
         let time = separator.time.filter(|&time| time != Timestamp::UNIX_EPOCH || separator.length.is_some());
         Self { offset, time, length: separator.length }
     }
+}
+
+fn is_strong(line: &[u8]) -> bool {
+    Separator::parse(line).is_some_and(|separator| separator.likeness == Likeness::Strong)
 }
 
 fn read_content_length(line: &[u8]) -> Option<u64> {

@@ -40,8 +40,17 @@ pub struct Separator {
     pub time: Option<Timestamp>,
     /// The length of the message after unquoting.
     pub length: Option<u64>,
-    /// It has no date that we can read, but it is no sentence either.
-    pub may_be_undated: bool,
+    pub likeness: Likeness,
+}
+
+/// How much the line alone looks like a separator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Likeness {
+    /// Nothing but a sender and a date, or the lone dash that Netscape wrote.
+    Strong,
+    /// No date that we can read, but no sentence either.
+    Weak,
+    None,
 }
 
 impl Separator {
@@ -54,7 +63,14 @@ impl Separator {
         let time = find_date(&words);
         let is_address = words.first().is_some_and(|sender| sender.contains('@') || sender.starts_with('<'));
         let has_clock = words.iter().any(|word| clock(word).is_some());
-        Some(Self { time, length, may_be_undated: is_address || has_clock || words.len() <= 1 })
+        let likeness = if time.is_some() || words == ["-"] {
+            Likeness::Strong
+        } else if is_address || has_clock || words.len() <= 1 {
+            Likeness::Weak
+        } else {
+            Likeness::None
+        };
+        Some(Self { time, length, likeness })
     }
 }
 
@@ -199,8 +215,15 @@ mod tests {
         ] {
             assert_eq!(time(line), None, "{line}");
         }
-        assert!(!Separator::parse(b"From what I see").unwrap().may_be_undated);
-        assert!(Separator::parse(b"From alice@x yesterday").unwrap().may_be_undated);
+    }
+
+    #[test]
+    fn a_line_without_a_date_is_judged_by_its_words() {
+        let likeness = |line: &str| Separator::parse(line.as_bytes()).unwrap().likeness;
+
+        assert_eq!(likeness("From - \n"), Likeness::Strong);
+        assert_eq!(likeness("From alice@x yesterday"), Likeness::Weak);
+        assert_eq!(likeness("From what I see"), Likeness::None);
     }
 
     #[test]
