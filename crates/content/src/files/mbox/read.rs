@@ -180,7 +180,7 @@ impl Messages {
         loop {
             let (offset, at) = (self.lines.position(), raw.len());
             // The separator's line is read here too, and goes beyond the limit.
-            let most = (self.limit + PIECE_BYTES).saturating_sub(at as u64);
+            let most = self.limit.saturating_add(PIECE_BYTES).saturating_sub(at as u64);
             if self.lines.read(&mut raw, most)? == 0 {
                 self.state = State::Ended;
                 break;
@@ -191,7 +191,7 @@ impl Messages {
                 self.state = State::At(Start::at(offset, &separator));
                 break;
             }
-            if raw.len() as u64 > self.limit + BLANK_BYTES {
+            if raw.len() as u64 > self.limit.saturating_add(BLANK_BYTES) {
                 let is_line_end = line.ends_with(b"\n");
                 let is_blank = is_blank(line);
                 drop(raw);
