@@ -56,3 +56,28 @@ fn size(bytes: u64) -> String {
         _ => format!("{} MB", bytes >> 20),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_told_with_the_reason() {
+        let problem = Problem::opening(Path::new("a.eml"), io::ErrorKind::PermissionDenied.into());
+
+        assert_eq!(
+            problem.to_string(),
+            "a.eml could not be read (permission denied); check its permissions and the disk, then import it again"
+        );
+    }
+
+    #[test]
+    fn a_limit_is_told_in_the_unit_that_people_set() {
+        let problem = Problem::too_large("a.mbox:7".to_owned(), 50 << 20);
+
+        assert_eq!(
+            problem.to_string(),
+            "a.mbox:7 is larger than limits.message_size (50 MB); raise it to import this message"
+        );
+    }
+}

@@ -186,7 +186,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn any_text_is_safe_and_gives_tokens_only(text in r#"([a-z:*"\-東京 /é\x00]|from:|after:|has:|label:|\PC){0,30}"#) {
             let Ok(query) = parse(&text) else { return Ok(()) };

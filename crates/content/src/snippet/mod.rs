@@ -151,7 +151,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn any_text_fits_and_is_marked_in_pairs(text in "[a東京 é\\n\\PC]{0,60}", max_chars in 0_usize..40) {
             let shown = snippet(&text, None, &parse("a 東京 é*").unwrap(), max_chars, ("\u{1}", "\u{2}"));

@@ -4,6 +4,7 @@
 //! the separator; elsewhere a `Content-Length` is believed when the file's structure agrees with it, and otherwise
 //! the next separator ends the message.
 
+mod flags;
 mod lines;
 mod read;
 mod separator;
@@ -141,6 +142,13 @@ mod tests {
     }
 
     #[test]
+    fn lengths_that_never_fit_cost_no_second_look() {
+        let liar = "From a@x Tue Jan  2 12:00:00 2024 mailroom-bytes=900000\nTo: a\n\n";
+
+        assert_eq!(raw(liar.repeat(10_000)).len(), 10_000);
+    }
+
+    #[test]
     fn origins_and_times_come_from_the_separators() {
         let found = read(format!("{FROM}To: a\n\n{FROM}To: b\n").as_bytes());
 
@@ -180,7 +188,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
 
         #[test]
         fn what_is_written_is_read_back_exactly(messages in prop::collection::vec((message(), 0_i64..253_402_300_799), 0..5)) {

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use domain::Flags;
 use jiff::Timestamp;
 
+use super::flags;
 use super::lines::Lines;
 use super::separator::{Likeness, Separator};
 use super::{is_blank, is_quoted};
@@ -54,7 +54,7 @@ pub struct Message {
 impl Message {
     pub fn in_folder(self, folder: &str) -> Found {
         let Self { raw, time, origin } = self;
-        Found { raw, folder: folder.to_owned(), flags: Flags::default(), envelope_time: time, origin }
+        Found { folder: folder.to_owned(), flags: flags::of_header(&raw), raw, envelope_time: time, origin }
     }
 }
 
@@ -139,6 +139,9 @@ impl Messages {
             // The mark of a quoted line and a line end that was added are beyond the length.
             if self.lines.read(&mut raw, length - at as u64 + 2)? == 0 {
                 return Ok(None);
+            }
+            if raw[at..].starts_with(b"From ") {
+                return Ok(None); // we would have quoted it, so the message ended before its length
             }
             if is_quoted(&raw[at..]) {
                 raw.remove(at);
