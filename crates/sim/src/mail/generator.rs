@@ -1,0 +1,97 @@
+//! One mailbox's messages, oldest first.
+
+use jiff::Timestamp;
+
+use super::compose::{Composer, Letter};
+use super::kinds::Kind;
+use super::people::Contact;
+use super::profile::Profile;
+use super::rng::Rng;
+
+/// Numbers for folders and flags, apart from those of the letters.
+const FILING: u64 = 4 << 40;
+
+/// A message as it lies in a mailbox, with facts that tests can hold a reader's result against.
+#[derive(Debug)]
+pub struct Message {
+    /// RFC 5322, lines ended by CRLF.
+    pub raw: Vec<u8>,
+    pub received_at: Timestamp,
+    /// `INBOX`, `Sent` or `Archive`.
+    pub folder: &'static str,
+    pub seen: bool,
+    pub kind: Kind,
+    pub subject: String,
+    pub from: Contact,
+    pub to: Vec<Contact>,
+    pub cc: Vec<Contact>,
+    pub message_id: String,
+    /// Parts marked as attachments.
+    pub attachments: usize,
+    /// Pictures shown inside the text.
+    pub inline_images: usize,
+}
+
+impl Message {
+    /// The copy of a letter in its owner's mailbox: as sent in `Sent`, with the servers' fields everywhere else.
+    pub fn filed(letter: &Letter, seed: u64, owner: &Contact) -> Self {
+        let mut rng = Rng::for_part(seed, FILING + letter.number);
+        let is_sent = letter.from.address == owner.address;
+        let folder = match rng.below(5) {
+            _ if is_sent => "Sent",
+            0 => "Archive",
+            _ => "INBOX",
+        };
+        let seen = is_sent || folder == "Archive" || rng.percent(70);
+        let raw = if is_sent { letter.bytes.clone() } else { letter.delivered_to(seed, owner.domain()) };
+        Self {
+            raw,
+            received_at: letter.received_at,
+            folder,
+            seen,
+            kind: letter.kind,
+            subject: letter.subject.clone(),
+            from: letter.from.clone(),
+            to: letter.to.clone(),
+            cc: letter.cc.clone(),
+            message_id: letter.message_id.clone(),
+            attachments: letter.attachments,
+            inline_images: letter.inline_images,
+        }
+    }
+}
+
+/// The mailbox of a profile's first owner. The same seed and profile make the same bytes on every platform; message
+/// n may answer earlier ones, so the messages come in order.
+#[derive(Debug)]
+pub struct Generator {
+    composer: Composer,
+    owner: Contact,
+}
+
+impl Generator {
+    pub fn new(seed: u64, mut profile: Profile) -> Self {
+        profile.owners.truncate(1);
+        let id = profile.owners[0];
+        let owner = profile.companies[id.company].people[id.person].contact.clone();
+        Self { composer: Composer::new(seed, profile), owner }
+    }
+
+    /// Whose mailbox it is.
+    pub fn owner(&self) -> &Contact {
+        &self.owner
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Message;
+
+    fn next(&mut self) -> Option<Message> {
+        let letter = self.composer.next()?;
+        Some(Message::filed(&letter, self.composer.seed, &self.owner))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.composer.size_hint()
+    }
+}

@@ -1,0 +1,81 @@
+//! Machines reporting: a password to reset, a server in trouble.
+
+use super::super::clients::Style;
+use super::super::compose::{Desk, Draft};
+use super::super::dates;
+use super::super::mime::{Charset, Headers, Part, TextEncoding};
+use super::super::people::Contact;
+use super::Kind;
+use super::body::machine_body;
+
+pub fn password_reset(desk: &mut Desk<'_>) -> Draft {
+    let style = Style::machine(&mut desk.rng);
+    let domain = "tallyhouse.example";
+    let subject = desk.language.lexicon().phrases.reset.to_owned();
+    let link = format!("https://account.{domain}/reset?token={}", desk.rng.hex(40));
+    let sentence = desk.writer().sentence();
+    let plain = format!("{subject}\n\n{link}\n\n{sentence}\n");
+    let html = format!(
+        "<html><head><meta charset=\"utf-8\"></head><body style=\"margin:0;background:#eef2f5\">\n\
+         <div style=\"max-width:480px;margin:32px auto;background:#fff;padding:24px;font-family:Verdana,sans-serif\">\n\
+         <h3>{subject}</h3>\n<p>{sentence}</p>\n\
+         <p><a href=\"{link}\" style=\"background:#2a6;color:#fff;padding:10px 18px;border-radius:4px\">{subject}</a></p>\n\
+         <p style=\"color:#888;font-size:11px\">Tallyhouse &middot; 192.0.2.{}</p>\n</div>\n</body></html>\n",
+        desk.rng.between(1, 254)
+    );
+    let mut headers = Headers::default();
+    headers.field("Auto-Submitted", "auto-generated");
+    headers.field("X-Auto-Response-Suppress", "All");
+    Draft {
+        kind: Kind::PasswordReset,
+        style,
+        language: desk.language,
+        from: Contact { name: "Tallyhouse Accounts".to_owned(), address: format!("no-reply@{domain}") },
+        to: vec![desk.contact(desk.owner)],
+        cc: Vec::new(),
+        subject,
+        message_id: desk.message_id(domain),
+        fields: headers.text,
+        body: machine_body(desk, style, plain, html),
+    }
+}
+
+pub fn machine(desk: &mut Desk<'_>) -> Draft {
+    let style = Style::machine(&mut desk.rng);
+    let domain = "watchtower-mon.example";
+    let template = desk.language.lexicon().phrases.alert;
+    let subject = desk.writer().fill(template);
+    let size = desk.body_size();
+    let mut text = format!("{subject}\n\n");
+    while text.len() < size {
+        let rng = &mut desk.rng;
+        let level = *rng.pick(&["info", "info", "info", "warn", "error"]);
+        let unit = *rng.pick(&["billing", "gateway", "indexer", "mailer", "scheduler", "storage"]);
+        let what = *rng.pick(&[
+            "retry after timeout",
+            "queue length above limit",
+            "connection refused by peer",
+            "slow query",
+            "certificate expires soon",
+            "checkpoint finished",
+        ]);
+        let (node, took) = (rng.between(1, 40), rng.between(3, 9_000));
+        text.push_str(&format!("{} {level:5} {unit}-{node:02}: {what} ({took} ms)\n", dates::ics(desk.sent_at)));
+    }
+    let mut headers = Headers::default();
+    headers.field("Auto-Submitted", "auto-generated");
+    headers.field("X-Priority", "1 (Highest)");
+    headers.field("X-Monitor-Rule", &format!("disk-{}", desk.rng.between(1, 60)));
+    Draft {
+        kind: Kind::Alert,
+        style,
+        language: desk.language,
+        from: Contact { name: "Watchtower".to_owned(), address: format!("alerts@{domain}") },
+        to: vec![desk.contact(desk.owner)],
+        cc: Vec::new(),
+        subject,
+        message_id: desk.message_id(domain),
+        fields: headers.text,
+        body: Part::text("plain", text, Charset::Utf8, TextEncoding::Plain),
+    }
+}

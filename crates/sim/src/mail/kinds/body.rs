@@ -1,0 +1,180 @@
+//! The body that people's letters share: text, its HTML version, pictures, files.
+
+use std::sync::Arc;
+
+use super::super::attachments::File;
+use super::super::clients::Style;
+use super::super::compose::Desk;
+use super::super::mime::{Part, TextEncoding};
+use super::super::people::PersonId;
+use super::super::text::{escape_html, wrap};
+use super::super::words::Language;
+
+/// Where clients break lines of plain text.
+const LINE_WIDTH: usize = 72;
+
+/// What one person writes, before it takes the form of parts.
+#[derive(Debug, Default)]
+pub struct Letter {
+    /// Greeting, paragraphs, closing.
+    pub text: String,
+    /// What is answered or forwarded, with the line above it.
+    pub quote: Option<Quote>,
+    pub signature: String,
+    /// All of it as plain text.
+    pub plain: String,
+}
+
+#[derive(Debug)]
+pub struct Quote {
+    pub intro: String,
+    pub text: String,
+    /// Answers mark each line with `>`; forwards do not.
+    pub is_marked: bool,
+}
+
+impl Letter {
+    /// A letter of about `size` bytes in the desk's language.
+    pub fn compose(desk: &mut Desk<'_>, author: PersonId, size: usize, quote: Option<Quote>) -> Self {
+        let person = desk.person(author);
+        let company = &desk.profile.companies[author.company];
+        let quoted = quote.as_ref().map_or(0, |quote| quote.text.len());
+        let mut writer = desk.writer();
+        let greeting = *writer.rng.pick(writer.lexicon.greetings);
+        let closing = *writer.rng.pick(writer.lexicon.closings);
+        let greeting = writer.fill(greeting);
+        let paragraphs = writer.text(size.saturating_sub(quoted + 160).max(180));
+        let mut letter = Self {
+            text: format!("{greeting}\n\n{paragraphs}\n\n{closing}\n{}", person.contact.name),
+            quote,
+            signature: format!("{}\n{} | {}\n{}", person.contact.name, company.name, person.job, person.phone),
+            plain: String::new(),
+        };
+        letter.plain = letter.to_plain();
+        letter
+    }
+
+    fn to_plain(&self) -> String {
+        let mut text = wrap(&self.text, LINE_WIDTH);
+        text.push_str("\n\n-- \n");
+        text.push_str(&self.signature);
+        if let Some(quote) = &self.quote {
+            text.push_str("\n\n");
+            text.push_str(&quote.intro);
+            text.push('\n');
+            for line in quote.text.lines() {
+                if quote.is_marked {
+                    text.push_str(if line.starts_with('>') { ">" } else { "> " });
+                }
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    pub fn html(&self, language: Language, picture: Option<&str>) -> String {
+        let direction = if language == Language::Arabic { " dir=\"rtl\"" } else { "" };
+        let mut html = format!(
+            "<!DOCTYPE html>\n<html lang=\"{}\"{direction}>\n<head>\n<meta charset=\"utf-8\">\n<style>\n\
+             body {{ font-family: sans-serif; font-size: 14px; color: #222 }}\n\
+             p {{ margin: 0 0 12px 0 }}\n.sig {{ color: #777; font-size: 12px }}\n\
+             blockquote {{ margin: 0 0 0 8px; padding-left: 8px; border-left: 2px solid #bbb }}\n</style>\n</head>\n<body>\n",
+            language.tag()
+        );
+        append_paragraphs(&mut html, &self.text);
+        html.push_str("<div class=\"sig\">");
+        append_lines(&mut html, &self.signature);
+        html.push_str("</div>\n");
+        if let Some(content_id) = picture {
+            html.push_str(&format!("<div><img src=\"cid:{content_id}\" alt=\"\" border=\"0\"></div>\n"));
+        }
+        if let Some(quote) = &self.quote {
+            html.push_str("<div>");
+            append_lines(&mut html, &quote.intro);
+            html.push_str("</div>\n<blockquote>");
+            append_lines(&mut html, quote.text.trim_end());
+            html.push_str("</blockquote>\n");
+        }
+        html.push_str("</body>\n</html>\n");
+        html
+    }
+}
+
+fn append_paragraphs(html: &mut String, text: &str) {
+    for paragraph in text.split("\n\n") {
+        html.push_str("<p>");
+        append_lines(html, paragraph);
+        html.push_str("</p>\n");
+    }
+}
+
+fn append_lines(html: &mut String, text: &str) {
+    for (number, line) in text.split('\n').enumerate() {
+        if number > 0 {
+            html.push_str("<br>\n");
+        }
+        escape_html(html, line);
+    }
+}
+
+/// The parts of a person's letter: plain text alone or beside HTML, with the logo or a picture inside it, and a file.
+pub fn assemble(desk: &mut Desk<'_>, style: Style, author: PersonId, letter: &Letter, has_html: bool) -> Part {
+    let file = desk.file();
+    // One picture in four is meant to be seen rather than saved.
+    let is_shown = has_html && file.as_ref().is_some_and(|f| f.media_type == "image/png") && desk.rng.percent(25);
+    let (picture, file) = if is_shown { (file, None) } else { (None, file) };
+    let has_logo = has_html && desk.profile.has_logos && desk.rng.percent(35);
+    let picture = picture.or_else(|| has_logo.then(|| Arc::clone(&desk.assets.logos[author.company])));
+
+    let body = if has_html {
+        with_html(desk, style, letter, picture)
+    } else {
+        text_part(style, "plain", letter.plain.clone(), desk.language)
+    };
+    with_file(desk, style, body, file)
+}
+
+pub fn with_file(desk: &mut Desk<'_>, style: Style, body: Part, file: Option<Arc<File>>) -> Part {
+    match file {
+        None => body,
+        Some(file) => {
+            let boundary = style.boundary(&mut desk.rng);
+            Part::multipart("multipart/mixed", boundary, vec![body, Part::attachment(file)])
+        }
+    }
+}
+
+fn with_html(desk: &mut Desk<'_>, style: Style, letter: &Letter, picture: Option<Arc<File>>) -> Part {
+    let content_id = picture.as_ref().map(|_| format!("{}@inline.example", desk.rng.hex(16)));
+    let html = text_part(style, "html", letter.html(desk.language, content_id.as_deref()), desk.language);
+    let html = match picture.zip(content_id) {
+        None => html,
+        Some((picture, content_id)) => {
+            let boundary = style.boundary(&mut desk.rng);
+            let parts = vec![html, Part::inline(picture, &content_id)];
+            Part::multipart("multipart/related; type=\"text/html\"", boundary, parts)
+        }
+    };
+    let plain = text_part(style, "plain", letter.plain.clone(), desk.language);
+    Part::multipart("multipart/alternative", style.boundary(&mut desk.rng), vec![plain, html])
+}
+
+/// Text as the client encodes it. Scripts where nearly every byte would be escaped go as base64.
+pub fn text_part(style: Style, subtype: &str, text: String, language: Language) -> Part {
+    let is_dense = matches!(language, Language::Arabic | Language::Chinese | Language::Japanese)
+        || matches!(language, Language::Russian | Language::Greek) && style.charset.name() == "utf-8";
+    let encoding = match style.client.text {
+        TextEncoding::QuotedPrintable if is_dense => TextEncoding::Base64,
+        encoding => encoding,
+    };
+    Part::text(subtype, text, style.charset, encoding)
+}
+
+/// Plain text and HTML of one service message.
+pub fn machine_body(desk: &mut Desk<'_>, style: Style, plain: String, html: String) -> Part {
+    let plain = text_part(style, "plain", plain, desk.language);
+    let html = text_part(style, "html", html, desk.language);
+    Part::multipart("multipart/alternative", style.boundary(&mut desk.rng), vec![plain, html])
+}

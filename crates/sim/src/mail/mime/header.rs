@@ -1,0 +1,200 @@
+//! Header fields: ASCII only, folded, with RFC 2047 encoded words and RFC 2231 parameters.
+
+use super::Charset;
+use super::encode::{append_base64_line, quoted};
+
+/// Lines are folded before this column where there is a space to fold at (RFC 5322 section 2.1.1).
+const FOLD_COLUMN: usize = 78;
+/// Longest encoded word, RFC 2047 section 2.
+const LONGEST_WORD: usize = 75;
+
+/// Name of an address field with its colon and space, at most: `Reply-To: `.
+const LONGEST_NAME: usize = 10;
+
+/// Which of the two encodings of RFC 2047 a client writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WordStyle {
+    Base64,
+    Quoted,
+}
+
+/// A header block in the making.
+#[derive(Debug, Default)]
+pub struct Headers {
+    pub text: String,
+}
+
+impl Headers {
+    /// A field whose value is ASCII and may be folded at its spaces.
+    pub fn field(&mut self, name: &str, value: &str) {
+        debug_assert!(value.is_ascii(), "{name}: {value}");
+        self.text.push_str(name);
+        self.text.push(':');
+        let mut column = name.len() + 1;
+        for word in value.split(' ') {
+            if column + 1 + word.len() > FOLD_COLUMN && column > name.len() + 1 {
+                self.text.push_str("\r\n");
+                column = 0;
+            }
+            self.text.push(' ');
+            self.text.push_str(word);
+            column += 1 + word.len();
+        }
+        self.text.push_str("\r\n");
+    }
+
+    /// A field of free text in any language.
+    pub fn unstructured(&mut self, name: &str, value: &str, charset: Charset, style: WordStyle) {
+        if value.is_ascii() {
+            self.field(name, value);
+        } else {
+            self.field(name, &encoded_words(value, charset, style, name.len() + 2));
+        }
+    }
+
+    /// Addresses, one after the other. Names that are not plain words are quoted or encoded.
+    pub fn addresses<'a>(
+        &mut self,
+        name: &str,
+        people: impl Iterator<Item = (&'a str, &'a str)>,
+        charset: Charset,
+        style: WordStyle,
+    ) {
+        let mut value = String::new();
+        for (display, address) in people {
+            if !value.is_empty() {
+                value.push_str(", ");
+            }
+            value.push_str(&mailbox(display, address, charset, style));
+        }
+        self.field(name, &value);
+    }
+}
+
+/// `Name <address>` with the name quoted or encoded as it needs.
+pub fn mailbox(display: &str, address: &str, charset: Charset, style: WordStyle) -> String {
+    if display.is_empty() {
+        return address.to_owned();
+    }
+    if !display.is_ascii() {
+        return format!("{} <{address}>", encoded_words(display, charset, style, LONGEST_NAME));
+    }
+    let is_plain = display.bytes().all(|b| b.is_ascii_alphanumeric() || b == b' ' || b == b'-' || b == b'\'');
+    if is_plain { format!("{display} <{address}>") } else { format!("\"{display}\" <{address}>") }
+}
+
+/// The text as encoded words with a space between them, which readers drop. Falls back to UTF-8 when the charset
+/// cannot say it.
+///
+/// The first word leaves `lead` columns for the field name, so that no line passes 76 (RFC 2047 section 2).
+fn encoded_words(text: &str, charset: Charset, style: WordStyle, lead: usize) -> String {
+    let charset = if charset.encode(text).is_some() { charset } else { Charset::Utf8 };
+    let frame = format!("=?{}?{}?", charset.name(), if style == WordStyle::Base64 { 'B' } else { 'Q' });
+    let mut room = LONGEST_WORD - frame.len() - 2 - lead;
+    let mut words = String::new();
+    let mut piece = Vec::new();
+    for letter in text.chars() {
+        let bytes = charset.encode(letter.encode_utf8(&mut [0; 4])).unwrap_or_default();
+        // A letter is never cut in two: each word must decode on its own (RFC 2047 section 5).
+        if encoded_length(&piece, style) + encoded_length(&bytes, style) > room {
+            append_word(&mut words, &frame, &piece, style);
+            piece.clear();
+            room = LONGEST_WORD - frame.len() - 2;
+        }
+        piece.extend_from_slice(&bytes);
+    }
+    append_word(&mut words, &frame, &piece, style);
+    words
+}
+
+fn encoded_length(bytes: &[u8], style: WordStyle) -> usize {
+    match style {
+        WordStyle::Base64 => bytes.len().div_ceil(3) * 4,
+        WordStyle::Quoted => bytes.iter().map(|&b| if is_plain_in_word(b) || b == b' ' { 1 } else { 3 }).sum(),
+    }
+}
+
+fn append_word(words: &mut String, frame: &str, bytes: &[u8], style: WordStyle) {
+    let mut coded = Vec::with_capacity(LONGEST_WORD);
+    match style {
+        WordStyle::Base64 => append_base64_line(&mut coded, bytes),
+        WordStyle::Quoted => {
+            for &byte in bytes {
+                match byte {
+                    b' ' => coded.push(b'_'),
+                    _ if is_plain_in_word(byte) => coded.push(byte),
+                    _ => coded.extend_from_slice(&quoted(byte)),
+                }
+            }
+        }
+    }
+    if !words.is_empty() {
+        words.push(' ');
+    }
+    words.push_str(frame);
+    words.extend(coded.into_iter().map(char::from));
+    words.push_str("?=");
+}
+
+/// What may stand as itself in a quoted word inside a display name (RFC 2047 section 5, rule 3).
+fn is_plain_in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'!' | b'*' | b'+' | b'-' | b'/')
+}
+
+/// `; name="value"`, or the RFC 2231 form in pieces when the value is not ASCII or would not fit a line.
+pub fn append_parameter(out: &mut String, name: &str, value: &str) {
+    if value.is_ascii() {
+        out.push_str(&format!(";\r\n {name}=\"{value}\""));
+        return;
+    }
+    let mut pieces = vec![String::new()];
+    for letter in value.chars() {
+        let mut coded = String::new();
+        for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+            if byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-' || byte == b'_' {
+                coded.push(char::from(byte));
+            } else {
+                let [_, high, low] = quoted(byte);
+                coded.extend(['%', char::from(high), char::from(low)]);
+            }
+        }
+        if pieces.last().is_some_and(|piece| piece.len() + coded.len() > 56) {
+            pieces.push(String::new());
+        }
+        if let Some(piece) = pieces.last_mut() {
+            piece.push_str(&coded);
+        }
+    }
+    if let [piece] = pieces.as_slice() {
+        out.push_str(&format!(";\r\n {name}*=utf-8''{piece}"));
+        return;
+    }
+    for (number, piece) in pieces.iter().enumerate() {
+        let charset = if number == 0 { "utf-8''" } else { "" };
+        out.push_str(&format!(";\r\n {name}*{number}*={charset}{piece}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_becomes_several_words_that_each_decode_alone() {
+        let text = "Απόφαση για το νέο συμβόλαιο συντήρησης και τις επόμενες παραδόσεις";
+        for style in [WordStyle::Base64, WordStyle::Quoted] {
+            let mut headers = Headers::default();
+
+            headers.unstructured("Subject", text, Charset::Utf8, style);
+
+            assert!(headers.text.lines().all(|line| line.len() <= FOLD_COLUMN));
+            let parsed = mail_parser::MessageParser::default().parse(headers.text.as_bytes()).unwrap();
+            assert_eq!(parsed.subject(), Some(text));
+        }
+    }
+
+    #[test]
+    fn names_with_commas_are_quoted() {
+        assert_eq!(mailbox("Finch, Ada", "a@b.test", Charset::Utf8, WordStyle::Quoted), "\"Finch, Ada\" <a@b.test>");
+    }
+}

@@ -1,0 +1,10 @@
+//! Puts messages together the way mail clients do: parts, encodings, encoded words, folding.
+
+mod charset;
+mod encode;
+mod header;
+mod part;
+
+pub use charset::Charset;
+pub use header::{Headers, WordStyle};
+pub use part::{Part, Role, TextEncoding};

@@ -1,0 +1,195 @@
+//! A tree of MIME parts and how it becomes bytes.
+
+use std::sync::Arc;
+
+use super::super::attachments::File;
+use super::Charset;
+use super::encode::{append_base64, append_quoted_printable};
+use super::header::append_parameter;
+
+/// Longest line that may travel unencoded (RFC 5322 section 2.1.1).
+const LONGEST_LINE: usize = 998;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextEncoding {
+    /// As it is: 7bit when ASCII, 8bit otherwise; quoted-printable if a line is too long.
+    Plain,
+    QuotedPrintable,
+    Base64,
+}
+
+#[derive(Debug)]
+pub struct Part {
+    /// The value of Content-Type, with its parameters but for charset, name and boundary.
+    pub content_type: String,
+    /// Whole further fields, each ended by CRLF.
+    pub fields: String,
+    pub role: Role,
+    pub body: Body,
+}
+
+/// What a part is to the reader of the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Shown,
+    /// A picture inside the text.
+    Inline,
+    Attached,
+}
+
+#[derive(Debug)]
+pub enum Body {
+    /// Lines end in LF here and in CRLF on the wire.
+    Text {
+        text: String,
+        charset: Charset,
+        encoding: TextEncoding,
+    },
+    File(Arc<File>),
+    /// Bytes that are written as they are: a whole message, a delivery status.
+    Verbatim(Vec<u8>),
+    Multipart {
+        boundary: String,
+        parts: Vec<Part>,
+    },
+}
+
+impl Part {
+    pub fn text(subtype: &str, text: String, charset: Charset, encoding: TextEncoding) -> Self {
+        let content_type = format!("text/{subtype}");
+        Self { content_type, fields: String::new(), role: Role::Shown, body: Body::Text { text, charset, encoding } }
+    }
+
+    pub fn multipart(content_type: &str, boundary: String, parts: Vec<Self>) -> Self {
+        let content_type = content_type.to_owned();
+        Self { content_type, fields: String::new(), role: Role::Shown, body: Body::Multipart { boundary, parts } }
+    }
+
+    /// A file the reader can save.
+    pub fn attachment(file: Arc<File>) -> Self {
+        let mut fields = String::from("Content-Disposition: attachment");
+        append_parameter(&mut fields, "filename", &file.name);
+        fields.push_str("\r\n");
+        Self { content_type: file.media_type.to_owned(), fields, role: Role::Attached, body: Body::File(file) }
+    }
+
+    /// A picture that the HTML beside it shows by its content id.
+    pub fn inline(file: Arc<File>, content_id: &str) -> Self {
+        let mut fields = format!("Content-ID: <{content_id}>\r\nContent-Disposition: inline");
+        append_parameter(&mut fields, "filename", &file.name);
+        fields.push_str("\r\n");
+        Self { content_type: file.media_type.to_owned(), fields, role: Role::Inline, body: Body::File(file) }
+    }
+
+    pub fn verbatim(content_type: &str, bytes: Vec<u8>) -> Self {
+        Self {
+            content_type: content_type.to_owned(),
+            fields: String::new(),
+            role: Role::Shown,
+            body: Body::Verbatim(bytes),
+        }
+    }
+
+    /// A whole message that the reader can open beside this one.
+    pub fn message(bytes: Vec<u8>, name: &str) -> Self {
+        let mut fields = String::from("Content-Disposition: attachment");
+        append_parameter(&mut fields, "filename", name);
+        fields.push_str("\r\n");
+        Self { content_type: "message/rfc822".to_owned(), fields, role: Role::Attached, body: Body::Verbatim(bytes) }
+    }
+
+    /// How many parts below and including this one have the role.
+    pub fn count(&self, role: Role) -> usize {
+        let below = match &self.body {
+            Body::Multipart { parts, .. } => parts.iter().map(|part| part.count(role)).sum(),
+            _ => 0,
+        };
+        below + usize::from(self.role == role)
+    }
+
+    /// The part's header fields, the empty line, and its body.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match &self.body {
+            Body::Text { text, charset, encoding } => self.write_text(out, text, *charset, *encoding),
+            Body::File(file) => self.write_file(out, file),
+            Body::Verbatim(bytes) => {
+                self.write_fields(out, "", None);
+                out.extend_from_slice(bytes);
+            }
+            Body::Multipart { boundary, parts } => self.write_parts(out, boundary, parts),
+        }
+    }
+
+    fn write_fields(&self, out: &mut Vec<u8>, parameters: &str, encoding: Option<&str>) {
+        for text in ["Content-Type: ", &self.content_type, parameters, "\r\n"] {
+            out.extend_from_slice(text.as_bytes());
+        }
+        if let Some(encoding) = encoding {
+            for text in ["Content-Transfer-Encoding: ", encoding, "\r\n"] {
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+        out.extend_from_slice(self.fields.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn write_text(&self, out: &mut Vec<u8>, text: &str, charset: Charset, encoding: TextEncoding) {
+        let (charset, bytes) = match charset.encode(text) {
+            Some(bytes) => (charset, bytes),
+            None => (Charset::Utf8, text.as_bytes().to_vec()),
+        };
+        let is_short = bytes.split(|&byte| byte == b'\n').all(|line| line.len() <= LONGEST_LINE);
+        let encoding =
+            if encoding == TextEncoding::Plain && !is_short { TextEncoding::QuotedPrintable } else { encoding };
+        let name = match encoding {
+            TextEncoding::Plain if bytes.is_ascii() => "7bit",
+            TextEncoding::Plain => "8bit",
+            TextEncoding::QuotedPrintable => "quoted-printable",
+            TextEncoding::Base64 => "base64",
+        };
+        self.write_fields(out, &format!("; charset={}", charset.name()), Some(name));
+        match encoding {
+            TextEncoding::Plain => append_with_crlf(out, &bytes),
+            TextEncoding::QuotedPrintable => append_quoted_printable(out, &bytes),
+            TextEncoding::Base64 => {
+                let mut lines = Vec::with_capacity(bytes.len() + bytes.len() / 32);
+                append_with_crlf(&mut lines, &bytes);
+                append_base64(out, &lines);
+            }
+        }
+        if !out.ends_with(b"\r\n") {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn write_file(&self, out: &mut Vec<u8>, file: &File) {
+        let mut parameters = String::new();
+        append_parameter(&mut parameters, "name", &file.name);
+        self.write_fields(out, &parameters, Some("base64"));
+        append_base64(out, &file.bytes);
+    }
+
+    fn write_parts(&self, out: &mut Vec<u8>, boundary: &str, parts: &[Self]) {
+        self.write_fields(out, &format!(";\r\n boundary=\"{boundary}\""), None);
+        for part in parts {
+            for text in ["--", boundary, "\r\n"] {
+                out.extend_from_slice(text.as_bytes());
+            }
+            part.write(out);
+            // The line end before a boundary belongs to the boundary, so one more keeps the part's own.
+            out.extend_from_slice(b"\r\n");
+        }
+        for text in ["--", boundary, "--\r\n"] {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+fn append_with_crlf(out: &mut Vec<u8>, text: &[u8]) {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    out.extend_from_slice(lines.next().unwrap_or_default());
+    for line in lines {
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(line);
+    }
+}

@@ -1,0 +1,32 @@
+//! Lifelike email out of nothing but a seed: for the demo, for benchmarks and for the simulated providers.
+//!
+//! [`Generator`] makes one mailbox, [`bench_mailbox`] the one that benchmarks use, [`demo`] several companies
+//! that write to each other. Every byte is invented; all domains end in `.test` or `.example`.
+
+mod attachments;
+mod bench;
+mod clients;
+mod compose;
+mod dates;
+mod demo;
+mod generator;
+mod kinds;
+mod mbox;
+mod mime;
+mod people;
+mod profile;
+mod rng;
+mod text;
+mod threads;
+mod transport;
+mod words;
+
+pub use bench::{bench_mailbox, bench_profile};
+pub use compose::{Composer, Letter};
+pub use demo::{Delivery, Demo, Mailbox, Tenant, demo};
+pub use generator::{Generator, Message};
+pub use kinds::Kind;
+pub use mbox::{LineEnd, append_to_mbox, write_mbox};
+pub use people::{Company, Contact, Person, PersonId, companies};
+pub use profile::{Attachments, Profile};
+pub use words::Language;

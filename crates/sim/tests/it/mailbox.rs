@@ -1,0 +1,137 @@
+use std::collections::HashSet;
+
+use mail_parser::{MessageParser, MimeHeaders};
+use sim::mail::{Generator, Kind, LineEnd, Message, Profile, append_to_mbox, bench_mailbox};
+
+fn ordinary(seed: u64, messages: usize) -> Generator {
+    Generator::new(seed, Profile::ordinary(seed, messages))
+}
+
+/// FNV-1a, so that the pin needs no crate.
+fn hash(messages: impl Iterator<Item = Message>) -> u64 {
+    messages.fold(0xCBF2_9CE4_8422_2325, |hash, message| {
+        message.raw.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+    })
+}
+
+#[test]
+fn a_seed_makes_the_same_bytes_today_and_tomorrow() {
+    assert_eq!(format!("{:016x}", hash(ordinary(1, 200))), "a0a2f1e816b24a45");
+    assert_ne!(hash(ordinary(1, 20)), hash(ordinary(2, 20)));
+}
+
+#[test]
+fn the_benchmark_mailbox_has_its_share_of_attachments_and_its_size() {
+    let messages: Vec<Message> = bench_mailbox(1, 1_000).collect();
+
+    let carrying = messages.iter().filter(|m| m.attachments + m.inline_images > 0).count();
+    let mean = messages.iter().map(|m| m.raw.len()).sum::<usize>() / messages.len();
+    assert_eq!(messages.len(), 1_000);
+    assert_eq!(carrying, 150);
+    assert!((17_169..=18_231).contains(&mean), "mean of {mean} bytes");
+}
+
+#[test]
+fn bytes_keep_to_the_rules_of_mail() {
+    for message in ordinary(3, 1_000) {
+        let raw = &message.raw;
+        let header_end = raw.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+        let header = &raw[..header_end];
+        assert!(header.is_ascii(), "{}", message.subject);
+        if message.folder != "Sent" {
+            assert!((900..=3_500).contains(&header.len()), "{} bytes: {:?}", header.len(), message.kind);
+        }
+        for line in raw.split_inclusive(|&b| b == b'\n') {
+            assert!(line.ends_with(b"\r\n"), "a line of {:?} {} has no CRLF", message.kind, message.subject);
+            assert!(line.len() <= 1_000);
+            assert!(!line[..line.len() - 2].contains(&b'\r'));
+        }
+    }
+}
+
+#[test]
+fn every_kind_and_folder_comes_up() {
+    let messages: Vec<Message> = ordinary(1, 2_000).collect();
+
+    let kinds: HashSet<Kind> = messages.iter().map(|m| m.kind).collect();
+    let folders: HashSet<&str> = messages.iter().map(|m| m.folder).collect();
+    assert_eq!(kinds.len(), Kind::ORDINARY.len());
+    assert_eq!(folders, HashSet::from(["INBOX", "Sent", "Archive"]));
+    assert!(messages.iter().any(|m| m.inline_images > 0));
+    assert!(messages.windows(2).all(|pair| pair[0].received_at <= pair[1].received_at));
+    let ids: HashSet<&str> = messages.iter().map(|m| m.message_id.as_str()).collect();
+    assert_eq!(ids.len(), messages.len());
+}
+
+#[test]
+fn a_parser_finds_what_the_facts_say() {
+    let parser = MessageParser::default();
+    for message in ordinary(5, 1_000) {
+        let parsed = parser.parse(&message.raw).unwrap();
+
+        let from = parsed.from().and_then(|from| from.first()).unwrap();
+        let disposed = |name: &str| {
+            let is_disposed = |part: &&mail_parser::MessagePart<'_>| {
+                part.content_disposition().is_some_and(|d| d.ctype().eq_ignore_ascii_case(name))
+            };
+            parsed.parts.iter().filter(is_disposed).count()
+        };
+        assert_eq!(parsed.subject(), Some(message.subject.as_str()));
+        assert_eq!(from.name(), Some(message.from.name.as_str()));
+        assert_eq!(from.address(), Some(message.from.address.as_str()));
+        assert_eq!(parsed.message_id(), Some(message.message_id.as_str()));
+        assert_eq!(parsed.to().map_or(0, |to| to.iter().count()), message.to.len());
+        assert_eq!(parsed.cc().map_or(0, |cc| cc.iter().count()), message.cc.len());
+        assert_eq!(disposed("attachment"), message.attachments, "{:?}", message.kind);
+        assert_eq!(disposed("inline"), message.inline_images, "{:?}", message.kind);
+        assert!(parsed.date().is_some_and(mail_parser::DateTime::is_valid));
+        assert!(parsed.body_text(0).is_some_and(|text| !text.contains('\u{FFFD}')), "{:?}", message.kind);
+    }
+}
+
+#[test]
+fn attached_files_begin_as_their_type_says() {
+    let parser = MessageParser::default();
+    let mut seen = HashSet::new();
+    for message in ordinary(7, 600).filter(|m| m.attachments > 0) {
+        let parsed = parser.parse(&message.raw).unwrap();
+        for part in parsed.attachments() {
+            let start: &[u8] = match part.content_type().and_then(|t| t.subtype()) {
+                Some("pdf") => b"%PDF-1.4",
+                Some("png") => b"\x89PNG\r\n\x1a\n",
+                Some("zip" | "vnd.openxmlformats-officedocument.wordprocessingml.document") => b"PK\x03\x04",
+                Some("vcard") => b"BEGIN:VCARD",
+                Some("json") => b"{\"records\"",
+                _ => continue,
+            };
+            assert!(part.contents().starts_with(start), "{:?}", part.attachment_name());
+            seen.insert(start);
+        }
+    }
+    assert_eq!(seen.len(), 5);
+}
+
+#[test]
+fn an_mbox_gives_the_messages_back() {
+    let messages: Vec<Message> = ordinary(9, 200).collect();
+    let mut file = Vec::new();
+    for message in &messages {
+        append_to_mbox(&mut file, message, LineEnd::CrLf).unwrap();
+    }
+
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for line in file.split_inclusive(|&b| b == b'\n') {
+        let start = line.iter().position(|&b| b != b'>').unwrap_or(0);
+        match line {
+            _ if line.starts_with(b"From ") => found.push(Vec::new()),
+            _ if line[start..].starts_with(b"From ") => found.last_mut().unwrap().extend_from_slice(&line[1..]),
+            _ => found.last_mut().unwrap().extend_from_slice(line),
+        }
+    }
+
+    assert_eq!(found.len(), messages.len());
+    for (found, message) in found.iter().zip(&messages) {
+        assert!(found.strip_suffix(b"\r\n") == Some(&message.raw), "{}", message.subject);
+    }
+    assert!(file.windows(7).any(|w| w == b"\n>From "), "nothing had to be quoted");
+}

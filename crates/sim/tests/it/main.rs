@@ -1,0 +1,3 @@
+//! What other crates rely on when they ask for mail.
+
+mod mailbox;
