@@ -30,6 +30,8 @@ pub struct Letter {
     /// Its place in the generator's sequence.
     pub number: u64,
     pub from: Contact,
+    /// Where failures are reported: the sender, a list's own address, or nobody for what must not be answered.
+    pub return_path: String,
     pub to: Vec<Contact>,
     pub cc: Vec<Contact>,
     pub subject: String,
@@ -57,8 +59,8 @@ impl Letter {
             _ => None,
         };
         let route = Route {
-            from_address: &self.from.address,
-            from_domain: self.from.domain(),
+            return_path: &self.return_path,
+            from_domain: self.return_path.split_once('@').map_or(self.from.domain(), |(_, domain)| domain),
             to_domain: domain,
             only_recipient,
             received_at: self.received_at,
@@ -79,6 +81,8 @@ pub struct Draft {
     pub style: Style,
     pub language: Language,
     pub from: Contact,
+    /// Given where it is not the sender's address.
+    pub return_path: Option<String>,
     pub to: Vec<Contact>,
     pub cc: Vec<Contact>,
     pub subject: String,
@@ -100,6 +104,7 @@ impl Draft {
             received_at,
             attachments: self.body.count(Role::Attached),
             inline_images: self.body.count(Role::Inline),
+            return_path: self.return_path.unwrap_or_else(|| self.from.address.clone()),
             from: self.from,
             to: self.to,
             cc: self.cc,
@@ -341,5 +346,10 @@ impl Iterator for Composer {
         let letter = self.compose(self.number);
         self.number += 1;
         Some(letter)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.profile.messages - self.number as usize;
+        (left, Some(left))
     }
 }

@@ -12,8 +12,8 @@ const MAILBOXES: [usize; 3] = [6, 5, 4];
 
 #[derive(Debug, Clone)]
 pub struct Tenant {
-    pub name: &'static str,
-    pub domain: &'static str,
+    pub name: String,
+    pub domain: String,
     pub mailboxes: Vec<Mailbox>,
 }
 
@@ -60,7 +60,7 @@ pub fn demo(seed: u64, emails: usize) -> Demo {
         let company = &profile.companies[company];
         let mailbox = |person: &super::people::Person| Mailbox { owner: person.contact.clone() };
         let mailboxes = company.people.iter().take(*count).map(mailbox).collect();
-        Tenant { name: company.name, domain: company.domain, mailboxes }
+        Tenant { name: company.name.clone(), domain: company.domain.clone(), mailboxes }
     };
     let tenants = MAILBOXES.iter().enumerate().map(tenant).collect();
     Demo { tenants, composer: Composer::new(seed, profile), waiting: VecDeque::new(), left: emails }

@@ -70,6 +70,9 @@ pub struct Generator {
 }
 
 impl Generator {
+    /// # Panics
+    ///
+    /// When the profile has no owner.
     pub fn new(seed: u64, mut profile: Profile) -> Self {
         profile.owners.truncate(1);
         let id = profile.owners[0];

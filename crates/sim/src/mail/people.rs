@@ -74,8 +74,8 @@ pub struct Person {
 
 #[derive(Debug, Clone)]
 pub struct Company {
-    pub name: &'static str,
-    pub domain: &'static str,
+    pub name: String,
+    pub domain: String,
     pub language: Language,
     pub people: Vec<Person>,
 }
@@ -91,7 +91,8 @@ pub struct PersonId {
 pub fn companies(seed: u64) -> Vec<Company> {
     let company = |(number, &(name, domain, language)): (usize, &(&'static str, &'static str, Language))| {
         let mut rng = Rng::for_part(seed, 0xC0_0000 + number as u64);
-        Company { name, domain, language, people: people(domain, language, &mut rng) }
+        let people = people(domain, language, &mut rng);
+        Company { name: name.to_owned(), domain: domain.to_owned(), language, people }
     };
     COMPANIES.iter().enumerate().map(company).collect()
 }
@@ -141,7 +142,7 @@ mod tests {
             companies.iter().flat_map(|c| &c.people).map(|person| person.contact.address.as_str()).collect();
 
         assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), companies.len() * PEOPLE);
-        let domains = companies.iter().map(|c| c.domain).chain(SERVICES.iter().map(|(_, domain)| *domain));
+        let domains = companies.iter().map(|c| c.domain.as_str()).chain(SERVICES.iter().map(|(_, domain)| *domain));
         assert!(domains.into_iter().all(|domain| domain.ends_with(".test") || domain.ends_with(".example")));
     }
 }

@@ -38,7 +38,7 @@ impl<'a> Writer<'a> {
             } else if !text.is_empty() && !text.ends_with('\n') && !self.language.is_east_asian() {
                 text.push(' ');
             }
-            let template = *self.rng.pick_skewed(self.lexicon.sentences);
+            let template = *self.rng.pick(self.lexicon.sentences);
             self.append(&mut text, template);
             left_in_paragraph -= 1;
         }
@@ -51,7 +51,7 @@ impl<'a> Writer<'a> {
     }
 
     pub fn sentence(&mut self) -> String {
-        let template = *self.rng.pick_skewed(self.lexicon.sentences);
+        let template = *self.rng.pick(self.lexicon.sentences);
         self.fill(template)
     }
 
@@ -104,6 +104,7 @@ impl<'a> Writer<'a> {
             "project" => self.append_project(out),
             "amount" => self.append_amount(out),
             "count" => out.push_str(&self.rng.between(2, 23).to_string()),
+            "percent" => out.push_str(&self.rng.between(80, 99).to_string()),
             "code" => self.append_code(out),
             _ => {}
         }

@@ -78,14 +78,11 @@ impl Threads {
         self.open.push_back(thread);
     }
 
-    /// One of the open conversations, lately begun ones more often.
+    /// One of the open conversations, lately begun ones more often. `None` the more often, the fewer are open: else
+    /// the first conversation of a mailbox would get every reply.
     pub fn pick(&self, rng: &mut Rng) -> Option<&Thread> {
-        let count = self.open.len();
-        if count == 0 {
-            return None;
-        }
-        let age = rng.below(count).min(rng.below(count));
-        self.open.get(count - 1 - age)
+        let age = rng.below(OPEN_THREADS).min(rng.below(OPEN_THREADS));
+        self.open.get(self.open.len().checked_sub(age + 1)?)
     }
 
     /// Keeps what a reply added.

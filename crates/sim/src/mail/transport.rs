@@ -12,7 +12,8 @@ const SOFTWARE: [&str; 4] = ["Postgate 4.2", "Ferry SMTP 11", "Mailwright 3.8.1"
 /// A message's way from its sender to one company.
 #[derive(Debug)]
 pub struct Route<'a> {
-    pub from_address: &'a str,
+    /// Empty for reports, which must not be answered.
+    pub return_path: &'a str,
     pub from_domain: &'a str,
     pub to_domain: &'a str,
     /// Named in the last hop when there is only one recipient, as servers do.
@@ -24,12 +25,10 @@ impl Route<'_> {
     /// Return-Path, two to four Received fields, the verdict of the receiving server and the sender's signature.
     pub fn fields(&self, rng: &mut Rng) -> String {
         let mut headers = Headers::default();
-        headers.field("Return-Path", &format!("<{}>", self.from_address));
+        headers.text.reserve(2_048);
+        headers.field("Return-Path", &format!("<{}>", self.return_path));
         let is_internal = self.from_domain == self.to_domain;
-        let hops = if is_internal { 2 } else { rng.between(3, 4) };
-        for hop in 0..hops {
-            headers.field("Received", &self.hop(hop, hops, rng));
-        }
+        self.append_hops(&mut headers.text, is_internal, rng);
         headers.field("Authentication-Results", &self.verdict(is_internal));
         if !is_internal {
             headers.field("DKIM-Signature", &self.signature(rng));
@@ -38,36 +37,44 @@ impl Route<'_> {
         headers.text
     }
 
-    /// Hop 0 is the last server, which wrote on top.
-    fn hop(&self, hop: usize, hops: usize, rng: &mut Rng) -> String {
-        let address = format!("{}.{}", rng.pick(&["192.0.2", "198.51.100", "203.0.113"]), rng.between(1, 254));
-        let software = rng.pick(&SOFTWARE);
-        let (by, from) = match hop {
-            0 => (format!("mx1.{}", self.to_domain), format!("out{}.{}", rng.between(1, 4), self.from_domain)),
-            _ if hop + 1 == hops => (format!("smtp.{}", self.from_domain), format!("[{address}]")),
-            _ => (format!("relay{hop}.{}", self.from_domain), format!("filter{}.{}", hop, self.from_domain)),
-        };
-        let target = match self.only_recipient {
-            Some(recipient) if hop == 0 => format!(" for <{recipient}>"),
-            _ => String::new(),
-        };
-        let protocol = if hop + 1 == hops { "ESMTPSA" } else { "ESMTPS" };
-        let at = self.received_at - SignedDuration::from_secs(2 * hop as i64);
-        format!(
-            "from {from} ({from} [{address}]) by {by} ({software}) with {protocol} id {}{target}; {}",
-            rng.token(14),
-            dates::rfc5322(at, 0)
-        )
+    /// One field per server, the last server's on top.
+    fn append_hops(&self, out: &mut String, is_internal: bool, rng: &mut Rng) {
+        let mut hosts = vec![format!("mx1.{}", self.to_domain)];
+        if !is_internal {
+            hosts.push(format!("out{}.{}", rng.between(1, 4), self.from_domain));
+            if rng.percent(50) {
+                hosts.push(format!("filter.{}", self.from_domain));
+            }
+        }
+        hosts.push(format!("smtp.{}", self.from_domain));
+        for (hop, by) in hosts.iter().enumerate() {
+            let address = format!("{}.{}", rng.pick(&["192.0.2", "198.51.100", "203.0.113"]), rng.between(1, 254));
+            let (from, protocol) = match hosts.get(hop + 1) {
+                Some(host) => (format!("{host} ({host} [{address}])"), "ESMTPS"),
+                None => (format!("[{address}] (unknown [{address}])"), "ESMTPSA"),
+            };
+            let target = match self.only_recipient {
+                Some(recipient) if hop == 0 => format!("\r\n\tfor <{recipient}>"),
+                _ => String::new(),
+            };
+            let at = self.received_at - SignedDuration::from_secs(2 * hop as i64);
+            out.push_str(&format!(
+                "Received: from {from}\r\n\tby {by} ({}) with {protocol} id {}{target};\r\n\t{}\r\n",
+                rng.pick(&SOFTWARE),
+                rng.token(14),
+                dates::rfc5322(at, 0)
+            ));
+        }
     }
 
     fn verdict(&self, is_internal: bool) -> String {
-        let Self { from_address, from_domain, to_domain, .. } = self;
+        let Self { return_path, from_domain, to_domain, .. } = self;
         if is_internal {
-            return format!("mx1.{to_domain}; auth=pass smtp.auth={from_address}");
+            return format!("mx1.{to_domain}; auth=pass smtp.helo=smtp.{from_domain}");
         }
         format!(
             "mx1.{to_domain}; dkim=pass header.d={from_domain} header.s=mail2024; spf=pass \
-             smtp.mailfrom={from_address}; dmarc=pass (p=quarantine) header.from={from_domain}"
+             smtp.mailfrom={return_path}; dmarc=pass (p=quarantine) header.from={from_domain}"
         )
     }
 

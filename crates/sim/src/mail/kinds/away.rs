@@ -33,6 +33,7 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
         style,
         language: desk.language,
         from: person.contact.clone(),
+        return_path: Some(String::new()),
         to: vec![desk.contact(desk.owner)],
         cc: Vec::new(),
         subject,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::super::attachments::File;
 use super::super::clients::Style;
 use super::super::compose::Desk;
-use super::super::mime::{Part, TextEncoding};
-use super::super::people::PersonId;
+use super::super::mime::{Charset, Part, TextEncoding};
+use super::super::people::{Contact, PersonId};
 use super::super::text::{escape_html, wrap};
 use super::super::words::Language;
 
@@ -34,15 +34,15 @@ pub struct Quote {
 }
 
 impl Letter {
-    /// A letter of about `size` bytes in the desk's language.
-    pub fn compose(desk: &mut Desk<'_>, author: PersonId, size: usize, quote: Option<Quote>) -> Self {
+    /// A letter of about `size` bytes in the desk's language, which greets the first of its readers.
+    pub fn compose(desk: &mut Desk<'_>, author: PersonId, to: &[Contact], size: usize, quote: Option<Quote>) -> Self {
         let person = desk.person(author);
         let company = &desk.profile.companies[author.company];
         let quoted = quote.as_ref().map_or(0, |quote| quote.text.len());
         let mut writer = desk.writer();
-        let greeting = *writer.rng.pick(writer.lexicon.greetings);
         let closing = *writer.rng.pick(writer.lexicon.closings);
-        let greeting = writer.fill(greeting);
+        let reader = to.first().and_then(|contact| contact.name.split(' ').next()).unwrap_or_default();
+        let greeting = writer.rng.pick(writer.lexicon.greetings).replace("{person}", reader);
         let paragraphs = writer.text(size.saturating_sub(quoted + 160).max(180));
         let mut letter = Self {
             text: format!("{greeting}\n\n{paragraphs}\n\n{closing}\n{}", person.contact.name),
@@ -77,7 +77,7 @@ impl Letter {
     pub fn html(&self, language: Language, picture: Option<&str>) -> String {
         let direction = if language == Language::Arabic { " dir=\"rtl\"" } else { "" };
         let mut html = format!(
-            "<!DOCTYPE html>\n<html lang=\"{}\"{direction}>\n<head>\n<meta charset=\"utf-8\">\n<style>\n\
+            "<!DOCTYPE html>\n<html lang=\"{}\"{direction}>\n<head>\n<meta name=\"viewport\" content=\"width=device-width\">\n<style>\n\
              body {{ font-family: sans-serif; font-size: 14px; color: #222 }}\n\
              p {{ margin: 0 0 12px 0 }}\n.sig {{ color: #777; font-size: 12px }}\n\
              blockquote {{ margin: 0 0 0 8px; padding-left: 8px; border-left: 2px solid #bbb }}\n</style>\n</head>\n<body>\n",
@@ -164,8 +164,10 @@ fn with_html(desk: &mut Desk<'_>, style: Style, letter: &Letter, picture: Option
 /// Text as the client encodes it. Scripts where nearly every byte would be escaped go as base64.
 pub fn text_part(style: Style, subtype: &str, text: String, language: Language) -> Part {
     let is_dense = matches!(language, Language::Arabic | Language::Chinese | Language::Japanese)
-        || matches!(language, Language::Russian | Language::Greek) && style.charset.name() == "utf-8";
+        || matches!(language, Language::Russian | Language::Greek) && style.charset == Charset::Utf8;
     let encoding = match style.client.text {
+        // Seven bits by design, so nothing is left to encode.
+        _ if style.charset == Charset::Iso2022Jp => TextEncoding::Plain,
         TextEncoding::QuotedPrintable if is_dense => TextEncoding::Base64,
         encoding => encoding,
     };

@@ -44,6 +44,7 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
         style,
         language: desk.language,
         from: Contact { name: "Mail Delivery System".to_owned(), address: format!("mailer-daemon@{domain}") },
+        return_path: Some(String::new()),
         to: vec![owner],
         cc: Vec::new(),
         subject: "Undelivered Mail Returned to Sender".to_owned(),

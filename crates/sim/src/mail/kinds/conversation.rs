@@ -53,17 +53,18 @@ fn turn(
     let style = Style::new(person.client, thread.language, &mut desk.rng);
     let has_html = desk.rng.percent(style.client.html_percent);
     let size = desk.body_size();
-    let letter = Letter::compose(desk, author, if has_html { size * 2 / 5 } else { size }, quote);
+    let (to, cc) = recipients(desk, thread, author);
+    let letter = Letter::compose(desk, author, &to, if has_html { size * 2 / 5 } else { size }, quote);
     let message_id = desk.message_id(person.contact.domain());
     let fields = thread_fields(desk, style, &thread.message_ids, &person.contact);
     let body = assemble(desk, style, author, &letter, has_html);
-    let (to, cc) = recipients(desk, thread, author);
     thread.take_turn(message_id.clone(), author, desk.sent_at, &letter.plain);
     Draft {
         kind,
         style,
         language: thread.language,
         from: person.contact.clone(),
+        return_path: None,
         to,
         cc,
         subject,

@@ -4,7 +4,7 @@ use super::super::clients::Style;
 use super::super::compose::{Desk, Draft};
 use super::super::dates;
 use super::super::mime::{Headers, Part};
-use super::super::people::PersonId;
+use super::super::people::{Contact, PersonId};
 use super::super::threads::Thread;
 use super::Kind;
 use super::body::{Letter, Quote, assemble, text_part};
@@ -28,23 +28,28 @@ pub fn inline(desk: &mut Desk<'_>) -> Option<Draft> {
     let quote = Quote { intro, text: thread.last.text.clone(), is_marked: false };
     let style = Style::new(desk.person(author).client, thread.language, &mut desk.rng);
     let has_html = desk.rng.percent(style.client.html_percent);
-    let letter = Letter::compose(desk, author, 300, Some(quote));
+    let to = recipients(desk, &thread, author);
+    let letter = Letter::compose(desk, author, &to, 300, Some(quote));
     let body = assemble(desk, style, author, &letter, has_html);
-    Some(draft(desk, &thread, author, Kind::Forward, style, body))
+    Some(draft(desk, &thread, author, Kind::Forward, style, to, body))
 }
 
 /// `None` when there is nothing to forward yet.
 pub fn attached(desk: &mut Desk<'_>) -> Option<Draft> {
     let (thread, author) = source(desk)?;
     let style = Style::new(desk.person(author).client, thread.language, &mut desk.rng);
-    let letter = Letter::compose(desk, author, 400, None);
+    let to = recipients(desk, &thread, author);
+    let letter = Letter::compose(desk, author, &to, 400, None);
     let original = original_message(desk, &thread);
     let parts = vec![
         text_part(style, "plain", letter.plain.clone(), thread.language),
-        Part::message(original, &format!("{}.eml", thread.subject.replace(['/', '"', '\\', ':'], "-"))),
+        Part::message(
+            original,
+            &format!("{}.eml", thread.subject.replace(['/', '"', '\\', ':', '?', '<', '>', '|'], "-")),
+        ),
     ];
     let body = Part::multipart("multipart/mixed", style.boundary(&mut desk.rng), parts);
-    Some(draft(desk, &thread, author, Kind::ForwardAttached, style, body))
+    Some(draft(desk, &thread, author, Kind::ForwardAttached, style, to, body))
 }
 
 /// A conversation and someone in it, who may not be the one that wrote last.
@@ -55,14 +60,26 @@ fn source(desk: &mut Desk<'_>) -> Option<(Thread, PersonId)> {
     Some((thread, author))
 }
 
-fn draft(desk: &mut Desk<'_>, thread: &Thread, author: PersonId, kind: Kind, style: Style, body: Part) -> Draft {
+/// Someone else at the author's company, and the owners of mailboxes who still have to be told.
+fn recipients(desk: &mut Desk<'_>, thread: &Thread, author: PersonId) -> Vec<Contact> {
+    let people = desk.profile.companies[author.company].people.len();
+    let person = (author.person + 1 + desk.rng.below(people - 1)) % people;
+    let colleague = PersonId { company: author.company, person };
+    let is_told = |id: &&PersonId| desk.profile.owners.contains(id) && **id != author && **id != colleague;
+    let owners = thread.participants.iter().filter(is_told);
+    std::iter::once(&colleague).chain(owners).map(|id| desk.contact(*id)).collect()
+}
+
+fn draft(
+    desk: &mut Desk<'_>,
+    thread: &Thread,
+    author: PersonId,
+    kind: Kind,
+    style: Style,
+    to: Vec<Contact>,
+    body: Part,
+) -> Draft {
     let person = desk.person(author);
-    // Someone who was not in the conversation, unless the owner still has to be told.
-    let company = &desk.profile.companies[author.company];
-    let stranger = PersonId { company: author.company, person: desk.rng.below(company.people.len()) };
-    let (mut to, cc) = (vec![desk.contact(stranger)], Vec::new());
-    let holders = thread.participants.iter().filter(|id| desk.profile.owners.contains(id) && **id != author);
-    to.extend(holders.filter(|id| **id != stranger).map(|id| desk.contact(*id)));
     let mut headers = Headers::default();
     if let Some(last) = thread.message_ids.last() {
         headers.field("References", &format!("<{last}>"));
@@ -73,8 +90,9 @@ fn draft(desk: &mut Desk<'_>, thread: &Thread, author: PersonId, kind: Kind, sty
         style,
         language: thread.language,
         from: person.contact.clone(),
+        return_path: None,
         to,
-        cc,
+        cc: Vec::new(),
         subject: format!("{}{}", thread.language.lexicon().phrases.forward, thread.subject),
         message_id: desk.message_id(person.contact.domain()),
         fields: headers.text,
@@ -92,6 +110,7 @@ fn original_message(desk: &mut Desk<'_>, thread: &Thread) -> Vec<u8> {
         style,
         language: thread.language,
         from: person.contact.clone(),
+        return_path: None,
         to: recipients.map(|id| desk.contact(*id)).collect(),
         cc: Vec::new(),
         subject: thread.subject.clone(),

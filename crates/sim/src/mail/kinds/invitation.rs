@@ -39,6 +39,7 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
         style,
         language: desk.language,
         from: person.contact.clone(),
+        return_path: None,
         to: vec![owner, guest],
         cc: Vec::new(),
         subject,

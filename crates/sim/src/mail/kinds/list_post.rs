@@ -18,7 +18,8 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
     let style = Style::new(person.client, desk.language, &mut desk.rng);
     let subject = format!("[{list}] {}", desk.writer().subject());
     let size = desk.body_size();
-    let letter = Letter::compose(desk, author, size, None);
+    let to = vec![Contact { name: title.to_owned(), address: format!("{list}@{HOST}") }];
+    let letter = Letter::compose(desk, author, &[desk.contact(desk.owner)], size, None);
     let text = format!(
         "{}\n_______________________________________________\n{list}@{HOST}\nhttps://{HOST}/{list}\n",
         letter.plain
@@ -28,7 +29,8 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
         style,
         language: desk.language,
         from: person.contact.clone(),
-        to: vec![Contact { name: title.to_owned(), address: format!("{list}@{HOST}") }],
+        return_path: Some(format!("{list}-bounces@{HOST}")),
+        to,
         // Lists deliver to members who are named nowhere; the copy shows who got this one.
         cc: vec![desk.contact(desk.owner)],
         subject,

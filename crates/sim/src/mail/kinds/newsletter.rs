@@ -32,22 +32,23 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
         style,
         language: desk.language,
         from: Contact { name: name.to_owned(), address: format!("news@{domain}") },
+        return_path: Some(format!("bounce-{}@news.{domain}", desk.rng.hex(12))),
         to: vec![desk.contact(desk.owner)],
         cc: Vec::new(),
         subject,
         message_id: desk.message_id(&format!("news.{domain}")),
-        fields: fields(name, domain, &link),
+        fields: fields(desk, name, domain, &link),
         body: machine_body(desk, style, plain, html),
     }
 }
 
-fn fields(name: &str, domain: &str, link: &str) -> String {
+fn fields(desk: &mut Desk<'_>, name: &str, domain: &str, link: &str) -> String {
     let mut headers = Headers::default();
     headers.field("List-Id", &format!("\"{name}\" <news.{domain}>"));
     headers.field("List-Unsubscribe", &format!("<{link}>, <mailto:leave@{domain}?subject=leave>"));
     headers.field("List-Unsubscribe-Post", "List-Unsubscribe=One-Click");
     headers.field("Precedence", "bulk");
-    headers.field("X-Campaign", &format!("spring-{}", name.len()));
+    headers.field("X-Campaign", &desk.rng.hex(10));
     headers.text
 }
 

@@ -31,6 +31,7 @@ pub fn write(desk: &mut Desk<'_>, kind: Kind) -> Draft {
         style,
         language: desk.language,
         from: Contact { name: name.to_owned(), address: format!("{sender}@{domain}") },
+        return_path: None,
         to: vec![desk.contact(desk.owner)],
         cc: Vec::new(),
         subject,

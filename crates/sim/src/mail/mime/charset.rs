@@ -1,6 +1,10 @@
-//! The character sets real mail still arrives in. Each is computed or comes from a table of a few letters.
+//! The character sets real mail still arrives in. Each is computed or comes from a table of the letters we use.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::super::words::Language;
+use super::double_byte::{GB_2312, JIS_X_0208};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charset {
@@ -11,6 +15,9 @@ pub enum Charset {
     /// ISO-8859-7.
     Greek,
     Windows1251,
+    /// Seven-bit Japanese: escape sequences switch between ASCII and two bytes per letter.
+    Iso2022Jp,
+    Gb2312,
 }
 
 impl Charset {
@@ -21,7 +28,9 @@ impl Charset {
             Language::Polish => Some(Self::CentralEuropean),
             Language::Greek => Some(Self::Greek),
             Language::Russian => Some(Self::Windows1251),
-            Language::Arabic | Language::Chinese | Language::Japanese => None,
+            Language::Arabic => None,
+            Language::Chinese => Some(Self::Gb2312),
+            Language::Japanese => Some(Self::Iso2022Jp),
         }
     }
 
@@ -32,31 +41,34 @@ impl Charset {
             Self::CentralEuropean => "iso-8859-2",
             Self::Greek => "iso-8859-7",
             Self::Windows1251 => "windows-1251",
+            Self::Iso2022Jp => "iso-2022-jp",
+            Self::Gb2312 => "gb2312",
         }
     }
 
     /// The text in this character set, or `None` when it has a letter that the set has not.
-    pub fn encode(self, text: &str) -> Option<Vec<u8>> {
-        if self == Self::Utf8 {
-            return Some(text.as_bytes().to_vec());
+    pub fn encode(self, text: &str) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Self::Utf8 => Some(Cow::Borrowed(text.as_bytes())),
+            Self::Iso2022Jp => iso_2022_jp(text).map(Cow::Owned),
+            Self::Gb2312 => gb_2312(text).map(Cow::Owned),
+            _ => {
+                let byte = |letter: char| if letter.is_ascii() { Some(letter as u8) } else { self.high_half(letter) };
+                text.chars().map(byte).collect::<Option<Vec<u8>>>().map(Cow::Owned)
+            }
         }
-        let mut bytes = Vec::with_capacity(text.len());
-        for letter in text.chars() {
-            bytes.push(if letter.is_ascii() { letter as u8 } else { self.high_half(letter)? });
-        }
-        Some(bytes)
     }
 
     fn high_half(self, letter: char) -> Option<u8> {
         let code = u32::from(letter);
         let byte = match self {
-            Self::Utf8 => return None,
+            Self::Utf8 | Self::Iso2022Jp | Self::Gb2312 => None,
             Self::Latin1 => (0xA0..=0xFF).contains(&code).then_some(code),
             Self::CentralEuropean => POLISH.iter().find(|(known, _)| *known == letter).map(|(_, byte)| *byte),
             // The Greek block lies in the set as it lies in Unicode; « and » stand where Latin-1 has them.
             Self::Greek => match code {
                 0xAB | 0xBB => Some(code),
-                0x0388..=0x038A | 0x038C | 0x038E..=0x03A1 | 0x03A3..=0x03CE => Some(code - 0x02D0),
+                0x0386 | 0x0388..=0x038A | 0x038C | 0x038E..=0x03A1 | 0x03A3..=0x03CE => Some(code - 0x02D0),
                 _ => None,
             },
             Self::Windows1251 => match code {
@@ -72,6 +84,52 @@ impl Charset {
         };
         byte.and_then(|byte| u8::try_from(byte).ok())
     }
+}
+
+/// Letters with their two bytes, in the order of the letters.
+type DoubleByte = LazyLock<Vec<(char, [u8; 2])>>;
+
+static JIS: DoubleByte = LazyLock::new(|| JIS_X_0208.0.chars().zip(JIS_X_0208.1.map(u16::to_be_bytes)).collect());
+static GB: DoubleByte = LazyLock::new(|| GB_2312.0.chars().zip(GB_2312.1.map(u16::to_be_bytes)).collect());
+
+fn find(table: &DoubleByte, letter: char) -> Option<[u8; 2]> {
+    let place = table.binary_search_by_key(&letter, |(known, _)| *known).ok()?;
+    Some(table[place].1)
+}
+
+fn iso_2022_jp(text: &str) -> Option<Vec<u8>> {
+    const TO_ASCII: &[u8] = b"\x1B(B";
+    const TO_JAPANESE: &[u8] = b"\x1B$B";
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut is_ascii = true;
+    for letter in text.chars() {
+        // Lines begin and end in ASCII (RFC 1468), which this ensures since line ends are ASCII themselves.
+        if letter.is_ascii() != is_ascii {
+            is_ascii = !is_ascii;
+            bytes.extend_from_slice(if is_ascii { TO_ASCII } else { TO_JAPANESE });
+        }
+        if is_ascii {
+            bytes.push(letter as u8);
+        } else {
+            bytes.extend_from_slice(&find(&JIS, letter)?);
+        }
+    }
+    if !is_ascii {
+        bytes.extend_from_slice(TO_ASCII);
+    }
+    Some(bytes)
+}
+
+fn gb_2312(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_ascii() {
+            bytes.push(letter as u8);
+        } else {
+            bytes.extend_from_slice(&find(&GB, letter)?);
+        }
+    }
+    Some(bytes)
 }
 
 const POLISH: [(char, u32); 18] = [
@@ -101,10 +159,25 @@ mod tests {
 
     #[test]
     fn letters_take_the_bytes_of_their_standard() {
-        assert_eq!(Charset::Latin1.encode("Grüße").unwrap(), b"Gr\xFC\xDFe");
-        assert_eq!(Charset::CentralEuropean.encode("żółw").unwrap(), b"\xBF\xF3\xB3w");
-        assert_eq!(Charset::Greek.encode("Ώρα").unwrap(), b"\xBF\xF1\xE1");
-        assert_eq!(Charset::Windows1251.encode("Ёж №1").unwrap(), b"\xA8\xE6 \xB91");
-        assert_eq!(Charset::Latin1.encode("€"), None);
+        let encoded = |charset: Charset, text| charset.encode(text).map(Cow::into_owned);
+
+        assert_eq!(encoded(Charset::Latin1, "Grüße").unwrap(), b"Gr\xFC\xDFe");
+        assert_eq!(encoded(Charset::CentralEuropean, "żółw").unwrap(), b"\xBF\xF3\xB3w");
+        assert_eq!(encoded(Charset::Greek, "Ώρα").unwrap(), b"\xBF\xF1\xE1");
+        assert_eq!(encoded(Charset::Windows1251, "Ёж №1").unwrap(), b"\xA8\xE6 \xB91");
+        assert_eq!(encoded(Charset::Iso2022Jp, "A日").unwrap(), b"A\x1B$BF|\x1B(B");
+        assert_eq!(encoded(Charset::Gb2312, "A会").unwrap(), b"A\xBB\xE1");
+        assert_eq!(encoded(Charset::Latin1, "€"), None);
+    }
+
+    #[test]
+    fn every_language_can_be_written_in_its_old_character_set() {
+        for language in Language::ALL {
+            let Some(charset) = Charset::legacy(language) else { continue };
+            let lexicon = language.lexicon();
+            for text in lexicon.sentences.iter().chain(&lexicon.things).chain(&lexicon.verbs).chain(lexicon.subjects) {
+                assert!(charset.encode(text).is_some(), "{text} in {charset:?}");
+            }
+        }
     }
 }

@@ -22,19 +22,33 @@ const BYTES_PER_LINE: usize = 57;
 /// Base64 in lines of 76 letters, each ended by CRLF.
 pub fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() / BYTES_PER_LINE * 78 + 80);
-    for line in bytes.chunks(BYTES_PER_LINE) {
-        append_base64_line(out, line);
+    let mut lines = bytes.chunks_exact(BYTES_PER_LINE);
+    for line in &mut lines {
+        // A line of fixed size is filled and copied at once, which spares a capacity check for every four letters.
+        let mut letters = [b'\n'; 78];
+        for (group, four) in line.chunks_exact(3).zip(letters.chunks_exact_mut(4)) {
+            four.copy_from_slice(&letters_of([group[0], group[1], group[2]]));
+        }
+        letters[76] = b'\r';
+        out.extend_from_slice(&letters);
+    }
+    if !lines.remainder().is_empty() {
+        append_base64_line(out, lines.remainder());
         out.extend_from_slice(b"\r\n");
     }
+}
+
+fn letters_of([a, b, c]: [u8; 3]) -> [u8; 4] {
+    let bits = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+    let (high, low) = (PAIRS[bits >> 12], PAIRS[bits & 0xFFF]);
+    [high[0], high[1], low[0], low[1]]
 }
 
 /// Base64 without line ends.
 pub fn append_base64_line(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut groups = bytes.chunks_exact(3);
     for group in &mut groups {
-        let bits = usize::from(group[0]) << 16 | usize::from(group[1]) << 8 | usize::from(group[2]);
-        let (high, low) = (PAIRS[bits >> 12], PAIRS[bits & 0xFFF]);
-        out.extend_from_slice(&[high[0], high[1], low[0], low[1]]);
+        out.extend_from_slice(&letters_of([group[0], group[1], group[2]]));
     }
     match *groups.remainder() {
         [a] => {

@@ -92,18 +92,19 @@ fn encoded_words(text: &str, charset: Charset, style: WordStyle, lead: usize) ->
     let frame = format!("=?{}?{}?", charset.name(), if style == WordStyle::Base64 { 'B' } else { 'Q' });
     let mut room = LONGEST_WORD - frame.len() - 2 - lead;
     let mut words = String::new();
-    let mut piece = Vec::new();
+    let mut piece = String::new();
     for letter in text.chars() {
-        let bytes = charset.encode(letter.encode_utf8(&mut [0; 4])).unwrap_or_default();
-        // A letter is never cut in two: each word must decode on its own (RFC 2047 section 5).
-        if encoded_length(&piece, style) + encoded_length(&bytes, style) > room {
-            append_word(&mut words, &frame, &piece, style);
+        piece.push(letter);
+        // A letter is never cut in two, nor an escape sequence: each word must decode on its own (section 5).
+        if encoded_length(&charset.encode(&piece).unwrap_or_default(), style) > room {
+            piece.pop();
+            append_word(&mut words, &frame, &charset.encode(&piece).unwrap_or_default(), style);
             piece.clear();
+            piece.push(letter);
             room = LONGEST_WORD - frame.len() - 2;
         }
-        piece.extend_from_slice(&bytes);
     }
-    append_word(&mut words, &frame, &piece, style);
+    append_word(&mut words, &frame, &charset.encode(&piece).unwrap_or_default(), style);
     words
 }
 

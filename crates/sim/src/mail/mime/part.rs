@@ -1,5 +1,6 @@
 //! A tree of MIME parts and how it becomes bytes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::super::attachments::File;
@@ -136,7 +137,7 @@ impl Part {
     fn write_text(&self, out: &mut Vec<u8>, text: &str, charset: Charset, encoding: TextEncoding) {
         let (charset, bytes) = match charset.encode(text) {
             Some(bytes) => (charset, bytes),
-            None => (Charset::Utf8, text.as_bytes().to_vec()),
+            None => (Charset::Utf8, Cow::Borrowed(text.as_bytes())),
         };
         let is_short = bytes.split(|&byte| byte == b'\n').all(|line| line.len() <= LONGEST_LINE);
         let encoding =

@@ -99,7 +99,7 @@ const PHRASES: Phrases = Phrases {
     invoice: "您的发票 {code},金额 {amount}",
     receipt: "付款收据 {amount}",
     reset: "重置您的密码",
-    alert: "[警报] {code}: 磁盘已用 {count} %",
+    alert: "[警报] {code}: 磁盘已用 {percent} %",
     invitation: "邀请: {project}会议",
     away: "不在办公室: ",
     away_text: "谢谢您的来信。我不在办公室,{day}之后回复。",

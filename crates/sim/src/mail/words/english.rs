@@ -38,13 +38,12 @@ pub fn lexicon() -> Lexicon {
              surprising, unusual, valid, visible, weatherproof, wonderful",
         ),
         days: list(
-            "Monday, Tuesday, Wednesday, Thursday, Friday, tomorrow, next week, the end of the month, noon, \
-             the weekend, the board meeting, the holidays, the quarter closes, the trade fair, the audit starts",
+            "Monday, Tuesday, Wednesday, Thursday, Friday, Monday morning, Tuesday afternoon, Thursday evening, Saturday, the 3rd, the 15th, the 28th, the last Friday of the month, 1 March, 30 June",
         ),
         places: list(
-            "the office, the warehouse, the client, the workshop, the shared folder, the meeting, the bank, the harbour, \
-             the laboratory, the reception, the second floor, the archive, the canteen, the test site, the customs office, \
-             the loading bay, the showroom, the station, the airport, the branch office",
+            "the office, the warehouse, the workshop, the bank, the harbour, the laboratory, the archive, the canteen, \
+             the test site, the customs office, the loading bay, the showroom, the station, the airport, \
+             the branch office, the print room, the training centre, the cold store, the boiler house, the north gate",
         ),
         sentences: SENTENCES,
         subjects: SUBJECTS,
@@ -78,10 +77,10 @@ const SENTENCES: &[&str] = &[
     "Reference {code} belongs to the {thing} that {person} wanted to {verb}.",
     "Nobody at {place} could find the {thing}, so I had to {verb} it again.",
     "If we {verb} the {thing} this week, the {thing} can follow after {day}.",
-    "For {project} we agreed on {amount} plus a {thing} at no extra cost.",
+    "For {project} we agreed on {amount} plus one {thing} at no extra cost.",
     "That is {quality} as far as I can see.",
     "Thanks for the {thing}, it was very helpful.",
-    "The incident from {day} is closed: a {thing} had to be replaced in {place}.",
+    "The incident from {day} is closed: one {thing} had to be replaced in {place}.",
     "Two candidates for {project} will visit {place} on {day}; please prepare the {thing}.",
     "My train arrives at {place} around {count}:30, we can {verb} the {thing} then.",
     "The bank has confirmed the payment of {amount} for order {code}.",
@@ -90,7 +89,7 @@ const SENTENCES: &[&str] = &[
     "There were {count} questions about the {thing} during the call.",
     "The {thing} is {quality}, but the {thing} worries me a little.",
     "{person} and I will {verb} the numbers for {project} on {day}.",
-    "Do we have a {thing} for {place}?",
+    "Do we have the {thing} for {place}?",
     "As discussed, here is the {thing}; the {thing} follows on {day}.",
     "The customer accepted the {thing} without changes.",
     "Our supplier cannot {verb} the {thing} before {day}, which leaves us with {count} pieces.",
@@ -143,7 +142,7 @@ const PHRASES: Phrases = Phrases {
     invoice: "Your invoice {code} over {amount}",
     receipt: "Receipt for your payment of {amount}",
     reset: "Reset your password",
-    alert: "[ALERT] {code}: disk usage at {count} %",
+    alert: "[ALERT] {code}: disk usage at {percent} %",
     invitation: "Invitation: {project} {thing}",
     away: "Out of office: ",
     away_text: "Thank you for your message. I am out of the office until {day} and will answer when I am back.",

@@ -32,8 +32,7 @@ pub fn lexicon() -> Lexicon {
              fiable, résolu, risqué, lent, stable, étonnant, inhabituel, valable",
         ),
         days: list(
-            "lundi, mardi, mercredi, jeudi, vendredi, demain, la fin du mois, la semaine prochaine, le salon, l'été, \
-             la clôture, la fin du trimestre",
+            "lundi, mardi, mercredi, jeudi, vendredi, samedi, demain, la semaine prochaine, mardi prochain, jeudi prochain, lundi matin, vendredi soir",
         ),
         places: list(
             "au bureau, à l'entrepôt, chez le client, à l'atelier, dans le dossier partagé, en réunion, à la banque, \
@@ -124,7 +123,7 @@ const PHRASES: Phrases = Phrases {
     invoice: "Votre facture {code} de {amount}",
     receipt: "Reçu de votre paiement de {amount}",
     reset: "Réinitialisation de votre mot de passe",
-    alert: "[ALERTE] {code} : disque utilisé à {count} %",
+    alert: "[ALERTE] {code} : disque utilisé à {percent} %",
     invitation: "Invitation : réunion {project}",
     away: "Absence du bureau : ",
     away_text: "Merci pour votre message. Je suis absent jusqu'à {day} et je vous répondrai à mon retour.",

@@ -36,8 +36,7 @@ pub fn lexicon() -> Lexicon {
              überraschend, ungewöhnlich, gültig, größer als gedacht, schöner als gedacht",
         ),
         days: list(
-            "Montag, Dienstag, Mittwoch, Donnerstag, Freitag, morgen, nächste Woche, Monatsende, Quartalsende, \
-             zur Messe, zum Jahreswechsel, zur Hauptversammlung",
+            "Montag, Dienstag, Mittwoch, Donnerstag, Freitag, Monatsende, Quartalsende, Jahresende, 1. März, 15. Juni, 30. September",
         ),
         places: list(
             "im Büro, im Lager, beim Kunden, in der Werkstatt, im gemeinsamen Ordner, in der Sitzung, bei der Bank, \
@@ -130,7 +129,7 @@ const PHRASES: Phrases = Phrases {
     invoice: "Ihre Rechnung {code} über {amount}",
     receipt: "Zahlungsbestätigung über {amount}",
     reset: "Passwort zurücksetzen",
-    alert: "[WARNUNG] {code}: Speicher zu {count} % belegt",
+    alert: "[WARNUNG] {code}: Speicher zu {percent} % belegt",
     invitation: "Einladung: Abstimmung {project}",
     away: "Abwesenheit: ",
     away_text: "Vielen Dank für Ihre Nachricht. Ich bin bis {day} nicht im Büro und melde mich nach meiner Rückkehr.",

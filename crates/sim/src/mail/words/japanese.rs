@@ -99,7 +99,7 @@ const PHRASES: Phrases = Phrases {
     invoice: "請求書 {code} ({amount})",
     receipt: "お支払い {amount} の領収書",
     reset: "パスワードの再設定",
-    alert: "[警告] {code}: ディスク使用率 {count} %",
+    alert: "[警告] {code}: ディスク使用率 {percent} %",
     invitation: "会議のご案内: {project}",
     away: "不在のお知らせ: ",
     away_text: "ご連絡ありがとうございます。{day}まで不在にしております。戻り次第ご返信いたします。",

@@ -85,7 +85,7 @@ impl Language {
 }
 
 /// Words and sentences of one language. Slots in sentences: `{thing}`, `{verb}`, `{quality}`, `{day}`, `{place}`,
-/// `{project}`, `{person}`, `{amount}`, `{count}`, `{code}`.
+/// `{project}`, `{person}`, `{amount}`, `{count}`, `{percent}`, `{code}`.
 #[derive(Debug)]
 pub struct Lexicon {
     pub things: Vec<&'static str>,

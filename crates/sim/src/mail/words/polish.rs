@@ -26,9 +26,7 @@ pub fn lexicon() -> Lexicon {
              podpisane, poprawne, drogie, trudne, proste, dostępne, zablokowane, potwierdzone, doskonałe, kruche, \
              niekompletne, przestarzałe, obiecujące, niezawodne, rozwiązane, ryzykowne, stabilne, ważne",
         ),
-        days: list(
-            "poniedziałku, wtorku, środy, czwartku, piątku, jutra, końca miesiąca, targów, wakacji, końca kwartału",
-        ),
+        days: list("poniedziałku, wtorku, środy, czwartku, piątku, soboty, lipca, września, przyszłego tygodnia, roku"),
         places: list(
             "w biurze, w magazynie, u klienta, w warsztacie, we wspólnym folderze, na spotkaniu, w banku, w porcie, \
              w laboratorium, w recepcji, na drugim piętrze, w archiwum, w stołówce, na budowie, w urzędzie celnym, \
@@ -117,7 +115,7 @@ const PHRASES: Phrases = Phrases {
     invoice: "Faktura {code} na kwotę {amount}",
     receipt: "Potwierdzenie płatności {amount}",
     reset: "Zmiana hasła",
-    alert: "[ALARM] {code}: dysk zajęty w {count} %",
+    alert: "[ALARM] {code}: dysk zajęty w {percent} %",
     invitation: "Zaproszenie: spotkanie {project}",
     away: "Poza biurem: ",
     away_text: "Dziękuję za wiadomość. Nie ma mnie w biurze do {day}, odpowiem po powrocie.",

@@ -32,8 +32,7 @@ pub fn lexicon() -> Lexicon {
              fiable, resuelto, arriesgado, lento, estable, inusual, vigente",
         ),
         days: list(
-            "el lunes, el martes, el miércoles, el jueves, el viernes, mañana, fin de mes, la próxima semana, la feria, \
-             el verano, el cierre, fin de trimestre",
+            "lunes, martes, miércoles, jueves, viernes, sábado, próximo lunes, próximo jueves, fin de mes, verano, 1 de marzo, 15 de junio",
         ),
         places: list(
             "en la oficina, en el almacén, en casa del cliente, en el taller, en la carpeta compartida, en la reunión, \
@@ -65,12 +64,12 @@ pub fn lexicon() -> Lexicon {
 }
 
 const SENTENCES: &[&str] = &[
-    "¿Podrías {verb} {thing} antes de {day}?",
+    "¿Podrías {verb} {thing} antes del {day}?",
     "Todavía tenemos que {verb} {thing} para {project}.",
     "He dejado {thing} y {thing} {place}.",
     "Por mi parte todo está {quality}.",
     "Te ruego {verb} {thing} y avisarme cuando puedas.",
-    "{person} pregunta si podemos {verb} {thing} antes de {day}.",
+    "{person} pregunta si podemos {verb} {thing} antes del {day}.",
     "El total es de {amount}, un {count} % más que la última vez.",
     "Según {person}, está {quality}.",
     "En cuanto tenga {thing}, podré {verb} {thing}.",
@@ -81,10 +80,10 @@ const SENTENCES: &[&str] = &[
     "Para {project} acordamos {amount} más impuestos.",
     "Gracias por {thing}, nos ayudó mucho.",
     "La incidencia está cerrada: hubo que {verb} {thing} {place}.",
-    "Dos candidatas vendrán {day}; conviene preparar {thing}.",
+    "Dos candidatas vendrán el {day}; conviene preparar {thing}.",
     "Mi tren llega sobre las {count}:30 y entonces podemos {verb} {thing}.",
     "El banco confirmó el pago de {amount} por {code}.",
-    "Mejor no {verb} {thing} antes de {day}.",
+    "Mejor no {verb} {thing} antes del {day}.",
     "Prefiero {verb} {thing} que {thing}.",
     "Hubo {count} preguntas sobre {project}, casi todas {place}.",
     "{person} y yo vamos a {verb} {thing} esta tarde.",
@@ -102,15 +101,15 @@ const SUBJECTS: &[&str] = &[
     "Pregunta sobre {thing}",
     "Factura nº {code}",
     "Contrato de {project}",
-    "Reunión {day}",
+    "Reunión del {day}",
     "Incidencia {code}",
     "Entrevista con {person}",
-    "Viaje {day}",
+    "Viaje el {day}",
     "Próximos pasos de {project}",
     "{project}: presupuesto de {amount}",
-    "¿Podemos {verb} {thing} antes de {day}?",
+    "¿Podemos {verb} {thing} antes del {day}?",
     "Urgente: {verb} {thing}",
-    "¿Comemos {day}?",
+    "¿Comemos el {day}?",
     "Cambios en {thing} ({code})",
 ];
 
@@ -130,9 +129,9 @@ const PHRASES: Phrases = Phrases {
     invoice: "Tu factura {code} de {amount}",
     receipt: "Recibo de tu pago de {amount}",
     reset: "Restablece tu contraseña",
-    alert: "[ALERTA] {code}: disco al {count} %",
+    alert: "[ALERTA] {code}: disco al {percent} %",
     invitation: "Invitación: reunión de {project}",
     away: "Fuera de la oficina: ",
-    away_text: "Gracias por tu mensaje. Estoy fuera de la oficina hasta {day} y responderé a mi regreso.",
+    away_text: "Gracias por tu mensaje. Estoy fuera de la oficina hasta el {day} y responderé a mi regreso.",
     newsletter: "{count} ideas para {verb} {thing}",
 };
