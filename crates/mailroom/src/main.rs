@@ -1,1 +1,49 @@
-fn main() {}
+//! The binary: reads the configuration, chooses implementations, runs one command, and tells the outcome.
+
+mod app;
+mod cli;
+mod commands;
+mod config;
+mod failure;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::Cli;
+use failure::Failure;
+
+// An import allocates millions of small strings on several threads; the system allocator takes a tenth longer.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            output::tell(&format!("error: {failure}"));
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let config = config::Config::from_environment(cli.config.as_deref())?;
+    start_logging(&config);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::problem(format!("cannot start: {e}")))?;
+    let outcome = runtime.block_on(commands::run(cli, config));
+    // Work that nobody waits for any more must not keep the process alive.
+    runtime.shutdown_background();
+    outcome
+}
+
+fn start_logging(config: &config::Config) {
+    let filter = tracing_subscriber::EnvFilter::new(config.log.level.as_str());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

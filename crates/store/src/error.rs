@@ -11,9 +11,12 @@ pub enum StoreError {
     /// The database cannot be reached now; the same call may work later.
     #[error("the database is not reachable ({0}); check that it runs and that database.url is right")]
     Unavailable(Arc<str>),
-    /// The database refuses who we are or what we ask it to open.
+    /// The database refuses what we ask of it.
     #[error("{0}")]
     Refused(Arc<str>),
+    /// A setting is wrong: no later try can work.
+    #[error("{0}")]
+    Misconfigured(Arc<str>),
     #[error("there is no space left for {0}; free some and run the command again, nothing is half-stored")]
     Full(Arc<str>),
     /// Another process keeps the SQLite file locked for longer than we wait.

@@ -62,9 +62,10 @@ impl std::fmt::Debug for PackBuilder {
 }
 
 impl PackBuilder {
-    pub fn new() -> std::io::Result<Self> {
+    /// With room for blobs of so many bytes in all, since growing would hold the pack twice for a moment.
+    pub fn with_capacity(bytes: usize) -> std::io::Result<Self> {
         let compressor = zstd::bulk::Compressor::new(LEVEL)?;
-        Ok(Self { compressor, bytes: Vec::new(), members: Vec::new(), seen: HashSet::new() })
+        Ok(Self { compressor, bytes: Vec::with_capacity(bytes), members: Vec::new(), seen: HashSet::new() })
     }
 
     pub fn add(&mut self, sha256: Sha256, blob: &[u8]) -> std::io::Result<()> {

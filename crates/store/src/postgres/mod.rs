@@ -31,7 +31,7 @@ pub(crate) struct Postgres {
 impl Postgres {
     pub fn open(url: &str, connections: usize) -> Result<Self, StoreError> {
         let mut config: tokio_postgres::Config = url.parse().map_err(|e: tokio_postgres::Error| {
-            StoreError::Refused(format!("database.url is not a PostgreSQL address ({})", chain(&e)).into())
+            StoreError::Misconfigured(format!("database.url is not a PostgreSQL address ({})", chain(&e)).into())
         })?;
         config.application_name("mailroom").connect_timeout(CONNECT_TIMEOUT);
         // Times come as instants, so the session's zone only matters to what a person reads in an error.
@@ -168,11 +168,11 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
         return StoreError::Unavailable(text);
     };
     match state.code() {
-        "28P01" | "28000" => StoreError::Refused(
+        "28P01" | "28000" => StoreError::Misconfigured(
             format!("PostgreSQL refuses the login ({text}); check the user and password in database.url").into(),
         ),
         "3D000" => {
-            StoreError::Refused(format!("PostgreSQL says: {text}; create the database or correct database.url").into())
+            StoreError::Misconfigured(format!("PostgreSQL says: {text}; create the database or correct database.url").into())
         }
         "42501" => StoreError::Refused(
             format!("PostgreSQL says: {text}; give the login of database.url the right to do this").into(),

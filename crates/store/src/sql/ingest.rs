@@ -53,6 +53,13 @@ pub struct NewAttachment {
     pub status: AttachmentStatus,
 }
 
+/// The operations that count what was not there before.
+#[derive(Debug, Clone, Copy)]
+pub struct Recorded {
+    pub emails: OpId,
+    pub attachments: OpId,
+}
+
 /// A message seen in a folder.
 #[derive(Debug, Clone)]
 pub struct NewPlacement {
@@ -64,19 +71,18 @@ pub struct NewPlacement {
 }
 
 impl TenantUnit {
-    /// The returned operation counts the emails that were not there before.
-    pub fn record_emails(&mut self, emails: Vec<NewEmail>) -> OpId {
+    pub fn record_emails(&mut self, emails: Vec<NewEmail>) -> Recorded {
         self.record_contents(&emails);
         self.record_ledger(&emails);
         let mut rows = Rows::default();
         for email in emails {
             rows.add(self.tenant.into(), email);
         }
-        let stored = self.unit.insert(emails_insert(self.store.dialect(), rows.emails));
+        let emails = self.unit.insert(emails_insert(self.store.dialect(), rows.emails));
         self.unit.insert(recipients_insert(rows.recipients));
-        self.unit.insert(attachments_insert(rows.attachments));
+        let attachments = self.unit.insert(attachments_insert(rows.attachments));
         self.unit.insert(search_insert(self.store.dialect(), rows.search));
-        stored
+        Recorded { emails, attachments }
     }
 
     fn record_contents(&mut self, emails: &[NewEmail]) {

@@ -10,9 +10,25 @@ use crate::{Dialect, StoreError, TenantStore, Value};
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     pub mailbox: Option<MailboxId>,
-    /// Only emails that come after this one in the list.
-    pub after: Option<EmailId>,
+    pub start: Option<Start>,
     pub limit: u64,
+}
+
+/// Where in the list to begin.
+#[derive(Debug, Clone, Copy)]
+pub enum Start {
+    At(EmailId),
+    After(EmailId),
+}
+
+impl Start {
+    /// How rows compare with the given email when the newest come first.
+    fn comparison(self) -> (&'static str, EmailId) {
+        match self {
+            Self::At(id) => ("<=", id),
+            Self::After(id) => ("<", id),
+        }
+    }
 }
 
 impl TenantStore {
@@ -63,11 +79,11 @@ impl Sql {
             ));
         }
         self.conditions.push(format!("e.tenant_id = {id}"));
-        if let Some(after) = page.after {
-            let after = self.bind(after);
+        if let Some((than, start)) = page.start.map(Start::comparison) {
+            let start = self.bind(start);
             self.conditions.push(match order {
-                "e.id" => format!("e.id < {after}"),
-                _ => format!("s.rowid < (select search_rowid from emails where tenant_id = {id} and id = {after})"),
+                "e.id" => format!("e.id {than} {start}"),
+                _ => format!("s.rowid {than} (select search_rowid from emails where tenant_id = {id} and id = {start})"),
             });
         }
         self.finish(&from, order, "e.id", query, page)
@@ -84,9 +100,9 @@ impl Sql {
             self.conditions.push(format!("s.tenant_id = {id} and s.tokens @@ {matching}::text::tsquery"));
         }
         self.conditions.push(format!("e.tenant_id = {id}"));
-        if let Some(after) = page.after {
-            let after = self.bind(after);
-            self.conditions.push(format!("{order} < {after}"));
+        if let Some((than, start)) = page.start.map(Start::comparison) {
+            let start = self.bind(start);
+            self.conditions.push(format!("{order} {than} {start}"));
         }
         self.finish(&from, order, "e.id", query, page)
     }

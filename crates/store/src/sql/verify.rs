@@ -1,8 +1,9 @@
 //! Whether the rows of a tenant agree with each other.
 
+use domain::MailboxId;
 use serde::Serialize;
 
-use crate::{Dialect, StoreError, TenantStore, params};
+use crate::{Dialect, StoreError, TenantStore, Value, params};
 
 /// Something that should not be, how often, and one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -27,18 +28,19 @@ pub struct PackPlace {
     pub size_bytes: Option<u64>,
 }
 
-/// Each finds rows by an id as text; the same text on both databases.
+/// Each finds rows by an id as text; the same text on both databases. `{l}` and `{e}` narrow a check to one mailbox by
+/// its ledger rows or emails; blobs and index entries belong to the tenant as a whole.
 const CHECKS: &[(&str, &str)] = &[
     (
         "ledger rows say processed but have no email",
         "select l.provider_message_id as id from ledger l
          left join emails e on e.tenant_id = l.tenant_id and e.id = l.email_id
-         where l.tenant_id = $1 and l.state = 'processed' and e.id is null",
+         where l.tenant_id = $1{l} and l.state = 'processed' and e.id is null",
     ),
     (
         "ledger rows have no live placement though they are not gone",
         "select l.provider_message_id as id from ledger l
-         where l.tenant_id = $1 and l.state <> 'gone' and not exists (
+         where l.tenant_id = $1{l} and l.state <> 'gone' and not exists (
              select 1 from placements p where p.mailbox_id = l.mailbox_id
              and p.provider_message_id = l.provider_message_id and p.email_id = l.email_id
              and p.tenant_id = l.tenant_id and p.is_live)",
@@ -47,26 +49,29 @@ const CHECKS: &[(&str, &str)] = &[
         "emails have no ledger row",
         "select cast(e.id as text) as id from emails e
          left join ledger l on l.mailbox_id = e.mailbox_id and l.provider_message_id = e.provider_message_id
-         where e.tenant_id = $1 and l.mailbox_id is null",
+         where e.tenant_id = $1{e} and l.mailbox_id is null",
     ),
     (
         "emails differ from the content that their mailbox knows",
         "select cast(e.id as text) as id from emails e
          left join email_contents c on c.mailbox_id = e.mailbox_id and c.raw_sha256 = e.raw_sha256 and c.email_id = e.id
-         where e.tenant_id = $1 and c.mailbox_id is null",
+         where e.tenant_id = $1{e} and c.mailbox_id is null",
     ),
     (
         "emails are stored without their raw bytes",
-        "select cast(e.id as text) as id from emails e where e.tenant_id = $1 and e.raw_blob_sha256 is null",
+        "select cast(e.id as text) as id from emails e where e.tenant_id = $1{e} and e.raw_blob_sha256 is null",
     ),
     (
         "attachments are not stored",
-        "select cast(a.id as text) as id from attachments a where a.tenant_id = $1 and a.status <> 'stored'",
+        "select cast(a.id as text) as id from attachments a
+         join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
+         where a.tenant_id = $1{e} and a.status <> 'stored'",
     ),
     (
         "attachments say stored but name no blob",
         "select cast(a.id as text) as id from attachments a
-         where a.tenant_id = $1 and a.status = 'stored' and a.blob_sha256 is null",
+         join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
+         where a.tenant_id = $1{e} and a.status = 'stored' and a.blob_sha256 is null",
     ),
     (
         "blobs lie in packs that are not live",
@@ -80,14 +85,14 @@ fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
     let (missing, dangling) = match dialect {
         Dialect::Sqlite => (
             "select e.id as id from emails e left join email_search_docsize d on d.id = e.search_rowid
-             where e.tenant_id = $1 and d.id is null",
+             where e.tenant_id = $1{e} and d.id is null",
             "select cast(d.id as text) as id from email_search_docsize d left join emails e on e.search_rowid = d.id
              where e.id is null and d.id >> 47 = (select number from tenants where id = $1)",
         ),
         Dialect::Postgres => (
             "select cast(e.id as text) as id from emails e
              left join email_search s on s.tenant_id = e.tenant_id and s.email_id = e.id
-             where e.tenant_id = $1 and s.email_id is null",
+             where e.tenant_id = $1{e} and s.email_id is null",
             "select cast(s.email_id as text) as id from email_search s
              left join emails e on e.tenant_id = s.tenant_id and e.id = s.email_id
              where s.tenant_id = $1 and e.id is null",
@@ -97,11 +102,17 @@ fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
 }
 
 impl TenantStore {
-    pub async fn verify_rows(&self) -> Result<Vec<Difference>, StoreError> {
+    pub async fn verify_rows(&self, mailbox: Option<MailboxId>) -> Result<Vec<Difference>, StoreError> {
         let mut differences = Vec::new();
+        let narrow = |table: &str| if mailbox.is_some() { format!(" and {table}.mailbox_id = $2") } else { String::new() };
+        let params = || [Value::from(self.id)].into_iter().chain(mailbox.map(Value::from)).collect::<Vec<_>>();
         for (what, sql) in CHECKS.iter().copied().chain(index_checks(self.store.dialect())) {
+            if mailbox.is_some() && !sql.contains('{') {
+                continue;
+            }
+            let sql = sql.replace("{l}", &narrow("l")).replace("{e}", &narrow("e"));
             let sql = format!("select count(*), min(found.id) from ({sql}) found");
-            let Some(row) = self.store.query_one(sql, params![self.id]).await? else { continue };
+            let Some(row) = self.store.query_one(sql, params()).await? else { continue };
             let count: u64 = row.get(0)?;
             if count > 0 {
                 differences.push(Difference { what: what.to_owned(), count, example: row.get(1)? });

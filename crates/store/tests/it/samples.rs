@@ -75,7 +75,7 @@ pub fn attachment(email: EmailId, bytes: &[u8]) -> NewAttachment {
 
 /// Blobs of the given bytes, durable and named by the unit.
 pub async fn pack(tenant: &TenantStore, blobs: &Blobs, unit: &mut TenantUnit, contents: &[&[u8]]) -> PackId {
-    let mut builder = PackBuilder::new().unwrap();
+    let mut builder = PackBuilder::with_capacity(0).unwrap();
     for content in contents {
         builder.add(Sha256::of(content), content).unwrap();
     }
@@ -109,7 +109,7 @@ pub async fn record(
             flags: Flags::from_names(["seen"]),
         })
         .collect();
-    let stored = unit.record_emails(emails);
+    let stored = unit.record_emails(emails).emails;
     unit.record_placements(placements);
     Ok((unit.commit().await?, stored))
 }

@@ -1,7 +1,7 @@
 use domain::EmailId;
 use domain::search::{Phrase, Query};
 use store::TenantStore;
-use store::sql::search::Page;
+use store::sql::search::{Page, Start};
 use store::testing::on_each_database;
 use tempfile::tempdir;
 
@@ -92,7 +92,7 @@ async fn pages_follow_each_other_without_gap_or_repeat() {
         for query in [query(&["word"], &[]), Query::default()] {
             let mut seen: Vec<EmailId> = Vec::new();
             loop {
-                let page = Page { after: seen.last().copied(), limit: 4, ..Page::default() };
+                let page = Page { start: seen.last().copied().map(Start::After), limit: 4, ..Page::default() };
                 let ids = acme.search(&query, &page).await.unwrap();
                 if ids.is_empty() {
                     break;

@@ -17,7 +17,7 @@ async fn damage(location: &Location, sql: &str) {
 }
 
 async fn differences(tenant: &TenantStore) -> Vec<String> {
-    tenant.verify_rows().await.unwrap().into_iter().map(|difference| difference.what).collect()
+    tenant.verify_rows(None).await.unwrap().into_iter().map(|difference| difference.what).collect()
 }
 
 #[tokio::test]

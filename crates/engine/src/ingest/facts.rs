@@ -1,0 +1,136 @@
+//! From a parsed message to the rows and blobs that it becomes.
+
+use content::mime;
+use content::tokens::{EmailText, email_tokens};
+use domain::{AttachmentId, AttachmentStatus, EmailId, Limits, Sha256};
+use jiff::{SignedDuration, Timestamp};
+use md5::{Digest, Md5};
+use store::sql::ingest::{NewAttachment, NewEmail};
+use store::sql::mailboxes::Mailbox;
+
+use super::Hashed;
+
+/// No mail that anyone has is older; ids sort from here.
+const EARLIEST: Timestamp = Timestamp::constant(631_152_000, 0); // 1990-01-01
+
+pub(super) struct Parsed {
+    pub email: NewEmail,
+    /// The raw message first, then its attachments.
+    pub blobs: Vec<(Sha256, Vec<u8>)>,
+}
+
+impl Parsed {
+    pub fn of(hashed: Hashed, mailbox: &Mailbox, limits: &Limits, now: Timestamp) -> Self {
+        let Hashed { message, sha256, provider_message_id } = hashed;
+        let mut parsed = mime::parse(&message.raw, limits);
+        let tokens = email_tokens(&EmailText::of(&parsed));
+        if tokens.is_cut {
+            parsed.defects.push("search_truncated".to_owned());
+        }
+        let received_at = receive_time(message.received_at, &mut parsed, now);
+        let id = EmailId::derive(received_at, mailbox.id, &provider_message_id);
+
+        let mut blobs = Vec::with_capacity(1 + parsed.attachments.len());
+        let size_bytes = message.raw.len() as u64;
+        blobs.push((sha256, message.raw));
+        let attachments = parsed.attachments.into_iter().map(|part| attachment(id, part, &mut blobs)).collect();
+        parsed.defects.sort();
+        parsed.defects.dedup();
+        let email = NewEmail {
+            id,
+            mailbox: mailbox.id,
+            provider: mailbox.provider,
+            provider_message_id,
+            internet_message_id: parsed.message_id,
+            subject: parsed.subject,
+            from: parsed.from,
+            recipients: parsed.recipients,
+            body_text: parsed.body_text,
+            body_html: parsed.body_html,
+            sent_at: parsed.sent_at,
+            received_at,
+            size_bytes,
+            raw_sha256: sha256,
+            headers: serde_json::json!(parsed.headers),
+            defects: parsed.defects,
+            attachments,
+            tokens: tokens.text,
+        };
+        Self { email, blobs }
+    }
+
+    pub fn blob_hashes(&self) -> impl Iterator<Item = Sha256> + '_ {
+        self.blobs.iter().map(|(sha256, _)| *sha256)
+    }
+
+    pub fn blob_bytes(&self) -> usize {
+        self.blobs.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// Source, then the topmost Received, then Date; never the time of the file or of the import. Beyond 1990 or
+/// tomorrow it is moved to the nearest of them, so that ids stay in the range that tables are cut along.
+fn receive_time(source: Option<Timestamp>, email: &mut mime::Email, now: Timestamp) -> Timestamp {
+    let latest = now + SignedDuration::from_hours(24);
+    let Some(time) = source.or(email.received_at).or(email.sent_at) else {
+        email.defects.push("no_receive_time".to_owned());
+        return EARLIEST;
+    };
+    if time < EARLIEST || time > latest {
+        email.defects.push("receive_time_out_of_range".to_owned());
+    }
+    time.clamp(EARLIEST, latest)
+}
+
+/// Moves the bytes to the blobs; a part that was cut for its size has none and is recorded as failed.
+fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Vec<u8>)>) -> NewAttachment {
+    let sha256 = Sha256::of(&part.bytes);
+    let attachment = NewAttachment {
+        id: AttachmentId::derive(email, &part.path),
+        part_path: part.path,
+        filename: part.filename,
+        content_type: part.content_type,
+        sniffed_type: part.sniffed_type,
+        size_bytes: part.bytes.len() as u64,
+        sha256,
+        md5: domain::hash::hex(&Md5::digest(&part.bytes)),
+        is_inline: part.inline,
+        content_id: part.content_id,
+        status: if part.is_cut { AttachmentStatus::Failed } else { AttachmentStatus::Stored },
+    };
+    if !part.is_cut {
+        blobs.push((sha256, part.bytes));
+    }
+    attachment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_receive_time_comes_from_the_best_witness() {
+        let now = time("2026-06-01T00:00:00Z");
+        let (source, received, sent) =
+            (time("2026-01-03T00:00:00Z"), time("2026-01-02T00:00:00Z"), time("2026-01-01T00:00:00Z"));
+        let email = || mime::Email { received_at: Some(received), sent_at: Some(sent), ..Default::default() };
+
+        assert_eq!(receive_time(Some(source), &mut email(), now), source);
+        assert_eq!(receive_time(None, &mut email(), now), received);
+        assert_eq!(receive_time(None, &mut mime::Email { received_at: None, ..email() }, now), sent);
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_moved_with_a_defect() {
+        let now = time("2026-06-01T00:00:00Z");
+        let mut email = mime::Email::default();
+
+        assert_eq!(receive_time(None, &mut email, now), time("1990-01-01T00:00:00Z"));
+        assert_eq!(receive_time(Some(time("2038-01-01T00:00:00Z")), &mut email, now), time("2026-06-02T00:00:00Z"));
+        assert_eq!(email.defects, ["no_receive_time", "receive_time_out_of_range"]);
+    }
+}

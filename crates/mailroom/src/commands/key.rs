@@ -1,0 +1,90 @@
+//! `mailroom key …`
+
+use std::process::ExitCode;
+
+use domain::ApiKeyId;
+use engine::keys;
+use jiff::Timestamp;
+use serde_json::json;
+use store::TenantStore;
+
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::config::units::{DURATION_UNITS, parse_duration};
+use crate::failure::Failure;
+use crate::output::{Output, tell};
+
+pub async fn run(config: &Config, command: cli::Key, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    match command {
+        cli::Key::Create { tenant, name, scopes, expires } => {
+            let store = app::tenant_store(&engine, &tenant.tenant).await?;
+            create(&store, &name, &scopes, expires.as_deref(), out).await?;
+        }
+        cli::Key::List { tenant } => list(&app::tenant_store(&engine, &tenant.tenant).await?, out).await?,
+        cli::Key::Revoke { tenant, id } => {
+            revoke(&app::tenant_store(&engine, &tenant.tenant).await?, &id, out).await?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(
+    store: &TenantStore,
+    name: &str,
+    scopes: &[String],
+    expires: Option<&str>,
+    out: Output,
+) -> Result<(), Failure> {
+    if let Some(unknown) = scopes.iter().find(|scope| !keys::SCOPES.contains(&scope.as_str())) {
+        return Err(Failure::usage(format!("{unknown:?} is not a scope; use any of {}", keys::SCOPES.join(", "))));
+    }
+    let expires_at = expires.map(|text| expiry(store.clock().now(), text)).transpose()?;
+    let (id, key) = keys::create(store, name, scopes, expires_at).await?;
+    if out.json {
+        return out.object(&json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at, "key": key}));
+    }
+    tell("This key is shown only now; keep it somewhere safe.");
+    out.line(&key)
+}
+
+fn expiry(now: Timestamp, text: &str) -> Result<Timestamp, Failure> {
+    let wrong = || Failure::usage(format!("--expires wants a duration like 90d, not {text:?}; units are {DURATION_UNITS}"));
+    let duration = parse_duration(text).map_err(|_| wrong())?;
+    now.checked_add(duration).map_err(|_| wrong())
+}
+
+async fn list(store: &TenantStore, out: Output) -> Result<(), Failure> {
+    let keys = store.list_api_keys().await?;
+    if out.json {
+        return keys.iter().try_for_each(|key| out.object(key));
+    }
+    if keys.is_empty() {
+        return out.line("No keys yet; `mailroom key create` makes one.");
+    }
+    let now = store.clock().now();
+    let rows: Vec<[String; 5]> = keys
+        .into_iter()
+        .map(|key| {
+            let state = match (key.revoked_at, key.expires_at) {
+                (Some(_), _) => "revoked".to_owned(),
+                (None, Some(time)) if time <= now => "expired".to_owned(),
+                (None, Some(time)) => format!("valid until {}", time.strftime("%Y-%m-%d")),
+                (None, None) => "valid".to_owned(),
+            };
+            let made = key.created_at.strftime("%Y-%m-%d").to_string();
+            [key.name, key.scopes.join(","), state, made, key.id.to_string()]
+        })
+        .collect();
+    out.table(["name", "scopes", "state", "made", "id"], &rows)
+}
+
+async fn revoke(store: &TenantStore, id: &str, out: Output) -> Result<(), Failure> {
+    let parsed: ApiKeyId =
+        id.parse().map_err(|_| Failure::usage(format!("{id:?} is not a key's id; `mailroom key list` shows them")))?;
+    if !store.revoke_api_key(parsed).await? {
+        return Err(Failure::problem(format!("this tenant has no valid key {id}; `mailroom key list` shows its keys")));
+    }
+    if out.json { out.object(&json!({"id": parsed, "revoked": true})) } else { out.line(&format!("Key {id} is revoked.")) }
+}

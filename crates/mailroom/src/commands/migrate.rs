@@ -1,0 +1,35 @@
+//! `mailroom migrate`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use store::migrate::known;
+
+use crate::app;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, Failure> {
+    let store = app::open_store(config)?;
+    if check {
+        let version = store.schema_version().await?;
+        let is_current = store.check_schema().await;
+        match (&is_current, out.json) {
+            (_, true) => out.object(&json!({"version": version, "needed": known(), "up_to_date": is_current.is_ok()}))?,
+            (Ok(()), false) => out.line(&format!("The schema is up to date (version {version})."))?,
+            (Err(_), false) => {}
+        }
+        is_current?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let applied = store.migrate().await?;
+    if out.json {
+        out.object(&json!({"version": known(), "applied": applied}))?;
+    } else if applied.is_empty() {
+        out.line(&format!("The schema is up to date (version {}); nothing changed.", known()))?;
+    } else {
+        out.line(&format!("Applied {}; the schema is now version {}.", applied.join(", "), known()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

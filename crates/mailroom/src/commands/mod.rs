@@ -1,0 +1,39 @@
+//! A file per command.
+
+mod bench;
+mod config;
+mod demo;
+mod doctor;
+mod email;
+mod export;
+mod import;
+mod key;
+mod migrate;
+mod search;
+mod tenant;
+mod verify;
+
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
+    let out = Output { json: cli.json };
+    match cli.command {
+        Command::Demo(args) => demo::run(&config, &args, out).await,
+        Command::Migrate { check } => migrate::run(&config, check, out).await,
+        Command::Doctor => doctor::run(&config, out).await,
+        Command::Config(crate::cli::Config::Show) => config::show(&config, out),
+        Command::Tenant(command) => tenant::run(&config, command, out).await,
+        Command::Key(command) => key::run(&config, command, out).await,
+        Command::Import(args) => import::run(&config, args, out).await,
+        Command::Export(args) => export::run(&config, &args, out).await,
+        Command::Search(args) => search::run(&config, &args, out).await,
+        Command::Email(command) => email::run(&config, &command, out).await,
+        Command::Verify(args) => verify::run(&config, &args, out).await,
+        Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
+    }
+}

@@ -1,0 +1,94 @@
+//! `mailroom search`
+
+use std::process::ExitCode;
+
+use domain::search::Order;
+use engine::search::{Found, Hit, Search, SearchError};
+use serde_json::json;
+
+use super::email;
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count, one_line, tell};
+
+/// What fits on a screen.
+const LIMIT: u64 = 20;
+
+/// Emails read at a time when there are many to print.
+const PAGE: u64 = 200;
+
+pub async fn run(config: &Config, args: &cli::Search, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    let store = app::tenant_store(&engine, &args.tenant.tenant).await?;
+    let mailbox = app::mailbox(&store, args.mailbox.as_deref()).await?.map(|mailbox| mailbox.id);
+    let mut left = args.limit.unwrap_or(if args.full { u64::MAX } else { LIMIT });
+    let mut search = Search {
+        mailbox,
+        limit: 0,
+        order: if args.ranked { Order::Ranked } else { Order::Newest },
+        cursor: args.cursor.clone(),
+        marks: marks(out),
+    };
+    let mut shown = 0;
+    while left > 0 {
+        search.limit = left.min(PAGE);
+        let Found { hits, next_cursor } = engine.search(&store, &args.query, &search).await.map_err(failure)?;
+        for hit in &hits {
+            print(hit, args.full, out)?;
+        }
+        shown += hits.len() as u64;
+        left -= (hits.len() as u64).min(left);
+        search.cursor = next_cursor;
+        if search.cursor.is_none() {
+            break;
+        }
+    }
+    if !out.json {
+        conclude(shown, search.cursor.as_deref());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bold on a terminal, asterisks where text is all there is.
+fn marks(out: Output) -> (&'static str, &'static str) {
+    if out.is_terminal() && !out.json { ("\u{1b}[1m", "\u{1b}[0m") } else { ("**", "**") }
+}
+
+fn failure(e: SearchError) -> Failure {
+    match e {
+        SearchError::Query(_) | SearchError::Cursor => Failure::usage(e.to_string()),
+        SearchError::Store(e) => e.into(),
+    }
+}
+
+fn print(hit: &Hit, full: bool, out: Output) -> Result<(), Failure> {
+    let email = &hit.email;
+    match (out.json, full) {
+        (true, true) => out.object(email),
+        (true, false) => out.object(&json!({
+            "id": email.id, "mailbox_id": email.mailbox_id, "subject": email.subject, "from": email.from,
+            "received_at": email.received_at, "folders": email.folders, "has_attachments": email.has_attachments,
+            "snippet": hit.snippet,
+        })),
+        (false, true) => email::print(email, out),
+        (false, false) => {
+            let from = email.from.as_ref().map_or("(no sender)", |from| from.name.as_deref().unwrap_or(&from.address));
+            let subject = email.subject.as_deref().unwrap_or("(no subject)");
+            let clip = if email.has_attachments { " +" } else { "" };
+            let date = email.received_at.strftime("%Y-%m-%d %H:%M");
+            out.line(&format!("{date}  {}  {}{clip}", one_line(from, 30), one_line(subject, 90)))?;
+            out.line(&format!("    {}", hit.snippet))?;
+            out.line(&format!("    {}", email.id))
+        }
+    }
+}
+
+fn conclude(shown: u64, cursor: Option<&str>) {
+    match cursor {
+        None if shown == 0 => tell("Nothing found."),
+        None => tell(&format!("{} found.", count(shown))),
+        Some(cursor) => tell(&format!("{} shown; more with --limit N, or with --cursor {cursor}", count(shown))),
+    }
+}

@@ -1,0 +1,99 @@
+//! `mailroom tenant …`
+
+use std::process::ExitCode;
+
+use domain::PlanTier;
+use serde_json::json;
+use store::Store;
+
+use crate::app;
+use crate::cli::{self, Plan};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+
+pub async fn run(config: &Config, command: cli::Tenant, out: Output) -> Result<ExitCode, Failure> {
+    let store = app::open(config).await?.store;
+    match command {
+        cli::Tenant::Create { name, plan } => create(&store, &name, plan, out).await?,
+        cli::Tenant::List => list(&store, out).await?,
+        cli::Tenant::Show { tenant } => show(&store, &tenant, out).await?,
+        cli::Tenant::Activate { tenant } => set_active(&store, &tenant, true, out).await?,
+        cli::Tenant::Deactivate { tenant } => set_active(&store, &tenant, false, out).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(store: &Store, name: &str, plan: Plan, out: Output) -> Result<(), Failure> {
+    check_name(name)?;
+    let plan = match plan {
+        Plan::Standard => PlanTier::Standard,
+        Plan::Vip => PlanTier::Vip,
+    };
+    let Some(tenant) = store.system().create_tenant(name, plan).await? else {
+        return Err(Failure::problem(format!("there is a tenant {name:?} already; choose another name")));
+    };
+    if out.json {
+        return out.object(&tenant);
+    }
+    out.line(&format!("Made tenant {} ({}).", tenant.name, tenant.id))
+}
+
+pub fn check_name(name: &str) -> Result<(), Failure> {
+    if domain::tenant::valid_name(name) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{name:?} cannot be a tenant's name; use 1 to 63 lower-case letters, digits, '-', '_' or '.', starting with a letter or digit"
+    )))
+}
+
+async fn list(store: &Store, out: Output) -> Result<(), Failure> {
+    let tenants = store.system().list_tenants().await?;
+    if out.json {
+        return tenants.iter().try_for_each(|tenant| out.object(tenant));
+    }
+    if tenants.is_empty() {
+        return out.line("No tenants yet; `mailroom tenant create NAME` makes one.");
+    }
+    let rows: Vec<[String; 4]> = tenants
+        .into_iter()
+        .map(|tenant| [tenant.name, tenant.plan_tier.as_str().to_owned(), active(tenant.is_active), tenant.id.to_string()])
+        .collect();
+    out.table(["name", "plan", "state", "id"], &rows)
+}
+
+fn active(is_active: bool) -> String {
+    if is_active { "active" } else { "inactive" }.to_owned()
+}
+
+async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
+    let tenant = app::tenant(store, name).await?;
+    let scoped = store.tenant(tenant.id);
+    let (mailboxes, totals) = (scoped.list_mailboxes().await?, scoped.totals().await?);
+    if out.json {
+        return out.object(&json!({"tenant": tenant, "mailboxes": mailboxes, "totals": totals}));
+    }
+    out.line(&format!("{} ({}), plan {}, {}", tenant.name, tenant.id, tenant.plan_tier.as_str(), active(tenant.is_active)))?;
+    out.line(&format!(
+        "{} emails, {} attachments, {} blobs",
+        count(totals.emails),
+        count(totals.attachments),
+        count(totals.blobs)
+    ))?;
+    let rows: Vec<[String; 4]> = mailboxes
+        .into_iter()
+        .map(|m| [m.address, m.provider.as_str().to_owned(), m.state.as_str().to_owned(), m.id.to_string()])
+        .collect();
+    out.table(["mailbox", "provider", "state", "id"], &rows)
+}
+
+async fn set_active(store: &Store, name: &str, is_active: bool, out: Output) -> Result<(), Failure> {
+    let tenant = app::tenant(store, name).await?;
+    let changed = store.system().set_tenant_active(tenant.id, is_active).await?;
+    if out.json {
+        return out.object(&json!({"id": tenant.id, "is_active": is_active, "changed": changed}));
+    }
+    let already = if changed { "now" } else { "already" };
+    out.line(&format!("Tenant {} is {already} {}.", tenant.name, active(is_active)))
+}

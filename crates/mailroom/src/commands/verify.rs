@@ -1,0 +1,70 @@
+//! `mailroom verify`
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use domain::MailboxId;
+use engine::verify::Report;
+use engine::{Engine, Progress};
+use serde_json::json;
+use store::sql::tenants::Tenant;
+
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+use crate::progress::{Bar, Unit};
+
+pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    let tenants = match &args.tenant {
+        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        None => engine.store.system().list_tenants().await?,
+    };
+    let mut differences = 0;
+    for tenant in &tenants {
+        let mailbox = app::mailbox(&engine.store.tenant(tenant.id), args.mailbox.as_deref()).await?;
+        let report = with_bar(&engine, tenant, mailbox.map(|mailbox| mailbox.id), args.deep).await?;
+        differences += report.differences.len();
+        print(tenant, &report, out)?;
+    }
+    if tenants.is_empty() && !out.json {
+        out.line("Nothing to verify: there are no tenants yet.")?;
+    }
+    Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub async fn with_bar(
+    engine: &Engine,
+    tenant: &Tenant,
+    mailbox: Option<MailboxId>,
+    deep: bool,
+) -> Result<Report, Failure> {
+    let progress = Arc::new(Progress::default());
+    let _bar = deep.then(|| Bar::follow(&progress, Unit::Items, "blobs"));
+    Ok(engine.verify(&engine.store.tenant(tenant.id), mailbox, deep, &progress).await?)
+}
+
+pub fn print(tenant: &Tenant, report: &Report, out: Output) -> Result<(), Failure> {
+    if out.json {
+        return out.object(&json!({
+            "tenant": tenant.name, "ok": report.differences.is_empty(), "totals": report.totals,
+            "differences": report.differences,
+        }));
+    }
+    let totals = &report.totals;
+    let verdict = if report.differences.is_empty() { "complete" } else { "NOT complete" };
+    out.line(&format!(
+        "{}: {verdict}: {} messages seen, {} emails, {} attachments, {} blobs",
+        tenant.name,
+        count(totals.ledger),
+        count(totals.emails),
+        count(totals.attachments),
+        count(totals.blobs)
+    ))?;
+    for difference in &report.differences {
+        out.line(&format!("  {}: {}, for example {}", difference.what, count(difference.count), difference.example))?;
+    }
+    Ok(())
+}

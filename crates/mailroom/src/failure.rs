@@ -1,0 +1,73 @@
+//! How a command ends badly: one plain sentence and an exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use store::StoreError;
+
+use crate::config::ConfigError;
+
+#[derive(Debug)]
+pub enum Failure {
+    /// Wrong usage or configuration: exit code 2.
+    Usage(String),
+    /// It ran and met a problem: exit code 1.
+    Problem(anyhow::Error),
+}
+
+impl Failure {
+    pub fn usage(sentence: impl Into<String>) -> Self {
+        Self::Usage(sentence.into())
+    }
+
+    pub fn problem(sentence: impl Into<String>) -> Self {
+        Self::Problem(anyhow::anyhow!(sentence.into()))
+    }
+
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Problem(_) => ExitCode::from(1),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(sentence) => f.write_str(sentence),
+            Self::Problem(e) => match e.downcast_ref::<StoreError>() {
+                // What we were doing matters less than what is wrong and how to mend it.
+                Some(store) => write!(f, "{store}"),
+                None => write!(f, "{e:#}"),
+            },
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(e: anyhow::Error) -> Self {
+        match e.downcast_ref::<StoreError>() {
+            Some(StoreError::Misconfigured(sentence)) => Self::Usage(sentence.to_string()),
+            _ => Self::Problem(e),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(e: StoreError) -> Self {
+        anyhow::Error::from(e).into()
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(e: ConfigError) -> Self {
+        Self::Usage(e.to_string())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Self {
+        Self::Problem(e.into())
+    }
+}

@@ -1,0 +1,115 @@
+//! What a person or a program reads. The one place that prints.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Results go to standard output. A reader that goes away (`| head`) ends us quietly, as it ends other programs.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    pub json: bool,
+}
+
+impl Output {
+    pub fn line(self, text: &str) -> Result<(), Failure> {
+        write(format!("{text}\n").as_bytes())
+    }
+
+    /// One object on a line of its own.
+    pub fn object(self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|e| Failure::problem(format!("cannot print: {e}")))?;
+        self.line(&text)
+    }
+
+    pub fn bytes(self, bytes: &[u8]) -> Result<(), Failure> {
+        write(bytes)
+    }
+
+    /// Columns as wide as their widest cell; the first row is the heading.
+    pub fn table<const N: usize>(self, heading: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
+        let mut widths = heading.map(|title| title.chars().count());
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        self.line(&padded(&heading.map(str::to_owned), &widths))?;
+        self.line(&padded(&widths.map(|width| "─".repeat(width)), &widths))?;
+        rows.iter().try_for_each(|row| self.line(&padded(row, &widths)))
+    }
+
+    pub fn is_terminal(self) -> bool {
+        io::stdout().is_terminal()
+    }
+}
+
+fn padded<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
+    let cells: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+    cells.join("  ").trim_end().to_owned()
+}
+
+fn write(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// A sentence beside the results, on standard error.
+pub fn tell(sentence: &str) {
+    // Nothing can be done about a standard error that does not take it.
+    let _ = writeln!(io::stderr(), "{sentence}");
+}
+
+/// `12,345`
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `177.3 MB`
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// One line of at most so many characters, whatever the text holds: control characters of a mail must not reach a
+/// terminal.
+pub fn one_line(text: &str, most: usize) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match plain.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &plain[..end]),
+        None => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_sizes_read_easily() {
+        assert_eq!((count(7), count(1_234), count(1_234_567)), ("7".into(), "1,234".into(), "1,234,567".into()));
+        assert_eq!((size(12), size(1_500), size(177_300_000)), ("12 bytes".into(), "1.5 KB".into(), "177.3 MB".into()));
+    }
+
+    #[test]
+    fn nothing_from_a_mail_reaches_the_terminal_as_a_command() {
+        assert_eq!(one_line("a\u{1b}[31mb\nc", 20), "a [31mb c");
+        assert_eq!(one_line("abcdef", 3), "abc…");
+    }
+}
