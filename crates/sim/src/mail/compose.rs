@@ -1,239 +1,21 @@
-//! The composer writes one letter after the other; the kinds of letter are in [`super::kinds`].
-
-use std::sync::Arc;
+//! The composer decides who writes what kind of letter when; the kinds themselves are in [`super::kinds`].
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::attachments::{self, File, FileKind};
-use super::clients::Style;
-use super::dates;
+use super::desk::{Assets, Desk};
 use super::kinds::{self, Kind};
-use super::mime::{Headers, Part, Role};
-use super::people::{Contact, Person, PersonId};
+use super::letter::Letter;
+use super::people::PersonId;
 use super::profile::Profile;
 use super::rng::Rng;
-use super::text::Writer;
 use super::threads::Threads;
-use super::transport::Route;
 use super::words::Language;
 
-/// Streams of numbers that must not touch each other.
+/// Numbers for the plan of attachments, apart from those of the letters.
 const SCHEDULE: u64 = 1 << 40;
-const ROUTE: u64 = 2 << 40;
-const POLICIES: u64 = 3 << 40;
 
-/// One message as its sender wrote it, before any server touched it, with what is true of it.
-#[derive(Debug)]
-pub struct Letter {
-    pub kind: Kind,
-    pub language: Language,
-    /// Its place in the generator's sequence.
-    pub number: u64,
-    pub from: Contact,
-    /// Where failures are reported: the sender, a list's own address, or nobody for what must not be answered.
-    pub return_path: String,
-    pub to: Vec<Contact>,
-    pub cc: Vec<Contact>,
-    pub subject: String,
-    pub message_id: String,
-    pub sent_at: Timestamp,
-    pub received_at: Timestamp,
-    /// Parts marked as attachments.
-    pub attachments: usize,
-    /// Pictures shown inside the text.
-    pub inline_images: usize,
-    /// As the sender keeps it; recipients get [`Letter::delivered_to`].
-    pub bytes: Vec<u8>,
-}
-
-impl Letter {
-    pub fn recipients(&self) -> impl Iterator<Item = &Contact> {
-        self.to.iter().chain(&self.cc)
-    }
-
-    /// The bytes as every recipient at one domain gets them.
-    pub fn delivered_to(&self, seed: u64, domain: &str) -> Vec<u8> {
-        let mut at_domain = self.recipients().filter(|contact| contact.domain() == domain);
-        let only_recipient = match (at_domain.next(), at_domain.next()) {
-            (Some(recipient), None) => Some(recipient.address.as_str()),
-            _ => None,
-        };
-        let route = Route {
-            return_path: &self.return_path,
-            from_domain: self.return_path.split_once('@').map_or(self.from.domain(), |(_, domain)| domain),
-            to_domain: domain,
-            only_recipient,
-            received_at: self.received_at,
-        };
-        let domain_mark = domain.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let fields = route.fields(&mut Rng::for_part(seed ^ domain_mark, ROUTE + self.number));
-        let mut raw = Vec::with_capacity(fields.len() + self.bytes.len());
-        raw.extend_from_slice(fields.as_bytes());
-        raw.extend_from_slice(&self.bytes);
-        raw
-    }
-}
-
-/// What a kind of letter decides; the composer adds the rest.
-#[derive(Debug)]
-pub struct Draft {
-    pub kind: Kind,
-    pub style: Style,
-    pub language: Language,
-    pub from: Contact,
-    /// Given where it is not the sender's address.
-    pub return_path: Option<String>,
-    pub to: Vec<Contact>,
-    pub cc: Vec<Contact>,
-    pub subject: String,
-    pub message_id: String,
-    /// Whole further header fields, each ended by CRLF.
-    pub fields: String,
-    pub body: Part,
-}
-
-impl Draft {
-    pub fn into_letter(self, number: u64, sent_at: Timestamp, received_at: Timestamp) -> Letter {
-        let mut bytes = self.header_fields(sent_at).into_bytes();
-        self.body.write(&mut bytes);
-        Letter {
-            kind: self.kind,
-            language: self.language,
-            number,
-            sent_at,
-            received_at,
-            attachments: self.body.count(Role::Attached),
-            inline_images: self.body.count(Role::Inline),
-            return_path: self.return_path.unwrap_or_else(|| self.from.address.clone()),
-            from: self.from,
-            to: self.to,
-            cc: self.cc,
-            subject: self.subject,
-            message_id: self.message_id,
-            bytes,
-        }
-    }
-
-    fn header_fields(&self, sent_at: Timestamp) -> String {
-        let Style { client, charset } = self.style;
-        let mut headers = Headers::default();
-        headers.text.reserve(1_024);
-        headers.field("Message-ID", &format!("<{}>", self.message_id));
-        headers.field("Date", &dates::rfc5322(sent_at, dates::utc_offset_hours(self.language)));
-        headers.field("MIME-Version", "1.0");
-        for (name, people) in [("From", std::slice::from_ref(&self.from)), ("To", &self.to), ("Cc", &self.cc)] {
-            if !people.is_empty() {
-                let pairs = people.iter().map(|contact| (contact.name.as_str(), contact.address.as_str()));
-                headers.addresses(name, pairs, charset, client.words);
-            }
-        }
-        headers.unstructured("Subject", &self.subject, charset, client.words);
-        headers.text.push_str(&self.fields);
-        headers.text
-    }
-}
-
-/// Everything a kind of letter works with.
-#[derive(Debug)]
-pub struct Desk<'a> {
-    pub rng: Rng,
-    pub profile: &'a Profile,
-    pub threads: &'a mut Threads,
-    pub assets: &'a Assets,
-    pub owner: PersonId,
-    pub language: Language,
-    pub sent_at: Timestamp,
-    /// A file of this many bytes is to be sent along.
-    pub file_size: Option<usize>,
-}
-
-impl<'a> Desk<'a> {
-    pub fn writer(&mut self) -> Writer<'_> {
-        Writer::new(&mut self.rng, self.language)
-    }
-
-    pub fn person(&self, id: PersonId) -> &'a Person {
-        &self.profile.companies[id.company].people[id.person]
-    }
-
-    pub fn contact(&self, id: PersonId) -> Contact {
-        self.person(id).contact.clone()
-    }
-
-    pub fn body_size(&mut self) -> usize {
-        self.rng.between(self.profile.smallest_body, self.profile.largest_body)
-    }
-
-    pub fn message_id(&mut self, domain: &str) -> String {
-        if self.rng.percent(50) {
-            format!("{}.{}@{domain}", self.sent_at.as_second(), self.rng.token(12))
-        } else {
-            let rng = &mut self.rng;
-            format!("{}-{}-{}-{}@{domain}", rng.hex(8), rng.hex(4), rng.hex(4), rng.hex(12))
-        }
-    }
-
-    /// The file to send along, if one is due: mostly a new one, sometimes one that others have already.
-    pub fn file(&mut self) -> Option<Arc<File>> {
-        let size = self.file_size?;
-        let known = match self.rng.below(100) {
-            0..14 => nearest(self.assets.policies.iter(), size),
-            14..26 => nearest(self.threads.recent_files(), size),
-            _ => None,
-        };
-        if known.is_some() {
-            return known;
-        }
-        let kind = match self.rng.below(12) {
-            0 if size < 4_000 => FileKind::Calendar,
-            1 if size < 4_000 => FileKind::Contact,
-            _ => FileKind::any_size(&mut self.rng),
-        };
-        let stem = self.file_stem();
-        let file = Arc::new(attachments::make(kind, &stem, size, &mut self.writer()));
-        self.threads.remember_file(&file);
-        Some(file)
-    }
-
-    fn file_stem(&mut self) -> String {
-        let number = self.rng.between(1, 12);
-        let mut writer = self.writer();
-        let project = writer.project();
-        let thing = writer.fill("{thing}").replace([' ', '\''], "-");
-        format!("{project}_{thing}_v{number}")
-    }
-}
-
-/// The file nearest in size, if it is near enough to stand for one of that size.
-fn nearest<'a>(files: impl Iterator<Item = &'a Arc<File>>, size: usize) -> Option<Arc<File>> {
-    let distance = |file: &Arc<File>| file.bytes.len().abs_diff(size);
-    files.min_by_key(|file| distance(file)).filter(|file| distance(file) <= size / 8).map(Arc::clone)
-}
-
-/// Files that go out again and again.
-#[derive(Debug)]
-pub struct Assets {
-    /// One per company.
-    pub logos: Vec<Arc<File>>,
-    pub policies: Vec<Arc<File>>,
-}
-
-impl Assets {
-    fn new(seed: u64, profile: &Profile) -> Self {
-        let logo = |number| Arc::new(attachments::logo("logo", seed ^ number as u64));
-        let mut rng = Rng::for_part(seed, POLICIES);
-        let policy = |(number, stem): (usize, &str)| {
-            let size = profile.attachments.deciles[2 + 2 * number];
-            let mut writer = Writer::new(&mut rng, Language::English);
-            Arc::new(attachments::make(FileKind::Pdf, stem, size, &mut writer))
-        };
-        let stems = ["travel-policy-2024", "terms-of-delivery", "safety-at-work", "price-list-2024"];
-        Self {
-            logos: (0..profile.companies.len()).map(logo).collect(),
-            policies: stems.into_iter().enumerate().map(policy).collect(),
-        }
-    }
-}
+/// How long before its arrival a letter was sent.
+const TRANSIT: SignedDuration = SignedDuration::from_secs(9);
 
 /// Writes the letters of a profile in order of time. What is remembered between two letters is bounded.
 #[derive(Debug)]
@@ -251,14 +33,11 @@ impl Composer {
         Self { seed, profile, assets, threads: Threads::default(), number: 0 }
     }
 
-    /// How long before its arrival a letter was sent.
-    const TRANSIT: SignedDuration = SignedDuration::from_secs(9);
-
     fn compose(&mut self, number: u64) -> Letter {
         // One source per letter: a change in what one kind draws leaves all other letters as they were.
         let mut rng = Rng::for_part(self.seed, number);
         let received_at = self.received_at(number, &mut rng);
-        let sent_at = received_at - Self::TRANSIT;
+        let sent_at = received_at - TRANSIT;
         let owner = *rng.pick(&self.profile.owners);
         let language = self.language(owner, &mut rng);
         let file_size = self.file_size(number);

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::compose::{Composer, Letter};
+use super::compose::Composer;
 use super::generator::Message;
+use super::letter::Letter;
 use super::people::{Contact, PersonId};
 use super::profile::{Attachments, Profile};
 

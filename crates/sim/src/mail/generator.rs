@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::compose::{Composer, Letter};
+use super::compose::Composer;
 use super::kinds::Kind;
+use super::letter::Letter;
 use super::people::Contact;
 use super::profile::Profile;
 use super::rng::Rng;

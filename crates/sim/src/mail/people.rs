@@ -68,7 +68,7 @@ pub struct Person {
     pub job: &'static str,
     pub phone: String,
     pub language: Language,
-    /// Which of [`super::clients::CLIENTS`] this person writes with.
+    /// Which of the invented mail programs this person writes with.
     pub client: usize,
 }
 

@@ -113,8 +113,8 @@ fn ascii_stem(stem: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::Language;
     use super::*;
+    use crate::mail::words::Language;
 
     #[test]
     fn files_have_the_size_that_was_asked_for() {

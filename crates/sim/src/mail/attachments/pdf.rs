@@ -1,6 +1,6 @@
 //! A one-page PDF: lines of text above a picture whose uncompressed pixels give it the wanted size.
 
-use super::super::text::Writer;
+use crate::mail::text::{Writer, wrap};
 
 /// Everything but text and picture: objects, cross-reference table, trailer.
 const FRAME_BYTES: usize = 1_000;
@@ -46,7 +46,7 @@ fn page_content(title: &str, writer: &mut Writer<'_>) -> String {
     let title = if title.is_ascii() { title } else { "document" };
     let mut content = format!("BT /F1 16 Tf 60 780 Td ({}) Tj /F1 10 Tf 0 -28 Td\n", escape(title));
     let text = writer.english_text(1_800);
-    for line in super::super::text::wrap(&text, 92).lines().filter(|line| !line.is_empty()).take(LINES) {
+    for line in wrap(&text, 92).lines().filter(|line| !line.is_empty()).take(LINES) {
         content.push_str(&format!("({}) Tj 0 -14 Td\n", escape(line)));
     }
     content.push_str("ET\n");
@@ -97,9 +97,9 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::rng::Rng;
-    use super::super::super::words::Language;
     use super::*;
+    use crate::mail::rng::Rng;
+    use crate::mail::words::Language;
 
     #[test]
     fn the_cross_reference_table_points_at_the_objects() {

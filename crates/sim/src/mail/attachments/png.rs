@@ -1,8 +1,8 @@
 //! PNG pictures with stored (uncompressed) pixels, so that size can be chosen and no compressor is needed.
 
-use super::super::rng::Rng;
 use super::File;
 use super::checksum::{adler32, crc32};
+use crate::mail::rng::Rng;
 
 /// Longest stored block of RFC 1951.
 const STORED_BLOCK: usize = 65_535;

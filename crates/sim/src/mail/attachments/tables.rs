@@ -1,6 +1,6 @@
 //! Files of plain text: tables, data, notes, calendars, contact cards.
 
-use super::super::text::Writer;
+use crate::mail::text::Writer;
 
 pub fn csv(size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
     let mut text = String::with_capacity(size + 128);

@@ -1,7 +1,7 @@
 //! A word-processor document: the fewest parts of Office Open XML that open, and a picture for bulk.
 
-use super::super::text::{Writer, escape_html};
 use super::{png, zip};
+use crate::mail::text::{Writer, escape_html};
 
 const CONTENT_TYPES: &str = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?>
 <Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType="application/xml"/><Default Extension="png" ContentType="image/png"/><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>"#;

@@ -1,12 +1,13 @@
 //! Machines reporting: a password to reset, a server in trouble.
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::dates;
-use super::super::mime::{Charset, Headers, Part, TextEncoding};
-use super::super::people::Contact;
 use super::Kind;
 use super::body::machine_body;
+use crate::mail::clients::Style;
+use crate::mail::dates;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::{Charset, Headers, Part, TextEncoding};
+use crate::mail::people::Contact;
 
 pub fn password_reset(desk: &mut Desk<'_>) -> Draft {
     let style = Style::machine(&mut desk.rng);

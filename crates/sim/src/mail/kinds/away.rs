@@ -1,11 +1,13 @@
 //! Automatic answers of people on leave (RFC 3834).
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::mime::Headers;
-use super::super::people::PersonId;
 use super::Kind;
 use super::body::text_part;
+use crate::mail::clients::Style;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::Headers;
+use crate::mail::people::PersonId;
+use crate::mail::text::wrap;
 
 pub fn write(desk: &mut Desk<'_>) -> Draft {
     let home = &desk.profile.companies[desk.owner.company];
@@ -39,6 +41,6 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
         subject,
         message_id: desk.message_id(person.contact.domain()),
         fields: headers.text,
-        body: text_part(style, "plain", super::super::text::wrap(&text, 72), desk.language),
+        body: text_part(style, "plain", wrap(&text, 72), desk.language),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::super::attachments::File;
-use super::super::clients::Style;
-use super::super::compose::Desk;
-use super::super::mime::{Charset, Part, TextEncoding};
-use super::super::people::{Contact, PersonId};
-use super::super::text::{escape_html, wrap};
-use super::super::words::Language;
+use crate::mail::attachments::File;
+use crate::mail::clients::Style;
+use crate::mail::desk::Desk;
+use crate::mail::mime::{Charset, Part, TextEncoding};
+use crate::mail::people::{Contact, PersonId};
+use crate::mail::text::{escape_html, wrap};
+use crate::mail::words::Language;
 
 /// Where clients break lines of plain text.
 const LINE_WIDTH: usize = 72;

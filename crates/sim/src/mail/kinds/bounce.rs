@@ -1,12 +1,13 @@
 //! Mail that could not be delivered comes back as a report (RFC 3464).
 
-use super::super::clients::{CLIENTS, Style};
-use super::super::compose::{Desk, Draft};
-use super::super::dates;
-use super::super::mime::{Charset, Headers, Part, TextEncoding};
-use super::super::people::Contact;
-use super::super::words::Language;
 use super::Kind;
+use crate::mail::clients::{CLIENTS, Style};
+use crate::mail::dates;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::{Charset, Headers, Part, TextEncoding};
+use crate::mail::people::Contact;
+use crate::mail::words::Language;
 
 pub fn write(desk: &mut Desk<'_>) -> Draft {
     // Servers answer in English whatever their users speak.

@@ -1,13 +1,14 @@
 //! People writing to each other: a topic is begun and answered.
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::dates;
-use super::super::mime::Headers;
-use super::super::people::{Contact, PersonId};
-use super::super::threads::{Thread, Turn};
 use super::Kind;
 use super::body::{Letter, Quote, assemble};
+use crate::mail::clients::Style;
+use crate::mail::dates;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::Headers;
+use crate::mail::people::{Contact, PersonId};
+use crate::mail::threads::{Thread, Turn};
 
 pub fn topic(desk: &mut Desk<'_>) -> Draft {
     let participants = circle(desk);

@@ -1,13 +1,14 @@
 //! Passing on what someone else wrote, inside the text or as a message of its own.
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::dates;
-use super::super::mime::{Headers, Part};
-use super::super::people::{Contact, PersonId};
-use super::super::threads::Thread;
 use super::Kind;
 use super::body::{Letter, Quote, assemble, text_part};
+use crate::mail::clients::Style;
+use crate::mail::dates;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::{Headers, Part};
+use crate::mail::people::{Contact, PersonId};
+use crate::mail::threads::Thread;
 
 /// `None` when there is nothing to forward yet.
 pub fn inline(desk: &mut Desk<'_>) -> Option<Draft> {

@@ -2,13 +2,15 @@
 
 use jiff::SignedDuration;
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::dates;
-use super::super::mime::{Charset, Headers, Part, TextEncoding};
-use super::super::people::{Contact, PersonId};
 use super::Kind;
 use super::body::text_part;
+use crate::mail::clients::Style;
+use crate::mail::dates;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::{Charset, Headers, Part, TextEncoding};
+use crate::mail::people::{Contact, PersonId};
+use crate::mail::text::wrap;
 
 /// Content lines of a calendar are folded at 75 bytes (RFC 5545 section 3.1).
 const CALENDAR_LINE: usize = 75;
@@ -28,8 +30,7 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
     let calendar = calendar(desk, &subject, &agenda, &person.contact, &[&owner, &guest]);
     let mut calendar_part = Part::text("calendar", calendar, Charset::Utf8, TextEncoding::Base64);
     calendar_part.content_type.push_str("; method=REQUEST");
-    let plain =
-        text_part(style, "plain", format!("{subject}\n\n{}\n", super::super::text::wrap(&agenda, 72)), desk.language);
+    let plain = text_part(style, "plain", format!("{subject}\n\n{}\n", wrap(&agenda, 72)), desk.language);
     let boundary = style.boundary(&mut desk.rng);
     let mut headers = Headers::default();
     headers.field("Content-Class", "urn:content-classes:calendarmessage");

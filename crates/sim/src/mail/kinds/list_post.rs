@@ -1,11 +1,12 @@
 //! Posts to a discussion list: the list rewrites subject and footer and adds its own fields (RFC 2369).
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::mime::Headers;
-use super::super::people::{Contact, PersonId};
 use super::Kind;
 use super::body::{Letter, text_part};
+use crate::mail::clients::Style;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::Headers;
+use crate::mail::people::{Contact, PersonId};
 
 const LISTS: [(&str, &str); 3] =
     [("workshop-talk", "Workshop talk"), ("tooling", "Tooling and measuring"), ("harbour-news", "Harbour news")];

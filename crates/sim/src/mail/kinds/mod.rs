@@ -11,7 +11,8 @@ mod list_post;
 mod newsletter;
 mod notice;
 
-use super::compose::{Desk, Draft};
+use super::desk::Desk;
+use super::letter::Draft;
 use super::rng::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

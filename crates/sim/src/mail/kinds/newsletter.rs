@@ -1,12 +1,13 @@
 //! Bulk mail: mostly markup, with the fields by which a reader can leave.
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::mime::Headers;
-use super::super::people::{Contact, SERVICES};
-use super::super::text::{escape_html, wrap};
 use super::Kind;
 use super::body::machine_body;
+use crate::mail::clients::Style;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::Headers;
+use crate::mail::people::{Contact, SERVICES};
+use crate::mail::text::{escape_html, wrap};
 
 pub fn write(desk: &mut Desk<'_>) -> Draft {
     let (name, domain) = *desk.rng.pick(&SERVICES);

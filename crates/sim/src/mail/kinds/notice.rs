@@ -1,12 +1,13 @@
 //! What shops send: orders, parcels, invoices, receipts.
 
-use super::super::clients::Style;
-use super::super::compose::{Desk, Draft};
-use super::super::mime::Headers;
-use super::super::people::{Contact, SERVICES};
-use super::super::text::escape_html;
 use super::Kind;
 use super::body::{machine_body, with_file};
+use crate::mail::clients::Style;
+use crate::mail::desk::Desk;
+use crate::mail::letter::Draft;
+use crate::mail::mime::Headers;
+use crate::mail::people::{Contact, SERVICES};
+use crate::mail::text::{escape_html, wrap};
 
 pub fn write(desk: &mut Desk<'_>, kind: Kind) -> Draft {
     let (name, domain) = *desk.rng.pick(&SERVICES);
@@ -66,7 +67,7 @@ fn texts(desk: &mut Desk<'_>, name: &str, subject: &str) -> (String, String) {
     let sum = format!("{}: {}.{:02} EUR", lexicon.phrases.total, total / 100, total % 100);
     let size = desk.body_size();
     let remarks = desk.writer().text((size / 3).saturating_sub(plain.len()).max(120));
-    plain.push_str(&format!("\n{sum}\n\n{}\n", super::super::text::wrap(&remarks, 72)));
+    plain.push_str(&format!("\n{sum}\n\n{}\n", wrap(&remarks, 72)));
     html.push_str(&format!("<tr><td colspan=\"3\" align=\"right\"><b>{sum}</b></td></tr>\n</table>\n<p>"));
     escape_html(&mut html, &remarks);
     html.push_str("</p>\n</body></html>\n");

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::super::words::Language;
 use super::double_byte::{GB_2312, JIS_X_0208};
+use crate::mail::words::Language;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charset {

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::super::attachments::File;
 use super::Charset;
 use super::encode::{append_base64, append_quoted_printable};
 use super::header::append_parameter;
+use crate::mail::attachments::File;
 
 /// Longest line that may travel unencoded (RFC 5322 section 2.1.1).
 const LONGEST_LINE: usize = 998;
