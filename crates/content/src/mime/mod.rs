@@ -1,7 +1,37 @@
 //! Any bytes become an email with a list of defects; parsing never fails.
+//!
+//! A message goes through these steps, each a file: `prologue` (what should not be there), `headers` and `fields`,
+//! `structure` (which parts there are), `bodies` and `attachments`. Outlook's own formats (`tnef`, `msg`) share `mapi`.
+
+mod addresses;
+mod attachments;
+mod bodies;
+mod charset;
+mod compose;
+mod dates;
+mod defects;
+mod fields;
+mod headers;
+mod html;
+mod mapi;
+mod msg;
+mod params;
+mod prologue;
+mod rtf;
+mod sniff;
+mod structure;
+mod text;
+mod tnef;
+mod transfer;
+mod uuencode;
+mod words;
 
 use domain::{Address, Limits, Recipient};
 use jiff::Timestamp;
+
+use defects::{Defect, Defects};
+use headers::{Reader, Section};
+use params::Params;
 
 /// What a message says, as far as it could be read.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +79,36 @@ pub struct Attachment {
     pub is_cut: bool,
 }
 
-pub fn parse(_raw: &[u8], _limits: &Limits) -> Email {
-    Email::default()
+/// Reads a message, an Outlook .msg file or a bare TNEF file.
+pub fn parse(raw: &[u8], limits: &Limits) -> Email {
+    let mut defects = Defects::default();
+    let mut email = if msg::is_msg(raw) {
+        msg::read(raw, limits, &mut defects)
+    } else if tnef::is_tnef(raw) {
+        tnef::read_bare(raw, limits, &mut defects)
+    } else {
+        message(raw, limits, &mut defects)
+    };
+    email.defects = defects.names();
+    email
+}
+
+/// Plain text of an HTML document, as it is made for mail that has no text of its own.
+pub fn html_to_text(source: &str) -> String {
+    html::to_text(source)
+}
+
+fn message(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
+    let mut email = Email::default();
+    let (raw, start) = prologue::prepare(raw, defects);
+    let section = Section::read(&raw, start, limits.header_bytes, |_| false, defects);
+    if section.headers.is_empty() {
+        defects.add(Defect::NoHeaders);
+    }
+    let declared = section.find("content-type").map(|header| Params::parse(&String::from_utf8_lossy(header.value)));
+    let reader = Reader { body_charset: declared.and_then(|params| params.find("charset")) };
+    fields::read(&section, &reader, &mut email, defects);
+    let leaves = structure::leaves(&raw, &section, &reader, limits, defects);
+    bodies::read(&leaves, limits, &mut email, defects);
+    email
 }

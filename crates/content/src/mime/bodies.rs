@@ -1,0 +1,209 @@
+//! Which parts are the body, and their text: RFC 8621 §4.1.4 in the words of our rows.
+//!
+//! - `text/plain` and `text/html` are body unless they are marked as attachments, follow the first part of a
+//!   multipart/related, or have a file name without being the first of their multipart.
+//! - A signature without a file name is part of the envelope, not an attachment; with a name it is listed.
+//! - Everything else is an attachment, calendars and reports included, so that nothing is lost.
+
+use std::collections::HashSet;
+
+use domain::Limits;
+
+use super::attachments::{self, Budget};
+use super::defects::{Defect, Defects};
+use super::structure::Leaf;
+use super::{Attachment, Email, charset, html, text, tnef, uuencode};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Text,
+    Html,
+    Attachment,
+    Nothing,
+}
+
+/// Fills bodies and attachments from the parts of a message.
+pub fn read(leaves: &[Leaf<'_>], limits: &Limits, email: &mut Email, defects: &mut Defects) {
+    let mut bodies = Bodies { limits, budget: Budget::new(limits), text: Vec::new(), html: Vec::new() };
+    let roles: Vec<Role> = leaves.iter().map(role).collect();
+    let mut found = Vec::new();
+    for (leaf, _) in leaves.iter().zip(&roles).filter(|(_, role)| **role == Role::Html) {
+        let html = bodies.decode(leaf, defects).0;
+        bodies.html.push((html, leaf.place.alternative));
+    }
+    let cids: HashSet<String> = bodies.html.iter().flat_map(|(html, _)| attachments::shown_ids(html)).collect();
+    let mut html_at = 0;
+    for (leaf, role) in leaves.iter().zip(&roles) {
+        match role {
+            Role::Text => bodies.add_text(leaf, &mut found, defects),
+            Role::Html => {
+                bodies.text.push(Piece::Html(html_at));
+                html_at += 1;
+            }
+            Role::Attachment if bodies.budget.admits_part(defects) => {
+                found.push(attachments::read(leaf, &cids, &mut bodies.budget, defects));
+                bodies.unpack(&mut found, email, defects);
+            }
+            Role::Attachment | Role::Nothing => {}
+        }
+    }
+    email.attachments = found;
+    bodies.join(email, defects);
+}
+
+fn role(leaf: &Leaf<'_>) -> Role {
+    let is_marked = leaf.disposition.value == "attachment";
+    let is_named = || attachments::filename(leaf, &mut Defects::default()).is_some();
+    let body = match leaf.content_type.value.as_str() {
+        "text/plain" => Role::Text,
+        "text/html" => Role::Html,
+        // A message that consists of nothing else: the text is what a person reads.
+        "text/calendar" | "text/vcard" | "text/x-vcard" | "text/directory" => Role::Attachment,
+        _ if leaf.content_type.kind() == "text" && leaf.place.is_whole => Role::Text,
+        _ => Role::Attachment,
+    };
+    match body {
+        Role::Text | Role::Html if is_marked || leaf.place.is_related => Role::Attachment,
+        Role::Text | Role::Html if !leaf.place.is_first && is_named() => Role::Attachment,
+        Role::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named() => Role::Nothing,
+        _ => body,
+    }
+}
+
+fn is_signature(leaf: &Leaf<'_>) -> bool {
+    matches!(
+        leaf.content_type.value.as_str(),
+        "application/pgp-signature" | "application/pkcs7-signature" | "application/x-pkcs7-signature"
+    )
+}
+
+/// Body text in the order of its parts.
+enum Piece {
+    Plain { text: String, alternative: Option<usize> },
+    Html(usize),
+}
+
+struct Bodies<'c> {
+    limits: &'c Limits,
+    budget: Budget,
+    text: Vec<Piece>,
+    html: Vec<(String, Option<usize>)>,
+}
+
+impl Bodies<'_> {
+    /// The text of a part, and the bytes it was made from.
+    fn decode<'a>(&mut self, leaf: &Leaf<'a>, defects: &mut Defects) -> (String, std::borrow::Cow<'a, [u8]>) {
+        // A body may hold pictures or pasted files many times larger than its text; beyond that it is only a burden.
+        let most = self.limits.body_bytes.saturating_mul(8).min(self.budget.left());
+        let encoded = leaf.body.get(..most.saturating_mul(2)).unwrap_or(leaf.body);
+        let bytes = leaf.transfer.decode(encoded, defects);
+        self.budget.spend(bytes.len());
+        let shown = bytes.get(..most).unwrap_or(&bytes);
+        if shown.len() < bytes.len() || encoded.len() < leaf.body.len() {
+            defects.add(Defect::BodyTruncated);
+        }
+        let declared = leaf.content_type.find("charset");
+        let is_html = leaf.content_type.value.as_str() == "text/html";
+        let label = declared.filter(|label| !is_html || charset::is_known(label));
+        let label = label.or_else(|| is_html.then(|| meta_charset(shown)).flatten());
+        let decoded = charset::decode(shown, label.as_deref(), defects);
+        (text::without_nul(decoded, defects), bytes)
+    }
+
+    /// A plain text; files pasted into it become attachments.
+    fn add_text(&mut self, leaf: &Leaf<'_>, found: &mut Vec<Attachment>, defects: &mut Defects) {
+        let (mut text, bytes) = self.decode(leaf, defects);
+        if let Some((kept, files)) = uuencode::extract(&bytes, self.limits.parts) {
+            let label = leaf.content_type.find("charset");
+            let most = self.limits.body_bytes.saturating_mul(8);
+            text = charset::decode(kept.get(..most).unwrap_or(&kept), label.as_deref(), defects);
+            for (number, file) in (1..).zip(files) {
+                if self.budget.admits_part(defects) && self.budget.admits(file.bytes.len(), defects) {
+                    let path = format!("{}.u{number}", leaf.path);
+                    let name = Some(text::single_line(file.name, defects)).filter(|name| !name.is_empty());
+                    found.push(attachments::inner(path, name, "application/octet-stream", file.bytes));
+                }
+            }
+        }
+        let text = text::lines(text, defects);
+        self.text.push(Piece::Plain { text, alternative: leaf.place.alternative });
+    }
+
+    /// If the last attachment is a TNEF container, what is in it follows it.
+    fn unpack(&mut self, found: &mut Vec<Attachment>, email: &mut Email, defects: &mut Defects) {
+        let Some(container) = found.last().filter(|last| tnef::is_tnef(&last.bytes)) else { return };
+        let path = container.path.clone();
+        let contents = tnef::read(&container.bytes, &path, &mut self.budget, defects);
+        found.extend(contents.attachments);
+        // Only for a mail that has no body of its own; `join` decides.
+        email.body_text = email.body_text.take().or(contents.text);
+        email.body_html = email.body_html.take().or(contents.html);
+    }
+
+    fn join(self, email: &mut Email, defects: &mut Defects) {
+        let spoken: HashSet<usize> = self.text.iter().filter_map(Piece::alternative).collect();
+        let mut plain = String::new();
+        let mut has_plain = false;
+        for piece in &self.text {
+            match piece {
+                Piece::Plain { text, .. } => {
+                    has_plain = true;
+                    append(&mut plain, text);
+                }
+                // HTML that repeats a text is not repeated; HTML that stands alone is read out.
+                Piece::Html(at) => {
+                    let Some((source, alternative)) = self.html.get(*at) else { continue };
+                    if alternative.is_none_or(|group| !spoken.contains(&group)) {
+                        append(&mut plain, &html::to_text(source));
+                    }
+                }
+            }
+        }
+        let mut markup = String::new();
+        for (source, _) in &self.html {
+            append(&mut markup, source);
+        }
+        let inner_html = email.body_html.take();
+        let inner_text = email.body_text.take();
+        email.body_html = Some(markup).filter(|markup| !markup.trim().is_empty()).or(inner_html);
+        email.body_text = Some(plain).filter(|plain| !plain.trim().is_empty());
+        email.body_text = email.body_text.take().or(inner_text);
+        if email.body_text.is_none() {
+            let from_html = email.body_html.as_deref().map(html::to_text);
+            email.body_text = from_html.filter(|text| !text.is_empty()).or(has_plain.then(String::new));
+        }
+        for body in [&mut email.body_text, &mut email.body_html].into_iter().flatten() {
+            text::truncate(body, self.limits.body_bytes, defects);
+        }
+    }
+}
+
+impl Piece {
+    /// The alternative in which this text already says everything; a blank text says nothing.
+    fn alternative(&self) -> Option<usize> {
+        match self {
+            Self::Plain { text, alternative } if !text.trim().is_empty() => *alternative,
+            _ => None,
+        }
+    }
+}
+
+/// Parts follow each other on lines of their own.
+fn append(whole: &mut String, part: &str) {
+    if !whole.is_empty() && !part.is_empty() && !whole.ends_with('\n') {
+        whole.push('\n');
+    }
+    whole.push_str(part);
+}
+
+/// The charset that an HTML page names itself, for when the mail does not.
+fn meta_charset(html: &[u8]) -> Option<String> {
+    let head = html.get(..2048).unwrap_or(html).to_ascii_lowercase();
+    let at = memchr::memmem::find(&head, b"charset=")?;
+    let value = head.get(at + 8..)?;
+    let value = value.trim_ascii_start();
+    let value = value.strip_prefix(b"\"").or(value.strip_prefix(b"'")).unwrap_or(value);
+    let end = value.iter().position(|b| !b.is_ascii_alphanumeric() && !matches!(b, b'-' | b'_' | b':'))?;
+    let label = String::from_utf8_lossy(value.get(..end)?).into_owned();
+    Some(label).filter(|label| charset::is_known(label) && !label.starts_with("utf-16"))
+}

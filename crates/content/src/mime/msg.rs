@@ -1,0 +1,159 @@
+//! Outlook .msg files: MAPI properties in an OLE compound file (MS-OXMSG).
+
+use std::borrow::Cow;
+use std::io::{Cursor, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cfb::CompoundFile;
+use domain::Limits;
+
+use super::attachments::{self, Budget};
+use super::defects::{Defect, Defects};
+use super::mapi::{self, Props, id, kind};
+use super::{Attachment, Email, compose};
+
+const MAGIC: &[u8] = &[0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
+const PROPERTIES: &str = "__properties_version1.0";
+/// Messages in messages are opened this far.
+const DEEPEST: usize = 4;
+
+pub fn is_msg(raw: &[u8]) -> bool {
+    raw.starts_with(MAGIC)
+}
+
+pub fn read(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
+    // The container format is read by someone else's code; a panic in it must cost this file and nothing more.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut found = Defects::default();
+        let file = CompoundFile::open(Cursor::new(raw)).ok()?;
+        let left = usize::try_from(limits.decoded_bytes).unwrap_or(usize::MAX);
+        let mut reader = Reader { file, limits, defects: &mut found, left, budget: Budget::new(limits) };
+        let email = reader.message("", 32, 0);
+        Some((email, found))
+    }));
+    if let Ok(Some((email, found))) = outcome {
+        defects.merge(found);
+        return email;
+    }
+    defects.add(Defect::BadMsg);
+    Email::default()
+}
+
+struct Reader<'a, 'c> {
+    file: CompoundFile<Cursor<&'a [u8]>>,
+    limits: &'c Limits,
+    defects: &'c mut Defects,
+    /// Bytes that may still be read: streams may share sectors, so the size of the file is no bound.
+    left: usize,
+    budget: Budget,
+}
+
+impl Reader<'_, '_> {
+    /// Reads the message in a storage whose property stream has a header of this size.
+    fn message(&mut self, storage: &str, header: usize, depth: usize) -> Email {
+        let mut props = self.props(storage, header);
+        props.learn_charset();
+        let charset = props.charset.clone();
+        let (mut recipients, mut attachments) = (Vec::new(), Vec::new());
+        for (name, _) in self.children(storage, true) {
+            let path = format!("{storage}/{name}");
+            if name.starts_with("__recip_version1.0_") {
+                let mut recipient = self.props(&path, 8);
+                recipient.charset.clone_from(&charset);
+                recipients.push(recipient);
+            } else if name.starts_with("__attach_version1.0_") && self.budget.admits_part(self.defects) {
+                attachments.extend(self.attachment(&path, attachments.len() + 1, charset.as_ref(), depth));
+            }
+        }
+        let mut email = Email { attachments, ..Email::default() };
+        mapi::fill(&props, &recipients, self.limits, &mut email, self.defects);
+        email
+    }
+
+    fn attachment(
+        &mut self,
+        storage: &str,
+        number: usize,
+        charset: Option<&String>,
+        depth: usize,
+    ) -> Option<Attachment> {
+        let mut props = self.props(storage, 8);
+        props.charset = charset.cloned();
+        let name = mapi::attachment_name(&props, self.defects);
+        let path = number.to_string();
+        let object = format!("{storage}/__substg1.0_3701000D");
+        // Method 5 is a message; other objects (OLE) are storages without bytes of their own.
+        if self.file.is_storage(&object) {
+            if props.number(id::ATTACH_METHOD) != Some(5) || depth >= DEEPEST {
+                return Some(Attachment {
+                    is_cut: true,
+                    ..attachments::inner(path, name, "application/x-ole-storage", vec![])
+                });
+            }
+            let inner = self.message(&object, 24, depth + 1);
+            let name = name.or_else(|| inner.subject.clone());
+            return Some(attachments::inner(path, name, "message/rfc822", compose::compose(&inner)));
+        }
+        let content_type = mapi::attachment_type(&props, self.defects);
+        let content_id = props.line(id::ATTACH_CONTENT_ID, self.defects);
+        let bytes = props.bytes(id::ATTACH_DATA).unwrap_or_default();
+        let is_cut = !self.budget.admits(bytes.len(), self.defects);
+        let bytes = if is_cut { Vec::new() } else { bytes.to_vec() };
+        let content_id = content_id.map(|id| id.trim_matches(['<', '>']).to_owned()).filter(|id| !id.is_empty());
+        Some(Attachment { content_id, is_cut, ..attachments::inner(path, name, &content_type, bytes) })
+    }
+
+    /// Every property in a storage: small ones from its property stream, others from a stream each.
+    fn props(&mut self, storage: &str, header: usize) -> Props<'static> {
+        let mut props = Props::default();
+        let fixed = self.stream(&format!("{storage}/{PROPERTIES}")).unwrap_or_default();
+        for entry in fixed.get(header..).unwrap_or_default().chunks_exact(16) {
+            let [a, b, c, d, _, _, _, _, value @ ..] = entry else { continue };
+            let mut bytes = [0u8; 8];
+            bytes.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+            props.insert_fixed(u16::from_le_bytes([*c, *d]), u16::from_le_bytes([*a, *b]), bytes);
+        }
+        for (name, _) in self.children(storage, false) {
+            let Some((id, kind)) = tag(&name).filter(|(id, _)| id::is_wanted(*id)) else { continue };
+            if let Some(bytes) = self.stream(&format!("{storage}/{name}")) {
+                props.insert_raw(id, kind, Cow::Owned(bytes));
+            }
+        }
+        props
+    }
+
+    /// Names and sizes of what is in a storage.
+    fn children(&mut self, storage: &str, wants_storages: bool) -> Vec<(String, u64)> {
+        let path = if storage.is_empty() { "/" } else { storage };
+        let Ok(entries) = self.file.read_storage(path) else { return Vec::new() };
+        // A message has some dozen properties, and recipients and attachments under the limit.
+        let most = self.limits.parts.saturating_add(1000);
+        let wanted = entries.filter(|entry| entry.is_storage() == wants_storages);
+        wanted.take(most).map(|entry| (entry.name().to_owned(), entry.len())).collect()
+    }
+
+    fn stream(&mut self, path: &str) -> Option<Vec<u8>> {
+        let stream = self.file.open_stream(path).ok()?;
+        if stream.len() > self.left as u64 {
+            self.defects.add(Defect::DecodedTooLarge);
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let length = stream.len();
+        if stream.take(length).read_to_end(&mut bytes).is_err() {
+            self.defects.add(Defect::BadMsg);
+        }
+        self.left = self.left.saturating_sub(bytes.len());
+        Some(bytes)
+    }
+}
+
+/// Id and kind in a name like `__substg1.0_0037001F`.
+fn tag(name: &str) -> Option<(u16, u16)> {
+    let digits = name.strip_prefix("__substg1.0_")?;
+    if digits.len() != 8 || !digits.is_ascii() {
+        return None;
+    }
+    let (id, kind) = digits.split_at(4);
+    Some((u16::from_str_radix(id, 16).ok()?, u16::from_str_radix(kind, 16).ok().filter(|&k| k != kind::OBJECT)?))
+}

@@ -1,0 +1,394 @@
+//! Which parts a message has and where they are, in one pass over its bytes.
+//!
+//! Done here because of what hostile mail does to a general parser: mail-parser 0.11 overflows the stack when it drops
+//! a million nested messages (30 bytes each), and takes time in the square of the parts when their boundaries never
+//! come. Here levels are a short stack, every byte is looked at once, and nothing is decoded before it is asked for.
+
+use domain::Limits;
+
+use super::defects::{Defect, Defects};
+use super::headers::{Reader, Section, line_at};
+use super::params::Params;
+use super::transfer::Transfer;
+
+/// A part that has no parts of its own (an attached message counts as one).
+#[derive(Debug)]
+pub struct Leaf<'a> {
+    /// `2.1`: the first part of the second part.
+    pub path: String,
+    pub content_type: Params,
+    pub disposition: Params,
+    pub transfer: Transfer,
+    /// Without angle brackets.
+    pub content_id: Option<String>,
+    /// Still encoded.
+    pub body: &'a [u8],
+    pub place: Place,
+}
+
+/// Where a leaf stands among others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place {
+    /// The innermost multipart/alternative around it: leaves with the same number say the same thing twice.
+    pub alternative: Option<usize>,
+    /// Directly inside multipart/related, and not its first part.
+    pub is_related: bool,
+    /// Directly inside multipart/signed, and not its first part.
+    pub is_signature: bool,
+    /// Nothing stands before it in its multipart (or it is the whole message).
+    pub is_first: bool,
+    pub is_whole: bool,
+}
+
+/// All leaves of the message whose headers were read already.
+pub fn leaves<'a>(
+    raw: &'a [u8],
+    section: &Section<'a>,
+    reader: &Reader,
+    limits: &Limits,
+    defects: &mut Defects,
+) -> Vec<Leaf<'a>> {
+    let mut walk = Walk { raw, reader, limits, defects, levels: Vec::new(), leaves: Vec::new(), alternatives: 0 };
+    walk.run(section);
+    walk.leaves
+}
+
+struct Walk<'a, 'c> {
+    raw: &'a [u8],
+    reader: &'c Reader,
+    limits: &'c Limits,
+    defects: &'c mut Defects,
+    levels: Vec<Level>,
+    leaves: Vec<Leaf<'a>>,
+    alternatives: usize,
+}
+
+/// A multipart that is open.
+struct Level {
+    boundary: Vec<u8>,
+    path: String,
+    kind: Kind,
+    alternative: Option<usize>,
+    /// How many parts were begun.
+    parts: usize,
+    /// Where its first boundary was looked for.
+    body: usize,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Related,
+    Signed,
+    Digest,
+    Other,
+}
+
+/// A boundary line of the level with this index.
+struct Found {
+    level: usize,
+    is_close: bool,
+    /// Where the part before it ends, without the line end that belongs to the boundary.
+    end: usize,
+    next: usize,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn run(&mut self, section: &Section<'a>) {
+        let mut next = self.entity(section, section.body);
+        while let Some(start) = next {
+            let levels = &self.levels;
+            let is_boundary = |line: &[u8]| find_level(levels, line).is_some();
+            let section = Section::read(self.raw, start, self.limits.header_bytes, is_boundary, self.defects);
+            next = self.entity(&section, section.body);
+        }
+        if self.leaves.len() > self.limits.parts {
+            self.defects.add(Defect::TooManyParts);
+            self.leaves.truncate(self.limits.parts);
+        }
+    }
+
+    /// Reads one part from its body on; gives where the next one starts.
+    fn entity(&mut self, section: &Section<'a>, body: usize) -> Option<usize> {
+        let (path, place) = self.begin();
+        let mut content_type = self.content_type(section);
+        if content_type.kind() == "multipart" {
+            let boundary = content_type.find("boundary").unwrap_or_default();
+            let boundary = boundary.trim_end().as_bytes();
+            if boundary.is_empty() || boundary.len() > 1000 {
+                self.defects.add(Defect::MissingBoundary);
+                content_type.value = "text/plain".to_owned();
+            } else if self.levels.len() >= self.limits.nesting {
+                self.defects.add(Defect::NestingTooDeep);
+            } else {
+                self.open(&content_type, boundary, path, body, place);
+                return self.advance(body);
+            }
+        }
+        let found = self.seek(body);
+        let end = found.as_ref().map_or(self.raw.len(), |found| found.end);
+        self.push(section, content_type, path, place, self.raw.get(body..end.max(body)).unwrap_or_default());
+        self.follow(found)
+    }
+
+    fn begin(&mut self) -> (String, Place) {
+        let is_whole = self.levels.is_empty();
+        let Some(level) = self.levels.last_mut() else {
+            return ("1".to_owned(), Place { is_first: true, is_whole, ..Place::default() });
+        };
+        level.parts += 1;
+        let number = level.parts;
+        let path = if level.path.is_empty() { number.to_string() } else { format!("{}.{number}", level.path) };
+        let place = Place {
+            alternative: level.alternative,
+            is_related: level.kind == Kind::Related && number > 1,
+            is_signature: level.kind == Kind::Signed && number > 1,
+            is_first: number == 1,
+            is_whole,
+        };
+        (path, place)
+    }
+
+    fn open(&mut self, content_type: &Params, boundary: &[u8], path: String, body: usize, place: Place) {
+        let (kind, is_alternative) = match content_type.value.as_str() {
+            "multipart/alternative" => (Kind::Other, true),
+            "multipart/related" => (Kind::Related, false),
+            "multipart/signed" => (Kind::Signed, false),
+            "multipart/digest" => (Kind::Digest, false),
+            _ => (Kind::Other, false),
+        };
+        self.alternatives += usize::from(is_alternative);
+        let alternative = if is_alternative { Some(self.alternatives) } else { place.alternative };
+        // The whole message has no number of its own: its parts are 1, 2, 3.
+        let path = if place.is_whole { String::new() } else { path };
+        self.levels.push(Level { boundary: boundary.to_vec(), path, kind, alternative, parts: 0, body, place });
+    }
+
+    /// From anywhere between parts to the start of the next part.
+    fn advance(&mut self, from: usize) -> Option<usize> {
+        let found = self.seek(from);
+        self.follow(found)
+    }
+
+    /// Closes what a boundary closes; gives where the part that it opens starts.
+    fn follow(&mut self, mut found: Option<Found>) -> Option<usize> {
+        // Leaves beyond the limit are not even looked for.
+        if self.leaves.len() > self.limits.parts {
+            return None;
+        }
+        loop {
+            let Some(boundary) = found else {
+                if !self.levels.is_empty() {
+                    self.defects.add(Defect::UnclosedMultipart);
+                }
+                self.close_above(0, self.raw.len());
+                return None;
+            };
+            if self.levels.len() > boundary.level + 1 {
+                self.defects.add(Defect::UnclosedMultipart);
+                self.close_above(boundary.level + 1, boundary.end);
+            }
+            if !boundary.is_close {
+                return Some(boundary.next);
+            }
+            self.close_above(boundary.level, boundary.end);
+            if self.levels.is_empty() {
+                return None; // an epilogue says nothing
+            }
+            found = self.seek(boundary.next);
+        }
+    }
+
+    /// Ends all levels from this index on. One in which no part ever began is a text after all.
+    fn close_above(&mut self, index: usize, end: usize) {
+        while self.levels.len() > index {
+            let Some(level) = self.levels.pop() else { return };
+            if level.parts > 0 {
+                continue;
+            }
+            self.defects.add(Defect::MissingBoundary);
+            let body = self.raw.get(level.body..end.max(level.body)).unwrap_or_default();
+            if body.trim_ascii().is_empty() {
+                continue;
+            }
+            let path = if level.path.is_empty() { "1".to_owned() } else { level.path };
+            self.leaves.push(Leaf {
+                path,
+                content_type: Params::parse("text/plain"),
+                disposition: Params::default(),
+                transfer: Transfer::Identity,
+                content_id: None,
+                body,
+                place: level.place,
+            });
+        }
+    }
+
+    /// The next boundary line of any open level, at or after `from`, which must be the start of a line.
+    fn seek(&self, from: usize) -> Option<Found> {
+        if self.levels.is_empty() {
+            return None;
+        }
+        let rest = self.raw.get(from..)?;
+        let first = rest.starts_with(b"--").then_some(from);
+        let others = memchr::memmem::find_iter(rest, b"\n--").map(|at| from + at + 1);
+        for at in first.into_iter().chain(others) {
+            let (line, next) = line_at(self.raw, at);
+            if let Some((level, is_close)) = find_level(&self.levels, line) {
+                let end = if at > from { line_end_before(self.raw, at).max(from) } else { from };
+                return Some(Found { level, is_close, end, next });
+            }
+        }
+        None
+    }
+
+    fn push(&mut self, section: &Section<'a>, content_type: Params, path: String, place: Place, body: &'a [u8]) {
+        let header = |name: &str| section.find(name).map(|header| header.value);
+        let disposition = header("content-disposition")
+            .map(|value| Params::parse(&self.reader.line(value, self.defects)))
+            .unwrap_or_default();
+        let transfer = header("content-transfer-encoding")
+            .map(|value| Transfer::find(&String::from_utf8_lossy(value), self.defects))
+            .unwrap_or(Transfer::Identity);
+        let content_id = header("content-id").map(|value| self.reader.text(value, self.defects));
+        let content_id = content_id.map(|id| id.trim_matches(['<', '>', ' ']).to_owned()).filter(|id| !id.is_empty());
+        self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, place });
+    }
+
+    fn content_type(&mut self, section: &Section<'a>) -> Params {
+        if let Some(header) = section.find("content-type") {
+            let mut params = Params::parse(&self.reader.line(header.value, self.defects));
+            if !is_type(&params.value) {
+                // `Content-Type: text` and worse; RFC 2045 §5.2 says to take it as plain text.
+                params.value = "text/plain".to_owned();
+            }
+            return params;
+        }
+        let is_digest = self.levels.last().is_some_and(|level| level.kind == Kind::Digest);
+        let implied = if is_digest { "message/rfc822" } else { "text/plain" };
+        Params::parse(implied)
+    }
+}
+
+fn is_type(value: &str) -> bool {
+    value.split_once('/').is_some_and(|(kind, subtype)| {
+        let is_token = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
+        is_token(kind) && is_token(subtype)
+    })
+}
+
+/// Which open level a line is a boundary of, innermost first, and whether it closes it.
+fn find_level(levels: &[Level], line: &[u8]) -> Option<(usize, bool)> {
+    let line = line.strip_prefix(b"--")?;
+    levels.iter().enumerate().rev().find_map(|(index, level)| {
+        let rest = line.strip_prefix(level.boundary.as_slice())?;
+        match rest.trim_ascii() {
+            b"" => Some((index, false)),
+            b"--" => Some((index, true)),
+            _ => None,
+        }
+    })
+}
+
+/// Where the line before `at` ends.
+fn line_end_before(raw: &[u8], at: usize) -> usize {
+    let before = raw.get(..at).unwrap_or_default();
+    let before = before.strip_suffix(b"\n").unwrap_or(before);
+    before.strip_suffix(b"\r").unwrap_or(before).len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(raw: &str) -> (Vec<(String, String, String)>, Vec<String>) {
+        read_within(raw, &Limits::default())
+    }
+
+    fn read_within(raw: &str, limits: &Limits) -> (Vec<(String, String, String)>, Vec<String>) {
+        let mut defects = Defects::default();
+        let raw = raw.as_bytes();
+        let section = Section::read(raw, 0, 1 << 16, |_| false, &mut defects);
+        let found = leaves(raw, &section, &Reader::default(), limits, &mut defects);
+        let found = found.iter().map(|leaf| {
+            let body = String::from_utf8_lossy(leaf.body).into_owned();
+            (leaf.path.clone(), leaf.content_type.value.clone(), body)
+        });
+        (found.collect(), defects.names())
+    }
+
+    fn leaf(path: &str, name: &str, body: &str) -> (String, String, String) {
+        (path.to_owned(), name.to_owned(), body.to_owned())
+    }
+
+    #[test]
+    fn parts_are_numbered_like_in_imap() {
+        let raw = "Content-Type: multipart/mixed; boundary=\"o\"\n\npreamble\n--o\n\none\n\n--o\n\
+                   Content-Type: multipart/alternative; boundary=i\n\n--i\n\ntwo\n--i\nContent-Type: text/html\n\n\
+                   three\n--i--\nignored\n--o--\nepilogue\n";
+
+        let (leaves, defects) = read(raw);
+
+        assert_eq!(
+            leaves,
+            [leaf("1", "text/plain", "one\n"), leaf("2.1", "text/plain", "two"), leaf("2.2", "text/html", "three")]
+        );
+        assert!(defects.is_empty());
+    }
+
+    #[test]
+    fn an_outer_boundary_ends_inner_parts() {
+        let raw = "Content-Type: multipart/mixed; boundary=o\r\n\r\n--o\r\n\
+                   Content-Type: multipart/mixed; boundary=i\r\n\r\n--i\r\n\r\none\r\n--o\r\n\r\ntwo\r\n--o--";
+
+        let (leaves, defects) = read(raw);
+
+        assert_eq!(leaves, [leaf("1.1", "text/plain", "one"), leaf("2", "text/plain", "two")]);
+        assert_eq!(defects, ["unclosed_multipart"]);
+    }
+
+    #[test]
+    fn a_multipart_without_parts_is_a_text() {
+        assert_eq!(read("Content-Type: multipart/mixed; boundary=b\n\nhello").0, [leaf("1", "text/plain", "hello")]);
+        assert_eq!(read("Content-Type: multipart/mixed\n\nhello").1, ["missing_boundary"]);
+    }
+
+    #[test]
+    fn a_digest_holds_messages() {
+        let raw = "Content-Type: multipart/digest; boundary=b\n\n--b\n\nSubject: x\n\nhi\n--b--\n";
+
+        assert_eq!(read(raw).0, [leaf("1", "message/rfc822", "Subject: x\n\nhi")]);
+    }
+
+    #[test]
+    fn a_boundary_is_a_whole_line() {
+        let raw = "Content-Type: multipart/mixed; boundary=b\n\n--b \n\n--bc\n --b\n--b--x\n--b--\t\n";
+
+        assert_eq!(read(raw).0, [leaf("1", "text/plain", "--bc\n --b\n--b--x")]);
+    }
+
+    #[test]
+    fn ten_thousand_levels_stop_at_the_limit() {
+        let nested: String =
+            (0..10_000).map(|i| format!("Content-Type: multipart/mixed; boundary=b{i}\n\n--b{i}\n")).collect();
+
+        let (leaves, defects) = read(&nested);
+
+        assert_eq!(leaves.len(), 1);
+        assert_eq!(leaves[0].0.split('.').count(), 32);
+        assert!(defects.contains(&"nesting_too_deep".to_owned()));
+    }
+
+    #[test]
+    fn ten_thousand_parts_stop_at_the_limit() {
+        let parts = "--b\n\nx\n".repeat(10_000);
+        let unfinished = "--b\nContent-Type: multipart/mixed; boundary=never\n\nx\n".repeat(10_000);
+
+        for body in [parts, unfinished] {
+            let (leaves, defects) = read(&format!("Content-Type: multipart/mixed; boundary=b\n\n{body}"));
+
+            assert_eq!(leaves.len(), 1000);
+            assert!(defects.contains(&"too_many_parts".to_owned()));
+        }
+    }
+}
