@@ -7,7 +7,7 @@ use jiff::Timestamp;
 /// apart), and no query can produce it.
 pub const GAP: &str = ":";
 
-/// Tokens that must follow each other. Tokens of one field carry its name: `from:alice`.
+/// Tokens that must follow each other. Tokens of one field carry its name: `:from:alice`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phrase {
     pub tokens: Vec<String>,

@@ -1,6 +1,7 @@
 //! Searching as a person does: typed text in, emails with a marked snippet out.
 
-use content::query;
+use content::tokens::{EmailText, Field};
+use content::{query, snippet};
 use domain::search::{Order, Query};
 use domain::{EmailId, MailboxId};
 use store::TenantStore;
@@ -15,7 +16,7 @@ const RANKED_WINDOW: u64 = 500;
 
 const SNIPPET_CHARS: usize = 160;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Search {
     pub mailbox: Option<MailboxId>,
     pub limit: u64,
@@ -98,7 +99,7 @@ async fn ranked(
     let ids = store.search(query, &Page { mailbox: search.mailbox, start, limit: RANKED_WINDOW }).await?;
     let newest = ids.first().copied();
     let emails = store.get_emails(&ids).await?;
-    let mut scored: Vec<(u64, Email)> = emails.into_iter().map(|email| (score_of(&email, query), email)).collect();
+    let mut scored: Vec<(u32, Email)> = emails.into_iter().map(|email| (score_of(&email, query), email)).collect();
     scored.sort_by(|(a, first), (b, second)| b.cmp(a).then(second.id.cmp(&first.id)));
     let limit = usize::try_from(search.limit).unwrap_or(usize::MAX);
     let has_more = scored.len() > shown.saturating_add(limit);
@@ -107,10 +108,28 @@ async fn ranked(
     Ok((page, next_cursor))
 }
 
-fn snippet_of(email: &Email, _query: &Query, _marks: (&str, &str)) -> String {
-    email.body_text.clone().unwrap_or_default().chars().take(SNIPPET_CHARS).collect()
+/// From the body; from the subject when only that has a hit.
+fn snippet_of(email: &Email, query: &Query, marks: (&str, &str)) -> String {
+    let body = email.body_text.as_deref().unwrap_or_default();
+    let of_body = snippet::snippet(body, None, query, SNIPPET_CHARS, marks);
+    if of_body.contains(marks.0) || query.all_of.is_empty() {
+        return of_body;
+    }
+    let subject = email.subject.as_deref().unwrap_or_default();
+    let of_subject = snippet::snippet(subject, Some(Field::Subject), query, SNIPPET_CHARS, marks);
+    if of_subject.contains(marks.0) { of_subject } else { of_body }
 }
 
-fn score_of(_email: &Email, _query: &Query) -> u64 {
-    0
+fn score_of(email: &Email, query: &Query) -> u32 {
+    let recipients = [&email.to, &email.cc, &email.bcc].into_iter().flatten().collect();
+    let filenames = email.attachments.iter().filter_map(|attachment| attachment.filename.as_deref()).collect();
+    let text = EmailText {
+        subject: email.subject.as_deref(),
+        from: email.from.as_ref(),
+        recipients,
+        filenames,
+        body: email.body_text.as_deref(),
+        has_attachment: email.has_attachments,
+    };
+    snippet::score(&text, query)
 }

@@ -254,7 +254,8 @@ pub struct Verify {
 
 #[derive(Debug, Subcommand)]
 pub enum Bench {
-    /// Import a generated mailbox and search it; on PostgreSQL too when MAILROOM_BENCH_POSTGRES_URL names a server
+    /// Import a generated mailbox and search it
+    #[command(after_help = "Example:\n  mailroom bench ingest --postgres postgres://postgres@127.0.0.1/postgres")]
     Ingest(BenchIngest),
 }
 
@@ -269,6 +270,9 @@ pub struct BenchIngest {
     /// How often each import is run; the table shows best and worst
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub rounds: usize,
+    /// Measure on this PostgreSQL server too, in databases of our own that are dropped again
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<String>,
     /// A program that prints `{"seconds":x}` for an mbox and a folder to work in, to measure beside us
     #[arg(long, value_name = "PROGRAM")]
     pub floor: Option<PathBuf>,

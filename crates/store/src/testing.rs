@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use domain::{Clock, SystemClock};
 
-use crate::{Location, Store, StoreError};
+use crate::{Location, Store, scratch};
+
+pub use crate::scratch::run_sql;
 
 /// Names the server to test against; `make test` starts one and sets it.
 pub const POSTGRES_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_URL";
@@ -37,22 +38,12 @@ fn clock() -> Arc<dyn Clock> {
 
 /// An empty database on the test server.
 pub async fn fresh_postgres() -> Location {
-    static COUNTER: AtomicU32 = AtomicU32::new(0);
-    let server = server_url();
-    let name = format!("t_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
-    run_sql(&server, &format!("create database {name}")).await.expect("the test server makes a database");
-    let (base, _) = server.rsplit_once('/').expect("the test server's URL names a database");
-    Location::Postgres { url: format!("{base}/{name}"), connections: 6 }
-}
-
-/// One statement, outside of our code.
-pub async fn run_sql(url: &str, sql: &str) -> Result<(), StoreError> {
-    let db = crate::postgres::Postgres::open(url, 1)?;
-    db.client().await?.batch_execute(sql).await.map_err(crate::postgres::error)
+    let url = scratch::create_database(&server_url()).await.expect("the test server makes a database");
+    scratch::location(url)
 }
 
 /// A missing server fails the test; it is never skipped.
-fn server_url() -> String {
+pub fn server_url() -> String {
     #[expect(clippy::disallowed_methods, reason = "tests are told where their servers are by `make test`")]
     std::env::var(POSTGRES_VARIABLE).unwrap_or_else(|_| {
         panic!("{POSTGRES_VARIABLE} is not set: run the tests with `make test`, or set it to a server of your own")

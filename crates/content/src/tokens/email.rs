@@ -42,7 +42,7 @@ impl<'a> EmailText<'a> {
             recipients: addressed.map(|recipient| &recipient.address).collect(),
             filenames: email.attachments.iter().filter_map(|attachment| attachment.filename.as_deref()).collect(),
             body: email.body_text.as_deref(),
-            has_attachment: email.attachments.iter().any(|attachment| !attachment.inline),
+            has_attachment: !email.attachments.is_empty(),
         }
     }
 }

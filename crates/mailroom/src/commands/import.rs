@@ -8,6 +8,7 @@ use content::files::{Format, Problem};
 use domain::PlanTier;
 use engine::import::{Batching, Import, Opened, Summary};
 use engine::{Engine, Progress};
+use serde::Serialize;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 
@@ -18,6 +19,14 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, count, size, tell};
 use crate::progress::{Bar, Unit};
+
+/// What a program reads: the promised fields, and what they cost.
+#[derive(Debug, Serialize)]
+struct Printed {
+    #[serde(flatten)]
+    summary: Summary,
+    peak_memory_bytes: Option<u64>,
+}
 
 /// A folder of a million broken files should not print a million lines.
 const MOST_TOLD: u64 = 100;
@@ -40,7 +49,7 @@ pub async fn run(config: &Config, args: cli::Import, out: Output) -> Result<Exit
     let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
     let summary = with_bar(&engine, &mailbox, opened).await?;
     if out.json {
-        out.object(&summary)?;
+        out.object(&Printed { summary, peak_memory_bytes: peak_memory() })?;
     } else {
         out.line(&sentence(&summary))?;
     }
@@ -106,4 +115,12 @@ fn sentence(summary: &Summary) -> String {
         count(summary.failed),
         count(summary.attachments)
     )
+}
+
+/// The most memory that this process has had, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes * 1024)
 }

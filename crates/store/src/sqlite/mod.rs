@@ -86,8 +86,7 @@ fn prepare_for_writing(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.pragma_update(None, "temp_store", "memory")
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)
 }
 
 /// SQLite's own handler backs off to 100 ms, in which a busy writer has long taken the lock again; short even naps

@@ -83,8 +83,12 @@ fn commit_group(connection: &Connection, group: Vec<(Unit, Answer)>) {
 fn run_group(connection: &Connection, units: Vec<Unit>) -> rusqlite::Result<Vec<Result<Committed, StoreError>>> {
     connection.execute_batch("begin immediate")?;
     let mut outcomes = Vec::with_capacity(units.len());
+    // A unit alone needs no savepoint of its own, which would copy every page that it changes.
+    let is_alone = units.len() == 1;
     for unit in units {
-        connection.execute_batch("savepoint unit")?;
+        if !is_alone {
+            connection.execute_batch("savepoint unit")?;
+        }
         let outcome = run_unit(connection, unit);
         if connection.is_autocommit() {
             // A full disk or a failed write ends the whole transaction by itself; nobody in the group is stored.
@@ -93,10 +97,12 @@ fn run_group(connection: &Connection, units: Vec<Unit>) -> rusqlite::Result<Vec<
                 _ => rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT), None),
             });
         }
-        if outcome.is_err() {
-            connection.execute_batch("rollback to unit")?;
+        match (&outcome, is_alone) {
+            (Ok(_), true) => {}
+            (Ok(_), false) => connection.execute_batch("release unit")?,
+            (Err(_), true) => connection.execute_batch("rollback; begin immediate")?,
+            (Err(_), false) => connection.execute_batch("rollback to unit; release unit")?,
         }
-        connection.execute_batch("release unit")?;
         outcomes.push(outcome.map_err(|e| match e {
             UnitError::Sql(e) => error(e),
             UnitError::Precondition(what) => StoreError::Precondition(what),
