@@ -8,7 +8,7 @@ use super::words;
 
 /// Every address in a list, groups flattened. Entries in which nothing is usable are dropped with a defect.
 pub fn parse(line: &str, defects: &mut Defects) -> Vec<Address> {
-    let mut list = List { found: Vec::new(), entry: Entry::default(), may_decode: true };
+    let mut list = List { found: Vec::new(), entry: Entry::default(), held: Vec::new(), may_decode: true };
     list.read(line, defects);
     list.found
 }
@@ -16,6 +16,8 @@ pub fn parse(line: &str, defects: &mut Defects) -> Vec<Address> {
 struct List {
     found: Vec<Address>,
     entry: Entry,
+    /// Entries without an address: the start of a name with a comma in it, if an address in brackets follows.
+    held: Vec<Entry>,
     /// Whether an entry without an address may be decoded and read again; once is enough.
     may_decode: bool,
 }
@@ -70,8 +72,13 @@ impl List {
                     tail.get(..end).unwrap_or_default().chars().for_each(|c| self.entry.push(c));
                     tail.get(end..).unwrap_or_default()
                 }
-                ',' | ';' => {
+                ',' => {
                     self.finish(defects);
+                    tail
+                }
+                ';' => {
+                    self.finish(defects);
+                    self.release(defects);
                     tail
                 }
                 // The name of a group, or `mailto:`; either is not part of the address.
@@ -86,6 +93,7 @@ impl List {
             };
         }
         self.finish(defects);
+        self.release(defects);
     }
 
     /// Reads `…>` and gives what follows.
@@ -94,7 +102,11 @@ impl List {
         if self.entry.angle.as_deref().is_some_and(|angle| angle.contains('@')) {
             self.finish(defects);
         }
-        let tail = tail.trim_start_matches(['<', ' ']);
+        let mut tail = tail.trim_start_matches(['<', ' ']);
+        // `<a@<b@example.com>`: the inner one is the better guess.
+        while let Some(at) = tail.find(['<', '>', ',', ';', '"']).filter(|at| tail.as_bytes().get(*at) == Some(&b'<')) {
+            tail = tail.get(at + 1..).unwrap_or_default();
+        }
         // A quoted local part may hold anything; behind it, and without a closing bracket, the address ends where the
         // entry does.
         let local = tail.strip_prefix('"').and_then(quoted).map_or(0, |(_, after)| tail.len() - after.len());
@@ -112,25 +124,55 @@ impl List {
     fn finish(&mut self, defects: &mut Defects) {
         let entry = std::mem::take(&mut self.entry);
         let is_blank = entry.raw.trim().is_empty() && entry.angle.is_none();
+        // `Someone (someone@example.com)`
+        let hidden = entry.comment.as_ref().filter(|comment| comment.contains('@') && !entry.is_addressed());
+        if let Some(hidden) = hidden.filter(|_| self.may_decode) {
+            return self.again(hidden, defects);
+        }
         if is_blank {
             return; // two commas, or an empty group
         }
-        if let Some(address) = entry.address(defects) {
-            self.found.push(address);
+        if !entry.is_addressed() {
+            self.held.push(entry);
             return;
         }
-        // A whole address inside one encoded word.
-        let written = entry.raw.trim();
-        if self.may_decode && written.contains("=?") {
-            let decoded = words::decode(written, defects);
-            if decoded.contains('@') {
-                self.may_decode = false;
-                self.read(&decoded, defects);
-                self.may_decode = true;
-                return;
+        if entry.angle.is_none() {
+            self.release(defects);
+        }
+        let mut names: Vec<String> = self.held.drain(..).map(|held| clean_name(&held.name, defects)).collect();
+        match entry.address(defects) {
+            Some(mut address) => {
+                names.extend(address.name.take());
+                address.name = Some(names.join(", ")).filter(|name| !name.is_empty());
+                self.found.push(address);
+            }
+            None => defects.add(Defect::BadAddress),
+        }
+    }
+
+    /// What is held turned out to stand alone: a local user, an encoded address, or only a name.
+    fn release(&mut self, defects: &mut Defects) {
+        for entry in std::mem::take(&mut self.held) {
+            let written = entry.raw.trim();
+            if self.may_decode && written.contains("=?") {
+                let decoded = words::decode(written, defects);
+                if decoded.contains('@') {
+                    self.again(&decoded, defects);
+                    continue;
+                }
+            }
+            match entry.address(defects) {
+                Some(address) => self.found.push(address),
+                None => defects.add(Defect::BadAddress),
             }
         }
-        defects.add(Defect::BadAddress);
+    }
+
+    /// Reads an address that was hidden in an encoded word or a comment.
+    fn again(&mut self, text: &str, defects: &mut Defects) {
+        self.may_decode = false;
+        self.read(text, defects);
+        self.may_decode = true;
     }
 }
 
@@ -148,12 +190,21 @@ impl Entry {
         self.name.push_str(content);
     }
 
+    /// Whether it has something that is meant as an address.
+    fn is_addressed(&self) -> bool {
+        self.has_at || self.angle.is_some()
+    }
+
     fn address(&self, defects: &mut Defects) -> Option<Address> {
+        // `<Undisclosed-Recipients:;>` is a group that some gateway put into brackets.
+        let is_group = |angle: &String| angle.ends_with(';') && angle.contains(':');
         let (address, name) = match self.angle.as_deref().map(bare) {
+            Some(angle) if is_group(&angle) => return None,
             Some(angle) if !angle.is_empty() => (angle, self.name.clone()),
             // `someone@example.com <>`
             Some(_) if self.has_at => (bare(&self.raw), String::new()),
-            Some(_) => return None,
+            // `MAILER-DAEMON <>`, as bounces have it.
+            Some(_) => unbracketed(&self.raw, false)?,
             None => unbracketed(&self.raw, self.has_at)?,
         };
         let name = clean_name(&name, defects);
@@ -169,7 +220,8 @@ fn unbracketed(raw: &str, has_at: bool) -> Option<(String, String)> {
     let raw = raw.trim();
     if !has_at {
         // A local user such as `root`; several words are only a name.
-        let is_user = !raw.contains(char::is_whitespace) && !raw.contains("=?") && !raw.starts_with('"');
+        let is_user =
+            !raw.is_empty() && !raw.contains(char::is_whitespace) && !raw.contains("=?") && !raw.starts_with('"');
         return is_user.then(|| (raw.to_owned(), String::new()));
     }
     if !raw.contains(char::is_whitespace) {
@@ -325,6 +377,12 @@ mod tests {
         assert_eq!(read("ann@example.com <>"), ["-|ann@example.com"]);
         assert_eq!(read("\"Ann <ann@example.com>"), ["Ann|ann@example.com"]);
         assert_eq!(read("=?utf-8?q?Ann_=3Cann=40example.com=3E?="), ["Ann|ann@example.com"]);
+        assert_eq!(read("Smith, Ann <ann@example.com>, Sales, <s@example.com>").len(), 2);
+        assert_eq!(read("Smith, Ann <ann@example.com>"), ["Smith, Ann|ann@example.com"]);
+        assert_eq!(read("root, ann@example.com"), ["-|root", "-|ann@example.com"]);
+        assert_eq!(read("Ann,(<ann@example.com>)"), ["Ann|ann@example.com"]);
+        assert_eq!(read("Ann <x@<ann@example.com>"), ["Ann|ann@example.com"]);
+        assert!(read("<Undisclosed-Recipients:;>").is_empty());
         assert_eq!(read("ann@[192.0.2.1]"), ["-|ann@[192.0.2.1]"]);
         assert_eq!(read("<ann@[IPv6:2001:db8::1]>"), ["-|ann@[IPv6:2001:db8::1]"]);
     }
@@ -338,6 +396,7 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_dropped_with_a_defect() {
+        assert_eq!(read("MAILER-DAEMON <>"), ["-|MAILER-DAEMON"]);
         assert!(read("<>").is_empty());
         assert_eq!(defects("<>"), ["bad_address"]);
         assert_eq!(defects("Mail Delivery Subsystem"), ["bad_address"]);

@@ -1,7 +1,8 @@
 //! Which parts are the body, and their text: RFC 8621 §4.1.4 in the words of our rows.
 //!
-//! - `text/plain` and `text/html` are body unless they are marked as attachments, follow the first part of a
-//!   multipart/related, or have a file name without being the first of their multipart.
+//! - `text/plain` and `text/html` are body unless they are marked as attachments, follow the root of a
+//!   multipart/related, or have a file name. A bare `name=` on the first part of a multipart does not count: bounces
+//!   have it on the text that a person is meant to read.
 //! - A signature without a file name is part of the envelope, not an attachment; with a name it is listed.
 //! - Everything else is an attachment, calendars and reports included, so that nothing is lost.
 
@@ -54,6 +55,7 @@ pub fn read(leaves: &[Leaf<'_>], limits: &Limits, email: &mut Email, defects: &m
 fn role(leaf: &Leaf<'_>) -> Role {
     let is_marked = leaf.disposition.value == "attachment";
     let is_named = || attachments::filename(leaf, &mut Defects::default()).is_some();
+    let is_file = || leaf.disposition.find("filename").is_some() && !leaf.place.is_whole;
     let body = match leaf.content_type.value.as_str() {
         "text/plain" => Role::Text,
         "text/html" => Role::Html,
@@ -64,7 +66,7 @@ fn role(leaf: &Leaf<'_>) -> Role {
     };
     match body {
         Role::Text | Role::Html if is_marked || leaf.place.is_related => Role::Attachment,
-        Role::Text | Role::Html if !leaf.place.is_first && is_named() => Role::Attachment,
+        Role::Text | Role::Html if is_file() || !leaf.place.is_first && is_named() => Role::Attachment,
         Role::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named() => Role::Nothing,
         _ => body,
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::{EUC_KR, Encoding, GBK, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+use encoding_rs::{EUC_KR, Encoding, GBK, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use mail_parser::decoders::charsets::map::charset_decoder;
 
 use super::defects::{Defect, Defects};
@@ -64,6 +64,14 @@ pub fn decode_header<'a>(bytes: &'a [u8], body_charset: Option<&str>, defects: &
     WINDOWS_1252.decode_without_bom_handling(bytes).0
 }
 
+/// The bytes that a text had in this charset, for a text that was already decoded in another way.
+pub fn encode<'a>(text: &'a str, label: &str) -> Cow<'a, [u8]> {
+    match find(&clean_label(label)) {
+        Some(Charset::Standard(encoding)) if encoding.output_encoding() == encoding => encoding.encode(text).0,
+        _ => Cow::Borrowed(text.as_bytes()),
+    }
+}
+
 /// Whether a declared charset is one we can read.
 pub fn is_known(label: &str) -> bool {
     find(&clean_label(label)).is_some()
@@ -82,6 +90,9 @@ fn undeclared<'a>(bytes: &'a [u8], defect: Defect, defects: &mut Defects) -> Cow
 }
 
 fn standard(bytes: &[u8], encoding: &'static Encoding, defects: &mut Defects) -> String {
+    if encoding == ISO_2022_JP && memchr::memmem::find(bytes, b"\x1B(B\x1B").is_some() {
+        return standard(&without_idle_escapes(bytes), encoding, defects);
+    }
     // Gateways turn UTF-16 into ASCII and leave the label; real UTF-16 has NUL in it as soon as it has a line end.
     if (encoding == UTF_16LE || encoding == UTF_16BE) && !bytes.contains(&0) && bytes.is_ascii() {
         defects.add(Defect::WrongCharset);
@@ -102,6 +113,22 @@ fn standard(bytes: &[u8], encoding: &'static Encoding, defects: &mut Defects) ->
         Ok(utf8) if !bytes.is_ascii() => utf8.to_owned(),
         _ => text.into_owned(),
     }
+}
+
+/// An escape to ASCII that is followed by another escape is an error to browsers; joined encoded words are full of them.
+fn without_idle_escapes(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&byte, tail)) = rest.split_first() {
+        match rest {
+            [0x1B, b'(', b'B', after @ ..] if after.first() == Some(&0x1B) => rest = after,
+            _ => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
 }
 
 /// At least half of the non-ASCII runs are valid UTF-8: a cut or a stray byte, not another charset.
@@ -237,6 +264,7 @@ mod tests {
         assert_eq!(read(b"\xC7\xD1", Some("ks_c_5601-1987")).0, "한");
         assert_eq!(read(b"\xC7\xD1", Some("ks_c_5601")).0, "한");
         assert_eq!(read(b"\x1B$BF|K\\\x1B(B", Some("iso-2022-jp")).0, "日本");
+        assert_eq!(read(b"\x1B$BF|\x1B(B\x1B$BK\\\x1B(B", Some("iso-2022-jp")), ("日本".to_owned(), vec![]));
         assert_eq!(read(b"\xE9", Some("iso8859_1")).0, "é");
         assert_eq!(read(b"\xE0", Some("win-1251")).0, "а");
         assert_eq!(read(b"Hi +AOk-!", Some("utf-7")).0, "Hi é!");

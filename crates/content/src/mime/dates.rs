@@ -245,8 +245,9 @@ fn zone(lower: &str) -> Option<Option<i32>> {
         (letter, "") if letter.starts_with(|c: char| c.is_ascii_alphabetic()) => return Some(Some(0)),
         (_, _) => return numeric_without_sign(numeric),
     };
-    let digits: String = digits.chars().filter(|&c| c != ':').collect();
-    if digits.is_empty() || digits.len() > 4 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+    // What follows the digits is not part of the zone: `+0000-62495-238`.
+    let digits: String = digits.chars().take_while(|&c| c == ':' || c.is_ascii_digit()).filter(|&c| c != ':').collect();
+    if digits.is_empty() || digits.len() > 4 {
         return Some(None);
     }
     let number: i32 = digits.parse().ok()?;
@@ -298,6 +299,8 @@ mod tests {
             "Fri, 4 Jul 2003 08.05.00 GMT",
             "Fri, 4 Jul 2003 08:05:00",
             "Fri, 4 Jul 2003 08:05:00 A",
+            "Fri, 4 Jul 2003 08:05:00 +0000-62495",
+            "Fri, 4 Jul 2003 04:05:00 (EDT) -0400",
             "Fri, 4 Jul 2003 8:05:00 AM GMT",
             "7/31/2003 08:05:00",
         ] {

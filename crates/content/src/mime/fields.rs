@@ -92,6 +92,12 @@ pub fn message_ids(text: &str) -> Vec<String> {
 }
 
 fn message_id(text: &str) -> Option<String> {
+    // White space inside is a bad fold; behind a complete id it is the start of junk.
+    let text = text.trim();
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let first = text.get(..end).unwrap_or_default();
+    let is_complete = first.split_once('@').is_some_and(|(_, host)| !host.is_empty());
+    let text = if is_complete { first } else { text };
     let id: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '<' | '>')).collect();
     (!id.is_empty()).then_some(id)
 }
@@ -154,6 +160,7 @@ mod tests {
         assert_eq!(message_ids("<a@x>"), ["a@x"]);
         assert_eq!(message_ids(" a@x (comment)"), ["a@x"]);
         assert_eq!(message_ids("< a b@x >"), ["ab@x"]);
+        assert_eq!(message_ids("<a@x ' '>"), ["a@x"]);
         assert_eq!(message_ids("<a@x<b@x>"), ["a@x", "b@x"]);
         assert_eq!(message_ids("a@x b@x"), ["a@x", "b@x"]);
         assert_eq!(message_ids("<>"), Vec::<String>::new());

@@ -63,6 +63,13 @@ impl<'a> Section<'a> {
                 }
                 Line::Envelope => defects.add(Defect::MboxFromLine),
                 Line::Nameless => defects.add(Defect::BadHeader),
+                // A parameter that lost its indentation.
+                Line::Other if open.as_ref().is_some_and(|span| span.awaits_parameter(raw)) && is_parameter(line) => {
+                    defects.add(Defect::BadHeader);
+                    if let Some(span) = &mut open {
+                        span.end = at + line.len();
+                    }
+                }
                 Line::Other => {
                     defects.add(Defect::MissingSeparator);
                     break;
@@ -87,6 +94,14 @@ struct Span {
 }
 
 impl Span {
+    /// A header of parameters that stopped at a semicolon.
+    fn awaits_parameter(&self, raw: &[u8]) -> bool {
+        let name = raw.get(self.name.clone()).unwrap_or_default();
+        let value = raw.get(self.value..self.end).unwrap_or_default();
+        (name.eq_ignore_ascii_case(b"content-type") || name.eq_ignore_ascii_case(b"content-disposition"))
+            && value.trim_ascii_end().ends_with(b";")
+    }
+
     fn close<'a>(
         span: Option<Self>,
         raw: &'a [u8],
@@ -138,6 +153,12 @@ impl Line {
         }
         Self::Other
     }
+}
+
+fn is_parameter(line: &[u8]) -> bool {
+    ["boundary=", "charset=", "name=", "filename="]
+        .iter()
+        .any(|start| line.get(..start.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(start.as_bytes())))
 }
 
 /// Whether a line would be read as a header.
@@ -231,6 +252,15 @@ mod tests {
         assert_eq!(headers, [("Subject".to_owned(), "x".to_owned())]);
         assert_eq!(body, "Hello there\nB: y\n");
         assert_eq!(defects, ["missing_separator"]);
+    }
+
+    #[test]
+    fn a_parameter_without_indentation_still_belongs_to_its_header() {
+        let (headers, body, defects) = read("Content-Type: multipart/mixed;\nboundary=\"x\"\n\nbody");
+
+        assert_eq!(headers[0].1, "multipart/mixed; boundary=\"x\"");
+        assert_eq!(body, "body");
+        assert_eq!(defects, ["bad_header"]);
     }
 
     #[test]

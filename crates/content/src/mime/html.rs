@@ -30,7 +30,7 @@ pub fn to_text(html: &str) -> String {
     writer.finish()
 }
 
-/// Elements whose contents are not markup and not for people.
+/// Elements whose contents are not for people. The head has no others, and it is often left open.
 fn is_raw(name: &str) -> bool {
     matches!(name, "script" | "style" | "title" | "xml" | "noembed" | "noframes" | "iframe")
 }
@@ -63,7 +63,9 @@ impl<'a> Scan<'a> {
             return Markup::Invisible;
         }
         if rest.starts_with("<!") || rest.starts_with("<?") {
-            self.skip_to_close(2);
+            // Quotes do not count here: they are often odd in number.
+            let end = memchr::memchr(b'>', rest.as_bytes());
+            self.at = end.map_or(self.html.len(), |end| self.at + end + 1);
             return Markup::Invisible;
         }
         let is_close = rest.starts_with("</");
@@ -90,9 +92,14 @@ impl<'a> Scan<'a> {
             };
             at += found;
             let mark = bytes.get(at).copied().unwrap_or(b'>');
+            let before = bytes.get(from..at).unwrap_or_default().trim_ascii_end();
             at += 1;
             if mark == b'>' {
                 break;
+            }
+            // Only a value is quoted; a quote anywhere else is a slip.
+            if before.last() != Some(&b'=') {
+                continue;
             }
             let has_quote = &mut self.has_quote[usize::from(mark == b'"')];
             if !*has_quote {
@@ -128,18 +135,12 @@ struct Writer {
     wants_space: bool,
     /// Line breaks owed before the next visible character.
     wants_breaks: usize,
-    is_in_head: bool,
     preformatted: usize,
 }
 
 impl Writer {
     fn tag(&mut self, name: &str, is_close: bool) {
         match name {
-            "head" => self.is_in_head = !is_close,
-            "body" => {
-                self.is_in_head = false;
-                self.break_line(1);
-            }
             "br" => {
                 // Counted, not merged: two of them are a blank line.
                 self.wants_space = false;
@@ -158,7 +159,9 @@ impl Writer {
             }
             "div" | "tr" | "table" | "tbody" | "thead" | "tfoot" | "hr" | "section" | "article" | "header"
             | "footer" | "main" | "nav" | "aside" | "address" | "dt" | "dd" | "form" | "center" | "fieldset"
-            | "figure" | "figcaption" | "caption" | "option" | "legend" | "title" | "html" => self.break_line(1),
+            | "figure" | "figcaption" | "caption" | "option" | "legend" | "html" | "head" | "body" => {
+                self.break_line(1)
+            }
             "td" | "th" => self.wants_space = true,
             _ => {}
         }
@@ -170,9 +173,6 @@ impl Writer {
     }
 
     fn text(&mut self, text: &str) {
-        if self.is_in_head {
-            return;
-        }
         let mut rest = text;
         while let Some(at) = memchr::memchr(b'&', rest.as_bytes()) {
             self.plain(rest.get(..at).unwrap_or_default());
@@ -224,10 +224,8 @@ impl Writer {
 
     /// A mark of our own, such as a bullet: what follows it is on the same line.
     fn literal(&mut self, text: &str) {
-        if !self.is_in_head {
-            self.settle();
-            self.out.push_str(text);
-        }
+        self.settle();
+        self.out.push_str(text);
     }
 
     /// Writes the breaks and spaces that are owed.
@@ -341,6 +339,8 @@ mod tests {
     fn broken_markup_is_still_read() {
         assert_eq!(to_text("1 < 2 and <3"), "1 < 2 and <3");
         assert_eq!(to_text("<p title='it\"s>seen</p>"), "seen");
+        assert_eq!(to_text("<!DOCTYPE html \"a\" b\"><p class=\"a\"\">seen</p>"), "seen");
+        assert_eq!(to_text("<html><head><style>x</style><p>head left open"), "head left open");
         assert_eq!(to_text("a <b"), "a");
     }
 

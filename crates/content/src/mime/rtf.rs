@@ -121,7 +121,7 @@ impl Reader {
                     }
                 }
                 b'\\' => rest = self.control(tail),
-                b'\r' | b'\n' => {}
+                b'\r' | b'\n' | 0 => {} // streams are often padded with NUL
                 _ => self.byte(byte),
             }
         }
@@ -212,7 +212,7 @@ impl Reader {
 
     fn is_visible(&self) -> bool {
         let group = self.groups.last().copied().unwrap_or_default();
-        !group.is_hidden && !(self.is_html && group.is_rtf_only)
+        !(group.is_hidden || self.is_html && group.is_rtf_only)
     }
 
     fn byte(&mut self, byte: u8) {

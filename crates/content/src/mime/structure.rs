@@ -31,7 +31,7 @@ pub struct Leaf<'a> {
 pub struct Place {
     /// The innermost multipart/alternative around it: leaves with the same number say the same thing twice.
     pub alternative: Option<usize>,
-    /// Directly inside multipart/related, and not its first part.
+    /// Directly inside multipart/related, behind its root.
     pub is_related: bool,
     /// Directly inside multipart/signed, and not its first part.
     pub is_signature: bool,
@@ -71,6 +71,8 @@ struct Level {
     alternative: Option<usize>,
     /// How many parts were begun.
     parts: usize,
+    /// A part that can be the body was begun: in multipart/related, others belong to it.
+    has_root: bool,
     /// Where its first boundary was looked for.
     body: usize,
     place: Place,
@@ -110,8 +112,8 @@ impl<'a> Walk<'a, '_> {
 
     /// Reads one part from its body on; gives where the next one starts.
     fn entity(&mut self, section: &Section<'a>, body: usize) -> Option<usize> {
-        let (path, place) = self.begin();
         let mut content_type = self.content_type(section);
+        let (path, place) = self.begin(&content_type);
         if content_type.kind() == "multipart" {
             let boundary = content_type.find("boundary").unwrap_or_default();
             let boundary = boundary.trim_end().as_bytes();
@@ -126,12 +128,14 @@ impl<'a> Walk<'a, '_> {
             }
         }
         let found = self.seek(body);
-        let end = found.as_ref().map_or(self.raw.len(), |found| found.end);
+        // The last line end of a cut multipart belongs to the boundary that is missing.
+        let cut = if self.levels.is_empty() { self.raw.len() } else { line_end_before(self.raw, self.raw.len()) };
+        let end = found.as_ref().map_or(cut, |found| found.end);
         self.push(section, content_type, path, place, self.raw.get(body..end.max(body)).unwrap_or_default());
         self.follow(found)
     }
 
-    fn begin(&mut self) -> (String, Place) {
+    fn begin(&mut self, content_type: &Params) -> (String, Place) {
         let is_whole = self.levels.is_empty();
         let Some(level) = self.levels.last_mut() else {
             return ("1".to_owned(), Place { is_first: true, is_whole, ..Place::default() });
@@ -141,11 +145,12 @@ impl<'a> Walk<'a, '_> {
         let path = if level.path.is_empty() { number.to_string() } else { format!("{}.{number}", level.path) };
         let place = Place {
             alternative: level.alternative,
-            is_related: level.kind == Kind::Related && number > 1,
+            is_related: level.kind == Kind::Related && level.has_root,
             is_signature: level.kind == Kind::Signed && number > 1,
             is_first: number == 1,
             is_whole,
         };
+        level.has_root |= matches!(content_type.kind(), "text" | "multipart");
         (path, place)
     }
 
@@ -161,7 +166,16 @@ impl<'a> Walk<'a, '_> {
         let alternative = if is_alternative { Some(self.alternatives) } else { place.alternative };
         // The whole message has no number of its own: its parts are 1, 2, 3.
         let path = if place.is_whole { String::new() } else { path };
-        self.levels.push(Level { boundary: boundary.to_vec(), path, kind, alternative, parts: 0, body, place });
+        self.levels.push(Level {
+            boundary: boundary.to_vec(),
+            path,
+            kind,
+            alternative,
+            parts: 0,
+            has_root: false,
+            body,
+            place,
+        });
     }
 
     /// From anywhere between parts to the start of the next part.

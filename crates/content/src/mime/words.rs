@@ -1,5 +1,7 @@
 //! RFC 2047 encoded words, also where standards do not allow them: in quotes, in file names, glued to other text.
 
+use std::borrow::Cow;
+
 use super::charset;
 use super::defects::{Defect, Defects};
 use super::transfer::{base64, hex};
@@ -98,7 +100,7 @@ impl<'a> Word<'a> {
             }
             _ => (encoded, length, is_ended),
         };
-        let (bytes, is_clean) = if is_base64 { base64_word(encoded) } else { (quoted(encoded), true) };
+        let (bytes, is_clean) = if is_base64 { base64_word(encoded) } else { (quoted(encoded, charset), true) };
         Some(Self { charset, bytes, length, is_clean: is_clean && is_ended })
     }
 }
@@ -117,9 +119,11 @@ fn base64_word(encoded: &str) -> (Vec<u8>, bool) {
     (bytes, is_clean || is_plain)
 }
 
-fn quoted(encoded: &str) -> Vec<u8> {
+fn quoted(encoded: &str, charset: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.as_bytes();
+    // Raw letters among the encoded ones are in the charset of the word, which they lost when the header was read.
+    let bytes = if encoded.is_ascii() { Cow::Borrowed(encoded.as_bytes()) } else { charset::encode(encoded, charset) };
+    let mut rest = bytes.as_ref();
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
         match byte {
@@ -200,6 +204,7 @@ mod tests {
         assert_eq!(read("Re:=?utf-8?q?=C3=A9?=-mail"), "Re:é-mail");
         assert_eq!(read("=?utf-8?Q?with a space?="), "with a space");
         assert_eq!(read("=?utf-8*en?Q?lang?="), "lang");
+        assert_eq!(read("=?iso-8859-1?Q?Fr\u{F6}sche_=F6?="), "Frösche ö");
     }
 
     #[test]
