@@ -15,10 +15,6 @@ use clap::Parser;
 use cli::Cli;
 use failure::Failure;
 
-// An import allocates millions of small strings on several threads; the system allocator takes a tenth longer.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {

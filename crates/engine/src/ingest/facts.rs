@@ -51,7 +51,7 @@ impl Parsed {
             received_at,
             size_bytes,
             raw_sha256: sha256,
-            headers: serde_json::json!(parsed.headers),
+            headers: serde_json::to_string(&parsed.headers).expect("pairs of strings are always JSON"),
             defects: parsed.defects,
             attachments,
             tokens: tokens.text,

@@ -30,7 +30,8 @@ pub struct NewEmail {
     pub received_at: Timestamp,
     pub size_bytes: u64,
     pub raw_sha256: Sha256,
-    pub headers: serde_json::Value,
+    /// A JSON list of `[name, value]`, ready to store.
+    pub headers: String,
     pub defects: Vec<String>,
     pub attachments: Vec<NewAttachment>,
     /// See `content::tokens`.
@@ -217,7 +218,7 @@ impl Rows {
             has_attachments,
             email.size_bytes,
             email.raw_sha256,
-            email.headers,
+            Value::Json(email.headers),
             serde_json::json!(email.defects),
             search_second(id),
         ]);

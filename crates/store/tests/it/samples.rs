@@ -46,7 +46,7 @@ pub fn email(mailbox: MailboxId, subject: &str, received_at: Timestamp) -> NewEm
         received_at,
         size_bytes: subject.len() as u64,
         raw_sha256: sha256,
-        headers: serde_json::json!([["Subject", subject]]),
+        headers: serde_json::json!([["Subject", subject]]).to_string(),
         defects: vec!["bad_date".into()],
         attachments: vec![],
         tokens: subject.to_lowercase(),
