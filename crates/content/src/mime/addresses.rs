@@ -33,6 +33,8 @@ struct Entry {
     comment: Option<String>,
     /// `@` was seen outside quotes.
     has_at: bool,
+    /// A name stood before the angle brackets, so what stands behind them is none.
+    is_named: bool,
 }
 
 impl List {
@@ -117,6 +119,7 @@ impl List {
                 _ => rest.find([',', ';', '<']).unwrap_or(rest.len()),
             };
         let (content, after) = tail.split_at(end);
+        self.entry.is_named = !self.entry.name.trim().is_empty();
         self.entry.angle = Some(content.to_owned());
         after.trim_start_matches('>')
     }
@@ -180,7 +183,9 @@ impl Entry {
     fn push(&mut self, c: char) {
         self.has_at |= c == '@';
         self.raw.push(c);
-        self.name.push(c);
+        if !self.is_named {
+            self.name.push(c);
+        }
     }
 
     fn push_quoted(&mut self, content: &str) {
@@ -220,8 +225,10 @@ fn unbracketed(raw: &str, has_at: bool) -> Option<(String, String)> {
     let raw = raw.trim();
     if !has_at {
         // A local user such as `root`; several words are only a name.
-        let is_user =
-            !raw.is_empty() && !raw.contains(char::is_whitespace) && !raw.contains("=?") && !raw.starts_with('"');
+        let is_user = raw.contains(char::is_alphanumeric)
+            && !raw.contains(char::is_whitespace)
+            && !raw.contains("=?")
+            && !raw.starts_with('"');
         return is_user.then(|| (raw.to_owned(), String::new()));
     }
     if !raw.contains(char::is_whitespace) {
@@ -368,6 +375,8 @@ mod tests {
         assert_eq!(read("Ann Smith ann@example.com"), ["Ann Smith|ann@example.com"]);
         assert_eq!(read("ann @ example.com"), ["-|ann@example.com"]);
         assert_eq!(read("Ann <ann@example.com"), ["Ann|ann@example.com"]);
+        assert_eq!(read("Ann <ann@example.com> (home"), ["Ann|ann@example.com"]);
+        assert_eq!(read("<ann@example.com> Ann"), ["Ann|ann@example.com"]);
         assert_eq!(read("<<ann@example.com>>"), ["-|ann@example.com"]);
         assert_eq!(read("a@example.com; b@example.com,,"), ["-|a@example.com", "-|b@example.com"]);
         assert_eq!(read("<a@example.com> <b@example.com>"), ["-|a@example.com", "-|b@example.com"]);

@@ -150,7 +150,9 @@ impl Bodies<'_> {
             match piece {
                 Piece::Plain { text, .. } => {
                     has_plain = true;
-                    append(&mut plain, text);
+                    if !text.trim().is_empty() {
+                        append(&mut plain, text);
+                    }
                 }
                 // HTML that repeats a text is not repeated; HTML that stands alone is read out.
                 Piece::Html(at) => {

@@ -160,7 +160,7 @@ impl Writer {
             "div" | "tr" | "table" | "tbody" | "thead" | "tfoot" | "hr" | "section" | "article" | "header"
             | "footer" | "main" | "nav" | "aside" | "address" | "dt" | "dd" | "form" | "center" | "fieldset"
             | "figure" | "figcaption" | "caption" | "option" | "legend" | "html" | "head" | "body" => {
-                self.break_line(1)
+                self.break_line(1);
             }
             "td" | "th" => self.wants_space = true,
             _ => {}

@@ -104,11 +104,31 @@ fn message(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
     let section = Section::read(&raw, start, limits.header_bytes, |_| false, defects);
     if section.headers.is_empty() {
         defects.add(Defect::NoHeaders);
+        if is_binary(&raw) {
+            return file(&raw, limits, defects);
+        }
     }
     let declared = section.find("content-type").map(|header| Params::parse(&String::from_utf8_lossy(header.value)));
     let reader = Reader { body_charset: declared.and_then(|params| params.find("charset")) };
     fields::read(&section, &reader, &mut email, defects);
     let leaves = structure::leaves(&raw, &section, &reader, limits, defects);
     bodies::read(&leaves, limits, &mut email, defects);
+    email
+}
+
+/// Not a message and not a text: some file under a wrong name.
+fn is_binary(raw: &[u8]) -> bool {
+    let head = raw.get(..8192).unwrap_or(raw);
+    let is_known = sniff::sniff(head).is_some_and(|name| !name.starts_with("text/") && !name.starts_with("message/"));
+    is_known || head.contains(&0)
+}
+
+/// What it is stays readable as the only attachment of an email that says nothing.
+fn file(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
+    let mut email = Email::default();
+    let is_cut = !attachments::Budget::new(limits).admits(raw.len(), defects);
+    let bytes = if is_cut { Vec::new() } else { raw.to_vec() };
+    let attachment = attachments::inner("1".to_owned(), None, "application/octet-stream", bytes);
+    email.attachments.push(Attachment { is_cut, ..attachment });
     email
 }

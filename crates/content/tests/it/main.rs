@@ -1,0 +1,4 @@
+//! What the crate makes of whole files.
+
+mod fixtures;
+mod mutations;
