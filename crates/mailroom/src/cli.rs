@@ -212,7 +212,7 @@ pub struct Search {
     /// Only this mailbox (address or id)
     #[arg(long, value_name = "ADDRESS")]
     pub mailbox: Option<String>,
-    /// How many to show (default: 20, or all of them with --full)
+    /// How many to show (default: 20 on a terminal, else all)
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
     /// Whole emails instead of one line each

@@ -188,6 +188,8 @@ create table attachments (
     md5 text,
     is_inline boolean not null,
     content_id text,
+    -- Of an attached message: its own subject, from, sent_at and message id.
+    message jsonb,
     status text not null check (status in ('stored', 'pending', 'failed')),
     blob_sha256 bytea,
     created_at timestamptz not null,

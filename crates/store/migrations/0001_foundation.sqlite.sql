@@ -185,6 +185,8 @@ create table attachments (
     md5 text,
     is_inline integer not null,
     content_id text,
+    -- Of an attached message: its own subject, from, sent_at and message id.
+    message text,
     status text not null check (status in ('stored', 'pending', 'failed')),
     blob_sha256 text,
     created_at text not null,

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, count, one_line, tell};
 
-/// What fits on a screen.
+/// What fits on a screen; programs get everything unless they say how much.
 const LIMIT: u64 = 20;
 
 /// Emails read at a time when there are many to print.
@@ -23,7 +23,8 @@ pub async fn run(config: &Config, args: &cli::Search, out: Output) -> Result<Exi
     let engine = app::open(config).await?;
     let store = app::tenant_store(&engine, &args.tenant.tenant).await?;
     let mailbox = app::mailbox(&store, args.mailbox.as_deref()).await?.map(|mailbox| mailbox.id);
-    let mut left = args.limit.unwrap_or(if args.full { u64::MAX } else { LIMIT });
+    let is_for_a_person = out.is_terminal() && !out.json && !args.full;
+    let mut left = args.limit.unwrap_or(if is_for_a_person { LIMIT } else { u64::MAX });
     let mut search = Search {
         mailbox,
         limit: 0,

@@ -18,12 +18,16 @@ pub struct Attachment {
     pub status: AttachmentStatus,
     pub sniffed_type: Option<String>,
     pub md5: Option<String>,
+    /// Of an attached message: its own subject, from, sent_at and message id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<serde_json::Value>,
 }
 
 /// With the email that each belongs to, in the order they stand in it.
 pub(super) async fn of_emails(tenant: &TenantStore, ids: Value) -> Result<Vec<(EmailId, Attachment)>, StoreError> {
     let sql = format!(
-        "select email_id, id, filename, content_type, size_bytes, sha256, is_inline, content_id, status, sniffed_type, md5
+        "select email_id, id, filename, content_type, size_bytes, sha256, is_inline, content_id, status, sniffed_type, md5,
+                message
          from attachments where tenant_id = $1 and {} order by email_id, position",
         any(tenant.store.dialect(), "email_id", 2)
     );
@@ -43,5 +47,6 @@ fn attachment(row: &Row) -> Result<Attachment, StoreError> {
         status: row.get(8)?,
         sniffed_type: row.get(9)?,
         md5: row.get(10)?,
+        message: row.get(11)?,
     })
 }

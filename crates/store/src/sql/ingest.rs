@@ -50,6 +50,8 @@ pub struct NewAttachment {
     pub md5: String,
     pub is_inline: bool,
     pub content_id: Option<String>,
+    /// Of an attached message: its own facts, as JSON.
+    pub message: Option<serde_json::Value>,
     /// Only what is `Stored` names a blob.
     pub status: AttachmentStatus,
 }
@@ -241,6 +243,7 @@ fn attachment_row(tenant: Value, email: EmailId, position: usize, attachment: Ne
         attachment.md5,
         attachment.is_inline,
         attachment.content_id,
+        attachment.message,
         attachment.status,
         blob,
     ]
@@ -345,7 +348,7 @@ fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
 fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
     Insert {
         into: "attachments (id, tenant_id, email_id, position, part_path, filename, content_type, sniffed_type,
-               size_bytes, sha256, md5, is_inline, content_id, status, blob_sha256, created_at)"
+               size_bytes, sha256, md5, is_inline, content_id, message, status, blob_sha256, created_at)"
             .into(),
         columns: &[
             ("id", Kind::Uuid),
@@ -361,12 +364,14 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
             ("md5", Kind::Text),
             ("is_inline", Kind::Bool),
             ("content_id", Kind::Text),
+            ("message", Kind::Json),
             ("status", Kind::Text),
             ("blob_sha256", Kind::Hash),
         ],
         rows,
         select: "u.id, u.tenant_id, u.email_id, u.position, u.part_path, u.filename, u.content_type, u.sniffed_type,
-                 u.size_bytes, u.sha256, u.md5, u.is_inline, u.content_id, u.status, u.blob_sha256, mailroom_now()"
+                 u.size_bytes, u.sha256, u.md5, u.is_inline, u.content_id, u.message, u.status, u.blob_sha256,
+                 mailroom_now()"
             .into(),
         join_where: IF_EMAIL_EXISTS,
         on_conflict: "on conflict (tenant_id, id) do nothing",

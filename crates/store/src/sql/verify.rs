@@ -28,19 +28,20 @@ pub struct PackPlace {
     pub size_bytes: Option<u64>,
 }
 
-/// Each finds rows by an id as text; the same text on both databases. `{l}` and `{e}` narrow a check to one mailbox by
-/// its ledger rows or emails; blobs and index entries belong to the tenant as a whole.
+/// Each finds rows by an id as text; the same text on both databases. `{l}` and `{e}` stand for the
+/// condition on ledger rows or emails that narrows a check to the tenant, or to one of its mailboxes; blobs and index
+/// entries belong to the tenant as a whole.
 const CHECKS: &[(&str, &str)] = &[
     (
         "ledger rows say processed but have no email",
         "select l.provider_message_id as id from ledger l
          left join emails e on e.tenant_id = l.tenant_id and e.id = l.email_id
-         where l.tenant_id = $1{l} and l.state = 'processed' and e.id is null",
+         where {l} and l.state = 'processed' and e.id is null",
     ),
     (
         "ledger rows have no live placement though they are not gone",
         "select l.provider_message_id as id from ledger l
-         where l.tenant_id = $1{l} and l.state <> 'gone' and not exists (
+         where {l} and l.state <> 'gone' and not exists (
              select 1 from placements p where p.mailbox_id = l.mailbox_id
              and p.provider_message_id = l.provider_message_id and p.email_id = l.email_id
              and p.tenant_id = l.tenant_id and p.is_live)",
@@ -49,29 +50,29 @@ const CHECKS: &[(&str, &str)] = &[
         "emails have no ledger row",
         "select cast(e.id as text) as id from emails e
          left join ledger l on l.mailbox_id = e.mailbox_id and l.provider_message_id = e.provider_message_id
-         where e.tenant_id = $1{e} and l.mailbox_id is null",
+         where {e} and l.mailbox_id is null",
     ),
     (
         "emails differ from the content that their mailbox knows",
         "select cast(e.id as text) as id from emails e
          left join email_contents c on c.mailbox_id = e.mailbox_id and c.raw_sha256 = e.raw_sha256 and c.email_id = e.id
-         where e.tenant_id = $1{e} and c.mailbox_id is null",
+         where {e} and c.mailbox_id is null",
     ),
     (
         "emails are stored without their raw bytes",
-        "select cast(e.id as text) as id from emails e where e.tenant_id = $1{e} and e.raw_blob_sha256 is null",
+        "select cast(e.id as text) as id from emails e where {e} and e.raw_blob_sha256 is null",
     ),
     (
         "attachments are not stored",
         "select cast(a.id as text) as id from attachments a
          join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
-         where a.tenant_id = $1{e} and a.status <> 'stored'",
+         where {e} and a.status <> 'stored'",
     ),
     (
         "attachments say stored but name no blob",
         "select cast(a.id as text) as id from attachments a
          join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
-         where a.tenant_id = $1{e} and a.status = 'stored' and a.blob_sha256 is null",
+         where {e} and a.status = 'stored' and a.blob_sha256 is null",
     ),
     (
         "blobs lie in packs that are not live",
@@ -85,14 +86,14 @@ fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
     let (missing, dangling) = match dialect {
         Dialect::Sqlite => (
             "select e.id as id from emails e left join email_search_docsize d on d.id = e.search_rowid
-             where e.tenant_id = $1{e} and d.id is null",
+             where {e} and d.id is null",
             "select cast(d.id as text) as id from email_search_docsize d left join emails e on e.search_rowid = d.id
              where e.id is null and d.id >> 47 = (select number from tenants where id = $1)",
         ),
         Dialect::Postgres => (
             "select cast(e.id as text) as id from emails e
              left join email_search s on s.tenant_id = e.tenant_id and s.email_id = e.id
-             where e.tenant_id = $1{e} and s.email_id is null",
+             where {e} and s.email_id is null",
             "select cast(s.email_id as text) as id from email_search s
              left join emails e on e.tenant_id = s.tenant_id and e.id = s.email_id
              where s.tenant_id = $1 and e.id is null",
@@ -104,7 +105,11 @@ fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
 impl TenantStore {
     pub async fn verify_rows(&self, mailbox: Option<MailboxId>) -> Result<Vec<Difference>, StoreError> {
         let mut differences = Vec::new();
-        let narrow = |table: &str| if mailbox.is_some() { format!(" and {table}.mailbox_id = $2") } else { String::new() };
+        // By mailbox either way: that is what the keys of these tables begin with.
+        let narrow = |table: &str| match mailbox {
+            Some(_) => format!("{table}.tenant_id = $1 and {table}.mailbox_id = $2"),
+            None => format!("{table}.mailbox_id in (select id from mailboxes where tenant_id = $1)"),
+        };
         let params = || [Value::from(self.id)].into_iter().chain(mailbox.map(Value::from)).collect::<Vec<_>>();
         for (what, sql) in CHECKS.iter().copied().chain(index_checks(self.store.dialect())) {
             if mailbox.is_some() && !sql.contains('{') {
@@ -141,8 +146,10 @@ impl TenantStore {
 
     pub async fn totals(&self) -> Result<Totals, StoreError> {
         let sql = "select (select count(*) from emails where tenant_id = $1),
-                          (select count(*) from ledger where tenant_id = $1),
-                          (select count(*) from placements where tenant_id = $1 and is_live),
+                          (select count(*) from ledger
+                           where mailbox_id in (select id from mailboxes where tenant_id = $1)),
+                          (select count(*) from placements
+                           where mailbox_id in (select id from mailboxes where tenant_id = $1) and is_live),
                           (select count(*) from attachments where tenant_id = $1),
                           (select count(*) from blobs where tenant_id = $1)";
         let Some(row) = self.store.query_one(sql, params![self.id]).await? else { return Ok(Totals::default()) };

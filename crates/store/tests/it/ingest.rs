@@ -26,6 +26,7 @@ async fn an_email_reads_back_as_it_was_recorded() {
         assert_eq!(read.defects, serde_json::json!(["bad_date"]));
         assert_eq!((read.folders, read.flags), (vec!["INBOX".to_owned()], vec!["seen".to_owned()]));
         assert_eq!(read.attachments[0].sha256, Some(Sha256::of(b"Quarterly report")));
+        assert_eq!(read.attachments[0].message, Some(serde_json::json!({"subject": "inner"})));
         assert!(acme.verify_rows(None).await.unwrap().is_empty());
     })
     .await;

@@ -69,6 +69,7 @@ pub fn attachment(email: EmailId, bytes: &[u8]) -> NewAttachment {
         md5: "0".repeat(32),
         is_inline: false,
         content_id: None,
+        message: Some(serde_json::json!({"subject": "inner"})),
         status: AttachmentStatus::Stored,
     }
 }
