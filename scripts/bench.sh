@@ -8,6 +8,7 @@ source scripts/processes.sh
 
 need_cargo
 need_packages build-essential
-run cargo build --profile shipped -p mailroom
+run cargo build --profile shipped -p mailroom -p engine --bin mailroom --example floor
 use_postgres MAILROOM_BENCH_POSTGRES_URL durable
-run "$target/shipped/mailroom" bench ingest "$@"
+run "$target/shipped/mailroom" bench ingest --postgres "$MAILROOM_BENCH_POSTGRES_URL" \
+    --floor "$target/shipped/examples/floor" "$@"

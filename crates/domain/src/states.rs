@@ -41,6 +41,8 @@ states! {
         Stored = "stored",
         Pending = "pending",
         Failed = "failed",
+        /// Left out for a limit; the bytes are in the raw message only.
+        Skipped = "skipped",
     }
     /// A pack is `writing` before its object exists, `live` from the commit that names its members, `dead` when it is
     /// about to be deleted.

@@ -28,7 +28,7 @@ pub enum Format {
 
 impl Engine {
     /// Writes what the query finds, oldest first, and returns how many. The result appears under its name only when it
-    /// is whole and durable.
+    /// is whole.
     pub async fn export(
         &self,
         store: &TenantStore,

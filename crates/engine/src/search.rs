@@ -12,7 +12,7 @@ use crate::Engine;
 
 /// Among how many of the newest matches the best are looked for: ranking reads each of them, and statistics over all
 /// mail, which would avoid that, tell one tenant about another.
-const RANKED_WINDOW: u64 = 500;
+pub const RANKED_WINDOW: u64 = 500;
 
 const SNIPPET_CHARS: usize = 160;
 

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 
 pub fn location(config: &Config) -> Location {
     match &config.database.url {
-        DatabaseUrl::Sqlite(path) => Location::Sqlite(path.clone()),
+        DatabaseUrl::Sqlite(path) => Location::Sqlite { path: path.clone(), connections: config.database.pool },
         DatabaseUrl::Postgres(url) => {
             Location::Postgres { url: url.expose().clone(), connections: config.database.pool }
         }

@@ -42,25 +42,36 @@ pub enum Command {
     #[command(subcommand, after_help = "Example:\n  mailroom tenant create acme --plan vip")]
     Tenant(Tenant),
     /// Make and manage a tenant's API keys
-    #[command(subcommand, after_help = "Example:\n  mailroom key create --tenant acme --name ci --scopes read --expires 90d")]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  mailroom key create --tenant acme --name ci --scopes read --expires 90d"
+    )]
     Key(Key),
     /// Import mbox files, Maildirs, folders of .eml files, Apple and Outlook messages
-    #[command(after_help = "Example:\n  mailroom import ~/mail.mbox --tenant acme --mailbox me@acme.test\n\nRepeating an import stores nothing new.")]
+    #[command(
+        after_help = "Example:\n  mailroom import ~/mail.mbox --tenant acme --mailbox me@acme.test\n\nRepeating an import stores nothing new."
+    )]
     Import(Import),
     /// Write stored emails out again, byte for byte
-    #[command(after_help = "Example:\n  mailroom export --tenant acme --query 'from:ann after:2024-01-01' --format mbox --out ann.mbox")]
+    #[command(
+        after_help = "Example:\n  mailroom export --tenant acme --query 'from:ann after:2024-01-01' --format mbox --out ann.mbox"
+    )]
     Export(Export),
     /// Find emails
-    #[command(after_help = "Example:\n  mailroom search 'from:ann \"quarterly report\" has:attachment -draft after:2024-01-31' --tenant acme\n\n\
+    #[command(
+        after_help = "Example:\n  mailroom search 'from:ann \"quarterly report\" has:attachment -draft after:2024-01-31' --tenant acme\n\n\
         Words must all occur; \"…\" is a phrase, - excludes, word* is a beginning.\n\
         Fields: from: to: subject: filename: label: has:attachment after: before:\n\
-        An empty query ('') lists everything, newest first.")]
+        An empty query ('') lists everything, newest first."
+    )]
     Search(Search),
     /// Look at one email
     #[command(subcommand, after_help = "Example:\n  mailroom email show 0190b6c1-… --tenant acme --raw > original.eml")]
     Email(Email),
     /// Check that rows, ledger, text index and blobs agree
-    #[command(after_help = "Example:\n  mailroom verify --tenant acme --deep\n\nExits 1 on any difference and names it.")]
+    #[command(
+        after_help = "Example:\n  mailroom verify --tenant acme --deep\n\nExits 1 on any difference and names it."
+    )]
     Verify(Verify),
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
@@ -187,7 +198,7 @@ pub struct Export {
     #[arg(long, value_name = "ADDRESS")]
     pub mailbox: Option<String>,
     /// Only what this search finds
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub query: String,
     #[arg(long, default_value = "mbox")]
     pub format: ExportFormat,
@@ -205,7 +216,7 @@ pub enum ExportFormat {
 #[derive(Debug, Args)]
 pub struct Search {
     /// What to find; '' lists everything
-    #[arg(default_value = "", hide_default_value = true)]
+    #[arg(default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub query: String,
     #[command(flatten)]
     pub tenant: InTenant,

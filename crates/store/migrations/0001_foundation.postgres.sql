@@ -190,7 +190,7 @@ create table attachments (
     content_id text,
     -- Of an attached message: its own subject, from, sent_at and message id.
     message jsonb,
-    status text not null check (status in ('stored', 'pending', 'failed')),
+    status text not null check (status in ('stored', 'pending', 'failed', 'skipped')),
     blob_sha256 bytea,
     created_at timestamptz not null,
     primary key (tenant_id, id),
@@ -220,7 +220,7 @@ create table placements (
 create index placements_email on placements (tenant_id, email_id);
 
 -- Our own tokens as lexemes with positions; see content::tokens. Apart from emails so that a match reads narrow rows.
--- Each has the lexeme `tenant:<id>`, so a search meets one tenant's entries only, however common its words are.
+-- Each has the lexeme `:tenant:<id>`, so a search meets one tenant's entries only, however common its words are.
 create table email_search (
     tenant_id uuid not null,
     email_id uuid not null,

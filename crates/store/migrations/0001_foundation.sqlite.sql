@@ -187,7 +187,7 @@ create table attachments (
     content_id text,
     -- Of an attached message: its own subject, from, sent_at and message id.
     message text,
-    status text not null check (status in ('stored', 'pending', 'failed')),
+    status text not null check (status in ('stored', 'pending', 'failed', 'skipped')),
     blob_sha256 text,
     created_at text not null,
     primary key (tenant_id, id),

@@ -22,7 +22,7 @@ pub struct TestDatabase {
 /// Runs a test on each kind of database, one after the other.
 pub async fn on_each_database<F: Future<Output = ()>>(test: impl Fn(TestDatabase) -> F) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    test(open(Location::Sqlite(folder.path().join("mailroom.db"))).await).await;
+    test(open(Location::Sqlite { path: folder.path().join("mailroom.db"), connections: 4 }).await).await;
     test(open(fresh_postgres().await).await).await;
 }
 

@@ -52,8 +52,8 @@ impl Problem {
 fn size(bytes: u64) -> String {
     match bytes {
         0..0x400 => format!("{bytes} bytes"),
-        0x400..0x10_0000 => format!("{} KB", bytes >> 10),
-        _ => format!("{} MB", bytes >> 20),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
         assert_eq!(
             problem.to_string(),
-            "a.mbox:7 is larger than limits.message_size (50 MB); raise it to import this message"
+            "a.mbox:7 is larger than limits.message_size (50 MiB); raise it to import this message"
         );
     }
 }

@@ -82,7 +82,7 @@ fn receive_time(source: Option<Timestamp>, email: &mut mime::Email, now: Timesta
     time.clamp(EARLIEST, latest)
 }
 
-/// Moves the bytes to the blobs; a part that was cut for its size has none and is recorded as failed.
+/// Moves the bytes to the blobs; a part that was cut for its size has none.
 fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Vec<u8>)>) -> NewAttachment {
     let sha256 = Sha256::of(&part.bytes);
     let attachment = NewAttachment {
@@ -97,7 +97,7 @@ fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, V
         is_inline: part.inline,
         content_id: part.content_id,
         message: None,
-        status: if part.is_cut { AttachmentStatus::Failed } else { AttachmentStatus::Stored },
+        status: if part.is_cut { AttachmentStatus::Skipped } else { AttachmentStatus::Stored },
     };
     if !part.is_cut {
         blobs.push((sha256, part.bytes));

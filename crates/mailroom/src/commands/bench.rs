@@ -29,7 +29,9 @@ pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failu
     tell(&format!("Measuring {} ({}), {} rounds …", mbox.display(), size(fs::metadata(&mbox)?.len()), args.rounds));
     let mut results = Vec::new();
     if let Some(program) = &args.floor {
-        results.push(measure("floor: one thread, blobs not synced", args.rounds, |n| run_floor(program, &mbox, folder.path(), n))?);
+        results.push(measure("floor: one thread, blobs not synced", args.rounds, |n| {
+            run_floor(program, &mbox, folder.path(), n)
+        })?);
     }
     results.push(measure("mailroom, SQLite", args.rounds, |n| {
         run_import(&mbox, &folder.path().join(format!("sqlite-{n}")), None)
@@ -191,7 +193,8 @@ async fn two_word_queries(
         let found = engine.search(store, "", &page).await.map_err(|e| Failure::problem(e.to_string()))?;
         for (n, hit) in found.hits.iter().enumerate() {
             let body = hit.email.body_text.as_deref().unwrap_or_default();
-            let words: Vec<&str> = body.split_whitespace().filter(|word| word.chars().all(char::is_alphabetic)).collect();
+            let words: Vec<&str> =
+                body.split_whitespace().filter(|word| word.chars().all(char::is_alphabetic)).collect();
             if let (Some(first), Some(second)) = (words.get(n % 7), words.get(words.len() * 2 / 3)) {
                 queries.push(format!("{first} {second}"));
             }
@@ -209,8 +212,10 @@ fn show(results: &[Measured], searches: &[Searched], args: &cli::BenchIngest, ou
     let worst = |measured: &Measured| measured.seconds.iter().copied().fold(0.0, f64::max);
     if out.json {
         for measured in results {
-            out.object(&json!({"name": measured.name, "best_seconds": best(measured), "worst_seconds": worst(measured),
-                "messages": args.messages, "peak_memory_bytes": measured.peak_memory}))?;
+            out.object(
+                &json!({"name": measured.name, "best_seconds": best(measured), "worst_seconds": worst(measured),
+                "messages": args.messages, "peak_memory_bytes": measured.peak_memory}),
+            )?;
         }
         return searches.iter().try_for_each(|searched| {
             out.object(&json!({"name": searched.name, "emails": searched.emails, "p50_ms": milliseconds(searched.p50),
@@ -231,7 +236,14 @@ fn show(results: &[Measured], searches: &[Searched], args: &cli::BenchIngest, ou
     out.table(["", "best s", "worst s", "messages/s", "peak memory"], &rows)?;
     let rows: Vec<[String; 4]> = searches
         .iter()
-        .map(|s| [s.name.to_owned(), count(s.emails), format!("{:.1}", milliseconds(s.p50)), format!("{:.1}", milliseconds(s.p99))])
+        .map(|s| {
+            [
+                s.name.to_owned(),
+                count(s.emails),
+                format!("{:.1}", milliseconds(s.p50)),
+                format!("{:.1}", milliseconds(s.p99)),
+            ]
+        })
         .collect();
     out.line("\nTwo-word searches, 50 whole emails each:\n")?;
     out.table(["", "emails", "p50 ms", "p99 ms"], &rows)

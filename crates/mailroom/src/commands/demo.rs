@@ -25,12 +25,20 @@ use crate::failure::Failure;
 use crate::output::{Output, count, one_line, tell};
 
 /// Searches that show what the language can do; the generated mail has hits for each.
-const SEARCHES: [&str; 5] =
-    ["invoice", "\"next week\" -newsletter", "has:attachment filename:pdf", "subject:contract after:2020", "label:sent budget"];
+const SEARCHES: [&str; 5] = [
+    "invoice",
+    "\"as discussed\" -invoice",
+    "has:attachment filename:pdf",
+    "subject:contract after:2020",
+    "label:sent budget",
+];
 
 pub async fn run(config: &Config, args: &cli::Demo, out: Output) -> Result<ExitCode, Failure> {
     let temporary = tempfile::tempdir()?;
     let folder = args.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
+    if fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Failure::usage(format!("{} is not empty; give --keep a new folder", folder.display())));
+    }
     let started = Instant::now();
     if !out.json {
         out.line(&format!("Generating {} emails (seed {}) …", count(args.emails as u64), args.seed))?;
@@ -75,7 +83,7 @@ fn generate(args: &cli::Demo, folder: &Path) -> Result<Vec<Source>, Failure> {
     for (n, Delivery { tenant, mailbox, message }) in deliveries.enumerate() {
         let address = &tenants[tenant].mailboxes[mailbox].owner.address;
         let source = sources.entry((tenant, mailbox)).or_insert_with(|| Source {
-            tenant: tenants[tenant].name.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
+            tenant: tenant_name(&tenants[tenant].name),
             address: address.clone(),
             maildir: folder.join(address),
         });
@@ -93,8 +101,17 @@ fn generate(args: &cli::Demo, folder: &Path) -> Result<Vec<Source>, Failure> {
     Ok(sources)
 }
 
+/// `Harrow & Finch Ltd` becomes `harrow-finch-ltd`.
+fn tenant_name(company: &str) -> String {
+    let words = company.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
+}
+
 async fn open(config: &Config, folder: &Path) -> Result<Engine, Failure> {
-    let store = Store::open(&Location::Sqlite(folder.join("mailroom.db")), Arc::new(SystemClock))?;
+    let store = Store::open(
+        &Location::Sqlite { path: folder.join("mailroom.db"), connections: config.database.pool },
+        Arc::new(SystemClock),
+    )?;
     store.migrate().await?;
     let blobs = Blobs::local(&folder.join("blobs"))?;
     Ok(Engine { store, blobs, limits: config.limits.clone(), cpu: Cpu::all_cores() })
@@ -138,7 +155,10 @@ fn show_imports(first: &[Done], again: &[Done], out: Output) -> Result<(), Failu
 }
 
 async fn show_searches(engine: &Engine, tenants: &[Tenant], out: Output) -> Result<(), Failure> {
-    let Some(tenant) = tenants.first() else { return Ok(()) };
+    // The one whose people write English, like the searches.
+    let Some(tenant) = tenants.iter().find(|tenant| tenant.name.starts_with("harrow")).or(tenants.first()) else {
+        return Ok(());
+    };
     let store = engine.store.tenant(tenant.id);
     for text in SEARCHES {
         let search = Search { mailbox: None, limit: 2, order: Default::default(), cursor: None, marks: ("**", "**") };

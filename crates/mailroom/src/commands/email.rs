@@ -18,7 +18,9 @@ pub async fn run(config: &Config, command: &cli::Email, out: Output) -> Result<E
     let engine = app::open(config).await?;
     let store = app::tenant_store(&engine, &tenant.tenant).await?;
     let Some(email) = store.find_email(parsed).await? else {
-        return Err(Failure::problem(format!("this tenant has no email {id}; `mailroom search` shows those that it has")));
+        return Err(Failure::problem(format!(
+            "this tenant has no email {id}; `mailroom search` shows those that it has"
+        )));
     };
     if *raw {
         out.bytes(&engine.read_raw(&store, &email).await?)?;

@@ -105,7 +105,7 @@ async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failu
 fn sentence(summary: &Summary) -> String {
     let rate = if summary.seconds > 0.0 { summary.read as f64 / summary.seconds } else { 0.0 };
     format!(
-        "Read {} messages ({}) in {:.1} s, {} a second: {} stored, {} duplicates, {} failed, {} attachments.",
+        "Messages read: {} ({}) in {:.1} s, {} a second. Stored: {}, duplicates: {}, failed: {}, attachments: {}.",
         count(summary.read),
         size(summary.bytes),
         summary.seconds,

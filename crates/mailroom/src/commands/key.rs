@@ -50,7 +50,8 @@ async fn create(
 }
 
 fn expiry(now: Timestamp, text: &str) -> Result<Timestamp, Failure> {
-    let wrong = || Failure::usage(format!("--expires wants a duration like 90d, not {text:?}; units are {DURATION_UNITS}"));
+    let wrong =
+        || Failure::usage(format!("--expires wants a duration like 90d, not {text:?}; units are {DURATION_UNITS}"));
     let duration = parse_duration(text).map_err(|_| wrong())?;
     now.checked_add(duration).map_err(|_| wrong())
 }
@@ -86,5 +87,9 @@ async fn revoke(store: &TenantStore, id: &str, out: Output) -> Result<(), Failur
     if !store.revoke_api_key(parsed).await? {
         return Err(Failure::problem(format!("this tenant has no valid key {id}; `mailroom key list` shows its keys")));
     }
-    if out.json { out.object(&json!({"id": parsed, "revoked": true})) } else { out.line(&format!("Key {id} is revoked.")) }
+    if out.json {
+        out.object(&json!({"id": parsed, "revoked": true}))
+    } else {
+        out.line(&format!("Key {id} is revoked."))
+    }
 }

@@ -16,7 +16,9 @@ pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, 
         let version = store.schema_version().await?;
         let is_current = store.check_schema().await;
         match (&is_current, out.json) {
-            (_, true) => out.object(&json!({"version": version, "needed": known(), "up_to_date": is_current.is_ok()}))?,
+            (_, true) => {
+                out.object(&json!({"version": version, "needed": known(), "up_to_date": is_current.is_ok()}))?
+            }
             (Ok(()), false) => out.line(&format!("The schema is up to date (version {version})."))?,
             (Err(_), false) => {}
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use domain::search::Order;
-use engine::search::{Found, Hit, Search, SearchError};
+use engine::search::{Found, Hit, RANKED_WINDOW, Search, SearchError};
 use serde_json::json;
 
 use super::email;
@@ -46,9 +46,7 @@ pub async fn run(config: &Config, args: &cli::Search, out: Output) -> Result<Exi
             break;
         }
     }
-    if !out.json {
-        conclude(shown, search.cursor.as_deref());
-    }
+    conclude(shown, search.cursor.as_deref(), args.ranked, out);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -86,9 +84,16 @@ fn print(hit: &Hit, full: bool, out: Output) -> Result<(), Failure> {
     }
 }
 
-fn conclude(shown: u64, cursor: Option<&str>) {
+fn conclude(shown: u64, cursor: Option<&str>, is_ranked: bool, out: Output) {
     match cursor {
+        None if out.json => {}
         None if shown == 0 => tell("Nothing found."),
+        None if is_ranked && shown >= RANKED_WINDOW => {
+            tell(&format!(
+                "{} found: the newest matches, best first; narrow the search to rank older ones.",
+                count(shown)
+            ));
+        }
         None => tell(&format!("{} found.", count(shown))),
         Some(cursor) => tell(&format!("{} shown; more with --limit N, or with --cursor {cursor}", count(shown))),
     }

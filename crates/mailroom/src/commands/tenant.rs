@@ -58,7 +58,9 @@ async fn list(store: &Store, out: Output) -> Result<(), Failure> {
     }
     let rows: Vec<[String; 4]> = tenants
         .into_iter()
-        .map(|tenant| [tenant.name, tenant.plan_tier.as_str().to_owned(), active(tenant.is_active), tenant.id.to_string()])
+        .map(|tenant| {
+            [tenant.name, tenant.plan_tier.as_str().to_owned(), active(tenant.is_active), tenant.id.to_string()]
+        })
         .collect();
     out.table(["name", "plan", "state", "id"], &rows)
 }
@@ -74,7 +76,13 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
     if out.json {
         return out.object(&json!({"tenant": tenant, "mailboxes": mailboxes, "totals": totals}));
     }
-    out.line(&format!("{} ({}), plan {}, {}", tenant.name, tenant.id, tenant.plan_tier.as_str(), active(tenant.is_active)))?;
+    out.line(&format!(
+        "{} ({}), plan {}, {}",
+        tenant.name,
+        tenant.id,
+        tenant.plan_tier.as_str(),
+        active(tenant.is_active)
+    ))?;
     out.line(&format!(
         "{} emails, {} attachments, {} blobs",
         count(totals.emails),

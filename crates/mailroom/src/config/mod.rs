@@ -37,7 +37,7 @@ pub struct Config {
 #[derive(Debug, Clone)]
 pub struct Database {
     pub url: DatabaseUrl,
-    /// Connections for reading.
+    /// Connections; on SQLite for reading only.
     pub pool: usize,
 }
 
@@ -97,6 +97,7 @@ pub struct Shown {
 
 impl Config {
     /// The configuration of this process.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn from_environment(config_file: Option<&Path>) -> Result<Self, ConfigError> {
         // Not `vars`: that one panics when any variable, ours or not, is not UTF-8.
         let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();

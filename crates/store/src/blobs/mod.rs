@@ -28,7 +28,7 @@ impl Blobs {
                 format!("cannot use the blob folder {}: {e}; check that it can be written", folder.display()).into(),
             )
         };
-        std::fs::create_dir_all(folder).map_err(|e| refused(&e))?;
+        crate::private_folder(folder)?;
         // Without fsync a power cut could take bytes whose rows are already committed.
         let files = LocalFileSystem::new_with_prefix(folder).map_err(|e| refused(&e))?.with_fsync(true);
         Ok(Self { objects: Arc::new(files) })

@@ -9,6 +9,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
 use futures_util::future::try_join_all;
 use postgres_types::ToSql;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{NoTls, Statement};
 
@@ -33,6 +34,12 @@ impl Postgres {
         let mut config: tokio_postgres::Config = url.parse().map_err(|e: tokio_postgres::Error| {
             StoreError::Misconfigured(format!("database.url is not a PostgreSQL address ({})", chain(&e)).into())
         })?;
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(StoreError::Misconfigured(
+                "database.url asks for TLS, which this release does not speak to PostgreSQL; use sslmode=disable on a network you trust"
+                    .into(),
+            ));
+        }
         config.application_name("mailroom").connect_timeout(CONNECT_TIMEOUT);
         // Times come as instants, so the session's zone only matters to what a person reads in an error.
         config.options("-c timezone=UTC -c client_min_messages=warning");
@@ -171,9 +178,9 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
         "28P01" | "28000" => StoreError::Misconfigured(
             format!("PostgreSQL refuses the login ({text}); check the user and password in database.url").into(),
         ),
-        "3D000" => {
-            StoreError::Misconfigured(format!("PostgreSQL says: {text}; create the database or correct database.url").into())
-        }
+        "3D000" => StoreError::Misconfigured(
+            format!("PostgreSQL says: {text}; create the database or correct database.url").into(),
+        ),
         "42501" => StoreError::Refused(
             format!("PostgreSQL says: {text}; give the login of database.url the right to do this").into(),
         ),

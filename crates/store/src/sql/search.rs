@@ -83,7 +83,9 @@ impl Sql {
             let start = self.bind(start);
             self.conditions.push(match order {
                 "e.id" => format!("e.id {than} {start}"),
-                _ => format!("s.rowid {than} (select search_rowid from emails where tenant_id = {id} and id = {start})"),
+                _ => {
+                    format!("s.rowid {than} (select search_rowid from emails where tenant_id = {id} and id = {start})")
+                }
             });
         }
         self.finish(&from, order, "e.id", query, page)
@@ -166,7 +168,8 @@ fn tsquery_phrase(phrase: &Phrase) -> String {
     format!("({}{})", words.join(" <-> "), if phrase.is_prefix { ":*" } else { "" })
 }
 
-/// One per email, so that a search on PostgreSQL reads one tenant's entries only.
+/// One per email, so that a search on PostgreSQL reads one tenant's entries only. No word begins with a colon, so no
+/// prefix finds it.
 pub(super) fn tenant_lexeme(tenant: Uuid) -> String {
-    format!("tenant:{}", tenant.simple())
+    format!(":tenant:{}", tenant.simple())
 }

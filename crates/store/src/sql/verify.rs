@@ -63,10 +63,10 @@ const CHECKS: &[(&str, &str)] = &[
         "select cast(e.id as text) as id from emails e where {e} and e.raw_blob_sha256 is null",
     ),
     (
-        "attachments are not stored",
+        "attachments are not stored yet",
         "select cast(a.id as text) as id from attachments a
          join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
-         where {e} and a.status <> 'stored'",
+         where {e} and a.status in ('pending', 'failed')",
     ),
     (
         "attachments say stored but name no blob",

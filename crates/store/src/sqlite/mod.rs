@@ -36,18 +36,16 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, readers: usize, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|e| {
-                StoreError::Refused(format!("cannot make the data folder {}: {e}", folder.display()).into())
-            })?;
+            crate::private_folder(folder)?;
         }
         let writer = open_connection(path, &clock, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         prepare_for_writing(&writer).map_err(error)?;
         Ok(Self {
             path: path.to_owned(),
             writer: Writer::start(writer)?,
-            readers: Readers::new(path.to_owned(), clock.clone()),
+            readers: Readers::new(path.to_owned(), readers, clock.clone()),
             clock,
         })
     }

@@ -11,9 +11,6 @@ use super::{error, open_connection, value};
 use crate::StoreError;
 use crate::value::{Row, Value};
 
-/// More would only wait for the same disk and the same cores.
-const READERS: usize = 4;
-
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
@@ -23,8 +20,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { path, clock, turns: Arc::new(Semaphore::new(READERS)), idle: Arc::default() }
+    pub fn new(path: PathBuf, readers: usize, clock: Arc<dyn Clock>) -> Self {
+        Self { path, clock, turns: Arc::new(Semaphore::new(readers)), idle: Arc::default() }
     }
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {

@@ -22,7 +22,7 @@ async fn a_second_run_changes_nothing() {
 #[tokio::test]
 async fn processes_that_migrate_at_once_apply_each_migration_once() {
     let folder = tempdir().unwrap();
-    for location in [Location::Sqlite(folder.path().join("m.db")), fresh_postgres().await] {
+    for location in [Location::Sqlite { path: folder.path().join("m.db"), connections: 4 }, fresh_postgres().await] {
         let stores: Vec<Store> = (0..4).map(|_| open(&location)).collect();
         let runs = stores.into_iter().map(|store| tokio::spawn(async move { store.migrate().await }));
 
@@ -38,7 +38,7 @@ async fn processes_that_migrate_at_once_apply_each_migration_once() {
 #[tokio::test]
 async fn an_empty_database_is_outdated_until_migrated() {
     let folder = tempdir().unwrap();
-    for location in [Location::Sqlite(folder.path().join("m.db")), fresh_postgres().await] {
+    for location in [Location::Sqlite { path: folder.path().join("m.db"), connections: 4 }, fresh_postgres().await] {
         let store = open(&location);
 
         assert!(matches!(store.check_schema().await, Err(StoreError::Outdated { found: 0, .. })));
@@ -50,7 +50,9 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     let newer = "insert into schema_migrations values (9999, 'future', '', '')";
     on_each_database(|db| async move {
         match &db.location {
-            Location::Sqlite(path) => drop(rusqlite::Connection::open(path).unwrap().execute(newer, []).unwrap()),
+            Location::Sqlite { path, .. } => {
+                drop(rusqlite::Connection::open(path).unwrap().execute(newer, []).unwrap())
+            }
             Location::Postgres { url, .. } => run_sql(url, newer).await.unwrap(),
         }
 

@@ -6,7 +6,7 @@ use crate::samples::{blobs, email, mailbox, record, tenant, time};
 
 async fn damage(location: &Location, sql: &str) {
     match location {
-        Location::Sqlite(path) => {
+        Location::Sqlite { path, .. } => {
             let connection = rusqlite::Connection::open(path).unwrap();
             connection.execute_batch(&format!("pragma foreign_keys = off; {sql}")).unwrap();
         }
