@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Our parser beside a second one, field by field, over a corpus of real mail.
 
 The second parser is Python's `email`. docs/facts.md says what is compared and how; docs/facts-differences.tsv lists
@@ -112,7 +111,7 @@ def import_corpus(program, folder):
         environment |= {"MAILROOM_DATA_DIR": data}
 
         def mailroom(*arguments):
-            command = [program, *arguments, "--tenant", "facts", "--json"]
+            command = [Path(program).resolve(), *arguments, "--tenant", "facts", "--json"]
             done = subprocess.run(command, cwd=data, env=environment, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise Problem(f"`mailroom {arguments[0]}` failed: {done.stderr.strip()}")
@@ -492,7 +491,7 @@ def main():
     parser.add_argument("--update", action="store_true", help="rewrite the list; reasons of unchanged rows stay")
     try:
         return run(parser.parse_args())
-    except Problem as problem:
+    except (Problem, OSError) as problem:
         print(problem, file=sys.stderr)
         return 1
 
