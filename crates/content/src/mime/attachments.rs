@@ -104,12 +104,13 @@ pub fn inner(path: String, filename: Option<String>, content_type: &str, bytes: 
 pub fn shown_ids(html: &str) -> HashSet<String> {
     let bytes = html.as_bytes();
     let mut found = HashSet::new();
-    for at in memchr::memmem::find_iter(bytes, b"cid:").chain(memchr::memmem::find_iter(bytes, b"CID:")) {
+    let places = memchr::memmem::find_iter(bytes, b"cid:").chain(memchr::memmem::find_iter(bytes, b"CID:"));
+    // No page shows more pictures than a message may have parts, and no id is longer; both bound the time.
+    for at in places.take(20_000) {
         let tail = html.get(at + 4..).unwrap_or_default();
-        // No content id is longer; this bounds the search for its end.
         let end = tail
             .bytes()
-            .take(1000)
+            .take(250)
             .position(|b| matches!(b, b'"' | b'\'' | b'>' | b')' | b'<' | b'&') || b.is_ascii_whitespace());
         if let Some(id) = end.and_then(|end| tail.get(..end)).filter(|id| !id.is_empty()) {
             found.insert(id.replace("%40", "@").replace("%24", "$"));

@@ -211,3 +211,61 @@ fn meta_charset(html: &[u8]) -> Option<String> {
     let label = String::from_utf8_lossy(value.get(..end)?).into_owned();
     Some(label).filter(|label| charset::is_known(label) && !label.starts_with("utf-16"))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::mime::{Email, parse};
+    use domain::Limits;
+
+    fn within(raw: &str, limits: &Limits) -> Email {
+        parse(raw.as_bytes(), limits)
+    }
+
+    #[test]
+    fn a_long_body_is_cut_and_said_so() {
+        let limits = Limits { body_bytes: 10, ..Limits::default() };
+
+        let email = within(&format!("Subject: x\n\n{}", "é".repeat(100)), &limits);
+
+        assert_eq!(email.body_text.as_deref(), Some("ééééé"));
+        assert_eq!(email.defects, ["body_truncated"]);
+    }
+
+    #[test]
+    fn a_large_attachment_is_listed_without_its_bytes() {
+        let limits = Limits { attachment_bytes: 10, ..Limits::default() };
+        let part = "--b\nContent-Type: a/b; name=x\n\n0123456789ABCDEF\n";
+
+        let email = within(&format!("Content-Type: multipart/mixed; boundary=b\n\n{part}--b--"), &limits);
+
+        assert!(email.attachments[0].is_cut);
+        assert!(email.attachments[0].bytes.is_empty());
+        assert_eq!(email.defects, ["attachment_too_large"]);
+    }
+
+    #[test]
+    fn attachments_together_stay_within_their_limit() {
+        let limits = Limits { decoded_bytes: 10, ..Limits::default() };
+        let part = "--b\nContent-Type: a/b; name=x\n\n01234567\n";
+
+        let email = within(&format!("Content-Type: multipart/mixed; boundary=b\n\n{part}{part}--b--"), &limits);
+
+        assert!(!email.attachments[0].is_cut);
+        assert!(email.attachments[1].is_cut);
+        assert_eq!(email.defects, ["decoded_too_large"]);
+    }
+
+    #[test]
+    fn html_beside_a_text_is_not_read_out_twice() {
+        let alternative = "--a\n\nplain\n--a\nContent-Type: text/html\n\n<p>rich</p>\n--a--\n";
+        let raw = format!(
+            "Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: multipart/alternative; boundary=a\n\n\
+             {alternative}\n--b\nContent-Type: text/html\n\n<p>footer</p>\n--b--"
+        );
+
+        let email = within(&raw, &Limits::default());
+
+        assert_eq!(email.body_text.as_deref(), Some("plain\nfooter"));
+        assert_eq!(email.body_html.as_deref(), Some("<p>rich</p>\n<p>footer</p>"));
+    }
+}

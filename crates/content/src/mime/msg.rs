@@ -157,3 +157,96 @@ fn tag(name: &str) -> Option<(u16, u16)> {
     let (id, kind) = digits.split_at(4);
     Some((u16::from_str_radix(id, 16).ok()?, u16::from_str_radix(kind, 16).ok().filter(|&k| k != kind::OBJECT)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn write(file: &mut CompoundFile<Cursor<Vec<u8>>>, path: &str, bytes: &[u8]) {
+        file.create_stream(path).unwrap().write_all(bytes).unwrap();
+    }
+
+    fn wide(text: &str) -> Vec<u8> {
+        text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+    }
+
+    /// Properties of fixed size behind a header.
+    fn fixed(header: usize, entries: &[(u16, u16, u64)]) -> Vec<u8> {
+        let mut out = vec![0; header];
+        for (id, kind, value) in entries {
+            out.extend(kind.to_le_bytes());
+            out.extend(id.to_le_bytes());
+            out.extend([0; 4]);
+            out.extend(value.to_le_bytes());
+        }
+        out
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut file = CompoundFile::create(Cursor::new(Vec::new())).unwrap();
+        let submitted = (1_709_632_800 + 11_644_473_600u64) * 10_000_000;
+        write(&mut file, "/__properties_version1.0", &fixed(32, &[(id::SUBMIT_TIME, kind::TIME, submitted)]));
+        write(&mut file, "/__substg1.0_0037001F", &wide("Grüße"));
+        write(&mut file, "/__substg1.0_0042001F", &wide("Ann Example"));
+        write(&mut file, "/__substg1.0_5D02001F", &wide("ann@example.com"));
+        write(&mut file, "/__substg1.0_1000001F", &wide("Hello\r\nBob"));
+        file.create_storage("/__recip_version1.0_#00000000").unwrap();
+        write(
+            &mut file,
+            "/__recip_version1.0_#00000000/__properties_version1.0",
+            &fixed(8, &[(id::RECIPIENT_TYPE, kind::LONG, 1)]),
+        );
+        write(&mut file, "/__recip_version1.0_#00000000/__substg1.0_39FE001F", &wide("bob@example.test"));
+        file.create_storage("/__attach_version1.0_#00000000").unwrap();
+        write(&mut file, "/__attach_version1.0_#00000000/__substg1.0_3707001F", &wide("plan.pdf"));
+        write(&mut file, "/__attach_version1.0_#00000000/__substg1.0_37010102", b"%PDF-1.4");
+        let inner = "/__attach_version1.0_#00000001";
+        file.create_storage(inner).unwrap();
+        write(&mut file, &format!("{inner}/__properties_version1.0"), &fixed(8, &[(id::ATTACH_METHOD, kind::LONG, 5)]));
+        file.create_storage(format!("{inner}/__substg1.0_3701000D")).unwrap();
+        write(&mut file, &format!("{inner}/__substg1.0_3701000D/__substg1.0_0037001F"), &wide("Inner"));
+        file.into_inner().into_inner()
+    }
+
+    #[test]
+    fn a_message_is_read_with_its_people_and_files() {
+        let mut defects = Defects::default();
+
+        let email = read(&sample(), &Limits::default(), &mut defects);
+
+        assert_eq!(email.subject.as_deref(), Some("Grüße"));
+        assert_eq!(email.from.unwrap().address, "ann@example.com");
+        assert_eq!(email.recipients[0].address.address, "bob@example.test");
+        assert_eq!(email.sent_at.unwrap().to_string(), "2024-03-05T10:00:00Z");
+        assert_eq!(email.body_text.as_deref(), Some("Hello\nBob"));
+        assert_eq!(email.attachments[0].filename.as_deref(), Some("plan.pdf"));
+        assert_eq!(email.attachments[0].sniffed_type.as_deref(), Some("application/pdf"));
+        assert_eq!(email.attachments[1].content_type, "message/rfc822");
+        assert_eq!(email.attachments[1].filename.as_deref(), Some("Inner"));
+        assert!(defects.names().is_empty());
+    }
+
+    #[test]
+    fn a_broken_file_is_an_email_with_a_defect() {
+        let whole = sample();
+        let mut random = 0x2545_F491_4F6C_DD1Du64;
+        for _ in 0..500 {
+            let mut broken = whole.clone();
+            for _ in 0..4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = 8 + usize::try_from(random % (broken.len() as u64 - 8)).unwrap();
+                broken[at] = random.to_le_bytes()[5];
+            }
+
+            read(&broken, &Limits::default(), &mut Defects::default());
+        }
+        let mut defects = Defects::default();
+        read(&whole[..600], &Limits::default(), &mut defects);
+
+        assert_eq!(defects.names(), ["bad_msg"]);
+    }
+}

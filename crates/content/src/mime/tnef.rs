@@ -314,3 +314,75 @@ impl<'a> Cursor<'a> {
         Some(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(out: &mut Vec<u8>, level: u8, id: u32, data: &[u8]) {
+        out.push(level);
+        out.extend(id.to_le_bytes());
+        out.extend((data.len() as u32).to_le_bytes());
+        out.extend(data);
+        out.extend([0, 0]);
+    }
+
+    fn container(subject: &[u8], file: &[u8]) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend([1, 0]);
+        attribute(&mut out, 1, 0x0001_8004, subject);
+        attribute(&mut out, 2, 0x0006_9002, &[0; 14]);
+        attribute(&mut out, 2, 0x0001_8010, b"a.bin\0");
+        attribute(&mut out, 2, 0x0006_800F, file);
+        out
+    }
+
+    #[test]
+    fn files_come_out_with_their_names() {
+        let email = read_bare(&container(b"Hi\0", b"data"), &Limits::default(), &mut Defects::default());
+
+        assert_eq!(email.subject.as_deref(), Some("Hi"));
+        assert_eq!(email.attachments[0].path, "t1");
+        assert_eq!(email.attachments[0].filename.as_deref(), Some("a.bin"));
+        assert_eq!(email.attachments[0].bytes, b"data");
+    }
+
+    #[test]
+    fn a_message_inside_is_an_attached_message() {
+        let outer = container(b"Outer\0", &container(b"Inner\0", b"deep"));
+
+        let email = read_bare(&outer, &Limits::default(), &mut Defects::default());
+
+        assert_eq!(email.attachments[0].content_type, "message/rfc822");
+        let inner = crate::mime::parse(&email.attachments[0].bytes, &Limits::default());
+        assert_eq!(inner.subject.as_deref(), Some("Inner"));
+        assert_eq!(inner.attachments[0].bytes, b"deep");
+    }
+
+    #[test]
+    fn endless_nesting_is_opened_only_so_far() {
+        let mut bytes = container(b"0\0", b"bottom");
+        for _ in 0..50 {
+            bytes = container(b"n\0", &bytes);
+        }
+
+        let email = read_bare(&bytes, &Limits::default(), &mut Defects::default());
+
+        assert_eq!(email.attachments.len(), 1);
+    }
+
+    #[test]
+    fn what_is_cut_is_read_up_to_the_cut() {
+        let whole = container(b"Hi\0", b"data");
+        for end in 0..whole.len() {
+            let mut defects = Defects::default();
+
+            read_bare(&whole[..end], &Limits::default(), &mut defects);
+        }
+        let mut defects = Defects::default();
+        let email = read_bare(&whole[..whole.len() - 8], &Limits::default(), &mut defects);
+
+        assert_eq!(email.subject.as_deref(), Some("Hi"));
+        assert_eq!(defects.names(), ["bad_tnef"]);
+    }
+}

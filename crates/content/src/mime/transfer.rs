@@ -89,6 +89,8 @@ pub fn base64(encoded: &[u8]) -> (Vec<u8>, bool) {
     let mut is_clean = true;
     let (mut bits, mut count) = (0u32, 0u32);
     let mut rest = encoded;
+    // Looked for at the first padding, and only then: nearly always nothing follows it.
+    let mut junk_end = None;
     loop {
         // The common case, four good characters at a time.
         if count == 0 {
@@ -115,7 +117,10 @@ pub fn base64(encoded: &[u8]) -> (Vec<u8>, bool) {
                 let Some(after) = after else { break };
                 is_clean = false;
                 rest = rest.get(after..).unwrap_or_default();
-                if rest.iter().any(|&b| ALPHABET[b as usize] == JUNK) {
+                let is_junk = |&b: &u8| ALPHABET[b as usize] == JUNK;
+                let junk_end =
+                    *junk_end.get_or_insert_with(|| encoded.iter().rposition(is_junk).map_or(0, |at| at + 1));
+                if encoded.len() - rest.len() < junk_end {
                     break;
                 }
             }
@@ -201,6 +206,12 @@ mod tests {
     fn base64_pieces_are_joined_and_footers_are_not() {
         assert_eq!(base64(b"SGVsbG8=\nSGVsbG8=").0, b"HelloHello");
         assert_eq!(base64(b"SGVsbG8=\n_____ list footer").0, b"Hello");
+    }
+
+    #[test]
+    fn endless_padding_takes_linear_time() {
+        assert_eq!(base64(&b"=A".repeat(500_000)).0, b"");
+        assert_eq!(base64(&b"QQ==".repeat(100_000)).0.len(), 100_000);
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl<'a> Word<'a> {
             // Cut off: what is left up to the next white space is the word. A longer one is not worth a long search.
             None => {
                 let rest = text.get(from..)?;
-                let rest = rest.get(..rest.floor_char_boundary(1000))?;
+                let rest = rest.get(..rest.floor_char_boundary(200))?;
                 let rest = rest.get(..rest.find(char::is_whitespace).unwrap_or(rest.len()))?;
                 (rest, from + rest.len() - start, false)
             }
