@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use domain::Limits;
 
-use super::Attachment;
+use super::compose;
 use super::defects::{Defect, Defects};
 use super::params::Params;
 use super::sniff;
 use super::structure::Leaf;
+use super::{Attachment, Email};
 
 /// Counts decoded bytes and attachments of one message.
 #[derive(Debug)]
@@ -98,6 +99,21 @@ pub fn inner(path: String, filename: Option<String>, content_type: &str, bytes: 
         bytes,
         is_cut: false,
     }
+}
+
+/// A message found inside a part. Written as MIME it is larger than what it was made from, so it is counted again.
+pub fn inner_message(
+    path: String,
+    filename: Option<String>,
+    email: &Email,
+    budget: &mut Budget,
+    defects: &mut Defects,
+) -> Attachment {
+    let filename = filename.or_else(|| email.subject.clone());
+    let bytes = compose::compose(email);
+    let is_cut = !budget.admits(bytes.len(), defects);
+    let bytes = if is_cut { Vec::new() } else { bytes };
+    Attachment { is_cut, ..inner(path, filename, "message/rfc822", bytes) }
 }
 
 /// Every `cid:` that an HTML body shows.

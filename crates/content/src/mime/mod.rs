@@ -93,11 +93,6 @@ pub fn parse(raw: &[u8], limits: &Limits) -> Email {
     email
 }
 
-/// Plain text of an HTML document, as it is made for mail that has no text of its own.
-pub fn html_to_text(source: &str) -> String {
-    html::to_text(source)
-}
-
 fn message(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
     let mut email = Email::default();
     let (raw, start) = prologue::prepare(raw, defects);

@@ -10,7 +10,7 @@ use domain::Limits;
 use super::attachments::{self, Budget};
 use super::defects::{Defect, Defects};
 use super::mapi::{self, Props, id, kind};
-use super::{Attachment, Email, compose};
+use super::{Attachment, Email};
 
 const MAGIC: &[u8] = &[0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 const PROPERTIES: &str = "__properties_version1.0";
@@ -91,8 +91,7 @@ impl Reader<'_, '_> {
                 });
             }
             let inner = self.message(&object, 24, depth + 1);
-            let name = name.or_else(|| inner.subject.clone());
-            return Some(attachments::inner(path, name, "message/rfc822", compose::compose(&inner)));
+            return Some(attachments::inner_message(path, name, &inner, &mut self.budget, self.defects));
         }
         let content_type = mapi::attachment_type(&props, self.defects);
         let content_id = props.line(id::ATTACH_CONTENT_ID, self.defects);

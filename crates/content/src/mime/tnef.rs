@@ -7,7 +7,7 @@ use domain::{Address, Limits};
 use super::attachments::{self, Budget};
 use super::defects::{Defect, Defects};
 use super::mapi::{self, Props, id, kind};
-use super::{Attachment, Email, charset, compose, dates, text};
+use super::{Attachment, Email, charset, dates, text};
 
 const MAGIC: &[u8] = &[0x78, 0x9F, 0x3E, 0x22];
 /// Containers in containers are opened this far; below, the container itself is the attachment.
@@ -168,18 +168,16 @@ impl File<'_> {
         // An object is preceded by the id of its interface.
         let object = self.props.bytes(id::ATTACH_DATA).map(|bytes| bytes.get(16..).unwrap_or(bytes));
         let data = self.data.filter(|data| !data.is_empty()).or(object)?;
-        let is_cut = !budget.admits(data.len(), defects);
         let content_id = self.props.line(id::ATTACH_CONTENT_ID, defects);
         let content_id = content_id.map(|id| id.trim_matches(['<', '>']).to_owned()).filter(|id| !id.is_empty());
-        let mut attachment = if is_tnef(data) && !is_cut && depth < DEEPEST {
+        let mut attachment = if is_tnef(data) && depth < DEEPEST {
             let inner = message(data, "t", depth + 1, limits, budget, defects);
-            let name = name.or_else(|| inner.subject.clone());
-            attachments::inner(path, name, "message/rfc822", compose::compose(&inner))
+            attachments::inner_message(path, name, &inner, budget, defects)
         } else {
+            let is_cut = !budget.admits(data.len(), defects);
             let bytes = if is_cut { Vec::new() } else { data.to_vec() };
-            attachments::inner(path, name, &mapi::attachment_type(&self.props, defects), bytes)
+            Attachment { is_cut, ..attachments::inner(path, name, &mapi::attachment_type(&self.props, defects), bytes) }
         };
-        attachment.is_cut = is_cut;
         attachment.content_id = content_id;
         Some(attachment)
     }

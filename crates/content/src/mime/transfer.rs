@@ -35,8 +35,8 @@ impl Transfer {
     /// No more than this many bytes come out.
     pub fn bound(self, encoded: usize) -> usize {
         match self {
-            Self::Identity | Self::QuotedPrintable => encoded,
-            Self::Base64 | Self::Uuencode => encoded / 4 * 3 + 3,
+            Self::Identity | Self::QuotedPrintable | Self::Uuencode => encoded,
+            Self::Base64 => encoded / 4 * 3 + 3,
         }
     }
 

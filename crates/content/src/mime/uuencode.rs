@@ -62,7 +62,8 @@ fn block(text: &[u8], start: usize) -> (usize, Option<Vec<u8>>) {
         if line == b"end" {
             return (next, Some(out));
         }
-        if !decode_line(line, &mut out) {
+        // A line of nothing but zeros may lose all its characters on the way; a bomb is made of nothing else.
+        if !decode_line(line, &mut out) || out.len() > text.len() {
             return (at, None);
         }
         at = next;
@@ -122,6 +123,13 @@ mod tests {
         assert_eq!(extract(b"begin the day with coffee\nend\n", 10), None);
         assert_eq!(extract(b"begin 644 x\nthis is just prose in lower case\nend\n", 10), None);
         assert_eq!(extract(b"begin 644 cut.bin\n#86)C\n", 10), None);
+    }
+
+    #[test]
+    fn a_file_is_never_larger_than_its_text() {
+        let bomb = [b"begin 644 bomb\n", b"M\n".repeat(1000).as_slice(), b"end\n"].concat();
+
+        assert_eq!(extract(&bomb, 10), None);
     }
 
     #[test]
