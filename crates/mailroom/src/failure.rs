@@ -39,10 +39,18 @@ impl fmt::Display for Failure {
             Self::Problem(e) => match e.downcast_ref::<StoreError>() {
                 // What we were doing matters less than what is wrong and how to mend it.
                 Some(store) => write!(f, "{store}"),
-                None => write!(f, "{e:#}"),
+                None => f.write_str(&sentence(e)),
             },
         }
     }
+}
+
+/// What we were doing and why it failed; some errors tell their cause themselves, and nobody wants to read it twice.
+fn sentence(e: &anyhow::Error) -> String {
+    e.chain()
+        .skip(1)
+        .map(ToString::to_string)
+        .fold(e.to_string(), |told, cause| if told.contains(&cause) { told } else { format!("{told}: {cause}") })
 }
 
 impl From<anyhow::Error> for Failure {
