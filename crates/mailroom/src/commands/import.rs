@@ -75,14 +75,17 @@ pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: Opened) -> Res
 
 /// Imports are how people begin, so a new tenant name or address is made rather than refused.
 async fn ensure_mailbox(engine: &Engine, tenant: &str, mailbox: &str) -> Result<Mailbox, Failure> {
+    let wrong = || Failure::usage(format!("--mailbox wants an address like me@acme.test, not {mailbox:?}"));
+    let address = domain::address::canonical(mailbox);
+    // A new tenant has no mailboxes that an id could name; refused after it is made, it would stay behind.
+    if address.is_none() && engine.store.system().find_tenant(tenant).await?.is_none() {
+        return Err(wrong());
+    }
     let store = ensure_tenant(engine, tenant).await?;
     if let Some(found) = store.find_mailbox(mailbox).await? {
         return Ok(found);
     }
-    let Some(address) = domain::address::canonical(mailbox) else {
-        return Err(Failure::usage(format!("--mailbox wants an address like me@acme.test, not {mailbox:?}")));
-    };
-    Ok(store.ensure_files_mailbox(&address).await?)
+    Ok(store.ensure_files_mailbox(&address.ok_or_else(wrong)?).await?)
 }
 
 async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failure> {
