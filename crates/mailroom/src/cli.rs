@@ -97,6 +97,7 @@ pub struct Demo {
 #[derive(Debug, Subcommand)]
 pub enum Config {
     /// Print every setting with its value and where it came from; secrets are hidden
+    #[command(after_help = "Example:\n  mailroom config show --config mailroom.toml")]
     Show,
 }
 
@@ -111,12 +112,16 @@ pub enum Tenant {
         plan: Plan,
     },
     /// List all tenants
+    #[command(after_help = "Example:\n  mailroom tenant list --json")]
     List,
     /// Show one tenant with its mailboxes and counts
+    #[command(after_help = "Example:\n  mailroom tenant show acme")]
     Show { tenant: String },
     /// Let a tenant's work go on
+    #[command(after_help = "Example:\n  mailroom tenant activate acme")]
     Activate { tenant: String },
     /// Stop a tenant's work; nothing is deleted
+    #[command(after_help = "Example:\n  mailroom tenant deactivate acme")]
     Deactivate { tenant: String },
 }
 
@@ -144,11 +149,13 @@ pub enum Key {
         expires: Option<String>,
     },
     /// List a tenant's keys, without their secrets
+    #[command(after_help = "Example:\n  mailroom key list --tenant acme")]
     List {
         #[command(flatten)]
         tenant: InTenant,
     },
     /// Make a key useless at once
+    #[command(after_help = "Example:\n  mailroom key revoke 0190b6c1-… --tenant acme")]
     Revoke {
         #[command(flatten)]
         tenant: InTenant,
@@ -240,6 +247,7 @@ pub struct Search {
 #[derive(Debug, Subcommand)]
 pub enum Email {
     /// Show an email; --raw gives the original bytes
+    #[command(after_help = "Example:\n  mailroom email show 0190b6c1-… --tenant acme --raw > original.eml")]
     Show {
         id: String,
         #[command(flatten)]
