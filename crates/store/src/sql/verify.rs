@@ -63,6 +63,12 @@ const CHECKS: &[(&str, &str)] = &[
         "select cast(e.id as text) as id from emails e where {e} and e.raw_blob_sha256 is null",
     ),
     (
+        "emails name raw bytes that are not among the blobs",
+        "select cast(e.id as text) as id from emails e
+         left join blobs b on b.tenant_id = e.tenant_id and b.sha256 = e.raw_blob_sha256
+         where {e} and e.raw_blob_sha256 is not null and b.sha256 is null",
+    ),
+    (
         "attachments are not stored yet",
         "select cast(a.id as text) as id from attachments a
          join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
@@ -73,6 +79,13 @@ const CHECKS: &[(&str, &str)] = &[
         "select cast(a.id as text) as id from attachments a
          join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
          where {e} and a.status = 'stored' and a.blob_sha256 is null",
+    ),
+    (
+        "attachments name bytes that are not among the blobs",
+        "select cast(a.id as text) as id from attachments a
+         join emails e on e.tenant_id = a.tenant_id and e.id = a.email_id
+         left join blobs b on b.tenant_id = a.tenant_id and b.sha256 = a.blob_sha256
+         where {e} and a.blob_sha256 is not null and b.sha256 is null",
     ),
     (
         "blobs lie in packs that are not live",
