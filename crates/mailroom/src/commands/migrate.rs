@@ -17,7 +17,7 @@ pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, 
         let is_current = store.check_schema().await;
         match (&is_current, out.json) {
             (_, true) => {
-                out.object(&json!({"version": version, "needed": known(), "up_to_date": is_current.is_ok()}))?
+                out.object(&json!({"version": version, "needed": known(), "up_to_date": is_current.is_ok()}))?;
             }
             (Ok(()), false) => out.line(&format!("The schema is up to date (version {version})."))?,
             (Err(_), false) => {}
