@@ -1,0 +1,164 @@
+//! P1 under `kill -9`: wherever an import is cut off, the next one ends up with the same mail.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::mail::mbox;
+use crate::place::{PROGRAM, Place};
+use crate::processes::{Running, wait_until};
+
+const MESSAGES: usize = 120;
+
+/// Small, so that there are many moments to be killed at.
+const BATCH: usize = 8;
+
+const ROUNDS: u64 = 10;
+
+#[expect(clippy::disallowed_methods, reason = "`make chaos` asks for more rounds and repeats a seed")]
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// SplitMix64: the same moments for the same seed, as far as a running process lets them be.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (mixed ^ (mixed >> 27)) % limit
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a failure is repeated with the seed")]
+fn random() -> Random {
+    let seed = setting("MAILROOM_TEST_SEED", 1);
+    println!("MAILROOM_TEST_SEED={seed}");
+    Random(seed)
+}
+
+fn start(place: &Place, file: &str, tenant: &str) -> Running {
+    let args = ["import", file, "--tenant", tenant, "--mailbox", "me@acme.test", "--json"];
+    Running::start(place.command(PROGRAM, &args).env("MAILROOM_IMPORT__BATCH_MESSAGES", BATCH.to_string()))
+}
+
+/// Everything that must not depend on how the import went.
+fn facts(place: &Place, tenant: &str) -> BTreeSet<String> {
+    let emails = place.emails(tenant);
+    assert_eq!(emails.len(), MESSAGES, "each once");
+    let fact = |email: &Value| {
+        let parts: Vec<&Value> = email["attachments"].as_array().unwrap().iter().map(|part| &part["sha256"]).collect();
+        let names = ["provider_message_id", "sha256", "subject", "received_at", "folders", "flags", "body_text", "to"];
+        format!("{:?} {parts:?}", names.map(|name| &email[name]))
+    };
+    emails.iter().map(fact).collect()
+}
+
+/// Waits until the import has written a number of packs, and then a little, so that any step of a batch can be hit.
+fn reach_a_moment(place: &Place, running: &mut Running, random: &mut Random) {
+    let packs = place.packs().len() as u64 + random.below((MESSAGES / BATCH) as u64);
+    let a_little = Duration::from_micros(random.below(20_000));
+    wait_until("an import gets somewhere", || running.has_ended() || place.packs().len() as u64 >= packs);
+    let reached = Instant::now();
+    wait_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
+}
+
+fn killed_imports_end_up_whole(place: &Place) {
+    let file = place.write("all.mbox", mbox(11, MESSAGES));
+    assert_eq!(start(place, &file, "unbroken").finish().code, Some(0));
+    let expected = facts(place, "unbroken");
+    let (mut random, mut killed) = (random(), 0);
+
+    for round in 0..setting("MAILROOM_TEST_CHAOS_ROUNDS", ROUNDS) {
+        let tenant = format!("round-{round}");
+        let mut running = start(place, &file, &tenant);
+        reach_a_moment(place, &mut running, &mut random);
+        killed += u64::from(running.kill().code.is_none());
+
+        let done = start(place, &file, &tenant).finish();
+
+        assert_eq!(done.code, Some(0), "round {round}: {done}");
+        assert_eq!(facts(place, &tenant), expected, "round {round}");
+    }
+    assert!(killed > 0, "every import ended before it was killed");
+    place.assert_whole();
+}
+
+#[test]
+fn a_killed_import_ends_up_whole_on_sqlite() {
+    killed_imports_end_up_whole(&Place::sqlite());
+}
+
+#[test]
+fn a_killed_import_ends_up_whole_on_postgresql() {
+    killed_imports_end_up_whole(&Place::postgres());
+}
+
+/// One mailbox, cut off again and again, never goes back and never stores anything twice.
+fn one_mailbox_survives_many_kills(place: &Place) {
+    let file = place.write("all.mbox", mbox(12, MESSAGES));
+    let mut random = random();
+    let mut stored = 0;
+
+    for _ in 0..setting("MAILROOM_TEST_CHAOS_ROUNDS", ROUNDS) / 2 {
+        let mut running = start(place, &file, "acme");
+        reach_a_moment(place, &mut running, &mut random);
+        running.kill();
+
+        let report = place.objects(&["verify", "--deep"]);
+        let now = report.first().map_or(0, |report| report["totals"]["emails"].as_u64().unwrap());
+        assert!(report.iter().all(|report| report["ok"] == true), "half of a batch is there: {report:?}");
+        assert!(now >= stored && now.is_multiple_of(BATCH as u64), "{now} after {stored}");
+        stored = now;
+    }
+
+    assert_eq!(start(place, &file, "acme").finish().code, Some(0));
+    facts(place, "acme");
+    place.assert_whole();
+}
+
+#[test]
+fn what_is_left_after_each_crash_is_whole_batches_on_sqlite() {
+    one_mailbox_survives_many_kills(&Place::sqlite());
+}
+
+#[test]
+fn what_is_left_after_each_crash_is_whole_batches_on_postgresql() {
+    one_mailbox_survives_many_kills(&Place::postgres());
+}
+
+fn paused_imports_go_on(place: &Place) {
+    let file = place.write("all.mbox", mbox(13, MESSAGES));
+    let mut random = random();
+    let mut running = start(place, &file, "acme");
+    let mut paused = 0;
+
+    while paused < 5 && !running.has_ended() {
+        reach_a_moment(place, &mut running, &mut random);
+        if running.pause() {
+            paused += 1;
+            // Readers are served whatever the sleeper holds.
+            place.ok(&["tenant", "list"]);
+            running.resume();
+        }
+    }
+
+    let done = running.finish();
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(done.objects()[0]["stored"], MESSAGES);
+    facts(place, "acme");
+    place.assert_whole();
+    assert!(paused > 0, "the import ended before it was paused");
+}
+
+#[test]
+fn a_paused_import_goes_on_where_it_was_on_sqlite() {
+    paused_imports_go_on(&Place::sqlite());
+}
+
+#[test]
+fn a_paused_import_goes_on_where_it_was_on_postgresql() {
+    paused_imports_go_on(&Place::postgres());
+}

@@ -1,0 +1,162 @@
+//! Originals out again, byte for byte.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::mail::{generated, hashes, nasty, simple, stored_hashes};
+use crate::place::{Place, on_each_database};
+
+/// Everything that is hard to keep as it is, beside ordinary mail.
+fn fill(place: &Place) -> BTreeSet<String> {
+    let mut mails: Vec<Vec<u8>> = generated(5, 40).into_iter().map(|message| message.raw).collect();
+    mails.extend(nasty());
+    for (n, mail) in mails.iter().enumerate() {
+        place.write(&format!("mail/{n:03}.eml"), mail);
+    }
+    let summary = place.import(place.path("mail").to_str().unwrap());
+    assert_eq!(summary["stored"], mails.len(), "{summary}");
+    hashes(&mails)
+}
+
+fn export(place: &Place, format: &str, more: &[&str]) -> String {
+    let out = place.path(&format!("out.{format}")).into_os_string().into_string().unwrap();
+    place.object(&[&["export", "--tenant", "acme", "--format", format, "--out", &out], more].concat());
+    out
+}
+
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn an_export_is_exact_in_both_formats() {
+    on_each_database(|place| {
+        let originals = fill(place);
+
+        for format in ["mbox", "eml"] {
+            let out = export(place, format, &[]);
+
+            let fresh = Place::sqlite();
+            let summary = fresh.import(&out);
+            assert_eq!((&summary["failed"], &summary["duplicates"]), (&json!(0), &json!(0)), "{format}: {summary}");
+            let emails = fresh.emails("acme");
+            assert_eq!(stored_hashes(&emails), originals, "{format}");
+            for email in &emails {
+                let raw = fresh.ok(&["email", "show", email["id"].as_str().unwrap(), "--raw", "--tenant", "acme"]);
+                assert!(originals.is_superset(&hashes([&raw.stdout])), "{format}: {}", email["subject"]);
+            }
+        }
+        let files: Vec<Vec<u8>> =
+            names_in(&place.path("out.eml")).iter().map(|n| fs::read(place.path("out.eml").join(n)).unwrap()).collect();
+        assert_eq!(hashes(&files), originals);
+    });
+}
+
+#[test]
+fn importing_an_export_stores_nothing_new() {
+    on_each_database(|place| {
+        let originals = fill(place);
+
+        for format in ["mbox", "eml"] {
+            let summary = place.import(&export(place, format, &[]));
+
+            assert_eq!(
+                (&summary["stored"], &summary["duplicates"], &summary["failed"]),
+                (&json!(0), &json!(originals.len()), &json!(0)),
+                "{format}"
+            );
+        }
+        place.assert_whole();
+    });
+}
+
+#[test]
+fn an_mbox_restores_when_mail_was_received() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.mbox", crate::mail::mbox(6, 20)));
+    let times = |place: &Place| -> BTreeSet<(String, String)> {
+        let time = |email: &serde_json::Value| (email["sha256"].to_string(), email["received_at"].to_string());
+        place.emails("acme").iter().map(time).collect()
+    };
+
+    let fresh = Place::sqlite();
+    fresh.import(&export(&place, "mbox", &[]));
+
+    assert_eq!(times(&fresh), times(&place));
+}
+
+#[test]
+fn a_query_and_a_mailbox_narrow_an_export() {
+    on_each_database(|place| {
+        let (a, b) = (simple("Invoice", "first"), simple("Letter", "second"));
+        let c = simple("Invoice", "third");
+        for (name, mail, address) in [("a", &a, "x@acme.test"), ("b", &b, "x@acme.test"), ("c", &c, "y@acme.test")] {
+            let file = place.write(&format!("{name}.eml"), mail);
+            place.object(&["import", &file, "--tenant", "acme", "--mailbox", address]);
+        }
+        let exported = |more: &[&str]| {
+            let out = export(place, "eml", more);
+            let files = names_in(Path::new(&out)).iter().map(|n| fs::read(Path::new(&out).join(n)).unwrap()).collect();
+            fs::remove_dir_all(out).unwrap();
+            let files: Vec<Vec<u8>> = files;
+            hashes(&files)
+        };
+
+        assert_eq!(exported(&["--query", "subject:invoice"]), hashes([&a, &c]));
+        assert_eq!(exported(&["--mailbox", "x@acme.test"]), hashes([&a, &b]));
+        assert_eq!(exported(&["--mailbox", "X@acme.test", "--query", "invoice"]), hashes([&a]));
+        assert_eq!(exported(&["--query", "nothing-like-this"]), hashes([""; 0]));
+    });
+}
+
+#[test]
+fn an_export_never_replaces_what_is_there() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.eml", simple("a", "b")));
+    let out = place.write("there.mbox", "precious");
+
+    place
+        .run(&["export", "--tenant", "acme", "--out", &out])
+        .assert_refused(1, &["there.mbox exists already; choose another name or remove it first"]);
+
+    assert_eq!(fs::read_to_string(out).unwrap(), "precious");
+}
+
+#[test]
+fn a_failed_export_leaves_nothing_under_its_name() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.eml", simple("a", "b")));
+    let out = place.path("out.mbox").into_os_string().into_string().unwrap();
+    let args = ["export", "--tenant", "acme", "--out", &out];
+    let pack = place.packs().remove(0);
+    let bytes = fs::read(&pack).unwrap();
+    fs::remove_file(&pack).unwrap();
+
+    place.run(&args).assert_refused(1, &["is missing from blob storage; run `mailroom verify`"]);
+
+    assert!(!Path::new(&out).exists());
+    fs::write(&pack, bytes).unwrap();
+    place.ok(&args);
+    assert!(Path::new(&out).exists() && !place.path("out.mbox.partial").exists());
+}
+
+#[test]
+fn an_export_to_nowhere_or_of_nobody_is_refused() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.eml", simple("a", "b")));
+
+    place
+        .run(&["export", "--tenant", "acme", "--out", "no/such/folder/x.mbox"])
+        .assert_refused(1, &["cannot write no/such/folder/x.mbox", "check the folder and its rights"]);
+    place.run(&["export", "--tenant", "nobody", "--out", "x"]).assert_refused(1, &["there is no tenant \"nobody\""]);
+    place
+        .run(&["export", "--tenant", "acme", "--out", "x", "--query", "before:soon"])
+        .assert_refused(2, &["before: wants a date like 2024-01-31"]);
+    place
+        .run(&["export", "--tenant", "acme", "--out", "x", "--mailbox", "q@acme.test"])
+        .assert_refused(1, &["this tenant has no mailbox"]);
+    assert!(!place.path("x").exists());
+}

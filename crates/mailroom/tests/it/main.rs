@@ -1,0 +1,18 @@
+//! The product as a whole: the built program, run as people and scripts run it, on SQLite and on PostgreSQL.
+
+#![expect(clippy::unwrap_used, reason = "this whole program is a test")]
+
+mod bad_input;
+mod commands;
+mod corpus;
+mod crash;
+mod durability;
+mod export;
+mod import;
+mod mail;
+mod place;
+mod processes;
+mod search;
+mod servers;
+mod tenants;
+mod verify;

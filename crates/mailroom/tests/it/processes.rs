@@ -1,0 +1,84 @@
+//! Programs that run beside the test: started, watched, and stopped.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::place::Done;
+
+/// Far longer than anything here takes on a busy machine; only a hang gets there.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Ends with the test, whatever becomes of it.
+pub struct Running {
+    child: Option<Child>,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        Self { child: Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()) }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_some()
+    }
+
+    pub fn finish(mut self) -> Done {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        Done::new(output.status.code(), output.stdout, &output.stderr)
+    }
+
+    /// As `kill -9` does it.
+    pub fn kill(mut self) -> Done {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        Done::new(output.status.code(), output.stdout, &output.stderr)
+    }
+
+    /// Stops it where it is; it has stopped when this returns. `false` when it has ended before.
+    pub fn pause(&mut self) -> bool {
+        signal("STOP", self.id());
+        wait_until("a process stops", || self.has_ended() || self.state() == Some('T'));
+        !self.has_ended()
+    }
+
+    pub fn resume(&self) {
+        signal("CONT", self.id());
+    }
+
+    fn state(&self) -> Option<char> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).ok()?;
+        stat.rsplit(") ").next()?.chars().next()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn signal(name: &str, id: u32) {
+    let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).stderr(Stdio::null()).status();
+    sent.unwrap(); // it may have ended meanwhile, which the caller sees
+}
+
+/// Looks again and again, without waiting in between longer than it takes to let others run.
+pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(started.elapsed() < DEADLINE, "waited too long until {what}");
+        std::thread::yield_now();
+    }
+}
+
+pub fn is_root() -> bool {
+    Done::of(Command::new("id").arg("-u")).text().trim() == "0"
+}

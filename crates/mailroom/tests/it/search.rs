@@ -1,0 +1,304 @@
+//! What scripts and people get to read.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::mail::{hashes, mbox, names, nasty, simple};
+use crate::place::{Place, on_each_database};
+
+/// An email as CONTRACT §3 promises it.
+const EMAIL: [&str; 26] = [
+    "id",
+    "mailbox_id",
+    "provider_message_id",
+    "internet_message_id",
+    "thread_id",
+    "conversation_id",
+    "subject",
+    "from",
+    "to",
+    "cc",
+    "bcc",
+    "reply_to",
+    "sent_at",
+    "received_at",
+    "processed_at",
+    "processing_status",
+    "folders",
+    "flags",
+    "size_bytes",
+    "sha256",
+    "body_text",
+    "body_html",
+    "has_attachments",
+    "headers",
+    "defects",
+    "attachments",
+];
+/// Given beyond the promise.
+const EMAIL_MORE: [&str; 1] = ["deleted_at"];
+const ATTACHMENT: [&str; 8] =
+    ["id", "filename", "content_type", "size_bytes", "sha256", "inline", "content_id", "status"];
+const ATTACHMENT_MORE: [&str; 2] = ["sniffed_type", "md5"];
+const LISTED: [&str; 8] =
+    ["id", "mailbox_id", "subject", "from", "received_at", "folders", "has_attachments", "snippet"];
+
+const WITH_ATTACHMENT: &str = "From: Ann <Ann@acme.test>\r\nTo: Bob <bob@acme.test>, eve@acme.test\r\nCc: c@acme.test\r\n\
+    Reply-To: r@acme.test\r\nSubject: Report\r\nMessage-ID: <1@acme.test>\r\nDate: Tue, 02 Jan 2024 12:00:00 +0100\r\n\
+    MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: text/plain\r\n\r\nSee attached.\r\n\
+    --b\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename=\"a.pdf\"\r\n\r\n%PDF-1.4 hello\r\n--b--\r\n";
+
+#[test]
+fn an_email_is_shown_with_the_promised_fields() {
+    on_each_database(|place| {
+        place.import(&place.write("a.eml", WITH_ATTACHMENT));
+
+        let full = place.emails("acme").remove(0);
+        let id = full["id"].as_str().unwrap();
+        let shown = place.object(&["email", "show", id, "--tenant", "acme"]);
+
+        assert_eq!(shown, full);
+        assert_eq!(names(&shown), EMAIL.into_iter().chain(EMAIL_MORE).collect::<BTreeSet<_>>());
+        let attachment = &shown["attachments"][0];
+        assert_eq!(names(attachment), ATTACHMENT.into_iter().chain(ATTACHMENT_MORE).collect::<BTreeSet<_>>());
+        assert_eq!(names(&shown["from"]), BTreeSet::from(["address", "name"]));
+        assert_eq!(shown["internet_message_id"], "1@acme.test");
+        assert_eq!(shown["sent_at"], "2024-01-02T11:00:00Z");
+        assert_eq!(shown["received_at"], "2024-01-02T11:00:00Z");
+        assert_eq!(shown["processing_status"], "processed");
+        assert_eq!(shown["to"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            (&shown["cc"][0]["address"], &shown["reply_to"][0]["address"]),
+            (&"c@acme.test".into(), &"r@acme.test".into())
+        );
+        assert_eq!(shown["size_bytes"], WITH_ATTACHMENT.len());
+        assert_eq!(shown["sha256"], *hashes([WITH_ATTACHMENT]).first().unwrap());
+        assert_eq!(attachment["sha256"], *hashes(["%PDF-1.4 hello"]).first().unwrap());
+        assert_eq!((&attachment["filename"], &attachment["status"]), (&"a.pdf".into(), &"stored".into()));
+        assert!(shown["headers"].as_array().unwrap().contains(&serde_json::json!(["Subject", "Report"])));
+        assert!(shown["processed_at"].as_str().unwrap().ends_with('Z'));
+    });
+}
+
+#[test]
+fn a_search_lists_one_object_a_line() {
+    on_each_database(|place| {
+        place.import(&place.write("a.mbox", mbox(7, 5)));
+
+        for listed in place.objects(&["search", "", "--tenant", "acme"]) {
+            assert_eq!(names(&listed), BTreeSet::from(LISTED));
+        }
+    });
+}
+
+#[test]
+fn the_original_comes_back_byte_for_byte() {
+    on_each_database(|place| {
+        for (n, mail) in nasty().iter().enumerate() {
+            place.write(&format!("nasty/{n:02}.eml"), mail);
+        }
+        place.import(place.path("nasty").to_str().unwrap());
+
+        for email in place.emails("acme") {
+            let raw = place.ok(&["email", "show", email["id"].as_str().unwrap(), "--tenant", "acme", "--raw"]);
+            assert_eq!(hashes([&raw.stdout]), BTreeSet::from([email["sha256"].as_str().unwrap().to_owned()]));
+        }
+    });
+}
+
+/// All pages of a search, and how many there were.
+fn pages(place: &Place, args: &[&str], limit: &str) -> (Vec<String>, usize) {
+    let (mut ids, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
+    loop {
+        let mut args = [args, &["--tenant", "acme", "--limit", limit]].concat();
+        if let Some(cursor) = &cursor {
+            args.extend(["--cursor", cursor]);
+        }
+        let done = place.ok(&args);
+        ids.extend(done.text().lines().filter(|line| is_id(line)).map(|line| line.trim().to_owned()));
+        pages += 1;
+        cursor = done.stderr.trim().rsplit_once("--cursor ").map(|(_, cursor)| cursor.to_owned());
+        if cursor.is_none() {
+            return (ids, pages);
+        }
+    }
+}
+
+fn is_id(line: &str) -> bool {
+    let line = line.trim();
+    line.len() == 36 && line.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
+}
+
+#[test]
+fn pages_follow_each_other_without_gap_or_repeat() {
+    on_each_database(|place| {
+        place.import(&place.write("a.mbox", mbox(8, 47)));
+        let newest: Vec<Value> = place.objects(&["search", "", "--tenant", "acme", "--limit", "1000"]);
+        let newest: Vec<&str> = newest.iter().map(|hit| hit["id"].as_str().unwrap()).collect();
+
+        let (paged, count) = pages(place, &["search", ""], "10");
+        let (ranked, ranked_count) = pages(place, &["search", "", "--ranked"], "10");
+        let (words, _) = pages(place, &["search", "test", "--ranked"], "7");
+
+        assert_eq!((newest.len(), count, ranked_count), (47, 5, 5));
+        assert_eq!(paged, newest);
+        assert_eq!(ranked.len(), 47);
+        assert_eq!(ranked.iter().collect::<BTreeSet<_>>(), paged.iter().collect());
+        let all = pages(place, &["search", "test"], "1000").0;
+        assert_eq!(words.len(), all.len());
+        assert_eq!(words.iter().collect::<BTreeSet<_>>(), all.iter().collect());
+    });
+}
+
+#[test]
+fn snippets_mark_the_hits() {
+    on_each_database(|place| {
+        place.import(&place.write("a.eml", simple("Plain", "The quarterly report is due on Friday.")));
+
+        let found = place.object(&["search", "\"quarterly report\" fri*", "--tenant", "acme"]);
+        let shown = place.ok(&["search", "report", "--tenant", "acme"]);
+
+        assert_eq!(found["snippet"], "The **quarterly report** is due on **Friday**.");
+        assert!(shown.text().contains("quarterly **report** is"), "{shown}");
+        assert_eq!(shown.stderr, "1 found.\n");
+    });
+}
+
+#[test]
+fn the_language_finds_what_it_says() {
+    on_each_database(|place| {
+        place.import(&place.write("a.eml", WITH_ATTACHMENT));
+        place.import(&place.write("Sent/b.eml", simple("Weekly plan", "nothing attached, naïve Überraschung 東京都")));
+        let count = |query: &str| place.objects(&["search", query, "--tenant", "acme"]).len();
+
+        for (query, found) in [
+            ("", 2),
+            ("attached", 2),
+            ("attached -nothing", 1),
+            ("from:ann", 2),
+            ("to:eve", 1),
+            ("subject:weekly", 1),
+            ("filename:pdf", 1),
+            ("has:attachment", 1),
+            ("-has:attachment", 1),
+            ("\"weekly plan\"", 1),
+            ("\"plan weekly\"", 0),
+            ("week*", 1),
+            ("UBERRASCHUNG", 1),
+            ("京都", 1),
+            ("after:2024-01-02", 2),
+            ("before:2024-01-02", 0),
+            ("label:inbox", 2),
+            ("label:nowhere", 0),
+        ] {
+            assert_eq!(count(query), found, "{query}");
+        }
+    });
+}
+
+#[test]
+fn a_wrong_date_or_cursor_is_told_in_a_sentence() {
+    on_each_database(|place| {
+        place.import(&place.write("a.eml", simple("a", "b")));
+
+        for (args, says) in [
+            (["after:yesterday", "--limit", "5"], "after: wants a date like 2024-01-31, not \"yesterday\""),
+            (["before:2024-13-01", "--limit", "5"], "before: wants a date like"),
+            (["has:wings", "--limit", "5"], "has: knows only has:attachment"),
+            (["", "--cursor", "nonsense"], "the cursor is not one that a search gave; start again without it"),
+        ] {
+            let done = place.run(&[&["search"], args.as_slice(), &["--tenant", "acme"]].concat());
+            done.assert_refused(2, &[says]);
+        }
+    });
+}
+
+#[test]
+fn any_query_text_is_safe() {
+    on_each_database(|place| {
+        place.import(&place.write("a.eml", simple("a", "b")));
+
+        for query in [
+            "'",
+            "\"",
+            "\"\"\"",
+            "''; drop table emails; --",
+            "a' or '1'='1",
+            "%",
+            "_",
+            "*",
+            "**",
+            "a*b",
+            "-",
+            "--",
+            "- -",
+            ":",
+            "a:b:c",
+            ":has:attachment",
+            "from:",
+            "from:\"",
+            "(a",
+            "a)",
+            "a AND OR NOT b",
+            "NEAR(a b)",
+            "a <-> b",
+            "a & b",
+            "a | !b",
+            "!",
+            "\\",
+            "\\'",
+            "\u{1}\u{2}",
+            "\u{1b}[31m",
+            "\u{feff}",
+            "\u{202e}abc",
+            "🎉",
+            "𝒳",
+            "e\u{301}",
+            "$1",
+            "{}",
+            "tenant:x",
+            "^a",
+            "a^2",
+            "+a",
+            "rowid:1",
+            "tokens:a",
+            "label:'",
+            "label:%",
+            "subject:\"a\" \"b",
+        ] {
+            let done = place.run(&["search", "--tenant", "acme", "--", query]);
+            assert_eq!(done.code, Some(0), "{query:?}: {done}");
+        }
+        let long = "word ".repeat(20_000);
+        assert_eq!(place.run(&["search", &long, "--tenant", "acme"]).code, Some(0));
+        assert_eq!(place.emails("acme").len(), 1);
+    });
+}
+
+#[test]
+fn control_characters_of_a_mail_never_reach_the_terminal() {
+    let place = Place::sqlite();
+    let hostile = "From: \"\x1b[31mAnn\x07\" <ann@acme.test>\r\nTo: \"\x1b]0;x\x07\" <b@acme.test>\r\n\
+        Subject: =?utf-8?Q?=1B=5B2J=C2=9B31m?=\r\nDate: Tue, 02 Jan 2024 12:00:00 +0000\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n\
+        --b\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nhello \x1b[31m red \x08\x7f \u{9b}31m\r\n--b\r\n\
+        Content-Disposition: attachment; filename=\"\x1b[1m.pdf\"\r\n\r\nx\r\n--b--\r\n";
+    place.import(&place.write("a.eml", hostile));
+    let id = place.emails("acme")[0]["id"].as_str().unwrap().to_owned();
+
+    for args in [
+        vec!["search", "", "--tenant", "acme"],
+        vec!["search", "hello", "--tenant", "acme"],
+        vec!["search", "hello", "--tenant", "acme", "--full"],
+        vec!["email", "show", &id, "--tenant", "acme"],
+        vec!["search", "hello", "--tenant", "acme", "--json"],
+        vec!["email", "show", &id, "--tenant", "acme", "--json"],
+    ] {
+        let done = place.ok(&args);
+        let is_harmful = |c: char| c.is_control() && c != '\n';
+        let is_json = args.contains(&"--json");
+        // JSON escapes what is below a space; a terminal shows C1 controls of UTF-8 text as they are.
+        let text: String = done.text().chars().filter(|c| !is_json || *c < '\u{7f}').collect();
+        assert!(!text.contains(is_harmful), "{args:?}: {text:?}");
+    }
+}

@@ -1,0 +1,58 @@
+//! A PostgreSQL of a test's own, for what the shared one must not be put through.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::place::block_on;
+
+pub struct Postgres {
+    folder: TempDir,
+    /// Without a password.
+    url: String,
+}
+
+impl Postgres {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let started = script("start", &folder.path().join("postgres")).arg("fast").output().unwrap();
+        let said = String::from_utf8_lossy(&started.stderr).into_owned();
+        assert!(started.status.success(), "no PostgreSQL of our own: {said}");
+        Self { url: String::from_utf8(started.stdout).unwrap().trim().to_owned(), folder }
+    }
+
+    /// From here on everybody needs the password.
+    pub fn require_password(&self, password: &str) {
+        let set = format!("alter role postgres password '{password}'");
+        block_on(store::testing::run_sql(&self.url, &set)).unwrap();
+        let home = fs::read_to_string(self.folder.path().join("postgres/location")).unwrap();
+        let rules = PathBuf::from(home.trim()).join("data/pg_hba.conf");
+        fs::write(rules, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+        block_on(store::testing::run_sql(&self.url, "select pg_reload_conf()")).unwrap();
+    }
+
+    pub fn url_with(&self, password: &str) -> String {
+        self.url.replace("postgres@", &format!("postgres:{password}@"))
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let _ = script("stop", &self.folder.path().join("postgres")).status();
+    }
+}
+
+fn script(action: &str, folder: &Path) -> Command {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/services/postgres.sh");
+    let mut command = Command::new("bash");
+    command.arg(path).arg(action).arg(folder);
+    command
+}
+
+/// A loopback port where nobody listens.
+pub fn closed_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
