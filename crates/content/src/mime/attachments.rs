@@ -9,6 +9,7 @@ use super::defects::{Defect, Defects};
 use super::params::Params;
 use super::sniff;
 use super::structure::Leaf;
+use super::transfer::Transfer;
 use super::{Attachment, Email};
 
 /// Counts decoded bytes and attachments of one message.
@@ -73,7 +74,11 @@ pub fn filename(leaf: &Leaf<'_>, defects: &mut Defects) -> Option<String> {
 pub fn read(leaf: &Leaf<'_>, cids: &HashSet<String>, budget: &mut Budget, defects: &mut Defects) -> Attachment {
     let filename = filename(leaf, defects);
     let is_cut = !budget.admits(leaf.transfer.bound(leaf.body.len()), defects);
-    let bytes = if is_cut { Vec::new() } else { leaf.transfer.decode(leaf.body, defects).into_owned() };
+    let bytes = match leaf.transfer {
+        _ if is_cut => Vec::new(),
+        Transfer::Identity => leaf.received.to_vec(),
+        encoded => encoded.decode(leaf.body, defects).into_owned(),
+    };
     let is_shown = leaf.content_id.as_ref().is_some_and(|id| cids.contains(id));
     Attachment {
         path: leaf.path.clone(),

@@ -95,7 +95,8 @@ pub fn parse(raw: &[u8], limits: &Limits) -> Email {
 
 fn message(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
     let mut email = Email::default();
-    let (raw, start) = prologue::prepare(raw, defects);
+    let received = raw;
+    let (raw, start) = prologue::prepare(received, defects);
     let section = Section::read(&raw, start, limits.header_bytes, |_| false, defects);
     if section.headers.is_empty() {
         defects.add(Defect::NoHeaders);
@@ -106,7 +107,9 @@ fn message(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
     let declared = section.find("content-type").map(|header| Params::parse(&String::from_utf8_lossy(header.value)));
     let reader = Reader { body_charset: declared.and_then(|params| params.find("charset")) };
     fields::read(&section, &reader, &mut email, defects);
-    let leaves = structure::leaves(&raw, &section, &reader, limits, defects);
+    // Mended line ends take as many bytes as the broken ones did, so places are the same; a change of charset moves them.
+    let received = if raw.len() == received.len() { received } else { &raw };
+    let leaves = structure::leaves(&raw, received, &section, &reader, limits, defects);
     bodies::read(&leaves, limits, &mut email, defects);
     email
 }

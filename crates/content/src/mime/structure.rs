@@ -4,6 +4,8 @@
 //! a million nested messages (30 bytes each), and takes time in the square of the parts when their boundaries never
 //! come. Here levels are a short stack, every byte is looked at once, and nothing is decoded before it is asked for.
 
+use std::ops::Range;
+
 use domain::Limits;
 
 use super::defects::{Defect, Defects};
@@ -23,6 +25,8 @@ pub struct Leaf<'a> {
     pub content_id: Option<String>,
     /// Still encoded.
     pub body: &'a [u8],
+    /// The same as it was received: line ends of `body` may have been mended.
+    pub received: &'a [u8],
     pub place: Place,
 }
 
@@ -40,21 +44,24 @@ pub struct Place {
     pub is_whole: bool,
 }
 
-/// All leaves of the message whose headers were read already.
+/// All leaves of the message whose headers were read already. `received` is `raw` before line ends were mended.
 pub fn leaves<'a>(
     raw: &'a [u8],
+    received: &'a [u8],
     section: &Section<'a>,
     reader: &Reader,
     limits: &Limits,
     defects: &mut Defects,
 ) -> Vec<Leaf<'a>> {
-    let mut walk = Walk { raw, reader, limits, defects, levels: Vec::new(), leaves: Vec::new(), alternatives: 0 };
+    let mut walk =
+        Walk { raw, received, reader, limits, defects, levels: Vec::new(), leaves: Vec::new(), alternatives: 0 };
     walk.run(section);
     walk.leaves
 }
 
 struct Walk<'a, 'c> {
     raw: &'a [u8],
+    received: &'a [u8],
     reader: &'c Reader,
     limits: &'c Limits,
     defects: &'c mut Defects,
@@ -131,7 +138,7 @@ impl<'a> Walk<'a, '_> {
         // The last line end of a cut multipart belongs to the boundary that is missing.
         let cut = if self.levels.is_empty() { self.raw.len() } else { line_end_before(self.raw, self.raw.len()) };
         let end = found.as_ref().map_or(cut, |found| found.end);
-        self.push(section, content_type, path, place, self.raw.get(body..end.max(body)).unwrap_or_default());
+        self.push(section, content_type, path, place, body..end.max(body));
         self.follow(found)
     }
 
@@ -221,7 +228,9 @@ impl<'a> Walk<'a, '_> {
                 continue;
             }
             self.defects.add(Defect::MissingBoundary);
-            let body = self.raw.get(level.body..end.max(level.body)).unwrap_or_default();
+            let range = level.body..end.max(level.body);
+            let received = self.received.get(range.clone()).unwrap_or_default();
+            let body = self.raw.get(range).unwrap_or_default();
             if body.trim_ascii().is_empty() {
                 continue;
             }
@@ -233,6 +242,7 @@ impl<'a> Walk<'a, '_> {
                 transfer: Transfer::Identity,
                 content_id: None,
                 body,
+                received,
                 place: level.place,
             });
         }
@@ -256,7 +266,7 @@ impl<'a> Walk<'a, '_> {
         None
     }
 
-    fn push(&mut self, section: &Section<'a>, content_type: Params, path: String, place: Place, body: &'a [u8]) {
+    fn push(&mut self, section: &Section<'a>, content_type: Params, path: String, place: Place, range: Range<usize>) {
         let header = |name: &str| section.find(name).map(|header| header.value);
         let disposition = header("content-disposition")
             .map(|value| Params::parse(&self.reader.line(value, self.defects)))
@@ -266,7 +276,9 @@ impl<'a> Walk<'a, '_> {
             .unwrap_or(Transfer::Identity);
         let content_id = header("content-id").map(|value| self.reader.text(value, self.defects));
         let content_id = content_id.map(|id| id.trim_matches(['<', '>', ' ']).to_owned()).filter(|id| !id.is_empty());
-        self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, place });
+        let received = self.received.get(range.clone()).unwrap_or_default();
+        let body = self.raw.get(range).unwrap_or_default();
+        self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, received, place });
     }
 
     fn content_type(&mut self, section: &Section<'a>) -> Params {
@@ -323,7 +335,7 @@ mod tests {
         let mut defects = Defects::default();
         let raw = raw.as_bytes();
         let section = Section::read(raw, 0, 1 << 16, |_| false, &mut defects);
-        let found = leaves(raw, &section, &Reader::default(), limits, &mut defects);
+        let found = leaves(raw, raw, &section, &Reader::default(), limits, &mut defects);
         let found = found.iter().map(|leaf| {
             let body = String::from_utf8_lossy(leaf.body).into_owned();
             (leaf.path.clone(), leaf.content_type.value.clone(), body)
