@@ -114,8 +114,10 @@ fn run_floor(program: &Path, mbox: &Path, folder: &Path, n: usize) -> Result<Val
 fn run_import(mbox: &Path, data_dir: &Path, url: Option<&str>) -> Result<Value, Failure> {
     let mbox = mbox.to_string_lossy();
     let result =
-        run_self(data_dir, url, &["import", &mbox, "--tenant", "bench", "--mailbox", "bench@bench.test", "--json"]);
-    fs::remove_dir_all(data_dir)?;
+        run_self(data_dir, url, &["import", &mbox, "--tenant", "bench", "--mailbox", "bench@bench.test"]);
+    if data_dir.exists() {
+        fs::remove_dir_all(data_dir)?;
+    }
     result
 }
 
