@@ -1,0 +1,51 @@
+//! An engine on a fresh database, with one mailbox to fill.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use domain::{FolderId, Limits, PlanTier};
+use engine::ingest::{Ingested, Message};
+use engine::{Cpu, Engine};
+use store::blobs::Blobs;
+use store::sql::mailboxes::Mailbox;
+use store::{Store, TenantStore};
+
+/// One batch of an import, roughly.
+const BATCH: usize = 250;
+
+pub struct Bench {
+    pub engine: Engine,
+    pub tenant: TenantStore,
+    pub mailbox: Arc<Mailbox>,
+}
+
+impl Bench {
+    pub async fn new(store: Store, folder: &Path, limits: Limits) -> Self {
+        let blobs = Blobs::local(&folder.join("blobs")).unwrap();
+        let engine = Engine { store, blobs, limits, cpu: Cpu::all_cores() };
+        let tenant = engine.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
+        let tenant = engine.store.tenant(tenant.id);
+        let mailbox = Arc::new(tenant.ensure_files_mailbox("me@acme.test").await.unwrap());
+        Self { engine, tenant, mailbox }
+    }
+
+    pub async fn folders(&self, names: &[String]) -> HashMap<String, FolderId> {
+        self.tenant.ensure_folders(self.mailbox.id, names).await.unwrap()
+    }
+
+    pub async fn ingest(&self, messages: impl IntoIterator<Item = Message>) -> Ingested {
+        let mut messages = messages.into_iter().peekable();
+        let mut total = Ingested::default();
+        while messages.peek().is_some() {
+            let batch = messages.by_ref().take(BATCH).collect();
+            let prepared = self.engine.prepare(self.mailbox.clone(), batch).await.unwrap();
+            let ingested = self.engine.commit(&self.mailbox, prepared).await.unwrap();
+            total.stored += ingested.stored;
+            total.duplicates += ingested.duplicates;
+            total.attachments += ingested.attachments;
+            total.bytes += ingested.bytes;
+        }
+        total
+    }
+}

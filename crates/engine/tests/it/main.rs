@@ -1,0 +1,7 @@
+//! What the engine promises, on SQLite and on PostgreSQL.
+
+#![expect(clippy::unwrap_used, reason = "this whole program is a test")]
+
+mod bench;
+mod limits;
+mod search_agrees;
