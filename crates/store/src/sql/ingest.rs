@@ -199,7 +199,7 @@ impl Rows {
         for (position, attachment) in email.attachments.into_iter().enumerate() {
             self.attachments.push(attachment_row(tenant.clone(), id, position, attachment));
         }
-        self.search.push(params![tenant.clone(), id, Value::Tokens(email.tokens)]);
+        self.search.push(params![tenant.clone(), id, email.mailbox, email.received_at, Value::Tokens(email.tokens)]);
         let (from_name, from_address) = email.from.map(|from| (from.name, from.address)).unzip();
         self.emails.push(params![
             id,
@@ -380,13 +380,19 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
 }
 
 fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
-    let columns = &[("tenant_id", Kind::Uuid), ("email_id", Kind::Uuid), ("tokens", Kind::Tokens)];
+    let columns = &[
+        ("tenant_id", Kind::Uuid),
+        ("email_id", Kind::Uuid),
+        ("mailbox_id", Kind::Uuid),
+        ("received_at", Kind::Time),
+        ("tokens", Kind::Tokens),
+    ];
     match dialect {
         Dialect::Postgres => Insert {
-            into: "email_search (tenant_id, email_id, tokens)".into(),
+            into: "email_search (tenant_id, email_id, mailbox_id, received_at, tokens)".into(),
             columns,
             rows: rows.into_iter().map(with_tenant_lexeme).collect(),
-            select: "u.tenant_id, u.email_id, u.tokens".into(),
+            select: "u.tenant_id, u.email_id, u.mailbox_id, u.received_at, u.tokens".into(),
             join_where: IF_EMAIL_EXISTS,
             on_conflict: "on conflict (tenant_id, email_id) do nothing",
             at_once: true,
@@ -408,7 +414,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
 
 /// Last, so that it moves no position.
 fn with_tenant_lexeme(mut row: Vec<Value>) -> Vec<Value> {
-    if let [Value::Uuid(tenant), _, Value::Tokens(tokens)] = row.as_mut_slice() {
+    if let [Value::Uuid(tenant), .., Value::Tokens(tokens)] = row.as_mut_slice() {
         tokens.push_str(&format!(" {}", super::search::tenant_lexeme(*tenant)));
     }
     row

@@ -78,7 +78,7 @@ impl Sql {
                 "e.search_rowid not in (select rowid from email_search where email_search match {matching} and rowid {range})"
             ));
         }
-        self.conditions.push(format!("e.tenant_id = {id}"));
+        self.conditions.push(format!("e.tenant_id = {id} and e.deleted_at is null"));
         if let Some((than, start)) = page.start.map(Start::comparison) {
             let start = self.bind(start);
             self.conditions.push(match order {
@@ -88,52 +88,52 @@ impl Sql {
                 }
             });
         }
-        self.finish(&from, order, "e.id", query, page)
+        self.narrow("e", "e.id", query, page);
+        self.finish(&from, order, "e.id", page)
     }
 
     fn postgres(&mut self, tenant: &TenantStore, query: &Query, page: &Page) -> String {
-        let id = self.bind(tenant.id);
-        let mut from = "emails e".to_owned();
-        let mut order = "e.id";
+        let tenant_id = self.bind(tenant.id);
+        self.conditions.push(format!("s.tenant_id = {tenant_id} and s.is_live"));
         if query.has_text() {
-            from = "email_search s join emails e on e.tenant_id = s.tenant_id and e.id = s.email_id".to_owned();
-            order = "s.email_id";
             let matching = self.bind(tsquery(tenant.id.0, query));
-            self.conditions.push(format!("s.tenant_id = {id} and s.tokens @@ {matching}::text::tsquery"));
+            self.conditions.push(format!("s.tokens @@ {matching}::text::tsquery"));
         }
-        self.conditions.push(format!("e.tenant_id = {id}"));
         if let Some((than, start)) = page.start.map(Start::comparison) {
             let start = self.bind(start);
-            self.conditions.push(format!("{order} {than} {start}"));
+            self.conditions.push(format!("s.email_id {than} {start}"));
         }
-        self.finish(&from, order, "e.id", query, page)
+        self.narrow("s", "s.email_id", query, page);
+        self.finish("email_search s", "s.email_id", "s.email_id", page)
     }
 
-    fn finish(&mut self, from: &str, order: &str, id: &str, query: &Query, page: &Page) -> String {
-        self.conditions.push("e.deleted_at is null".to_owned());
+    /// Mailbox, dates and labels; `table` has the first two, `id` is the email's.
+    fn narrow(&mut self, table: &str, id: &str, query: &Query, page: &Page) {
         if let Some(mailbox) = page.mailbox {
             let mailbox = self.bind(mailbox);
-            self.conditions.push(format!("e.mailbox_id = {mailbox}"));
+            self.conditions.push(format!("{table}.mailbox_id = {mailbox}"));
         }
         if let Some(after) = query.after {
             let after = self.bind(after);
-            self.conditions.push(format!("e.received_at >= {after}"));
+            self.conditions.push(format!("{table}.received_at >= {after}"));
         }
         if let Some(before) = query.before {
             let before = self.bind(before);
-            self.conditions.push(format!("e.received_at < {before}"));
+            self.conditions.push(format!("{table}.received_at < {before}"));
         }
-        for (label, negation) in
-            query.labels.iter().map(|label| (label, "")).chain(query.not_labels.iter().map(|label| (label, "not ")))
-        {
+        let labels = query.labels.iter().map(|label| (label, ""));
+        for (label, negation) in labels.chain(query.not_labels.iter().map(|label| (label, "not "))) {
             // Compared in lower case, whole or by the last segment of the path.
             let name = self.bind(label.to_lowercase());
             self.conditions.push(format!(
                 "{negation}exists (select 1 from placements p join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
-                  where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live
+                  where p.tenant_id = {table}.tenant_id and p.email_id = {id} and p.is_live
                   and (f.name_key = {name} or f.last_segment_key = {name}))"
             ));
         }
+    }
+
+    fn finish(&mut self, from: &str, order: &str, id: &str, page: &Page) -> String {
         let limit = self.bind(page.limit);
         let conditions = self.conditions.join(" and ");
         format!("select {id} from {from} where {conditions} order by {order} desc limit {limit}")
