@@ -124,6 +124,13 @@ pub(crate) fn error(e: rusqlite::Error) -> StoreError {
         Some(Code::SystemIoFailure) if extended(&e) == Some(ffi::SQLITE_IOERR_FSYNC) => {
             StoreError::Unavailable("the disk failed to make a write durable".into())
         }
+        // The file that readers share could not be made larger.
+        Some(Code::SystemIoFailure) if extended(&e) == Some(ffi::SQLITE_IOERR_SHMSIZE) => {
+            StoreError::Full("the database".into())
+        }
+        Some(Code::SystemIoFailure) => StoreError::Refused(
+            format!("the disk of the database fails ({e}); check it, then run the command again").into(),
+        ),
         _ => StoreError::other(e.to_string()),
     }
 }
