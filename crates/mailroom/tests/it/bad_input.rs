@@ -374,14 +374,19 @@ fn set_read_only(folder: &Path, is_read_only: bool) {
     assert_eq!(done.code, Some(0), "{done}");
 }
 
-/// A shell that may mount disks: as root, or as a user in a world of their own. Runs leave their exit code and output.
-fn run_with_disks(place: &Place, script: &str, variables: &[(&str, &str)]) {
+/// How to get a shell that may mount disks: as root, or as a user in a world of their own.
+fn world_with_disks() -> Option<&'static [&'static str]> {
     let worlds = [&["--mount"][..], &["--user", "--map-root-user", "--mount"]];
+    let try_it = "d=$(mktemp -d) && mount -t tmpfs tmpfs $d";
     let allows = |world: &&[&str]| {
-        let tried = place.command("unshare", &[world, &["true"][..]].concat()).output();
+        let tried = Command::new("unshare").args(*world).args(["sh", "-c", try_it]).output();
         tried.is_ok_and(|tried| tried.status.success())
     };
-    let world = worlds.into_iter().find(allows).expect("mounting needs root, or a system that allows `unshare --user`");
+    worlds.into_iter().find(allows)
+}
+
+/// Runs of the program in the script leave their exit code and output.
+fn run_with_disks(place: &Place, world: &[&str], script: &str, variables: &[(&str, &str)]) {
     let run = r#"run() { local name=$1; shift; code=0; "$PROGRAM" "$@" >"$name.out" 2>"$name.err" || code=$?; echo $code >"$name.code"; }"#;
     let script = format!("set -eu\n{run}\n{script}");
 
@@ -400,21 +405,23 @@ fn ran(place: &Place, name: &str) -> Done {
 const ON_A_READ_ONLY_DISK: &str = r#"
 mount -t tmpfs -o size=40m tmpfs "$MAILROOM_DATA_DIR"
 run first import a.eml --tenant acme --mailbox me@acme.test
-mount -o remount,ro "$MAILROOM_DATA_DIR"
+mount -o remount,bind,ro "$MAILROOM_DATA_DIR"
 run refused import b.eml --tenant acme --mailbox me@acme.test
-mount -o remount,rw "$MAILROOM_DATA_DIR"
+mount -o remount,bind,rw "$MAILROOM_DATA_DIR"
 run verify verify --deep
 run again import b.eml --tenant acme --mailbox me@acme.test
 "#;
 
 #[test]
 fn a_read_only_disk_is_told() {
+    // In a container that may not mount, a folder without rights is as near as we get.
+    let Some(world) = world_with_disks() else { return a_read_only_data_folder_is_told() };
     on_each_database(|place| {
         place.write("a.eml", simple("a", "b"));
         place.write("b.eml", simple("c", "d"));
         fs::create_dir_all(place.data_dir()).unwrap();
 
-        run_with_disks(place, ON_A_READ_ONLY_DISK, &[]);
+        run_with_disks(place, world, ON_A_READ_ONLY_DISK, &[]);
 
         assert_eq!(ran(place, "first").code, Some(0));
         ran(place, "refused").assert_refused(1, &["cannot be written", "check the rights of the", "not read-only"]);
@@ -444,13 +451,15 @@ const LEFT: [u64; 4] = [0, 100_000, 500_000, 2_000_000];
 
 #[test]
 fn a_full_disk_is_told_and_the_import_completes_when_there_is_room() {
+    // In a container that may not mount, a system that says so is as near as we get.
+    let Some(world) = world_with_disks() else { return a_write_without_room_is_told_wherever_it_falls() };
     on_each_database(|place| {
         const MESSAGES: usize = 200;
         place.write("mail.mbox", mbox(17, MESSAGES));
         fs::create_dir_all(place.data_dir()).unwrap();
         let left = LEFT.map(|bytes| bytes.to_string()).join(" ");
 
-        run_with_disks(place, ON_A_FULL_DISK, &[("LEFT", &left), ("MAILROOM_IMPORT__BATCH_MESSAGES", "25")]);
+        run_with_disks(place, world, ON_A_FULL_DISK, &[("LEFT", &left), ("MAILROOM_IMPORT__BATCH_MESSAGES", "25")]);
 
         let mut refused = 0;
         for left in LEFT {
@@ -468,5 +477,31 @@ fn a_full_disk_is_told_and_the_import_completes_when_there_is_room() {
         assert_eq!(again.objects()[0]["read"], MESSAGES);
         assert_eq!(ran(place, "verify").objects()[0]["totals"]["emails"], MESSAGES);
         assert_eq!(ran(place, "once-more").objects()[0]["stored"], 0);
+    });
+}
+
+/// The system says that there is no room from some call on: every write to the SQLite file, or every sync of a pack.
+#[test]
+fn a_write_without_room_is_told_wherever_it_falls() {
+    on_each_database(|place| {
+        let file = place.write("mail.mbox", mbox(18, 60));
+        place.ok(&["tenant", "create", "acme"]);
+        let (call, firsts) = if place.is_sqlite() { ("pwrite64", [1, 10, 60, 200]) } else { ("fsync", [1, 3, 4, 9]) };
+        let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
+
+        for first in firsts {
+            let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=ENOSPC:when={first}+"));
+            let args = ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject, PROGRAM];
+            let mut strace = place.command("strace", &[&args[..], &import].concat());
+            let full = Done::of(strace.env("MAILROOM_IMPORT__BATCH_MESSAGES", "10"));
+
+            full.assert_refused(1, &["there is no space left for", "; free some and run the command again"]);
+            place.assert_whole();
+        }
+
+        let again = place.object(&import[..6]);
+        assert_eq!((&again["read"], &again["failed"]), (&json!(60), &json!(0)));
+        assert_eq!(place.emails("acme").len(), 60);
+        place.assert_whole();
     });
 }
