@@ -260,8 +260,15 @@ def instant(value):
 SIGNATURES = ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 
 
+def is_for_machines(kind):
+    """Delivery reports, returned headers and other forms of the body: without a name, nobody calls them attachments."""
+    is_for_people = ("text/calendar", "text/vcard", "text/x-vcard", "text/directory", "message/rfc822", "message/global",
+                     "message/partial", "message/external-body")
+    return kind.split("/")[0] in ("text", "message") and kind not in is_for_people
+
+
 def sort_parts(message):
-    """Each part without parts of its own is a text, a page of HTML, an attachment, or (a bare signature) nothing."""
+    """Each part without parts of its own is a text, a page of HTML, an attachment, or (signatures, reports) nothing."""
     texts, pages, attachments = [], [], []
     for part, parent in leaves(message):
         kind = part.get_content_type().split()[0]  # `text/plain charset=x`, for want of a semicolon
@@ -271,7 +278,7 @@ def sort_parts(message):
         # A multipart in which Python finds no parts is what people see in it: text.
         elif kind.startswith("multipart/") or kind == "text/plain" and not is_named:
             texts.append(decoded_text(part))
-        elif is_named or not (parent == "multipart/signed" and kind in SIGNATURES):
+        elif is_named or not (parent == "multipart/signed" and kind in SIGNATURES or is_for_machines(kind)):
             attachments.append((sha256(payload(part)), kind))
     return texts, pages, attachments
 

@@ -10,7 +10,7 @@ use super::params::Params;
 use super::sniff;
 use super::structure::Leaf;
 use super::transfer::Transfer;
-use super::{Attachment, Email};
+use super::{AttachedMessage, Attachment, Email};
 
 /// Counts decoded bytes and attachments of one message.
 #[derive(Debug)]
@@ -71,7 +71,13 @@ pub fn filename(leaf: &Leaf<'_>, defects: &mut Defects) -> Option<String> {
 }
 
 /// Decodes one part. Over a limit it is listed without its bytes.
-pub fn read(leaf: &Leaf<'_>, cids: &HashSet<String>, budget: &mut Budget, defects: &mut Defects) -> Attachment {
+pub fn read(
+    leaf: &Leaf<'_>,
+    cids: &HashSet<String>,
+    limits: &Limits,
+    budget: &mut Budget,
+    defects: &mut Defects,
+) -> Attachment {
     let filename = filename(leaf, defects);
     let is_cut = !budget.admits(leaf.transfer.bound(leaf.body.len()), defects);
     let bytes = match leaf.transfer {
@@ -87,9 +93,14 @@ pub fn read(leaf: &Leaf<'_>, cids: &HashSet<String>, budget: &mut Budget, defect
         sniffed_type: sniff::sniff(&bytes).map(str::to_owned),
         inline: leaf.disposition.value == "inline" || is_shown,
         content_id: leaf.content_id.clone(),
+        message: is_message(&leaf.content_type.value).then(|| Box::new(AttachedMessage::read(&bytes, limits))),
         bytes,
         is_cut,
     }
+}
+
+fn is_message(content_type: &str) -> bool {
+    matches!(content_type, "message/rfc822" | "message/global")
 }
 
 /// A file found inside a part: uuencoded text, TNEF, Outlook.
@@ -101,6 +112,7 @@ pub fn inner(path: String, filename: Option<String>, content_type: &str, bytes: 
         sniffed_type: sniff::sniff(&bytes).map(str::to_owned),
         inline: false,
         content_id: None,
+        message: is_message(content_type).then(|| Box::new(AttachedMessage::read(&bytes, &Limits::default()))),
         bytes,
         is_cut: false,
     }

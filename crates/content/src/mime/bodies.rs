@@ -4,7 +4,9 @@
 //!   multipart/related, or have a file name. A bare `name=` on the first part of a multipart does not count: bounces
 //!   have it on the text that a person is meant to read.
 //! - A signature without a file name is part of the envelope, not an attachment; with a name it is listed.
-//! - Everything else is an attachment, calendars and reports included, so that nothing is lost.
+//! - What machines write for machines (delivery reports, returned headers, other forms of the body) is no attachment to
+//!   a person unless it has a name or is marked as one; it stays in the raw message.
+//! - Everything else is an attachment: pictures, files, attached messages, calendars, encrypted parts.
 
 use std::collections::HashSet;
 
@@ -42,7 +44,7 @@ pub fn read(leaves: &[Leaf<'_>], limits: &Limits, email: &mut Email, defects: &m
                 html_at += 1;
             }
             Role::Attachment if bodies.budget.admits_part(defects) => {
-                found.push(attachments::read(leaf, &cids, &mut bodies.budget, defects));
+                found.push(attachments::read(leaf, &cids, limits, &mut bodies.budget, defects));
                 bodies.unpack(&mut found, email, defects);
             }
             Role::Attachment | Role::Nothing => {}
@@ -68,7 +70,17 @@ fn role(leaf: &Leaf<'_>) -> Role {
         Role::Text | Role::Html if is_marked || leaf.place.is_related => Role::Attachment,
         Role::Text | Role::Html if is_file() || !leaf.place.is_first && is_named() => Role::Attachment,
         Role::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named() => Role::Nothing,
+        Role::Attachment if is_for_machines(leaf) && !is_marked && !is_named() => Role::Nothing,
         _ => body,
+    }
+}
+
+fn is_for_machines(leaf: &Leaf<'_>) -> bool {
+    match leaf.content_type.value.as_str() {
+        "text/calendar" | "text/vcard" | "text/x-vcard" | "text/directory" => false,
+        "text/plain" | "text/html" => false,
+        "message/rfc822" | "message/global" | "message/partial" | "message/external-body" => false,
+        _ => matches!(leaf.content_type.kind(), "text" | "message"),
     }
 }
 

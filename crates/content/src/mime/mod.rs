@@ -28,6 +28,7 @@ mod words;
 
 use domain::{Address, Limits, Recipient};
 use jiff::Timestamp;
+use serde::Serialize;
 
 use defects::{Defect, Defects};
 use headers::{Reader, Section};
@@ -73,10 +74,34 @@ pub struct Attachment {
     pub inline: bool,
     /// Without angle brackets.
     pub content_id: Option<String>,
+    /// Of an attached message: what its own headers say.
+    pub message: Option<Box<AttachedMessage>>,
     /// Decoded. Empty when `is_cut`.
     pub bytes: Vec<u8>,
     /// Over a limit: the bytes are only in the raw message.
     pub is_cut: bool,
+}
+
+/// The facts of a message inside another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttachedMessage {
+    pub subject: Option<String>,
+    pub from: Option<Address>,
+    pub sent_at: Option<Timestamp>,
+    pub internet_message_id: Option<String>,
+}
+
+impl AttachedMessage {
+    /// Reads the headers only, so a chain of messages in messages costs no more than its bytes.
+    fn read(raw: &[u8], limits: &Limits) -> Self {
+        // What is wrong inside is not wrong with the message around it.
+        let mut defects = Defects::default();
+        let mut email = Email::default();
+        let (raw, start) = prologue::prepare(raw, &mut defects);
+        let section = Section::read(&raw, start, limits.header_bytes, |_| false, &mut defects);
+        fields::read(&section, &Reader { body_charset: None }, &mut email, &mut defects);
+        Self { subject: email.subject, from: email.from, sent_at: email.sent_at, internet_message_id: email.message_id }
+    }
 }
 
 /// Reads a message, an Outlook .msg file or a bare TNEF file.

@@ -121,7 +121,7 @@ fn facts(email: &Email) -> Value {
 }
 
 fn attachment(attachment: &Attachment) -> Value {
-    json!({
+    let mut facts = json!({
         "path": attachment.path,
         "filename": attachment.filename,
         "content_type": attachment.content_type,
@@ -131,7 +131,11 @@ fn attachment(attachment: &Attachment) -> Value {
         "size": attachment.bytes.len(),
         "sha256": Sha256::of(&attachment.bytes).to_string(),
         "is_cut": attachment.is_cut,
-    })
+    });
+    if let Some(message) = &attachment.message {
+        facts["message"] = json!(message);
+    }
+    facts
 }
 
 /// Long texts are told by their hash.

@@ -96,7 +96,7 @@ fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, V
         md5: domain::hash::hex(&Md5::digest(&part.bytes)),
         is_inline: part.inline,
         content_id: part.content_id,
-        message: None,
+        message: part.message.map(|message| serde_json::json!(message)),
         status: if part.is_cut { AttachmentStatus::Skipped } else { AttachmentStatus::Stored },
     };
     if !part.is_cut {
