@@ -113,8 +113,7 @@ fn run_floor(program: &Path, mbox: &Path, folder: &Path, n: usize) -> Result<Val
 
 fn run_import(mbox: &Path, data_dir: &Path, url: Option<&str>) -> Result<Value, Failure> {
     let mbox = mbox.to_string_lossy();
-    let result =
-        run_self(data_dir, url, &["import", &mbox, "--tenant", "bench", "--mailbox", "bench@bench.test"]);
+    let result = run_self(data_dir, url, &["import", &mbox, "--tenant", "bench", "--mailbox", "bench@bench.test"]);
     if data_dir.exists() {
         fs::remove_dir_all(data_dir)?;
     }
@@ -170,6 +169,8 @@ async fn measure_search(
     let config = Config::load(None, environment, None)?;
     let engine = crate::app::open(&config).await?;
     let store = crate::app::tenant_store(&engine, "bench").await?;
+    // As a database does by itself within a minute.
+    engine.store.system().analyze().await?;
     let search = Search { mailbox: None, limit: 50, order: Default::default(), cursor: None, marks: ("**", "**") };
     let queries = two_word_queries(&engine, &store, &search).await?;
     let mut times = Vec::with_capacity(queries.len());

@@ -1,4 +1,5 @@
 //! One contract for both databases: every store operation, run on SQLite and on PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod blobs;
 mod ingest;

@@ -51,7 +51,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     on_each_database(|db| async move {
         match &db.location {
             Location::Sqlite { path, .. } => {
-                drop(rusqlite::Connection::open(path).unwrap().execute(newer, []).unwrap())
+                rusqlite::Connection::open(path).unwrap().execute_batch(newer).unwrap();
             }
             Location::Postgres { url, .. } => run_sql(url, newer).await.unwrap(),
         }
