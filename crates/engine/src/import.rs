@@ -12,6 +12,7 @@ use content::files::{self, Found, Problem};
 use domain::Limits;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
+use store::Dialect;
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -107,6 +108,10 @@ impl Engine {
             summary.bytes += ingested.bytes;
             progress.add_items(count);
             progress.set_done(bytes_read);
+        }
+        if summary.stored > 0 && self.store.dialect() == Dialect::Sqlite {
+            // Nobody else does it there; PostgreSQL's autovacuum comes within a minute.
+            self.store.system().analyze().await?;
         }
         summary.failed = reading.await.context("reading the files")?;
         summary.read += summary.failed;

@@ -25,13 +25,7 @@ impl SystemStore {
     /// Refreshes what the planner knows after many rows have come in.
     pub async fn analyze(&self) -> Result<(), StoreError> {
         let mut unit = crate::Unit::default();
-        unit.op(
-            match self.store.dialect() {
-                Dialect::Sqlite => "pragma optimize",
-                Dialect::Postgres => "analyze",
-            },
-            vec![],
-        );
+        unit.op("analyze", vec![]);
         self.store.commit(unit).await.map(drop)
     }
 }

@@ -42,9 +42,8 @@ const CHECKS: &[(&str, &str)] = &[
         "ledger rows have no live placement though they are not gone",
         "select l.provider_message_id as id from ledger l
          where {l} and l.state <> 'gone' and not exists (
-             select 1 from placements p where p.mailbox_id = l.mailbox_id
-             and p.provider_message_id = l.provider_message_id and p.email_id = l.email_id
-             and p.tenant_id = l.tenant_id and p.is_live)",
+             select 1 from placements p where p.tenant_id = l.tenant_id and p.email_id = l.email_id
+             and p.provider_message_id = l.provider_message_id and p.is_live)",
     ),
     (
         "emails have no ledger row",
