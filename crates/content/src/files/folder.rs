@@ -2,17 +2,39 @@
 
 use std::ffi::OsStr;
 
+use domain::Sha256;
 use encoding_rs::UTF_16BE;
 
 pub const INBOX: &str = "INBOX";
 
-/// Segments as one name. Mail that lies in no folder is in the inbox, whose name has one spelling.
-pub fn joined(segments: &[String]) -> String {
-    match segments {
+/// The longest name, in characters. Databases index names, and PostgreSQL takes 2.7 KB at most.
+const MOST: usize = 400;
+/// As much of the hash of a longer name as keeps two of them apart.
+const HASH: usize = 12;
+
+/// A name as it is stored: segments that hold something, joined by `/`, without control characters, of a length that
+/// any database can index. Mail that lies in no folder is in the inbox, whose name has one spelling.
+pub fn folder_name(name: &str) -> String {
+    let plain: String = name.chars().filter(|c| !c.is_control()).collect();
+    let segments: Vec<&str> = plain.split('/').filter(|segment| !segment.trim().is_empty()).collect();
+    match segments.as_slice() {
         [] => INBOX.to_owned(),
         [only] if only.eq_ignore_ascii_case(INBOX) => INBOX.to_owned(),
-        segments => segments.join("/"),
+        segments => cut(segments.join("/")),
     }
+}
+
+pub fn joined(segments: &[String]) -> String {
+    folder_name(&segments.join("/"))
+}
+
+/// A name that is too long ends with a hash of the whole, so that two of them stay two.
+fn cut(name: String) -> String {
+    if name.chars().count() <= MOST {
+        return name;
+    }
+    let start: String = name.chars().take(MOST - HASH - 1).collect();
+    format!("{start}~{}", &Sha256::of(name.as_bytes()).hex()[..HASH])
 }
 
 /// The segment that a directory adds: Apple Mail's `Sent.mbox` and Thunderbird's `Sent.sbd` are called `Sent`.
@@ -99,6 +121,26 @@ mod tests {
         assert_eq!(of_maildir(OsStr::new(".Sent.2024")), ["Sent", "2024"]);
         assert_eq!(of_maildir(OsStr::new(".Entw&APw-rfe")), ["Entwürfe"]);
         assert_eq!(of_maildir(OsStr::new("R&D &- &ZeVnLIqe-")), ["R&D & 日本語"]);
+    }
+
+    #[test]
+    fn a_name_holds_nothing_that_a_database_refuses() {
+        assert_eq!(joined(&of_maildir(OsStr::new(".a&AAA-b.&AAcACg-.c"))), "ab/c");
+        assert_eq!(folder_name("/Work//2024\n/ /"), "Work/2024");
+        assert_eq!(
+            (folder_name("inBox"), folder_name("\0"), folder_name("")),
+            (INBOX.into(), INBOX.into(), INBOX.into())
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_apart() {
+        let [longest, one, other] = [400, 401, 402].map(|count| folder_name(&"ü".repeat(count)));
+
+        assert_eq!(longest, "ü".repeat(400));
+        assert_eq!((one.chars().count(), other.chars().count()), (400, 400));
+        assert_ne!(one, other);
+        assert_eq!(folder_name(&one), one, "a name that was cut is a name");
     }
 
     #[test]

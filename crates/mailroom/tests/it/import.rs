@@ -238,3 +238,24 @@ fn mail_of_one_mailbox_is_stored_again_in_another() {
         assert_eq!(place.object(&["tenant", "show", "acme"])["totals"]["blobs"], 1);
     });
 }
+
+#[test]
+fn folders_of_any_name_are_stored() {
+    on_each_database(|place| {
+        // Of digits that no compression makes short enough for an index.
+        let level = |n: usize| hashes([n.to_string()]).pop_first().unwrap().repeat(3);
+        let deep = (0..16).map(level).collect::<Vec<_>>().join("/");
+        place.write("Maildir/cur/1", simple("inbox", "x"));
+        place.write("Maildir/.nul&AAA-here.&AAo-/cur/2", simple("control", "x"));
+        place.write(&format!("mail/{deep}/a/1.eml"), simple("deep", "a"));
+        place.write(&format!("mail/{deep}/b/1.eml"), simple("deep", "b"));
+
+        assert_eq!(place.import(place.path("Maildir").to_str().unwrap())["stored"], 2);
+        assert_eq!(place.import(place.path("mail").to_str().unwrap())["stored"], 2);
+
+        let mut names = place.select("select name from folders order by name");
+        names.retain(|name| !deep.starts_with(&name[..name.len().min(64)]));
+        assert_eq!(names, ["INBOX", "nulhere"]);
+        assert_eq!(place.select("select name from folders").len(), 4, "two long names are two folders");
+    });
+}
