@@ -33,6 +33,9 @@ pub enum Problem {
         "{origin} starts with {bytes} bytes that belong to no message, which were left out; look whether the file is damaged"
     )]
     Skipped { origin: String, bytes: u64 },
+    /// By a length that the file itself tells.
+    #[error("{origin} ends in the middle of the message; copy or export the file again")]
+    Cut { origin: String },
 }
 
 impl Problem {

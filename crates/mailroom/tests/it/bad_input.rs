@@ -109,7 +109,37 @@ fn a_file_without_permission_is_told_and_the_rest_is_stored() {
 }
 
 #[test]
-fn a_truncated_mbox_gives_what_is_there() {
+fn a_message_that_is_known_to_be_cut_is_told_and_the_rest_is_stored() {
+    on_each_database(|place| {
+        place.import(&place.write("all.mbox", mbox(16, 6)));
+        place.ok(&["export", "--tenant", "acme", "--out", "export.mbox"]);
+        let whole = fs::read(place.path("export.mbox")).unwrap();
+        let apple = simple("apple", "x");
+        place.write("cut/export.mbox", &whole[..whole.len() - 7]);
+        place.write("cut/a.emlx", format!("{}\n{}", apple.len(), &apple[..apple.len() - 1]));
+        let args = ["import", "cut", "--tenant", "other", "--mailbox", "me@other.test", "--json"];
+        place.ok(&["tenant", "create", "other"]);
+
+        let done = place.run(&args);
+
+        assert_eq!(done.code, Some(1), "{done}");
+        let told: Vec<&str> = done.stderr.lines().collect();
+        assert_eq!(told.len(), 2, "{done}");
+        assert_eq!(
+            told[0],
+            "not imported: cut/a.emlx ends in the middle of the message; copy or export the file again"
+        );
+        assert!(told[1].starts_with("not imported: cut/export.mbox:"), "{done}");
+        assert!(told[1].ends_with(" ends in the middle of the message; copy or export the file again"), "{done}");
+        let summary = done.objects().remove(0);
+        assert_eq!((&summary["stored"], &summary["failed"]), (&json!(5), &json!(2)), "{summary}");
+        place.assert_whole();
+    });
+}
+
+/// Nothing but the end of the file ends its last message.
+#[test]
+fn a_truncated_mbox_without_lengths_gives_what_is_there() {
     on_each_database(|place| {
         place.ok(&["tenant", "create", "acme"]);
         let part = "From: a@acme.test\nSubject: cut\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\

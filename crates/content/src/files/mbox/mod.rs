@@ -142,10 +142,45 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_ends_before_its_length_is_cut() {
+        let mut mbox = Vec::new();
+        let message = b"To: a\n\nFrom here on\nx\n";
+        for _ in 0..2 {
+            write_message(&mut mbox, message, None, Timestamp::UNIX_EPOCH).unwrap();
+        }
+        let second = mbox.len() / 2;
+
+        for end in second + 1..mbox.len() - 1 {
+            let found = read_within(&mbox[..end], 1 << 20);
+
+            assert_eq!(found.len(), 2, "{end}");
+            assert_eq!(found[0].as_ref().unwrap().raw, message);
+            let told = found[1].as_ref().unwrap_err().to_string();
+            assert!(told.contains(&format!(":{second} ends in the middle of the message;")), "{end}: {told}");
+        }
+        // What is there of a message over the limit may be under it.
+        let limit = message.len() as u64 - 1;
+        assert!(matches!(read_within(&mbox[..second - 5], limit)[..], [Err(Problem::Cut { .. })]));
+        // Only blank lines are missing.
+        assert_eq!(raw(&mbox[..mbox.len() - 1]).len(), 2);
+    }
+
+    #[test]
+    fn a_last_message_without_a_length_is_taken_as_it_is() {
+        assert_eq!(
+            raw(format!("{FROM}To: a\n\nx\n\n{FROM}To: b\nContent-Length: 90\n\ncu"))[1],
+            "To: b\nContent-Length: 90\n\ncu"
+        );
+    }
+
+    #[test]
     fn lengths_that_never_fit_cost_no_second_look() {
         let liar = "From a@x Tue Jan  2 12:00:00 2024 mailroom-bytes=900000\nTo: a\n\n";
 
-        assert_eq!(raw(liar.repeat(10_000)).len(), 10_000);
+        let found = read_within(liar.repeat(10_000).as_bytes(), 1 << 20);
+
+        assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 9_999);
+        assert!(matches!(found.last(), Some(Err(Problem::Cut { .. }))));
     }
 
     #[test]

@@ -41,6 +41,8 @@ struct Start {
     offset: u64,
     time: Option<Timestamp>,
     length: Option<u64>,
+    /// The file ends within the separator.
+    is_cut: bool,
 }
 
 /// A message without its folder, which the file's name tells.
@@ -61,6 +63,7 @@ impl Message {
 /// Why a message is not given.
 enum Stop {
     TooLarge,
+    Cut,
     Io(io::Error),
 }
 
@@ -68,6 +71,15 @@ impl From<io::Error> for Stop {
     fn from(reason: io::Error) -> Self {
         Self::Io(reason)
     }
+}
+
+/// What our own separator's length says about the message behind it.
+enum Measured {
+    Whole(Vec<u8>),
+    /// The file ends before the length, with nothing that looks like another message in between.
+    Cut,
+    /// Something else was at work, so the length means nothing.
+    Contradicted,
 }
 
 impl Messages {
@@ -104,7 +116,7 @@ impl Messages {
         };
         let text = sniff::skip_blank(&line);
         if let Some(separator) = Separator::parse(text) {
-            self.state = State::At(Start::at(offset, &separator));
+            self.state = State::At(Start::at(offset, &line, &separator));
             return Ok(None);
         }
         if sniff::is_header(text) {
@@ -121,27 +133,39 @@ impl Messages {
     }
 
     fn read_message(&mut self, start: &Start) -> Result<Vec<u8>, Stop> {
-        if let Some(length) = start.length.filter(|&length| length <= self.limit) {
-            let message_start = self.lines.position();
-            if let Some(raw) = self.read_measured(length)? {
-                return Ok(raw);
+        match start.length {
+            _ if start.is_cut => Err(Stop::Cut),
+            Some(length) if length > self.limit => {
+                let raw = self.read_to_separator()?;
+                let is_last = matches!(self.state, State::Ended);
+                if is_last { Err(Stop::Cut) } else { Ok(raw) }
             }
-            self.lines.go_to(message_start)?;
+            Some(length) => {
+                let message_start = self.lines.position();
+                match self.read_measured(length)? {
+                    Measured::Whole(raw) => Ok(raw),
+                    Measured::Cut => Err(Stop::Cut),
+                    Measured::Contradicted => {
+                        self.lines.go_to(message_start)?;
+                        self.read_to_separator()
+                    }
+                }
+            }
+            None => self.read_to_separator(),
         }
-        self.read_to_separator()
     }
 
-    /// Takes the message that our own separator measures; `None` when the file does not agree with it.
-    fn read_measured(&mut self, length: u64) -> Result<Option<Vec<u8>>, Stop> {
+    /// Takes the message that our own separator measures.
+    fn read_measured(&mut self, length: u64) -> Result<Measured, Stop> {
         let mut raw = Vec::new();
         while (raw.len() as u64) < length {
             let at = raw.len();
             // The mark of a quoted line and a line end that was added are beyond the length.
             if self.lines.read(&mut raw, length - at as u64 + 2)? == 0 {
-                return Ok(None);
+                return Ok(Measured::Cut);
             }
             if raw[at..].starts_with(b"From ") {
-                return Ok(None); // we would have quoted it, so the message ended before its length
+                return Ok(Measured::Contradicted); // we would have quoted it, so the message ended before its length
             }
             if is_quoted(&raw[at..]) {
                 raw.remove(at);
@@ -151,7 +175,7 @@ impl Messages {
             raw.pop();
         }
         let is_end = raw.len() as u64 == length && self.pass_end()?;
-        Ok(is_end.then_some(raw))
+        Ok(if is_end { Measured::Whole(raw) } else { Measured::Contradicted })
     }
 
     /// Passes blank lines and the separator after a measured message; false when something else is there.
@@ -165,9 +189,16 @@ impl Messages {
                 self.state = State::Ended;
                 return Ok(true);
             }
-            if let Some(separator) = Separator::parse(&line).filter(|_| blank_lines > 0) {
-                self.state = State::At(Start::at(offset, &separator));
-                return Ok(true);
+            if blank_lines > 0 {
+                if let Some(separator) = Separator::parse(&line) {
+                    self.state = State::At(Start::at(offset, &line, &separator));
+                    return Ok(true);
+                }
+                // The file ends before the line is more than `Fro`.
+                if b"From ".starts_with(&line) {
+                    self.state = State::At(Start { offset, is_cut: true, ..Start::default() });
+                    return Ok(true);
+                }
             }
             if !is_blank(&line) {
                 return Ok(false);
@@ -190,8 +221,8 @@ impl Messages {
             }
             let line = &raw[at..];
             if let Some(separator) = self.separator(line, follows_blank)? {
+                self.state = State::At(Start::at(offset, line, &separator));
                 raw.truncate(at);
-                self.state = State::At(Start::at(offset, &separator));
                 break;
             }
             if raw.len() as u64 > self.limit.saturating_add(BLANK_BYTES) {
@@ -263,7 +294,7 @@ impl Messages {
             }
             if is_line_start {
                 if let Some(separator) = self.separator(&piece, follows_blank)? {
-                    self.state = State::At(Start::at(offset, &separator));
+                    self.state = State::At(Start::at(offset, &piece, &separator));
                     return Ok(());
                 }
                 follows_blank = is_blank(&piece);
@@ -309,16 +340,17 @@ impl Iterator for Messages {
         Some(match self.read_message(&start) {
             Ok(raw) => Ok(Message { raw, time: start.time, origin }),
             Err(Stop::TooLarge) => Err(Problem::too_large(origin, self.limit)),
+            Err(Stop::Cut) => Err(Problem::Cut { origin }),
             Err(Stop::Io(reason)) => Err(self.unreadable(reason)),
         })
     }
 }
 
 impl Start {
-    fn at(offset: u64, separator: &Separator) -> Self {
+    fn at(offset: u64, line: &[u8], separator: &Separator) -> Self {
         // Programs that know no time write the epoch.
         let time = separator.time.filter(|&time| time != Timestamp::UNIX_EPOCH || separator.length.is_some());
-        Self { offset, time, length: separator.length }
+        Self { offset, time, length: separator.length, is_cut: !line.ends_with(b"\n") }
     }
 }
 
