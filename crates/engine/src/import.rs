@@ -72,6 +72,9 @@ struct Batch {
     memory: OwnedSemaphorePermit,
 }
 
+/// Told each file or message that could not be imported, as a sentence.
+pub type OnProblem = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
 
@@ -82,12 +85,12 @@ impl Engine {
         mailbox: &Mailbox,
         opened: Opened,
         progress: Arc<Progress>,
-        on_problem: Arc<dyn Fn(&Problem) + Send + Sync>,
+        on_problem: OnProblem,
     ) -> anyhow::Result<Summary> {
         let started = Instant::now();
         let mailbox = Arc::new(mailbox.clone());
         let (in_flight, folder) = (opened.batching.in_flight, opened.folder.clone());
-        let (batches, reading) = start_reading(opened, &progress, on_problem);
+        let (batches, reading) = start_reading(opened, &progress, on_problem.clone());
         let mut summary = Summary::default();
 
         let prepared = batches.map(|batch| {
@@ -106,15 +109,21 @@ impl Engine {
             summary.duplicates += ingested.duplicates;
             summary.attachments += ingested.attachments;
             summary.bytes += ingested.bytes;
+            summary.failed += ingested.refused.len() as u64;
+            ingested.refused.iter().for_each(|problem| on_problem(problem));
             progress.add_items(count);
             progress.set_done(bytes_read);
         }
+        let unreadable = reading.await.context("reading the files")?;
+        summary.failed += unreadable;
+        summary.read += unreadable;
         if summary.stored > 0 && self.store.dialect() == Dialect::Sqlite {
-            // Nobody else does it there; PostgreSQL's autovacuum comes within a minute.
-            self.store.system().analyze().await?;
+            // Nobody else does it there; PostgreSQL's autovacuum comes within a minute. Everything is stored by now, so
+            // a disk that is full or a file that is busy spoils nothing.
+            if let Err(e) = self.store.system().analyze().await {
+                tracing::warn!("table statistics are not up to date: {e}");
+            }
         }
-        summary.failed = reading.await.context("reading the files")?;
-        summary.read += summary.failed;
         summary.seconds = started.elapsed().as_secs_f64();
         Ok(summary)
     }
@@ -135,7 +144,13 @@ impl Engine {
         let folders = self.store.tenant(mailbox.tenant_id).ensure_folders(mailbox.id, &names).await?;
         let message = |found: Found| -> anyhow::Result<Message> {
             let folder = *folders.get(&found.folder).context("a folder was removed meanwhile")?;
-            Ok(Message { raw: found.raw, folder, flags: found.flags, received_at: found.envelope_time })
+            Ok(Message {
+                raw: found.raw,
+                folder,
+                flags: found.flags,
+                received_at: found.envelope_time,
+                origin: found.origin,
+            })
         };
         let messages: Vec<Message> = found.into_iter().map(message).collect::<anyhow::Result<_>>()?;
         let count = messages.len() as u64;
@@ -147,7 +162,7 @@ impl Engine {
 fn start_reading(
     opened: Opened,
     progress: &Progress,
-    on_problem: Arc<dyn Fn(&Problem) + Send + Sync>,
+    on_problem: OnProblem,
 ) -> (impl Stream<Item = Batch> + use<>, tokio::task::JoinHandle<u64>) {
     let Opened { readers, batching, .. } = opened;
     progress.set_total(readers.iter().map(files::Reader::total_bytes).sum());
@@ -159,7 +174,7 @@ fn start_reading(
         let mut problems = 0;
         let on_problem = |problem: &Problem| {
             problems += 1;
-            on_problem(problem);
+            on_problem(&problem.to_string());
         };
         // Stopped early, the import has already failed for another reason, which its caller is told.
         let _ = read_all(readers, &mut batcher, on_problem);

@@ -14,6 +14,9 @@ use crate::Engine;
 /// mail, which would avoid that, tell one tenant about another.
 pub const RANKED_WINDOW: u64 = 500;
 
+/// Emails that are read at once to be scored.
+const SCORED_AT_ONCE: usize = 50;
+
 const SNIPPET_CHARS: usize = 160;
 
 #[derive(Debug, Clone)]
@@ -29,6 +32,7 @@ pub struct Search {
 
 #[derive(Debug)]
 pub struct Hit {
+    /// A summary; see [`TenantStore::get_summaries`].
     pub email: Email,
     pub snippet: String,
 }
@@ -79,7 +83,7 @@ async fn newest(
         ids.pop();
     }
     let next_cursor = ids.last().filter(|_| has_more).map(EmailId::to_string);
-    Ok((store.get_emails(&ids).await?, next_cursor))
+    Ok((store.get_summaries(&ids).await?, next_cursor))
 }
 
 /// The cursor is the newest match of the first page and how many were shown: later mail does not move the list.
@@ -98,14 +102,17 @@ async fn ranked(
     };
     let ids = store.search(query, &Page { mailbox: search.mailbox, start, limit: RANKED_WINDOW }).await?;
     let newest = ids.first().copied();
-    let emails = store.get_emails(&ids).await?;
-    let mut scored: Vec<(u32, Email)> = emails.into_iter().map(|email| (score_of(&email, query), email)).collect();
-    scored.sort_by(|(a, first), (b, second)| b.cmp(a).then(second.id.cmp(&first.id)));
+    let mut scored: Vec<(u32, EmailId)> = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(SCORED_AT_ONCE) {
+        let emails = store.get_summaries(ids).await?;
+        scored.extend(emails.iter().map(|email| (score_of(email, query), email.id)));
+    }
+    scored.sort_by(|a, b| b.cmp(a));
     let limit = usize::try_from(search.limit).unwrap_or(usize::MAX);
     let has_more = scored.len() > shown.saturating_add(limit);
-    let page: Vec<Email> = scored.into_iter().map(|(_, email)| email).skip(shown).take(limit).collect();
+    let page: Vec<EmailId> = scored.into_iter().map(|(_, id)| id).skip(shown).take(limit).collect();
     let next_cursor = newest.filter(|_| has_more).map(|id| format!("{id}+{}", shown + page.len()));
-    Ok((page, next_cursor))
+    Ok((store.get_summaries(&page).await?, next_cursor))
 }
 
 /// From the body; from the subject when only that has a hit.

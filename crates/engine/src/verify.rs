@@ -30,7 +30,6 @@ impl Engine {
         let mut differences = store.verify_rows(mailbox).await?;
         self.verify_packs(store, &mut differences).await?;
         if deep {
-            differences.extend(store.verify_index().await?);
             self.verify_bytes(store, &mut differences, progress).await?;
         }
         Ok(Report { totals, differences })

@@ -61,7 +61,7 @@ create table folders (
     delimiter text,
     uid_validity bigint,
     created_at timestamptz not null,
-    unique (tenant_id, id),
+    unique (tenant_id, mailbox_id, id),
     unique (mailbox_id, provider_folder_id),
     foreign key (tenant_id, mailbox_id) references mailboxes (tenant_id, id)
 );
@@ -214,7 +214,7 @@ create table placements (
     created_at timestamptz not null,
     updated_at timestamptz not null,
     primary key (mailbox_id, folder_id, provider_uid),
-    foreign key (tenant_id, folder_id) references folders (tenant_id, id),
+    foreign key (tenant_id, mailbox_id, folder_id) references folders (tenant_id, mailbox_id, id),
     foreign key (mailbox_id, provider_message_id) references ledger (mailbox_id, provider_message_id)
 );
 create index placements_email on placements (tenant_id, email_id);
@@ -234,6 +234,10 @@ create table email_search (
 ) partition by range (email_id);
 create table email_search_default partition of email_search default;
 create index email_search_tokens on email_search using gin (tokens);
+-- A word that is not among the known common ones is taken to be in 1 of 200 emails, and the whole table is then read to
+-- find the newest of them; with this many known, rare words are seen to be rare.
+alter table email_search alter column tokens set statistics 1000;
+alter table email_search_default alter column tokens set statistics 1000;
 
 -- Compressing with the default method takes longer than everything else that an insert does.
 do $$

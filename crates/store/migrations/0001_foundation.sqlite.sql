@@ -3,7 +3,7 @@
 
 create table tenants (
     -- Small, because it is part of every emails.search_rowid; never used again after a tenant is gone.
-    number integer primary key autoincrement check (number < 65536),
+    number integer primary key autoincrement check (number < 65535),
     id text not null unique,
     name text not null unique,
     plan_tier text not null default 'standard' check (plan_tier in ('standard', 'vip')),
@@ -59,7 +59,7 @@ create table folders (
     delimiter text,
     uid_validity integer,
     created_at text not null,
-    unique (tenant_id, id),
+    unique (tenant_id, mailbox_id, id),
     unique (mailbox_id, provider_folder_id),
     foreign key (tenant_id, mailbox_id) references mailboxes (tenant_id, id)
 );
@@ -210,7 +210,7 @@ create table placements (
     created_at text not null,
     updated_at text not null,
     primary key (mailbox_id, folder_id, provider_uid),
-    foreign key (tenant_id, folder_id) references folders (tenant_id, id),
+    foreign key (tenant_id, mailbox_id, folder_id) references folders (tenant_id, mailbox_id, id),
     foreign key (mailbox_id, provider_message_id) references ledger (mailbox_id, provider_message_id)
 ) without rowid;
 create index placements_email on placements (tenant_id, email_id);

@@ -8,13 +8,17 @@ use std::sync::Arc;
 use anyhow::Context;
 use domain::{Flags, FolderId, Limits, PackId, Sha256};
 use jiff::Timestamp;
-use store::TenantStore;
-use store::blobs::{Blobs, Member, Pack, PackBuilder};
+use store::blobs::{Blobs, Member, PackBuilder};
 use store::sql::ingest::{NewEmail, NewPlacement};
 use store::sql::mailboxes::Mailbox;
+use store::{StoreError, TenantStore};
 
 use crate::Engine;
 use facts::Parsed;
+
+/// Decoded bytes that are held before they go into a pack, and the size at which a pack is written and another begun.
+/// A batch of ordinary mail stays below it; containers that unpack to many times their size must not add up.
+const PACK_BYTES: usize = 16 << 20;
 
 /// A message as it came from its source.
 #[derive(Debug)]
@@ -24,6 +28,8 @@ pub struct Message {
     pub flags: Flags,
     /// When the source says that it arrived.
     pub received_at: Option<Timestamp>,
+    /// Where it was found, for people.
+    pub origin: String,
 }
 
 /// A batch whose bytes are durable and whose rows are ready to be committed.
@@ -31,7 +37,9 @@ pub struct Message {
 pub struct Prepared {
     emails: Vec<NewEmail>,
     placements: Vec<NewPlacement>,
-    pack: Option<Written>,
+    packs: Vec<Written>,
+    /// By provider message id.
+    origins: HashMap<String, String>,
     messages: u64,
     bytes: u64,
 }
@@ -44,13 +52,15 @@ struct Written {
 }
 
 /// What a batch came to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ingested {
     pub stored: u64,
     pub duplicates: u64,
     pub attachments: u64,
     /// Raw bytes, duplicates included.
     pub bytes: u64,
+    /// Messages that the database does not take, each with the reason.
+    pub refused: Vec<String>,
 }
 
 /// A message with the hash that it is known by.
@@ -68,50 +78,110 @@ impl Engine {
         let count = messages.len() as u64;
         let hashed = self.cpu.run(|| messages.into_iter().map(Hashed::of).collect::<Vec<_>>()).await?;
         let placements = distinct_placements(hashed.iter().map(|hashed| hashed.placement(&mailbox)).collect());
+        let origins =
+            hashed.iter().map(|hashed| (hashed.provider_message_id.clone(), hashed.message.origin.clone())).collect();
 
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
         let known = store.processed_messages(mailbox.id, ids).await.context("looking up known messages")?;
-        let (limits, now) = (self.limits.clone(), self.store.clock().now());
-        let parsed = self.cpu.run(move || parse_new(hashed, &known, &mailbox, &limits, now)).await?;
-
-        let (emails, pack) = self.save_blobs(&store, parsed).await?;
-        Ok(Prepared { emails, placements, pack, messages: count, bytes })
+        let (emails, packs) = self.parse_and_pack(&store, &mailbox, only_new(hashed, &known)).await?;
+        Ok(Prepared { emails, placements, packs, origins, messages: count, bytes })
     }
 
-    /// One unit, durable when it returns.
+    /// One unit, durable when it returns. If the database refuses it for what is in it, the messages are tried one by
+    /// one: one bad message harms only itself.
     pub async fn commit(&self, mailbox: &Mailbox, batch: Prepared) -> anyhow::Result<Ingested> {
-        let mut unit = self.store.tenant(mailbox.tenant_id).write();
-        if let Some(pack) = &batch.pack {
-            unit.record_pack(pack.id, pack.size_bytes, &pack.members);
+        let store = self.store.tenant(mailbox.tenant_id);
+        match commit_unit(&store, &batch.packs, &batch.emails, &batch.placements).await {
+            Ok((stored, attachments)) => Ok(batch.came_to(stored, attachments, Vec::new())),
+            Err(StoreError::Other(reason)) => {
+                tracing::warn!("a batch is stored message by message: {reason}");
+                commit_one_by_one(&store, batch).await
+            }
+            Err(e) => Err(e).context("storing a batch of emails"),
         }
-        let recorded = (!batch.emails.is_empty()).then(|| unit.record_emails(batch.emails));
-        unit.record_placements(batch.placements);
-        let committed = unit.commit().await.context("storing a batch of emails")?;
-        let stored = recorded.map_or(0, |ops| committed.changed(ops.emails));
-        Ok(Ingested {
-            stored,
-            duplicates: batch.messages - stored,
-            attachments: recorded.map_or(0, |ops| committed.changed(ops.attachments)),
-            bytes: batch.bytes,
-        })
     }
 
-    /// Bytes before rows: what the tenant does not have yet goes into one pack, durable when this returns.
-    async fn save_blobs(
+    /// Bytes before rows: what the tenant does not have yet goes into packs, durable when this returns.
+    async fn parse_and_pack(
         &self,
         store: &TenantStore,
-        parsed: Vec<Parsed>,
-    ) -> anyhow::Result<(Vec<NewEmail>, Option<Written>)> {
-        let hashes: Vec<Sha256> = parsed.iter().flat_map(Parsed::blob_hashes).collect();
-        let stored = store.stored_blobs(hashes).await.context("looking up stored blobs")?;
-        let (emails, pack) = self.cpu.run(move || pack_new(parsed, &stored)).await??;
-        let Some(pack) = pack else { return Ok((emails, None)) };
+        mailbox: &Arc<Mailbox>,
+        new: Vec<Hashed>,
+    ) -> anyhow::Result<(Vec<NewEmail>, Vec<Written>)> {
+        let (mut emails, mut packs) = (Vec::with_capacity(new.len()), Vec::new());
+        let mut left = new.into_iter();
+        let mut builder = PackBuilder::new()?;
+        while left.len() > 0 {
+            let (limits, now, mailbox) = (self.limits.clone(), self.store.clock().now(), mailbox.clone());
+            let (parsed, rest) = self.cpu.run(move || parse_some(left, &mailbox, &limits, now)).await?;
+            left = rest;
+            let hashes: Vec<Sha256> = parsed.iter().flat_map(Parsed::blob_hashes).collect();
+            let stored = store.stored_blobs(hashes).await.context("looking up stored blobs")?;
+            let (packed, filled) = self.cpu.run(move || pack_some(builder, parsed, &stored)).await??;
+            emails.extend(packed);
+            builder = filled;
+            if builder.size() >= PACK_BYTES {
+                packs.extend(self.write_pack(store, std::mem::replace(&mut builder, PackBuilder::new()?)).await?);
+            }
+        }
+        packs.extend(self.write_pack(store, builder).await?);
+        Ok((emails, packs))
+    }
+
+    async fn write_pack(&self, store: &TenantStore, builder: PackBuilder) -> anyhow::Result<Option<Written>> {
+        let Some(pack) = builder.finish() else { return Ok(None) };
         let id = PackId::new(store.clock());
         let key = Blobs::pack_key(store.id, id);
         store.announce_pack(id, &key).await.context("announcing a pack")?;
         let size_bytes = pack.bytes.len() as u64;
         self.blobs.write(&key, pack.bytes).await.context("writing a pack")?;
-        Ok((emails, Some(Written { id, size_bytes, members: pack.members })))
+        Ok(Some(Written { id, size_bytes, members: pack.members }))
+    }
+}
+
+/// How many emails and attachments were not there before.
+async fn commit_unit(
+    store: &TenantStore,
+    packs: &[Written],
+    emails: &[NewEmail],
+    placements: &[NewPlacement],
+) -> Result<(u64, u64), StoreError> {
+    let mut unit = store.write();
+    for pack in packs {
+        unit.record_pack(pack.id, pack.size_bytes, &pack.members);
+    }
+    let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails));
+    unit.record_placements(placements);
+    let committed = unit.commit().await?;
+    Ok(recorded.map_or((0, 0), |ops| (committed.changed(ops.emails), committed.changed(ops.attachments))))
+}
+
+async fn commit_one_by_one(store: &TenantStore, batch: Prepared) -> anyhow::Result<Ingested> {
+    commit_unit(store, &batch.packs, &[], &[]).await.context("storing the bytes of a batch")?;
+    let emails: HashMap<&str, &NewEmail> =
+        batch.emails.iter().map(|email| (email.provider_message_id.as_str(), email)).collect();
+    let (mut stored, mut attachments, mut refused) = (0, 0, Vec::new());
+    for placement in &batch.placements {
+        let email = emails.get(placement.provider_message_id.as_str()).map(|email| (*email).clone());
+        match commit_unit(store, &[], email.as_slice(), std::slice::from_ref(placement)).await {
+            Ok((new, parts)) => {
+                stored += new;
+                attachments += parts;
+            }
+            Err(StoreError::Other(reason)) => {
+                let origin = batch.origins.get(&placement.provider_message_id).map_or("a message", String::as_str);
+                refused.push(format!("{origin} is not taken by the database ({reason}); please report this"));
+            }
+            Err(e) => return Err(e).context("storing an email"),
+        }
+    }
+    Ok(batch.came_to(stored, attachments, refused))
+}
+
+impl Prepared {
+    fn came_to(&self, stored: u64, attachments: u64, refused: Vec<String>) -> Ingested {
+        let duplicates = self.messages.saturating_sub(stored + refused.len() as u64);
+        Ingested { stored, duplicates, attachments, bytes: self.bytes, refused }
     }
 }
 
@@ -132,24 +202,35 @@ impl Hashed {
     }
 }
 
-/// Parses what is neither stored nor met earlier in the same batch.
-fn parse_new(
-    hashed: Vec<Hashed>,
-    known: &HashSet<String>,
-    mailbox: &Mailbox,
-    limits: &Limits,
-    now: Timestamp,
-) -> Vec<Parsed> {
+/// What is neither stored nor met earlier in the same batch.
+fn only_new(hashed: Vec<Hashed>, known: &HashSet<String>) -> Vec<Hashed> {
     let mut seen: HashSet<Sha256> = HashSet::new();
     let is_new = |hashed: &Hashed| !known.contains(&hashed.provider_message_id) && seen.insert(hashed.sha256);
-    let new: Vec<Hashed> = hashed.into_iter().filter(is_new).collect();
-    new.into_iter().map(|hashed| Parsed::of(hashed, mailbox, limits, now)).collect()
+    hashed.into_iter().filter(is_new).collect()
+}
+
+type Left = std::vec::IntoIter<Hashed>;
+
+/// Parses until enough bytes are held; the rest waits until these are packed.
+fn parse_some(mut left: Left, mailbox: &Mailbox, limits: &Limits, now: Timestamp) -> (Vec<Parsed>, Left) {
+    let (mut parsed, mut held) = (Vec::new(), 0);
+    while held < PACK_BYTES
+        && let Some(hashed) = left.next()
+    {
+        let next = Parsed::of(hashed, mailbox, limits, now);
+        held += next.blob_bytes();
+        parsed.push(next);
+    }
+    (parsed, left)
 }
 
 /// Compresses what is not stored yet, letting go of each part as soon as it is in the pack.
-fn pack_new(parsed: Vec<Parsed>, stored: &HashSet<Sha256>) -> std::io::Result<(Vec<NewEmail>, Option<Pack>)> {
-    let bytes = parsed.iter().map(Parsed::blob_bytes).sum();
-    let mut builder = PackBuilder::with_capacity(bytes)?;
+fn pack_some(
+    mut builder: PackBuilder,
+    parsed: Vec<Parsed>,
+    stored: &HashSet<Sha256>,
+) -> std::io::Result<(Vec<NewEmail>, PackBuilder)> {
+    builder.reserve(parsed.iter().map(Parsed::blob_bytes).sum::<usize>().min(PACK_BYTES));
     let mut emails = Vec::with_capacity(parsed.len());
     for parsed in parsed {
         for (sha256, bytes) in parsed.blobs {
@@ -159,7 +240,7 @@ fn pack_new(parsed: Vec<Parsed>, stored: &HashSet<Sha256>) -> std::io::Result<(V
         }
         emails.push(parsed.email);
     }
-    Ok((emails, builder.finish()))
+    Ok((emails, builder))
 }
 
 /// Placements of one message in one folder count once; the last flags win, as a second statement would have it.

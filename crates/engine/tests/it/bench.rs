@@ -45,6 +45,7 @@ impl Bench {
             total.duplicates += ingested.duplicates;
             total.attachments += ingested.attachments;
             total.bytes += ingested.bytes;
+            total.refused.extend(ingested.refused);
         }
         total
     }

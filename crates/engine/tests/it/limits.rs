@@ -67,7 +67,7 @@ async fn all(bench: &Bench) -> Vec<Email> {
 
 async fn store_all(bench: &Bench, mails: Vec<Vec<u8>>) -> Ingested {
     let folder = bench.folders(&["INBOX".to_owned()]).await["INBOX"];
-    let message = |raw| Message { raw, folder, flags: Flags::default(), received_at: None };
+    let message = |raw| Message { raw, folder, flags: Flags::default(), received_at: None, origin: String::new() };
     bench.ingest(mails.into_iter().map(message)).await
 }
 

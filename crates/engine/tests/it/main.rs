@@ -4,4 +4,5 @@
 
 mod bench;
 mod limits;
+mod refused;
 mod search_agrees;

@@ -133,6 +133,7 @@ async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> Filled {
         folder: folders[&mail.folder],
         flags: Flags::default(),
         received_at: mail.received_at,
+        origin: String::new(),
     };
     bench.ingest(mails.iter().map(message)).await;
     let ids = bench.tenant.search(&Query::default(), &everything()).await.unwrap();

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use content::files::{Format, Problem};
+use content::files::Format;
 use domain::PlanTier;
 use engine::import::{Batching, Import, Opened, Summary};
 use engine::{Engine, Progress};
@@ -65,7 +65,7 @@ pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: Opened) -> Res
     let progress = Arc::new(Progress::default());
     let bar = Arc::new(Bar::follow(&progress, Unit::Bytes, "messages"));
     let (teller, told) = (bar.clone(), Arc::new(AtomicU64::new(0)));
-    let on_problem = move |problem: &Problem| match told.fetch_add(1, Ordering::Relaxed) {
+    let on_problem = move |problem: &str| match told.fetch_add(1, Ordering::Relaxed) {
         0..MOST_TOLD => teller.tell(&format!("not imported: {problem}")),
         MOST_TOLD => teller.tell("not imported: more files and messages, counted as failed in the summary"),
         _ => {}

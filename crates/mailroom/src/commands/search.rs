@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use domain::EmailId;
 use domain::search::Order;
 use engine::search::{Found, Hit, RANKED_WINDOW, Search, SearchError};
 use serde_json::json;
+use store::TenantStore;
 
 use super::email;
 use crate::app;
@@ -18,6 +20,9 @@ const LIMIT: u64 = 20;
 
 /// Emails read at a time when there are many to print.
 const PAGE: u64 = 200;
+
+/// Whole emails may be large.
+const WHOLE_AT_ONCE: usize = 20;
 
 pub async fn run(config: &Config, args: &cli::Search, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
@@ -36,8 +41,10 @@ pub async fn run(config: &Config, args: &cli::Search, out: Output) -> Result<Exi
     while left > 0 {
         search.limit = left.min(PAGE);
         let Found { hits, next_cursor } = engine.search(&store, &args.query, &search).await.map_err(failure)?;
-        for hit in &hits {
-            print(hit, args.full, out)?;
+        if args.full {
+            print_whole(&store, &hits, out).await?;
+        } else {
+            hits.iter().try_for_each(|hit| print_line(hit, out))?;
         }
         shown += hits.len() as u64;
         left -= (hits.len() as u64).min(left);
@@ -62,17 +69,25 @@ fn failure(e: SearchError) -> Failure {
     }
 }
 
-fn print(hit: &Hit, full: bool, out: Output) -> Result<(), Failure> {
+async fn print_whole(store: &TenantStore, hits: &[Hit], out: Output) -> Result<(), Failure> {
+    let ids: Vec<EmailId> = hits.iter().map(|hit| hit.email.id).collect();
+    for ids in ids.chunks(WHOLE_AT_ONCE) {
+        for email in store.get_emails(ids).await? {
+            if out.json { out.object(&email)? } else { email::print(&email, out)? }
+        }
+    }
+    Ok(())
+}
+
+fn print_line(hit: &Hit, out: Output) -> Result<(), Failure> {
     let email = &hit.email;
-    match (out.json, full) {
-        (true, true) => out.object(email),
-        (true, false) => out.object(&json!({
+    match out.json {
+        true => out.object(&json!({
             "id": email.id, "mailbox_id": email.mailbox_id, "subject": email.subject, "from": email.from,
             "received_at": email.received_at, "folders": email.folders, "has_attachments": email.has_attachments,
             "snippet": hit.snippet,
         })),
-        (false, true) => email::print(email, out),
-        (false, false) => {
+        false => {
             let from = email.from.as_ref().map_or("(no sender)", |from| from.name.as_deref().unwrap_or(&from.address));
             let subject = email.subject.as_deref().unwrap_or("(no subject)");
             let clip = if email.has_attachments { " +" } else { "" };

@@ -62,10 +62,18 @@ impl std::fmt::Debug for PackBuilder {
 }
 
 impl PackBuilder {
-    /// With room for blobs of so many bytes in all, since growing would hold the pack twice for a moment.
-    pub fn with_capacity(bytes: usize) -> std::io::Result<Self> {
+    pub fn new() -> std::io::Result<Self> {
         let compressor = zstd::bulk::Compressor::new(LEVEL)?;
-        Ok(Self { compressor, bytes: Vec::with_capacity(bytes), members: Vec::new(), seen: HashSet::new() })
+        Ok(Self { compressor, bytes: Vec::new(), members: Vec::new(), seen: HashSet::new() })
+    }
+
+    /// Makes room at once, since growing would hold the pack twice for a moment.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
+    pub fn size(&self) -> usize {
+        self.bytes.len()
     }
 
     pub fn add(&mut self, sha256: Sha256, blob: &[u8]) -> std::io::Result<()> {

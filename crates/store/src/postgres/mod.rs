@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
 use futures_util::future::try_join_all;
-use postgres_types::ToSql;
+use postgres_types::{ToSql, Type};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{NoTls, Statement};
@@ -24,6 +24,12 @@ const MOST_TRIES: u32 = 10;
 /// Longer than a server takes to answer under load, shorter than a person waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Longer than any of our statements is silent.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Units take milliseconds; whoever waits this long for a connection waits for something that is stuck.
+const POOL_TIMEOUT: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(crate) struct Postgres {
     pool: Pool,
@@ -31,8 +37,12 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub fn open(url: &str, connections: usize) -> Result<Self, StoreError> {
-        let mut config: tokio_postgres::Config = url.parse().map_err(|e: tokio_postgres::Error| {
-            StoreError::Misconfigured(format!("database.url is not a PostgreSQL address ({})", chain(&e)).into())
+        // The driver's own words may repeat a piece of the password.
+        let mut config: tokio_postgres::Config = url.parse().map_err(|_| {
+            StoreError::Misconfigured(
+                "database.url is not a PostgreSQL address; write postgres://USER:PASSWORD@HOST:PORT/NAME, with @ : / ? in a password as %40 %3A %2F %3F"
+                    .into(),
+            )
         })?;
         if config.get_ssl_mode() == SslMode::Require {
             return Err(StoreError::Misconfigured(
@@ -41,13 +51,17 @@ impl Postgres {
             ));
         }
         config.application_name("mailroom").connect_timeout(CONNECT_TIMEOUT);
-        // Times come as instants, so the session's zone only matters to what a person reads in an error.
-        config.options("-c timezone=UTC -c client_min_messages=warning");
+        // A server that vanished without a word would otherwise be waited for during two hours.
+        config.tcp_user_timeout(SILENCE_TIMEOUT).keepalives_idle(SILENCE_TIMEOUT);
         let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager)
             .max_size(connections)
             .runtime(Runtime::Tokio1)
-            .timeouts(Timeouts { wait: None, create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
+            .timeouts(Timeouts {
+                wait: Some(POOL_TIMEOUT),
+                create: Some(CONNECT_TIMEOUT),
+                recycle: Some(CONNECT_TIMEOUT),
+            })
             .build()
             .map_err(|e| StoreError::other(e.to_string()))?;
         Ok(Self { pool })
@@ -58,6 +72,15 @@ impl Postgres {
         let statement = client.prepare_cached(sql).await.map_err(error)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
         let rows = client.query(&statement, &params).await.map_err(error)?;
+        rows.iter().map(values::row).collect()
+    }
+
+    /// Planned for these very values each time: how common a word is decides between two plans a thousandfold apart.
+    pub async fn query_once(&self, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
+        let client = self.client().await?;
+        let params: Vec<(&(dyn ToSql + Sync), Type)> =
+            params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
+        let rows = client.query_typed(sql, &params).await.map_err(error)?;
         rows.iter().map(values::row).collect()
     }
 
@@ -170,11 +193,12 @@ impl TryError {
 }
 
 pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
-    let text: Arc<str> = chain(&e).into();
-    let Some(state) = e.code() else {
-        return StoreError::Unavailable(text);
+    let Some(refusal) = e.as_db_error() else {
+        return StoreError::Unavailable(chain(&e).into());
     };
-    match state.code() {
+    // Not its detail or hint: they hold contents of rows, over several lines.
+    let text: Arc<str> = refusal.message().into();
+    match refusal.code().code() {
         "28P01" | "28000" => StoreError::Misconfigured(
             format!("PostgreSQL refuses the login ({text}); check the user and password in database.url").into(),
         ),

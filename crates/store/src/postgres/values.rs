@@ -86,6 +86,20 @@ impl<'a> FromSql<'a> for Value {
     }
 }
 
+/// What a statement that is not prepared is told about a value.
+pub(super) fn type_of(value: &Value) -> Type {
+    match value {
+        Value::Bool(_) => Type::BOOL,
+        Value::Int(_) => Type::INT8,
+        Value::Uuid(_) => Type::UUID,
+        Value::Time(_) => Type::TIMESTAMPTZ,
+        Value::Bytes(_) | Value::Hash(_) => Type::BYTEA,
+        Value::Json(_) => Type::JSONB,
+        Value::Tokens(_) => Type::TS_VECTOR,
+        Value::Null | Value::Text(_) | Value::List(_) => Type::TEXT,
+    }
+}
+
 pub(super) fn row(row: &tokio_postgres::Row) -> Result<Row, StoreError> {
     let columns = (0..row.len()).map(|column| row.try_get(column).map_err(super::error));
     Ok(Row(columns.collect::<Result<_, _>>()?))

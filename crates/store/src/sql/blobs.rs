@@ -81,6 +81,8 @@ impl TenantUnit {
                 member.encoding.as_str()
             ]
         };
+        let mut members: Vec<&Member> = members.iter().collect();
+        members.sort_by_key(|member| member.sha256);
         self.unit.insert(Insert {
             into: "blobs (tenant_id, sha256, pack_id, pack_offset, stored_bytes, size_bytes, encoding, created_at)"
                 .into(),
@@ -93,7 +95,7 @@ impl TenantUnit {
                 ("size_bytes", Kind::Int),
                 ("encoding", Kind::Text),
             ],
-            rows: members.iter().map(row).collect(),
+            rows: members.into_iter().map(row).collect(),
             select: "u.tenant_id, u.sha256, u.pack_id, u.pack_offset, u.stored_bytes, u.size_bytes, u.encoding,
                      mailroom_now()"
                 .into(),

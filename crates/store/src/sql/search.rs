@@ -4,6 +4,7 @@ use domain::search::{Phrase, Query};
 use domain::{EmailId, MailboxId};
 use uuid::Uuid;
 
+use super::ingest::search_second;
 use crate::{Dialect, StoreError, TenantStore, Value};
 
 /// What to find besides the query, and how much of it.
@@ -39,7 +40,7 @@ impl TenantStore {
             Dialect::Sqlite => sql.sqlite(self, query, page),
             Dialect::Postgres => sql.postgres(self, query, page),
         };
-        let rows = self.store.query(text, sql.params).await?;
+        let rows = self.store.query_once(text, sql.params).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 }
@@ -80,12 +81,14 @@ impl Sql {
         }
         self.conditions.push(format!("e.tenant_id = {id} and e.deleted_at is null"));
         if let Some((than, start)) = page.start.map(Start::comparison) {
-            let start = self.bind(start);
+            let (place, second) = (self.bind(start), self.bind(search_second(start)));
             self.conditions.push(match order {
-                "e.id" => format!("e.id {than} {start}"),
-                _ => {
-                    format!("s.rowid {than} (select search_rowid from emails where tenant_id = {id} and id = {start})")
-                }
+                "e.id" => format!("e.id {than} {place}"),
+                // An email that is gone meanwhile still tells by its id where the list stood.
+                _ => format!(
+                    "s.rowid {than} coalesce((select search_rowid from emails where tenant_id = {id} and id = {place}),
+                                             ({number} << 47) | ({second} << 16))"
+                ),
             });
         }
         self.narrow("e", "e.id", query, page);

@@ -3,7 +3,7 @@
 use domain::MailboxId;
 use serde::Serialize;
 
-use crate::{Dialect, StoreError, TenantStore, Value, params};
+use crate::{Dialect, StoreError, SystemStore, TenantStore, Unit, Value, params};
 
 /// Something that should not be, how often, and one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -100,7 +100,8 @@ fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
             "select e.id as id from emails e left join email_search_docsize d on d.id = e.search_rowid
              where {e} and d.id is null",
             "select cast(d.id as text) as id from email_search_docsize d left join emails e on e.search_rowid = d.id
-             where e.id is null and d.id >> 47 = (select number from tenants where id = $1)",
+             where e.id is null and d.id between (select number from tenants where id = $1) << 47
+                                              and (((select number from tenants where id = $1) + 1) << 47) - 1",
         ),
         Dialect::Postgres => (
             "select cast(e.id as text) as id from emails e
@@ -137,15 +138,18 @@ impl TenantStore {
         }
         Ok(differences)
     }
+}
 
-    /// Reads the whole text index and checks it against itself. All tenants share one on SQLite.
+impl SystemStore {
+    /// Reads the whole text index, which all tenants share on SQLite, and checks it against itself. To SQLite this is a
+    /// write, so others wait for it.
     pub async fn verify_index(&self) -> Result<Option<Difference>, StoreError> {
         if self.store.dialect() == Dialect::Postgres {
             return Ok(None); // PostgreSQL checks its indexes with amcheck, which needs a superuser.
         }
-        let mut unit = self.write();
-        unit.unit.op("insert into email_search (email_search) values ('integrity-check')", vec![]);
-        match unit.commit().await {
+        let mut unit = Unit::default();
+        unit.op("insert into email_search (email_search) values ('integrity-check')", vec![]);
+        match self.store.commit(unit).await {
             Ok(_) => Ok(None),
             Err(StoreError::Corrupt(what)) => Ok(Some(Difference {
                 what: "the text index is damaged".to_owned(),
@@ -155,7 +159,9 @@ impl TenantStore {
             Err(e) => Err(e),
         }
     }
+}
 
+impl TenantStore {
     pub async fn totals(&self) -> Result<Totals, StoreError> {
         let sql = "select (select count(*) from emails where tenant_id = $1),
                           (select count(*) from ledger

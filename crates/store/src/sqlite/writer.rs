@@ -100,7 +100,7 @@ fn run_group(connection: &Connection, units: Vec<Unit>) -> rusqlite::Result<Vec<
         match (&outcome, is_alone) {
             (Ok(_), true) => {}
             (Ok(_), false) => connection.execute_batch("release unit")?,
-            (Err(_), true) => connection.execute_batch("rollback; begin immediate")?,
+            (Err(_), true) => connection.execute_batch("rollback")?,
             (Err(_), false) => connection.execute_batch("rollback to unit; release unit")?,
         }
         outcomes.push(outcome.map_err(|e| match e {
@@ -108,7 +108,9 @@ fn run_group(connection: &Connection, units: Vec<Unit>) -> rusqlite::Result<Vec<
             UnitError::Precondition(what) => StoreError::Precondition(what),
         }));
     }
-    connection.execute_batch("commit")?;
+    if !connection.is_autocommit() {
+        connection.execute_batch("commit")?;
+    }
     Ok(outcomes)
 }
 

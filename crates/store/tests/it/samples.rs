@@ -76,7 +76,7 @@ pub fn attachment(email: EmailId, bytes: &[u8]) -> NewAttachment {
 
 /// Blobs of the given bytes, durable and named by the unit.
 pub async fn pack(tenant: &TenantStore, blobs: &Blobs, unit: &mut TenantUnit, contents: &[&[u8]]) -> PackId {
-    let mut builder = PackBuilder::with_capacity(0).unwrap();
+    let mut builder = PackBuilder::new().unwrap();
     for content in contents {
         builder.add(Sha256::of(content), content).unwrap();
     }
@@ -100,7 +100,7 @@ pub async fn record(
     let contents: Vec<&[u8]> = subjects.iter().map(String::as_bytes).collect();
     pack(tenant, blobs, &mut unit, &contents).await;
     let folders = tenant.ensure_folders(emails[0].mailbox, &["INBOX".into()]).await?;
-    let placements = emails
+    let placements: Vec<NewPlacement> = emails
         .iter()
         .map(|email| NewPlacement {
             mailbox: email.mailbox,
@@ -110,8 +110,8 @@ pub async fn record(
             flags: Flags::from_names(["seen"]),
         })
         .collect();
-    let stored = unit.record_emails(emails).emails;
-    unit.record_placements(placements);
+    let stored = unit.record_emails(&emails).emails;
+    unit.record_placements(&placements);
     Ok((unit.commit().await?, stored))
 }
 

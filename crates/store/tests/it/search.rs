@@ -1,8 +1,8 @@
 use domain::EmailId;
 use domain::search::{Phrase, Query};
-use store::TenantStore;
 use store::sql::search::{Page, Start};
 use store::testing::on_each_database;
+use store::{Location, TenantStore};
 use tempfile::tempdir;
 
 use crate::samples::{blobs, email, mailbox, record, tenant, time};
@@ -114,9 +114,50 @@ async fn no_token_text_can_break_out_of_the_query() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
 
-        for nasty in ["'", "\"", "\\", "a'b", "a\"b", "a\\", "*", "(", "&|!", ":*", "near(", "-- x", "😀", "or", "not"]
-        {
+        for nasty in ["'", "\"", "\\", "a'b", "a\"b", "a\\", "(", "&|!", ":*", "near(", "-- x", "😀", "or", "not"] {
             assert_eq!(found(&acme, query(&[nasty], &[nasty])).await, Vec::<String>::new(), "{nasty}");
+        }
+    })
+    .await;
+}
+
+/// A second has 65,536 places; what comes after them must be stored and found all the same.
+#[tokio::test]
+async fn more_emails_than_a_second_has_places_for_are_found() {
+    on_each_database(|db| async move {
+        let Location::Sqlite { path, .. } = &db.location else { return }; // PostgreSQL has no such places
+        let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
+        let mailbox = mailbox(&acme).await;
+        let second = time("2026-01-02T00:00:00Z");
+        record(&acme, &blobs(&folder), vec![email(mailbox.id, "word first", second)]).await.unwrap();
+        let take_the_last_place = "update emails set search_rowid = search_rowid | 65535";
+        rusqlite::Connection::open(path).unwrap().execute_batch(take_the_last_place).unwrap();
+
+        let more = ["word second", "word third"].map(|subject| email(mailbox.id, subject, second));
+        record(&acme, &blobs(&folder), more.to_vec()).await.unwrap();
+        let later = email(mailbox.id, "word later", time("2026-01-02T00:00:01Z"));
+        record(&acme, &blobs(&folder), vec![later]).await.unwrap();
+
+        let mut subjects = found(&acme, query(&["word"], &[])).await;
+        subjects.sort();
+        assert_eq!(subjects, ["word later", "word second", "word third"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_goes_on_after_an_email_that_is_gone() {
+    on_each_database(|db| async move {
+        let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
+        let mailbox = mailbox(&acme).await;
+        let at = |second: i64| time("2026-01-02T00:00:00Z") + jiff::SignedDuration::from_secs(second);
+        let emails = (0..3).map(|n| email(mailbox.id, &format!("word {n}"), at(n * 10)));
+        record(&acme, &blobs(&folder), emails.collect()).await.unwrap();
+        let gone = email(mailbox.id, "word gone", at(15)).id;
+
+        for query in [query(&["word"], &[]), Query::default()] {
+            let page = Page { start: Some(Start::After(gone)), limit: 10, ..Page::default() };
+            assert_eq!(acme.search(&query, &page).await.unwrap().len(), 2);
         }
     })
     .await;
