@@ -1,16 +1,17 @@
 //! Originals out again, byte for byte.
 
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{self, BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use content::files::mbox;
 use domain::search::Query;
 use domain::{EmailId, MailboxId};
 use store::TenantStore;
 use store::sql::emails::Email;
 use store::sql::search::{Page, Start};
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::{Engine, Progress};
 
@@ -38,25 +39,23 @@ impl Engine {
         out: &Path,
         progress: &Progress,
     ) -> anyhow::Result<u64> {
-        if out.exists() {
-            bail!("{} exists already; choose another name or remove it first", out.display());
-        }
+        let out = Target::free(out)?;
         let ids = matching(store, query, mailbox).await?;
         progress.set_total(ids.len() as u64);
-        let partial = partial_name(out)?;
-        let mut sink = Sink::create(format, &partial)
-            .with_context(|| format!("cannot write {}; check the folder and its rights", partial.display()))?;
+        let mut sink = Sink::create(format, &out)
+            .with_context(|| format!("cannot write {}; check the folder and its rights", out.path.display()))?;
+        let mut written = 0;
         for ids in ids.chunks(EMAILS) {
             for email in store.get_emails(ids).await? {
                 let raw = self.read_raw(store, &email).await?;
-                sink.write(&email, &raw).with_context(|| format!("writing to {}", partial.display()))?;
+                sink.write(&email, &raw).with_context(|| out.writing())?;
+                written += 1;
                 progress.add_done(1);
                 progress.add_items(1);
             }
         }
-        sink.finish().with_context(|| format!("writing to {}", partial.display()))?;
-        fs::rename(&partial, out).with_context(|| format!("naming the finished export {}", out.display()))?;
-        Ok(ids.len() as u64)
+        sink.publish(&out)?;
+        Ok(written)
     }
 
     /// The original message, proven by its hash.
@@ -83,34 +82,50 @@ async fn matching(store: &TenantStore, query: &Query, mailbox: Option<MailboxId>
     }
 }
 
-fn partial_name(out: &Path) -> anyhow::Result<PathBuf> {
-    let Some(name) = out.file_name() else { bail!("{} names no file; give --out a path to make", out.display()) };
-    let mut name = name.to_owned();
-    name.push(".partial");
-    Ok(out.with_file_name(name))
+/// Where an export will be found.
+struct Target {
+    folder: PathBuf,
+    path: PathBuf,
 }
 
+impl Target {
+    /// Refuses a name that is taken.
+    fn free(out: &Path) -> anyhow::Result<Self> {
+        let Some(name) = out.file_name() else { bail!("{} names no file; give --out a path to make", out.display()) };
+        let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let target = Self { folder: folder.to_owned(), path: out.with_file_name(name) };
+        if is_taken(&target.path) { Err(target.taken()) } else { Ok(target) }
+    }
+
+    fn taken(&self) -> anyhow::Error {
+        anyhow!("{} exists already; choose another name or remove it first", self.path.display())
+    }
+
+    fn writing(&self) -> String {
+        format!("writing {}", self.path.display())
+    }
+}
+
+/// What is written so far, beside its target under a name of its own. Removed if it is dropped before it is published.
 enum Sink {
-    Mbox(BufWriter<File>),
-    Eml(PathBuf),
+    Mbox(BufWriter<NamedTempFile>),
+    Eml(TempDir),
 }
 
 impl Sink {
-    fn create(format: Format, path: &Path) -> std::io::Result<Self> {
-        // What an interrupted export left is ours and worth nothing.
-        if path.is_dir() {
-            fs::remove_dir_all(path)?;
-        }
+    fn create(format: Format, out: &Target) -> io::Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("mailroom-export-").suffix(".partial");
         Ok(match format {
-            Format::Mbox => Self::Mbox(BufWriter::with_capacity(1 << 20, File::create(path)?)),
+            Format::Mbox => Self::Mbox(BufWriter::with_capacity(1 << 20, builder.tempfile_in(&out.folder)?)),
             Format::Eml => {
-                fs::create_dir_all(path)?;
-                Self::Eml(path.to_owned())
+                fs::create_dir_all(&out.folder)?;
+                Self::Eml(builder.tempdir_in(&out.folder)?)
             }
         })
     }
 
-    fn write(&mut self, email: &Email, raw: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, email: &Email, raw: &[u8]) -> io::Result<()> {
         match self {
             Self::Mbox(file) => {
                 let sender = email.from.as_ref().map(|from| from.address.as_str());
@@ -119,15 +134,43 @@ impl Sink {
             // Nothing of the name comes from the mail.
             Self::Eml(folder) => {
                 let time = email.received_at.strftime("%Y-%m-%dT%H%M%SZ");
-                fs::write(folder.join(format!("{time}_{}.eml", email.id)), raw)
+                fs::write(folder.path().join(format!("{time}_{}.eml", email.id)), raw)
             }
         }
     }
 
-    fn finish(self) -> std::io::Result<()> {
-        match self {
-            Self::Mbox(file) => file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all(),
-            Self::Eml(folder) => File::open(folder)?.sync_all(),
+    /// Gives it its name, unless somebody else has taken that meanwhile.
+    fn publish(self, out: &Target) -> anyhow::Result<()> {
+        let published = match self {
+            Self::Mbox(file) => publish_file(file, &out.path),
+            Self::Eml(folder) => publish_folder(folder, &out.path),
+        };
+        match published {
+            Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) => Err(out.taken()),
+            published => published.with_context(|| out.writing()),
         }
     }
+}
+
+fn publish_file(file: BufWriter<NamedTempFile>, path: &Path) -> io::Result<()> {
+    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path)?;
+    Ok(())
+}
+
+fn publish_folder(folder: TempDir, path: &Path) -> io::Result<()> {
+    File::open(folder.path())?.sync_all()?;
+    // A rename would replace an empty folder.
+    if is_taken(path) {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    fs::rename(folder.path(), path)?;
+    let _ = folder.keep(); // under its old name there is nothing left to remove
+    Ok(())
+}
+
+/// A link to nowhere is something, too.
+fn is_taken(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::json;
 
 use crate::mail::{generated, hashes, nasty, simple, stored_hashes};
-use crate::place::{Place, on_each_database};
+use crate::place::{PROGRAM, Place, on_each_database};
+use crate::processes::Running;
 
 /// Everything that is hard to keep as it is, beside ordinary mail.
 fn fill(place: &Place) -> BTreeSet<String> {
@@ -126,21 +128,63 @@ fn an_export_never_replaces_what_is_there() {
 }
 
 #[test]
-fn a_failed_export_leaves_nothing_under_its_name() {
+fn an_export_leaves_alone_what_it_did_not_make() {
     let place = Place::sqlite();
     place.import(&place.write("a.eml", simple("a", "b")));
-    let out = place.path("out.mbox").into_os_string().into_string().unwrap();
-    let args = ["export", "--tenant", "acme", "--out", &out];
+    symlink("nowhere", place.path("link")).unwrap();
+
+    for format in ["mbox", "eml"] {
+        let precious = place.write(&format!("out.{format}.partial/precious"), "precious");
+
+        export(&place, format, &[]);
+        let link = place.run(&["export", "--tenant", "acme", "--format", format, "--out", "link"]);
+
+        assert_eq!(fs::read_to_string(precious).unwrap(), "precious");
+        link.assert_refused(1, &["link exists already; choose another name or remove it first"]);
+    }
+    assert!(place.path("link").is_symlink() && !place.path("nowhere").exists());
+}
+
+#[test]
+fn of_exports_to_one_name_at_once_one_is_whole_and_the_others_are_refused() {
+    let place = Place::sqlite();
+    let originals = fill(&place);
+
+    for format in ["mbox", "eml"] {
+        let args = ["export", "--tenant", "acme", "--format", format, "--out", "out"];
+        let running: Vec<Running> = (0..4).map(|_| Running::start(&mut place.command(PROGRAM, &args))).collect();
+        let (done, refused): (Vec<_>, Vec<_>) =
+            running.into_iter().map(Running::finish).partition(|done| done.code == Some(0));
+
+        assert_eq!(done.len(), 1, "{format}");
+        refused.iter().for_each(|refused| refused.assert_refused(1, &["out exists already; choose another name"]));
+        let fresh = Place::sqlite();
+        fs::rename(place.path("out"), fresh.path("Sent")).unwrap();
+        fresh.import(fresh.path("Sent").to_str().unwrap());
+        assert_eq!(stored_hashes(&fresh.emails("acme")), originals, "{format}");
+    }
+    assert_eq!(names_in(&place.path("")), ["data", "mail"].map(str::to_owned).into());
+}
+
+#[test]
+fn a_failed_export_leaves_nothing() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.eml", simple("a", "b")));
     let pack = place.packs().remove(0);
     let bytes = fs::read(&pack).unwrap();
-    fs::remove_file(&pack).unwrap();
 
-    place.run(&args).assert_refused(1, &["is missing from blob storage; run `mailroom verify`"]);
+    for format in ["mbox", "eml"] {
+        let before = names_in(&place.path(""));
+        let args = ["export", "--tenant", "acme", "--format", format, "--out", format];
+        fs::remove_file(&pack).unwrap();
 
-    assert!(!Path::new(&out).exists());
-    fs::write(&pack, bytes).unwrap();
-    place.ok(&args);
-    assert!(Path::new(&out).exists() && !place.path("out.mbox.partial").exists());
+        place.run(&args).assert_refused(1, &["is missing from blob storage; run `mailroom verify`"]);
+
+        assert_eq!(names_in(&place.path("")), before);
+        fs::write(&pack, &bytes).unwrap();
+        place.ok(&args);
+        assert_eq!(names_in(&place.path("")), &before | &[format.to_owned()].into());
+    }
 }
 
 #[test]
