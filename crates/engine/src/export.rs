@@ -1,7 +1,7 @@
 //! Originals out again, byte for byte.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -29,7 +29,7 @@ pub enum Format {
 
 impl Engine {
     /// Writes what the query finds, oldest first, and returns how many. The result appears under its name only when it
-    /// is whole.
+    /// is whole and durable, and only its owner can read it.
     pub async fn export(
         &self,
         store: &TenantStore,
@@ -116,6 +116,11 @@ impl Sink {
     fn create(format: Format, out: &Target) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix("mailroom-export-").suffix(".partial");
+        // A file is its owner's alone without being told.
+        #[cfg(unix)]
+        if format == Format::Eml {
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+        }
         Ok(match format {
             Format::Mbox => Self::Mbox(BufWriter::with_capacity(1 << 20, builder.tempfile_in(&out.folder)?)),
             Format::Eml => {
@@ -134,7 +139,7 @@ impl Sink {
             // Nothing of the name comes from the mail.
             Self::Eml(folder) => {
                 let time = email.received_at.strftime("%Y-%m-%dT%H%M%SZ");
-                fs::write(folder.path().join(format!("{time}_{}.eml", email.id)), raw)
+                write_private(&folder.path().join(format!("{time}_{}.eml", email.id)), raw)
             }
         }
     }
@@ -145,11 +150,21 @@ impl Sink {
             Self::Mbox(file) => publish_file(file, &out.path),
             Self::Eml(folder) => publish_folder(folder, &out.path),
         };
-        match published {
+        match published.and_then(|()| sync_folder(&out.folder)) {
             Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty) => Err(out.taken()),
             published => published.with_context(|| out.writing()),
         }
     }
+}
+
+/// A file for its owner's eyes only, since it holds somebody's mail. Durable when it returns.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.write(true).create_new(true).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 fn publish_file(file: BufWriter<NamedTempFile>, path: &Path) -> io::Result<()> {
@@ -160,7 +175,7 @@ fn publish_file(file: BufWriter<NamedTempFile>, path: &Path) -> io::Result<()> {
 }
 
 fn publish_folder(folder: TempDir, path: &Path) -> io::Result<()> {
-    File::open(folder.path())?.sync_all()?;
+    sync_folder(folder.path())?;
     // A rename would replace an empty folder.
     if is_taken(path) {
         return Err(ErrorKind::AlreadyExists.into());
@@ -168,6 +183,11 @@ fn publish_folder(folder: TempDir, path: &Path) -> io::Result<()> {
     fs::rename(folder.path(), path)?;
     let _ = folder.keep(); // under its old name there is nothing left to remove
     Ok(())
+}
+
+/// Names are as durable as their folder.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 /// A link to nowhere is something, too.

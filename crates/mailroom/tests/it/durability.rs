@@ -1,4 +1,4 @@
-//! Bytes before rows, rows before the answer: proven from the system calls of an import.
+//! Bytes before rows, rows before the answer: proven from the system calls of imports and exports.
 
 use std::path::Path;
 
@@ -124,6 +124,46 @@ fn an_import_answers_only_when_bytes_and_then_rows_are_durable() {
     assert!(without(&|line| line.contains("-wal")).unwrap_err().contains("the log"));
     assert!(without(&|line| line.contains("#1>")).unwrap_err().contains("got its name"));
     assert!(without(&|line| line.contains("/packs/") && !line.contains('#')).unwrap_err().contains("folder"));
+}
+
+/// The files and folders whose renames and syncs must be in this order.
+fn steps(trace: &Trace, out: &str) -> Vec<String> {
+    let shown = |path: &str| {
+        let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        match name {
+            name if name.ends_with(".partial") => "partial".to_owned(),
+            name if name.ends_with(".eml") => "email".to_owned(),
+            _ => "parent".to_owned(),
+        }
+    };
+    let step = |call: &Call| match call {
+        Call::Sync(path) if !path.contains("/data") => Some(format!("sync {}", shown(path))),
+        Call::Rename { from, to } if to.ends_with(out) => Some(format!("rename {}", shown(from))),
+        _ => None,
+    };
+    trace.iter().filter_map(|(.., call)| step(call)).collect()
+}
+
+#[test]
+fn an_export_answers_only_when_it_is_durable() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.eml", simple("one", "x")));
+    place.import(&place.write("b.eml", simple("two", "x")));
+
+    for (format, expected) in [
+        ("mbox", &["sync partial", "rename partial", "sync parent"][..]),
+        ("eml", &["sync email", "sync email", "sync partial", "rename partial", "sync parent"]),
+    ] {
+        let trace = place.path("trace").into_os_string().into_string().unwrap();
+        let args = ["-f", "-y", "-e", "trace=fsync,fdatasync,rename,renameat,renameat2", "-o", &trace, PROGRAM];
+        let export = ["export", "--tenant", "acme", "--format", format, "--out", &format!("exported-{format}")];
+
+        let traced = Done::of(&mut place.command("strace", &[&args[..], &export].concat()));
+
+        assert_eq!(traced.code, Some(0), "{traced}");
+        let text = std::fs::read_to_string(&trace).unwrap();
+        assert_eq!(steps(&parse(&text), export[6]), expected, "{text}");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -143,6 +143,18 @@ fn an_export_leaves_alone_what_it_did_not_make() {
         link.assert_refused(1, &["link exists already; choose another name or remove it first"]);
     }
     assert!(place.path("link").is_symlink() && !place.path("nowhere").exists());
+}
+
+#[test]
+fn an_export_is_for_its_owner_only() {
+    let place = Place::sqlite();
+    place.import(&place.write("a.eml", simple("a", "b")));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+
+    let [mbox, eml] = ["mbox", "eml"].map(|format| PathBuf::from(export(&place, format, &[])));
+
+    let email = eml.join(names_in(&eml).pop_first().unwrap());
+    assert_eq!((mode(&mbox), mode(&eml), mode(&email)), (0o600, 0o700, 0o600));
 }
 
 #[test]
