@@ -58,10 +58,10 @@ fn write(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// A sentence beside the results, on standard error.
+/// A sentence beside the results, on standard error. It may name files, whose names may hold anything.
 pub fn tell(sentence: &str) {
     // Nothing can be done about a standard error that does not take it.
-    let _ = writeln!(io::stderr(), "{sentence}");
+    let _ = writeln!(io::stderr(), "{}", plain(sentence.trim_end()));
 }
 
 /// `12,345`
@@ -87,14 +87,18 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// One line of at most so many characters, whatever the text holds: control characters of a mail must not reach a
-/// terminal.
+/// One line of at most so many characters, whatever the text holds.
 pub fn one_line(text: &str, most: usize) -> String {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let plain = plain(text);
     match plain.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &plain[..end]),
         None => plain,
     }
+}
+
+/// Control characters of a mail or a file's name must not reach a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -13,8 +13,11 @@ use crate::app;
 use crate::cli;
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::{Output, count, one_line};
 use crate::progress::{Bar, Unit};
+
+/// Long enough for the key of any pack.
+const EXAMPLE: usize = 200;
 
 pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
@@ -64,7 +67,8 @@ pub fn print(tenant: &Tenant, report: &Report, out: Output) -> Result<(), Failur
         count(totals.blobs)
     ))?;
     for difference in &report.differences {
-        out.line(&format!("  {}: {}, for example {}", difference.what, count(difference.count), difference.example))?;
+        let example = one_line(&difference.example, EXAMPLE);
+        out.line(&format!("  {}: {}, for example {example}", difference.what, count(difference.count)))?;
     }
     Ok(())
 }

@@ -90,6 +90,17 @@ fn a_bad_file_among_good_ones_is_told_and_the_rest_is_stored() {
 }
 
 #[test]
+fn a_name_is_no_command_to_the_terminal() {
+    let place = Place::sqlite();
+    place.write("mail/1.eml", simple("one", "x"));
+    place.write("mail/\u{1b}[31m\n2.eml", b"PK\x03\x04zip");
+    place.ok(&["tenant", "create", "acme"]);
+
+    import(&place, "mail").assert_one_sentence("not imported: mail/ [31m 2.eml is a zip archive", &[]);
+    import(&place, "\u{1b}]0;title\u{7}").assert_refused(1, &["error:  ]0;title  does not exist; check the path"]);
+}
+
+#[test]
 fn a_file_without_permission_is_told_and_the_rest_is_stored() {
     let place = Place::sqlite();
     place.ok(&["tenant", "create", "acme"]);

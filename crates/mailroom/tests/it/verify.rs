@@ -119,6 +119,18 @@ fn rows_that_are_gone_are_named() {
 }
 
 #[test]
+fn an_example_is_no_command_to_the_terminal() {
+    on_each_database(|place| {
+        fill(place);
+        tamper(place, "update packs set object_key = '\u{1b}[2J\u{7}'");
+
+        let told = place.run(&["verify"]);
+
+        assert!(told.text().ends_with(&format!("  {MISSING}: 1, for example  [2J \n")), "{told}");
+    });
+}
+
+#[test]
 fn damage_to_one_tenant_is_not_the_others() {
     on_each_database(|place| {
         fill(place);
