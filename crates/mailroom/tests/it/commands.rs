@@ -4,7 +4,7 @@ use domain::Sha256;
 use serde_json::{Value, json};
 
 use crate::mail::{mbox, names, simple};
-use crate::place::{PASSWORD, PROGRAM, Place, on_each_database};
+use crate::place::{PASSWORD, PROGRAM, Place, block_on, on_each_database};
 use crate::processes::Running;
 
 #[test]
@@ -170,6 +170,20 @@ fn processes_that_migrate_at_once_agree() {
 
         assert_eq!(applied.filter(|count| *count > 0).count(), 1);
     }
+}
+
+#[test]
+fn doctors_do_not_disturb_each_other() {
+    let place = Place::sqlite();
+    let blobs = store::blobs::Blobs::local(&place.data_dir().join("blobs")).unwrap();
+
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..20).for_each(|_| block_on(blobs.check()).unwrap()));
+        }
+    });
+
+    assert!(place.packs().is_empty(), "a check leaves nothing behind");
 }
 
 #[test]

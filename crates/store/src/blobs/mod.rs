@@ -4,6 +4,7 @@ mod pack;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use domain::{PackId, Sha256, TenantId};
@@ -80,12 +81,13 @@ impl Blobs {
         }
     }
 
-    /// Writes, reads and deletes a small object.
+    /// Writes, reads and deletes a small object, of a name that no other check uses at the same time.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let key = "mailroom-doctor";
+        static CHECKS: AtomicU64 = AtomicU64::new(0);
+        let key = &format!("mailroom-doctor-{}-{}", std::process::id(), CHECKS.fetch_add(1, Ordering::Relaxed));
         self.write(key, b"ok".to_vec()).await?;
-        let read = self.objects.get_range(&key.into(), 0..2).await.map_err(|e| error(key, e))?;
-        self.objects.delete(&key.into()).await.map_err(|e| error(key, e))?;
+        let read = self.objects.get_range(&key.as_str().into(), 0..2).await.map_err(|e| error(key, e))?;
+        self.objects.delete(&key.as_str().into()).await.map_err(|e| error(key, e))?;
         if read.as_ref() == b"ok" { Ok(()) } else { Err(StoreError::corrupt("blob storage gives back other bytes")) }
     }
 }
