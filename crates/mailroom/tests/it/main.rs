@@ -6,6 +6,8 @@ mod bad_input;
 mod commands;
 mod corpus;
 mod crash;
+mod databases;
+mod disks;
 mod durability;
 mod export;
 mod import;

@@ -125,6 +125,11 @@ impl Place {
         objects.remove(0)
     }
 
+    /// An import into tenant `acme` that may fail.
+    pub fn try_import(&self, path: &str) -> Done {
+        self.run(&["import", path, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"])
+    }
+
     /// The summary of an import into tenant `acme`.
     pub fn import(&self, path: &str) -> Value {
         self.object(&["import", path, "--tenant", "acme", "--mailbox", "me@acme.test"])

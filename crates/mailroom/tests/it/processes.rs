@@ -1,9 +1,12 @@
-//! Programs that run beside the test: started, watched, and stopped.
+//! Programs that run beside the test, started, watched and stopped, or as somebody else.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::place::Done;
+use crate::place::{Done, PROGRAM, Place};
 
 /// Far longer than anything here takes on a busy machine; only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -79,6 +82,40 @@ pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-pub fn is_root() -> bool {
+/// Somebody without rights: another user when we are root, ourselves otherwise.
+pub struct Nobody {
+    program: String,
+    is_another: bool,
+}
+
+impl Nobody {
+    pub fn new(place: &Place) -> Self {
+        fs::set_permissions(place.path(""), Permissions::from_mode(0o755)).unwrap();
+        if !is_root() {
+            return Self { program: PROGRAM.to_owned(), is_another: false };
+        }
+        // Where it is built may be closed to others.
+        let program = place.path("mailroom").into_os_string().into_string().unwrap();
+        fs::copy(PROGRAM, &program).unwrap();
+        Self { program, is_another: true }
+    }
+
+    pub fn owns(&self, folder: &Path) {
+        if self.is_another {
+            let done = Done::of(Command::new("chown").arg("-R").arg("65534:65534").arg(folder));
+            assert_eq!(done.code, Some(0), "{done}");
+        }
+    }
+
+    pub fn run(&self, place: &Place, args: &[&str]) -> Done {
+        if !self.is_another {
+            return place.run(args);
+        }
+        let become_nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", &self.program];
+        Done::of(&mut place.command("setpriv", &[&become_nobody[..], args].concat()))
+    }
+}
+
+fn is_root() -> bool {
     Done::of(Command::new("id").arg("-u")).text().trim() == "0"
 }

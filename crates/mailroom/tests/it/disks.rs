@@ -1,0 +1,177 @@
+//! Disks that are full or may not be written: told in one plain sentence, nothing half-stored, and the work completes
+//! when they are well again.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::mail::{mbox, simple};
+use crate::place::{Done, PROGRAM, Place, on_each_database};
+use crate::processes::Nobody;
+
+#[test]
+fn a_read_only_data_folder_is_told() {
+    let place = Place::sqlite();
+    let file = place.write("a.eml", simple("a", "b"));
+    let nobody = Nobody::new(&place);
+    let args = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"];
+    fs::create_dir(place.data_dir()).unwrap();
+    fs::set_permissions(place.data_dir(), Permissions::from_mode(0o555)).unwrap();
+
+    let new = nobody.run(&place, &args);
+    fs::set_permissions(place.data_dir(), Permissions::from_mode(0o755)).unwrap();
+    place.import(&file);
+    let more = place.write("b.eml", simple("c", "d"));
+    set_read_only(&place.data_dir(), true);
+    let old = nobody.run(&place, &["import", &more, "--tenant", "acme", "--mailbox", "me@acme.test"]);
+    let doctor = nobody.run(&place, &["doctor"]);
+    set_read_only(&place.data_dir(), false);
+
+    new.assert_refused(1, &["cannot open or make the database", "check that the folder exists and can be written"]);
+    old.assert_refused(1, &["cannot be written", "check the rights of the"]);
+    assert_eq!(doctor.code, Some(1));
+    assert!(doctor.text().contains("BAD  data folder"), "{doctor}");
+    place.assert_whole();
+    assert_eq!(place.emails("acme").len(), 1);
+}
+
+fn set_read_only(folder: &Path, is_read_only: bool) {
+    let mode = if is_read_only { "a-w,a+rX" } else { "u+w" };
+    let done = Done::of(Command::new("chmod").args(["-R", mode]).arg(folder));
+    assert_eq!(done.code, Some(0), "{done}");
+}
+
+/// How to get a shell that may mount disks: as root, or as a user in a world of their own.
+fn world_with_disks() -> Option<&'static [&'static str]> {
+    let worlds = [&["--mount"][..], &["--user", "--map-root-user", "--mount"]];
+    let try_it = "d=$(mktemp -d) && mount -t tmpfs tmpfs $d";
+    let allows = |world: &&[&str]| {
+        let tried = Command::new("unshare").args(*world).args(["sh", "-c", try_it]).output();
+        tried.is_ok_and(|tried| tried.status.success())
+    };
+    worlds.into_iter().find(allows)
+}
+
+/// Runs of the program in the script leave their exit code and output.
+fn run_with_disks(place: &Place, world: &[&str], script: &str, variables: &[(&str, &str)]) {
+    let run = r#"run() { local name=$1; shift; code=0; "$PROGRAM" "$@" >"$name.out" 2>"$name.err" || code=$?; echo $code >"$name.code"; }"#;
+    let script = format!("set -eu\n{run}\n{script}");
+
+    let mut shell = place.command("unshare", &[world, &["bash", "-c", &script]].concat());
+    let ran = Done::of(shell.env("PROGRAM", PROGRAM).envs(variables.iter().copied()));
+
+    assert_eq!(ran.code, Some(0), "{ran}");
+}
+
+fn ran(place: &Place, name: &str) -> Done {
+    let read = |what: &str| fs::read(place.path(&format!("{name}.{what}"))).unwrap();
+    let code = String::from_utf8(read("code")).unwrap().trim().parse().unwrap();
+    Done::new(Some(code), read("out"), &read("err"))
+}
+
+const ON_A_READ_ONLY_DISK: &str = r#"
+mount -t tmpfs -o size=40m tmpfs "$MAILROOM_DATA_DIR"
+run first import a.eml --tenant acme --mailbox me@acme.test
+mount -o remount,bind,ro "$MAILROOM_DATA_DIR"
+run refused import b.eml --tenant acme --mailbox me@acme.test
+mount -o remount,bind,rw "$MAILROOM_DATA_DIR"
+run verify verify --deep
+run again import b.eml --tenant acme --mailbox me@acme.test
+"#;
+
+#[test]
+fn a_read_only_disk_is_told() {
+    // In a container that may not mount, a folder without rights is as near as we get.
+    let Some(world) = world_with_disks() else { return a_read_only_data_folder_is_told() };
+    on_each_database(|place| {
+        place.write("a.eml", simple("a", "b"));
+        place.write("b.eml", simple("c", "d"));
+        fs::create_dir_all(place.data_dir()).unwrap();
+
+        run_with_disks(place, world, ON_A_READ_ONLY_DISK, &[]);
+
+        assert_eq!(ran(place, "first").code, Some(0));
+        ran(place, "refused").assert_refused(1, &["cannot be written", "check the rights of the", "not read-only"]);
+        assert_eq!(ran(place, "verify").code, Some(0));
+        assert_eq!(ran(place, "again").code, Some(0));
+    });
+}
+
+/// Fills the disk up to a little, imports, frees it and verifies, with more and more left.
+const ON_A_FULL_DISK: &str = r#"
+mount -t tmpfs -o size=40m tmpfs "$MAILROOM_DATA_DIR"
+run tenant tenant create acme
+for left in $LEFT; do
+    free=$(($(stat -f -c '%a*%S' "$MAILROOM_DATA_DIR")))
+    head -c $((free - left)) /dev/zero >"$MAILROOM_DATA_DIR/ballast"
+    run "full-$left" import mail.mbox --tenant acme --mailbox me@acme.test --json
+    rm "$MAILROOM_DATA_DIR/ballast"
+    run "verify-$left" verify --deep --json
+done
+run again import mail.mbox --tenant acme --mailbox me@acme.test --json
+run verify verify --deep --json
+run once-more import mail.mbox --tenant acme --mailbox me@acme.test --json
+"#;
+
+/// With the least of them not even the log of a SQLite database fits, or the first pack.
+const LEFT: [u64; 4] = [0, 100_000, 500_000, 2_000_000];
+
+#[test]
+fn a_full_disk_is_told_and_the_import_completes_when_there_is_room() {
+    // In a container that may not mount, a system that says so is as near as we get.
+    let Some(world) = world_with_disks() else { return a_write_without_room_is_told_wherever_it_falls() };
+    on_each_database(|place| {
+        const MESSAGES: usize = 200;
+        place.write("mail.mbox", mbox(17, MESSAGES));
+        fs::create_dir_all(place.data_dir()).unwrap();
+        let left = LEFT.map(|bytes| bytes.to_string()).join(" ");
+
+        run_with_disks(place, world, ON_A_FULL_DISK, &[("LEFT", &left), ("MAILROOM_IMPORT__BATCH_MESSAGES", "25")]);
+
+        let mut refused = 0;
+        for left in LEFT {
+            let full = ran(place, &format!("full-{left}"));
+            if full.code != Some(0) {
+                refused += 1;
+                full.assert_refused(1, &["there is no space left for", "; free some and run the command again"]);
+            }
+            let verified = ran(place, &format!("verify-{left}"));
+            assert_eq!(verified.code, Some(0), "after {left} bytes: {verified}");
+        }
+        assert!(refused >= 2, "the disk was hardly ever full");
+        let again = ran(place, "again");
+        assert_eq!((again.code, again.stderr.as_str()), (Some(0), ""), "{again}");
+        assert_eq!(again.objects()[0]["read"], MESSAGES);
+        assert_eq!(ran(place, "verify").objects()[0]["totals"]["emails"], MESSAGES);
+        assert_eq!(ran(place, "once-more").objects()[0]["stored"], 0);
+    });
+}
+
+/// The system says that there is no room from some call on: every write to the SQLite file, or every sync of a pack.
+#[test]
+fn a_write_without_room_is_told_wherever_it_falls() {
+    on_each_database(|place| {
+        let file = place.write("mail.mbox", mbox(18, 60));
+        place.ok(&["tenant", "create", "acme"]);
+        let (call, firsts) = if place.is_sqlite() { ("pwrite64", [1, 10, 60, 200]) } else { ("fsync", [1, 3, 4, 9]) };
+        let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
+
+        for first in firsts {
+            let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=ENOSPC:when={first}+"));
+            let args = ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject, PROGRAM];
+            let mut strace = place.command("strace", &[&args[..], &import].concat());
+            let full = Done::of(strace.env("MAILROOM_IMPORT__BATCH_MESSAGES", "10"));
+
+            full.assert_refused(1, &["there is no space left for", "; free some and run the command again"]);
+            place.assert_whole();
+        }
+
+        let again = place.object(&import[..6]);
+        assert_eq!((&again["read"], &again["failed"]), (&json!(60), &json!(0)));
+        assert_eq!(place.emails("acme").len(), 60);
+        place.assert_whole();
+    });
+}
