@@ -40,7 +40,8 @@ impl Import {
     /// Opens everything first: a path that cannot be imported at all is told before anything is made or stored.
     pub fn open(self, limits: &Limits) -> Result<Opened, Problem> {
         let readers = self.paths.iter().map(|path| files::open(path, self.format, limits)).collect::<Result<_, _>>()?;
-        Ok(Opened { readers, folder: self.folder, batching: self.batching })
+        let folder = self.folder.as_deref().map(files::folder_name);
+        Ok(Opened { readers, folder, batching: self.batching })
     }
 }
 

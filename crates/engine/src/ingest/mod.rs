@@ -108,7 +108,11 @@ impl Engine {
         mailbox: &Arc<Mailbox>,
         new: Vec<Hashed>,
     ) -> anyhow::Result<(Vec<NewEmail>, Vec<Written>)> {
+        if new.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
         let (mut emails, mut packs) = (Vec::with_capacity(new.len()), Vec::new());
+        let mut announced = announce_pack(store);
         let mut left = new.into_iter();
         let mut builder = PackBuilder::new()?;
         while left.len() > 0 {
@@ -121,22 +125,40 @@ impl Engine {
             emails.extend(packed);
             builder = filled;
             if builder.size() >= PACK_BYTES {
-                packs.extend(self.write_pack(store, std::mem::replace(&mut builder, PackBuilder::new()?)).await?);
+                let full = std::mem::replace(&mut builder, PackBuilder::new()?);
+                let next = announce_pack(store);
+                packs.extend(self.write_pack(store, std::mem::replace(&mut announced, next), full).await?);
             }
         }
-        packs.extend(self.write_pack(store, builder).await?);
+        packs.extend(self.write_pack(store, announced, builder).await?);
         Ok((emails, packs))
     }
 
-    async fn write_pack(&self, store: &TenantStore, builder: PackBuilder) -> anyhow::Result<Option<Written>> {
+    async fn write_pack(
+        &self,
+        store: &TenantStore,
+        announced: Announced,
+        builder: PackBuilder,
+    ) -> anyhow::Result<Option<Written>> {
+        let id = announced.await.context("announcing a pack")?.context("announcing a pack")?;
         let Some(pack) = builder.finish() else { return Ok(None) };
-        let id = PackId::new(store.clock());
-        let key = Blobs::pack_key(store.id, id);
-        store.announce_pack(id, &key).await.context("announcing a pack")?;
         let size_bytes = pack.bytes.len() as u64;
-        self.blobs.write(&key, pack.bytes).await.context("writing a pack")?;
+        self.blobs.write(&Blobs::pack_key(store.id, id), pack.bytes).await.context("writing a pack")?;
         Ok(Some(Written { id, size_bytes, members: pack.members }))
     }
+}
+
+type Announced = tokio::task::JoinHandle<Result<PackId, StoreError>>;
+
+/// Begun before the pack is filled: SQLite's one writer may be busy with the batch before, and whoever waits for it with
+/// a full pack in hand keeps the next commit waiting too.
+fn announce_pack(store: &TenantStore) -> Announced {
+    let store = store.clone();
+    tokio::spawn(async move {
+        let id = PackId::new(store.clock());
+        store.announce_pack(id, &Blobs::pack_key(store.id, id)).await?;
+        Ok(id)
+    })
 }
 
 /// How many emails and attachments were not there before.

@@ -32,6 +32,12 @@ pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<Exi
         differences += report.differences.len();
         print(tenant, &report, out)?;
     }
+    if args.deep
+        && let Some(damage) = engine.store.system().verify_index().await?
+    {
+        differences += 1;
+        out.line(&format!("{}: {}", damage.what, one_line(&damage.example, 200)))?;
+    }
     if tenants.is_empty() && !out.json {
         out.line("Nothing to verify: there are no tenants yet.")?;
     }

@@ -37,7 +37,7 @@ fn without_a_file_and_environment_it_runs_embedded_in_the_working_directory() {
     assert_eq!(config.database.url, DatabaseUrl::Sqlite("./mailroom-data/mailroom.db".into()));
     assert_eq!(config.blobs.url, BlobsUrl::File("./mailroom-data/blobs".into()));
     assert_eq!(config.limits, Limits::default());
-    assert_eq!((config.import.batch_messages, config.import.batch_bytes, config.import.in_flight), (512, 6 << 20, 2));
+    assert_eq!((config.import.batch_messages, config.import.batch_bytes, config.import.in_flight), (512, 4 << 20, 3));
     assert_eq!(config.log.level, LogLevel::Warn);
 }
 
@@ -58,7 +58,7 @@ fn the_file_wins_over_defaults_and_the_environment_over_the_file() {
 
     let config = Config::load(Some(&path), [("MAILROOM_IMPORT__IN_FLIGHT", "7")], home()).unwrap();
 
-    assert_eq!((config.import.in_flight, config.import.batch_messages, config.import.batch_bytes), (7, 100, 6 << 20));
+    assert_eq!((config.import.in_flight, config.import.batch_messages, config.import.batch_bytes), (7, 100, 4 << 20));
     assert_eq!(shown(&config, "import.in_flight").source, "MAILROOM_IMPORT__IN_FLIGHT");
     assert_eq!(shown(&config, "import.batch_messages").source, format!("{} line 3", path.display()));
     assert_eq!(shown(&config, "import.batch_bytes").source, "default");
