@@ -75,6 +75,15 @@ impl Unit {
         self.ops.is_empty()
     }
 
+    /// How much there is to write.
+    pub(crate) fn rows(&self) -> usize {
+        let rows = |op: &Op| match &op.action {
+            Action::Statement { .. } => 1,
+            Action::Insert(insert) => insert.rows.len(),
+        };
+        self.ops.iter().map(rows).sum()
+    }
+
     pub(crate) fn op(&mut self, sql: impl Into<String>, params: Vec<Value>) -> OpId {
         self.push(Op { action: Action::Statement { sql: sql.into(), params }, expect: None })
     }

@@ -9,9 +9,9 @@ use anyhow::Context;
 use domain::{Flags, FolderId, Limits, PackId, Sha256};
 use jiff::Timestamp;
 use store::blobs::{Blobs, Member, PackBuilder};
-use store::sql::ingest::{NewEmail, NewPlacement};
+use store::sql::ingest::{NewEmail, NewPlacement, Recorded};
 use store::sql::mailboxes::Mailbox;
-use store::{StoreError, TenantStore};
+use store::{Committed, StoreError, TenantStore, TenantUnit};
 
 use crate::Engine;
 use facts::Parsed;
@@ -32,16 +32,24 @@ pub struct Message {
     pub origin: String,
 }
 
-/// A batch whose bytes are durable and whose rows are ready to be committed.
+/// A batch whose bytes are durable and whose unit is ready to be committed.
 #[derive(Debug)]
 pub struct Prepared {
-    emails: Vec<NewEmail>,
-    placements: Vec<NewPlacement>,
+    unit: TenantUnit,
+    recorded: Option<Recorded>,
     packs: Vec<Written>,
-    /// By provider message id.
-    origins: HashMap<String, String>,
-    messages: u64,
+    messages: Vec<Remembered>,
     bytes: u64,
+}
+
+/// What is left of a message once its bytes are packed and its rows are in the unit: enough to try it again alone.
+#[derive(Debug)]
+struct Remembered {
+    sha256: Sha256,
+    folder: FolderId,
+    flags: Flags,
+    received_at: Option<Timestamp>,
+    origin: String,
 }
 
 #[derive(Debug)]
@@ -75,30 +83,62 @@ impl Engine {
     pub async fn prepare(&self, mailbox: Arc<Mailbox>, messages: Vec<Message>) -> anyhow::Result<Prepared> {
         let store = self.store.tenant(mailbox.tenant_id);
         let bytes = messages.iter().map(|message| message.raw.len() as u64).sum();
-        let count = messages.len() as u64;
         let hashed = self.cpu.run(|| messages.into_iter().map(Hashed::of).collect::<Vec<_>>()).await?;
         let placements = distinct_placements(hashed.iter().map(|hashed| hashed.placement(&mailbox)).collect());
-        let origins =
-            hashed.iter().map(|hashed| (hashed.provider_message_id.clone(), hashed.message.origin.clone())).collect();
+        let messages = hashed.iter().map(Hashed::remember).collect();
 
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
         let known = store.processed_messages(mailbox.id, ids).await.context("looking up known messages")?;
         let (emails, packs) = self.parse_and_pack(&store, &mailbox, only_new(hashed, &known)).await?;
-        Ok(Prepared { emails, placements, packs, origins, messages: count, bytes })
+        let (unit, recorded) = unit_of(&store, &packs, emails, &placements);
+        Ok(Prepared { unit, recorded, packs, messages, bytes })
     }
 
     /// One unit, durable when it returns. If the database refuses it for what is in it, the messages are tried one by
     /// one: one bad message harms only itself.
     pub async fn commit(&self, mailbox: &Mailbox, batch: Prepared) -> anyhow::Result<Ingested> {
-        let store = self.store.tenant(mailbox.tenant_id);
-        match commit_unit(&store, &batch.packs, &batch.emails, &batch.placements).await {
-            Ok((stored, attachments)) => Ok(batch.came_to(stored, attachments, Vec::new())),
+        let Prepared { unit, recorded, packs, messages, bytes } = batch;
+        let mut ingested = Ingested { bytes, ..Ingested::default() };
+        match unit.commit().await {
+            Ok(committed) => ingested.count(&committed, recorded),
             Err(StoreError::Other(reason)) => {
                 tracing::warn!("a batch is stored message by message: {reason}");
-                commit_one_by_one(&store, batch).await
+                self.commit_one_by_one(mailbox, &packs, &messages, &mut ingested).await?;
             }
-            Err(e) => Err(e).context("storing a batch of emails"),
+            Err(e) => return Err(e).context("storing a batch of emails"),
         }
+        let known = ingested.stored + ingested.refused.len() as u64;
+        ingested.duplicates = (messages.len() as u64).saturating_sub(known);
+        Ok(ingested)
+    }
+
+    /// The bytes first; then each message is read back and goes through the same steps as a batch of its own.
+    async fn commit_one_by_one(
+        &self,
+        mailbox: &Mailbox,
+        packs: &[Written],
+        messages: &[Remembered],
+        ingested: &mut Ingested,
+    ) -> anyhow::Result<()> {
+        let store = self.store.tenant(mailbox.tenant_id);
+        unit_of(&store, packs, Vec::new(), &[]).0.commit().await.context("storing the bytes of a batch")?;
+        let mailbox = Arc::new(mailbox.clone());
+        for message in messages {
+            let place = store.find_blob(message.sha256).await?.context("a blob was removed meanwhile")?;
+            let raw = self.blobs.read(&place).await?;
+            let alone = self.prepare(mailbox.clone(), vec![message.with(raw)]).await?;
+            match alone.unit.commit().await {
+                Ok(committed) => ingested.count(&committed, alone.recorded),
+                Err(StoreError::Other(reason)) => {
+                    let origin = &message.origin;
+                    ingested
+                        .refused
+                        .push(format!("{origin} is not taken by the database ({reason}); please report this"));
+                }
+                Err(e) => return Err(e).context("storing an email"),
+            }
+        }
+        Ok(())
     }
 
     /// Bytes before rows: what the tenant does not have yet goes into packs, durable when this returns.
@@ -161,49 +201,39 @@ fn announce_pack(store: &TenantStore) -> Announced {
     })
 }
 
-/// How many emails and attachments were not there before.
-async fn commit_unit(
+fn unit_of(
     store: &TenantStore,
     packs: &[Written],
-    emails: &[NewEmail],
+    emails: Vec<NewEmail>,
     placements: &[NewPlacement],
-) -> Result<(u64, u64), StoreError> {
+) -> (TenantUnit, Option<Recorded>) {
     let mut unit = store.write();
     for pack in packs {
         unit.record_pack(pack.id, pack.size_bytes, &pack.members);
     }
     let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails));
     unit.record_placements(placements);
-    let committed = unit.commit().await?;
-    Ok(recorded.map_or((0, 0), |ops| (committed.changed(ops.emails), committed.changed(ops.attachments))))
+    (unit, recorded)
 }
 
-async fn commit_one_by_one(store: &TenantStore, batch: Prepared) -> anyhow::Result<Ingested> {
-    commit_unit(store, &batch.packs, &[], &[]).await.context("storing the bytes of a batch")?;
-    let emails: HashMap<&str, &NewEmail> =
-        batch.emails.iter().map(|email| (email.provider_message_id.as_str(), email)).collect();
-    let (mut stored, mut attachments, mut refused) = (0, 0, Vec::new());
-    for placement in &batch.placements {
-        let email = emails.get(placement.provider_message_id.as_str()).map(|email| (*email).clone());
-        match commit_unit(store, &[], email.as_slice(), std::slice::from_ref(placement)).await {
-            Ok((new, parts)) => {
-                stored += new;
-                attachments += parts;
-            }
-            Err(StoreError::Other(reason)) => {
-                let origin = batch.origins.get(&placement.provider_message_id).map_or("a message", String::as_str);
-                refused.push(format!("{origin} is not taken by the database ({reason}); please report this"));
-            }
-            Err(e) => return Err(e).context("storing an email"),
+impl Ingested {
+    fn count(&mut self, committed: &Committed, recorded: Option<Recorded>) {
+        if let Some(ops) = recorded {
+            self.stored += committed.changed(ops.emails);
+            self.attachments += committed.changed(ops.attachments);
         }
     }
-    Ok(batch.came_to(stored, attachments, refused))
 }
 
-impl Prepared {
-    fn came_to(&self, stored: u64, attachments: u64, refused: Vec<String>) -> Ingested {
-        let duplicates = self.messages.saturating_sub(stored + refused.len() as u64);
-        Ingested { stored, duplicates, attachments, bytes: self.bytes, refused }
+impl Remembered {
+    fn with(&self, raw: Vec<u8>) -> Message {
+        Message {
+            raw,
+            folder: self.folder,
+            flags: self.flags.clone(),
+            received_at: self.received_at,
+            origin: self.origin.clone(),
+        }
     }
 }
 
@@ -211,6 +241,16 @@ impl Hashed {
     fn of(message: Message) -> Self {
         let sha256 = Sha256::of(&message.raw);
         Self { message, sha256, provider_message_id: format!("sha256:{sha256}") }
+    }
+
+    fn remember(&self) -> Remembered {
+        Remembered {
+            sha256: self.sha256,
+            folder: self.message.folder,
+            flags: self.message.flags.clone(),
+            received_at: self.message.received_at,
+            origin: self.message.origin.clone(),
+        }
     }
 
     fn placement(&self, mailbox: &Mailbox) -> NewPlacement {

@@ -74,8 +74,7 @@ pub struct NewPlacement {
 }
 
 impl TenantUnit {
-    pub fn record_emails(&mut self, emails: &[NewEmail]) -> Recorded {
-        let mut emails: Vec<&NewEmail> = emails.iter().collect();
+    pub fn record_emails(&mut self, mut emails: Vec<NewEmail>) -> Recorded {
         if self.store.dialect() == Dialect::Postgres {
             // Everybody in the same order, so that two who record the same messages wait for each other only one way.
             emails.sort_by_key(|email| (email.mailbox, email.raw_sha256));
@@ -93,8 +92,8 @@ impl TenantUnit {
         Recorded { emails, attachments }
     }
 
-    fn record_contents(&mut self, emails: &[&NewEmail]) {
-        let row = |email: &&NewEmail| params![email.mailbox, email.raw_sha256, self.tenant, email.id];
+    fn record_contents(&mut self, emails: &[NewEmail]) {
+        let row = |email: &NewEmail| params![email.mailbox, email.raw_sha256, self.tenant, email.id];
         self.unit.insert(Insert {
             into: "email_contents (mailbox_id, raw_sha256, tenant_id, email_id)".into(),
             columns: &[
@@ -111,8 +110,8 @@ impl TenantUnit {
         });
     }
 
-    fn record_ledger(&mut self, emails: &[&NewEmail]) {
-        let row = |email: &&NewEmail| {
+    fn record_ledger(&mut self, emails: &[NewEmail]) {
+        let row = |email: &NewEmail| {
             params![
                 email.mailbox,
                 email.provider_message_id.as_str(),
@@ -194,69 +193,63 @@ struct Rows {
 }
 
 impl Rows {
-    fn add(&mut self, tenant: Value, email: &NewEmail) {
+    fn add(&mut self, tenant: Value, email: NewEmail) {
         let id = email.id;
         let has_attachments = !email.attachments.is_empty();
-        for (position, recipient) in email.recipients.iter().enumerate() {
-            let Address { name, address } = &recipient.address;
-            let address = cut(address, 320).to_lowercase();
+        for (position, recipient) in email.recipients.into_iter().enumerate() {
+            let Address { name, address } = recipient.address;
+            let address = cut(&address, 320).to_lowercase();
             let kind = recipient.kind.as_str();
-            self.recipients.push(params![id, position, tenant.clone(), kind, address, name.as_ref()]);
+            self.recipients.push(params![id, position, tenant.clone(), kind, address, name]);
         }
-        for (position, attachment) in email.attachments.iter().enumerate() {
+        for (position, attachment) in email.attachments.into_iter().enumerate() {
             self.attachments.push(attachment_row(tenant.clone(), id, position, attachment));
         }
-        self.search.push(params![
-            tenant.clone(),
-            id,
-            email.mailbox,
-            email.received_at,
-            Value::Tokens(email.tokens.clone())
-        ]);
-        let from = email.from.as_ref();
+        self.search.push(params![tenant.clone(), id, email.mailbox, email.received_at, Value::Tokens(email.tokens)]);
+        let (from_name, from_address) = email.from.map(|from| (from.name, from.address)).unzip();
         self.emails.push(params![
             id,
             tenant,
             email.mailbox,
             email.provider,
-            &email.provider_message_id,
+            email.provider_message_id,
             email.internet_message_id.as_deref().map(|id| cut(id, 1000)),
             email.internet_message_id.as_deref().map(|id| Sha256::of(id.as_bytes())),
             email.subject.as_deref().map(|subject| cut(subject, 1000)),
-            from.and_then(|from| from.name.as_ref()),
-            from.map(|from| cut(&from.address, 320).to_lowercase()),
-            email.body_text.as_ref(),
-            email.body_html.as_ref(),
+            from_name.flatten(),
+            from_address.as_deref().map(|address| cut(address, 320).to_lowercase()),
+            email.body_text,
+            email.body_html,
             email.sent_at,
             email.received_at,
             ProcessingStatus::Processed,
             has_attachments,
             email.size_bytes,
             email.raw_sha256,
-            Value::Json(email.headers.clone()),
+            Value::Json(email.headers),
             serde_json::json!(email.defects),
             search_second(id),
         ]);
     }
 }
 
-fn attachment_row(tenant: Value, email: EmailId, position: usize, attachment: &NewAttachment) -> Vec<Value> {
+fn attachment_row(tenant: Value, email: EmailId, position: usize, attachment: NewAttachment) -> Vec<Value> {
     let blob = (attachment.status == AttachmentStatus::Stored).then_some(attachment.sha256);
     params![
         attachment.id,
         tenant,
         email,
         position,
-        &attachment.part_path,
+        attachment.part_path,
         attachment.filename.as_deref().map(|name| cut(name, 500)),
-        &attachment.content_type,
-        attachment.sniffed_type.as_ref(),
+        attachment.content_type,
+        attachment.sniffed_type,
         attachment.size_bytes,
         attachment.sha256,
-        &attachment.md5,
+        attachment.md5,
         attachment.is_inline,
-        attachment.content_id.as_ref(),
-        attachment.message.clone(),
+        attachment.content_id,
+        attachment.message,
         attachment.status,
         blob,
     ]

@@ -17,6 +17,10 @@ const WAITING_UNITS: usize = 256;
 /// Units in one commit: a member that fails costs the others nothing, but a group should stay well under 50 ms.
 const GROUP: usize = 64;
 
+/// A unit with more rows than this is committed alone: in a group it needs a savepoint, which copies every page that it
+/// changes, and that costs more than the fsync it saves.
+const HEAVY_ROWS: usize = 64;
+
 /// Between groups the lock is free for this long, so that commands in other processes get their turn.
 const REST: Duration = Duration::from_millis(2);
 
@@ -49,12 +53,19 @@ impl Writer {
 }
 
 fn run(connection: &Connection, mut waiting: mpsc::Receiver<(Unit, Answer)>) {
-    while let Some(first) = waiting.blocking_recv() {
+    let mut next = None;
+    while let Some(first) = next.take().or_else(|| waiting.blocking_recv()) {
         let mut group = vec![first];
-        while group.len() < GROUP
-            && let Ok(next) = waiting.try_recv()
+        while next.is_none()
+            && group.len() < GROUP
+            && group[0].0.rows() <= HEAVY_ROWS
+            && let Ok((unit, answer)) = waiting.try_recv()
         {
-            group.push(next);
+            if unit.rows() > HEAVY_ROWS {
+                next = Some((unit, answer));
+            } else {
+                group.push((unit, answer));
+            }
         }
         commit_group(connection, group);
         std::thread::sleep(REST);

@@ -110,7 +110,7 @@ pub async fn record(
             flags: Flags::from_names(["seen"]),
         })
         .collect();
-    let stored = unit.record_emails(&emails).emails;
+    let stored = unit.record_emails(emails).emails;
     unit.record_placements(&placements);
     Ok((unit.commit().await?, stored))
 }
