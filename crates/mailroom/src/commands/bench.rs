@@ -248,7 +248,7 @@ fn show(results: &[Measured], searches: &[Searched], args: &cli::BenchIngest, ou
             ]
         })
         .collect();
-    out.line("\nTwo-word searches, 50 whole emails each:\n")?;
+    out.line("\nTwo-word searches, 50 emails with snippets each:\n")?;
     out.table(["", "emails", "p50 ms", "p99 ms"], &rows)
 }
 
