@@ -106,7 +106,7 @@ pub enum Tenant {
     /// Make a tenant
     #[command(after_help = "Example:\n  mailroom tenant create acme --plan vip")]
     Create {
-        /// Lower-case letters, digits, - _ .
+        /// What people call it; up to 100 characters
         name: String,
         #[arg(long, default_value = "standard", value_name = "PLAN")]
         plan: Plan,

@@ -44,7 +44,7 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{name:?} cannot be a tenant's name; use 1 to 63 lower-case letters, digits, '-', '_' or '.', starting with a letter or digit"
+        "{name:?} cannot be a tenant's name; use 1 to 100 characters on one line, without blanks around them, that are no id"
     )))
 }
 

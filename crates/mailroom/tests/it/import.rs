@@ -215,7 +215,7 @@ fn a_refused_name_or_address_leaves_nothing_behind() {
             .run(&["import", &file, "--tenant", "acme", "--mailbox", "no address"])
             .assert_refused(2, &["--mailbox wants an address like me@acme.test"]);
         place
-            .run(&["import", &file, "--tenant", "Not A Name", "--mailbox", "me@acme.test"])
+            .run(&["import", &file, "--tenant", " not a name ", "--mailbox", "me@acme.test"])
             .assert_refused(2, &["cannot be a tenant's name; use "]);
 
         assert_eq!(place.tenants(), Vec::<Value>::new());
