@@ -41,7 +41,7 @@ impl Sqlite {
             crate::private_folder(folder)?;
         }
         let writer = open_connection(path, &clock, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-        prepare_for_writing(&writer).map_err(error)?;
+        until_free(|| prepare_for_writing(&writer)).map_err(error)?;
         Ok(Self {
             path: path.to_owned(),
             writer: Writer::start(writer)?,
@@ -95,6 +95,20 @@ fn wait_for_turn(tries: i32) -> bool {
     const NAP: Duration = Duration::from_millis(2);
     std::thread::sleep(NAP);
     u64::try_from(tries).unwrap_or(0) * 2 < BUSY_SECONDS * 1000
+}
+
+/// Processes that start together on a new file all want to turn its log on. SQLite then answers "busy" at once instead of
+/// asking the handler, since waiting with a read lock in hand could be a deadlock; trying again from the start is not.
+fn until_free(mut work: impl FnMut() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
+    let mut tries = 0;
+    loop {
+        match work() {
+            Err(e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) && wait_for_turn(tries) => {
+                tries += 1;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn open_error(path: &Path, e: rusqlite::Error) -> StoreError {

@@ -61,3 +61,25 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn openers_of_a_new_file_at_the_same_moment_wait_for_each_other() {
+    for _ in 0..50 {
+        let folder = tempdir().unwrap();
+        let location = Location::Sqlite { path: folder.path().join("m.db"), connections: 1 };
+        let barrier = std::sync::Barrier::new(4);
+        let opener = || {
+            barrier.wait();
+            Store::open(&location, Arc::new(SystemClock)).map(drop)
+        };
+
+        let outcomes = std::thread::scope(|scope| {
+            let openers: Vec<_> = (0..4).map(|_| scope.spawn(opener)).collect();
+            openers.into_iter().map(|opener| opener.join().unwrap()).collect::<Vec<_>>()
+        });
+
+        for outcome in outcomes {
+            outcome.unwrap();
+        }
+    }
+}
