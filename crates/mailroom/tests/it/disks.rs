@@ -157,7 +157,8 @@ fn a_write_without_room_is_told_wherever_it_falls() {
         let file = place.write("mail.mbox", mbox(18, 60));
         place.ok(&["tenant", "create", "acme"]);
         // Counted in each thread apart: SQLite is written by one, packs by several, so their counts must be low.
-        let (call, firsts) = if place.is_sqlite() { ("pwrite64", [1, 10, 200]) } else { ("fsync", [1, 2, 3]) };
+        let (call, firsts): (_, &[u32]) =
+            if place.is_sqlite() { ("pwrite64", &[1, 10, 60, 200]) } else { ("fsync", &[1, 2, 3]) };
         let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
 
         for first in firsts {

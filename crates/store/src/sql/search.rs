@@ -1,6 +1,6 @@
 //! Finding emails by our own tokens, the same set on both databases.
 
-use domain::search::{Phrase, Query};
+use domain::search::{GAP, Phrase, Query};
 use domain::{EmailId, MailboxId};
 use uuid::Uuid;
 
@@ -166,6 +166,9 @@ fn tsquery(tenant: Uuid, query: &Query) -> String {
 }
 
 fn tsquery_phrase(phrase: &Phrase) -> String {
+    if phrase.tokens.iter().all(String::is_empty) {
+        return format!("'{GAP}'"); // an empty lexeme is a syntax error; a gap is in no index, so nothing matches
+    }
     let quoted = |token: &String| format!("'{}'", token.replace('\\', "\\\\").replace('\'', "''"));
     let words: Vec<String> = phrase.tokens.iter().map(quoted).collect();
     format!("({}{})", words.join(" <-> "), if phrase.is_prefix { ":*" } else { "" })

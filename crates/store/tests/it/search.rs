@@ -114,7 +114,8 @@ async fn no_token_text_can_break_out_of_the_query() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
 
-        for nasty in ["'", "\"", "\\", "a'b", "a\"b", "a\\", "(", "&|!", ":*", "near(", "-- x", "😀", "or", "not"] {
+        for nasty in ["'", "\"", "\\", "a'b", "a\"b", "a\\", "*", "(", "&|!", ":*", "near(", "-- x", "😀", "or", "not"]
+        {
             assert_eq!(found(&acme, query(&[nasty], &[nasty])).await, Vec::<String>::new(), "{nasty}");
         }
     })
