@@ -64,11 +64,11 @@ pub(crate) async fn sqlite_version(db: &Sqlite) -> Result<u32, StoreError> {
 }
 
 pub(crate) async fn postgres_version(db: &Postgres) -> Result<u32, StoreError> {
-    let rows = db.query("select to_regclass('schema_migrations')::text", &[]).await?;
+    let rows = db.query_schema("select to_regclass('schema_migrations')::text").await?;
     if rows.first().map(|row| row.get::<Option<String>>(0)).transpose()?.flatten().is_none() {
         return Ok(0);
     }
-    let rows = db.query("select coalesce(max(version), 0) from schema_migrations", &[]).await?;
+    let rows = db.query_schema("select coalesce(max(version), 0) from schema_migrations").await?;
     version(&rows)
 }
 

@@ -16,7 +16,7 @@ use tokio_postgres::{NoTls, Statement};
 use crate::error::chain;
 use crate::unit::{Action, Op};
 use crate::value::{Row, Value};
-use crate::{Committed, StoreError, Unit};
+use crate::{Committed, Scope, StoreError, Unit};
 
 /// A unit that lost a deadlock or a race is sent again; a busy table needs two or three rounds, never this many.
 const MOST_TRIES: u32 = 10;
@@ -67,7 +67,7 @@ impl Postgres {
         Ok(Self { pool })
     }
 
-    pub async fn query(&self, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
+    pub async fn query(&self, _scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
         let client = self.client().await?;
         let statement = client.prepare_cached(sql).await.map_err(error)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
@@ -75,8 +75,15 @@ impl Postgres {
         rows.iter().map(values::row).collect()
     }
 
+    /// As the login itself: for the schema.
+    pub async fn query_schema(&self, sql: &str) -> Result<Vec<Row>, StoreError> {
+        let client = self.client().await?;
+        let rows = client.query_typed(sql, &[]).await.map_err(error)?;
+        rows.iter().map(values::row).collect()
+    }
+
     /// Planned for these very values each time: how common a word is decides between two plans a thousandfold apart.
-    pub async fn query_once(&self, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
+    pub async fn query_once(&self, _scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
         let client = self.client().await?;
         let params: Vec<(&(dyn ToSql + Sync), Type)> =
             params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
@@ -84,7 +91,7 @@ impl Postgres {
         rows.iter().map(values::row).collect()
     }
 
-    pub async fn commit(&self, unit: Unit) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, _scope: Scope, unit: Unit) -> Result<Committed, StoreError> {
         let steps: Vec<Step> = unit.ops.into_iter().map(Step::of).collect();
         let mut tries = 1;
         loop {

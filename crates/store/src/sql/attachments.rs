@@ -31,7 +31,7 @@ pub(super) async fn of_emails(tenant: &TenantStore, ids: Value) -> Result<Vec<(E
          from attachments where tenant_id = $1 and {} order by email_id, position",
         any(tenant.store.dialect(), "email_id", 2)
     );
-    let rows = tenant.store.query(sql, params![tenant.id, ids]).await?;
+    let rows = tenant.query(sql, params![tenant.id, ids]).await?;
     rows.iter().map(|row| Ok((row.get(0)?, attachment(row)?))).collect()
 }
 

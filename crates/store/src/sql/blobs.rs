@@ -28,7 +28,7 @@ impl TenantStore {
     pub async fn stored_blobs(&self, hashes: Vec<Sha256>) -> Result<HashSet<Sha256>, StoreError> {
         let sql =
             format!("select sha256 from blobs where tenant_id = $1 and {}", any(self.store.dialect(), "sha256", 2));
-        let rows = self.store.query(sql, params![self.id, hashes]).await?;
+        let rows = self.query(sql, params![self.id, hashes]).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 
@@ -37,7 +37,7 @@ impl TenantStore {
             "select {PLACE_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
              where b.tenant_id = $1 and b.sha256 = $2"
         );
-        self.store.query_one(sql, params![self.id, sha256]).await?.as_ref().map(place).transpose()
+        self.query_one(sql, params![self.id, sha256]).await?.as_ref().map(place).transpose()
     }
 
     /// The blobs of the tenant in hash order, after a given one.
@@ -47,7 +47,7 @@ impl TenantStore {
              where b.tenant_id = $1 and b.sha256 > $2 order by b.sha256 limit $3"
         );
         let after = after.unwrap_or(Sha256([0; 32]));
-        self.store.query(sql, params![self.id, after, limit]).await?.iter().map(place).collect()
+        self.query(sql, params![self.id, after, limit]).await?.iter().map(place).collect()
     }
 
     /// Says that an object is about to be written, so that one that no row ever names can be found and removed.

@@ -85,7 +85,7 @@ impl TenantStore {
         };
         let sql = format!("select {columns} from emails where tenant_id = $1 and {}", any(dialect, "id", 2));
         let mut emails: HashMap<EmailId, Email> = HashMap::new();
-        for row in self.store.query(sql, params![self.id, list()]).await? {
+        for row in self.query(sql, params![self.id, list()]).await? {
             let email = email(&row)?;
             emails.insert(email.id, email);
         }
@@ -104,7 +104,7 @@ impl TenantStore {
             "select email_id, kind, name, address from email_recipients where tenant_id = $1 and {} order by email_id, position",
             any(self.store.dialect(), "email_id", 2)
         );
-        for row in self.store.query(sql, params![self.id, ids]).await? {
+        for row in self.query(sql, params![self.id, ids]).await? {
             let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
             let kind: String = row.get(1)?;
             let list = match RecipientKind::parse(&kind) {
@@ -127,7 +127,7 @@ impl TenantStore {
              where p.tenant_id = $1 and p.is_live and {} order by f.name",
             any(self.store.dialect(), "p.email_id", 2)
         );
-        for row in self.store.query(sql, params![self.id, ids]).await? {
+        for row in self.query(sql, params![self.id, ids]).await? {
             let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
             let flags: serde_json::Value = row.get(2)?;
             email.folders.push(row.get(1)?);

@@ -50,7 +50,7 @@ impl TenantStore {
 
     async fn list_folders(&self, mailbox: MailboxId) -> Result<HashMap<String, FolderId>, StoreError> {
         let sql = "select provider_folder_id, id from folders where tenant_id = $1 and mailbox_id = $2";
-        let rows = self.store.query(sql, params![self.id, mailbox]).await?;
+        let rows = self.query(sql, params![self.id, mailbox]).await?;
         rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 }

@@ -40,7 +40,7 @@ impl TenantStore {
     pub async fn list_api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         let sql = "select id, name, scopes, expires_at, last_used_at, revoked_at, created_at
                    from api_keys where tenant_id = $1 order by created_at, id";
-        self.store.query(sql, params![self.id]).await?.iter().map(api_key).collect()
+        self.query(sql, params![self.id]).await?.iter().map(api_key).collect()
     }
 
     /// Whether there was such a key that was not revoked yet.

@@ -19,7 +19,7 @@ impl TenantStore {
              where tenant_id = $1 and mailbox_id = $2 and state = 'processed' and {}",
             any(self.store.dialect(), "provider_message_id", 3)
         );
-        let rows = self.store.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
+        let rows = self.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 }

@@ -41,11 +41,11 @@ impl TenantStore {
         let row = match address_or_id.parse::<MailboxId>() {
             Ok(id) => {
                 let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and id = $2");
-                self.store.query_one(sql, params![self.id, id]).await?
+                self.query_one(sql, params![self.id, id]).await?
             }
             Err(_) => {
                 let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and address = $2");
-                self.store.query_one(sql, params![self.id, address_or_id]).await?
+                self.query_one(sql, params![self.id, address_or_id]).await?
             }
         };
         row.as_ref().map(mailbox).transpose()
@@ -53,7 +53,7 @@ impl TenantStore {
 
     pub async fn list_mailboxes(&self) -> Result<Vec<Mailbox>, StoreError> {
         let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 order by address");
-        self.store.query(sql, params![self.id]).await?.iter().map(mailbox).collect()
+        self.query(sql, params![self.id]).await?.iter().map(mailbox).collect()
     }
 }
 

@@ -40,7 +40,7 @@ impl TenantStore {
             Dialect::Sqlite => sql.sqlite(self, query, page),
             Dialect::Postgres => sql.postgres(self, query, page),
         };
-        let rows = self.store.query_once(text, sql.params).await?;
+        let rows = self.query_once(text, sql.params).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 }

@@ -7,7 +7,7 @@ use crate::{Dialect, StoreError, SystemStore};
 impl SystemStore {
     /// What the database's clock says.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
-        let row = self.store.query_one("select mailroom_now()", vec![]).await?;
+        let row = self.query_one("select mailroom_now()", vec![]).await?;
         row.ok_or_else(|| StoreError::other("the database does not tell the time"))?.get(0)
     }
 
@@ -17,7 +17,7 @@ impl SystemStore {
             Dialect::Sqlite => ("select sqlite_version()", "SQLite"),
             Dialect::Postgres => ("select current_setting('server_version')", "PostgreSQL"),
         };
-        let row = self.store.query_one(sql, vec![]).await?;
+        let row = self.query_one(sql, vec![]).await?;
         let version: String = row.ok_or_else(|| StoreError::other("the database does not tell its version"))?.get(0)?;
         Ok(format!("{name} {version}"))
     }
@@ -26,6 +26,6 @@ impl SystemStore {
     pub async fn analyze(&self) -> Result<(), StoreError> {
         let mut unit = crate::Unit::default();
         unit.op("analyze", vec![]);
-        self.store.commit(unit).await.map(drop)
+        self.commit(unit).await.map(drop)
     }
 }

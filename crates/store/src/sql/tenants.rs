@@ -29,7 +29,7 @@ impl SystemStore {
              values ($1, $2, $3, mailroom_now(), mailroom_now()) on conflict (name) do nothing",
             params![id, name, plan],
         );
-        let committed = self.store.commit(unit).await?;
+        let committed = self.commit(unit).await?;
         if committed.changed(created) == 0 {
             return Ok(None);
         }
@@ -39,18 +39,16 @@ impl SystemStore {
     /// By name or by id.
     pub async fn find_tenant(&self, name_or_id: &str) -> Result<Option<Tenant>, StoreError> {
         let row = match name_or_id.parse::<TenantId>() {
-            Ok(id) => self.store.query_one(format!("select {COLUMNS} from tenants where id = $1"), params![id]).await?,
+            Ok(id) => self.query_one(format!("select {COLUMNS} from tenants where id = $1"), params![id]).await?,
             Err(_) => {
-                self.store
-                    .query_one(format!("select {COLUMNS} from tenants where name = $1"), params![name_or_id])
-                    .await?
+                self.query_one(format!("select {COLUMNS} from tenants where name = $1"), params![name_or_id]).await?
             }
         };
         row.as_ref().map(tenant).transpose()
     }
 
     pub async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
-        let rows = self.store.query(format!("select {COLUMNS} from tenants order by name"), vec![]).await?;
+        let rows = self.query(format!("select {COLUMNS} from tenants order by name"), vec![]).await?;
         rows.iter().map(tenant).collect()
     }
 
@@ -62,7 +60,7 @@ impl SystemStore {
              where id = $1 and is_active <> $2",
             params![id, is_active],
         );
-        Ok(self.store.commit(unit).await?.changed(changed) == 1)
+        Ok(self.commit(unit).await?.changed(changed) == 1)
     }
 }
 

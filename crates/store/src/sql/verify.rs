@@ -130,7 +130,7 @@ impl TenantStore {
             }
             let sql = sql.replace("{l}", &narrow("l")).replace("{e}", &narrow("e"));
             let sql = format!("select count(*), min(found.id) from ({sql}) found");
-            let Some(row) = self.store.query_one(sql, params()).await? else { continue };
+            let Some(row) = self.query_one(sql, params()).await? else { continue };
             let count: u64 = row.get(0)?;
             if count > 0 {
                 differences.push(Difference { what: what.to_owned(), count, example: row.get(1)? });
@@ -149,7 +149,7 @@ impl SystemStore {
         }
         let mut unit = Unit::default();
         unit.op("insert into email_search (email_search) values ('integrity-check')", vec![]);
-        match self.store.commit(unit).await {
+        match self.commit(unit).await {
             Ok(_) => Ok(None),
             Err(StoreError::Corrupt(what)) => Ok(Some(Difference {
                 what: "the text index is damaged".to_owned(),
@@ -170,7 +170,7 @@ impl TenantStore {
                            where mailbox_id in (select id from mailboxes where tenant_id = $1) and is_live),
                           (select count(*) from attachments where tenant_id = $1),
                           (select count(*) from blobs where tenant_id = $1)";
-        let Some(row) = self.store.query_one(sql, params![self.id]).await? else { return Ok(Totals::default()) };
+        let Some(row) = self.query_one(sql, params![self.id]).await? else { return Ok(Totals::default()) };
         Ok(Totals {
             emails: row.get(0)?,
             ledger: row.get(1)?,
@@ -183,7 +183,7 @@ impl TenantStore {
     pub async fn list_live_packs(&self) -> Result<Vec<PackPlace>, StoreError> {
         let sql =
             "select object_key, size_bytes from packs where tenant_id = $1 and state = 'live' order by object_key";
-        let rows = self.store.query(sql, params![self.id]).await?;
+        let rows = self.query(sql, params![self.id]).await?;
         rows.iter().map(|row| Ok(PackPlace { object_key: row.get(0)?, size_bytes: row.get(1)? })).collect()
     }
 }
