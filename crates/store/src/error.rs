@@ -11,6 +11,12 @@ pub enum StoreError {
     /// The database cannot be reached now; the same call may work later.
     #[error("the database is not reachable ({0}); check that it runs and that database.url is right")]
     Unavailable(Arc<str>),
+    /// Blob storage cannot be used now; the same call may work later. The database is not to blame.
+    #[error(
+        "blob storage cannot be used now ({0}); check that it is up and that blobs.url is right, then run the command \
+         again"
+    )]
+    BlobsUnavailable(Arc<str>),
     /// The database refuses what we ask of it.
     #[error("{0}")]
     Refused(Arc<str>),

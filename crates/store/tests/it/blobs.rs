@@ -1,6 +1,8 @@
-use domain::Sha256;
+use domain::{Clock, Sha256, SystemClock};
+use futures_util::{StreamExt, TryStreamExt};
+use jiff::SignedDuration;
 use store::StoreError;
-use store::blobs::Encoding;
+use store::blobs::{Blobs, Encoding};
 use store::testing::on_each_database;
 use tempfile::tempdir;
 
@@ -50,4 +52,64 @@ async fn a_flipped_bit_or_a_missing_object_is_noticed_on_read() {
         assert!(matches!(blobs.read(&place).await, Err(StoreError::BlobMissing(_))));
     })
     .await;
+}
+
+#[tokio::test]
+async fn objects_are_listed_below_a_prefix_and_deleting_one_that_is_gone_is_fine() {
+    let folder = tempdir().unwrap();
+    let blobs = blobs(&folder);
+    for key in ["acme/packs/00/a", "acme/packs/01/b", "acme2/packs/00/c"] {
+        blobs.write(key, vec![7; key.len()]).await.unwrap();
+    }
+
+    assert_eq!(keys(&blobs, "acme").await, ["acme/packs/00/a", "acme/packs/01/b"]);
+    assert_eq!(keys(&blobs, "").await.len(), 3);
+    assert_eq!(keys(&blobs, "nobody").await, [""; 0]);
+    let first = blobs.list("acme2").next().await.unwrap().unwrap();
+    assert_eq!((first.key.as_str(), first.size_bytes), ("acme2/packs/00/c", 16));
+    assert!((SystemClock.now() - first.modified_at).get_hours() == 0, "{first:?}");
+
+    for _ in 0..2 {
+        blobs.delete("acme/packs/00/a").await.unwrap();
+    }
+    assert_eq!(keys(&blobs, "acme").await, ["acme/packs/01/b"]);
+}
+
+async fn keys(blobs: &Blobs, prefix: &str) -> Vec<String> {
+    let mut keys: Vec<String> = blobs.list(prefix).map_ok(|object| object.key).try_collect().await.unwrap();
+    keys.sort();
+    keys
+}
+
+#[tokio::test]
+async fn what_a_killed_writer_left_is_removed_once_it_is_old() {
+    let folder = tempdir().unwrap();
+    let blobs = blobs(&folder);
+    blobs.write("acme/packs/00/a", b"whole".to_vec()).await.unwrap();
+    let left = folder.path().join("acme/packs/00/b#1");
+    std::fs::write(&left, b"hal").unwrap();
+    // Names that only look like it are somebody's.
+    let others = ["acme/packs/00/c#", "acme/packs/00/d#x1"].map(|name| folder.path().join(name));
+    others.iter().for_each(|path| std::fs::write(path, b"").unwrap());
+    let now = SystemClock.now();
+
+    assert!(!keys(&blobs, "").await.iter().any(|key| key.contains("/b")), "no object");
+    assert_eq!(blobs.remove_unfinished(now - SignedDuration::from_hours(1)).await.unwrap(), 0);
+    assert!(left.exists(), "its writer may still be at it");
+    assert_eq!(blobs.remove_unfinished(now + SignedDuration::from_hours(1)).await.unwrap(), 1);
+
+    assert!(!left.exists() && others.iter().all(|path| path.exists()));
+    assert!(keys(&blobs, "").await.contains(&"acme/packs/00/a".to_owned()));
+}
+
+#[tokio::test]
+async fn a_blob_store_that_fails_is_not_the_database() {
+    let folder = tempdir().unwrap();
+    let blobs = blobs(&folder);
+    std::fs::write(folder.path().join("acme"), b"a file where a folder should be").unwrap();
+
+    let refused = blobs.write("acme/packs/00/a", b"x".to_vec()).await.unwrap_err();
+
+    assert!(matches!(refused, StoreError::BlobsUnavailable(_)), "{refused:?}");
+    assert!(refused.to_string().contains("check that it is up and that blobs.url is right"), "{refused}");
 }

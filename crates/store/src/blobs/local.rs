@@ -1,0 +1,67 @@
+//! Objects as files below a folder.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use object_store::local::LocalFileSystem;
+
+use crate::StoreError;
+
+/// The folder is made if it is not there.
+pub(super) fn open(folder: &Path) -> Result<LocalFileSystem, StoreError> {
+    crate::private_folder(folder)?;
+    let files = LocalFileSystem::new_with_prefix(folder).map_err(|e| {
+        let folder = folder.display();
+        StoreError::Refused(format!("cannot use the blob folder {folder}: {e}; check that it can be written").into())
+    })?;
+    // Without fsync a power cut could take bytes whose rows are already committed.
+    Ok(files.with_fsync(true))
+}
+
+/// Removes files that a killed writer left half-written, if they were last written before the given time. They have
+/// names that are no object's, so neither reading nor listing ever sees them.
+pub(super) fn remove_unfinished(folder: &Path, before: Timestamp) -> io::Result<u64> {
+    let before = UNIX_EPOCH + Duration::from_micros(u64::try_from(before.as_microsecond()).unwrap_or(0));
+    let mut removed = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in if_there(fs::read_dir(&folder))?.into_iter().flatten() {
+            let Some(entry) = if_there(entry)? else { continue };
+            let Some(kind) = if_there(entry.file_type())? else { continue };
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() && is_unfinished(&entry.file_name()) {
+                removed += u64::from(remove_if_older(&entry.path(), before)?);
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// `LocalFileSystem` writes `NAME#1` (or the next number that is free) and renames it when it is whole.
+fn is_unfinished(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.iter().rposition(|byte| *byte == b'#').is_some_and(|hash| {
+        let number = &name[hash + 1..];
+        !number.is_empty() && number.iter().all(u8::is_ascii_digit)
+    })
+}
+
+fn remove_if_older(path: &PathBuf, before: SystemTime) -> io::Result<bool> {
+    let Some(meta) = if_there(fs::symlink_metadata(path))? else { return Ok(false) };
+    Ok(meta.modified()? < before && if_there(fs::remove_file(path))?.is_some())
+}
+
+/// Others write, rename and remove meanwhile.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
