@@ -17,4 +17,5 @@ mod processes;
 mod search;
 mod servers;
 mod tenants;
+mod upgrade;
 mod verify;
