@@ -14,4 +14,4 @@ need_packages build-essential strace
 use_postgres MAILROOM_TEST_POSTGRES_URL fast
 repeat="MAILROOM_TEST_SEED=$MAILROOM_TEST_SEED MAILROOM_TEST_CHAOS_ROUNDS=$MAILROOM_TEST_CHAOS_ROUNDS make chaos"
 echo "chaos: $repeat"
-run cargo test -p mailroom --test it -- crash --nocapture || die "chaos: failed; repeat with $repeat"
+run cargo test -p mailroom --test it -- crash killed --nocapture || die "chaos: failed; repeat with $repeat"

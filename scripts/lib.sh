@@ -76,3 +76,16 @@ install_packages() (
     fi
     rm -f "$log"
 )
+
+# For upkeep of a Mailroom on PostgreSQL: leaves its program in `mailroom` and the server's own programs on PATH, newest
+# first, because pg_dump must not be older than the server.
+need_postgres_mailroom() {
+    local bin
+    mailroom=${MAILROOM:-$(command -v mailroom || true)}
+    unset MAILROOM
+    [[ -n $mailroom ]] || die "mailroom is not on PATH; put it there, or set MAILROOM to where it is"
+    if bin=$(postgres_bin); then export PATH=$bin:$PATH; fi
+    command -v pg_dump >/dev/null || die "pg_dump is missing: apt-get install postgresql-client"
+    "$mailroom" config show --json | grep -qE '"key":"database.url","value":"postgres' ||
+        die "database.url is not a PostgreSQL; for SQLite run \`mailroom backup\` and \`mailroom restore\` themselves"
+}

@@ -23,6 +23,20 @@ impl Sha256 {
     }
 }
 
+/// The same for content that comes piece by piece.
+#[derive(Debug, Clone, Default)]
+pub struct Hasher(sha2::Sha256);
+
+impl Hasher {
+    pub fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    pub fn finish(self) -> Sha256 {
+        Sha256(self.0.finalize().into())
+    }
+}
+
 /// Lower-case hexadecimal digits of any bytes.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -73,6 +73,24 @@ pub enum Command {
         after_help = "Example:\n  mailroom verify --tenant acme --deep\n\nExits 1 on any difference and names it."
     )]
     Verify(Verify),
+    /// Copy the database and all blobs into a folder, beside whatever else is going on
+    #[command(
+        after_help = "Example:\n  mailroom backup --out /mnt/backup/mailroom\n\nInterrupted, it goes on when it is run again. Into the folder of an earlier backup it copies only what is new."
+    )]
+    Backup {
+        /// The folder of the backup; made if it is not there
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Bring a backup back into an empty place
+    #[command(
+        after_help = "Example:\n  MAILROOM_DATA_DIR=restored mailroom restore /mnt/backup/mailroom\n\nInterrupted, it goes on when it is run again."
+    )]
+    Restore {
+        /// The folder that `mailroom backup` made
+        #[arg(value_name = "DIR")]
+        from: PathBuf,
+    },
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),

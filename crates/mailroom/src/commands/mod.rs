@@ -1,5 +1,6 @@
 //! A file per command.
 
+mod backup;
 mod bench;
 mod config;
 mod demo;
@@ -34,6 +35,8 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Search(args) => search::run(&config, &args, out).await,
         Command::Email(command) => email::run(&config, &command, out).await,
         Command::Verify(args) => verify::run(&config, &args, out).await,
+        Command::Backup { out: folder } => backup::backup(&config, &folder, out).await,
+        Command::Restore { from } => backup::restore_from(&config, &from, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
     }
 }

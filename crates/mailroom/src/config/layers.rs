@@ -11,7 +11,8 @@ use toml::de::{DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 3] = ["blobs.url", "database.url", "database.url_file"];
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 5] =
+    ["backup.postgres_url", "backup.postgres_url_file", "blobs.url", "database.url", "database.url_file"];
 
 const PREFIX: &str = "MAILROOM_";
 

@@ -28,6 +28,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub database: Database,
     pub blobs: Blobs,
+    pub backup: Backup,
     pub limits: Limits,
     pub import: Import,
     pub log: Log,
@@ -44,6 +45,12 @@ pub struct Database {
 #[derive(Debug, Clone)]
 pub struct Blobs {
     pub url: BlobsUrl,
+}
+
+#[derive(Debug, Clone)]
+pub struct Backup {
+    /// The login for `pg_dump` and `pg_restore`, if it is not that of `database.url`.
+    pub postgres_url: Option<Secret<String>>,
 }
 
 /// How an import cuts its work; a batch ends at whichever limit comes first.
@@ -138,11 +145,20 @@ impl Config {
         &self.shown
     }
 
+    /// The login that dumps and restores a PostgreSQL; `None` on SQLite.
+    pub fn dump_url(&self) -> Option<&Secret<String>> {
+        match &self.database.url {
+            DatabaseUrl::Sqlite(_) => None,
+            DatabaseUrl::Postgres(url) => Some(self.backup.postgres_url.as_ref().unwrap_or(url)),
+        }
+    }
+
     fn understand(mut read: Reader) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
         Ok(Self {
             database: database(&mut read, &data_dir)?,
             blobs: blobs(&mut read, &data_dir)?,
+            backup: backup(&mut read)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
@@ -178,6 +194,20 @@ fn blobs(read: &mut Reader, data_dir: &Path) -> Result<Blobs, ConfigError> {
     };
     read.show("blobs.url", url.shown(), &source);
     Ok(Blobs { url })
+}
+
+fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
+    const WANTS: &str = "wants postgres://USER:PASSWORD@HOST:PORT/NAME";
+    let given = read.secret("backup.postgres_url", "backup.postgres_url_file", "a URL like \"postgres://…\"")?;
+    let Some((text, source)) = given else {
+        read.show("backup.postgres_url", "as database.url", &"default");
+        return Ok(Backup { postgres_url: None });
+    };
+    let Ok(url @ DatabaseUrl::Postgres(_)) = DatabaseUrl::parse(&text) else {
+        return Err(refuse("backup.postgres_url", &source, WANTS));
+    };
+    read.show("backup.postgres_url", url.shown(), &source);
+    Ok(Backup { postgres_url: Some(Secret::new(text)) })
 }
 
 /// The floors still let ordinary mail through. The ceilings are what a process can hold in memory (messages) and what a

@@ -20,7 +20,7 @@ fn every_command_has_help_with_an_example() {
     let top = commands(&place.ok(&["--help"]).text());
     let promised = [
         "demo", "migrate", "doctor", "config", "tenant", "key", "import", "export", "search", "email", "verify",
-        "bench",
+        "backup", "restore", "bench",
     ];
     assert_eq!(top, promised);
 

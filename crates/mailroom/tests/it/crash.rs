@@ -17,15 +17,15 @@ const BATCH: usize = 8;
 const ROUNDS: u64 = 10;
 
 #[expect(clippy::disallowed_methods, reason = "`make chaos` asks for more rounds and repeats a seed")]
-fn setting(name: &str, default: u64) -> u64 {
+pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 /// SplitMix64: the same moments for the same seed, as far as a running process lets them be.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         (mixed ^ (mixed >> 27)) % limit
@@ -33,7 +33,7 @@ impl Random {
 }
 
 #[expect(clippy::print_stdout, reason = "a failure is repeated with the seed")]
-fn random() -> Random {
+pub fn random() -> Random {
     let seed = setting("MAILROOM_TEST_SEED", 1);
     println!("MAILROOM_TEST_SEED={seed}");
     Random(seed)

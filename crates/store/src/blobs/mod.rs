@@ -1,5 +1,6 @@
 //! Bytes at rest: packs in an object store. Durable when a write returns, checked by hash when read.
 
+mod copy;
 mod error;
 mod local;
 mod pack;
@@ -17,6 +18,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 
 use crate::StoreError;
 use crate::sql::blobs::BlobPlace;
+pub use copy::{CopyError, Expected};
 use error::error;
 pub use pack::{Encoding, Member, Pack, PackBuilder};
 

@@ -1,5 +1,6 @@
 //! The scaled-out database: a pool of connections, a unit as one pipelined transaction.
 
+pub(crate) mod dump;
 mod tsvector;
 mod values;
 

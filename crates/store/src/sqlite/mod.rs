@@ -1,6 +1,7 @@
 //! The embedded database: one file, one writer thread, a few readers.
 
 mod reader;
+mod snapshot;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, ffi};
 
+use crate::snapshot::{Snapshot, Watch};
 use crate::value::{Row, Value, time_text};
 use crate::{Committed, StoreError, Unit};
 use reader::Readers;
@@ -56,6 +58,14 @@ impl Sqlite {
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         self.readers.query(sql, params).await
+    }
+
+    /// See [`crate::Store::snapshot`].
+    pub async fn snapshot(&self, to: &Path, watch: Arc<Watch>) -> Result<Snapshot, StoreError> {
+        let from = open_connection(&self.path, &self.clock, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let to = to.to_owned();
+        let taken = tokio::task::spawn_blocking(move || snapshot::take(&from, &to, &*watch)).await;
+        taken.map_err(|e| StoreError::other(e.to_string()))?
     }
 
     /// A connection of its own for schema changes, outside the writer thread.

@@ -1,0 +1,257 @@
+//! A backup back into place: an empty one. Bytes before rows here too: every object first, then the database, which
+//! appears at once and whole. Whatever is cut off is run again and goes on.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use domain::Clock;
+use domain::hash::Hasher;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+use store::blobs::{Blobs, CopyError, Expected};
+use store::{Location, Store, StoreError, migrate, snapshot};
+
+use super::AT_ONCE;
+use super::folder::{Folder, measure, read_through, sync_folder};
+use super::manifest::{DatabaseFile, Kind, Manifest, Object};
+use crate::Progress;
+
+/// Where a backup is restored to.
+#[derive(Debug)]
+pub struct Target {
+    pub location: Location,
+    pub blobs: Blobs,
+    pub clock: Arc<dyn Clock>,
+    /// The login that a PostgreSQL is restored by.
+    pub dump_url: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Restored {
+    pub database_bytes: u64,
+    pub objects: u64,
+    pub object_bytes: u64,
+    /// Of those, the ones that an earlier restore had not brought already.
+    pub copied: u64,
+}
+
+/// Nothing is written before the target is found empty and the backup complete.
+pub async fn restore(from: &Path, target: &Target, progress: &Progress) -> anyhow::Result<Restored> {
+    let folder = Folder::for_reading(from)?;
+    let Some(manifest) = folder.find_manifest()? else {
+        bail!(
+            "{} holds no finished backup: there is no manifest.json in it; run `mailroom backup --out` to its end, or use another backup",
+            from.display()
+        );
+    };
+    check_version(&manifest)?;
+    let place = Place::of(target, &manifest).await?;
+    let objects = folder.objects()?;
+    check_backup(&folder, &objects, &manifest).await?;
+    progress.set_total(manifest.object_bytes + manifest.database.size_bytes);
+    let copied = restore_objects(&objects, &target.blobs, &manifest, progress).await?;
+    place.put(&folder, &manifest.database).await?;
+    progress.add_done(manifest.database.size_bytes);
+    Ok(Restored {
+        database_bytes: manifest.database.size_bytes,
+        objects: manifest.objects.len() as u64,
+        object_bytes: manifest.object_bytes,
+        copied,
+    })
+}
+
+fn check_version(manifest: &Manifest) -> anyhow::Result<()> {
+    let (found, known) = (manifest.schema_version, migrate::known());
+    if found > known {
+        bail!(
+            "this backup was made by a newer Mailroom (schema {found}, this program knows {known}); upgrade this program"
+        );
+    }
+    Ok(())
+}
+
+/// What is missing or cut short is found before the first byte is written; hashes of objects are checked on the way.
+async fn check_backup(folder: &Folder, objects: &Blobs, manifest: &Manifest) -> anyhow::Result<()> {
+    let damaged = |what: String| Err(anyhow!("the backup is damaged: {what}; use another backup"));
+    let database = &manifest.database;
+    match measure(&folder.database(database)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return damaged(format!("{} is missing", database.file)),
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", folder.database(database).display())),
+        Ok((size, _)) if size != database.size_bytes => {
+            return damaged(format!("{} has {size} bytes instead of {}", database.file, database.size_bytes));
+        }
+        Ok((_, sha256)) if sha256 != database.sha256 => {
+            return damaged(format!("{} does not match its hash", database.file));
+        }
+        Ok(_) => {}
+    }
+    let sizes = sizes(objects).await?;
+    for object in &manifest.objects {
+        match sizes.get(&object.key) {
+            None => return damaged(format!("object {} is missing", object.key)),
+            Some(size) if *size != object.size_bytes => {
+                return damaged(format!("object {} has {size} bytes instead of {}", object.key, object.size_bytes));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn sizes(blobs: &Blobs) -> Result<HashMap<String, u64>, StoreError> {
+    blobs.list("").map_ok(|object| (object.key, object.size_bytes)).try_collect().await
+}
+
+/// How many had to be copied.
+async fn restore_objects(from: &Blobs, to: &Blobs, manifest: &Manifest, progress: &Progress) -> anyhow::Result<u64> {
+    let there = sizes(to).await?;
+    let copies = stream::iter(&manifest.objects).map(|object| {
+        let is_there = there.get(&object.key) == Some(&object.size_bytes);
+        async move {
+            let is_new = restore_object(from, to, object, is_there).await?;
+            progress.add_done(object.size_bytes);
+            progress.add_items(1);
+            Ok::<_, anyhow::Error>(u64::from(is_new))
+        }
+    });
+    copies.buffer_unordered(AT_ONCE).try_fold(0, |sum, new| async move { Ok(sum + new) }).await
+}
+
+/// What an earlier restore brought is read back rather than believed.
+async fn restore_object(from: &Blobs, to: &Blobs, object: &Object, is_there: bool) -> anyhow::Result<bool> {
+    let Object { key, size_bytes, sha256 } = object;
+    if is_there && to.measure(key).await? == (*size_bytes, *sha256) {
+        return Ok(false);
+    }
+    match from.copy_to(to, key, Expected { size_bytes: *size_bytes, sha256: Some(*sha256) }).await {
+        Ok(_) => Ok(true),
+        Err(CopyError::Reading(StoreError::Corrupt(what))) => {
+            Err(anyhow!("the backup is damaged: {what}; use another backup"))
+        }
+        Err(CopyError::Reading(e) | CopyError::Writing(e)) => Err(e.into()),
+    }
+}
+
+/// Where the database will be. Nothing is there yet.
+enum Place {
+    Sqlite(PathBuf),
+    /// An earlier restore was cut off after its last step.
+    Restored,
+    Postgres(String, Store),
+}
+
+impl Place {
+    async fn of(target: &Target, manifest: &Manifest) -> anyhow::Result<Self> {
+        let place = match (&target.location, manifest.database.kind) {
+            (Location::Sqlite { path, .. }, Kind::Sqlite) => Self::sqlite(path, &manifest.database)?,
+            (Location::Postgres { url, .. }, Kind::Postgres) => {
+                let store = Store::open(&target.location, target.clock.clone())?;
+                if store.schema_version().await? != 0 {
+                    bail!(
+                        "there is a Mailroom in the database of database.url already; restore into an empty database, or, when it is a restore that was cut off at its very end, go on with `mailroom migrate`"
+                    );
+                }
+                Self::Postgres(target.dump_url.clone().unwrap_or_else(|| url.clone()), store)
+            }
+            (_, kind) => bail!(
+                "this backup is of a Mailroom on {}; set database.url to a new {} database",
+                kind.name(),
+                kind.name()
+            ),
+        };
+        let named: HashSet<&str> = manifest.objects.iter().map(|object| object.key.as_str()).collect();
+        let mut there = target.blobs.list("");
+        while let Some(object) = there.try_next().await? {
+            if !named.contains(object.key.as_str()) {
+                bail!(
+                    "there are objects in blobs.url that are not of this backup; restore into an empty place: move them away, or set data_dir (or blobs.url) to another one"
+                );
+            }
+        }
+        Ok(place)
+    }
+
+    /// A log without its database would be played into the restored one.
+    fn sqlite(path: &Path, database: &DatabaseFile) -> anyhow::Result<Self> {
+        for suffix in ["-wal", "-journal"] {
+            let beside = with_suffix(path, suffix);
+            if fs::symlink_metadata(&beside).is_ok() {
+                return Err(taken(&beside));
+            }
+        }
+        if fs::symlink_metadata(path).is_err() {
+            return Ok(Self::Sqlite(path.to_owned()));
+        }
+        let found = measure(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if found == (database.size_bytes, database.sha256) { Ok(Self::Restored) } else { Err(taken(path)) }
+    }
+
+    async fn put(self, folder: &Folder, database: &DatabaseFile) -> anyhow::Result<()> {
+        match self {
+            Self::Restored => Ok(()),
+            Self::Sqlite(path) => put_sqlite(&folder.database(database), database, &path),
+            Self::Postgres(url, store) => {
+                snapshot::restore_dump(&url, &folder.database(database)).await?;
+                store.migrate().await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn taken(path: &Path) -> anyhow::Error {
+    anyhow!(
+        "{} is there already, and a restore replaces nothing; move the old data away, or set data_dir to another folder",
+        path.display()
+    )
+}
+
+/// Under its name only when it is whole and durable, and never over another.
+fn put_sqlite(from: &Path, database: &DatabaseFile, path: &Path) -> anyhow::Result<()> {
+    let staged = with_suffix(path, ".restoring");
+    let cannot = || format!("cannot write {}; mend that and run the command again", staged.display());
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_private(parent).with_context(cannot)?;
+    // Emptied only once it is ours: another restore may be writing to it.
+    let mut options = File::options();
+    let mut file = options.create(true).write(true).truncate(false).mode(0o600).open(&staged).with_context(cannot)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!("another restore is at work on {}", path.display()),
+        Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
+    }
+    file.set_len(0).with_context(cannot)?;
+    copy_checked(from, &mut file, database).with_context(cannot)?;
+    match fs::hard_link(&staged, path) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(taken(path)),
+        linked => linked.and_then(|()| sync_folder(parent)).with_context(cannot)?,
+    }
+    fs::remove_file(&staged).with_context(cannot)
+}
+
+fn make_private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+fn copy_checked(from: &Path, to: &mut File, database: &DatabaseFile) -> io::Result<()> {
+    let mut hasher = Hasher::default();
+    read_through(from, |piece| {
+        hasher.update(piece);
+        to.write_all(piece)
+    })?;
+    if hasher.finish() != database.sha256 {
+        return Err(io::Error::other("the backup changed while it was read"));
+    }
+    to.sync_all()
+}

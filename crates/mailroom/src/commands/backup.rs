@@ -1,0 +1,72 @@
+//! `mailroom backup` and `mailroom restore`
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use domain::SystemClock;
+use engine::Progress;
+use engine::backup::{Target, restore};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::app;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count, size};
+use crate::progress::{Bar, Unit};
+
+pub async fn backup(config: &Config, folder: &Path, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    let dump_url = config.dump_url().map(|url| url.expose().as_str());
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::follow(&progress, Unit::Bytes, "objects");
+    let done = engine.backup(folder, dump_url, &progress).await?;
+    drop(bar);
+    if out.json {
+        print(&done, folder, out)?;
+    } else {
+        out.line(&format!(
+            "Backed up the database ({}) and {} objects ({}) to {}; {} objects ({}) were new, {} were no longer needed.",
+            size(done.database_bytes),
+            count(done.objects),
+            size(done.object_bytes),
+            folder.display(),
+            count(done.copied),
+            size(done.copied_bytes),
+            count(done.removed),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub async fn restore_from(config: &Config, folder: &Path, out: Output) -> Result<ExitCode, Failure> {
+    let target = Target {
+        location: app::location(config),
+        blobs: app::open_blobs(config)?,
+        clock: Arc::new(SystemClock),
+        dump_url: config.dump_url().map(|url| url.expose().clone()),
+    };
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::follow(&progress, Unit::Bytes, "objects");
+    let done = restore(folder, &target, &progress).await?;
+    drop(bar);
+    if out.json {
+        print(&done, folder, out)?;
+    } else {
+        out.line(&format!(
+            "Restored the database ({}) and {} objects ({}) from {}. Check them with `mailroom verify --deep`.",
+            size(done.database_bytes),
+            count(done.objects),
+            size(done.object_bytes),
+            folder.display(),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(done: &impl Serialize, folder: &Path, out: Output) -> Result<(), Failure> {
+    let mut object = json!(done);
+    object["folder"] = json!(folder);
+    out.object(&object)
+}

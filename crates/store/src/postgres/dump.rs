@@ -1,0 +1,123 @@
+//! PostgreSQL's own backup, by its own programs: `pg_dump` and `pg_restore`.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tokio_postgres::config::Host;
+use tokio_postgres::{Config, IsolationLevel};
+
+use super::{Postgres, error};
+use crate::StoreError;
+use crate::snapshot::{LivePack, Snapshot};
+
+/// What the programs call themselves in `pg_stat_activity`.
+const APPLICATION: &str = "mailroom backup and restore";
+
+/// `pg_dump` and we look at the same moment: it takes the snapshot that we hold open.
+pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
+    let db = Postgres::open(url, 1)?;
+    let mut client = db.client().await?;
+    let moment = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
+    let moment = moment.start().await.map_err(error)?;
+    // Row security would leave rows out in silence; so it must fail instead.
+    moment.batch_execute("set local row_security = off").await.map_err(error)?;
+    let id: String = moment.query_one("select pg_export_snapshot()", &[]).await.map_err(error)?.get(0);
+    let about = "select max(version), min(applied_at) filter (where version = 1) from schema_migrations";
+    let about = moment.query_one(about, &[]).await.map_err(error)?;
+    let packs = "select object_key, coalesce(size_bytes, 0) from packs where state = 'live' order by id";
+    let packs = moment.query(packs, &[]).await.map_err(seeing_everything)?;
+    let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+
+    let snapshot = format!("--snapshot={id}");
+    // Into a file that is open already: should we be killed, `pg_dump` must not find the next one under its name.
+    let to = File::options().write(true).open(to).map_err(|e| StoreError::other(e.to_string()))?;
+    let args = ["--format=custom", "--no-owner", &snapshot].map(OsStr::new);
+    run("pg_dump", url, &args, to.into()).await?;
+    Ok(Snapshot {
+        schema_version: u32::try_from(about.get::<_, i32>(0)).unwrap_or(0),
+        origin: about.get(1),
+        packs: packs.iter().map(|row| LivePack { object_key: row.get(0), size_bytes: size(row.get(1)) }).collect(),
+    })
+}
+
+/// One transaction, so that a restore that is cut off leaves the database as empty as it was.
+pub(crate) async fn restore(url: &str, from: &Path) -> Result<(), StoreError> {
+    refuse_beside_another(url).await?;
+    let config = config(url)?;
+    let name = config.get_dbname().unwrap_or_default();
+    let args = ["--exit-on-error", "--single-transaction", "--no-owner", "--dbname", name].map(OsStr::new);
+    run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), Stdio::null()).await
+}
+
+/// The `pg_restore` of a command that was killed goes on without it, and commits.
+async fn refuse_beside_another(url: &str) -> Result<(), StoreError> {
+    let client = Postgres::open(url, 1)?.client().await?;
+    let sql = "select count(*) from pg_stat_activity where datname = current_database() and application_name = $1";
+    let at_work: i64 = client.query_one(sql, &[&APPLICATION]).await.map_err(error)?.get(0);
+    match at_work {
+        0 => Ok(()),
+        _ => Err(StoreError::Refused(
+            "another restore is at work on this database, perhaps the rest of one that was cut off; try again when it is done"
+                .into(),
+        )),
+    }
+}
+
+fn seeing_everything(e: tokio_postgres::Error) -> StoreError {
+    match e.as_db_error() {
+        Some(told) if told.message().contains("row-level security") => blind(),
+        _ => error(e),
+    }
+}
+
+fn blind() -> StoreError {
+    StoreError::Misconfigured(
+        "this login does not see all rows, so its dump would not be whole; set backup.postgres_url to a superuser or a role with BYPASSRLS"
+            .into(),
+    )
+}
+
+fn config(url: &str) -> Result<Config, StoreError> {
+    url.parse().map_err(|_| StoreError::Misconfigured("backup.postgres_url is not a PostgreSQL address".into()))
+}
+
+/// The login goes by the environment, because everybody on the machine can read a command line.
+async fn run(program: &'static str, url: &str, args: &[&OsStr], stdout: Stdio) -> Result<(), StoreError> {
+    let config = config(url)?;
+    let mut command = Command::new(program);
+    command.args(args).arg("--no-password").env("PGAPPNAME", APPLICATION);
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let ports = config.get_ports().iter().map(ToString::to_string);
+    let login = [
+        ("PGHOST", Some(hosts.collect::<Vec<_>>().join(","))),
+        ("PGPORT", Some(ports.collect::<Vec<_>>().join(","))),
+        ("PGUSER", config.get_user().map(str::to_owned)),
+        ("PGPASSWORD", config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())),
+        ("PGDATABASE", config.get_dbname().map(str::to_owned)),
+    ];
+    command.envs(login.into_iter().filter_map(|(name, value)| Some((name, value.filter(|value| !value.is_empty())?))));
+    let output = tokio::task::spawn_blocking(move || command.spawn()?.wait_with_output()).await;
+    let output = output.map_err(|e| StoreError::other(e.to_string()))?.map_err(|e| {
+        StoreError::Refused(
+            format!("cannot run {program} ({e}); install PostgreSQL's client programs (Debian: postgresql-client), not older than the server")
+                .into(),
+        )
+    })?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("row-level security") => Err(blind()),
+        false => Err(StoreError::Refused(format!("{program} failed: {}", first_error(&said)).into())),
+    }
+}
+
+/// What follows repeats statements with the values of rows.
+fn first_error(said: &str) -> &str {
+    said.lines().find(|line| line.contains("error:")).or(said.lines().next()).unwrap_or("it does not say why")
+}
