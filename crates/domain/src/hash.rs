@@ -97,6 +97,10 @@ mod tests {
         let hash = Sha256::of(b"mail");
 
         assert_eq!(hash.hex().parse(), Ok(hash));
+        let mut pieces = Hasher::default();
+        pieces.update(b"ma");
+        pieces.update(b"il");
+        assert_eq!(pieces.finish(), hash);
         assert_eq!("zz".repeat(32).parse::<Sha256>(), Err(InvalidHash));
     }
 }

@@ -73,14 +73,14 @@ fn store(db: &Connection, folder: &Path, id: i64, raw: &[u8], limits: &Limits) -
         ])?;
     }
     for (position, attachment) in email.attachments.iter().enumerate() {
-        let sha256 = Sha256::of(&attachment.bytes).hex();
-        std::fs::write(folder.join(&sha256), &attachment.bytes)?;
+        let sha256 = attachment.content.sha256().hex();
+        std::fs::write(folder.join(&sha256), attachment.content.held())?;
         db.prepare_cached("insert into attachments values (?1, ?2, ?3, ?4, ?5)")?.execute(params![
             id,
             position as i64,
             attachment.filename,
             sha256,
-            attachment.bytes.len() as i64
+            attachment.content.len() as i64
         ])?;
     }
     db.prepare_cached("insert into search (rowid, subject, sender, body) values (?1, ?2, ?3, ?4)")?

@@ -1,6 +1,8 @@
 //! Parts that a person would call attachments, with their bytes as far as the limits allow.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::io::{self, Write};
 
 use domain::Limits;
 
@@ -8,26 +10,98 @@ use super::compose;
 use super::defects::{Defect, Defects};
 use super::params::Params;
 use super::sniff;
+use super::source::Source;
 use super::structure::Leaf;
-use super::transfer::Transfer;
 use super::{AttachedMessage, Attachment, Email};
+use crate::spool::{Data, Spool, Writer};
 
-/// Counts decoded bytes and attachments of one message.
+/// Decoded parts of one message that may be in memory at once. Ordinary messages that are held are much smaller; an
+/// Outlook file whose parts share their bytes can unpack to any size.
+const HELD_BYTES: u64 = 32 << 20;
+
+/// Counts decoded bytes and attachments of one message, and decides where they go.
 #[derive(Debug)]
-pub struct Budget {
+pub struct Budget<'s> {
     left: u64,
     attachment: u64,
     parts: usize,
+    spool: Option<&'s Spool>,
+    held: u64,
+    /// Why the spool could not be used; then what was found is worth nothing.
+    pub failed: Option<io::Error>,
 }
 
-impl Budget {
-    pub fn new(limits: &Limits) -> Self {
-        Self { left: limits.decoded_bytes, attachment: limits.attachment_bytes, parts: limits.parts }
+impl<'s> Budget<'s> {
+    /// With a spool, large parts go there. Without one everything is held, and what does not fit is cut.
+    pub fn new(limits: &Limits, spool: Option<&'s Spool>) -> Self {
+        let left = if spool.is_some() { limits.decoded_bytes } else { limits.decoded_bytes.min(HELD_BYTES) };
+        let (attachment, parts) = (limits.attachment_bytes, limits.parts);
+        Self { left, attachment, parts, spool, held: HELD_BYTES, failed: None }
+    }
+
+    /// Whether a part of this size goes to memory.
+    pub fn holds(&self, bytes: usize) -> bool {
+        self.spool.is_none_or(|spool| bytes <= spool.part_bytes && bytes as u64 <= self.held)
+    }
+
+    /// Takes bytes to where they belong.
+    pub fn keep(&mut self, bytes: Cow<'_, [u8]>) -> Data {
+        if self.holds(bytes.len()) {
+            self.held = self.held.saturating_sub(bytes.len() as u64);
+            return Data::Held(bytes.into_owned());
+        }
+        self.spool(|writer| writer.write_all(&bytes))
+    }
+
+    /// Takes what is written to the spool, if there is one.
+    pub fn spool(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()>) -> Data {
+        let Some(spool) = self.spool else { return Data::default() };
+        let written = spool.create().and_then(|mut writer| {
+            write(&mut writer)?;
+            Ok(Data::Spooled(writer.finish()))
+        });
+        written.unwrap_or_else(|e| {
+            self.failed.get_or_insert(e);
+            Data::default()
+        })
+    }
+
+    /// Bytes at the start and at the end of what was kept.
+    fn edges<'a>(&mut self, data: &'a Data, start: usize) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
+        let spooled = match data {
+            Data::Held(bytes) => {
+                let end = bytes.get(bytes.len().saturating_sub(sniff::EDGE_BYTES)..).unwrap_or_default();
+                return (Cow::Borrowed(bytes), Cow::Borrowed(end));
+            }
+            Data::Spooled(spooled) => spooled,
+        };
+        let length = spooled.len();
+        let mut read = |range| {
+            spooled.read_range(range).unwrap_or_else(|e| {
+                self.failed.get_or_insert(e);
+                Vec::new()
+            })
+        };
+        let end = length.saturating_sub(sniff::EDGE_BYTES as u64)..length;
+        (Cow::Owned(read(0..start as u64)), Cow::Owned(read(end)))
+    }
+
+    /// The whole of what was kept, unless it is too large to be held.
+    pub fn whole<'a>(&mut self, data: &'a Data) -> Option<Cow<'a, [u8]>> {
+        let spooled = match data {
+            Data::Held(bytes) => return Some(Cow::Borrowed(bytes)),
+            Data::Spooled(spooled) if spooled.len() > HELD_BYTES / 2 => return None,
+            Data::Spooled(spooled) => spooled,
+        };
+        let read = spooled.read_range(0..spooled.len());
+        Some(Cow::Owned(read.unwrap_or_else(|e| {
+            self.failed.get_or_insert(e);
+            Vec::new()
+        })))
     }
 
     /// Whether one more attachment of this size may be held; the defect says why not.
-    pub fn admits(&mut self, bytes: usize, defects: &mut Defects) -> bool {
-        let bytes = bytes as u64;
+    pub fn admits(&mut self, bytes: u64, defects: &mut Defects) -> bool {
         if bytes > self.attachment {
             defects.add(Defect::AttachmentTooLarge);
             return false;
@@ -45,8 +119,8 @@ impl Budget {
         self.left = self.left.saturating_sub(bytes as u64);
     }
 
-    pub fn left(&self) -> usize {
-        usize::try_from(self.left).unwrap_or(usize::MAX)
+    pub fn left(&self) -> u64 {
+        self.left
     }
 
     /// Whether one more attachment may be listed: those found inside parts count, too.
@@ -61,7 +135,7 @@ impl Budget {
 }
 
 /// The name a part gives itself. It may hold a path and is never used as one.
-pub fn filename(leaf: &Leaf<'_>, defects: &mut Defects) -> Option<String> {
+pub fn filename(leaf: &Leaf, defects: &mut Defects) -> Option<String> {
     let named = |params: &Params, name: &str, defects: &mut Defects| params.text(name, defects);
     named(&leaf.disposition, "filename", defects)
         .or_else(|| named(&leaf.content_type, "name", defects))
@@ -71,51 +145,66 @@ pub fn filename(leaf: &Leaf<'_>, defects: &mut Defects) -> Option<String> {
 }
 
 /// Decodes one part. Over a limit it is listed without its bytes.
-pub fn read(
-    leaf: &Leaf<'_>,
+pub fn read<'a>(
+    leaf: &Leaf,
+    source: &mut impl Source<'a>,
     cids: &HashSet<String>,
     limits: &Limits,
     budget: &mut Budget,
     defects: &mut Defects,
 ) -> Attachment {
     let filename = filename(leaf, defects);
-    let is_cut = !budget.admits(leaf.transfer.bound(leaf.body.len()), defects);
-    let bytes = match leaf.transfer {
-        _ if is_cut => Vec::new(),
-        Transfer::Identity => leaf.received.to_vec(),
-        encoded => encoded.decode(leaf.body, defects).into_owned(),
+    let is_cut = !budget.admits(leaf.transfer.bound(leaf.body.len()) as u64, defects);
+    let content = match is_cut {
+        true => Data::default(),
+        false => source.part(leaf.body.clone(), leaf.transfer, budget, defects),
     };
     let is_shown = leaf.content_id.as_ref().is_some_and(|id| cids.contains(id));
-    Attachment {
-        path: leaf.path.clone(),
-        filename,
-        content_type: leaf.content_type.value.clone(),
-        sniffed_type: sniff::sniff(&bytes).map(str::to_owned),
-        inline: leaf.disposition.value == "inline" || is_shown,
-        content_id: leaf.content_id.clone(),
-        message: is_message(&leaf.content_type.value).then(|| Box::new(AttachedMessage::read(&bytes, limits))),
-        bytes,
-        is_cut,
-    }
+    let is_inline = leaf.disposition.value == "inline" || is_shown;
+    let content_type = &leaf.content_type.value;
+    let found = described(leaf.path.clone(), filename, content_type, content, limits, budget);
+    Attachment { inline: is_inline, content_id: leaf.content_id.clone(), is_cut, ..found }
 }
 
 fn is_message(content_type: &str) -> bool {
     matches!(content_type, "message/rfc822" | "message/global")
 }
 
-/// A file found inside a part: uuencoded text, TNEF, Outlook.
-pub fn inner(path: String, filename: Option<String>, content_type: &str, bytes: Vec<u8>) -> Attachment {
+/// What its bytes tell about an attachment.
+fn described(
+    path: String,
+    filename: Option<String>,
+    content_type: &str,
+    content: Data,
+    limits: &Limits,
+    budget: &mut Budget,
+) -> Attachment {
+    let is_message = is_message(content_type);
+    // Of an attached message the headers are read; blank lines and the like before them have room, too.
+    let start = if is_message { limits.header_bytes.saturating_add(sniff::EDGE_BYTES) } else { sniff::EDGE_BYTES };
+    let (start, end) = budget.edges(&content, start);
     Attachment {
         path,
         filename,
         content_type: content_type.to_owned(),
-        sniffed_type: sniff::sniff(&bytes).map(str::to_owned),
+        sniffed_type: sniff::sniff_edges(&start, &end).map(str::to_owned),
         inline: false,
         content_id: None,
-        message: is_message(content_type).then(|| Box::new(AttachedMessage::read(&bytes, &Limits::default()))),
-        bytes,
+        message: is_message.then(|| Box::new(AttachedMessage::read(&start, limits))),
+        content,
         is_cut: false,
     }
+}
+
+/// A file found inside a part: uuencoded text, TNEF, Outlook.
+pub fn inner(
+    path: String,
+    filename: Option<String>,
+    content_type: &str,
+    content: Data,
+    budget: &mut Budget,
+) -> Attachment {
+    described(path, filename, content_type, content, &Limits::default(), budget)
 }
 
 /// A message found inside a part. Written as MIME it is larger than what it was made from, so it is counted again.
@@ -127,10 +216,21 @@ pub fn inner_message(
     defects: &mut Defects,
 ) -> Attachment {
     let filename = filename.or_else(|| email.subject.clone());
-    let bytes = compose::compose(email);
-    let is_cut = !budget.admits(bytes.len(), defects);
-    let bytes = if is_cut { Vec::new() } else { bytes };
-    Attachment { is_cut, ..inner(path, filename, "message/rfc822", bytes) }
+    let size = compose::size(email);
+    let is_cut = !budget.admits(size, defects);
+    let content = if is_cut { Data::default() } else { composed(email, size, budget) };
+    Attachment { is_cut, ..inner(path, filename, "message/rfc822", content, budget) }
+}
+
+fn composed(email: &Email, size: u64, budget: &mut Budget) -> Data {
+    if !budget.holds(usize::try_from(size).unwrap_or(usize::MAX)) {
+        return budget.spool(|writer| compose::compose(email, writer));
+    }
+    let mut bytes = Vec::new();
+    if let Err(e) = compose::compose(email, &mut bytes) {
+        budget.failed.get_or_insert(e);
+    }
+    budget.keep(Cow::Owned(bytes))
 }
 
 /// Every `cid:` that an HTML body shows.
@@ -165,7 +265,8 @@ mod tests {
 
     #[test]
     fn the_budget_tells_which_limit_was_passed() {
-        let mut budget = Budget { left: 10, attachment: 8, parts: 1 };
+        let limits = Limits { decoded_bytes: 10, attachment_bytes: 8, ..Limits::default() };
+        let mut budget = Budget::new(&limits, None);
         let mut defects = Defects::default();
 
         assert!(!budget.admits(9, &mut defects));

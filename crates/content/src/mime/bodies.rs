@@ -8,12 +8,14 @@
 //!   a person unless it has a name or is marked as one; it stays in the raw message.
 //! - Everything else is an attachment: pictures, files, attached messages, calendars, encrypted parts.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use domain::Limits;
 
 use super::attachments::{self, Budget};
 use super::defects::{Defect, Defects};
+use super::source::Source;
 use super::structure::Leaf;
 use super::{Attachment, Email, charset, html, text, tnef, uuencode};
 
@@ -26,25 +28,33 @@ enum Role {
 }
 
 /// Fills bodies and attachments from the parts of a message.
-pub fn read(leaves: &[Leaf<'_>], limits: &Limits, email: &mut Email, defects: &mut Defects) {
-    let mut bodies = Bodies { limits, budget: Budget::new(limits), text: Vec::new(), html: Vec::new() };
+pub fn read<'a>(
+    leaves: &[Leaf],
+    source: &mut impl Source<'a>,
+    limits: &Limits,
+    budget: &mut Budget<'_>,
+    email: &mut Email,
+    defects: &mut Defects,
+) {
+    let mut bodies = Bodies::new(limits, budget);
     let roles: Vec<Role> = leaves.iter().map(role).collect();
     let mut found = Vec::new();
     for (leaf, _) in leaves.iter().zip(&roles).filter(|(_, role)| **role == Role::Html) {
-        let html = bodies.decode(leaf, defects).0;
+        let bytes = bodies.beginning(leaf, source, defects);
+        let html = decode(leaf, &bytes, defects);
         bodies.html.push((html, leaf.place.alternative));
     }
     let cids: HashSet<String> = bodies.html.iter().flat_map(|(html, _)| attachments::shown_ids(html)).collect();
     let mut html_at = 0;
     for (leaf, role) in leaves.iter().zip(&roles) {
         match role {
-            Role::Text => bodies.add_text(leaf, &mut found, defects),
+            Role::Text => bodies.add_text(leaf, source, &mut found, defects),
             Role::Html => {
                 bodies.text.push(Piece::Html(html_at));
                 html_at += 1;
             }
             Role::Attachment if bodies.budget.admits_part(defects) => {
-                found.push(attachments::read(leaf, &cids, limits, &mut bodies.budget, defects));
+                found.push(attachments::read(leaf, source, &cids, limits, bodies.budget, defects));
                 bodies.unpack(&mut found, email, defects);
             }
             Role::Attachment | Role::Nothing => {}
@@ -54,7 +64,7 @@ pub fn read(leaves: &[Leaf<'_>], limits: &Limits, email: &mut Email, defects: &m
     bodies.join(email, defects);
 }
 
-fn role(leaf: &Leaf<'_>) -> Role {
+fn role(leaf: &Leaf) -> Role {
     let is_marked = leaf.disposition.value == "attachment";
     let is_named = || attachments::filename(leaf, &mut Defects::default()).is_some();
     let is_file = || leaf.disposition.find("filename").is_some() && !leaf.place.is_whole;
@@ -75,7 +85,7 @@ fn role(leaf: &Leaf<'_>) -> Role {
     }
 }
 
-fn is_for_machines(leaf: &Leaf<'_>) -> bool {
+fn is_for_machines(leaf: &Leaf) -> bool {
     match leaf.content_type.value.as_str() {
         "text/calendar" | "text/vcard" | "text/x-vcard" | "text/directory" => false,
         "text/plain" | "text/html" => false,
@@ -84,7 +94,7 @@ fn is_for_machines(leaf: &Leaf<'_>) -> bool {
     }
 }
 
-fn is_signature(leaf: &Leaf<'_>) -> bool {
+fn is_signature(leaf: &Leaf) -> bool {
     matches!(
         leaf.content_type.value.as_str(),
         "application/pgp-signature" | "application/pkcs7-signature" | "application/x-pkcs7-signature"
@@ -97,57 +107,73 @@ enum Piece {
     Html(usize),
 }
 
-struct Bodies<'c> {
+struct Bodies<'c, 's> {
     limits: &'c Limits,
-    budget: Budget,
+    budget: &'c mut Budget<'s>,
     text: Vec<Piece>,
     html: Vec<(String, Option<usize>)>,
+    /// Encoded bodies are read this far, all texts together and all HTML together.
+    text_left: usize,
+    html_left: usize,
 }
 
-impl Bodies<'_> {
-    /// The text of a part, and the bytes it was made from.
-    fn decode<'a>(&mut self, leaf: &Leaf<'a>, defects: &mut Defects) -> (String, std::borrow::Cow<'a, [u8]>) {
-        // A body may hold pictures or pasted files many times larger than its text; beyond that it is only a burden.
-        let most = self.limits.body_bytes.saturating_mul(8).min(self.budget.left());
-        let encoded = leaf.body.get(..most.saturating_mul(2)).unwrap_or(leaf.body);
-        let bytes = leaf.transfer.decode(encoded, defects);
+impl<'c, 's> Bodies<'c, 's> {
+    fn new(limits: &'c Limits, budget: &'c mut Budget<'s>) -> Self {
+        // Markup and pasted files are left out of the text, so there may be more of them than text that is kept. No
+        // message that is held has more than this; of a larger one it is what may be held.
+        let most = limits.body_bytes.saturating_mul(2);
+        Self { limits, budget, text: Vec::new(), html: Vec::new(), text_left: most, html_left: most }
+    }
+
+    /// The bytes of a body, as far as they are read.
+    fn beginning<'a>(&mut self, leaf: &Leaf, source: &mut impl Source<'a>, defects: &mut Defects) -> Cow<'a, [u8]> {
+        let left = if is_html(leaf) { &mut self.html_left } else { &mut self.text_left };
+        let most = usize::try_from(self.budget.left()).unwrap_or(usize::MAX).min(*left);
+        let (bytes, is_cut) = source.beginning(leaf.body.clone(), leaf.transfer, most, defects);
+        *left -= bytes.len();
         self.budget.spend(bytes.len());
-        let shown = bytes.get(..most).unwrap_or(&bytes);
-        if shown.len() < bytes.len() || encoded.len() < leaf.body.len() {
+        if is_cut {
             defects.add(Defect::BodyTruncated);
         }
-        let declared = leaf.content_type.find("charset");
-        let is_html = leaf.content_type.value.as_str() == "text/html";
-        let label = declared.filter(|label| !is_html || charset::is_known(label));
-        let label = label.or_else(|| is_html.then(|| meta_charset(shown)).flatten());
-        let decoded = charset::decode(shown, label.as_deref(), defects);
-        (text::without_nul(decoded, defects), bytes)
+        bytes
     }
 
     /// A plain text; files pasted into it become attachments.
-    fn add_text(&mut self, leaf: &Leaf<'_>, found: &mut Vec<Attachment>, defects: &mut Defects) {
-        let (mut text, bytes) = self.decode(leaf, defects);
+    fn add_text<'a>(
+        &mut self,
+        leaf: &Leaf,
+        source: &mut impl Source<'a>,
+        found: &mut Vec<Attachment>,
+        defects: &mut Defects,
+    ) {
+        let mut bytes = self.beginning(leaf, source, defects);
         if let Some((kept, files)) = uuencode::extract(&bytes, self.limits.parts) {
-            let label = leaf.content_type.find("charset");
-            let most = self.limits.body_bytes.saturating_mul(8);
-            text = charset::decode(kept.get(..most).unwrap_or(&kept), label.as_deref(), defects);
+            bytes = Cow::Owned(kept);
             for (number, file) in (1..).zip(files) {
-                if self.budget.admits_part(defects) && self.budget.admits(file.bytes.len(), defects) {
+                if self.budget.admits_part(defects) && self.budget.admits(file.bytes.len() as u64, defects) {
                     let path = format!("{}.u{number}", leaf.path);
                     let name = Some(text::single_line(file.name, defects)).filter(|name| !name.is_empty());
-                    found.push(attachments::inner(path, name, "application/octet-stream", file.bytes));
+                    let content = self.budget.keep(Cow::Owned(file.bytes));
+                    found.push(attachments::inner(path, name, "application/octet-stream", content, self.budget));
                 }
             }
         }
-        let text = text::lines(text, defects);
+        let decoded = decode(leaf, &bytes, defects);
+        drop(bytes);
+        let text = text::lines(decoded, defects);
         self.text.push(Piece::Plain { text, alternative: leaf.place.alternative });
     }
 
     /// If the last attachment is a TNEF container, what is in it follows it.
     fn unpack(&mut self, found: &mut Vec<Attachment>, email: &mut Email, defects: &mut Defects) {
-        let Some(container) = found.last().filter(|last| tnef::is_tnef(&last.bytes)) else { return };
-        let path = container.path.clone();
-        let contents = tnef::read(&container.bytes, &path, &mut self.budget, defects);
+        let is_container = |last: &&Attachment| last.sniffed_type.as_deref() == Some(tnef::SNIFFED);
+        let Some(container) = found.last().filter(is_container) else { return };
+        let Some(bytes) = self.budget.whole(&container.content) else {
+            defects.add(Defect::ContainerTooLarge);
+            return;
+        };
+        let contents = tnef::read(&bytes, &container.path, self.budget, defects);
+        drop(bytes);
         found.extend(contents.attachments);
         // Only for a mail that has no body of its own; `join` decides.
         email.body_text = email.body_text.take().or(contents.text);
@@ -192,6 +218,19 @@ impl Bodies<'_> {
             text::truncate(body, self.limits.body_bytes, defects);
         }
     }
+}
+
+fn is_html(leaf: &Leaf) -> bool {
+    leaf.content_type.value == "text/html"
+}
+
+/// The text that a body's bytes stand for.
+fn decode(leaf: &Leaf, bytes: &[u8], defects: &mut Defects) -> String {
+    let is_html = is_html(leaf);
+    let declared = leaf.content_type.find("charset");
+    let label = declared.filter(|label| !is_html || charset::is_known(label));
+    let label = label.or_else(|| is_html.then(|| meta_charset(bytes)).flatten());
+    text::without_nul(charset::decode(bytes, label.as_deref(), defects), defects)
 }
 
 impl Piece {
@@ -251,7 +290,7 @@ mod tests {
         let email = within(&format!("Content-Type: multipart/mixed; boundary=b\n\n{part}--b--"), &limits);
 
         assert!(email.attachments[0].is_cut);
-        assert!(email.attachments[0].bytes.is_empty());
+        assert!(email.attachments[0].content.is_empty());
         assert_eq!(email.defects, ["attachment_too_large"]);
     }
 

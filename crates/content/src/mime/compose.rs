@@ -1,11 +1,54 @@
 //! Writes an email as MIME. Messages inside Outlook's containers have no bytes of their own that others could read;
 //! written this way they are attachments like any forwarded message.
 
+use std::io::{self, Read, Write};
+
 use domain::RecipientKind;
 
 use super::Email;
+use crate::spool::Data;
 
-pub fn compose(email: &Email) -> Vec<u8> {
+const BOUNDARY: &str = "=_mailroom_part";
+/// What a line of base64 holds, and how long it is.
+const LINE: (usize, u64) = (57, 78);
+
+/// No fewer bytes than [`compose`] writes.
+pub fn size(email: &Email) -> u64 {
+    let base64 = |bytes: u64| bytes.div_ceil(LINE.0 as u64) * LINE.1 + 256;
+    let body = email.body_html.as_ref().or(email.body_text.as_ref()).map_or(0, String::len) as u64;
+    let named = |attachment: &super::Attachment| attachment.filename.as_ref().map_or(0, String::len) as u64 * 3;
+    let attachments = email.attachments.iter();
+    let attachments: u64 = attachments.map(|found| base64(found.content.len()) + named(found)).sum();
+    headers(email).len() as u64 + base64(body) + attachments + 256
+}
+
+pub fn compose(email: &Email, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(headers(email).as_bytes())?;
+    let mut part = |headers: &str, bytes: &mut dyn Read| {
+        write!(out, "--{BOUNDARY}\r\n{headers}Content-Transfer-Encoding: base64\r\n\r\n")?;
+        base64_lines(bytes, out)
+    };
+    if let Some(html) = &email.body_html {
+        part("Content-Type: text/html; charset=utf-8\r\n", &mut html.as_bytes())?;
+    } else {
+        let text = email.body_text.as_deref().unwrap_or_default();
+        part("Content-Type: text/plain; charset=utf-8\r\n", &mut text.as_bytes())?;
+    }
+    for attachment in &email.attachments {
+        let mut headers = format!("Content-Type: {}\r\nContent-Disposition: attachment", attachment.content_type);
+        if let Some(name) = &attachment.filename {
+            headers.push_str(&format!("; filename*=utf-8''{}", percent(name)));
+        }
+        headers.push_str("\r\n");
+        match &attachment.content {
+            Data::Held(bytes) => part(&headers, &mut bytes.as_slice())?,
+            Data::Spooled(spooled) => part(&headers, &mut spooled.reader())?,
+        }
+    }
+    write!(out, "--{BOUNDARY}--\r\n")
+}
+
+fn headers(email: &Email) -> String {
     let mut out = String::new();
     let mut header = |name: &str, value: &str| {
         if !value.is_empty() {
@@ -26,29 +69,9 @@ pub fn compose(email: &Email) -> Vec<u8> {
     let message_id = email.message_id.as_ref().map(|id| format!("<{id}>"));
     header("Message-ID", message_id.as_deref().unwrap_or_default());
     header("MIME-Version", "1.0");
-    let boundary = "=_mailroom_part";
-    header("Content-Type", &format!("multipart/mixed; boundary=\"{boundary}\""));
+    header("Content-Type", &format!("multipart/mixed; boundary=\"{BOUNDARY}\""));
     out.push_str("\r\n");
-    let mut part = |headers: &str, bytes: &[u8]| {
-        out.push_str(&format!("--{boundary}\r\n{headers}Content-Transfer-Encoding: base64\r\n\r\n"));
-        base64_lines(bytes, &mut out);
-    };
-    if let Some(html) = &email.body_html {
-        part("Content-Type: text/html; charset=utf-8\r\n", html.as_bytes());
-    } else {
-        let text = email.body_text.as_deref().unwrap_or_default();
-        part("Content-Type: text/plain; charset=utf-8\r\n", text.as_bytes());
-    }
-    for attachment in &email.attachments {
-        let mut headers = format!("Content-Type: {}\r\nContent-Disposition: attachment", attachment.content_type);
-        if let Some(name) = &attachment.filename {
-            headers.push_str(&format!("; filename*=utf-8''{}", percent(name)));
-        }
-        headers.push_str("\r\n");
-        part(&headers, &attachment.bytes);
-    }
-    out.push_str(&format!("--{boundary}--\r\n"));
-    out.into_bytes()
+    out
 }
 
 fn person(address: &domain::Address) -> String {
@@ -88,11 +111,21 @@ fn percent(text: &str) -> String {
     out
 }
 
-fn base64_lines(bytes: &[u8], out: &mut String) {
-    out.reserve(bytes.len() / 57 * 78 + 80);
-    for line in bytes.chunks(57) {
-        base64_line(line, out);
-        out.push_str("\r\n");
+fn base64_lines(bytes: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+    let mut piece = Vec::with_capacity(LINE.0 * 1024);
+    let mut lines = String::with_capacity(LINE.0 * 1024 * 3 / 2);
+    loop {
+        piece.clear();
+        lines.clear();
+        bytes.take(LINE.0 as u64 * 1024).read_to_end(&mut piece)?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        for line in piece.chunks(LINE.0) {
+            base64_line(line, &mut lines);
+            lines.push_str("\r\n");
+        }
+        out.write_all(lines.as_bytes())?;
     }
 }
 
@@ -125,18 +158,22 @@ mod tests {
                 "1".to_owned(),
                 Some("ä b.bin".to_owned()),
                 "application/x",
-                vec![0, 1, 2, 3],
+                vec![0, 1, 2, 3].into(),
+                &mut attachments::Budget::new(&Limits::default(), None),
             )],
             ..Email::default()
         };
 
-        let read = parse(&compose(&email), &Limits::default());
+        let mut composed = Vec::new();
+        compose(&email, &mut composed).unwrap();
+        let read = parse(&composed, &Limits::default());
 
         assert_eq!(read.subject, email.subject);
         assert_eq!(read.from, email.from);
         assert_eq!(read.body_text, email.body_text);
         assert_eq!(read.attachments[0].filename, email.attachments[0].filename);
-        assert_eq!(read.attachments[0].bytes, email.attachments[0].bytes);
+        assert_eq!(read.attachments[0].content.held(), email.attachments[0].content.held());
+        assert!(composed.len() as u64 <= size(&email));
         assert!(read.defects.is_empty());
     }
 }

@@ -38,6 +38,8 @@ defects! {
     BareCr = "bare_cr",
     BodyTruncated = "body_truncated",
     ByteOrderMark = "byte_order_mark",
+    /// A winmail.dat that is too large to be opened; it is kept as it is.
+    ContainerTooLarge = "container_too_large",
     /// Over `Limits::decoded_bytes`; the rest is listed without bytes.
     DecodedTooLarge = "decoded_too_large",
     /// A second Subject, From, Date or Message-ID; the first one counts.

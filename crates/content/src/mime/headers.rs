@@ -25,6 +25,8 @@ pub struct Section<'a> {
     pub headers: Vec<RawHeader<'a>>,
     /// Where the body starts.
     pub body: usize,
+    /// Something ended it, not just the end of the bytes.
+    pub is_ended: bool,
 }
 
 impl<'a> Section<'a> {
@@ -39,15 +41,20 @@ impl<'a> Section<'a> {
         let mut headers: Vec<RawHeader<'a>> = Vec::new();
         let mut open: Option<Span> = None;
         let mut at = start;
+        let mut is_ended = false;
         let limit = start.saturating_add(limit);
         while at < raw.len() {
             let (line, next) = line_at(raw, at);
             match Line::of(line) {
                 Line::Blank => {
                     at = next;
+                    is_ended = true;
                     break;
                 }
-                Line::Header { .. } | Line::Other if line.starts_with(b"--") && is_boundary(line) => break,
+                Line::Header { .. } | Line::Other if line.starts_with(b"--") && is_boundary(line) => {
+                    is_ended = true;
+                    break;
+                }
                 Line::Folded => match &mut open {
                     Some(span) => span.end = at + line.len(),
                     None => defects.add(Defect::BadHeader),
@@ -72,13 +79,14 @@ impl<'a> Section<'a> {
                 }
                 Line::Other => {
                     defects.add(Defect::MissingSeparator);
+                    is_ended = true;
                     break;
                 }
             }
             at = next;
         }
         Span::close(open, raw, limit, &mut headers, defects);
-        Self { headers, body: at }
+        Self { headers, body: at, is_ended }
     }
 
     pub fn find(&self, name: &str) -> Option<&RawHeader<'a>> {

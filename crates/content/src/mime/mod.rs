@@ -1,7 +1,8 @@
 //! Any bytes become an email with a list of defects; parsing never fails.
 //!
 //! A message goes through these steps, each a file: `prologue` (what should not be there), `headers` and `fields`,
-//! `structure` (which parts there are), `bodies` and `attachments`. Outlook's own formats (`tnef`, `msg`) share `mapi`.
+//! `structure` (which parts there are), `bodies` and `attachments`. All of them see a `source`, which is in memory or,
+//! when the message is too large for that, on disk (`spooled`). Outlook's own formats (`tnef`, `msg`) share `mapi`.
 
 mod addresses;
 mod attachments;
@@ -19,6 +20,8 @@ mod params;
 mod prologue;
 mod rtf;
 mod sniff;
+mod source;
+mod spooled;
 mod structure;
 mod text;
 mod tnef;
@@ -26,13 +29,20 @@ mod transfer;
 mod uuencode;
 mod words;
 
+use std::io::{self, BufReader, Cursor};
+
 use domain::{Address, Limits, Recipient};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::spool::{Data, Spool, Spooled};
+use attachments::Budget;
 use defects::{Defect, Defects};
 use headers::{Reader, Section};
 use params::Params;
+use source::{Memory, Source};
+use spooled::OnDisk;
+use transfer::Transfer;
 
 /// What a message says, as far as it could be read.
 #[derive(Debug, Clone, Default)]
@@ -77,7 +87,7 @@ pub struct Attachment {
     /// Of an attached message: what its own headers say.
     pub message: Option<Box<AttachedMessage>>,
     /// Decoded. Empty when `is_cut`.
-    pub bytes: Vec<u8>,
+    pub content: Data,
     /// Over a limit: the bytes are only in the raw message.
     pub is_cut: bool,
 }
@@ -107,51 +117,101 @@ impl AttachedMessage {
 /// Reads a message, an Outlook .msg file or a bare TNEF file.
 pub fn parse(raw: &[u8], limits: &Limits) -> Email {
     let mut defects = Defects::default();
+    let mut budget = Budget::new(limits, None);
     let mut email = if msg::is_msg(raw) {
-        msg::read(raw, limits, &mut defects)
+        msg::read(Cursor::new(raw), limits, &mut budget, &mut defects)
     } else if tnef::is_tnef(raw) {
-        tnef::read_bare(raw, limits, &mut defects)
+        tnef::read_bare(raw, limits, &mut budget, &mut defects)
     } else {
-        message(raw, limits, &mut defects)
+        held(raw, limits, &mut budget, &mut defects)
     };
     email.defects = defects.names();
     email
 }
 
-fn message(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
-    let mut email = Email::default();
-    let received = raw;
+/// The same for what is too large to be held. Its large parts are in the spool, too. An error is one of the disk: about
+/// the message it says nothing.
+pub fn parse_spooled(raw: &Spooled, spool: &Spool, limits: &Limits) -> io::Result<Email> {
+    let mut defects = Defects::default();
+    let mut budget = Budget::new(limits, Some(spool));
+    let start = raw.read_range(0..8)?;
+    let mut email = if msg::is_msg(&start) {
+        msg::read(BufReader::new(raw.reader()), limits, &mut budget, &mut defects)
+    } else {
+        let container = Data::Spooled(raw.clone());
+        match tnef::is_tnef(&start).then(|| budget.whole(&container)) {
+            Some(Some(bytes)) => tnef::read_bare(&bytes, limits, &mut budget, &mut defects),
+            // Then it is a message without headers, whose only attachment is itself.
+            Some(None) => {
+                defects.add(Defect::ContainerTooLarge);
+                on_disk(raw, spool, limits, &mut budget, &mut defects)?
+            }
+            None => on_disk(raw, spool, limits, &mut budget, &mut defects)?,
+        }
+    };
+    budget.failed.map_or(Ok(()), Err)?;
+    email.defects = defects.names();
+    Ok(email)
+}
+
+fn held(received: &[u8], limits: &Limits, budget: &mut Budget, defects: &mut Defects) -> Email {
     let (raw, start) = prologue::prepare(received, defects);
-    let section = Section::read(&raw, start, limits.header_bytes, |_| false, defects);
+    // Mended line ends take as many bytes as the broken ones did, so places are the same; a change of charset moves them.
+    let received = if raw.len() == received.len() { received } else { &raw };
+    message(&mut Memory { raw: &raw, received }, start, limits, budget, defects)
+}
+
+fn on_disk(
+    raw: &Spooled,
+    spool: &Spool,
+    limits: &Limits,
+    budget: &mut Budget,
+    defects: &mut Defects,
+) -> io::Result<Email> {
+    let (mut source, start) = OnDisk::open(raw, spool, defects)?;
+    let email = message(&mut source, start, limits, budget, defects);
+    source.failed.map_or(Ok(email), Err)
+}
+
+fn message<'a>(
+    source: &mut impl Source<'a>,
+    start: usize,
+    limits: &Limits,
+    budget: &mut Budget,
+    defects: &mut Defects,
+) -> Email {
+    let mut email = Email::default();
+    let head = source.head(start, limits.header_bytes, |_| false);
+    let (section, body) = head.read(start, limits.header_bytes, |_| false, defects);
     if section.headers.is_empty() {
         defects.add(Defect::NoHeaders);
-        if is_binary(&raw) {
-            return file(&raw, limits, defects);
+        if is_binary(&source.start(8192)) {
+            return file(source, budget, defects);
         }
     }
     let declared = section.find("content-type").map(|header| Params::parse(&String::from_utf8_lossy(header.value)));
     let reader = Reader { body_charset: declared.and_then(|params| params.find("charset")) };
     fields::read(&section, &reader, &mut email, defects);
-    // Mended line ends take as many bytes as the broken ones did, so places are the same; a change of charset moves them.
-    let received = if raw.len() == received.len() { received } else { &raw };
-    let leaves = structure::leaves(&raw, received, &section, &reader, limits, defects);
-    bodies::read(&leaves, limits, &mut email, defects);
+    let leaves = structure::leaves(source, &section, body, &reader, limits, defects);
+    bodies::read(&leaves, source, limits, budget, &mut email, defects);
     email
 }
 
 /// Not a message and not a text: some file under a wrong name.
-fn is_binary(raw: &[u8]) -> bool {
-    let head = raw.get(..8192).unwrap_or(raw);
+fn is_binary(head: &[u8]) -> bool {
     let is_known = sniff::sniff(head).is_some_and(|name| !name.starts_with("text/") && !name.starts_with("message/"));
     is_known || head.contains(&0)
 }
 
 /// What it is stays readable as the only attachment of an email that says nothing.
-fn file(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
+fn file<'a>(source: &mut impl Source<'a>, budget: &mut Budget, defects: &mut Defects) -> Email {
     let mut email = Email::default();
-    let is_cut = !attachments::Budget::new(limits).admits(raw.len(), defects);
-    let bytes = if is_cut { Vec::new() } else { raw.to_vec() };
-    let attachment = attachments::inner("1".to_owned(), None, "application/octet-stream", bytes);
+    let is_cut = !budget.admits(source.len() as u64, defects);
+    let content = match is_cut {
+        true => Data::default(),
+        false => source.part(0..source.len(), Transfer::Identity, budget, defects),
+    };
+    let attachment = attachments::inner("1".to_owned(), None, "application/octet-stream", content, budget);
     email.attachments.push(Attachment { is_cut, ..attachment });
     email
 }

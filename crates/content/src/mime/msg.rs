@@ -1,7 +1,7 @@
 //! Outlook .msg files: MAPI properties in an OLE compound file (MS-OXMSG).
 
 use std::borrow::Cow;
-use std::io::{Cursor, Read};
+use std::io::{self, Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cfb::CompoundFile;
@@ -11,9 +11,12 @@ use super::attachments::{self, Budget};
 use super::defects::{Defect, Defects};
 use super::mapi::{self, Props, id, kind};
 use super::{Attachment, Email};
+use crate::spool::Data;
 
 const MAGIC: &[u8] = &[0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 const PROPERTIES: &str = "__properties_version1.0";
+/// All that is not an attachment: bodies, headers, names.
+const PROPERTY_BYTES: u64 = 32 << 20;
 /// Messages in messages are opened this far.
 const DEEPEST: usize = 4;
 
@@ -21,13 +24,13 @@ pub fn is_msg(raw: &[u8]) -> bool {
     raw.starts_with(MAGIC)
 }
 
-pub fn read(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
+pub fn read<F: Read + Seek>(raw: F, limits: &Limits, budget: &mut Budget, defects: &mut Defects) -> Email {
     // The container format is read by someone else's code; a panic in it must cost this file and nothing more.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut found = Defects::default();
-        let file = CompoundFile::open(Cursor::new(raw)).ok()?;
-        let left = usize::try_from(limits.decoded_bytes).unwrap_or(usize::MAX);
-        let mut reader = Reader { file, limits, defects: &mut found, left, budget: Budget::new(limits) };
+        let file = CompoundFile::open(raw).ok()?;
+        let (left, held) = (budget.left(), budget.left().min(PROPERTY_BYTES));
+        let mut reader = Reader { file, limits, defects: &mut found, left, held, budget };
         let email = reader.message("", 32, 0);
         Some((email, found))
     }));
@@ -39,16 +42,18 @@ pub fn read(raw: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
     Email::default()
 }
 
-struct Reader<'a, 'c> {
-    file: CompoundFile<Cursor<&'a [u8]>>,
+struct Reader<'b, 's, 'c, F> {
+    file: CompoundFile<F>,
     limits: &'c Limits,
     defects: &'c mut Defects,
     /// Bytes that may still be read: streams may share sectors, so the size of the file is no bound.
-    left: usize,
-    budget: Budget,
+    left: u64,
+    /// Those of them that may still be read into memory.
+    held: u64,
+    budget: &'b mut Budget<'s>,
 }
 
-impl Reader<'_, '_> {
+impl<F: Read + Seek> Reader<'_, '_, '_, F> {
     /// Reads the message in a storage whose property stream has a header of this size.
     fn message(&mut self, storage: &str, header: usize, depth: usize) -> Email {
         let mut props = self.props(storage, header);
@@ -85,21 +90,60 @@ impl Reader<'_, '_> {
         // Method 5 is a message; other objects (OLE) are storages without bytes of their own.
         if self.file.is_storage(&object) {
             if props.number(id::ATTACH_METHOD) != Some(5) || depth >= DEEPEST {
-                return Some(Attachment {
-                    is_cut: true,
-                    ..attachments::inner(path, name, "application/x-ole-storage", vec![])
-                });
+                let found = attachments::inner(path, name, "application/x-ole-storage", Data::default(), self.budget);
+                return Some(Attachment { is_cut: true, ..found });
             }
             let inner = self.message(&object, 24, depth + 1);
-            return Some(attachments::inner_message(path, name, &inner, &mut self.budget, self.defects));
+            return Some(attachments::inner_message(path, name, &inner, self.budget, self.defects));
         }
         let content_type = mapi::attachment_type(&props, self.defects);
         let content_id = props.line(id::ATTACH_CONTENT_ID, self.defects);
-        let bytes = props.bytes(id::ATTACH_DATA).unwrap_or_default();
-        let is_cut = !self.budget.admits(bytes.len(), self.defects);
-        let bytes = if is_cut { Vec::new() } else { bytes.to_vec() };
+        let (content, is_cut) = self.content(storage);
         let content_id = content_id.map(|id| id.trim_matches(['<', '>']).to_owned()).filter(|id| !id.is_empty());
-        Some(Attachment { content_id, is_cut, ..attachments::inner(path, name, &content_type, bytes) })
+        Some(Attachment { content_id, is_cut, ..attachments::inner(path, name, &content_type, content, self.budget) })
+    }
+
+    /// The bytes of an attachment, and whether there are too many of them.
+    fn content(&mut self, storage: &str) -> (Data, bool) {
+        let Ok(mut stream) = self.file.open_stream(format!("{storage}/__substg1.0_37010102")) else {
+            return (Data::default(), false);
+        };
+        let length = stream.len();
+        if length > self.left {
+            self.defects.add(Defect::DecodedTooLarge);
+            return (Data::default(), true);
+        }
+        if !self.budget.admits(length, self.defects) {
+            return (Data::default(), true);
+        }
+        self.left -= length;
+        let mut is_bad = false;
+        let mut copy = |out: &mut dyn Write| {
+            let mut piece = vec![0; 64 << 10];
+            loop {
+                match stream.read(&mut piece) {
+                    Ok(0) => return Ok(()),
+                    Ok(count) => out.write_all(&piece[..count])?,
+                    // The file is broken; what could be read of it counts.
+                    Err(_) => {
+                        is_bad = true;
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let content = if self.budget.holds(usize::try_from(length).unwrap_or(usize::MAX)) {
+            let mut bytes = Vec::new();
+            // Memory takes everything.
+            let _: io::Result<()> = copy(&mut bytes);
+            self.budget.keep(Cow::Owned(bytes))
+        } else {
+            self.budget.spool(|writer| copy(writer))
+        };
+        if is_bad {
+            self.defects.add(Defect::BadMsg);
+        }
+        (content, false)
     }
 
     /// Every property in a storage: small ones from its property stream, others from a stream each.
@@ -113,7 +157,9 @@ impl Reader<'_, '_> {
             props.insert_fixed(u16::from_le_bytes([*c, *d]), u16::from_le_bytes([*a, *b]), bytes);
         }
         for (name, _) in self.children(storage, false) {
-            let Some((id, kind)) = tag(&name).filter(|(id, _)| id::is_wanted(*id)) else { continue };
+            // The bytes of an attachment are many; they are read on their own.
+            let is_wanted = |&(id, _): &(u16, u16)| id::is_wanted(id) && id != id::ATTACH_DATA;
+            let Some((id, kind)) = tag(&name).filter(is_wanted) else { continue };
             if let Some(bytes) = self.stream(&format!("{storage}/{name}")) {
                 props.insert_raw(id, kind, Cow::Owned(bytes));
             }
@@ -133,7 +179,7 @@ impl Reader<'_, '_> {
 
     fn stream(&mut self, path: &str) -> Option<Vec<u8>> {
         let stream = self.file.open_stream(path).ok()?;
-        if stream.len() > self.left as u64 {
+        if stream.len() > self.left.min(self.held) {
             self.defects.add(Defect::DecodedTooLarge);
             return None;
         }
@@ -142,7 +188,8 @@ impl Reader<'_, '_> {
         if stream.take(length).read_to_end(&mut bytes).is_err() {
             self.defects.add(Defect::BadMsg);
         }
-        self.left = self.left.saturating_sub(bytes.len());
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        self.held = self.held.saturating_sub(bytes.len() as u64);
         Some(bytes)
     }
 }
@@ -159,9 +206,14 @@ fn tag(name: &str) -> Option<(u16, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Cursor, Write};
 
     use super::*;
+
+    fn parsed(raw: &[u8], defects: &mut Defects) -> Email {
+        let limits = Limits::default();
+        read(Cursor::new(raw), &limits, &mut Budget::new(&limits, None), defects)
+    }
 
     fn write(file: &mut CompoundFile<Cursor<Vec<u8>>>, path: &str, bytes: &[u8]) {
         file.create_stream(path).unwrap().write_all(bytes).unwrap();
@@ -213,7 +265,7 @@ mod tests {
     fn a_message_is_read_with_its_people_and_files() {
         let mut defects = Defects::default();
 
-        let email = read(&sample(), &Limits::default(), &mut defects);
+        let email = parsed(&sample(), &mut defects);
 
         assert_eq!(email.subject.as_deref(), Some("Grüße"));
         assert_eq!(email.from.unwrap().address, "ann@example.com");
@@ -241,10 +293,10 @@ mod tests {
                 broken[at] = random.to_le_bytes()[5];
             }
 
-            read(&broken, &Limits::default(), &mut Defects::default());
+            parsed(&broken, &mut Defects::default());
         }
         let mut defects = Defects::default();
-        read(&whole[..600], &Limits::default(), &mut defects);
+        parsed(&whole[..600], &mut defects);
 
         assert_eq!(defects.names(), ["bad_msg"]);
     }

@@ -10,17 +10,21 @@ use super::headers::{is_header_line, line_at};
 pub fn prepare<'a>(raw: &'a [u8], defects: &mut Defects) -> (Cow<'a, [u8]>, usize) {
     let raw = from_utf16(raw, defects);
     let raw = with_line_feeds(raw, defects);
-    let start = skip(&raw, defects);
+    let start = skip(&mut raw.as_ref(), defects);
     (raw, start)
 }
 
-/// A message saved by an editor as UTF-16.
+/// The encoding of a message that an editor saved as UTF-16.
+pub fn utf16(raw: &[u8]) -> Option<&'static encoding_rs::Encoding> {
+    match raw {
+        [0xFF, 0xFE, ..] => Some(encoding_rs::UTF_16LE),
+        [0xFE, 0xFF, ..] => Some(encoding_rs::UTF_16BE),
+        _ => None,
+    }
+}
+
 fn from_utf16<'a>(raw: &'a [u8], defects: &mut Defects) -> Cow<'a, [u8]> {
-    let encoding = match raw {
-        [0xFF, 0xFE, ..] => encoding_rs::UTF_16LE,
-        [0xFE, 0xFF, ..] => encoding_rs::UTF_16BE,
-        _ => return Cow::Borrowed(raw),
-    };
+    let Some(encoding) = utf16(raw) else { return Cow::Borrowed(raw) };
     let (text, _, has_errors) = encoding.decode(raw);
     if has_errors {
         return Cow::Borrowed(raw);
@@ -32,44 +36,66 @@ fn from_utf16<'a>(raw: &'a [u8], defects: &mut Defects) -> Cow<'a, [u8]> {
 /// Where the first line ends with a lone CR, all lone CRs are line ends.
 fn with_line_feeds<'a>(raw: Cow<'a, [u8]>, defects: &mut Defects) -> Cow<'a, [u8]> {
     let Some(at) = memchr::memchr2(b'\r', b'\n', &raw) else { return raw };
-    let is_bare = match raw.get(at..) {
-        Some([b'\r', b'\n', ..] | [b'\r', b'\r', b'\n', ..] | [b'\n', ..]) => false,
-        Some(_) => true,
-        None => false,
-    };
-    if !is_bare {
+    if !is_bare_cr(raw.get(at..).unwrap_or_default()) {
         return raw;
     }
     defects.add(Defect::BareCr);
     let mut out = raw.into_owned();
-    let mut i = 0;
-    while i < out.len() {
-        if out[i] == b'\r' && out.get(i + 1) != Some(&b'\n') {
-            out[i] = b'\n';
-        }
-        i += 1;
-    }
+    mend(&mut out);
     Cow::Owned(out)
 }
 
+/// Whether the line end that these bytes start with is a lone CR.
+pub fn is_bare_cr(bytes: &[u8]) -> bool {
+    !matches!(bytes, [b'\r', b'\n', ..] | [b'\r', b'\r', b'\n', ..] | [b'\n', ..] | [])
+}
+
+/// Turns lone CRs into line feeds.
+pub fn mend(bytes: &mut [u8]) {
+    for i in 0..bytes.len() {
+        if bytes[i] == b'\r' && bytes.get(i + 1) != Some(&b'\n') {
+            bytes[i] = b'\n';
+        }
+    }
+}
+
+/// A message by line.
+pub trait Lines {
+    fn length(&self) -> usize;
+    /// The line that starts here without its end, and where the next one starts.
+    fn line(&mut self, at: usize) -> (Cow<'_, [u8]>, usize);
+}
+
+impl Lines for &[u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+
+    fn line(&mut self, at: usize) -> (Cow<'_, [u8]>, usize) {
+        let (line, next) = line_at(self, at);
+        (Cow::Borrowed(line), next)
+    }
+}
+
 /// Behind a byte order mark, blank lines and a mailbox separator, if headers follow.
-fn skip(raw: &[u8], defects: &mut Defects) -> usize {
+pub fn skip(raw: &mut impl Lines, defects: &mut Defects) -> usize {
     let mut at = 0;
-    if raw.starts_with(b"\xEF\xBB\xBF") {
+    if raw.line(0).0.starts_with(b"\xEF\xBB\xBF") {
         defects.add(Defect::ByteOrderMark);
         at = 3;
     }
+    let length = raw.length();
     let mut from = at;
     let mut has_blank = false;
     let mut has_envelope = false;
-    while from < raw.len() {
-        let (line, next) = line_at(raw, from);
+    while from < length {
+        let (line, next) = raw.line(from);
         if line.trim_ascii().is_empty() {
             has_blank = true;
         } else if !has_envelope && (line.starts_with(b"From ") || line.starts_with(b">From ")) {
             has_envelope = true;
         } else {
-            if !is_header_line(line) {
+            if !is_header_line(&line) {
                 break;
             }
             if has_blank {

@@ -47,16 +47,25 @@ const TEXT_MAGIC: &[(&str, &str)] = &[
 const MESSAGE_STARTS: &[&str] =
     &["received:", "return-path:", "delivered-to:", "message-id:", "mime-version:", "from:", "x-mozilla-status:"];
 
+/// As much of the start, and of the end, is ever looked at.
+pub const EDGE_BYTES: usize = 64 << 10;
+
 /// `None` where the bytes do not tell.
 pub fn sniff(bytes: &[u8]) -> Option<&'static str> {
-    let head = bytes.get(..WINDOW).unwrap_or(bytes);
+    let tail = bytes.get(bytes.len().saturating_sub(EDGE_BYTES)..).unwrap_or_default();
+    sniff_edges(bytes, tail)
+}
+
+/// The same by the [`EDGE_BYTES`] at start and end alone.
+pub fn sniff_edges(start: &[u8], end: &[u8]) -> Option<&'static str> {
+    let head = start.get(..WINDOW).unwrap_or(start);
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Some(name);
     }
     match head {
         [b'P', b'K', 3, 4, ..] => return Some(zip(head)),
         [b'P', b'K', 5, 6, ..] => return Some("application/zip"),
-        [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1, ..] => return Some(ole(bytes)),
+        [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1, ..] => return Some(ole(start, end)),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => return Some("image/webp"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Some("audio/wav"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'A', b'V', b'I', b' ', ..] => return Some("video/x-msvideo"),
@@ -98,14 +107,12 @@ fn zip(head: &[u8]) -> &'static str {
 }
 
 /// Word, Excel and Outlook share one container; the names in its directory tell them apart.
-fn ole(bytes: &[u8]) -> &'static str {
+fn ole(start: &[u8], end: &[u8]) -> &'static str {
     // The directory may be anywhere, but is near one of the ends in practice.
-    let window = 64 << 10;
-    let head = bytes.get(..window).unwrap_or(bytes);
-    let tail = bytes.get(bytes.len().saturating_sub(window)..).unwrap_or_default();
+    let start = start.get(..EDGE_BYTES).unwrap_or(start);
     let has = |name: &str| {
         let wide: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        memchr::memmem::find(head, &wide).is_some() || memchr::memmem::find(tail, &wide).is_some()
+        memchr::memmem::find(start, &wide).is_some() || memchr::memmem::find(end, &wide).is_some()
     };
     match () {
         () if has("__properties_version1.0") => "application/vnd.ms-outlook",

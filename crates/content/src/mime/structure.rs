@@ -4,18 +4,20 @@
 //! a million nested messages (30 bytes each), and takes time in the square of the parts when their boundaries never
 //! come. Here levels are a short stack, every byte is looked at once, and nothing is decoded before it is asked for.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use domain::Limits;
 
 use super::defects::{Defect, Defects};
-use super::headers::{Reader, Section, line_at};
+use super::headers::{Reader, Section};
 use super::params::Params;
+use super::source::Source;
 use super::transfer::Transfer;
 
 /// A part that has no parts of its own (an attached message counts as one).
 #[derive(Debug)]
-pub struct Leaf<'a> {
+pub struct Leaf {
     /// `2.1`: the first part of the second part.
     pub path: String,
     pub content_type: Params,
@@ -23,10 +25,8 @@ pub struct Leaf<'a> {
     pub transfer: Transfer,
     /// Without angle brackets.
     pub content_id: Option<String>,
-    /// Still encoded.
-    pub body: &'a [u8],
-    /// The same as it was received: line ends of `body` may have been mended.
-    pub received: &'a [u8],
+    /// Where its body stands, still encoded.
+    pub body: Range<usize>,
     pub place: Place,
 }
 
@@ -44,30 +44,38 @@ pub struct Place {
     pub is_whole: bool,
 }
 
-/// All leaves of the message whose headers were read already. `received` is `raw` before line ends were mended.
+/// All leaves of the message whose headers were read already; its body starts at `body`.
 pub fn leaves<'a>(
-    raw: &'a [u8],
-    received: &'a [u8],
-    section: &Section<'a>,
+    source: &mut impl Source<'a>,
+    section: &Section<'_>,
+    body: usize,
     reader: &Reader,
     limits: &Limits,
     defects: &mut Defects,
-) -> Vec<Leaf<'a>> {
-    let mut walk =
-        Walk { raw, received, reader, limits, defects, levels: Vec::new(), leaves: Vec::new(), alternatives: 0 };
-    walk.run(section);
+) -> Vec<Leaf> {
+    let mut walk = Walk {
+        source,
+        reader,
+        limits,
+        defects,
+        levels: Vec::new(),
+        leaves: Vec::new(),
+        alternatives: 0,
+        lifetime: PhantomData,
+    };
+    walk.run(section, body);
     walk.leaves
 }
 
-struct Walk<'a, 'c> {
-    raw: &'a [u8],
-    received: &'a [u8],
+struct Walk<'a, 'c, S> {
+    source: &'c mut S,
     reader: &'c Reader,
     limits: &'c Limits,
     defects: &'c mut Defects,
     levels: Vec<Level>,
-    leaves: Vec<Leaf<'a>>,
+    leaves: Vec<Leaf>,
     alternatives: usize,
+    lifetime: PhantomData<&'a ()>,
 }
 
 /// A multipart that is open.
@@ -102,14 +110,15 @@ struct Found {
     next: usize,
 }
 
-impl<'a> Walk<'a, '_> {
-    fn run(&mut self, section: &Section<'a>) {
-        let mut next = self.entity(section, section.body);
+impl<'a, S: Source<'a>> Walk<'a, '_, S> {
+    fn run(&mut self, section: &Section<'_>, body: usize) {
+        let mut next = self.entity(section, body);
         while let Some(start) = next {
             let levels = &self.levels;
             let is_boundary = |line: &[u8]| find_level(levels, line).is_some();
-            let section = Section::read(self.raw, start, self.limits.header_bytes, is_boundary, self.defects);
-            next = self.entity(&section, section.body);
+            let head = self.source.head(start, self.limits.header_bytes, is_boundary);
+            let (section, body) = head.read(start, self.limits.header_bytes, is_boundary, self.defects);
+            next = self.entity(&section, body);
         }
         if self.leaves.len() > self.limits.parts {
             self.defects.add(Defect::TooManyParts);
@@ -118,7 +127,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// Reads one part from its body on; gives where the next one starts.
-    fn entity(&mut self, section: &Section<'a>, body: usize) -> Option<usize> {
+    fn entity(&mut self, section: &Section<'_>, body: usize) -> Option<usize> {
         let mut content_type = self.content_type(section);
         let (path, place) = self.begin(&content_type);
         if content_type.kind() == "multipart" {
@@ -136,8 +145,12 @@ impl<'a> Walk<'a, '_> {
         }
         let found = self.seek(body);
         // The last line end of a cut multipart belongs to the boundary that is missing.
-        let cut = if self.levels.is_empty() { self.raw.len() } else { line_end_before(self.raw, self.raw.len()) };
-        let end = found.as_ref().map_or(cut, |found| found.end);
+        let length = self.source.len();
+        let end = match &found {
+            Some(found) => found.end,
+            None if self.levels.is_empty() => length,
+            None => self.source.line_end_before(length),
+        };
         self.push(section, content_type, path, place, body..end.max(body));
         self.follow(found)
     }
@@ -202,7 +215,7 @@ impl<'a> Walk<'a, '_> {
                 if !self.levels.is_empty() {
                     self.defects.add(Defect::UnclosedMultipart);
                 }
-                self.close_above(0, self.raw.len());
+                self.close_above(0, self.source.len());
                 return None;
             };
             if self.levels.len() > boundary.level + 1 {
@@ -228,10 +241,8 @@ impl<'a> Walk<'a, '_> {
                 continue;
             }
             self.defects.add(Defect::MissingBoundary);
-            let range = level.body..end.max(level.body);
-            let received = self.received.get(range.clone()).unwrap_or_default();
-            let body = self.raw.get(range).unwrap_or_default();
-            if body.trim_ascii().is_empty() {
+            let body = level.body..end.max(level.body);
+            if self.source.is_blank(body.clone()) {
                 continue;
             }
             let path = if level.path.is_empty() { "1".to_owned() } else { level.path };
@@ -242,31 +253,23 @@ impl<'a> Walk<'a, '_> {
                 transfer: Transfer::Identity,
                 content_id: None,
                 body,
-                received,
                 place: level.place,
             });
         }
     }
 
     /// The next boundary line of any open level, at or after `from`, which must be the start of a line.
-    fn seek(&self, from: usize) -> Option<Found> {
+    fn seek(&mut self, from: usize) -> Option<Found> {
         if self.levels.is_empty() {
             return None;
         }
-        let rest = self.raw.get(from..)?;
-        let first = rest.starts_with(b"--").then_some(from);
-        let others = memchr::memmem::find_iter(rest, b"\n--").map(|at| from + at + 1);
-        for at in first.into_iter().chain(others) {
-            let (line, next) = line_at(self.raw, at);
-            if let Some((level, is_close)) = find_level(&self.levels, line) {
-                let end = if at > from { line_end_before(self.raw, at).max(from) } else { from };
-                return Some(Found { level, is_close, end, next });
-            }
-        }
-        None
+        let levels = &self.levels;
+        let (lines, (level, is_close)) = self.source.find_line(from, |line| find_level(levels, line))?;
+        let end = if lines.start > from { self.source.line_end_before(lines.start).max(from) } else { from };
+        Some(Found { level, is_close, end, next: lines.end })
     }
 
-    fn push(&mut self, section: &Section<'a>, content_type: Params, path: String, place: Place, range: Range<usize>) {
+    fn push(&mut self, section: &Section<'_>, content_type: Params, path: String, place: Place, body: Range<usize>) {
         let header = |name: &str| section.find(name).map(|header| header.value);
         let disposition = header("content-disposition")
             .map(|value| Params::parse(&self.reader.line(value, self.defects)))
@@ -276,12 +279,10 @@ impl<'a> Walk<'a, '_> {
             .unwrap_or(Transfer::Identity);
         let content_id = header("content-id").map(|value| self.reader.text(value, self.defects));
         let content_id = content_id.map(|id| id.trim_matches(['<', '>', ' ']).to_owned()).filter(|id| !id.is_empty());
-        let received = self.received.get(range.clone()).unwrap_or_default();
-        let body = self.raw.get(range).unwrap_or_default();
-        self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, received, place });
+        self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, place });
     }
 
-    fn content_type(&mut self, section: &Section<'a>) -> Params {
+    fn content_type(&mut self, section: &Section<'_>) -> Params {
         if let Some(header) = section.find("content-type") {
             let mut params = Params::parse(&self.reader.line(header.value, self.defects));
             if !is_type(&params.value) {
@@ -316,16 +317,10 @@ fn find_level(levels: &[Level], line: &[u8]) -> Option<(usize, bool)> {
     })
 }
 
-/// Where the line before `at` ends.
-fn line_end_before(raw: &[u8], at: usize) -> usize {
-    let before = raw.get(..at).unwrap_or_default();
-    let before = before.strip_suffix(b"\n").unwrap_or(before);
-    before.strip_suffix(b"\r").unwrap_or(before).len()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mime::source::Memory;
 
     fn read(raw: &str) -> (Vec<(String, String, String)>, Vec<String>) {
         read_within(raw, &Limits::default())
@@ -335,9 +330,10 @@ mod tests {
         let mut defects = Defects::default();
         let raw = raw.as_bytes();
         let section = Section::read(raw, 0, 1 << 16, |_| false, &mut defects);
-        let found = leaves(raw, raw, &section, &Reader::default(), limits, &mut defects);
+        let mut source = Memory { raw, received: raw };
+        let found = leaves(&mut source, &section, section.body, &Reader::default(), limits, &mut defects);
         let found = found.iter().map(|leaf| {
-            let body = String::from_utf8_lossy(leaf.body).into_owned();
+            let body = String::from_utf8_lossy(&raw[leaf.body.clone()]).into_owned();
             (leaf.path.clone(), leaf.content_type.value.clone(), body)
         });
         (found.collect(), defects.names())

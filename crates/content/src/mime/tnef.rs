@@ -8,8 +8,11 @@ use super::attachments::{self, Budget};
 use super::defects::{Defect, Defects};
 use super::mapi::{self, Props, id, kind};
 use super::{Attachment, Email, charset, dates, text};
+use crate::spool::Data;
 
 const MAGIC: &[u8] = &[0x78, 0x9F, 0x3E, 0x22];
+/// What the first bytes of a container are known as.
+pub const SNIFFED: &str = "application/ms-tnef";
 /// Containers in containers are opened this far; below, the container itself is the attachment.
 const DEEPEST: usize = 4;
 
@@ -32,8 +35,8 @@ pub fn read(bytes: &[u8], path: &str, budget: &mut Budget, defects: &mut Defects
 }
 
 /// Reads a container that is all there is.
-pub fn read_bare(bytes: &[u8], limits: &Limits, defects: &mut Defects) -> Email {
-    message(bytes, "t", 0, limits, &mut Budget::new(limits), defects)
+pub fn read_bare(bytes: &[u8], limits: &Limits, budget: &mut Budget, defects: &mut Defects) -> Email {
+    message(bytes, "t", 0, limits, budget, defects)
 }
 
 fn message(
@@ -174,9 +177,10 @@ impl File<'_> {
             let inner = message(data, "t", depth + 1, limits, budget, defects);
             attachments::inner_message(path, name, &inner, budget, defects)
         } else {
-            let is_cut = !budget.admits(data.len(), defects);
-            let bytes = if is_cut { Vec::new() } else { data.to_vec() };
-            Attachment { is_cut, ..attachments::inner(path, name, &mapi::attachment_type(&self.props, defects), bytes) }
+            let is_cut = !budget.admits(data.len() as u64, defects);
+            let content = if is_cut { Data::default() } else { budget.keep(Cow::Borrowed(data)) };
+            let content_type = mapi::attachment_type(&self.props, defects);
+            Attachment { is_cut, ..attachments::inner(path, name, &content_type, content, budget) }
         };
         attachment.content_id = content_id;
         Some(attachment)
@@ -317,6 +321,10 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
+    fn budget() -> Budget<'static> {
+        Budget::new(&Limits::default(), None)
+    }
+
     fn attribute(out: &mut Vec<u8>, level: u8, id: u32, data: &[u8]) {
         out.push(level);
         out.extend(id.to_le_bytes());
@@ -337,24 +345,24 @@ mod tests {
 
     #[test]
     fn files_come_out_with_their_names() {
-        let email = read_bare(&container(b"Hi\0", b"data"), &Limits::default(), &mut Defects::default());
+        let email = read_bare(&container(b"Hi\0", b"data"), &Limits::default(), &mut budget(), &mut Defects::default());
 
         assert_eq!(email.subject.as_deref(), Some("Hi"));
         assert_eq!(email.attachments[0].path, "t1");
         assert_eq!(email.attachments[0].filename.as_deref(), Some("a.bin"));
-        assert_eq!(email.attachments[0].bytes, b"data");
+        assert_eq!(email.attachments[0].content.held(), b"data");
     }
 
     #[test]
     fn a_message_inside_is_an_attached_message() {
         let outer = container(b"Outer\0", &container(b"Inner\0", b"deep"));
 
-        let email = read_bare(&outer, &Limits::default(), &mut Defects::default());
+        let email = read_bare(&outer, &Limits::default(), &mut budget(), &mut Defects::default());
 
         assert_eq!(email.attachments[0].content_type, "message/rfc822");
-        let inner = crate::mime::parse(&email.attachments[0].bytes, &Limits::default());
+        let inner = crate::mime::parse(email.attachments[0].content.held(), &Limits::default());
         assert_eq!(inner.subject.as_deref(), Some("Inner"));
-        assert_eq!(inner.attachments[0].bytes, b"deep");
+        assert_eq!(inner.attachments[0].content.held(), b"deep");
     }
 
     #[test]
@@ -364,7 +372,7 @@ mod tests {
             bytes = container(b"n\0", &bytes);
         }
 
-        let email = read_bare(&bytes, &Limits::default(), &mut Defects::default());
+        let email = read_bare(&bytes, &Limits::default(), &mut budget(), &mut Defects::default());
 
         assert_eq!(email.attachments.len(), 1);
     }
@@ -375,10 +383,10 @@ mod tests {
         for end in 0..whole.len() {
             let mut defects = Defects::default();
 
-            read_bare(&whole[..end], &Limits::default(), &mut defects);
+            read_bare(&whole[..end], &Limits::default(), &mut budget(), &mut defects);
         }
         let mut defects = Defects::default();
-        let email = read_bare(&whole[..whole.len() - 8], &Limits::default(), &mut defects);
+        let email = read_bare(&whole[..whole.len() - 8], &Limits::default(), &mut budget(), &mut defects);
 
         assert_eq!(email.subject.as_deref(), Some("Hi"));
         assert_eq!(defects.names(), ["bad_tnef"]);

@@ -1,6 +1,7 @@
 //! Content-Transfer-Encoding: seven-bit disguises back to bytes, as much as can be had of broken ones.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::defects::{Defect, Defects};
 use super::uuencode;
@@ -86,77 +87,119 @@ const fn alphabet() -> [u8; 256] {
 /// only when it is more base64 (some mailers encode piece by piece), not when it is a mailing list's footer.
 pub fn base64(encoded: &[u8]) -> (Vec<u8>, bool) {
     let mut out = Vec::with_capacity(encoded.len() / 4 * 3 + 3);
-    let mut is_clean = true;
-    let (mut bits, mut count) = (0u32, 0u32);
-    let mut rest = encoded;
-    // Looked for at the first padding, and only then: nearly always nothing follows it.
-    let mut junk_end = None;
-    loop {
-        // The common case, four good characters at a time.
-        if count == 0 {
-            while let Some((quad, tail)) = rest.split_first_chunk::<4>() {
-                let [a, b, c, d] = quad.map(|byte| u32::from(ALPHABET[byte as usize]));
-                if (a | b | c | d) >= u32::from(SKIP) {
-                    break;
-                }
-                let [_, x, y, z] = (a << 18 | b << 12 | c << 6 | d).to_be_bytes();
-                out.extend_from_slice(&[x, y, z]);
-                rest = tail;
-            }
-        }
-        let Some((&byte, tail)) = rest.split_first() else { break };
-        rest = tail;
-        match ALPHABET[byte as usize] {
-            SKIP => {}
-            JUNK => is_clean = false,
-            PAD => {
-                is_clean &= count >= 2;
-                flush(&mut out, bits, count);
-                (bits, count) = (0, 0);
-                let after = rest.iter().position(|&b| !matches!(b, b'=' | b' ' | b'\t' | b'\r' | b'\n'));
-                let Some(after) = after else { break };
-                is_clean = false;
-                rest = rest.get(after..).unwrap_or_default();
-                let is_junk = |&b: &u8| ALPHABET[b as usize] == JUNK;
-                let junk_end =
-                    *junk_end.get_or_insert_with(|| encoded.iter().rposition(is_junk).map_or(0, |at| at + 1));
-                if encoded.len() - rest.len() < junk_end {
-                    break;
-                }
-            }
-            value => {
-                bits = bits << 6 | u32::from(value);
-                count += 1;
-                if count == 4 {
-                    let [_, x, y, z] = bits.to_be_bytes();
+    let mut decoder = Base64::default();
+    decoder.feed(encoded, 0, &mut || last_junk(encoded), &mut out);
+    let is_clean = decoder.finish(&mut out);
+    (out, is_clean)
+}
+
+fn last_junk(encoded: &[u8]) -> usize {
+    encoded.iter().rposition(|&b| ALPHABET[b as usize] == JUNK).map_or(0, |at| at + 1)
+}
+
+/// Where decoding stands between two pieces.
+#[derive(Default)]
+struct Base64 {
+    bits: u32,
+    count: u32,
+    is_unclean: bool,
+    is_padded: bool,
+    /// Looked for when something follows padding, and only then: nearly always nothing does.
+    junk_end: Option<usize>,
+}
+
+impl Base64 {
+    /// Takes the piece that stands at `at`; false when nothing after it counts. `junk_end` tells where the last byte
+    /// that is no base64 ends in the whole.
+    fn feed(&mut self, piece: &[u8], at: usize, junk_end: &mut dyn FnMut() -> usize, out: &mut Vec<u8>) -> bool {
+        let mut rest = piece;
+        loop {
+            // The common case, four good characters at a time.
+            if self.count == 0 && !self.is_padded {
+                while let Some((quad, tail)) = rest.split_first_chunk::<4>() {
+                    let [a, b, c, d] = quad.map(|byte| u32::from(ALPHABET[byte as usize]));
+                    if (a | b | c | d) >= u32::from(SKIP) {
+                        break;
+                    }
+                    let [_, x, y, z] = (a << 18 | b << 12 | c << 6 | d).to_be_bytes();
                     out.extend_from_slice(&[x, y, z]);
-                    (bits, count) = (0, 0);
+                    rest = tail;
+                }
+            }
+            let Some((&byte, tail)) = rest.split_first() else { return true };
+            let value = ALPHABET[byte as usize];
+            if self.is_padded && !matches!(value, SKIP | PAD) {
+                self.is_padded = false;
+                self.is_unclean = true;
+                let place = at + piece.len() - rest.len();
+                if place < *self.junk_end.get_or_insert_with(&mut *junk_end) {
+                    return false;
+                }
+            }
+            rest = tail;
+            match value {
+                SKIP => {}
+                PAD if self.is_padded => {}
+                JUNK => self.is_unclean = true,
+                PAD => {
+                    self.is_unclean |= self.count < 2;
+                    self.flush(out);
+                    self.is_padded = true;
+                }
+                value => {
+                    self.bits = self.bits << 6 | u32::from(value);
+                    self.count += 1;
+                    if self.count == 4 {
+                        let [_, x, y, z] = self.bits.to_be_bytes();
+                        out.extend_from_slice(&[x, y, z]);
+                        (self.bits, self.count) = (0, 0);
+                    }
                 }
             }
         }
     }
-    is_clean &= count == 0;
-    flush(&mut out, bits, count);
-    (out, is_clean)
-}
 
-/// The bytes in an unfinished group of two or three characters.
-fn flush(out: &mut Vec<u8>, bits: u32, count: u32) {
-    match count {
-        2 => out.push((bits >> 4) as u8),
-        3 => out.extend_from_slice(&[(bits >> 10) as u8, (bits >> 2) as u8]),
-        _ => {}
+    /// Whether nothing was wrong.
+    fn finish(mut self, out: &mut Vec<u8>) -> bool {
+        self.is_unclean |= self.count != 0;
+        self.flush(out);
+        !self.is_unclean
+    }
+
+    /// The bytes in an unfinished group of two or three characters.
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        match self.count {
+            2 => out.push((self.bits >> 4) as u8),
+            3 => out.extend_from_slice(&[(self.bits >> 10) as u8, (self.bits >> 2) as u8]),
+            _ => {}
+        }
+        (self.bits, self.count) = (0, 0);
     }
 }
 
 /// The bytes and whether nothing was wrong. An `=` that begins nothing is kept as it is.
 pub fn quoted_printable(encoded: &[u8]) -> (Vec<u8>, bool) {
     let mut out = Vec::with_capacity(encoded.len());
+    let (_, is_clean) = quoted_printable_piece(encoded, true, &mut || true, &mut out);
+    (out, is_clean)
+}
+
+/// Decodes a piece: how much of it (or all that follows, too), and whether nothing was wrong. An `=` too near the end of a piece that is not the
+/// last is left to the next one. `is_white` tells whether only white space follows the piece.
+fn quoted_printable_piece(
+    piece: &[u8],
+    is_last: bool,
+    is_white: &mut dyn FnMut() -> bool,
+    out: &mut Vec<u8>,
+) -> (usize, bool) {
     let mut is_clean = true;
-    let mut rest = encoded;
+    let mut rest = piece;
     while let Some(at) = memchr::memchr(b'=', rest) {
         let (before, tail) = rest.split_at(at);
         out.extend_from_slice(before);
+        if !is_last && tail.len() <= LONGEST_PADDING + 1 {
+            return (piece.len() - tail.len(), is_clean);
+        }
         let tail = tail.get(1..).unwrap_or_default();
         if let [high, low, after @ ..] = tail
             && let (Some(high), Some(low)) = (hex(*high), hex(*low))
@@ -165,6 +208,8 @@ pub fn quoted_printable(encoded: &[u8]) -> (Vec<u8>, bool) {
             rest = after;
         } else if let Some(after) = soft_break(tail) {
             rest = after;
+        } else if tail.iter().all(is_padding) && is_white() {
+            return (usize::MAX, is_clean);
         } else {
             is_clean = false;
             out.push(b'=');
@@ -172,18 +217,167 @@ pub fn quoted_printable(encoded: &[u8]) -> (Vec<u8>, bool) {
         }
     }
     out.extend_from_slice(rest);
-    (out, is_clean)
+    (piece.len(), is_clean)
 }
+
+/// Transports pad lines a little, never by more than a line's length; looking further would make this quadratic.
+const LONGEST_PADDING: usize = 80;
 
 /// What follows a line end that does not count, white space before it included.
 fn soft_break(tail: &[u8]) -> Option<&[u8]> {
-    // Transports pad lines a little, never by more than a line's length; looking further would make this quadratic.
-    let end = tail.iter().take(80).position(|&b| !matches!(b, b' ' | b'\t' | b'\r'));
-    match end {
-        None => tail.iter().all(|&b| matches!(b, b' ' | b'\t' | b'\r')).then_some(&[]),
-        Some(end) if tail.get(end) == Some(&b'\n') => tail.get(end + 1..),
-        Some(_) => None,
+    let end = tail.iter().take(LONGEST_PADDING).position(|b| !is_padding(b))?;
+    if tail.get(end) == Some(&b'\n') { tail.get(end + 1..) } else { None }
+}
+
+fn is_padding(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r')
+}
+
+/// Bytes that are looked at a piece at a time, wherever they are.
+pub trait Pieces {
+    /// From a place on, at most so many; none only at the end.
+    fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]>;
+}
+
+impl Pieces for &[u8] {
+    fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]> {
+        let rest = self.get(at..).unwrap_or_default();
+        Cow::Borrowed(rest.get(..most).unwrap_or(rest))
     }
+}
+
+/// Large enough that looking at a piece costs little beside decoding it.
+pub const PIECE_BYTES: usize = 64 << 10;
+
+/// Uuencoded parts beyond this are taken as they are: whether a block is good is only known at its end.
+const UUENCODED_BYTES: usize = 16 << 20;
+
+impl Transfer {
+    /// Decodes what stands in a range piece by piece, until the taker has had enough and says false.
+    pub fn decode_pieces(
+        self,
+        source: &mut dyn Pieces,
+        range: Range<usize>,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+        defects: &mut Defects,
+    ) {
+        let is_clean = match self {
+            Self::Identity => copy(source, range, take),
+            Self::Base64 => base64_pieces(source, range, take),
+            Self::QuotedPrintable => quoted_printable_pieces(source, range, take),
+            Self::Uuencode => {
+                let mut whole = Vec::new();
+                if range.len() <= UUENCODED_BYTES {
+                    copy(source, range.clone(), &mut |piece| {
+                        whole.extend_from_slice(piece);
+                        true
+                    });
+                }
+                match uuencode::decode_all(&whole) {
+                    Some(decoded) => {
+                        take(&decoded);
+                        true
+                    }
+                    None => {
+                        copy(source, range, take);
+                        false
+                    }
+                }
+            }
+        };
+        if !is_clean {
+            defects.add(Defect::BadEncoding);
+        }
+    }
+
+    /// No more than `most` decoded bytes, and whether that is not all.
+    pub fn decode_beginning(
+        self,
+        source: &mut dyn Pieces,
+        range: Range<usize>,
+        most: usize,
+        defects: &mut Defects,
+    ) -> (Vec<u8>, bool) {
+        let mut out = Vec::with_capacity(most.min(range.len()));
+        let mut is_cut = false;
+        let mut take = |piece: &[u8]| {
+            let room = most - out.len();
+            is_cut |= piece.len() > room;
+            out.extend_from_slice(piece.get(..room).unwrap_or(piece));
+            !is_cut
+        };
+        self.decode_pieces(source, range, &mut take, defects);
+        (out, is_cut)
+    }
+}
+
+fn copy(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    let mut at = range.start;
+    while at < range.end {
+        let piece = source.piece(at, PIECE_BYTES.min(range.end - at));
+        if piece.is_empty() || !take(&piece) {
+            break;
+        }
+        at += piece.len();
+    }
+    true
+}
+
+fn base64_pieces(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    let mut decoder = Base64::default();
+    let mut out = Vec::with_capacity(PIECE_BYTES);
+    let mut at = range.start;
+    while at < range.end {
+        let piece = source.piece(at, PIECE_BYTES.min(range.end - at)).into_owned();
+        out.clear();
+        let mut junk_end = || {
+            let (mut end, mut from) = (0, range.start);
+            copy(source, range.clone(), &mut |piece| {
+                end = Some(last_junk(piece)).filter(|&end| end > 0).map_or(end, |end| from + end);
+                from += piece.len();
+                true
+            });
+            end
+        };
+        let goes_on = decoder.feed(&piece, at, &mut junk_end, &mut out);
+        if !take(&out) {
+            return !decoder.is_unclean;
+        }
+        if piece.is_empty() || !goes_on {
+            break;
+        }
+        at += piece.len();
+    }
+    out.clear();
+    let is_clean = decoder.finish(&mut out);
+    take(&out);
+    is_clean
+}
+
+fn quoted_printable_pieces(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    let mut is_clean = true;
+    let mut out = Vec::with_capacity(PIECE_BYTES);
+    let mut at = range.start;
+    while at < range.end {
+        let piece = source.piece(at, PIECE_BYTES.min(range.end - at)).into_owned();
+        let end = at + piece.len();
+        out.clear();
+        let mut is_white = || {
+            let mut is_white = true;
+            copy(source, end..range.end, &mut |piece| {
+                is_white = piece.iter().all(is_padding);
+                is_white
+            });
+            is_white
+        };
+        let (used, is_good) = quoted_printable_piece(&piece, end == range.end, &mut is_white, &mut out);
+        is_clean &= is_good;
+        if used == 0 || !take(&out) {
+            break;
+        }
+        at = at.saturating_add(used);
+    }
+    is_clean
 }
 
 pub fn hex(digit: u8) -> Option<u8> {
@@ -220,6 +414,50 @@ mod tests {
         assert_eq!(quoted_printable(b"soft=  \nbreak"), (b"softbreak".to_vec(), true));
         assert_eq!(quoted_printable(b"a=b=ZZ"), (b"a=b=ZZ".to_vec(), false));
         assert_eq!(quoted_printable(b"end="), (b"end".to_vec(), true));
+    }
+
+    /// A source that gives less at a time than it is asked for, so that every place is an edge.
+    struct Crumbs<'a>(&'a [u8], usize);
+
+    impl Pieces for Crumbs<'_> {
+        fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]> {
+            let end = self.0.len().min(at + most.min(self.1));
+            Cow::Borrowed(self.0.get(at..end).unwrap_or_default())
+        }
+    }
+
+    #[test]
+    fn pieces_decode_like_the_whole() {
+        let padding = " ".repeat(200);
+        let texts = [
+            "SGVs\r\nbG8=".to_owned(),
+            "SGVsbG8=\n_____ list footer SGVs".to_owned(),
+            "SGVsbG8=\nSGVsbG8=\n".repeat(50),
+            format!("QQ=={}SGVs!bG8", "=".repeat(300)),
+            "caf=C3=a9 =\r\nau lait".repeat(40),
+            format!("a=b{padding}=ZZ={padding}\nx={padding}"),
+            format!("end={padding}{padding}"),
+            format!("end={padding}{padding}x="),
+            "begin 644 hi.txt\r\n%:&5L;&\\ \r\n`\r\nend\r\n".to_owned(),
+        ];
+        for text in &texts {
+            let text = text.as_bytes();
+            for transfer in [Transfer::Identity, Transfer::Base64, Transfer::QuotedPrintable, Transfer::Uuencode] {
+                let mut whole_defects = Defects::default();
+                let whole = transfer.decode(text, &mut whole_defects);
+                for size in [90, 127, 1000] {
+                    let (mut out, mut defects) = (Vec::new(), Defects::default());
+                    let mut take = |piece: &[u8]| {
+                        out.extend_from_slice(piece);
+                        true
+                    };
+                    transfer.decode_pieces(&mut Crumbs(text, size), 0..text.len(), &mut take, &mut defects);
+
+                    assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&whole), "{transfer:?} {size}");
+                    assert_eq!(defects.names(), whole_defects.names());
+                }
+            }
+        }
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn differences(expected: &Value, email: &Email) -> Vec<String> {
     lines
 }
 
-fn facts(email: &Email) -> Value {
+pub fn facts(email: &Email) -> Value {
     json!({
         "message_id": email.message_id,
         "in_reply_to": email.in_reply_to,
@@ -128,8 +128,8 @@ fn attachment(attachment: &Attachment) -> Value {
         "sniffed_type": attachment.sniffed_type,
         "inline": attachment.inline,
         "content_id": attachment.content_id,
-        "size": attachment.bytes.len(),
-        "sha256": Sha256::of(&attachment.bytes).to_string(),
+        "size": attachment.content.len(),
+        "sha256": attachment.content.sha256().to_string(),
         "is_cut": attachment.is_cut,
     });
     if let Some(message) = &attachment.message {

@@ -1,4 +1,5 @@
 //! What the crate makes of whole files.
 
 mod fixtures;
+mod large;
 mod mutations;

@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::fixtures::{mails, texts};
 
 /// Small enough that fixtures pass them.
-fn tight() -> Limits {
+pub fn tight() -> Limits {
     Limits {
         attachment_bytes: 200,
         decoded_bytes: 2000,
@@ -23,7 +23,7 @@ fn tight() -> Limits {
 }
 
 #[derive(Debug, Clone)]
-enum Change {
+pub enum Change {
     Cut(usize),
     Flip(usize, u8),
     Insert(usize, Vec<u8>),
@@ -31,7 +31,7 @@ enum Change {
     Repeat(usize, usize, usize),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = Change> {
     let at = 0..5000usize;
     // Pieces that mean something to a parser hurt more than random bytes.
     let piece = prop_oneof![
@@ -63,7 +63,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn apply(raw: &mut Vec<u8>, change: &Change) {
+pub fn apply(raw: &mut Vec<u8>, change: &Change) {
     let place = |at: usize| at % (raw.len() + 1);
     match change {
         Change::Cut(at) => raw.truncate(place(*at)),
@@ -131,11 +131,11 @@ fn check(raw: &[u8], limits: &Limits) -> Result<(), TestCaseError> {
     prop_assert!(size(&email.body_text) <= limits.body_bytes);
     prop_assert!(size(&email.body_html) <= limits.body_bytes);
     prop_assert!(email.attachments.len() <= limits.parts);
-    let bytes: u64 = email.attachments.iter().map(|attachment| attachment.bytes.len() as u64).sum();
+    let bytes: u64 = email.attachments.iter().map(|attachment| attachment.content.len()).sum();
     prop_assert!(bytes <= limits.decoded_bytes, "{bytes} bytes of attachments");
     for attachment in &email.attachments {
-        prop_assert!(attachment.bytes.len() as u64 <= limits.attachment_bytes);
-        prop_assert!(!attachment.is_cut || attachment.bytes.is_empty());
+        prop_assert!(attachment.content.len() <= limits.attachment_bytes);
+        prop_assert!(!attachment.is_cut || attachment.content.is_empty());
         prop_assert!(attachment.filename.as_deref() != Some(""));
     }
     let mut sorted = email.defects.clone();

@@ -1,6 +1,7 @@
 //! From a parsed message to the rows and blobs that it becomes.
 
 use content::mime;
+use content::spool::Data;
 use content::tokens::{EmailText, email_tokens};
 use domain::{AttachmentId, AttachmentStatus, EmailId, Limits, Sha256};
 use jiff::{SignedDuration, Timestamp};
@@ -84,23 +85,26 @@ fn receive_time(source: Option<Timestamp>, email: &mut mime::Email, now: Timesta
 
 /// Moves the bytes to the blobs; a part that was cut for its size has none.
 fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Vec<u8>)>) -> NewAttachment {
-    let sha256 = Sha256::of(&part.bytes);
+    let bytes = part.content.held();
+    let sha256 = Sha256::of(bytes);
     let attachment = NewAttachment {
         id: AttachmentId::derive(email, &part.path),
         part_path: part.path,
         filename: part.filename,
         content_type: part.content_type,
         sniffed_type: part.sniffed_type,
-        size_bytes: part.bytes.len() as u64,
+        size_bytes: bytes.len() as u64,
         sha256,
-        md5: domain::hash::hex(&Md5::digest(&part.bytes)),
+        md5: domain::hash::hex(&Md5::digest(bytes)),
         is_inline: part.inline,
         content_id: part.content_id,
         message: part.message.map(|message| serde_json::json!(message)),
         status: if part.is_cut { AttachmentStatus::Skipped } else { AttachmentStatus::Stored },
     };
-    if !part.is_cut {
-        blobs.push((sha256, part.bytes));
+    if !part.is_cut
+        && let Data::Held(bytes) = part.content
+    {
+        blobs.push((sha256, bytes));
     }
     attachment
 }

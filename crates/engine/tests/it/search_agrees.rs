@@ -108,7 +108,7 @@ fn known(mails: &[Mail]) -> BTreeMap<Sha256, Known> {
         let entry = known.entry(Sha256::of(&mail.raw)).or_insert_with(|| {
             let mut parsed = mime::parse(&mail.raw, &Limits::default());
             let tokens = email_tokens(&EmailText::of(&parsed)).text;
-            parsed.attachments.iter_mut().for_each(|attachment| attachment.bytes = Vec::new());
+            parsed.attachments.iter_mut().for_each(|attachment| attachment.content = Default::default());
             Known { tokens, labels: Vec::new(), parsed }
         });
         entry.labels.push(mail.folder.clone());
