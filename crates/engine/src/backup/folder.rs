@@ -28,7 +28,7 @@ pub struct Folder {
 impl Folder {
     /// Makes it if it is not there. Refuses one with anything else in it, for what a backup does not name it removes.
     pub fn for_writing(path: &Path) -> anyhow::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(|| cannot_write(path))?;
+        make_folder(path).with_context(|| cannot_write(path))?;
         for entry in fs::read_dir(path).with_context(|| cannot_write(path))? {
             let name = entry.with_context(|| cannot_write(path))?.file_name();
             if !name.to_str().is_some_and(is_ours) {
@@ -160,6 +160,16 @@ fn cannot_write(path: &Path) -> String {
 
 fn busy(path: &Path) -> anyhow::Error {
     anyhow!("another command is at work in {}; try again when it is done", path.display())
+}
+
+/// With its name durable, too.
+fn make_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync_folder(parent.unwrap_or(Path::new(".")))
 }
 
 /// Made or emptied, for its owner's eyes only.

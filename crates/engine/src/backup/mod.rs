@@ -118,7 +118,11 @@ impl Engine {
             shown.set_total(total);
             shown.set_done(done);
         });
-        let snapshot = self.store.snapshot(&folder.snapshot_file()?, dump_url, watch).await?;
+        let taken = self.store.snapshot(&folder.snapshot_file()?, dump_url, watch).await;
+        let snapshot = taken.map_err(|e| match e {
+            StoreError::Full(_) => not_written(&e),
+            e => e.into(),
+        })?;
         if before.is_some_and(|before| before.origin != snapshot.origin) {
             bail!(
                 "the folder holds a backup of another Mailroom, which this one would replace; give --out another folder"
@@ -162,8 +166,8 @@ impl Engine {
 fn not_written(e: &StoreError) -> anyhow::Error {
     let why = match e {
         StoreError::Full(_) => "there is no space left".to_owned(),
-        StoreError::BlobsUnavailable(why) | StoreError::Refused(why) => why.to_string(),
-        e => e.to_string(),
+        StoreError::BlobsUnavailable(why) => why.to_string(),
+        e => return anyhow!("cannot write the backup: {e}"),
     };
     anyhow!("cannot write the backup: {why}; mend that and run the command again, it goes on where it stopped")
 }

@@ -85,3 +85,20 @@ fn a_postgresql_that_does_not_run_is_told() {
 
     refused.assert_refused(1, &["the database is not reachable", "check that it runs and that database.url is right"]);
 }
+
+#[test]
+fn a_clock_an_hour_off_is_named() {
+    let place = Place::postgres();
+    let name = place.url().unwrap().rsplit('/').next().unwrap();
+    assert_eq!(place.run(&["doctor"]).code, Some(0));
+    for (offset, is_well) in [("1 hour", false), ("-1 hour", false), ("1 second", true)] {
+        place.sql(&format!("alter database {name} set mailroom.clock_offset = '{offset}'"));
+
+        let doctor = place.run(&["doctor"]);
+
+        assert_eq!(doctor.code, Some(i32::from(!is_well)), "{offset}: {doctor}");
+        let named = "BAD  clock          the database's clock differs from this machine's by 3";
+        assert_eq!(doctor.text().contains(named), !is_well, "{offset}: {doctor}");
+        assert_eq!(doctor.text().contains("let both follow a time server"), !is_well, "{offset}: {doctor}");
+    }
+}

@@ -162,10 +162,7 @@ fn a_write_without_room_is_told_wherever_it_falls() {
         let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
 
         for first in firsts {
-            let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=ENOSPC:when={first}+"));
-            let args = ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject, PROGRAM];
-            let mut strace = place.command("strace", &[&args[..], &import].concat());
-            let full = Done::of(strace.env("MAILROOM_IMPORT__BATCH_MESSAGES", "10"));
+            let full = with_failing_calls(place, call, "ENOSPC", *first, &import);
 
             full.assert_refused(1, &["there is no space left for", "; free some and run the command again"]);
             place.assert_whole();
@@ -176,4 +173,105 @@ fn a_write_without_room_is_told_wherever_it_falls() {
         assert_eq!(place.emails("acme").len(), 60);
         place.assert_whole();
     });
+}
+
+/// Runs the program with an error of the system in every call from the given one on. Each thread counts for itself.
+fn with_failing_calls(place: &Place, calls: &str, error: &str, first: u32, args: &[&str]) -> Done {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:error={error}:when={first}+"));
+    let strace = ["-f", "-o", "/dev/null", "-e", &trace, "-e", &inject, PROGRAM];
+    Done::of(place.command("strace", &[&strace[..], args].concat()).env("MAILROOM_IMPORT__BATCH_MESSAGES", "10"))
+}
+
+/// The same for one file alone, which may be made only later.
+fn with_failing_file(place: &Place, file: &Path, calls: &str, error: &str, args: &[&str]) -> Done {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:error={error}"));
+    let strace = ["-f", "-o", "/dev/null", "-P", file.to_str().unwrap(), "-e", &trace, "-e", &inject, PROGRAM];
+    Done::of(&mut place.command("strace", &[&strace[..], args].concat()))
+}
+
+const SYNCS: &str = "fsync,fdatasync";
+
+#[test]
+fn a_disk_that_fails_to_sync_is_told_and_the_import_completes_when_it_is_well() {
+    on_each_database(|place| {
+        let file = place.write("mail.mbox", mbox(19, 60));
+        place.ok(&["tenant", "create", "acme"]);
+        let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
+
+        for first in [1, 2, 3] {
+            let failed = with_failing_calls(place, SYNCS, "EIO", first, &import);
+
+            failed.assert_refused(1, &["the disk of ", "fails (", "; check it, then run the command again"]);
+            place.assert_whole();
+        }
+
+        let again = place.object(&import[..6]);
+        assert_eq!((&again["read"], &again["failed"]), (&json!(60), &json!(0)));
+        assert_eq!(place.emails("acme").len(), 60);
+        place.assert_whole();
+    });
+}
+
+/// Of the database alone: with every pack on disk, the commit fails.
+#[test]
+fn a_log_that_cannot_be_synced_stores_nothing() {
+    let place = Place::sqlite();
+    let file = place.write("a.eml", simple("a", "b"));
+    place.ok(&["tenant", "create", "acme"]);
+    let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
+
+    let failed = with_failing_file(&place, &place.data_dir().join("mailroom.db-wal"), SYNCS, "EIO", &import);
+
+    failed.assert_refused(1, &["the disk of the database fails"]);
+    place.assert_whole();
+    assert_eq!(place.import(&file)["read"], 1);
+    assert_eq!(place.emails("acme").len(), 1);
+    place.assert_whole();
+}
+
+/// What a backup and a restore leave when syncs fail: nothing that passes for whole, and everything to go on.
+#[test]
+fn a_backup_on_a_failing_or_full_disk_is_told_and_completes_when_it_is_well() {
+    on_each_database(|place| {
+        place.import(&place.write("mail.mbox", mbox(20, 30)));
+        let out = place.path("backup").into_os_string().into_string().unwrap();
+        let backup = ["backup", "--out", &out, "--json"];
+
+        let snapshot = place.path("backup/snapshot.partial");
+        let failures: [&dyn Fn() -> Done; 3] = [
+            &|| with_failing_calls(place, SYNCS, "EIO", 1, &backup),
+            &|| with_failing_calls(place, SYNCS, "ENOSPC", 1, &backup),
+            &|| with_failing_file(place, &snapshot, "write,pwrite64", "ENOSPC", &backup),
+        ];
+        for (n, fail) in failures.iter().enumerate() {
+            let failed = fail();
+            let none = Place::sqlite().run(&["restore", &out]);
+
+            assert_eq!((failed.code, failed.text().as_str()), (Some(1), ""), "{n}: {failed}");
+            assert!(failed.stderr.contains("cannot write the backup"), "{n}: {failed}");
+            none.assert_refused(1, &["holds no finished backup"]);
+        }
+        let done = place.object(&backup[..3]);
+        let manifest = fs::read(place.path("backup/manifest.json")).unwrap();
+        place.import(&place.write("new.eml", simple("new", "mail")));
+        let failed = with_failing_calls(place, SYNCS, "EIO", 1, &backup);
+
+        assert_eq!(done["objects"], 1);
+        assert_eq!(failed.code, Some(1), "{failed}");
+        assert_eq!(fs::read(place.path("backup/manifest.json")).unwrap(), manifest, "the backup before is whole");
+        assert_eq!(place.object(&backup[..3])["copied"], 1);
+        restores_in_the_end(place, &out);
+    });
+}
+
+fn restores_in_the_end(place: &Place, backup: &str) {
+    let restored = if place.is_sqlite() { Place::sqlite() } else { Place::empty_postgres() };
+
+    let failed = with_failing_calls(&restored, SYNCS, "EIO", 1, &["restore", backup, "--json"]);
+    assert_eq!(failed.code, Some(1), "{failed}");
+    assert!(!restored.data_dir().join("mailroom.db").exists());
+
+    restored.ok(&["restore", backup]);
+    restored.assert_whole();
+    assert_eq!(restored.emails("acme").len(), 31);
 }

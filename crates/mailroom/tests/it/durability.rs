@@ -53,7 +53,7 @@ fn call(text: &str) -> Option<Call> {
     let quoted: Vec<&str> = args.split('"').skip(1).step_by(2).collect();
     Some(match name {
         "fsync" | "fdatasync" => Call::Sync(path()?),
-        "rename" | "renameat" | "renameat2" => {
+        "rename" | "renameat" | "renameat2" | "link" | "linkat" => {
             Call::Rename { from: quoted.first()?.to_string(), to: quoted.get(1)?.to_string() }
         }
         "write" | "pwrite64" => Call::Write { path: path()?, data: args.split_once('"')?.1.to_owned() },
@@ -164,6 +164,66 @@ fn an_export_answers_only_when_it_is_durable() {
         let text = std::fs::read_to_string(&trace).unwrap();
         assert_eq!(steps(&parse(&text), export[6]), expected, "{text}");
     }
+}
+
+/// Syncs and renames in the order in which they ended, with ids and hashes left out.
+fn order(trace: &Trace) -> Vec<String> {
+    let shown = |path: &str| {
+        let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        match name {
+            "backup" | "data" | "manifest.json" | "manifest.partial" | "snapshot.partial" => name.to_owned(),
+            _ if name.contains('#') => "staged object".to_owned(),
+            _ if path.contains("/packs/") && name.len() == 2 => "object's folder".to_owned(),
+            _ if path.contains("/packs/") => "object".to_owned(),
+            _ if name.starts_with("mailroom") && name.ends_with(".restoring") => "staged database".to_owned(),
+            _ if name.starts_with("mailroom") && name.ends_with(".db") => "database".to_owned(),
+            _ => String::new(),
+        }
+    };
+    let step = |call: &Call| match call {
+        Call::Sync(path) => Some(format!("sync {}", shown(path))),
+        Call::Rename { from, to } => Some(format!("{} becomes {}", shown(from), shown(to))),
+        Call::Write { .. } => None,
+    };
+    let mut ended: Vec<(usize, String)> =
+        trace.iter().filter_map(|(_, ended, call)| Some((*ended, step(call)?))).collect();
+    ended.sort();
+    ended.into_iter().map(|(_, step)| step).filter(|step| step != "sync ").collect()
+}
+
+/// A power cut anywhere leaves a backup that is whole or none, and a database only with its objects.
+#[test]
+fn backups_and_restores_are_durable_in_their_order() {
+    let (place, restored) = (Place::sqlite(), Place::sqlite());
+    place.import(&place.write("a.eml", simple("one", "x")));
+    let out = place.path("backup").into_os_string().into_string().unwrap();
+    let trace = place.path("trace").into_os_string().into_string().unwrap();
+    let traced = |place: &Place, args: &[&str]| {
+        let calls = "trace=fsync,fdatasync,rename,renameat,renameat2,link,linkat";
+        let strace = ["-f", "-y", "-e", calls, "-o", &trace, PROGRAM];
+        let done = Done::of(&mut place.command("strace", &[&strace[..], args].concat()));
+        assert_eq!(done.code, Some(0), "{done}");
+        order(&parse(&std::fs::read_to_string(&trace).unwrap()))
+    };
+
+    let backup = traced(&place, &["backup", "--out", &out]);
+    let restore = traced(&restored, &["restore", &out]);
+
+    let object = ["sync staged object", "staged object becomes object", "sync object's folder"];
+    let backup: Vec<&str> = backup.iter().map(String::as_str).filter(|step| *step != "sync data").collect();
+    let first = ["sync snapshot.partial", "snapshot.partial becomes database", "sync backup"];
+    let last = ["sync manifest.partial", "manifest.partial becomes manifest.json", "sync backup"];
+    assert_eq!(without_repeats(&backup), [&first[..], &object, &last].concat());
+    let restore: Vec<&str> = restore.iter().map(String::as_str).collect();
+    let last = ["sync staged database", "staged database becomes database", "sync data"];
+    assert_eq!(without_repeats(&restore), [&object[..], &last].concat());
+}
+
+/// New folders are synced from the bottom up, before anything is in them and after.
+fn without_repeats<'a>(steps: &[&'a str]) -> Vec<&'a str> {
+    let is_folder = |step: &str| step == "sync object's folder";
+    let last = steps.iter().rposition(|step| is_folder(step));
+    steps.iter().enumerate().filter(|(n, step)| !is_folder(step) || Some(*n) == last).map(|(_, step)| *step).collect()
 }
 
 #[test]

@@ -87,7 +87,8 @@ fn config(url: &str) -> Result<Config, StoreError> {
 async fn run(program: &'static str, url: &str, args: &[&OsStr], stdout: Stdio) -> Result<(), StoreError> {
     let config = config(url)?;
     let mut command = Command::new(program);
-    command.args(args).arg("--no-password").env("PGAPPNAME", APPLICATION);
+    // In English, because we read what they say.
+    command.args(args).arg("--no-password").env("PGAPPNAME", APPLICATION).env("LC_ALL", "C");
     command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
     let hosts = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
@@ -113,11 +114,14 @@ async fn run(program: &'static str, url: &str, args: &[&OsStr], stdout: Stdio) -
     match output.status.success() {
         true => Ok(()),
         false if said.contains("row-level security") => Err(blind()),
-        false => Err(StoreError::Refused(format!("{program} failed: {}", first_error(&said)).into())),
+        false if said.contains("No space left on device") => Err(StoreError::Full("the dump".into())),
+        false => {
+            Err(StoreError::Refused(format!("{}; mend that and run the command again", first_error(&said)).into()))
+        }
     }
 }
 
 /// What follows repeats statements with the values of rows.
 fn first_error(said: &str) -> &str {
-    said.lines().find(|line| line.contains("error:")).or(said.lines().next()).unwrap_or("it does not say why")
+    said.lines().find(|line| line.contains("error:")).or(said.lines().next()).unwrap_or("PostgreSQL's program failed")
 }

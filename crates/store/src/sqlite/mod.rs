@@ -147,9 +147,6 @@ pub(crate) fn error(e: rusqlite::Error) -> StoreError {
         Some(Code::NotADatabase) => StoreError::Refused(
             "the database file is not a SQLite database; check database.url and data_dir".into(),
         ),
-        Some(Code::SystemIoFailure) if extended(&e) == Some(ffi::SQLITE_IOERR_FSYNC) => {
-            StoreError::Unavailable("the disk failed to make a write durable".into())
-        }
         // The file that readers share could not be made larger.
         Some(Code::SystemIoFailure) if extended(&e) == Some(ffi::SQLITE_IOERR_SHMSIZE) => {
             StoreError::Full("the database".into())
