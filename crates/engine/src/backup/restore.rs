@@ -15,6 +15,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use store::blobs::{Blobs, CopyError, Expected};
 use store::{Location, Store, StoreError, migrate, snapshot};
+use tempfile::TempPath;
 
 use super::AT_ONCE;
 use super::folder::{Folder, measure, read_through, sync_folder};
@@ -233,11 +234,12 @@ fn put_sqlite(from: &Path, database: &DatabaseFile, path: &Path) -> anyhow::Resu
     }
     file.set_len(0).with_context(cannot)?;
     copy_checked(from, &mut file, database).with_context(cannot)?;
-    match fs::hard_link(&staged, path) {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => return Err(taken(path)),
-        linked => linked.and_then(|()| sync_folder(parent)).with_context(cannot)?,
+    let staged_path = TempPath::try_from_path(&staged).with_context(cannot)?;
+    match staged_path.persist_noclobber(path) {
+        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Err(taken(path)),
+        Err(e) => Err(e.error).with_context(cannot),
+        Ok(()) => sync_folder(parent).with_context(cannot),
     }
-    fs::remove_file(&staged).with_context(cannot)
 }
 
 fn make_private(folder: &Path) -> io::Result<()> {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod blobs;
+mod copy;
 mod ingest;
 mod migrate;
 mod samples;
