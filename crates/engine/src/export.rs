@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use content::files::mbox;
+use domain::MailboxId;
 use domain::search::Query;
-use domain::{EmailId, MailboxId};
 use store::TenantStore;
 use store::sql::emails::Email;
-use store::sql::search::{Page, Start};
 use tempfile::{NamedTempFile, TempDir};
 
+use crate::search::all_matching;
 use crate::{Engine, Progress};
 
-/// Ids are read this many at a time, and so are emails.
-const IDS: u64 = 10_000;
+/// Emails are read this many at a time.
 const EMAILS: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl Engine {
         progress: &Progress,
     ) -> anyhow::Result<u64> {
         let out = Target::free(out)?;
-        let ids = matching(store, query, mailbox).await?;
+        let ids = all_matching(store, query, mailbox).await?;
         progress.set_total(ids.len() as u64);
         let mut sink = Sink::create(format, &out)
             .with_context(|| format!("cannot write {}; check the folder and its rights", out.path.display()))?;
@@ -64,21 +63,6 @@ impl Engine {
             bail!("the raw bytes of email {} are not stored yet", email.id);
         };
         Ok(self.blobs.read(&place).await?)
-    }
-}
-
-/// Oldest first.
-async fn matching(store: &TenantStore, query: &Query, mailbox: Option<MailboxId>) -> anyhow::Result<Vec<EmailId>> {
-    let mut ids: Vec<EmailId> = Vec::new();
-    loop {
-        let page = Page { mailbox, start: ids.last().copied().map(Start::After), limit: IDS };
-        let found = store.search(query, &page).await?;
-        let is_last = (found.len() as u64) < IDS;
-        ids.extend(found);
-        if is_last {
-            ids.reverse();
-            return Ok(ids);
-        }
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Summary {
     pub duplicates: u64,
     pub failed: u64,
     pub attachments: u64,
+    /// Stored, but some of their bytes are not yet, because blob storage was away.
+    pub incomplete: u64,
     pub bytes: u64,
     pub seconds: f64,
 }
@@ -109,6 +111,7 @@ impl Engine {
             summary.stored += ingested.stored;
             summary.duplicates += ingested.duplicates;
             summary.attachments += ingested.attachments;
+            summary.incomplete += ingested.incomplete;
             summary.bytes += ingested.bytes;
             summary.failed += ingested.refused.len() as u64;
             ingested.refused.iter().for_each(|problem| on_problem(problem));
@@ -142,12 +145,13 @@ impl Engine {
         let mut names: Vec<String> = found.iter().map(|found| found.folder.clone()).collect();
         names.sort();
         names.dedup();
-        let folders = self.store.tenant(mailbox.tenant_id).ensure_folders(mailbox.id, &names).await?;
+        let store = self.store.tenant(mailbox.tenant_id);
+        let folders = self.patiently(|| async { Ok(store.ensure_folders(mailbox.id, &names).await?) }).await?;
         let message = |found: Found| -> anyhow::Result<Message> {
             let folder = *folders.get(&found.folder).context("a folder was removed meanwhile")?;
             Ok(Message {
-                raw: found.raw,
-                folder,
+                raw: found.raw.into(),
+                folder: Some(folder),
                 flags: found.flags,
                 received_at: found.envelope_time,
                 origin: found.origin,
@@ -155,7 +159,8 @@ impl Engine {
         };
         let messages: Vec<Message> = found.into_iter().map(message).collect::<anyhow::Result<_>>()?;
         let count = messages.len() as u64;
-        Ok((self.prepare(mailbox.clone(), messages).await?, count, bytes_read, memory))
+        let prepared = self.patiently(|| self.prepare(mailbox.clone(), messages.clone())).await?;
+        Ok((prepared, count, bytes_read, memory))
     }
 }
 

@@ -17,6 +17,9 @@ pub const RANKED_WINDOW: u64 = 500;
 /// Emails that are read at once to be scored.
 const SCORED_AT_ONCE: usize = 50;
 
+/// Ids are read this many at a time when all are wanted.
+const IDS: u64 = 10_000;
+
 const SNIPPET_CHARS: usize = 160;
 
 #[derive(Debug, Clone)]
@@ -139,4 +142,23 @@ fn score_of(email: &Email, query: &Query) -> u32 {
         has_attachment: email.has_attachments,
     };
     snippet::score(&text, query)
+}
+
+/// Every email that the query finds, oldest first.
+pub async fn all_matching(
+    store: &TenantStore,
+    query: &Query,
+    mailbox: Option<MailboxId>,
+) -> anyhow::Result<Vec<EmailId>> {
+    let mut ids: Vec<EmailId> = Vec::new();
+    loop {
+        let page = Page { mailbox, start: ids.last().copied().map(Start::After), limit: IDS };
+        let found = store.search(query, &page).await?;
+        let is_last = (found.len() as u64) < IDS;
+        ids.extend(found);
+        if is_last {
+            ids.reverse();
+            return Ok(ids);
+        }
+    }
 }

@@ -39,7 +39,13 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
         DatabaseUrl::Sqlite(_) => drop(store.migrate().await?),
         DatabaseUrl::Postgres(_) => store.check_schema().await?,
     }
-    Ok(Engine { store, blobs: open_blobs(config)?, limits: config.limits.clone(), cpu: Cpu::all_cores() })
+    Ok(Engine {
+        store,
+        blobs: open_blobs(config)?,
+        limits: config.limits.clone(),
+        cpu: Cpu::all_cores(),
+        patience: config.import.patience,
+    })
 }
 
 pub async fn tenant(store: &Store, name_or_id: &str) -> Result<Tenant, Failure> {

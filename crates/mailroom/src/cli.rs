@@ -91,6 +91,16 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         from: PathBuf,
     },
+    /// Delete bytes that nothing names any more, and merge small packs
+    #[command(
+        after_help = "Example:\n  mailroom gc --grace 7d\n\nMay be interrupted anywhere, and runs beside everything else."
+    )]
+    Gc(Gc),
+    /// Store attachments that blob storage could not take when their email came in
+    #[command(
+        after_help = "Example:\n  mailroom retry-blobs --tenant acme\n\nEmails without their original need to be imported again; that fills in what is missing."
+    )]
+    RetryBlobs(RetryBlobs),
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),
@@ -274,6 +284,43 @@ pub enum Email {
         #[arg(long)]
         raw: bool,
     },
+    /// Remove emails for good; `mailroom gc` then gives their bytes back
+    #[command(
+        after_help = "Example:\n  mailroom email purge --tenant acme --query 'before:2015-01-01' --yes\n\nWithout --yes it only says how many it would remove."
+    )]
+    Purge {
+        /// Ids, as `mailroom search` shows them
+        #[arg(value_name = "ID", conflicts_with = "query", required_unless_present = "query")]
+        ids: Vec<String>,
+        #[command(flatten)]
+        tenant: InTenant,
+        /// Everything that this search finds
+        #[arg(long, allow_hyphen_values = true)]
+        query: Option<String>,
+        /// Only of this mailbox (address or id)
+        #[arg(long, value_name = "ADDRESS", requires = "query")]
+        mailbox: Option<String>,
+        /// Really do it
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Gc {
+    /// Only this tenant (name or id)
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// How long something must have been unnamed, such as 24h (default: the setting blobs.grace)
+    #[arg(long, value_name = "DURATION")]
+    pub grace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct RetryBlobs {
+    /// Only this tenant (name or id)
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 use domain::Sha256;
 
+use crate::failpoint::{self, Effect};
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{StoreError, postgres, sqlite};
@@ -13,12 +14,20 @@ struct Migration {
     postgres: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "foundation",
-    sqlite: include_str!("../migrations/0001_foundation.sqlite.sql"),
-    postgres: include_str!("../migrations/0001_foundation.postgres.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "foundation",
+        sqlite: include_str!("../migrations/0001_foundation.sqlite.sql"),
+        postgres: include_str!("../migrations/0001_foundation.postgres.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "collector",
+        sqlite: include_str!("../migrations/0002_collector.sqlite.sql"),
+        postgres: include_str!("../migrations/0002_collector.postgres.sql"),
+    },
+];
 
 /// Any number that no other program is likely to lock; the same in every Mailroom.
 const LOCK: i64 = 0x6d61_696c_726f_6f6d;
@@ -108,7 +117,9 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
                 )
                 .map_err(sqlite::error)?;
         }
+        failpoint::before(Effect::Migrate);
         run("commit")?;
+        failpoint::after(Effect::Migrate);
         Ok(pending.iter().map(|migration| migration.name).collect())
     })
     .await
@@ -139,6 +150,8 @@ pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreEr
             .await
             .map_err(postgres::error)?;
     }
+    failpoint::before(Effect::Migrate);
     transaction.commit().await.map_err(postgres::error)?;
+    failpoint::after(Effect::Migrate);
     Ok(pending.iter().map(|migration| migration.name).collect())
 }

@@ -1,5 +1,6 @@
 //! From a parsed message to the rows and blobs that it becomes.
 
+use bytes::Bytes;
 use content::mime;
 use content::spool::Data;
 use content::tokens::{EmailText, email_tokens};
@@ -17,7 +18,7 @@ const EARLIEST: Timestamp = Timestamp::constant(631_152_000, 0); // 1990-01-01
 pub(super) struct Parsed {
     pub email: NewEmail,
     /// The raw message first, then its attachments.
-    pub blobs: Vec<(Sha256, Vec<u8>)>,
+    pub blobs: Vec<(Sha256, Bytes)>,
 }
 
 impl Parsed {
@@ -52,6 +53,7 @@ impl Parsed {
             received_at,
             size_bytes,
             raw_sha256: sha256,
+            raw_is_stored: true,
             headers: serde_json::to_string(&parsed.headers).expect("pairs of strings are always JSON"),
             defects: parsed.defects,
             attachments,
@@ -84,7 +86,7 @@ fn receive_time(source: Option<Timestamp>, email: &mut mime::Email, now: Timesta
 }
 
 /// Moves the bytes to the blobs; a part that was cut for its size has none.
-fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Vec<u8>)>) -> NewAttachment {
+fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Bytes)>) -> NewAttachment {
     let bytes = part.content.held();
     let sha256 = Sha256::of(bytes);
     let attachment = NewAttachment {
@@ -104,7 +106,7 @@ fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, V
     if !part.is_cut
         && let Data::Held(bytes) = part.content
     {
-        blobs.push((sha256, bytes));
+        blobs.push((sha256, bytes.into()));
     }
     attachment
 }

@@ -1,30 +1,33 @@
 //! Turns fetched bytes into rows, a batch at a time. Safe to repeat: every write is keyed by content.
 
 mod facts;
+mod packs;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Context;
-use domain::{Flags, FolderId, Limits, PackId, Sha256};
+use bytes::Bytes;
+use domain::{AttachmentStatus, Flags, FolderId, Sha256};
 use jiff::Timestamp;
-use store::blobs::{Blobs, Member, PackBuilder};
+use store::failpoint::{self, Effect};
 use store::sql::ingest::{NewEmail, NewPlacement, Recorded};
 use store::sql::mailboxes::Mailbox;
 use store::{Committed, StoreError, TenantStore, TenantUnit};
 
 use crate::Engine;
-use facts::Parsed;
+use packs::{Packed, Written};
 
-/// Decoded bytes that are held before they go into a pack, and the size at which a pack is written and another begun.
-/// A batch of ordinary mail stays below it; containers that unpack to many times their size must not add up.
-const PACK_BYTES: usize = 16 << 20;
+/// A batch is prepared again when what it relied on was removed meanwhile; each time with fresh eyes and a new pack, so
+/// more than two rounds in a row take a collector that runs all the time.
+const MOST_TRIES: u32 = 5;
 
-/// A message as it came from its source.
-#[derive(Debug)]
+/// A message as it came from its source. Cheap to clone: the bytes are shared.
+#[derive(Debug, Clone)]
 pub struct Message {
-    pub raw: Vec<u8>,
-    pub folder: FolderId,
+    pub raw: Bytes,
+    /// Where it is; `None` for one that has its place already.
+    pub folder: Option<FolderId>,
     pub flags: Flags,
     /// When the source says that it arrived.
     pub received_at: Option<Timestamp>,
@@ -32,31 +35,15 @@ pub struct Message {
     pub origin: String,
 }
 
-/// A batch whose bytes are durable and whose unit is ready to be committed.
+/// A batch whose bytes are durable and whose unit is ready to be committed. It keeps its messages until then: if the
+/// unit is refused, they are prepared once more.
 #[derive(Debug)]
 pub struct Prepared {
     unit: TenantUnit,
     recorded: Option<Recorded>,
     packs: Vec<Written>,
-    messages: Vec<Remembered>,
-    bytes: u64,
-}
-
-/// What is left of a message once its bytes are packed and its rows are in the unit: enough to try it again alone.
-#[derive(Debug)]
-struct Remembered {
-    sha256: Sha256,
-    folder: FolderId,
-    flags: Flags,
-    received_at: Option<Timestamp>,
-    origin: String,
-}
-
-#[derive(Debug)]
-struct Written {
-    id: PackId,
-    size_bytes: u64,
-    members: Vec<Member>,
+    messages: Vec<Message>,
+    expected: Ingested,
 }
 
 /// What a batch came to.
@@ -65,6 +52,8 @@ pub struct Ingested {
     pub stored: u64,
     pub duplicates: u64,
     pub attachments: u64,
+    /// Emails that are stored without some of their bytes, because blob storage was away.
+    pub incomplete: u64,
     /// Raw bytes, duplicates included.
     pub bytes: u64,
     /// Messages that the database does not take, each with the reason.
@@ -78,162 +67,148 @@ struct Hashed {
     provider_message_id: String,
 }
 
+/// How committing a batch ended.
+enum Attempt {
+    Stored(Ingested),
+    /// The database does not take what is in it.
+    Refused {
+        reason: Arc<str>,
+        packs: Vec<Written>,
+        messages: Vec<Message>,
+    },
+}
+
 impl Engine {
     /// Everything up to the commit: hash, leave out what is known, parse, and make the bytes durable.
     pub async fn prepare(&self, mailbox: Arc<Mailbox>, messages: Vec<Message>) -> anyhow::Result<Prepared> {
+        let given = messages.clone();
+        let hashed = self.cpu.run(|| given.into_iter().map(Hashed::of).collect::<Vec<_>>()).await?;
+        let placements = distinct_placements(hashed.iter().filter_map(|hashed| hashed.placement(&mailbox)).collect());
         let store = self.store.tenant(mailbox.tenant_id);
-        let bytes = messages.iter().map(|message| message.raw.len() as u64).sum();
-        let hashed = self.cpu.run(|| messages.into_iter().map(Hashed::of).collect::<Vec<_>>()).await?;
-        let placements = distinct_placements(hashed.iter().map(|hashed| hashed.placement(&mailbox)).collect());
-        let messages = hashed.iter().map(Hashed::remember).collect();
-
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
         let known = store.processed_messages(mailbox.id, ids).await.context("looking up known messages")?;
-        let (emails, packs) = self.parse_and_pack(&store, &mailbox, only_new(hashed, &known)).await?;
-        let (unit, recorded) = unit_of(&store, &packs, emails, &placements);
-        Ok(Prepared { unit, recorded, packs, messages, bytes })
+        let Packed { mut emails, packs, shared, lost } =
+            self.parse_and_pack(&store, &mailbox, only_new(hashed, &known)).await?;
+        let incomplete = emails.iter_mut().map(|email| leave_out(email, &lost)).filter(|is_incomplete| *is_incomplete);
+        let expected = Ingested {
+            incomplete: incomplete.count() as u64,
+            stored: emails.len() as u64,
+            attachments: emails.iter().map(|email| email.attachments.len() as u64).sum(),
+            bytes: messages.iter().map(|message| message.raw.len() as u64).sum(),
+            ..Ingested::default()
+        };
+        let mut unit = store.write();
+        for pack in &packs {
+            unit.record_pack(pack.id, pack.size_bytes, &pack.members);
+        }
+        unit.reprieve_blobs(shared);
+        let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails));
+        unit.record_placements(&placements);
+        Ok(Prepared { unit, recorded, packs, messages, expected })
     }
 
     /// One unit, durable when it returns. If the database refuses it for what is in it, the messages are tried one by
     /// one: one bad message harms only itself.
-    pub async fn commit(&self, mailbox: &Mailbox, batch: Prepared) -> anyhow::Result<Ingested> {
-        let Prepared { unit, recorded, packs, messages, bytes } = batch;
-        let mut ingested = Ingested { bytes, ..Ingested::default() };
-        match unit.commit().await {
-            Ok(committed) => ingested.count(&committed, recorded),
-            Err(StoreError::Other(reason)) => {
+    pub async fn commit(&self, mailbox: &Arc<Mailbox>, batch: Prepared) -> anyhow::Result<Ingested> {
+        match self.try_commit(mailbox, batch).await? {
+            Attempt::Stored(ingested) => Ok(ingested),
+            Attempt::Refused { reason, packs, messages } => {
                 tracing::warn!("a batch is stored message by message: {reason}");
-                self.commit_one_by_one(mailbox, &packs, &messages, &mut ingested).await?;
+                self.commit_one_by_one(mailbox, &packs, messages).await
             }
-            Err(e) => return Err(e).context("storing a batch of emails"),
         }
-        let known = ingested.stored + ingested.refused.len() as u64;
-        ingested.duplicates = (messages.len() as u64).saturating_sub(known);
-        Ok(ingested)
     }
 
-    /// The bytes first; then each message is read back and goes through the same steps as a batch of its own.
+    /// Prepares the batch again for as long as others remove what it relies on, or the database is away.
+    async fn try_commit(&self, mailbox: &Arc<Mailbox>, mut batch: Prepared) -> anyhow::Result<Attempt> {
+        let store = self.store.tenant(mailbox.tenant_id);
+        let mut tries = 1;
+        loop {
+            let Prepared { unit, recorded, packs, messages, expected } = batch;
+            failpoint::before(Effect::CommitBatch);
+            match unit.commit().await {
+                Ok(committed) => {
+                    failpoint::after(Effect::CommitBatch);
+                    return Ok(Attempt::Stored(expected.counted(&messages, &committed, recorded)));
+                }
+                Err(StoreError::Other(reason)) => return Ok(Attempt::Refused { reason, packs, messages }),
+                // Its pack was given up because we slept too long, or a blob that it shares was collected.
+                Err(StoreError::Precondition(why)) if tries < MOST_TRIES => {
+                    tracing::debug!(tries, "a batch is prepared again: {why}");
+                    self.discard_packs(&store, &packs).await;
+                }
+                Err(e @ StoreError::Unavailable(_)) if tries < MOST_TRIES => {
+                    self.wait_for_database(e).await?;
+                    if self.is_committed(&store, &packs).await? {
+                        return Ok(Attempt::Stored(expected.known(&messages)));
+                    }
+                }
+                Err(e) => return Err(e).context("storing a batch of emails"),
+            }
+            let again = || self.prepare(mailbox.clone(), messages.clone());
+            batch = self.patiently(again).await?;
+            tries += 1;
+        }
+    }
+
+    /// The connection broke and nobody knows how the commit ended: the pack tells, for it became live with the rest.
+    async fn is_committed(&self, store: &TenantStore, packs: &[Written]) -> anyhow::Result<bool> {
+        let Some(pack) = packs.first() else { return Ok(false) };
+        self.patiently(|| async { Ok(store.is_live_pack(pack.id).await?) }).await
+    }
+
+    /// The bytes first; then each message goes through the same steps as a batch of its own.
     async fn commit_one_by_one(
         &self,
-        mailbox: &Mailbox,
-        packs: &[Written],
-        messages: &[Remembered],
-        ingested: &mut Ingested,
-    ) -> anyhow::Result<()> {
-        let store = self.store.tenant(mailbox.tenant_id);
-        unit_of(&store, packs, Vec::new(), &[]).0.commit().await.context("storing the bytes of a batch")?;
-        let mailbox = Arc::new(mailbox.clone());
-        for message in messages {
-            let place = store.find_blob(message.sha256).await?.context("a blob was removed meanwhile")?;
-            let raw = self.blobs.read(&place).await?;
-            let alone = self.prepare(mailbox.clone(), vec![message.with(raw)]).await?;
-            match alone.unit.commit().await {
-                Ok(committed) => ingested.count(&committed, alone.recorded),
-                Err(StoreError::Other(reason)) => {
-                    let origin = &message.origin;
-                    ingested
-                        .refused
-                        .push(format!("{origin} is not taken by the database ({reason}); please report this"));
-                }
-                Err(e) => return Err(e).context("storing an email"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes before rows: what the tenant does not have yet goes into packs, durable when this returns.
-    async fn parse_and_pack(
-        &self,
-        store: &TenantStore,
         mailbox: &Arc<Mailbox>,
-        new: Vec<Hashed>,
-    ) -> anyhow::Result<(Vec<NewEmail>, Vec<Written>)> {
-        if new.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+        packs: &[Written],
+        messages: Vec<Message>,
+    ) -> anyhow::Result<Ingested> {
+        let store = self.store.tenant(mailbox.tenant_id);
+        let mut unit = store.write();
+        for pack in packs {
+            unit.record_pack(pack.id, pack.size_bytes, &pack.members);
         }
-        let (mut emails, mut packs) = (Vec::with_capacity(new.len()), Vec::new());
-        let mut announced = announce_pack(store);
-        let mut left = new.into_iter();
-        let mut builder = PackBuilder::new()?;
-        while left.len() > 0 {
-            let (limits, now, mailbox) = (self.limits.clone(), self.store.clock().now(), mailbox.clone());
-            let (parsed, rest) = self.cpu.run(move || parse_some(left, &mailbox, &limits, now)).await?;
-            left = rest;
-            let hashes: Vec<Sha256> = parsed.iter().flat_map(Parsed::blob_hashes).collect();
-            let stored = store.stored_blobs(hashes).await.context("looking up stored blobs")?;
-            let (packed, filled) = self.cpu.run(move || pack_some(builder, parsed, &stored)).await??;
-            emails.extend(packed);
-            builder = filled;
-            if builder.size() >= PACK_BYTES {
-                let full = std::mem::replace(&mut builder, PackBuilder::new()?);
-                let next = announce_pack(store);
-                packs.extend(self.write_pack(store, std::mem::replace(&mut announced, next), full).await?);
+        match unit.commit().await {
+            // Given up meanwhile: then each message brings its bytes again.
+            Ok(_) | Err(StoreError::Precondition(_)) => {}
+            Err(e) => return Err(e).context("storing the bytes of a batch"),
+        }
+        let mut total = Ingested::default();
+        for message in messages {
+            let (origin, bytes) = (message.origin.clone(), message.raw.len() as u64);
+            let alone = self.prepare(mailbox.clone(), vec![message]).await?;
+            match self.try_commit(mailbox, alone).await? {
+                Attempt::Stored(ingested) => total.add(ingested),
+                Attempt::Refused { reason, .. } => {
+                    total.bytes += bytes;
+                    total.refused.push(format!("{origin} is not taken by the database ({reason}); please report this"));
+                }
             }
         }
-        packs.extend(self.write_pack(store, announced, builder).await?);
-        Ok((emails, packs))
+        Ok(total)
     }
-
-    async fn write_pack(
-        &self,
-        store: &TenantStore,
-        announced: Announced,
-        builder: PackBuilder,
-    ) -> anyhow::Result<Option<Written>> {
-        let id = announced.await.context("announcing a pack")?.context("announcing a pack")?;
-        let Some(pack) = builder.finish() else { return Ok(None) };
-        let size_bytes = pack.bytes.len() as u64;
-        self.blobs.write(&Blobs::pack_key(store.id, id), pack.bytes).await.context("writing a pack")?;
-        Ok(Some(Written { id, size_bytes, members: pack.members }))
-    }
-}
-
-type Announced = tokio::task::JoinHandle<Result<PackId, StoreError>>;
-
-/// Begun before the pack is filled: SQLite's one writer may be busy with the batch before, and whoever waits for it with
-/// a full pack in hand keeps the next commit waiting too.
-fn announce_pack(store: &TenantStore) -> Announced {
-    let store = store.clone();
-    tokio::spawn(async move {
-        let id = PackId::new(store.clock());
-        store.announce_pack(id, &Blobs::pack_key(store.id, id)).await?;
-        Ok(id)
-    })
-}
-
-fn unit_of(
-    store: &TenantStore,
-    packs: &[Written],
-    emails: Vec<NewEmail>,
-    placements: &[NewPlacement],
-) -> (TenantUnit, Option<Recorded>) {
-    let mut unit = store.write();
-    for pack in packs {
-        unit.record_pack(pack.id, pack.size_bytes, &pack.members);
-    }
-    let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails));
-    unit.record_placements(placements);
-    (unit, recorded)
 }
 
 impl Ingested {
-    fn count(&mut self, committed: &Committed, recorded: Option<Recorded>) {
-        if let Some(ops) = recorded {
-            self.stored += committed.changed(ops.emails);
-            self.attachments += committed.changed(ops.attachments);
-        }
+    pub fn add(&mut self, other: Self) {
+        self.stored += other.stored;
+        self.duplicates += other.duplicates;
+        self.attachments += other.attachments;
+        self.incomplete += other.incomplete;
+        self.bytes += other.bytes;
+        self.refused.extend(other.refused);
     }
-}
 
-impl Remembered {
-    fn with(&self, raw: Vec<u8>) -> Message {
-        Message {
-            raw,
-            folder: self.folder,
-            flags: self.flags.clone(),
-            received_at: self.received_at,
-            origin: self.origin.clone(),
-        }
+    /// With what the database says that it changed.
+    fn counted(self, messages: &[Message], committed: &Committed, recorded: Option<Recorded>) -> Self {
+        let count = |ops: Recorded| (committed.changed(ops.emails), committed.changed(ops.attachments));
+        let (stored, attachments) = recorded.map_or((0, 0), count);
+        Self { stored, attachments, ..self }.known(messages)
+    }
+
+    fn known(self, messages: &[Message]) -> Self {
+        Self { duplicates: (messages.len() as u64).saturating_sub(self.stored), ..self }
     }
 }
 
@@ -243,24 +218,14 @@ impl Hashed {
         Self { message, sha256, provider_message_id: format!("sha256:{sha256}") }
     }
 
-    fn remember(&self) -> Remembered {
-        Remembered {
-            sha256: self.sha256,
-            folder: self.message.folder,
-            flags: self.message.flags.clone(),
-            received_at: self.message.received_at,
-            origin: self.message.origin.clone(),
-        }
-    }
-
-    fn placement(&self, mailbox: &Mailbox) -> NewPlacement {
-        NewPlacement {
+    fn placement(&self, mailbox: &Mailbox) -> Option<NewPlacement> {
+        Some(NewPlacement {
             mailbox: mailbox.id,
-            folder: self.message.folder,
+            folder: self.message.folder?,
             provider_message_id: self.provider_message_id.clone(),
             provider_uid: self.provider_message_id.clone(),
             flags: self.message.flags.clone(),
-        }
+        })
     }
 }
 
@@ -271,38 +236,17 @@ fn only_new(hashed: Vec<Hashed>, known: &HashSet<String>) -> Vec<Hashed> {
     hashed.into_iter().filter(is_new).collect()
 }
 
-type Left = std::vec::IntoIter<Hashed>;
-
-/// Parses until enough bytes are held; the rest waits until these are packed.
-fn parse_some(mut left: Left, mailbox: &Mailbox, limits: &Limits, now: Timestamp) -> (Vec<Parsed>, Left) {
-    let (mut parsed, mut held) = (Vec::new(), 0);
-    while held < PACK_BYTES
-        && let Some(hashed) = left.next()
-    {
-        let next = Parsed::of(hashed, mailbox, limits, now);
-        held += next.blob_bytes();
-        parsed.push(next);
-    }
-    (parsed, left)
-}
-
-/// Compresses what is not stored yet, letting go of each part as soon as it is in the pack.
-fn pack_some(
-    mut builder: PackBuilder,
-    parsed: Vec<Parsed>,
-    stored: &HashSet<Sha256>,
-) -> std::io::Result<(Vec<NewEmail>, PackBuilder)> {
-    builder.reserve(parsed.iter().map(Parsed::blob_bytes).sum::<usize>().min(PACK_BYTES));
-    let mut emails = Vec::with_capacity(parsed.len());
-    for parsed in parsed {
-        for (sha256, bytes) in parsed.blobs {
-            if !stored.contains(&sha256) {
-                builder.add(sha256, &bytes)?;
-            }
+/// Bytes that did not get to blob storage are not named; a later try fills them in. Whether anything is missing.
+fn leave_out(email: &mut NewEmail, lost: &HashSet<Sha256>) -> bool {
+    email.raw_is_stored = !lost.contains(&email.raw_sha256);
+    let mut is_incomplete = !email.raw_is_stored;
+    for attachment in &mut email.attachments {
+        if attachment.status == AttachmentStatus::Stored && lost.contains(&attachment.sha256) {
+            attachment.status = AttachmentStatus::Pending;
+            is_incomplete = true;
         }
-        emails.push(parsed.email);
     }
-    Ok((emails, builder))
+    is_incomplete
 }
 
 /// Placements of one message in one folder count once; the last flags win, as a second statement would have it.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::{FolderId, Limits, PlanTier};
 use engine::ingest::{Ingested, Message};
@@ -23,7 +24,7 @@ pub struct Bench {
 impl Bench {
     pub async fn new(store: Store, folder: &Path, limits: Limits) -> Self {
         let blobs = Blobs::local(&folder.join("blobs")).unwrap();
-        let engine = Engine { store, blobs, limits, cpu: Cpu::all_cores() };
+        let engine = Engine { store, blobs, limits, cpu: Cpu::all_cores(), patience: Duration::ZERO };
         let tenant = engine.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
         let tenant = engine.store.tenant(tenant.id);
         let mailbox = Arc::new(tenant.ensure_files_mailbox("me@acme.test").await.unwrap());
@@ -41,11 +42,7 @@ impl Bench {
             let batch = messages.by_ref().take(BATCH).collect();
             let prepared = self.engine.prepare(self.mailbox.clone(), batch).await.unwrap();
             let ingested = self.engine.commit(&self.mailbox, prepared).await.unwrap();
-            total.stored += ingested.stored;
-            total.duplicates += ingested.duplicates;
-            total.attachments += ingested.attachments;
-            total.bytes += ingested.bytes;
-            total.refused.extend(ingested.refused);
+            total.add(ingested);
         }
         total
     }

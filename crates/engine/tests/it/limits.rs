@@ -67,7 +67,13 @@ async fn all(bench: &Bench) -> Vec<Email> {
 
 async fn store_all(bench: &Bench, mails: Vec<Vec<u8>>) -> Ingested {
     let folder = bench.folders(&["INBOX".to_owned()]).await["INBOX"];
-    let message = |raw| Message { raw, folder, flags: Flags::default(), received_at: None, origin: String::new() };
+    let message = |raw: Vec<u8>| Message {
+        raw: raw.into(),
+        folder: Some(folder),
+        flags: Flags::default(),
+        received_at: None,
+        origin: String::new(),
+    };
     bench.ingest(mails.into_iter().map(message)).await
 }
 

@@ -129,8 +129,8 @@ async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> Filled {
     let names: Vec<String> = FOLDERS.map(str::to_owned).to_vec();
     let folders: HashMap<String, FolderId> = bench.folders(&names).await;
     let message = |mail: &Mail| Message {
-        raw: mail.raw.clone(),
-        folder: folders[&mail.folder],
+        raw: mail.raw.clone().into(),
+        folder: Some(folders[&mail.folder]),
         flags: Flags::default(),
         received_at: mail.received_at,
         origin: String::new(),

@@ -114,7 +114,8 @@ async fn open(config: &Config, folder: &Path) -> Result<Engine, Failure> {
     )?;
     store.migrate().await?;
     let blobs = Blobs::local(&folder.join("blobs"))?;
-    Ok(Engine { store, blobs, limits: config.limits.clone(), cpu: Cpu::all_cores() })
+    let patience = config.import.patience;
+    Ok(Engine { store, blobs, limits: config.limits.clone(), cpu: Cpu::all_cores(), patience })
 }
 
 async fn import_all(engine: &Engine, config: &Config, sources: &[Source]) -> Result<Vec<Done>, Failure> {

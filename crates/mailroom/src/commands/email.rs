@@ -1,28 +1,44 @@
-//! `mailroom email show`
+//! `mailroom email show`, and `purge`
 
 use std::process::ExitCode;
 
 use domain::{Address, EmailId};
 use store::sql::emails::Email;
 
+use super::purge;
 use crate::app;
 use crate::cli;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, one_line, size};
 
-pub async fn run(config: &Config, command: &cli::Email, out: Output) -> Result<ExitCode, Failure> {
-    let cli::Email::Show { id, tenant, raw } = command;
-    let parsed: EmailId =
-        id.parse().map_err(|_| Failure::usage(format!("{id:?} is not an email's id; `mailroom search` shows them")))?;
+pub async fn run(config: &Config, command: cli::Email, out: Output) -> Result<ExitCode, Failure> {
+    match command {
+        cli::Email::Show { id, tenant, raw } => show(config, &id, &tenant.tenant, raw, out).await,
+        cli::Email::Purge { ids, tenant, query, mailbox, yes } => {
+            let what = match query {
+                Some(query) => purge::What::Found { query, mailbox },
+                None => purge::What::Ids(ids.iter().map(|id| parse_id(id)).collect::<Result<_, _>>()?),
+            };
+            purge::run(config, &tenant.tenant, what, yes, out).await
+        }
+    }
+}
+
+fn parse_id(id: &str) -> Result<EmailId, Failure> {
+    id.parse().map_err(|_| Failure::usage(format!("{id:?} is not an email's id; `mailroom search` shows them")))
+}
+
+async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -> Result<ExitCode, Failure> {
+    let parsed = parse_id(id)?;
     let engine = app::open(config).await?;
-    let store = app::tenant_store(&engine, &tenant.tenant).await?;
+    let store = app::tenant_store(&engine, tenant).await?;
     let Some(email) = store.find_email(parsed).await? else {
         return Err(Failure::problem(format!(
             "this tenant has no email {id}; `mailroom search` shows those that it has"
         )));
     };
-    if *raw {
+    if raw {
         out.bytes(&engine.read_raw(&store, &email).await?)?;
     } else if out.json {
         out.object(&email)?;

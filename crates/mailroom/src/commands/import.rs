@@ -53,7 +53,13 @@ pub async fn run(config: &Config, args: cli::Import, out: Output) -> Result<Exit
     } else {
         out.line(&sentence(&summary))?;
     }
-    Ok(if summary.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if summary.incomplete > 0 {
+        tell(&format!(
+            "{} emails are stored without some of their bytes, because blob storage was away; run the same import again when it is back",
+            count(summary.incomplete)
+        ));
+    }
+    Ok(if summary.failed + summary.incomplete == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub fn batching(config: &Config) -> Batching {

@@ -7,9 +7,12 @@ mod demo;
 mod doctor;
 mod email;
 mod export;
+mod gc;
 mod import;
 mod key;
 mod migrate;
+mod purge;
+mod retry_blobs;
 mod search;
 mod tenant;
 mod verify;
@@ -33,10 +36,12 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Import(args) => import::run(&config, args, out).await,
         Command::Export(args) => export::run(&config, &args, out).await,
         Command::Search(args) => search::run(&config, &args, out).await,
-        Command::Email(command) => email::run(&config, &command, out).await,
+        Command::Email(command) => email::run(&config, command, out).await,
         Command::Verify(args) => verify::run(&config, &args, out).await,
         Command::Backup { out: folder } => backup::backup(&config, &folder, out).await,
         Command::Restore { from } => backup::restore_from(&config, &from, out).await,
+        Command::Gc(args) => gc::run(&config, &args, out).await,
+        Command::RetryBlobs(args) => retry_blobs::run(&config, &args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
     }
 }

@@ -19,9 +19,12 @@ use read::{Reader, refuse};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Read when no file is named; its absence is fine.
 const FILE: &str = "mailroom.toml";
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -45,6 +48,8 @@ pub struct Database {
 #[derive(Debug, Clone)]
 pub struct Blobs {
     pub url: BlobsUrl,
+    /// How long bytes that nobody names are kept.
+    pub grace: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +65,8 @@ pub struct Import {
     pub batch_bytes: u64,
     /// Batches under way at once.
     pub in_flight: usize,
+    /// How long it waits for a database that has gone away.
+    pub patience: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -193,7 +200,7 @@ fn blobs(read: &mut Reader, data_dir: &Path) -> Result<Blobs, ConfigError> {
         }
     };
     read.show("blobs.url", url.shown(), &source);
-    Ok(Blobs { url })
+    Ok(Blobs { url, grace: read.duration("blobs.grace", Duration::ZERO..=365 * DAY)? })
 }
 
 fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
@@ -233,6 +240,7 @@ fn import(read: &mut Reader) -> Result<Import, ConfigError> {
         batch_messages: read.count("import.batch_messages", 1..=10_000)?,
         batch_bytes: read.size("import.batch_bytes", 1 << 10..=1 << 30)?,
         in_flight: read.count("import.in_flight", 1..=64)?,
+        patience: read.duration("import.patience", Duration::ZERO..=7 * DAY)?,
     })
 }
 

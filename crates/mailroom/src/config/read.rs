@@ -1,10 +1,11 @@
 //! From what was written to typed values, each with a sentence for when it can't be.
 
 use super::layers::{Layers, Origin, Setting, Value};
-use super::units::{BadQuantity, SIZE_UNITS, parse_size};
+use super::units::{BadQuantity, DURATION_UNITS, SIZE_UNITS, parse_duration, parse_size};
 use super::{ConfigError, Shown};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Reads settings one by one and remembers each for `config show`.
 #[derive(Debug)]
@@ -51,6 +52,25 @@ impl Reader {
         };
         self.show(key, text, &setting.origin);
         Ok(size)
+    }
+
+    pub fn duration(&mut self, key: &'static str, allowed: RangeInclusive<Duration>) -> Result<Duration, ConfigError> {
+        let setting = self.setting(key);
+        let wrong = |wants: String| refuse(key, &setting.origin, &wants);
+        let text = written(&setting.value);
+        let duration = match parse_duration(&text) {
+            Ok(duration) if allowed.contains(&duration) => duration,
+            Ok(_) | Err(BadQuantity::TooLarge) => {
+                let (least, most) = (allowed.start().as_secs(), allowed.end().as_secs() / 86_400);
+                return Err(wrong(format!("may be from {least}s to {most}d, not {text}")));
+            }
+            Err(BadQuantity::NoUnit) => {
+                return Err(wrong(format!("wants a unit after {text}, one of {DURATION_UNITS}, as in \"30s\"")));
+            }
+            Err(BadQuantity::NotOne) => return Err(wrong(format!("wants a duration like \"30s\", not {text}"))),
+        };
+        self.show(key, text, &setting.origin);
+        Ok(duration)
     }
 
     pub fn count(&mut self, key: &'static str, allowed: RangeInclusive<usize>) -> Result<usize, ConfigError> {

@@ -19,8 +19,22 @@ fn every_command_has_help_with_an_example() {
     };
     let top = commands(&place.ok(&["--help"]).text());
     let promised = [
-        "demo", "migrate", "doctor", "config", "tenant", "key", "import", "export", "search", "email", "verify",
-        "backup", "restore", "bench",
+        "demo",
+        "migrate",
+        "doctor",
+        "config",
+        "tenant",
+        "key",
+        "import",
+        "export",
+        "search",
+        "email",
+        "verify",
+        "backup",
+        "restore",
+        "gc",
+        "retry-blobs",
+        "bench",
     ];
     assert_eq!(top, promised);
 

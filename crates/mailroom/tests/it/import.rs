@@ -26,7 +26,7 @@ fn an_mbox_is_stored_once_however_often_it_is_imported() {
 
         assert_eq!((counts(&first), counts(&again)), ((n, n, 0, 0), (n, 0, n, 0)));
         let promised = ["read", "stored", "duplicates", "failed", "attachments", "bytes", "seconds"];
-        let beside = ["peak_memory_bytes"];
+        let beside = ["incomplete", "peak_memory_bytes"];
         assert_eq!(names(&first), promised.into_iter().chain(beside).collect());
         let messages = generated(1, MESSAGES);
         assert_eq!(first["bytes"], messages.iter().map(|message| message.raw.len()).sum::<usize>());

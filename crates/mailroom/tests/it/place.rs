@@ -118,6 +118,11 @@ impl Place {
         self.ok(&[args, &["--json"]].concat()).objects()
     }
 
+    /// The objects that a command prints, however it ends.
+    pub fn objects_of(&self, args: &[&str]) -> Vec<Value> {
+        self.run(&[args, &["--json"]].concat()).objects()
+    }
+
     /// The one object that a command prints.
     pub fn object(&self, args: &[&str]) -> Value {
         let mut objects = self.objects(args);

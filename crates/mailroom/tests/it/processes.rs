@@ -49,6 +49,11 @@ impl Running {
         !self.has_ended()
     }
 
+    /// Stopped by a signal, and not going on by itself.
+    pub fn is_stopped(&self) -> bool {
+        self.state() == Some('T')
+    }
+
     pub fn resume(&self) {
         signal("CONT", self.id());
     }

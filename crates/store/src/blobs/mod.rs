@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 
 use crate::StoreError;
+use crate::failpoint::{self, Effect};
 use crate::sql::blobs::BlobPlace;
 pub use copy::{CopyError, Expected};
 use error::error;
@@ -52,8 +53,10 @@ impl Blobs {
 
     /// Durable when it returns.
     pub async fn write(&self, key: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
-        let written = self.objects.put(&key.into(), PutPayload::from(bytes)).await;
-        written.map(drop).map_err(|e| error(key, e))
+        failpoint::before(Effect::WriteObject);
+        self.objects.put(&key.into(), PutPayload::from(bytes)).await.map_err(|e| error(key, e))?;
+        failpoint::after(Effect::WriteObject);
+        Ok(())
     }
 
     /// The decoded bytes, proven to be those that were stored.

@@ -6,6 +6,7 @@ use domain::{PackId, PackState, Sha256};
 
 use super::any;
 use crate::blobs::{Encoding, Member};
+use crate::failpoint::{self, Effect, Guard};
 use crate::unit::Insert;
 use crate::value::Kind;
 use crate::{Row, StoreError, TenantStore, TenantUnit, params};
@@ -21,7 +22,8 @@ pub struct BlobPlace {
     pub encoding: Encoding,
 }
 
-const PLACE_COLUMNS: &str = "b.sha256, p.object_key, b.pack_offset, b.stored_bytes, b.size_bytes, b.encoding";
+pub(super) const PLACE_COLUMNS: &str =
+    "b.sha256, p.object_key, b.pack_offset, b.stored_bytes, b.size_bytes, b.encoding";
 
 impl TenantStore {
     /// Those of the given blobs that need not be written again.
@@ -50,6 +52,11 @@ impl TenantStore {
         self.query(sql, params![self.id, after, limit]).await?.iter().map(place).collect()
     }
 
+    pub async fn is_live_pack(&self, id: PackId) -> Result<bool, StoreError> {
+        let sql = "select 1 from packs where tenant_id = $1 and id = $2 and state = 'live'";
+        Ok(self.query_one(sql, params![self.id, id]).await?.is_some())
+    }
+
     /// Says that an object is about to be written, so that one that no row ever names can be found and removed.
     pub async fn announce_pack(&self, id: PackId, object_key: &str) -> Result<(), StoreError> {
         let mut unit = self.write();
@@ -57,19 +64,69 @@ impl TenantStore {
             "insert into packs (id, tenant_id, object_key, state, created_at) values ($1, $2, $3, $4, mailroom_now())",
             params![id, self.id, object_key, PackState::Writing],
         );
+        failpoint::before(Effect::AnnouncePack);
+        unit.commit().await?;
+        failpoint::after(Effect::AnnouncePack);
+        Ok(())
+    }
+
+    /// Takes an announcement back: nothing was written under that name.
+    pub async fn withdraw_pack(&self, id: PackId) -> Result<(), StoreError> {
+        let mut unit = self.write();
+        unit.unit.op("delete from packs where tenant_id = $1 and id = $2 and state = 'writing'", params![self.id, id]);
+        failpoint::before(Effect::WithdrawPack);
+        unit.commit().await?;
+        failpoint::after(Effect::WithdrawPack);
+        Ok(())
+    }
+
+    /// From now on nobody can name what is in it.
+    pub async fn give_up_pack(&self, id: PackId) -> Result<(), StoreError> {
+        let mut unit = self.write();
+        unit.unit.op(
+            "update packs set state = 'dead' where tenant_id = $1 and id = $2 and state = 'writing'",
+            params![self.id, id],
+        );
         unit.commit().await.map(drop)
+    }
+
+    /// Whose object is deleted.
+    pub async fn forget_dead_pack(&self, id: PackId) -> Result<(), StoreError> {
+        let mut unit = self.write();
+        unit.unit.op("delete from packs where tenant_id = $1 and id = $2 and state = 'dead'", params![self.id, id]);
+        failpoint::before(Effect::ForgetPack);
+        unit.commit().await?;
+        failpoint::after(Effect::ForgetPack);
+        Ok(())
     }
 }
 
 impl TenantUnit {
+    /// Blobs that rows of this unit name again are not collected. One that is gone already fails the unit by its
+    /// foreign key.
+    pub fn reprieve_blobs(&mut self, hashes: HashSet<Sha256>) {
+        if hashes.is_empty() {
+            return;
+        }
+        let mut hashes: Vec<Sha256> = hashes.into_iter().collect();
+        hashes.sort();
+        let sql = format!(
+            "update blobs set condemned_at = null where tenant_id = $1 and condemned_at is not null and {}",
+            any(self.store.dialect(), "sha256", 2)
+        );
+        self.unit.op(sql, params![self.tenant, hashes]);
+    }
+
     /// Names the members of a pack whose object is durable. Refused when the pack was given up meanwhile.
     pub fn record_pack(&mut self, id: PackId, size_bytes: u64, members: &[Member]) {
-        self.unit.op_exactly(
-            1,
-            "the pack was collected before it was recorded",
-            "update packs set state = 'live', size_bytes = $3 where tenant_id = $1 and id = $2 and state = 'writing'",
-            params![self.tenant, id, size_bytes],
-        );
+        let sql = "update packs set state = 'live', size_bytes = $3 where tenant_id = $1 and id = $2";
+        let params = params![self.tenant, id, size_bytes];
+        if failpoint::is_off(Guard::PackIsWriting) {
+            self.unit.op(sql, params);
+        } else {
+            let sql = format!("{sql} and state = 'writing'");
+            self.unit.op_exactly(1, "the pack was collected before it was recorded", sql, params);
+        }
         let row = |member: &Member| {
             params![
                 self.tenant,
@@ -106,7 +163,7 @@ impl TenantUnit {
     }
 }
 
-fn place(row: &Row) -> Result<BlobPlace, StoreError> {
+pub(super) fn place(row: &Row) -> Result<BlobPlace, StoreError> {
     let encoding: String = row.get(5)?;
     Ok(BlobPlace {
         sha256: row.get(0)?,

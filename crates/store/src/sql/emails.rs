@@ -58,7 +58,38 @@ const COLUMNS: &str = "id, mailbox_id, provider_message_id, internet_message_id,
     from_name, from_address, sent_at, received_at, processed_at, processing_status, size_bytes, raw_sha256, body_text,
     body_html, has_attachments, headers, defects, deleted_at";
 
+/// An email that lacks some of its bytes.
+#[derive(Debug, Clone)]
+pub struct IncompleteEmail {
+    pub id: EmailId,
+    pub raw_sha256: Sha256,
+    pub raw_is_stored: bool,
+    pub received_at: Timestamp,
+}
+
 impl TenantStore {
+    /// In the order of their ids, after a given one.
+    pub async fn list_incomplete_emails(
+        &self,
+        mailbox: MailboxId,
+        after: Option<EmailId>,
+        limit: u64,
+    ) -> Result<Vec<IncompleteEmail>, StoreError> {
+        let sql = "select id, raw_sha256, raw_blob_sha256 is not null, received_at from emails
+                   where tenant_id = $1 and mailbox_id = $2 and processing_status = 'failed' and id > $3
+                   order by id limit $4";
+        let after = after.unwrap_or(EmailId(uuid::Uuid::nil()));
+        let incomplete = |row: &Row| {
+            Ok(IncompleteEmail {
+                id: row.get(0)?,
+                raw_sha256: row.get(1)?,
+                raw_is_stored: row.get(2)?,
+                received_at: row.get(3)?,
+            })
+        };
+        self.query(sql, params![self.id, mailbox, after, limit]).await?.iter().map(incomplete).collect()
+    }
+
     pub async fn find_email(&self, id: EmailId) -> Result<Option<Email>, StoreError> {
         Ok(self.get_emails(&[id]).await?.pop())
     }

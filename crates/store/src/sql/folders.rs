@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use domain::{FolderId, MailboxId};
 
+use crate::failpoint::{self, Effect};
 use crate::unit::Insert;
 use crate::value::Kind;
 use crate::{StoreError, TenantStore, Value, params};
@@ -38,7 +39,9 @@ impl TenantStore {
             on_conflict: "on conflict (mailbox_id, provider_folder_id) do nothing",
             at_once: false,
         });
+        failpoint::before(Effect::MakeFolders);
         unit.commit().await?;
+        failpoint::after(Effect::MakeFolders);
         self.list_folders(mailbox).await
     }
 

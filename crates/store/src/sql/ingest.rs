@@ -30,6 +30,8 @@ pub struct NewEmail {
     pub received_at: Timestamp,
     pub size_bytes: u64,
     pub raw_sha256: Sha256,
+    /// Whether the raw message is among the blobs, from before or from this unit.
+    pub raw_is_stored: bool,
     /// A JSON list of `[name, value]`, ready to store.
     pub headers: String,
     pub defects: Vec<String>,
@@ -73,6 +75,17 @@ pub struct NewPlacement {
     pub flags: Flags,
 }
 
+impl NewEmail {
+    /// Whether all its bytes are where they should be.
+    fn status(&self) -> ProcessingStatus {
+        let is_missing = |part: &NewAttachment| part.status == AttachmentStatus::Pending;
+        match self.raw_is_stored && !self.attachments.iter().any(is_missing) {
+            true => ProcessingStatus::Processed,
+            false => ProcessingStatus::Failed,
+        }
+    }
+}
+
 impl TenantUnit {
     pub fn record_emails(&mut self, mut emails: Vec<NewEmail>) -> Recorded {
         if self.store.dialect() == Dialect::Postgres {
@@ -112,17 +125,22 @@ impl TenantUnit {
 
     fn record_ledger(&mut self, emails: &[NewEmail]) {
         let row = |email: &NewEmail| {
+            let (state, reason) = match email.status() {
+                ProcessingStatus::Processed => (LedgerState::Processed, None),
+                ProcessingStatus::Failed => (LedgerState::Failed, Some("some of its bytes are not stored yet")),
+            };
             params![
                 email.mailbox,
                 email.provider_message_id.as_str(),
                 self.tenant,
-                LedgerState::Processed,
+                state,
+                reason,
                 email.size_bytes,
                 email.raw_sha256
             ]
         };
         self.unit.insert(Insert {
-            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, size_bytes, raw_sha256, email_id,
+            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, reason, size_bytes, raw_sha256, email_id,
                    first_seen_at, processing_started_at, processing_completed_at)"
                 .into(),
             columns: &[
@@ -130,15 +148,21 @@ impl TenantUnit {
                 ("provider_message_id", Kind::Text),
                 ("tenant_id", Kind::Uuid),
                 ("state", Kind::Text),
+                ("reason", Kind::Text),
                 ("size_bytes", Kind::Int),
                 ("raw_sha256", Kind::Hash),
             ],
             rows: emails.iter().map(row).collect(),
-            select: "u.mailbox_id, u.provider_message_id, u.tenant_id, u.state, u.size_bytes, u.raw_sha256, c.email_id,
+            select: "u.mailbox_id, u.provider_message_id, u.tenant_id, u.state, u.reason, u.size_bytes, u.raw_sha256, c.email_id,
                      mailroom_now(), mailroom_now(), mailroom_now()"
                 .into(),
             join_where: "join email_contents c on c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256",
-            on_conflict: "on conflict (mailbox_id, provider_message_id) do nothing",
+            // One that was not done, or that was gone and is back.
+            on_conflict: "on conflict (mailbox_id, provider_message_id)
+                          do update set state = excluded.state, reason = excluded.reason, email_id = excluded.email_id,
+                          size_bytes = excluded.size_bytes, raw_sha256 = excluded.raw_sha256,
+                          attempts = ledger.attempts + 1, processing_completed_at = excluded.processing_completed_at
+                          where ledger.state <> 'processed'",
             at_once: false,
         });
     }
@@ -176,8 +200,10 @@ impl TenantUnit {
                 .into(),
             join_where: "join ledger l on l.mailbox_id = u.mailbox_id and l.provider_message_id = u.provider_message_id",
             on_conflict: "on conflict (mailbox_id, folder_id, provider_uid)
-                          do update set flags = excluded.flags, updated_at = excluded.updated_at
-                          where placements.flags is distinct from excluded.flags",
+                          do update set flags = excluded.flags, is_live = true, email_id = excluded.email_id,
+                          updated_at = excluded.updated_at
+                          where placements.flags is distinct from excluded.flags or not placements.is_live
+                          or placements.email_id is distinct from excluded.email_id",
             at_once: false,
         });
     }
@@ -196,6 +222,7 @@ impl Rows {
     fn add(&mut self, tenant: Value, email: NewEmail) {
         let id = email.id;
         let has_attachments = !email.attachments.is_empty();
+        let (status, raw_blob) = (email.status(), email.raw_is_stored.then_some(email.raw_sha256));
         for (position, recipient) in email.recipients.into_iter().enumerate() {
             let Address { name, address } = recipient.address;
             let address = cut(&address, 320).to_lowercase();
@@ -222,10 +249,11 @@ impl Rows {
             email.body_html,
             email.sent_at,
             email.received_at,
-            ProcessingStatus::Processed,
+            status,
             has_attachments,
             email.size_bytes,
             email.raw_sha256,
+            raw_blob,
             Value::Json(email.headers),
             serde_json::json!(email.defects),
             search_second(id),
@@ -280,6 +308,7 @@ const EMAIL_COLUMNS: &[(&str, Kind)] = &[
     ("has_attachments", Kind::Bool),
     ("size_bytes", Kind::Int),
     ("raw_sha256", Kind::Hash),
+    ("raw_blob_sha256", Kind::Hash),
     ("headers", Kind::Json),
     ("defects", Kind::Json),
     ("search_second", Kind::Int),
@@ -291,8 +320,8 @@ const EMAILS_INTO: &str = "id, tenant_id, mailbox_id, provider, provider_message
 
 const EMAILS_SELECT: &str = "u.id, u.tenant_id, u.mailbox_id, u.provider, u.provider_message_id, u.internet_message_id,
     u.message_id_hash, u.subject, u.from_name, u.from_address, u.body_text, u.body_html, u.sent_at, u.received_at,
-    u.processing_status, u.has_attachments, u.size_bytes, u.raw_sha256, u.headers, u.defects, u.raw_sha256,
-    mailroom_now(), mailroom_now()";
+    u.processing_status, u.has_attachments, u.size_bytes, u.raw_sha256, u.headers, u.defects,
+    u.raw_blob_sha256, mailroom_now(), mailroom_now()";
 
 /// The next free number of the email's second; when all 65,536 are taken, one past the tenant's newest, which lists it
 /// too early but never fails.
@@ -323,7 +352,11 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
         select: select.into(),
         join_where: "where exists (select 1 from email_contents c where c.mailbox_id = u.mailbox_id
                      and c.raw_sha256 = u.raw_sha256 and c.email_id = u.id)",
-        on_conflict: "on conflict (tenant_id, id) do nothing",
+        // Fills in what was missing, and nothing else.
+        on_conflict: "on conflict (tenant_id, id)
+                      do update set raw_blob_sha256 = excluded.raw_blob_sha256,
+                      processing_status = excluded.processing_status, processed_at = excluded.processed_at
+                      where emails.processing_status = 'failed' and excluded.raw_blob_sha256 is not null",
         at_once: false,
     }
 }
@@ -380,7 +413,9 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
                  mailroom_now()"
             .into(),
         join_where: IF_EMAIL_EXISTS,
-        on_conflict: "on conflict (tenant_id, id) do nothing",
+        on_conflict: "on conflict (tenant_id, id)
+                      do update set status = excluded.status, blob_sha256 = excluded.blob_sha256
+                      where attachments.status in ('pending', 'failed') and excluded.status = 'stored'",
         at_once: false,
     }
 }

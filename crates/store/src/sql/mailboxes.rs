@@ -4,6 +4,7 @@ use domain::{MailboxId, MailboxState, Provider, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::failpoint::{self, Effect};
 use crate::{Row, StoreError, TenantStore, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -32,7 +33,9 @@ impl TenantStore {
              on conflict (tenant_id, address) do nothing",
             params![MailboxId::new(self.clock()), self.id, Provider::Files, address, MailboxState::Active],
         );
+        failpoint::before(Effect::MakeMailbox);
         unit.commit().await?;
+        failpoint::after(Effect::MakeMailbox);
         self.find_mailbox(address).await?.ok_or(StoreError::Precondition("the mailbox was removed meanwhile"))
     }
 

@@ -3,12 +3,15 @@
 
 pub mod attachments;
 pub mod blobs;
+pub mod collect;
 pub mod emails;
 pub mod folders;
+pub mod holds;
 pub mod ingest;
 pub mod keys;
 pub mod ledger;
 pub mod mailboxes;
+pub mod purge;
 pub mod search;
 pub mod system;
 pub mod tenants;

@@ -28,4 +28,13 @@ impl SystemStore {
         unit.op("analyze", vec![]);
         self.commit(unit).await.map(drop)
     }
+
+    /// Gives back disk that deleted rows took, when it is worth the while; how many bytes. PostgreSQL reuses it by
+    /// itself.
+    pub async fn compact(&self) -> Result<u64, StoreError> {
+        match &*self.store.database {
+            crate::Database::Sqlite(db) => db.compact().await,
+            crate::Database::Postgres(_) => Ok(0),
+        }
+    }
 }

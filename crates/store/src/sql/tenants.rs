@@ -4,6 +4,7 @@ use domain::{PlanTier, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::failpoint::{self, Effect};
 use crate::{Row, StoreError, SystemStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -29,7 +30,9 @@ impl SystemStore {
              values ($1, $2, $3, mailroom_now(), mailroom_now()) on conflict (name) do nothing",
             params![id, name, plan],
         );
+        failpoint::before(Effect::MakeTenant);
         let committed = self.commit(unit).await?;
+        failpoint::after(Effect::MakeTenant);
         if committed.changed(created) == 0 {
             return Ok(None);
         }

@@ -1,5 +1,6 @@
 //! The embedded database: one file, one writer thread, a few readers.
 
+mod compact;
 mod reader;
 mod snapshot;
 mod writer;

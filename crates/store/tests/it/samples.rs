@@ -46,6 +46,7 @@ pub fn email(mailbox: MailboxId, subject: &str, received_at: Timestamp) -> NewEm
         received_at,
         size_bytes: subject.len() as u64,
         raw_sha256: sha256,
+        raw_is_stored: true,
         headers: serde_json::json!([["Subject", subject]]).to_string(),
         defects: vec!["bad_date".into()],
         attachments: vec![],

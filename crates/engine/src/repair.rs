@@ -1,0 +1,64 @@
+//! Fills in bytes that blob storage could not take when their email came in.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use domain::Flags;
+use serde::Serialize;
+use store::TenantStore;
+use store::sql::mailboxes::Mailbox;
+
+use crate::ingest::{Ingested, Message};
+use crate::{Engine, Progress};
+
+/// Emails that are read back and stored again in one unit.
+const EMAILS: u64 = 50;
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Repaired {
+    /// Emails that are complete now.
+    pub completed: u64,
+    /// Emails that still lack an attachment, because blob storage is still away.
+    pub incomplete: u64,
+    /// Emails whose original was never stored: only their source has it.
+    pub without_original: u64,
+}
+
+impl Engine {
+    /// Attachments that are missing are taken from the stored original; what is stored is not written again. An email
+    /// without its original needs its message once more from where it came.
+    pub async fn retry_blobs(
+        &self,
+        store: &TenantStore,
+        mailbox: &Arc<Mailbox>,
+        progress: &Progress,
+    ) -> anyhow::Result<Repaired> {
+        let mut repaired = Repaired::default();
+        let mut after = None;
+        loop {
+            let found = store.list_incomplete_emails(mailbox.id, after, EMAILS).await?;
+            let Some(last) = found.last() else { return Ok(repaired) };
+            after = Some(last.id);
+            let mut messages = Vec::new();
+            for email in found {
+                if !email.raw_is_stored {
+                    repaired.without_original += 1;
+                    continue;
+                }
+                let place = store.find_blob(email.raw_sha256).await?.context("a blob was removed meanwhile")?;
+                messages.push(Message {
+                    raw: self.blobs.read(&place).await?.into(),
+                    folder: None,
+                    flags: Flags::default(),
+                    received_at: Some(email.received_at),
+                    origin: format!("email {}", email.id),
+                });
+            }
+            let batch = self.prepare(mailbox.clone(), messages).await?;
+            let Ingested { stored, incomplete, .. } = self.commit(mailbox, batch).await?;
+            repaired.completed += stored.saturating_sub(incomplete);
+            repaired.incomplete += incomplete;
+            progress.add_items(stored);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `mailroom gc`
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use engine::Progress;
+use engine::gc::Collected;
+use jiff::SignedDuration;
+use serde_json::json;
+use store::sql::tenants::Tenant;
+
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::config::units::{DURATION_UNITS, parse_duration};
+use crate::failure::Failure;
+use crate::output::{Output, count, size};
+use crate::progress::{Bar, Unit};
+
+pub async fn run(config: &Config, args: &cli::Gc, out: Output) -> Result<ExitCode, Failure> {
+    let grace = grace(config, args.grace.as_deref())?;
+    let engine = app::open(config).await?;
+    let tenants = match &args.tenant {
+        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        None => engine.store.system().list_tenants().await?,
+    };
+    let mut problems = 0;
+    for tenant in &tenants {
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::follow(&progress, Unit::Items, "things");
+        let collected = engine.collect(tenant.id, grace, &progress).await?;
+        drop(bar);
+        problems += collected.problems.len();
+        print(tenant, &collected, out)?;
+    }
+    // Of a writer that was killed; nobody else's are that old.
+    let leftovers = engine.blobs.remove_unfinished(engine.store.clock().now() - grace).await?;
+    let freed = engine.store.system().compact().await?;
+    if out.json {
+        out.object(&json!({"unfinished_removed": leftovers, "database_bytes_freed": freed}))?;
+    } else if leftovers > 0 || freed > 0 {
+        out.line(&format!(
+            "Unfinished files removed: {}. The database file is smaller by {}.",
+            count(leftovers),
+            size(freed)
+        ))?;
+    }
+    if tenants.is_empty() && !out.json {
+        out.line("Nothing to collect: there are no tenants yet.")?;
+    }
+    Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn grace(config: &Config, given: Option<&str>) -> Result<SignedDuration, Failure> {
+    let grace = match given {
+        None => config.blobs.grace,
+        Some(text) => parse_duration(text).map_err(|_| {
+            Failure::usage(format!("--grace wants a duration like 24h, not {text:?}; units are {DURATION_UNITS}"))
+        })?,
+    };
+    SignedDuration::try_from(grace).map_err(|_| Failure::usage("--grace is longer than time itself; try 24h"))
+}
+
+fn print(tenant: &Tenant, collected: &Collected, out: Output) -> Result<(), Failure> {
+    if out.json {
+        let mut object = json!(collected);
+        object["tenant"] = json!(tenant.name);
+        return out.object(&object);
+    }
+    let Collected { blobs_deleted, blobs_condemned, packs_merged, packs_made, objects_deleted, .. } = collected;
+    let mut line = format!(
+        "{}: {} blobs deleted, {} packs merged into {}, {} objects deleted",
+        tenant.name,
+        count(*blobs_deleted),
+        count(*packs_merged),
+        count(*packs_made),
+        count(*objects_deleted)
+    );
+    if *blobs_condemned > *blobs_deleted {
+        let waiting = count(blobs_condemned - blobs_deleted);
+        line.push_str(&format!("; {waiting} blobs wait until the grace period is over"));
+    }
+    if collected.objects_held > 0 {
+        line.push_str(&format!("; {} objects wait for a backup to end", count(collected.objects_held)));
+    }
+    out.line(&line)?;
+    collected.problems.iter().try_for_each(|problem| out.line(&format!("  {problem}")))
+}

@@ -1,0 +1,47 @@
+//! `mailroom email purge`
+
+use std::process::ExitCode;
+
+use content::query;
+use domain::EmailId;
+use engine::search::all_matching;
+use serde_json::json;
+
+use crate::app;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+
+pub enum What {
+    Ids(Vec<EmailId>),
+    Found { query: String, mailbox: Option<String> },
+}
+
+pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    let store = app::tenant_store(&engine, tenant).await?;
+    let ids = match what {
+        What::Ids(ids) => ids,
+        What::Found { query, mailbox } => {
+            let query = query::parse(&query).map_err(|e| Failure::usage(e.to_string()))?;
+            let mailbox = app::mailbox(&store, mailbox.as_deref()).await?;
+            all_matching(&store, &query, mailbox.map(|mailbox| mailbox.id)).await?
+        }
+    };
+    if !yes {
+        let found = store.get_summaries(&ids).await?.len() as u64;
+        if out.json {
+            out.object(&json!({"found": found, "purged": 0}))?;
+        } else {
+            out.line(&format!("{} emails would be removed for good; add --yes to do it.", count(found)))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let purged = engine.purge(&store, &ids).await?;
+    if out.json {
+        out.object(&json!({"found": ids.len(), "purged": purged}))?;
+    } else {
+        out.line(&format!("Removed {} emails. `mailroom gc` gives their bytes back.", count(purged)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,50 @@
+//! `mailroom retry-blobs`
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use engine::Progress;
+use serde_json::json;
+
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+use crate::progress::{Bar, Unit};
+
+pub async fn run(config: &Config, args: &cli::RetryBlobs, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    let tenants = match &args.tenant {
+        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        None => engine.store.system().list_tenants().await?,
+    };
+    let mut left = 0;
+    for tenant in &tenants {
+        let store = engine.store.tenant(tenant.id);
+        for mailbox in store.list_mailboxes().await? {
+            let progress = Arc::new(Progress::default());
+            let bar = Bar::follow(&progress, Unit::Items, "emails");
+            let mailbox = Arc::new(mailbox);
+            let repaired = engine.retry_blobs(&store, &mailbox, &progress).await?;
+            drop(bar);
+            left += repaired.incomplete + repaired.without_original;
+            if out.json {
+                let mut object = json!(repaired);
+                object["tenant"] = json!(tenant.name);
+                object["mailbox"] = json!(mailbox.address);
+                out.object(&object)?;
+            } else {
+                out.line(&format!(
+                    "{} {}: {} emails completed, {} still incomplete, {} without their original (import them again)",
+                    tenant.name,
+                    mailbox.address,
+                    count(repaired.completed),
+                    count(repaired.incomplete),
+                    count(repaired.without_original)
+                ))?;
+            }
+        }
+    }
+    Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,162 @@
+//! Places where a test makes the process die, stop, or leave out a guard: one before and one after every durable effect.
+//!
+//! Without the feature `testing` all of it compiles to nothing.
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$vdoc])* $variant),* }
+
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
+named! {
+    /// What the world can see of us once it has happened.
+    Effect {
+        Migrate = "migrate",
+        MakeTenant = "make_tenant",
+        MakeMailbox = "make_mailbox",
+        MakeFolders = "make_folders",
+        AnnouncePack = "announce_pack",
+        WriteObject = "write_object",
+        WithdrawPack = "withdraw_pack",
+        CommitBatch = "commit_batch",
+        PurgeEmails = "purge_emails",
+        GiveUpPacks = "give_up_packs",
+        CondemnBlobs = "condemn_blobs",
+        DeleteBlobs = "delete_blobs",
+        MovePack = "move_pack",
+        EmptyPacks = "empty_packs",
+        DeleteObject = "delete_object",
+        ForgetPack = "forget_pack",
+    }
+}
+
+named! {
+    /// What a test can switch off to see that something fails without it.
+    Guard {
+        /// Only a pack that is still `writing` may become `live`.
+        PackIsWriting = "pack_is_writing",
+    }
+}
+
+#[cfg(not(feature = "testing"))]
+mod actions {
+    use super::{Effect, Guard};
+
+    pub fn before(_: Effect) {}
+
+    pub fn after(_: Effect) {}
+
+    pub fn is_off(_: Guard) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "testing")]
+mod actions {
+    use std::collections::HashMap;
+    use std::io::Write;
+    use std::process::Command;
+    use std::sync::{Mutex, OnceLock};
+
+    use super::{Effect, Guard};
+
+    /// `before:commit_batch=crash@2 after:write_object=stop trace=FILE off=pack_is_writing`, by words.
+    pub const VARIABLE: &str = "MAILROOM_TEST_FAILPOINTS";
+
+    #[derive(Debug, Default)]
+    struct Plan {
+        /// Place → what happens there, and at which pass.
+        actions: HashMap<String, (Action, u32)>,
+        passes: Mutex<HashMap<String, u32>>,
+        trace: Option<Mutex<std::fs::File>>,
+        off: Vec<String>,
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Action {
+        Crash,
+        Stop,
+    }
+
+    fn plan() -> &'static Plan {
+        static PLAN: OnceLock<Plan> = OnceLock::new();
+        #[expect(clippy::disallowed_methods, reason = "told by a test, not by a user")]
+        PLAN.get_or_init(|| std::env::var(VARIABLE).map(|text| read(&text)).unwrap_or_default())
+    }
+
+    fn read(text: &str) -> Plan {
+        let mut plan = Plan::default();
+        for (place, value) in text.split_whitespace().filter_map(|word| word.split_once('=')) {
+            match place {
+                "trace" => {
+                    let file = std::fs::OpenOptions::new().append(true).create(true).open(value);
+                    plan.trace = Some(Mutex::new(file.expect("the trace of a test can be written")));
+                }
+                "off" => plan.off.push(value.to_owned()),
+                _ => {
+                    let (action, pass) = value.split_once('@').unwrap_or((value, "1"));
+                    let action = match action {
+                        "crash" => Action::Crash,
+                        "stop" => Action::Stop,
+                        other => panic!("a failpoint cannot {other}"),
+                    };
+                    plan.actions.insert(place.to_owned(), (action, pass.parse().expect("a number of passes")));
+                }
+            }
+        }
+        plan
+    }
+
+    pub fn before(effect: Effect) {
+        pass(&format!("before:{}", effect.name()));
+    }
+
+    pub fn after(effect: Effect) {
+        pass(&format!("after:{}", effect.name()));
+    }
+
+    pub fn is_off(guard: Guard) -> bool {
+        plan().off.iter().any(|name| name == guard.name())
+    }
+
+    fn pass(place: &str) {
+        let plan = plan();
+        if let Some(trace) = &plan.trace {
+            // One write, so that lines of several threads do not mix.
+            let line = format!("{place}\n");
+            let _ = trace.lock().map(|mut file| file.write_all(line.as_bytes()));
+        }
+        let Some((action, wanted)) = plan.actions.get(place) else { return };
+        let count = {
+            let mut passes = plan.passes.lock().expect("no thread panics while it counts");
+            let count = passes.entry(place.to_owned()).or_default();
+            *count += 1;
+            *count
+        };
+        if count == *wanted {
+            signal(match action {
+                Action::Crash => "KILL",
+                Action::Stop => "STOP",
+            });
+        }
+    }
+
+    /// As if somebody else had sent it: nothing of ours runs in between.
+    fn signal(name: &str) {
+        let id = std::process::id();
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status();
+        assert!(sent.is_ok_and(|sent| sent.success()), "a signal to ourselves");
+    }
+}
+
+pub use actions::*;
