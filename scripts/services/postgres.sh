@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A PostgreSQL of one's own, on loopback, on a free port, without passwords. `start DIR fast|durable` prints its URL;
-# `stop DIR` stops it and removes its data. A fast one does not wait for the disk: after a power cut tests just run again.
+# `restart DIR` restarts it, `stop DIR` stops it and removes its data. A fast one does not wait for the disk: after a power cut tests just run again.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-usage="usage: postgres.sh start DIR fast|durable, or postgres.sh stop DIR"
+usage="usage: postgres.sh start DIR fast|durable, or postgres.sh restart|stop DIR"
 action=${1:?$usage}
 dir=${2:?$usage}
 
@@ -85,11 +85,19 @@ stop() {
     rm -rf "$home" "$dir"
 }
 
+# The same server on the same port; whoever is connected is cut off.
+restart() {
+    local home
+    home=$(<"$dir/location")
+    as_postgres "$bin/pg_ctl" -D "$home/data" -l "$home/log" -m fast -t 60 -w restart >/dev/null
+}
+
 case $action:${3:-} in
     start:fast | start:durable)
         mode=$3
         start
         ;;
+    restart:) restart ;;
     stop:) stop ;;
     *) die "$usage" ;;
 esac

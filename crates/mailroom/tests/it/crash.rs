@@ -1,20 +1,25 @@
 //! P1 under `kill -9`: wherever an import is cut off, the next one ends up with the same mail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use store::failpoint::VARIABLE;
 
+use crate::dump::{Everything, assert_same};
 use crate::mail::mbox;
 use crate::place::{PROGRAM, Place};
 use crate::processes::{Running, wait_until};
 
-const MESSAGES: usize = 120;
+const MESSAGES: usize = 80;
 
 /// Small, so that there are many moments to be killed at.
 const BATCH: usize = 8;
 
 const ROUNDS: u64 = 10;
+
+const KILLS: u64 = 50;
 
 #[expect(clippy::disallowed_methods, reason = "`make chaos` asks for more rounds and repeats a seed")]
 pub fn setting(name: &str, default: u64) -> u64 {
@@ -39,9 +44,15 @@ pub fn random() -> Random {
     Random(seed)
 }
 
+fn import(place: &Place, file: &str, tenant: &str) -> Command {
+    let mut command =
+        place.command(PROGRAM, &["import", file, "--tenant", tenant, "--mailbox", "me@acme.test", "--json"]);
+    command.env("MAILROOM_IMPORT__BATCH_MESSAGES", BATCH.to_string());
+    command
+}
+
 fn start(place: &Place, file: &str, tenant: &str) -> Running {
-    let args = ["import", file, "--tenant", tenant, "--mailbox", "me@acme.test", "--json"];
-    Running::start(place.command(PROGRAM, &args).env("MAILROOM_IMPORT__BATCH_MESSAGES", BATCH.to_string()))
+    Running::start(&mut import(place, file, tenant))
 }
 
 /// Everything that must not depend on how the import went.
@@ -65,25 +76,64 @@ fn reach_a_moment(place: &Place, running: &mut Running, random: &mut Random) {
     wait_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
 }
 
+/// Where an import was when it died, by the last durable effect that it began or ended.
+fn stage(trace: &str) -> &'static str {
+    match trace.lines().last() {
+        Some("before:announce_pack") => "announcing a pack",
+        Some("after:announce_pack") => "parsing and packing",
+        Some("before:write_object") => "writing an object",
+        Some("after:write_object") => "between bytes and rows",
+        Some("before:commit_batch") => "committing",
+        Some("after:commit_batch") => "after a commit",
+        _ => "before the first batch",
+    }
+}
+
+const STAGES: usize = 7;
+
+/// Kills until there were enough of them, and at least one in each stage.
 fn killed_imports_end_up_whole(place: &Place) {
     let file = place.write("all.mbox", mbox(11, MESSAGES));
     assert_eq!(start(place, &file, "unbroken").finish().code, Some(0));
-    let expected = facts(place, "unbroken");
-    let (mut random, mut killed) = (random(), 0);
+    let wanted = setting("MAILROOM_TEST_CHAOS_ROUNDS", KILLS);
+    let (mut random, mut kills, mut tenants) = (random(), BTreeMap::<&str, u64>::new(), Vec::new());
 
-    for round in 0..setting("MAILROOM_TEST_CHAOS_ROUNDS", ROUNDS) {
-        let tenant = format!("round-{round}");
-        let mut running = start(place, &file, &tenant);
-        reach_a_moment(place, &mut running, &mut random);
-        killed += u64::from(running.kill().code.is_none());
+    while kills.values().sum::<u64>() < wanted || kills.len() < STAGES {
+        let tenant = format!("round-{}", tenants.len());
+        assert!(tenants.len() < 20 * wanted as usize, "some stages are never met: {kills:?}");
+        let trace = place.path(&format!("{tenant}.trace"));
+        let read_trace = || std::fs::read_to_string(&trace).unwrap_or_default();
+        let mut command = import(place, &file, &tenant);
+        let mut running = Running::start(command.env(VARIABLE, format!("trace={}", trace.display())));
+        let (effects, a_little) = (random.below(90), Duration::from_micros(random.below(3000)));
+        wait_until("an import gets somewhere", || {
+            running.has_ended() || read_trace().lines().count() as u64 >= effects
+        });
+        let reached = Instant::now();
+        wait_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
+        if running.kill().code.is_none() {
+            *kills.entry(stage(&read_trace())).or_default() += 1;
+        }
 
         let done = start(place, &file, &tenant).finish();
-
-        assert_eq!(done.code, Some(0), "round {round}: {done}");
-        assert_eq!(facts(place, &tenant), expected, "round {round}");
+        assert_eq!(done.code, Some(0), "{tenant}: {done}");
+        tenants.push(tenant);
     }
-    assert!(killed > 0, "every import ended before it was killed");
+
+    tell(&format!("kills by stage: {kills:?}"));
+    place.ok(&["gc", "--grace", "0s"]);
     place.assert_whole();
+    let everything = Everything::of(place);
+    let expected = everything.dump("unbroken");
+    assert_eq!(expected["emails"].len(), MESSAGES);
+    for tenant in tenants {
+        assert_same(&everything.dump(&tenant), &expected, &tenant);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "for who runs it")]
+fn tell(text: &str) {
+    println!("{text}");
 }
 
 #[test]

@@ -21,32 +21,45 @@ const TENANT: &str = "the tenant";
 /// Rows by table, sorted. Ids of one tenant's things are replaced by what they stand for.
 pub type Dump = BTreeMap<String, BTreeSet<String>>;
 
+/// One tenant's.
 pub fn dump(place: &Place, tenant: &str) -> Dump {
-    let tables = tables(place);
-    let rows = |table: &str| -> Vec<Map<String, Value>> {
-        let lines = place.select(&row_sql(place, table));
-        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    let tenant_id = rows("tenants").iter().find(|row| row["name"] == tenant).unwrap()["id"].clone();
-    let mine = |table: &str| -> Vec<Map<String, Value>> {
-        let column = if table == "tenants" { "id" } else { "tenant_id" };
-        rows(table).into_iter().filter(|row| row[column] == tenant_id).collect()
-    };
-    let names = names(&tenant_id, &mine);
-    let compared = tables.iter().filter(|table| !NOT_COMPARED.contains(&table.as_str()));
-    // Entries of the text index name their tenant too.
-    let short_id = tenant_id.as_str().unwrap().replace('-', "");
-    let told = |table: &String| -> BTreeSet<String> {
-        let rows = mine(table);
-        let told: BTreeSet<String> = rows.iter().map(|row| tell(row, &names).replace(&short_id, TENANT)).collect();
-        assert_eq!(told.len(), rows.len(), "rows of {table} that cannot be told apart");
-        told
-    };
-    compared.map(|table| (table.clone(), told(table))).collect()
+    Everything::of(place).dump(tenant)
+}
+
+/// All rows of all tenants, as they were.
+pub struct Everything(BTreeMap<String, Vec<Map<String, Value>>>);
+
+impl Everything {
+    pub fn of(place: &Place) -> Self {
+        let rows = |table: &String| {
+            let lines = place.select(&row_sql(place, table));
+            lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        Self(tables(place).into_iter().map(|table| (table.clone(), rows(&table))).collect())
+    }
+
+    pub fn dump(&self, tenant: &str) -> Dump {
+        let tenant_id = &self.0["tenants"].iter().find(|row| row["name"] == tenant).unwrap()["id"];
+        let mine = |table: &str| -> Vec<&Map<String, Value>> {
+            let column = if table == "tenants" { "id" } else { "tenant_id" };
+            self.0[table].iter().filter(|row| &row[column] == tenant_id).collect()
+        };
+        let names = names(tenant_id, &mine);
+        // Entries of the text index name their tenant too.
+        let short_id = tenant_id.as_str().unwrap().replace('-', "");
+        let told = |table: &String| -> BTreeSet<String> {
+            let rows = mine(table);
+            let told: BTreeSet<String> = rows.iter().map(|row| tell(row, &names).replace(&short_id, TENANT)).collect();
+            assert_eq!(told.len(), rows.len(), "rows of {table} that cannot be told apart");
+            told
+        };
+        let compared = self.0.keys().filter(|table| !NOT_COMPARED.contains(&table.as_str()));
+        compared.map(|table| (table.clone(), told(table))).collect()
+    }
 }
 
 /// Each id, and what it stands for.
-fn names(tenant: &Value, rows: &dyn Fn(&str) -> Vec<Map<String, Value>>) -> BTreeMap<String, String> {
+fn names<'a>(tenant: &Value, rows: &dyn Fn(&str) -> Vec<&'a Map<String, Value>>) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut names = BTreeMap::from([(text(tenant), TENANT.to_owned())]);
     // In this order, since each is named after one before it.

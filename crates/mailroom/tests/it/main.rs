@@ -18,6 +18,7 @@ mod import;
 mod mail;
 mod place;
 mod processes;
+mod restart;
 mod search;
 mod servers;
 mod tenants;

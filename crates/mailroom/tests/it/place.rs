@@ -54,6 +54,13 @@ impl Place {
         Self { folder: tempfile::tempdir().unwrap(), url: Some(url) }
     }
 
+    /// On a server of the test's own, which goes away with everything in it.
+    pub fn on_server(url: &str) -> Self {
+        let place = Self { folder: tempfile::tempdir().unwrap(), url: Some(url.to_owned()) };
+        place.ok(&["migrate"]);
+        place
+    }
+
     pub fn is_sqlite(&self) -> bool {
         self.url.is_none()
     }

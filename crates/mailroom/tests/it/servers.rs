@@ -33,6 +33,16 @@ impl Postgres {
         block_on(store::testing::run_sql(&self.url, "select pg_reload_conf()")).unwrap();
     }
 
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// As an administrator would, with sessions cut off.
+    pub fn restart(&self) {
+        let done = script("restart", &self.folder.path().join("postgres")).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
     pub fn url_with(&self, password: &str) -> String {
         self.url.replace("postgres@", &format!("postgres:{password}@"))
     }
