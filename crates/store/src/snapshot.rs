@@ -1,5 +1,6 @@
 //! The database as it is at one moment, as a file: what a backup keeps.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ impl SystemStore {
     }
 }
 
-/// Puts a dump into an empty PostgreSQL: all of it, or nothing.
-pub async fn restore_dump(url: &str, from: &Path) -> Result<(), StoreError> {
-    dump::restore(url, from).await
+/// Puts a dump into an empty PostgreSQL: all of it, or nothing. The lock is held until that is decided, even when this
+/// process is killed meanwhile.
+pub async fn restore_dump(url: &str, from: &Path, lock: File) -> Result<(), StoreError> {
+    dump::restore(url, from, lock).await
 }

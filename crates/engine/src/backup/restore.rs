@@ -28,6 +28,8 @@ pub struct Target {
     pub location: Location,
     pub blobs: Blobs,
     pub clock: Arc<dyn Clock>,
+    /// For the lock that keeps two restores of a PostgreSQL apart.
+    pub data_dir: PathBuf,
     /// The login that a PostgreSQL is restored by.
     pub dump_url: Option<String>,
 }
@@ -143,7 +145,11 @@ enum Place {
     Sqlite(PathBuf),
     /// An earlier restore was cut off after its last step.
     Restored,
-    Postgres(String, Store),
+    Postgres {
+        url: String,
+        store: Store,
+        lock: Lock,
+    },
 }
 
 impl Place {
@@ -151,13 +157,15 @@ impl Place {
         let place = match (&target.location, manifest.database.kind) {
             (Location::Sqlite { path, .. }, Kind::Sqlite) => Self::sqlite(path, &manifest.database)?,
             (Location::Postgres { url, .. }, Kind::Postgres) => {
+                // Before the look at the database: what is left of a killed restore may be about to commit.
+                let lock = Lock::take(target.data_dir.join("restore.lock"))?;
                 let store = Store::open(&target.location, target.clock.clone())?;
                 if store.schema_version().await? != 0 {
                     bail!(
                         "there is a Mailroom in the database of database.url already; restore into an empty database, or, when it is a restore that was cut off at its very end, go on with `mailroom migrate`"
                     );
                 }
-                Self::Postgres(target.dump_url.clone().unwrap_or_else(|| url.clone()), store)
+                Self::Postgres { url: target.dump_url.clone().unwrap_or_else(|| url.clone()), store, lock }
             }
             (_, kind) => bail!(
                 "this backup is of a Mailroom on {}; set database.url to a new {} database",
@@ -196,12 +204,39 @@ impl Place {
         match self {
             Self::Restored => Ok(()),
             Self::Sqlite(path) => put_sqlite(&folder.database(database), database, &path),
-            Self::Postgres(url, store) => {
-                snapshot::restore_dump(&url, &folder.database(database)).await?;
+            Self::Postgres { url, store, lock } => {
+                snapshot::restore_dump(&url, &folder.database(database), lock.file.try_clone()?).await?;
                 store.migrate().await?;
+                lock.remove();
                 Ok(())
             }
         }
+    }
+}
+
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    fn take(path: PathBuf) -> anyhow::Result<Self> {
+        let cannot = || format!("cannot write {}; check the rights of the folder", path.display());
+        make_private(path.parent().unwrap_or(Path::new("."))).with_context(cannot)?;
+        let mut options = File::options();
+        let file = options.create(true).write(true).truncate(false).mode(0o600).open(&path).with_context(cannot)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path, file }),
+            Err(TryLockError::WouldBlock) => {
+                bail!("another restore is at work, perhaps the rest of one that was cut off; try again when it is done")
+            }
+            Err(TryLockError::Error(e)) => Err(e).with_context(cannot),
+        }
+    }
+
+    /// Whoever took it meanwhile finds the database restored.
+    fn remove(self) {
+        let _ = fs::remove_file(self.path);
     }
 }
 

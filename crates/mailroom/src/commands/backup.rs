@@ -45,6 +45,7 @@ pub async fn restore_from(config: &Config, folder: &Path, out: Output) -> Result
         location: app::location(config),
         blobs: app::open_blobs(config)?,
         clock: Arc::new(SystemClock),
+        data_dir: config.data_dir.clone(),
         dump_url: config.dump_url().map(|url| url.expose().clone()),
     };
     let progress = Arc::new(Progress::default());

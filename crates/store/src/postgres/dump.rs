@@ -12,9 +12,6 @@ use super::{Postgres, error};
 use crate::StoreError;
 use crate::snapshot::{LivePack, Snapshot};
 
-/// What the programs call themselves in `pg_stat_activity`.
-const APPLICATION: &str = "mailroom backup and restore";
-
 /// `pg_dump` and we look at the same moment: it takes the snapshot that we hold open.
 pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     let db = Postgres::open(url, 1)?;
@@ -34,7 +31,7 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     // Into a file that is open already: should we be killed, `pg_dump` must not find the next one under its name.
     let to = File::options().write(true).open(to).map_err(|e| StoreError::other(e.to_string()))?;
     let args = ["--format=custom", "--no-owner", &snapshot].map(OsStr::new);
-    run("pg_dump", url, &args, to.into()).await?;
+    run("pg_dump", url, &args, Stdio::null(), to.into()).await?;
     Ok(Snapshot {
         schema_version: u32::try_from(about.get::<_, i32>(0)).unwrap_or(0),
         origin: about.get(1),
@@ -42,27 +39,13 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     })
 }
 
-/// One transaction, so that a restore that is cut off leaves the database as empty as it was.
-pub(crate) async fn restore(url: &str, from: &Path) -> Result<(), StoreError> {
-    refuse_beside_another(url).await?;
+/// One transaction, so that a restore that is cut off leaves the database as empty as it was. Should we be killed,
+/// `pg_restore` goes on without us and commits: it inherits `lock`, and who waits for that waits for it.
+pub(crate) async fn restore(url: &str, from: &Path, lock: File) -> Result<(), StoreError> {
     let config = config(url)?;
     let name = config.get_dbname().unwrap_or_default();
     let args = ["--exit-on-error", "--single-transaction", "--no-owner", "--dbname", name].map(OsStr::new);
-    run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), Stdio::null()).await
-}
-
-/// The `pg_restore` of a command that was killed goes on without it, and commits.
-async fn refuse_beside_another(url: &str) -> Result<(), StoreError> {
-    let client = Postgres::open(url, 1)?.client().await?;
-    let sql = "select count(*) from pg_stat_activity where datname = current_database() and application_name = $1";
-    let at_work: i64 = client.query_one(sql, &[&APPLICATION]).await.map_err(error)?.get(0);
-    match at_work {
-        0 => Ok(()),
-        _ => Err(StoreError::Refused(
-            "another restore is at work on this database, perhaps the rest of one that was cut off; try again when it is done"
-                .into(),
-        )),
-    }
+    run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), lock.into(), Stdio::null()).await
 }
 
 fn seeing_everything(e: tokio_postgres::Error) -> StoreError {
@@ -84,12 +67,12 @@ fn config(url: &str) -> Result<Config, StoreError> {
 }
 
 /// The login goes by the environment, because everybody on the machine can read a command line.
-async fn run(program: &'static str, url: &str, args: &[&OsStr], stdout: Stdio) -> Result<(), StoreError> {
+async fn run(program: &'static str, url: &str, args: &[&OsStr], stdin: Stdio, stdout: Stdio) -> Result<(), StoreError> {
     let config = config(url)?;
     let mut command = Command::new(program);
     // In English, because we read what they say.
-    command.args(args).arg("--no-password").env("PGAPPNAME", APPLICATION).env("LC_ALL", "C");
-    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+    command.args(args).arg("--no-password").env("PGAPPNAME", "mailroom").env("LC_ALL", "C");
+    command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
     let hosts = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(path) => path.display().to_string(),
