@@ -37,6 +37,13 @@ named! {
         EmptyPacks = "empty_packs",
         DeleteObject = "delete_object",
         ForgetPack = "forget_pack",
+        HoldObjects = "hold_objects",
+        KeepSnapshot = "keep_snapshot",
+        CopyObject = "copy_object",
+        PublishManifest = "publish_manifest",
+        ReleaseHold = "release_hold",
+        RestoreObject = "restore_object",
+        RestoreDatabase = "restore_database",
     }
 }
 
@@ -45,6 +52,8 @@ named! {
     Guard {
         /// Only a pack that is still `writing` may become `live`.
         PackIsWriting = "pack_is_writing",
+        /// While somebody holds the objects, the collector deletes none.
+        ObjectsHeld = "objects_held",
     }
 }
 

@@ -6,6 +6,7 @@
 //! it is whole.
 
 mod folder;
+mod hold;
 pub mod manifest;
 mod restore;
 
@@ -17,11 +18,13 @@ use anyhow::{anyhow, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use store::blobs::{Blobs, CopyError, Expected};
+use store::failpoint::{self, Effect};
 use store::snapshot::{LivePack, Snapshot};
 use store::{Dialect, StoreError};
 
 use crate::{Engine, Progress};
 use folder::Folder;
+use hold::Hold;
 use manifest::{DatabaseFile, FORMAT, Kind, Manifest, Object};
 pub use restore::{Restored, Target, restore};
 
@@ -59,8 +62,22 @@ impl Engine {
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Summary> {
         let folder = Folder::for_writing(out)?;
+        let hold = Hold::take(&self.store).await?;
+        let backed_up = self.back_up_into(&folder, dump_url, progress).await;
+        let released = hold.release().await;
+        let summary = backed_up?;
+        released?;
+        Ok(summary)
+    }
+
+    async fn back_up_into(
+        &self,
+        folder: &Folder,
+        dump_url: Option<&str>,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Summary> {
         for _ in 0..MOST_TRIES {
-            if let Tried::Done(summary) = self.try_backup(&folder, dump_url, progress).await? {
+            if let Tried::Done(summary) = self.try_backup(folder, dump_url, progress).await? {
                 return Ok(summary);
             }
         }
@@ -93,7 +110,9 @@ impl Engine {
             object_bytes,
             objects: copies.into_iter().map(|copy| copy.object).collect(),
         };
+        failpoint::before(Effect::PublishManifest);
         folder.publish(&manifest)?;
+        failpoint::after(Effect::PublishManifest);
         folder.remove_all_databases_but(&manifest.database)?;
         let removed = remove_unnamed(&objects, &manifest).await?;
         Ok(Tried::Done(Summary {
@@ -132,7 +151,10 @@ impl Engine {
             Dialect::Sqlite => Kind::Sqlite,
             Dialect::Postgres => Kind::Postgres,
         };
-        Ok((snapshot, folder.keep_snapshot(kind)?))
+        failpoint::before(Effect::KeepSnapshot);
+        let database = folder.keep_snapshot(kind)?;
+        failpoint::after(Effect::KeepSnapshot);
+        Ok((snapshot, database))
     }
 
     /// `None` when one of them was collected meanwhile.
@@ -188,7 +210,9 @@ async fn copy_object(from: &Blobs, to: &Blobs, pack: &LivePack, known: Option<&O
         };
         return Ok(Copied { object: object(sha256), is_new: false });
     }
+    failpoint::before(Effect::CopyObject);
     let sha256 = from.copy_to(to, &key, Expected { size_bytes, sha256: None }).await?;
+    failpoint::after(Effect::CopyObject);
     Ok(Copied { object: object(sha256), is_new: true })
 }
 

@@ -14,6 +14,7 @@ use domain::hash::Hasher;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use store::blobs::{Blobs, CopyError, Expected};
+use store::failpoint::{self, Effect};
 use store::{Location, Store, StoreError, migrate, snapshot};
 use tempfile::TempPath;
 
@@ -58,7 +59,9 @@ pub async fn restore(from: &Path, target: &Target, progress: &Progress) -> anyho
     check_backup(&folder, &objects, &manifest).await?;
     progress.set_total(manifest.object_bytes + manifest.database.size_bytes);
     let copied = restore_objects(&objects, &target.blobs, &manifest, progress).await?;
+    failpoint::before(Effect::RestoreDatabase);
     place.put(&folder, &manifest.database).await?;
+    failpoint::after(Effect::RestoreDatabase);
     progress.add_done(manifest.database.size_bytes);
     Ok(Restored {
         database_bytes: manifest.database.size_bytes,
@@ -131,7 +134,10 @@ async fn restore_object(from: &Blobs, to: &Blobs, object: &Object, is_there: boo
     if is_there && to.measure(key).await? == (*size_bytes, *sha256) {
         return Ok(false);
     }
-    match from.copy_to(to, key, Expected { size_bytes: *size_bytes, sha256: Some(*sha256) }).await {
+    failpoint::before(Effect::RestoreObject);
+    let copied = from.copy_to(to, key, Expected { size_bytes: *size_bytes, sha256: Some(*sha256) }).await;
+    failpoint::after(Effect::RestoreObject);
+    match copied {
         Ok(_) => Ok(true),
         Err(CopyError::Reading(StoreError::Corrupt(what))) => {
             Err(anyhow!("the backup is damaged: {what}; use another backup"))

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use store::failpoint::{Effect, VARIABLE};
 
 use crate::crash::{Random, random, setting};
 use crate::mail::{mbox, simple};
@@ -499,4 +500,81 @@ fn missing_programs_of_postgresql_are_told() {
     let refused = place.run_with(&[("PATH", "/nowhere")], &["backup", "--out", "kept"]);
 
     refused.assert_refused(1, &["cannot run pg_dump", "install PostgreSQL's client programs"]);
+}
+
+#[test]
+fn a_restore_that_dies_at_any_failpoint_is_run_again() {
+    on_each_database(|place| {
+        fill(place, 46, 4);
+        back_up(place);
+        let [command, folder] = restore_args(place);
+        for effect in [Effect::RestoreObject, Effect::RestoreDatabase] {
+            for moment in ["before", "after"] {
+                let (restored, failpoint) = (empty(place), format!("{moment}:{}=crash", effect.name()));
+                let mut dying = restored.command(PROGRAM, &[&command, &folder]);
+                assert_eq!(Done::of(dying.env(VARIABLE, &failpoint)).code, None, "{failpoint} was never reached");
+
+                let again = restore(place, &restored);
+
+                // A PostgreSQL that is restored already cannot be told from one in use.
+                match !place.is_sqlite() && failpoint == "after:restore_database=crash" {
+                    true => again.assert_refused(1, &["go on with `mailroom migrate`"]),
+                    false => assert_eq!(again.code, Some(0), "{failpoint}: {again}"),
+                }
+                restored.assert_whole();
+                assert_eq!(facts(&restored), facts(place), "{failpoint}");
+            }
+        }
+    });
+}
+
+/// Everything is deleted and collected while a backup sleeps between its snapshot and the objects. How the collector
+/// and the backup ended.
+fn collected_beside_a_backup(place: &Place, off: &str) -> (Value, Done) {
+    let file = place.write("all.mbox", mbox(47, 30));
+    assert_eq!(start_import(place, &file).finish().code, Some(0));
+    place.import(&place.write("kept.eml", simple("kept", "stays")));
+    let mut backup = place.command(PROGRAM, &["backup", "--out", &path(place, "backup"), "--json"]);
+    let mut backup = Running::start(backup.env(VARIABLE, "after:keep_snapshot=stop"));
+    wait_until("the backup sleeps", || backup.has_ended() || backup.is_stopped());
+
+    place.ok(&["email", "purge", "--tenant", "acme", "--query", "-subject:kept", "--yes"]);
+    let mut collector = place.command(PROGRAM, &["gc", "--grace", "0s", "--json"]);
+    let collected = Done::of(collector.env(VARIABLE, off));
+    assert_eq!(collected.code, Some(0), "{collected}");
+    backup.resume();
+    (collected.objects().remove(0), backup.finish())
+}
+
+#[test]
+fn the_collector_waits_for_a_backup() {
+    on_each_database(|place| {
+        let (collected, backup) = collected_beside_a_backup(place, "");
+
+        assert_eq!(backup.code, Some(0), "{backup}");
+        assert_eq!(collected["objects_deleted"], 0, "{collected}");
+        assert!(collected["objects_held"].as_u64().unwrap() > 0, "{collected}");
+        let restored = empty(place);
+        assert_eq!(restore(place, &restored).code, Some(0));
+        restored.assert_whole();
+        assert_eq!(restored.emails("acme").len(), 31, "as it was when the backup began");
+        let later = place.objects(&["gc", "--grace", "0s"]).remove(0);
+        assert!(later["objects_deleted"].as_u64().unwrap() > 0, "nobody holds them any more: {later}");
+        place.assert_whole();
+    });
+}
+
+/// With a hold that did not hold, as when a backup sleeps for longer than its lease.
+#[test]
+fn a_backup_that_the_collector_overtook_begins_again() {
+    on_each_database(|place| {
+        let (collected, backup) = collected_beside_a_backup(place, "off=objects_held");
+
+        assert!(collected["objects_deleted"].as_u64().unwrap() > 0, "{collected}");
+        assert_eq!(backup.code, Some(0), "{backup}");
+        let restored = empty(place);
+        assert_eq!(restore(place, &restored).code, Some(0));
+        restored.assert_whole();
+        assert_eq!(restored.emails("acme").len(), 1, "as it was when the backup began again");
+    });
 }
