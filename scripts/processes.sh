@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 child=''   # the process group under way
-server=''  # the folder of the PostgreSQL we started
+servers='' # the folder of the servers we started, each in a folder that is named as its script is
 scratch='' # a file to remove
 
 # Runs a command in a process group of its own, so that an interrupted script can end it with everything it started.
@@ -20,40 +20,55 @@ run() {
     return "$status"
 }
 
-# use_postgres VARIABLE fast|durable: leaves the URL of a PostgreSQL in VARIABLE. One that is set already points at a server
+# use_service NAME VARIABLE ARGUMENT…: leaves the URL of a server in VARIABLE. One that is set already points at a server
 # of the user's own, and then nothing is installed or started.
-use_postgres() {
-    if [[ -n ${!1:-} ]]; then
-        echo "using the PostgreSQL of $1"
+use_service() {
+    local name=$1 variable=$2 url
+    shift 2
+    if [[ -n ${!variable:-} ]]; then
+        echo "using the $name of $variable"
         return
     fi
-    need_packages postgresql
-    local services=$target/services url
-    mkdir -p "$services"
-    stop_abandoned "$services"
-    claim_folder "$services"
-    url=$("$root/scripts/services/postgres.sh" start "$server" "$2" 9>&-) || exit 1
-    export "$1=$url"
-    echo "started PostgreSQL: $url"
+    [[ -n $servers ]] || claim_folder "$target/services"
+    mkdir "$servers/$name"
+    url=$("$root/scripts/services/$name.sh" start "$servers/$name" "$@" 9>&-) || exit 1
+    export "$variable=$url"
+    echo "started $name: $url"
 }
 
-# A script holds the lock in its server's folder while it lives. Where the lock is free, the script was killed outright.
+use_postgres() {
+    [[ -n ${!1:-} ]] || need_packages postgresql
+    use_service postgres "$@"
+}
+
+stop_servers() {
+    local folder
+    for folder in "$1"/*/; do
+        [[ -d $folder ]] || continue
+        "$root/scripts/services/$(basename "$folder").sh" stop "$folder" || true
+    done
+    rm -rf "$1"
+}
+
+# A script holds the lock in its servers' folder while it lives. Where the lock is free, the script was killed outright.
 stop_abandoned() {
     local left
-    for left in "$1"/postgres-*/; do
+    for left in "$1"/servers-*/; do
         [[ -e $left/lock ]] || continue
-        flock -n "$left/lock" "$root/scripts/services/postgres.sh" stop "$left" || true
+        (flock -n 8 && stop_servers "$left" 8>&-) 8<"$left/lock" || true
     done
 }
 
 claim_folder() {
     local fresh
+    mkdir -p "$1"
+    stop_abandoned "$1"
     fresh=$(mktemp -d "$1/new-XXXXXX")
-    chmod 755 "$fresh" # the server may run as another user
+    chmod 755 "$fresh" # a server may run as another user
     exec 9>"$fresh/lock"
     flock 9
-    server=$1/postgres-${fresh##*-}
-    mv "$fresh" "$server" # under this name others look at it, and it is locked by now
+    servers=$1/servers-${fresh##*-}
+    mv "$fresh" "$servers" # under this name others look at it, and it is locked by now
 }
 
 clean_up() {
@@ -63,7 +78,7 @@ clean_up() {
         kill -TERM -- "-$child" 2>/dev/null || true
         wait "$child" 2>/dev/null || true
     fi
-    if [[ -n $server ]]; then "$root/scripts/services/postgres.sh" stop "$server" 9>&- || true; fi
+    if [[ -n $servers ]]; then stop_servers "$servers" 9>&-; fi
     if [[ -n $scratch ]]; then rm -f "$scratch"; fi
     exit "$status"
 }

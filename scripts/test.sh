@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2317 # `part` calls the functions that look unreachable
-# Every test, part by part, with what they need: programs from packages, and a PostgreSQL that is started here and stopped
-# at the end. MAILROOM_TEST_POSTGRES_URL points at a server of your own instead.
+# Every test, part by part, with what they need: programs from packages, and a PostgreSQL, an S3 and an Azure Blob Storage
+# that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_S3_URL and
+# MAILROOM_TEST_AZURE_URL point at servers of your own instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
@@ -47,10 +48,15 @@ test_crate() {
 }
 
 need_cargo
-packages=(build-essential strace)
-[[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql) # asked for together: one line names all that is missing
+packages=(build-essential curl strace)
+# Asked for together: one line names all that is missing.
+[[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql)
+[[ -n ${MAILROOM_TEST_S3_URL:-} ]] || packages+=(python3-venv)
+[[ -n ${MAILROOM_TEST_AZURE_URL:-} ]] || packages+=(npm)
 need_packages "${packages[@]}"
 use_postgres MAILROOM_TEST_POSTGRES_URL "$([[ ${MAILROOM_TEST_DURABLE:-} == 1 ]] && echo durable || echo fast)"
+use_service moto MAILROOM_TEST_S3_URL
+use_service azurite MAILROOM_TEST_AZURE_URL
 mkdir -p "$target"
 scratch=$(mktemp "$target/built-XXXXXX")
 

@@ -8,6 +8,7 @@ pub mod ids;
 pub mod limits;
 pub mod mailbox;
 pub mod search;
+pub mod secret;
 pub mod states;
 pub mod tenant;
 
@@ -18,5 +19,6 @@ pub use hash::Sha256;
 pub use ids::{ApiKeyId, AttachmentId, EmailId, FolderId, MailboxId, PackId, TenantId};
 pub use limits::Limits;
 pub use mailbox::{MailboxState, Provider};
+pub use secret::Secret;
 pub use states::{AttachmentStatus, LedgerState, PackState, ProcessingStatus};
 pub use tenant::PlanTier;

@@ -5,10 +5,12 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use content::files::mbox;
+use content::files::mbox::{self, MessageWriter};
 use domain::MailboxId;
 use domain::search::Query;
 use store::TenantStore;
+use store::blobs::ReadError;
+use store::sql::blobs::BlobPlace;
 use store::sql::emails::Email;
 use tempfile::{NamedTempFile, TempDir};
 
@@ -17,6 +19,9 @@ use crate::{Engine, Progress};
 
 /// Emails are read this many at a time.
 const EMAILS: usize = 64;
+
+/// A larger message is not held in memory.
+const HELD: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -46,8 +51,14 @@ impl Engine {
         let mut written = 0;
         for ids in ids.chunks(EMAILS) {
             for email in store.get_emails(ids).await? {
-                let raw = self.read_raw(store, &email).await?;
-                sink.write(&email, &raw).with_context(|| out.writing())?;
+                sink = match self.raw_place(store, &email).await? {
+                    place if place.size_bytes > HELD => self.copy_large(sink, &email, &place, &out).await?,
+                    place => {
+                        let raw = self.blobs.read(&place).await?;
+                        sink.write(&email, &raw).with_context(|| out.writing())?;
+                        sink
+                    }
+                };
                 written += 1;
                 progress.add_done(1);
                 progress.add_items(1);
@@ -57,12 +68,39 @@ impl Engine {
         Ok(written)
     }
 
-    /// The original message, proven by its hash.
+    /// The original message, proven by its hash, all of it in memory.
     pub async fn read_raw(&self, store: &TenantStore, email: &Email) -> anyhow::Result<Vec<u8>> {
-        let Some(place) = store.find_blob(email.sha256).await? else {
-            bail!("the raw bytes of email {} are not stored yet", email.id);
+        Ok(self.blobs.read(&self.raw_place(store, email).await?).await?)
+    }
+
+    /// Where the original message lies.
+    pub async fn raw_place(&self, store: &TenantStore, email: &Email) -> anyhow::Result<BlobPlace> {
+        match store.find_blob(email.sha256).await? {
+            Some(place) => Ok(place),
+            None => bail!("the raw bytes of email {} are not stored yet", email.id),
+        }
+    }
+
+    /// Piece by piece: a message may be larger than what we want to hold.
+    async fn copy_large(&self, sink: Sink, email: &Email, place: &BlobPlace, out: &Target) -> anyhow::Result<Sink> {
+        let failed = |e: ReadError| match e {
+            ReadError::Store(e) => e.into(),
+            ReadError::Writer(e) => anyhow::Error::from(e).context(out.writing()),
         };
-        Ok(self.blobs.read(&place).await?)
+        Ok(match sink {
+            Sink::Mbox(file) => {
+                let message = MessageWriter::begin(file, place.size_bytes, sender(email), email.received_at)
+                    .with_context(|| out.writing())?;
+                let message = self.blobs.read_to(place, message).await.map_err(failed)?;
+                Sink::Mbox(message.finish().with_context(|| out.writing())?)
+            }
+            Sink::Eml(folder) => {
+                let file = create_private(&eml_path(&folder, email)).with_context(|| out.writing())?;
+                let file = self.blobs.read_to(place, file).await.map_err(failed)?;
+                file.sync_all().with_context(|| out.writing())?;
+                Sink::Eml(folder)
+            }
+        })
     }
 }
 
@@ -116,14 +154,11 @@ impl Sink {
 
     fn write(&mut self, email: &Email, raw: &[u8]) -> io::Result<()> {
         match self {
-            Self::Mbox(file) => {
-                let sender = email.from.as_ref().map(|from| from.address.as_str());
-                mbox::write_message(file, raw, sender, email.received_at)
-            }
-            // Nothing of the name comes from the mail.
+            Self::Mbox(file) => mbox::write_message(file, raw, sender(email), email.received_at),
             Self::Eml(folder) => {
-                let time = email.received_at.strftime("%Y-%m-%dT%H%M%SZ");
-                write_private(&folder.path().join(format!("{time}_{}.eml", email.id)), raw)
+                let mut file = create_private(&eml_path(folder, email))?;
+                file.write_all(raw)?;
+                file.sync_all()
             }
         }
     }
@@ -141,14 +176,22 @@ impl Sink {
     }
 }
 
-/// A file for its owner's eyes only, since it holds somebody's mail. Durable when it returns.
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn sender(email: &Email) -> Option<&str> {
+    email.from.as_ref().map(|from| from.address.as_str())
+}
+
+/// Nothing of the name comes from the mail.
+fn eml_path(folder: &TempDir, email: &Email) -> PathBuf {
+    let time = email.received_at.strftime("%Y-%m-%dT%H%M%SZ");
+    folder.path().join(format!("{time}_{}.eml", email.id))
+}
+
+/// A file for its owner's eyes only, since it holds somebody's mail.
+fn create_private(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.write(true).create_new(true).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    options.write(true).create_new(true).open(path)
 }
 
 fn publish_file(file: BufWriter<NamedTempFile>, path: &Path) -> io::Result<()> {

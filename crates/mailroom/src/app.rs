@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use domain::SystemClock;
 use engine::{Cpu, Engine};
-use store::blobs::Blobs;
+use store::blobs::{Blobs, RemoteSettings};
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
 use store::{Location, Store, TenantStore};
@@ -28,8 +28,16 @@ pub fn open_store(config: &Config) -> Result<Store, Failure> {
 }
 
 pub fn open_blobs(config: &Config) -> Result<Blobs, Failure> {
-    let BlobsUrl::File(folder) = &config.blobs.url;
-    Ok(Blobs::local(folder)?)
+    Ok(match &config.blobs.url {
+        BlobsUrl::File(folder) => Blobs::local(folder)?,
+        BlobsUrl::Remote { kind, bucket, prefix } => Blobs::remote(&RemoteSettings {
+            kind: *kind,
+            bucket: bucket.clone(),
+            prefix: prefix.clone(),
+            variables: config.blobs.variables.clone(),
+            retry_for: config.blobs.retry_for,
+        })?,
+    })
 }
 
 /// Ready to work: an embedded database is brought up to date, a PostgreSQL must be.

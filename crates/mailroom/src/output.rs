@@ -27,6 +27,12 @@ impl Output {
         write(bytes)
     }
 
+    /// All that a source gives.
+    pub fn copy(self, source: &mut impl io::Read) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        ended(io::copy(source, &mut out).and_then(|_| out.flush()))
+    }
+
     /// Columns as wide as their widest cell; the first row is the heading.
     pub fn table<const N: usize>(self, heading: [&str; N], rows: &[[String; N]]) -> Result<(), Failure> {
         let mut widths = heading.map(|title| title.chars().count());
@@ -52,7 +58,11 @@ fn padded<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
 
 fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    ended(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+fn ended(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         outcome => Ok(outcome?),
     }

@@ -17,6 +17,9 @@ pub enum StoreError {
          again"
     )]
     BlobsUnavailable(Arc<str>),
+    /// What was to be stored could not be read; blob storage is not to blame.
+    #[error("cannot read what is to be stored ({0})")]
+    Source(Arc<str>),
     /// The database refuses what we ask of it.
     #[error("{0}")]
     Refused(Arc<str>),

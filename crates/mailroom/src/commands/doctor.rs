@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use engine::Progress;
 use jiff::SignedDuration;
 use serde::Serialize;
 
 use crate::app;
 use crate::config::{Config, DatabaseUrl};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, one_line};
 
 /// More apart than this, and "after" and "before" mean something else to the database than to us.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(5);
@@ -37,7 +38,12 @@ pub async fn run(config: &Config, out: Output) -> Result<ExitCode, Failure> {
             }
         }
     }
-    findings.push(finding("blobs", blobs(config).await));
+    let blobs = blobs(config).await;
+    let are_blobs_usable = blobs.is_ok();
+    findings.push(finding("blobs", blobs));
+    if findings.iter().all(|finding| finding.ok) && are_blobs_usable {
+        findings.push(finding("packs", packs(config).await));
+    }
     let is_well = findings.iter().all(|finding| finding.ok);
     if out.json {
         findings.iter().try_for_each(|finding| out.object(finding))?;
@@ -95,4 +101,21 @@ async fn clock(store: &store::Store) -> Result<String, Failure> {
 async fn blobs(config: &Config) -> Result<String, Failure> {
     app::open_blobs(config)?.check().await?;
     Ok(format!("{} takes, gives back and deletes an object", config.blobs.url.shown()))
+}
+
+/// Whether the objects are there with their sizes; reading them all is for `verify --deep`.
+async fn packs(config: &Config) -> Result<String, Failure> {
+    let engine = app::open(config).await?;
+    let mut damaged = Vec::new();
+    for tenant in engine.store.system().list_tenants().await? {
+        damaged.extend(engine.verify_packs(&engine.store.tenant(tenant.id), false, &Progress::default()).await?);
+    }
+    match damaged.as_slice() {
+        [] => Ok("every pack is there with its size; `mailroom verify --deep` reads them all".to_owned()),
+        [only] => Err(Failure::problem(one_line(&only.to_string(), 400))),
+        [first, rest @ ..] => {
+            let first = one_line(&first.to_string(), 400);
+            Err(Failure::problem(format!("{first}; {} more are damaged, `mailroom verify` names them", rest.len())))
+        }
+    }
 }

@@ -1,8 +1,12 @@
 //! `mailroom email show`, and `purge`
 
+use std::io::Seek;
 use std::process::ExitCode;
 
 use domain::{Address, EmailId};
+use engine::Engine;
+use store::TenantStore;
+use store::blobs::ReadError;
 use store::sql::emails::Email;
 
 use super::purge;
@@ -39,13 +43,33 @@ async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -
         )));
     };
     if raw {
-        out.bytes(&engine.read_raw(&store, &email).await?)?;
+        print_raw(&engine, &store, &email, out).await?;
     } else if out.json {
         out.object(&email)?;
     } else {
         print(&email, out)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Not a byte is shown before all are proven; a large message waits for that in a file without a name.
+async fn print_raw(engine: &Engine, store: &TenantStore, email: &Email, out: Output) -> Result<(), Failure> {
+    const HELD: u64 = 1 << 20;
+    let place = engine.raw_place(store, email).await?;
+    if place.size_bytes <= HELD {
+        return out.bytes(&engine.blobs.read(&place).await?);
+    }
+    let mut file = match engine.blobs.read_to(&place, tempfile::tempfile()?).await {
+        Ok(file) => file,
+        Err(ReadError::Store(e)) => return Err(e.into()),
+        Err(ReadError::Writer(e)) => {
+            return Err(Failure::problem(format!(
+                "cannot write a temporary file ({e}); set TMPDIR to a disk with room"
+            )));
+        }
+    };
+    file.rewind()?;
+    out.copy(&mut file)
 }
 
 pub fn print(email: &Email, out: Output) -> Result<(), Failure> {

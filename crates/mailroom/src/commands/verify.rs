@@ -19,6 +19,9 @@ use crate::progress::{Bar, Unit};
 /// Long enough for the key of any pack.
 const EXAMPLE: usize = 200;
 
+/// More damaged packs than anybody reads one by one.
+const PACKS: usize = 20;
+
 pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let tenants = match &args.tenant {
@@ -59,7 +62,7 @@ pub fn print(tenant: &Tenant, report: &Report, out: Output) -> Result<(), Failur
     if out.json {
         return out.object(&json!({
             "tenant": tenant.name, "ok": report.differences.is_empty(), "totals": report.totals,
-            "differences": report.differences,
+            "differences": report.differences, "packs": report.packs,
         }));
     }
     let totals = &report.totals;
@@ -75,6 +78,15 @@ pub fn print(tenant: &Tenant, report: &Report, out: Output) -> Result<(), Failur
     for difference in &report.differences {
         let example = one_line(&difference.example, EXAMPLE);
         out.line(&format!("  {}: {}, for example {example}", difference.what, count(difference.count)))?;
+    }
+    for pack in report.packs.iter().take(PACKS) {
+        out.line(&format!("    {}", one_line(&pack.to_string(), 2 * EXAMPLE)))?;
+    }
+    if report.packs.len() > PACKS {
+        out.line(&format!(
+            "    and {} more; `verify --json` names them all",
+            count((report.packs.len() - PACKS) as u64)
+        ))?;
     }
     Ok(())
 }

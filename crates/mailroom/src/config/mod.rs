@@ -5,15 +5,13 @@ mod error;
 mod layers;
 mod nearest;
 mod read;
-mod secret;
 pub mod units;
 mod urls;
 
 pub use error::ConfigError;
-pub use secret::Secret;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
-use domain::Limits;
+use domain::{Limits, Secret};
 use layers::Layers;
 use read::{Reader, refuse};
 use serde::Serialize;
@@ -50,6 +48,10 @@ pub struct Blobs {
     pub url: BlobsUrl,
     /// How long bytes that nobody names are kept.
     pub grace: Duration,
+    /// How long one request to a bucket is tried, all retries included.
+    pub retry_for: Duration,
+    /// Endpoint and credentials of a bucket, as the tools of its provider know them.
+    pub variables: Vec<(String, Secret<String>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -143,8 +145,11 @@ impl Config {
             None if usual.try_exists().unwrap_or(true) => layers.add_file(&usual)?,
             None => {}
         }
+        let environment: Vec<(OsString, OsString)> =
+            environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let providers = provider_variables(&environment);
         layers.add_environment(environment)?;
-        Self::understand(Reader::new(layers, home))
+        Self::understand(Reader::new(layers, home), providers)
     }
 
     /// Every setting in force, in the order of `default.toml`.
@@ -160,11 +165,11 @@ impl Config {
         }
     }
 
-    fn understand(mut read: Reader) -> Result<Self, ConfigError> {
+    fn understand(mut read: Reader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
         Ok(Self {
             database: database(&mut read, &data_dir)?,
-            blobs: blobs(&mut read, &data_dir)?,
+            blobs: blobs(&mut read, &data_dir, providers)?,
             backup: backup(&mut read)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
@@ -191,16 +196,33 @@ fn database(read: &mut Reader, data_dir: &Path) -> Result<Database, ConfigError>
     Ok(Database { url, pool: read.count("database.pool", 1..=1000)? })
 }
 
-fn blobs(read: &mut Reader, data_dir: &Path) -> Result<Blobs, ConfigError> {
+/// What the tools of each provider of object storage read, so that whatever works for them works here.
+const PROVIDERS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+
+fn provider_variables(environment: &[(OsString, OsString)]) -> Vec<(String, Secret<String>)> {
+    let text = |(name, value): &(OsString, OsString)| {
+        let name = name.to_str().filter(|name| PROVIDERS.iter().any(|prefix| name.starts_with(prefix)))?;
+        Some((name.to_owned(), Secret::new(value.to_str()?.to_owned())))
+    };
+    environment.iter().filter_map(text).collect()
+}
+
+fn blobs(read: &mut Reader, data_dir: &Path, variables: Vec<(String, Secret<String>)>) -> Result<Blobs, ConfigError> {
     let (url, source) = match read.text("blobs.url", "a URL like \"file://blobs\"")? {
         None => (BlobsUrl::File(data_dir.join("blobs")), "default".to_owned()),
         Some((text, origin)) => {
-            let BlobsUrl::File(path) = BlobsUrl::parse(&text).map_err(|wants| refuse("blobs.url", &origin, &wants))?;
-            (BlobsUrl::File(read.expand(&path)?), origin.to_string())
+            let url = match BlobsUrl::parse(&text).map_err(|wants| refuse("blobs.url", &origin, &wants))? {
+                BlobsUrl::File(path) => BlobsUrl::File(read.expand(&path)?),
+                remote @ BlobsUrl::Remote { .. } => remote,
+            };
+            (url, origin.to_string())
         }
     };
     read.show("blobs.url", url.shown(), &source);
-    Ok(Blobs { url, grace: read.duration("blobs.grace", Duration::ZERO..=365 * DAY)? })
+    let grace = read.duration("blobs.grace", Duration::ZERO..=365 * DAY)?;
+    // A second still allows a retry; after ten minutes everybody has given up.
+    let retry_for = read.duration("blobs.retry_for", Duration::from_secs(1)..=Duration::from_secs(600))?;
+    Ok(Blobs { url, grace, retry_for, variables })
 }
 
 fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {

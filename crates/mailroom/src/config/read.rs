@@ -61,8 +61,8 @@ impl Reader {
         let duration = match parse_duration(&text) {
             Ok(duration) if allowed.contains(&duration) => duration,
             Ok(_) | Err(BadQuantity::TooLarge) => {
-                let (least, most) = (allowed.start().as_secs(), allowed.end().as_secs() / 86_400);
-                return Err(wrong(format!("may be from {least}s to {most}d, not {text}")));
+                let (least, most) = (human_duration(*allowed.start()), human_duration(*allowed.end()));
+                return Err(wrong(format!("may be from {least} to {most}, not {text}")));
             }
             Err(BadQuantity::NoUnit) => {
                 return Err(wrong(format!("wants a unit after {text}, one of {DURATION_UNITS}, as in \"30s\"")));
@@ -183,5 +183,12 @@ fn human(bytes: u64) -> String {
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         1_048_576..1_073_741_824 => format!("{} MiB", bytes >> 20),
         _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+fn human_duration(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds if seconds > 0 && seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        seconds => format!("{seconds}s"),
     }
 }

@@ -1,7 +1,9 @@
 //! Where data lives, and how to say it without telling the password.
 
-use super::Secret;
 use std::path::PathBuf;
+
+use domain::Secret;
+use store::blobs::RemoteKind;
 
 /// Where the rows are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +17,12 @@ pub enum DatabaseUrl {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobsUrl {
     File(PathBuf),
+    /// A bucket, or a container, and what comes before every key in it.
+    Remote {
+        kind: RemoteKind,
+        bucket: String,
+        prefix: String,
+    },
 }
 
 impl DatabaseUrl {
@@ -45,20 +53,48 @@ impl DatabaseUrl {
 }
 
 impl BlobsUrl {
-    /// The error completes the sentence "`blobs.url` …".
+    /// The error completes the sentence "`blobs.url` …" and never repeats the URL, in which somebody may have put a key.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
-        let (scheme, rest) = split(url).ok_or_else(|| "wants file://PATH, and this has no `scheme://`".to_owned())?;
+        const WANTS: &str = "wants file://PATH, s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX (the prefix may be left out)";
+        let (scheme, rest) = split(url).ok_or_else(|| format!("{WANTS}, and this has no `scheme://`"))?;
         match scheme.as_str() {
             "file" if rest.is_empty() => Err("needs the path of a folder after file://".to_owned()),
             "file" => Ok(Self::File(PathBuf::from(rest))),
-            other => Err(format!("wants file://PATH; {other}:// is not supported by this release")),
+            "s3" => remote(RemoteKind::S3, rest),
+            "az" => remote(RemoteKind::Azure, rest),
+            "gs" => remote(RemoteKind::Gcs, rest),
+            other => Err(format!("{WANTS}, not {other}://")),
         }
     }
 
     pub fn shown(&self) -> String {
-        let Self::File(path) = self;
-        format!("file://{}", path.display())
+        match self {
+            Self::File(path) => format!("file://{}", path.display()),
+            Self::Remote { kind, bucket, prefix } if prefix.is_empty() => format!("{}://{bucket}", kind.scheme()),
+            Self::Remote { kind, bucket, prefix } => format!("{}://{bucket}/{prefix}", kind.scheme()),
+        }
     }
+}
+
+fn remote(kind: RemoteKind, rest: &str) -> Result<BlobsUrl, String> {
+    let scheme = kind.scheme();
+    if rest.contains(['@', '?']) {
+        return Err(format!(
+            "names a bucket and a prefix after {scheme}://, nothing else; endpoint and credentials go into environment variables"
+        ));
+    }
+    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
+        return Err(format!("needs a name of 3 to 63 letters, digits, `-`, `_` and `.` after {scheme}://"));
+    }
+    let prefix = prefix.trim_matches('/');
+    if !prefix.is_empty()
+        && !prefix.split('/').all(|step| step != "." && step != ".." && !step.is_empty() && step.chars().all(is_name))
+    {
+        return Err("takes a prefix of letters, digits, `-`, `_`, `.` and `/`".to_owned());
+    }
+    Ok(BlobsUrl::Remote { kind, bucket: bucket.to_owned(), prefix: prefix.to_owned() })
 }
 
 /// A scheme is letters, digits, `+`, `-` and `.`: anything else before `://` may be part of a secret and is not repeated.
@@ -126,10 +162,35 @@ mod tests {
     }
 
     #[test]
-    fn blobs_elsewhere_are_refused_by_name() {
+    fn blobs_lie_in_a_folder_or_in_a_bucket_below_a_prefix() {
+        let remote = |kind, prefix: &str| {
+            Ok(BlobsUrl::Remote { kind, bucket: "mail.acme-1".to_owned(), prefix: prefix.to_owned() })
+        };
         assert_eq!(BlobsUrl::parse("file:///b"), Ok(BlobsUrl::File("/b".into())));
-        let error = BlobsUrl::parse("s3://bucket/prefix").unwrap_err();
-        assert!(error.contains("s3:// is not supported by this release"), "{error}");
+        assert_eq!(BlobsUrl::parse("s3://mail.acme-1"), remote(RemoteKind::S3, ""));
+        assert_eq!(BlobsUrl::parse("S3://mail.acme-1/"), remote(RemoteKind::S3, ""));
+        assert_eq!(BlobsUrl::parse("az://mail.acme-1/a/b/"), remote(RemoteKind::Azure, "a/b"));
+        assert_eq!(BlobsUrl::parse("gs://mail.acme-1/x"), remote(RemoteKind::Gcs, "x"));
+        assert_eq!(BlobsUrl::parse("az://mail.acme-1/a/b/").unwrap().shown(), "az://mail.acme-1/a/b");
+    }
+
+    #[test]
+    fn a_bucket_that_cannot_be_is_refused_without_repeating_it() {
+        for url in [
+            "s3://",
+            "s3:///x",
+            "s3://a",
+            "s3://KEY:hunter2@bucket/x",
+            "s3://bucket?key=hunter2",
+            "gs://bucket/../hunter2",
+            "az://bucket//hunter2",
+            "s3://buck et",
+            "ftp://hunter2",
+            "hunter2",
+        ] {
+            let error = BlobsUrl::parse(url).unwrap_err();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

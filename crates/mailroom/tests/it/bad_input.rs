@@ -257,7 +257,9 @@ fn settings_that_are_not_understood_refuse_to_start() {
         ("MAILROOM_LIMITS__MESSAGE_SIZE", "50 MW", "wants a size like \"50 MB\""),
         ("MAILROOM_IMPORT__IN_FLIGHT", "lots", "wants a whole number from 1 to 64"),
         ("MAILROOM_DATABASE__URL", &secret, "wants sqlite://PATH or postgres://"),
-        ("MAILROOM_BLOBS__URL", "s3://bucket", "s3:// is not supported by this release"),
+        ("MAILROOM_BLOBS__URL", "ftp://bucket", "s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX"),
+        ("MAILROOM_BLOBS__RETRY_FOR", "30", "wants a unit after 30, one of ms, s, m, h or d"),
+        ("MAILROOM_BLOBS__RETRY_FOR", "1h", "may be from 1s to 600s"),
     ] {
         place.run_with(&[(name, value)], &["tenant", "list"]).assert_refused(2, &[says]);
     }

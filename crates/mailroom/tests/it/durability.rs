@@ -53,6 +53,7 @@ fn call(text: &str) -> Option<Call> {
     let quoted: Vec<&str> = args.split('"').skip(1).step_by(2).collect();
     Some(match name {
         "fsync" | "fdatasync" => Call::Sync(path()?),
+        // A pack gets its name by a link, which never replaces anything.
         "rename" | "renameat" | "renameat2" | "link" | "linkat" => {
             Call::Rename { from: quoted.first()?.to_string(), to: quoted.get(1)?.to_string() }
         }
@@ -104,7 +105,7 @@ fn an_import_answers_only_when_bytes_and_then_rows_are_durable() {
     let mail = simple("Durable", "whatever happens to the power");
     let file = place.write("a.eml", &mail);
     let trace = place.path("trace").into_os_string().into_string().unwrap();
-    let calls = "trace=fsync,fdatasync,write,pwrite64,rename,renameat,renameat2";
+    let calls = "trace=fsync,fdatasync,write,pwrite64,rename,renameat,renameat2,link,linkat";
     let args = ["-f", "-y", "-s", "20000", "-e", calls, "-o", &trace, PROGRAM];
     let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
 

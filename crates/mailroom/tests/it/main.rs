@@ -16,6 +16,7 @@ mod failpoints;
 mod gc;
 mod import;
 mod mail;
+mod objects;
 mod place;
 mod processes;
 mod restart;

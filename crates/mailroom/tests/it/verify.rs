@@ -36,7 +36,7 @@ fn only_pack(place: &Place) -> PathBuf {
 
 const MISSING: &str = "packs are missing from blob storage";
 const ANOTHER_SIZE: &str = "packs have another size in blob storage than was written";
-const WRONG_HASH: &str = "blobs do not match their hash";
+const WRONG_HASH: &str = "packs have blobs that do not match their hash";
 
 #[test]
 fn a_flipped_byte_is_found_by_reading_everything() {
@@ -84,6 +84,69 @@ fn a_pack_that_is_too_short_or_too_long_is_found_at_once() {
     });
 }
 
+/// The one pack that `verify` names, and that people are told the same.
+fn only_damage(place: &Place, options: &[&str]) -> Value {
+    let report = place.run(&[&["verify", "--json"], options].concat()).objects().remove(0);
+    let packs = report["packs"].as_array().unwrap();
+    assert_eq!(packs.len(), 1, "{report}");
+    let told = place.run(&[&["verify"], options].concat()).text();
+    let (key, blobs, emails) = (packs[0]["object_key"].as_str().unwrap(), &packs[0]["blobs"], &packs[0]["emails"]);
+    assert!(told.contains(key) && told.contains("put this object back from a backup"), "{told}");
+    assert!(told.contains(&format!(": {blobs} blobs of {emails} emails cannot be read")), "{told}");
+    packs[0].clone()
+}
+
+#[test]
+fn a_damaged_pack_is_named_with_what_depends_on_it() {
+    on_each_database(|place| {
+        fill(place);
+        let pack = only_pack(place);
+        let key = pack.strip_prefix(place.data_dir().join("blobs")).unwrap().to_str().unwrap();
+        let whole = fs::read(&pack).unwrap();
+        let blobs = place.object(&["verify"])["totals"]["blobs"].clone();
+        let doctor = |code: i32| {
+            let done = place.run(&["doctor"]);
+            assert_eq!(done.code, Some(code), "{done}");
+            done.text()
+        };
+        assert!(doctor(0).contains("every pack is there with its size"));
+
+        // One bit: one blob, and the email or emails that it belongs to.
+        let mut bytes = whole.clone();
+        bytes[0] ^= 1;
+        fs::write(&pack, bytes).unwrap();
+        let damage = only_damage(place, &["--deep"]);
+        assert_eq!((&damage["object_key"], &damage["blobs"]), (&key.into(), &1.into()), "{damage}");
+        assert_eq!((&damage["damage"]["kind"], &damage["emails"]), (&"other_bytes".into(), &1.into()), "{damage}");
+
+        // Without its last byte: one blob is cut, and the others are whole.
+        fs::write(&pack, &whole[..whole.len() - 1]).unwrap();
+        for options in [&[][..], &["--deep"]] {
+            let damage = only_damage(place, options);
+            assert_eq!((&damage["object_key"], &damage["blobs"]), (&key.into(), &1.into()), "{damage}");
+            assert_eq!(damage["damage"]["found_bytes"], whole.len() as u64 - 1, "{damage}");
+        }
+        let told = doctor(1);
+        assert!(
+            told.contains("BAD  packs") && told.contains(&format!("{key} has {} bytes", whole.len() - 1)),
+            "{told}"
+        );
+
+        // Gone: everything that was in it.
+        fs::remove_file(&pack).unwrap();
+        for options in [&[][..], &["--deep"]] {
+            let damage = only_damage(place, options);
+            assert_eq!((&damage["object_key"], &damage["blobs"]), (&key.into(), &blobs), "{damage}");
+            assert_eq!((&damage["damage"]["kind"], &damage["emails"]), (&"missing".into(), &12.into()), "{damage}");
+        }
+        assert!(doctor(1).contains(&format!("{key} is missing")));
+
+        fs::write(&pack, &whole).unwrap();
+        place.assert_whole();
+        assert!(doctor(0).contains("every pack is there with its size"));
+    });
+}
+
 /// Removes rows as a person with a database tool would, past all foreign keys.
 fn tamper(place: &Place, sql: &str) {
     match place.is_sqlite() {
@@ -126,7 +189,8 @@ fn an_example_is_no_command_to_the_terminal() {
 
         let told = place.run(&["verify"]);
 
-        assert!(told.text().ends_with(&format!("  {MISSING}: 1, for example  [2J \n")), "{told}");
+        assert!(told.text().contains(&format!("  {MISSING}: 1, for example  [2J \n")), "{told}");
+        assert!(!told.text().contains(['\u{1b}', '\u{7}']), "{told}");
     });
 }
 

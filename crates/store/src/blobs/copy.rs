@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
 
-use super::{Blobs, error};
+use super::Blobs;
 use crate::StoreError;
 
 /// Nearly every object is one piece and goes over in one request; S3 wants all pieces but the last over 5 MB.
@@ -37,20 +37,20 @@ impl From<StoreError> for CopyError {
 impl Blobs {
     /// Durable, and just what was expected, when it returns; an object that is not appears nowhere.
     pub async fn copy_to(&self, to: &Self, key: &str, expected: Expected) -> Result<Sha256, CopyError> {
-        let failed = |e| CopyError::Writing(error(key, e));
         let mut pieces = Pieces::open(self, key).await?;
         let first = pieces.next().await?;
         if first.len() < PIECE {
             let sha256 = pieces.check(expected)?;
-            to.objects.put(&key.into(), PutPayload::from(first)).await.map_err(failed)?;
+            to.within(key, to.objects.put(&key.into(), PutPayload::from(first))).await.map_err(CopyError::Writing)?;
             return Ok(sha256);
         }
-        let mut upload = to.objects.put_multipart(&key.into()).await.map_err(failed)?;
-        match copy_pieces(&mut *upload, first, pieces, expected).await {
+        let upload = to.within(key, to.objects.put_multipart(&key.into())).await;
+        let mut upload = upload.map_err(CopyError::Writing)?;
+        match copy_pieces(to, &mut *upload, first, pieces, expected).await {
             Ok(sha256) => Ok(sha256),
             Err(e) => {
                 // What failed matters more than what could not be tidied up after it.
-                let _ = upload.abort().await;
+                let _ = to.within(key, upload.abort()).await;
                 Err(e)
             }
         }
@@ -65,25 +65,26 @@ impl Blobs {
 }
 
 async fn copy_pieces(
+    to: &Blobs,
     upload: &mut dyn MultipartUpload,
     first: Vec<u8>,
     mut pieces: Pieces,
     expected: Expected,
 ) -> Result<Sha256, CopyError> {
     let key = pieces.key.clone();
-    let failed = |e| CopyError::Writing(error(&key, e));
     let mut piece = first;
     while !piece.is_empty() {
-        upload.put_part(PutPayload::from(piece)).await.map_err(failed)?;
+        to.within(&key, upload.put_part(PutPayload::from(piece))).await.map_err(CopyError::Writing)?;
         piece = pieces.next().await?;
     }
     let sha256 = pieces.check(expected)?;
-    upload.complete().await.map_err(failed)?;
+    to.within(&key, upload.complete()).await.map_err(CopyError::Writing)?;
     Ok(sha256)
 }
 
 /// An object in pieces of one size, measured on the way.
 struct Pieces {
+    from: Blobs,
     key: String,
     stream: BoxStream<'static, object_store::Result<Bytes>>,
     /// What came over beyond the last piece.
@@ -94,9 +95,9 @@ struct Pieces {
 
 impl Pieces {
     async fn open(from: &Blobs, key: &str) -> Result<Self, StoreError> {
-        let found = from.objects.get(&key.into()).await.map_err(|e| error(key, e))?;
+        let found = from.within(key, from.objects.get(&key.into())).await?;
         let (key, stream) = (key.to_owned(), found.into_stream());
-        Ok(Self { key, stream, rest: Bytes::new(), size_bytes: 0, hasher: Hasher::default() })
+        Ok(Self { from: from.clone(), key, stream, rest: Bytes::new(), size_bytes: 0, hasher: Hasher::default() })
     }
 
     /// Shorter than the others at the end, and then empty.
@@ -104,8 +105,9 @@ impl Pieces {
         let mut piece = Vec::new();
         while piece.len() < PIECE {
             if self.rest.is_empty() {
-                match self.stream.next().await {
-                    Some(bytes) => self.rest = bytes.map_err(|e| error(&self.key, e))?,
+                let next = async { self.stream.next().await.transpose() };
+                match self.from.within(&self.key, next).await? {
+                    Some(bytes) => self.rest = bytes,
                     None => break,
                 }
             }

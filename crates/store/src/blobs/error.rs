@@ -1,6 +1,9 @@
 //! What each failure of an object store means to its caller.
 
+use std::error::Error;
 use std::io::ErrorKind;
+
+use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::StoreError;
 use crate::error::chain;
@@ -8,10 +11,11 @@ use crate::error::chain;
 /// The same number on every Unix; the standard library has no name for it.
 const EIO: i32 = 5;
 
+/// Of a folder; a bucket has its own words.
 pub(super) fn error(key: &str, e: object_store::Error) -> StoreError {
     match e {
         object_store::Error::NotFound { .. } => StoreError::BlobMissing(key.into()),
-        e => match io(&e) {
+        e => match find::<std::io::Error>(&e) {
             // A disk, not a server: waiting mends nothing, and what it failed to sync may be lost.
             Some(io) if io.raw_os_error() == Some(EIO) => StoreError::Refused(
                 format!("the disk of blob storage fails ({}); check it, then run the command again", chain(&e)).into(),
@@ -32,11 +36,17 @@ pub(super) fn of_io(kind: Option<ErrorKind>, text: &str) -> StoreError {
     }
 }
 
-fn io<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a std::io::Error> {
+/// Whether a request may have been carried out though we heard no answer.
+pub(super) fn is_lost(e: &object_store::Error) -> bool {
+    find::<HttpError>(e).is_some_and(|e| matches!(e.kind(), HttpErrorKind::Timeout | HttpErrorKind::Interrupted))
+}
+
+/// The first cause of a kind.
+fn find<'a, T: Error + 'static>(e: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut cause = Some(e);
     while let Some(inner) = cause {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
-            return Some(io);
+        if let Some(found) = inner.downcast_ref() {
+            return Some(found);
         }
         cause = inner.source();
     }

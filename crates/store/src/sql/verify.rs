@@ -1,9 +1,11 @@
 //! Whether the rows of a tenant agree with each other.
 
-use domain::MailboxId;
+use domain::{MailboxId, PackId, Sha256};
 use serde::Serialize;
 
-use crate::{Dialect, StoreError, SystemStore, TenantStore, Unit, Value, params};
+use super::any;
+use super::blobs::{BlobPlace, PLACE_COLUMNS, place};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, Unit, Value, params};
 
 /// Something that should not be, how often, and one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,6 +26,7 @@ pub struct Totals {
 
 #[derive(Debug, Clone)]
 pub struct PackPlace {
+    pub id: PackId,
     pub object_key: String,
     pub size_bytes: Option<u64>,
 }
@@ -181,9 +184,31 @@ impl TenantStore {
     }
 
     pub async fn list_live_packs(&self) -> Result<Vec<PackPlace>, StoreError> {
-        let sql =
-            "select object_key, size_bytes from packs where tenant_id = $1 and state = 'live' order by object_key";
+        let sql = "select id, object_key, size_bytes from packs where tenant_id = $1 and state = 'live' order by id";
         let rows = self.query(sql, params![self.id]).await?;
-        rows.iter().map(|row| Ok(PackPlace { object_key: row.get(0)?, size_bytes: row.get(1)? })).collect()
+        let pack = |row: &Row| Ok(PackPlace { id: row.get(0)?, object_key: row.get(1)?, size_bytes: row.get(2)? });
+        rows.iter().map(pack).collect()
+    }
+
+    /// The blobs of a pack as they lie in it.
+    pub async fn list_members(&self, id: PackId) -> Result<Vec<BlobPlace>, StoreError> {
+        let sql = format!(
+            "select {PLACE_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
+             where b.tenant_id = $1 and b.pack_id = $2 order by b.pack_offset"
+        );
+        self.query(sql, params![self.id, id]).await?.iter().map(place).collect()
+    }
+
+    /// How many emails have their original or an attachment among these blobs.
+    pub async fn count_emails_with(&self, blobs: Vec<Sha256>) -> Result<u64, StoreError> {
+        let among = |column: &str| any(self.store.dialect(), column, 2);
+        let sql = format!(
+            "select count(*) from (
+                 select e.id as id from emails e where e.tenant_id = $1 and {}
+                 union select a.email_id as id from attachments a where a.tenant_id = $1 and {}) named",
+            among("e.raw_blob_sha256"),
+            among("a.blob_sha256")
+        );
+        self.query_one(sql, params![self.id, blobs]).await?.map_or(Ok(0), |row| row.get(0))
     }
 }

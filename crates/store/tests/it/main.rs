@@ -5,6 +5,7 @@ mod blobs;
 mod copy;
 mod ingest;
 mod migrate;
+mod objects;
 mod samples;
 mod search;
 mod tenants;

@@ -11,7 +11,7 @@ mod separator;
 mod write;
 
 pub(super) use read::Messages;
-pub use write::write_message;
+pub use write::{MessageWriter, write_message};
 
 /// Whether a line was quoted so that it is not taken for a separator: `>From `, `>>From `, ….
 fn is_quoted(line: &[u8]) -> bool {
@@ -33,7 +33,9 @@ mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
 
-    use super::write_message;
+    use std::io::Write;
+
+    use super::{MessageWriter, write_message};
     use crate::files::{Format, Found, Problem, open};
 
     const FROM: &str = "From a@x Tue Jan  2 12:00:00 2024\n";
@@ -240,6 +242,17 @@ mod tests {
 
             let read: Vec<_> = found.into_iter().map(|found| (found.raw, found.envelope_time.unwrap().as_second())).collect();
             prop_assert_eq!(read, messages);
+        }
+
+        #[test]
+        fn a_message_is_written_the_same_in_pieces(raw in message(), size in 1_usize..9) {
+            let mut whole = Vec::new();
+            write_message(&mut whole, &raw, None, Timestamp::UNIX_EPOCH).unwrap();
+
+            let mut pieces = MessageWriter::begin(Vec::new(), raw.len() as u64, None, Timestamp::UNIX_EPOCH).unwrap();
+            raw.chunks(size).for_each(|piece| pieces.write_all(piece).unwrap());
+
+            prop_assert_eq!(pieces.finish().unwrap(), whole);
         }
 
         #[test]

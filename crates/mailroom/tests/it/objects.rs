@@ -1,0 +1,105 @@
+//! The product with its blobs in a bucket.
+
+use store::blobs::RemoteKind;
+use store::testing::object_stores;
+
+use crate::mail::{mbox, simple};
+use crate::place::{Done, PASSWORD, Place, on_each_database};
+
+/// What an operator sets for a bucket on one of the test servers, below a prefix of its own.
+fn settings(kind: RemoteKind) -> Vec<(String, String)> {
+    settings_at(kind, &object_stores::url(kind))
+}
+
+fn settings_at(kind: RemoteKind, url: &str) -> Vec<(String, String)> {
+    let place = format!("{}://{}/{}", kind.scheme(), object_stores::BUCKET, object_stores::fresh_prefix());
+    let variables = object_stores::variables(kind, url).into_iter().map(|(name, value)| (name.to_owned(), value));
+    variables.chain([("MAILROOM_BLOBS__URL".to_owned(), place)]).collect()
+}
+
+fn run(place: &Place, settings: &[(String, String)], args: &[&str]) -> Done {
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    place.run_with(&settings, args)
+}
+
+fn ok(place: &Place, settings: &[(String, String)], args: &[&str]) -> Done {
+    let done = run(place, settings, args);
+    assert_eq!(done.code, Some(0), "mailroom {args:?}: {done}");
+    done
+}
+
+fn with(mut settings: Vec<(String, String)>, name: &str, value: &str) -> Vec<(String, String)> {
+    settings.retain(|(other, _)| other != name);
+    settings.push((name.to_owned(), value.to_owned()));
+    settings
+}
+
+#[test]
+fn mail_goes_into_a_bucket_and_comes_out_exactly() {
+    for kind in [RemoteKind::S3, RemoteKind::Azure] {
+        on_each_database(|place| {
+            let settings = settings(kind);
+            let file = place.write("a.mbox", mbox(9, 12));
+            // Larger than what is held in memory on the way out.
+            let large = place.write("large.eml", simple("large", &"All of this is one long body.\r\n".repeat(100_000)));
+            let import = |file: &str| {
+                ok(place, &settings, &["import", file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
+            };
+            import(&file);
+            import(&large);
+
+            let doctor = ok(place, &settings, &["doctor"]);
+            assert!(doctor.text().contains("takes, gives back and deletes an object"), "{doctor}");
+            ok(place, &settings, &["verify", "--deep"]);
+            assert!(!place.data_dir().join("blobs").exists(), "nothing beside the bucket");
+
+            let out = place.path("out.mbox");
+            ok(place, &settings, &["export", "--tenant", "acme", "--out", out.to_str().unwrap()]);
+            let other = Place::sqlite();
+            other.import(&file);
+            other.import(&large);
+            let expected = other.path("out.mbox");
+            other.ok(&["export", "--tenant", "acme", "--out", expected.to_str().unwrap()]);
+            assert!(std::fs::read(out).unwrap() == std::fs::read(expected).unwrap());
+
+            let found =
+                ok(place, &settings, &["search", "subject:large", "--tenant", "acme", "--json"]).objects().remove(0);
+            let id = found["id"].as_str().unwrap();
+            let raw = ok(place, &settings, &["email", "show", id, "--tenant", "acme", "--raw"]).stdout;
+            assert!(raw == std::fs::read(&large).unwrap());
+        });
+    }
+}
+
+#[test]
+fn settings_are_shown_without_their_secrets() {
+    let place = Place::sqlite();
+    let settings = settings_at(RemoteKind::S3, "http://127.0.0.1:1");
+    assert!(settings.iter().any(|(_, value)| value == PASSWORD), "each run looks for it in all that is printed");
+
+    let shown = ok(&place, &settings, &["config", "show"]);
+
+    assert!(shown.text().contains("s3://mailroom-test/"), "{shown}");
+    assert!(shown.text().contains("blobs.retry_for"), "{shown}");
+}
+
+#[test]
+fn what_is_wrong_with_a_bucket_is_told_in_one_sentence() {
+    let place = Place::sqlite();
+    let file = place.write("a.eml", simple("a", "b"));
+    place.ok(&["tenant", "create", "acme"]);
+    let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"];
+    let nowhere = with(settings(RemoteKind::S3), "MAILROOM_BLOBS__URL", "s3://mailroom-nowhere");
+    let wrong_key = with(settings(RemoteKind::Azure), "AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=");
+    let http = with(settings(RemoteKind::S3), "AWS_ALLOW_HTTP", "false");
+    let down = with(settings_at(RemoteKind::S3, "http://127.0.0.1:1"), "MAILROOM_BLOBS__RETRY_FOR", "1s");
+
+    run(&place, &nowhere, &import)
+        .assert_refused(2, &["s3://mailroom-nowhere does not exist; make it, or correct blobs.url"]);
+    run(&place, &wrong_key, &import).assert_refused(2, &["does not let us in", "AZURE_STORAGE_ACCOUNT_KEY"]);
+    run(&place, &http, &import).assert_refused(2, &["mail would travel unencrypted", "AWS_ALLOW_HTTP=true"]);
+    let down = run(&place, &down, &["doctor"]);
+    assert_eq!(down.code, Some(1));
+    assert!(down.text().contains("BAD  blobs"), "{down}");
+    assert!(down.text().contains("check that it is up and that blobs.url is right"), "{down}");
+}
