@@ -237,14 +237,21 @@ fn a_backup_on_a_failing_or_full_disk_is_told_and_completes_when_it_is_well() {
         let out = place.path("backup").into_os_string().into_string().unwrap();
         let backup = ["backup", "--out", &out, "--json"];
 
-        let snapshot = place.path("backup/snapshot.partial");
-        let failures: [&dyn Fn() -> Done; 3] = [
-            &|| with_failing_calls(place, SYNCS, "EIO", 1, &backup),
-            &|| with_failing_calls(place, SYNCS, "ENOSPC", 1, &backup),
-            &|| with_failing_file(place, &snapshot, "write,pwrite64", "ENOSPC", &backup),
-        ];
-        for (n, fail) in failures.iter().enumerate() {
-            let failed = fail();
+        let key = place.packs()[0].strip_prefix(place.data_dir().join("blobs")).unwrap().display().to_string();
+        let (snapshot, manifest) = (place.path("backup/snapshot.partial"), place.path("backup/manifest.partial"));
+        let object = place.path("backup/objects").join(format!("{key}#1"));
+        for (n, (file, calls, error)) in [
+            (&snapshot, "write,pwrite64", "ENOSPC"),
+            (&snapshot, SYNCS, "EIO"),
+            (&object, "write", "ENOSPC"),
+            (&object, SYNCS, "EIO"),
+            (&manifest, "write", "ENOSPC"),
+            (&manifest, SYNCS, "EIO"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let failed = with_failing_file(place, file, calls, error, &backup);
             let none = Place::sqlite().run(&["restore", &out]);
 
             assert_eq!((failed.code, failed.text().as_str()), (Some(1), ""), "{n}: {failed}");
@@ -252,14 +259,14 @@ fn a_backup_on_a_failing_or_full_disk_is_told_and_completes_when_it_is_well() {
             none.assert_refused(1, &["holds no finished backup"]);
         }
         let done = place.object(&backup[..3]);
-        let manifest = fs::read(place.path("backup/manifest.json")).unwrap();
+        let finished = fs::read(place.path("backup/manifest.json")).unwrap();
         place.import(&place.write("new.eml", simple("new", "mail")));
-        let failed = with_failing_calls(place, SYNCS, "EIO", 1, &backup);
+        let failed = with_failing_file(place, &manifest, SYNCS, "EIO", &backup);
 
         assert_eq!(done["objects"], 1);
         assert_eq!(failed.code, Some(1), "{failed}");
-        assert_eq!(fs::read(place.path("backup/manifest.json")).unwrap(), manifest, "the backup before is whole");
-        assert_eq!(place.object(&backup[..3])["copied"], 1);
+        assert_eq!(fs::read(place.path("backup/manifest.json")).unwrap(), finished, "the backup before is whole");
+        assert_eq!(place.object(&backup[..3])["copied"], 0, "what was copied then is there");
         restores_in_the_end(place, &out);
     });
 }

@@ -15,6 +15,8 @@ const EIO: i32 = 5;
 pub(super) fn error(key: &str, e: object_store::Error) -> StoreError {
     match e {
         object_store::Error::NotFound { .. } => StoreError::BlobMissing(key.into()),
+        // The process is ending; blob storage is not what failed.
+        object_store::Error::JoinError { .. } => StoreError::other("work on blobs was given up"),
         e => match find::<std::io::Error>(&e) {
             // A disk, not a server: waiting mends nothing, and what it failed to sync may be lost.
             Some(io) if io.raw_os_error() == Some(EIO) => StoreError::Refused(
