@@ -103,3 +103,31 @@ fn what_is_wrong_with_a_bucket_is_told_in_one_sentence() {
     assert!(down.text().contains("BAD  blobs"), "{down}");
     assert!(down.text().contains("check that it is up and that blobs.url is right"), "{down}");
 }
+
+/// The folder of a backup is plain files, wherever the objects came from and wherever they go.
+#[test]
+fn a_backup_leads_from_a_bucket_into_another_place() {
+    for kind in [RemoteKind::S3, RemoteKind::Azure] {
+        let (place, from) = (Place::sqlite(), settings(kind));
+        let file = place.write("a.mbox", mbox(9, 12));
+        let backup = place.path("backup").into_os_string().into_string().unwrap();
+        ok(&place, &from, &["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
+
+        ok(&place, &from, &["backup", "--out", &backup]);
+
+        let (elsewhere, to) = (Place::sqlite(), settings(kind));
+        ok(&elsewhere, &to, &["restore", &backup]);
+        ok(&elsewhere, &to, &["verify", "--deep"]);
+        let in_files = Place::sqlite();
+        in_files.ok(&["restore", &backup]);
+        in_files.assert_whole();
+        assert_eq!(in_files.emails("acme").len(), 12);
+        let again = run(&Place::sqlite(), &from, &["restore", &backup]);
+        assert_eq!(again.code, Some(0), "objects of this very backup are no obstacle: {again}");
+        let other = settings(kind);
+        let stranger = Place::sqlite();
+        ok(&stranger, &other, &["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
+        let refused = run(&Place::sqlite(), &other, &["restore", &backup]);
+        refused.assert_refused(1, &["there are objects in blobs.url that are not of this backup"]);
+    }
+}
