@@ -19,7 +19,7 @@ use crate::{Engine, Progress};
 const AT_ONCE: usize = 4;
 
 /// Read in one go, unless a single blob is larger; that one is read piece by piece.
-const STEP: u64 = 4 << 20;
+const STEP: u64 = 1 << 20;
 
 impl Engine {
     pub async fn verify_packs(
