@@ -15,6 +15,7 @@ cache_folder() {
 # launch COMMAND…: in a session of its own, since a ctrl-C is for our caller, who will stop us properly.
 launch() {
     mkdir -p "$dir"
+    : >"$dir/log" # there for whoever looks before the process does
     setsid "$@" >"$dir/log" 2>&1 </dev/null &
     echo $! >"$dir/pid"
 }
