@@ -1,12 +1,14 @@
 //! Bytes that are too many to hold: files without a name, which only this process sees and which vanish with it, however
 //! it ends.
 
+use std::borrow::Cow;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use domain::Sha256;
 use domain::hash::{Hasher, hex};
 use md5::{Digest, Md5};
@@ -150,10 +152,10 @@ impl io::Seek for Reader {
     }
 }
 
-/// Bytes, in memory or in the spool.
+/// Bytes, in memory or in the spool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Data {
-    Held(Vec<u8>),
+    Held(Bytes),
     Spooled(Spooled),
 }
 
@@ -192,10 +194,18 @@ impl Data {
         }
     }
 
+    /// The first bytes, at least `most` of them unless there are fewer.
+    pub fn start(&self, most: usize) -> io::Result<Cow<'_, [u8]>> {
+        match self {
+            Self::Held(bytes) => Ok(Cow::Borrowed(bytes)),
+            Self::Spooled(spooled) => Ok(Cow::Owned(spooled.read_range(0..most as u64)?)),
+        }
+    }
+
     /// All of it in memory, for whoever knows that it is small enough.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         match self {
-            Self::Held(bytes) => Ok(bytes.clone()),
+            Self::Held(bytes) => Ok(bytes.to_vec()),
             Self::Spooled(spooled) => spooled.read_range(0..spooled.len),
         }
     }
@@ -203,13 +213,13 @@ impl Data {
 
 impl Default for Data {
     fn default() -> Self {
-        Self::Held(Vec::new())
+        Self::Held(Bytes::new())
     }
 }
 
 impl From<Vec<u8>> for Data {
     fn from(bytes: Vec<u8>) -> Self {
-        Self::Held(bytes)
+        Self::Held(bytes.into())
     }
 }
 
@@ -249,7 +259,7 @@ impl Draft {
     pub fn finish(self) -> Data {
         match self.file {
             Some(file) => Data::Spooled(file.finish()),
-            None => Data::Held(self.held),
+            None => Data::Held(self.held.into()),
         }
     }
 }
@@ -278,7 +288,7 @@ mod tests {
         assert_eq!((large.len(), large.held()), (30, b"".as_slice()));
         assert_eq!(large.read().unwrap(), b"0123456789".repeat(3));
         assert_eq!(large.sha256(), Sha256::of(&b"0123456789".repeat(3)));
-        assert_eq!(large.md5(), Data::Held(b"0123456789".repeat(3)).md5());
+        assert_eq!(large.md5(), Data::from(b"0123456789".repeat(3)).md5());
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(folder.read_dir().unwrap().count(), 0);
     }

@@ -1,33 +1,43 @@
 //! Apple Mail's `.emlx`: a line with the message's length, the message, then a property list about it.
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
 use domain::Flags;
 use jiff::Timestamp;
-
-use super::{Found, Problem};
 
 /// Room for what stands around the message.
 pub const AROUND_BYTES: u64 = 1 << 20;
 
-/// Leaves only the message in `found.raw` and takes over what the property list says. A file without the length is
-/// taken whole, one that ends before it is refused.
-pub fn unwrap(mut found: Found) -> Result<Found, Problem> {
-    let Some(line_end) = found.raw.iter().take(32).position(|&b| b == b'\n') else { return Ok(found) };
-    let Some(length) = str::from_utf8(&found.raw[..line_end]).ok().and_then(|line| line.trim().parse::<usize>().ok())
-    else {
-        return Ok(found);
-    };
-    let start = line_end + 1;
-    let end = start.saturating_add(length);
-    if end > found.raw.len() {
-        return Err(Problem::Cut { origin: found.origin });
-    }
-    let list = String::from_utf8_lossy(&found.raw[end..]).into_owned();
+/// What the property list says.
+#[derive(Debug)]
+pub struct About {
+    pub flags: Flags,
+    pub envelope_time: Option<Timestamp>,
+}
 
-    found.raw.truncate(end);
-    found.raw.drain(..start);
-    found.flags = flags(integer(&list, "flags").unwrap_or_default());
-    found.envelope_time = integer(&list, "date-received").and_then(|seconds| Timestamp::from_second(seconds).ok());
-    Ok(found)
+/// The length of the message, at whose start the file stands then. `None` and back at its own start when the file does
+/// not say: then it is all message.
+pub fn measure(file: &mut File) -> io::Result<Option<u64>> {
+    let mut head = Vec::new();
+    file.take(32).read_to_end(&mut head)?;
+    let line_end = head.iter().position(|&b| b == b'\n');
+    let length = line_end.and_then(|end| str::from_utf8(&head[..end]).ok()?.trim().parse().ok());
+    let start = if length.is_some() { line_end.map_or(0, |end| end as u64 + 1) } else { 0 };
+    file.seek(SeekFrom::Start(start))?;
+    Ok(length)
+}
+
+/// Reads on behind the message.
+pub fn about(file: &mut File) -> io::Result<About> {
+    let mut list = Vec::new();
+    file.take(AROUND_BYTES).read_to_end(&mut list)?;
+    let list = String::from_utf8_lossy(&list);
+    let seconds = integer(&list, "date-received");
+    Ok(About {
+        flags: flags(integer(&list, "flags").unwrap_or_default()),
+        envelope_time: seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()),
+    })
 }
 
 fn flags(bits: i64) -> Flags {
@@ -44,35 +54,45 @@ fn integer(list: &str, key: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    fn unwrapped(raw: &[u8]) -> Result<Found, Problem> {
-        unwrap(Found {
-            raw: raw.to_vec(),
-            folder: String::new(),
-            flags: Flags::default(),
-            envelope_time: None,
-            origin: "a.emlx".to_owned(),
-        })
+    use domain::Limits;
+
+    use super::*;
+    use crate::files::{self, Format, Found, Problem};
+    use crate::spool::Spool;
+
+    /// Read once as a message that is held, and once as one that is too large for it.
+    fn unwrapped(raw: &[u8]) -> Result<(Vec<u8>, Found), Problem> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.emlx");
+        fs::write(&path, raw).unwrap();
+        let read = |message_bytes| {
+            let spool = Spool { message_bytes, ..Spool::new(folder.path()) };
+            let found = files::open(&path, Format::Auto, &Limits::default(), &spool)?.next().unwrap()?;
+            Ok((found.raw.read().unwrap(), found))
+        };
+        let held = read(1000);
+        assert_eq!(held.as_ref().ok().map(|(raw, _)| raw), read(1).as_ref().ok().map(|(raw, _)| raw));
+        held
     }
 
     #[test]
     fn the_message_is_what_the_first_line_measures() {
         let list = "<plist><dict><key>date-received</key>\n<integer>1700000000</integer>\n<key>flags</key><integer>21</integer>";
-        let found = unwrapped(format!("5   \nTo: a{list}").as_bytes()).unwrap();
+        let (raw, found) = unwrapped(format!("5   \nTo: a{list}").as_bytes()).unwrap();
 
-        assert_eq!(found.raw, b"To: a");
+        assert_eq!(raw, b"To: a");
         assert_eq!(found.flags, Flags::from_names(["answered", "flagged", "seen"]));
         assert_eq!(found.envelope_time.map(Timestamp::as_second), Some(1_700_000_000));
     }
 
     #[test]
     fn a_file_that_ends_before_its_length_is_refused() {
-        assert_eq!(
-            unwrapped(b"6\nTo: a").unwrap_err().to_string(),
-            "a.emlx ends in the middle of the message; copy or export the file again"
-        );
-        assert_eq!(unwrapped(b"5\nTo: a").unwrap().raw, b"To: a");
-        assert_eq!(unwrapped(b"To: a\n").unwrap().raw, b"To: a\n");
+        let told = unwrapped(b"6\nTo: a").unwrap_err().to_string();
+
+        assert!(told.ends_with("a.emlx ends in the middle of the message; copy or export the file again"), "{told}");
+        assert_eq!(unwrapped(b"5\nTo: a").unwrap().0, b"To: a");
+        assert_eq!(unwrapped(b"To: a\n").unwrap().0, b"To: a\n");
     }
 }

@@ -33,6 +33,14 @@ pub enum Problem {
         "{origin} starts with {bytes} bytes that belong to no message, which were left out; look whether the file is damaged"
     )]
     Skipped { origin: String, bytes: u64 },
+    #[error(
+        "{origin} is too large to be held in memory and could not be copied to the spool in the data folder ({reason}); make room there, then import the file again"
+    )]
+    NotSpooled {
+        origin: String,
+        #[source]
+        reason: io::Error,
+    },
     /// By a length that the file itself tells.
     #[error("{origin} ends in the middle of the message; copy or export the file again")]
     Cut { origin: String },

@@ -48,7 +48,7 @@ impl<'s> Budget<'s> {
     pub fn keep(&mut self, bytes: Cow<'_, [u8]>) -> Data {
         if self.holds(bytes.len()) {
             self.held = self.held.saturating_sub(bytes.len() as u64);
-            return Data::Held(bytes.into_owned());
+            return Data::from(bytes.into_owned());
         }
         self.spool(|writer| writer.write_all(&bytes))
     }

@@ -41,7 +41,7 @@ pub fn compose(email: &Email, out: &mut dyn Write) -> io::Result<()> {
         }
         headers.push_str("\r\n");
         match &attachment.content {
-            Data::Held(bytes) => part(&headers, &mut bytes.as_slice())?,
+            Data::Held(bytes) => part(&headers, &mut bytes.as_ref())?,
             Data::Spooled(spooled) => part(&headers, &mut spooled.reader())?,
         }
     }

@@ -35,13 +35,6 @@ impl Lines {
         Ok(count)
     }
 
-    /// Appends `count` bytes, fewer at the end of the file.
-    pub fn read_bytes(&mut self, bytes: &mut Vec<u8>, count: u64) -> io::Result<usize> {
-        let count = (&mut self.reader).take(count).read_to_end(bytes)?;
-        self.position += count as u64;
-        Ok(count)
-    }
-
     pub fn go_to(&mut self, position: u64) -> io::Result<()> {
         // Relative, since that keeps the buffer when the place is in it.
         let by = position as i64 - self.position as i64;

@@ -36,14 +36,40 @@ mod tests {
     use std::io::Write;
 
     use super::{MessageWriter, write_message};
-    use crate::files::{Format, Found, Problem, open};
+    use crate::files::{self, Format, Problem, open};
+    use crate::spool::Spool;
 
     const FROM: &str = "From a@x Tue Jan  2 12:00:00 2024\n";
 
+    /// A message with the bytes that it had.
+    #[derive(Debug)]
+    struct Found {
+        raw: Vec<u8>,
+        envelope_time: Option<Timestamp>,
+        origin: String,
+    }
+
+    /// Read twice: as messages that are held, and as ones that are too large for it.
     fn read_within(mbox: &[u8], message_bytes: u64) -> Vec<Result<Found, Problem>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), mbox).unwrap();
-        open(file.path(), Format::Mbox, &Limits { message_bytes, ..Limits::default() }).unwrap().collect()
+        let limits = Limits { message_bytes, ..Limits::default() };
+        let read = |held| -> Vec<Result<Found, Problem>> {
+            let spool = Spool { message_bytes: held, ..Spool::new(&std::env::temp_dir()) };
+            let found = open(file.path(), Format::Mbox, &limits, &spool).unwrap();
+            let shown = |found: files::Found| Found {
+                raw: found.raw.read().unwrap(),
+                envelope_time: found.envelope_time,
+                origin: found.origin,
+            };
+            found.map(|found| found.map(shown)).collect()
+        };
+        let (held, spooled) = (read(usize::MAX), read(3));
+        let raws = |all: &[Result<Found, Problem>]| -> Vec<Result<Vec<u8>, String>> {
+            all.iter().map(|found| found.as_ref().map(|found| found.raw.clone()).map_err(Problem::to_string)).collect()
+        };
+        assert_eq!(raws(&held), raws(&spooled));
+        held
     }
 
     fn read(mbox: &[u8]) -> Vec<Found> {
@@ -259,7 +285,7 @@ mod tests {
         fn any_bytes_are_read_to_the_end(mbox in prop::collection::vec(message(), 0..5)) {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), mbox.concat()).unwrap();
-            let Ok(mut reader) = open(Path::new(file.path()), Format::Mbox, &Limits { message_bytes: 30, ..Limits::default() }) else { return Ok(()) };
+            let Ok(mut reader) = open(Path::new(file.path()), Format::Mbox, &Limits { message_bytes: 30, ..Limits::default() }, &Spool::new(&std::env::temp_dir())) else { return Ok(()) };
 
             prop_assert!(reader.by_ref().count() <= mbox.concat().len() + 1);
             prop_assert_eq!(reader.bytes_read(), reader.total_bytes());

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use domain::Flags;
 use jiff::Timestamp;
 
 use super::flags;
@@ -11,9 +12,13 @@ use super::lines::Lines;
 use super::separator::{Likeness, Separator};
 use super::{is_blank, is_quoted};
 use crate::files::{Found, Problem, sniff};
+use crate::spool::{Data, Draft, Spool};
 
 /// How much of a line is held while its message is only passed over.
 const PIECE_BYTES: u64 = 64 << 10;
+
+/// Where flags are looked for in a message that is not held.
+const HEADER_BYTES: usize = 256 << 10;
 
 /// The blank line before a separator, at most.
 const BLANK_BYTES: u64 = 2;
@@ -23,6 +28,7 @@ pub struct Messages {
     path: PathBuf,
     lines: Lines,
     limit: u64,
+    spool: Spool,
     state: State,
 }
 
@@ -48,15 +54,16 @@ struct Start {
 /// A message without its folder, which the file's name tells.
 #[derive(Debug)]
 pub struct Message {
-    raw: Vec<u8>,
+    raw: Data,
+    flags: Flags,
     time: Option<Timestamp>,
     origin: String,
 }
 
 impl Message {
     pub fn in_folder(self, folder: &str) -> Found {
-        let Self { raw, time, origin } = self;
-        Found { folder: folder.to_owned(), flags: flags::of_header(&raw), raw, envelope_time: time, origin }
+        let Self { raw, flags, time, origin } = self;
+        Found { folder: folder.to_owned(), flags, raw, envelope_time: time, origin }
     }
 }
 
@@ -64,6 +71,8 @@ impl Message {
 enum Stop {
     TooLarge,
     Cut,
+    /// The spool could not be written.
+    Spool(io::Error),
     Io(io::Error),
 }
 
@@ -75,7 +84,7 @@ impl From<io::Error> for Stop {
 
 /// What our own separator's length says about the message behind it.
 enum Measured {
-    Whole(Vec<u8>),
+    Whole(Data),
     /// The file ends before the length, with nothing that looks like another message in between.
     Cut,
     /// Something else was at work, so the length means nothing.
@@ -83,8 +92,9 @@ enum Measured {
 }
 
 impl Messages {
-    pub fn new(file: File, path: &Path, limit: u64) -> Self {
-        Self { path: path.to_owned(), lines: Lines::new(file, path), limit, state: State::Unstarted }
+    pub fn new(file: File, path: &Path, limit: u64, spool: &Spool) -> Self {
+        let lines = Lines::new(file, path);
+        Self { path: path.to_owned(), lines, limit, spool: spool.clone(), state: State::Unstarted }
     }
 
     pub fn position(&self) -> u64 {
@@ -132,7 +142,7 @@ impl Messages {
         }))
     }
 
-    fn read_message(&mut self, start: &Start) -> Result<Vec<u8>, Stop> {
+    fn read_message(&mut self, start: &Start) -> Result<Data, Stop> {
         match start.length {
             _ if start.is_cut => Err(Stop::Cut),
             Some(length) if length > self.limit => {
@@ -157,25 +167,28 @@ impl Messages {
 
     /// Takes the message that our own separator measures.
     fn read_measured(&mut self, length: u64) -> Result<Measured, Stop> {
-        let mut raw = Vec::new();
-        while (raw.len() as u64) < length {
-            let at = raw.len();
+        let mut draft = self.spool.draft();
+        let mut line = Vec::new();
+        let mut is_line_start = true;
+        while draft.len() < length {
+            line.clear();
             // The mark of a quoted line and a line end that was added are beyond the length.
-            if self.lines.read(&mut raw, length - at as u64 + 2)? == 0 {
+            let most = PIECE_BYTES.min(length - draft.len() + 2);
+            if self.lines.read(&mut line, most)? == 0 {
                 return Ok(Measured::Cut);
             }
-            if raw[at..].starts_with(b"From ") {
+            if is_line_start && line.starts_with(b"From ") {
                 return Ok(Measured::Contradicted); // we would have quoted it, so the message ended before its length
             }
-            if is_quoted(&raw[at..]) {
-                raw.remove(at);
+            let mut piece = &line[usize::from(is_line_start && is_quoted(&line))..];
+            if draft.len() + piece.len() as u64 == length + 1 {
+                piece = piece.strip_suffix(b"\n").unwrap_or(piece);
             }
+            draft.push(piece).map_err(Stop::Spool)?;
+            is_line_start = line.ends_with(b"\n");
         }
-        if raw.len() as u64 == length + 1 && raw.ends_with(b"\n") {
-            raw.pop();
-        }
-        let is_end = raw.len() as u64 == length && self.pass_end()?;
-        Ok(if is_end { Measured::Whole(raw) } else { Measured::Contradicted })
+        let is_end = draft.len() == length && self.pass_end()?;
+        Ok(if is_end { Measured::Whole(draft.finish()) } else { Measured::Contradicted })
     }
 
     /// Passes blank lines and the separator after a measured message; false when something else is there.
@@ -208,48 +221,50 @@ impl Messages {
     }
 
     /// Takes lines up to the next separator, or as many bytes as a credible `Content-Length` says.
-    fn read_to_separator(&mut self) -> Result<Vec<u8>, Stop> {
-        let mut raw = Vec::new();
-        let (mut is_header, mut follows_blank, mut content_length) = (true, false, None);
+    fn read_to_separator(&mut self) -> Result<Data, Stop> {
+        let mut draft = self.spool.draft();
+        // The last blank line, which the format puts before a separator.
+        let mut blank = Vec::new();
+        let mut line = Vec::new();
+        let (mut is_header, mut is_line_start, mut content_length) = (true, true, None);
         loop {
-            let (offset, at) = (self.lines.position(), raw.len());
-            // The separator's line is read here too, and goes beyond the limit.
-            let most = self.limit.saturating_add(PIECE_BYTES).saturating_sub(at as u64);
-            if self.lines.read(&mut raw, most)? == 0 {
+            let offset = self.lines.position();
+            line.clear();
+            if self.lines.read(&mut line, PIECE_BYTES)? == 0 {
                 self.state = State::Ended;
                 break;
             }
-            let line = &raw[at..];
-            if let Some(separator) = self.separator(line, follows_blank)? {
-                self.state = State::At(Start::at(offset, line, &separator));
-                raw.truncate(at);
+            if is_line_start && let Some(separator) = self.separator(&line, !blank.is_empty())? {
+                self.state = State::At(Start::at(offset, &line, &separator));
                 break;
             }
-            if raw.len() as u64 > self.limit.saturating_add(BLANK_BYTES) {
-                let is_line_end = line.ends_with(b"\n");
-                let is_blank = is_blank(line);
-                drop(raw);
-                self.skip_message(is_line_end, is_blank)?;
+            let is_blank = is_line_start && is_blank(&line);
+            if draft.len() + (blank.len() + line.len()) as u64 > self.limit.saturating_add(BLANK_BYTES) {
+                self.skip_message(line.ends_with(b"\n"), is_blank)?;
                 return Err(Stop::TooLarge);
             }
-            follows_blank = is_blank(line);
-            if !is_header {
-                if is_quoted(line) {
-                    raw.remove(at);
-                }
-            } else if follows_blank {
-                is_header = false;
-                if let Some(length) = content_length
+            draft.push(&blank).map_err(Stop::Spool)?;
+            blank.clear();
+            if is_blank {
+                blank.extend_from_slice(&line);
+            } else {
+                let is_quoted = is_line_start && !is_header && is_quoted(&line);
+                draft.push(&line[usize::from(is_quoted)..]).map_err(Stop::Spool)?;
+            }
+            if is_header && is_line_start {
+                content_length = content_length.or_else(|| read_content_length(&line));
+                if is_blank
+                    && let Some(length) = content_length
                     && self.is_credible(length)?
                 {
-                    return self.read_content(raw, length);
+                    draft.push(&blank).map_err(Stop::Spool)?;
+                    return self.read_content(draft, length);
                 }
-            } else {
-                content_length = content_length.or_else(|| read_content_length(line));
+                is_header = !is_blank;
             }
+            is_line_start = line.ends_with(b"\n");
         }
-        remove_blank_end(&mut raw);
-        if raw.len() as u64 > self.limit { Err(Stop::TooLarge) } else { Ok(raw) }
+        if draft.len() > self.limit { Err(Stop::TooLarge) } else { Ok(draft.finish()) }
     }
 
     /// Whether a separator or the end of the file comes right after a body of this length.
@@ -265,21 +280,40 @@ impl Messages {
 
     /// Takes the body that `Content-Length` measures. Where it holds a line that would have been quoted, the dialect
     /// quotes nothing (mboxcl2), and what looks quoted is meant so.
-    fn read_content(&mut self, mut raw: Vec<u8>, length: u64) -> Result<Vec<u8>, Stop> {
-        let end = self.lines.position() + length;
-        let is_too_large = raw.len() as u64 + length > self.limit;
-        if is_too_large {
-            self.lines.go_to(end)?;
-        } else {
-            let header = raw.len();
-            self.lines.read_bytes(&mut raw, length)?;
-            let body = &raw[header..];
-            if !body.split(|&b| b == b'\n').any(|line| line.starts_with(b"From ")) {
-                unquote(&mut raw, header);
-            }
+    fn read_content(&mut self, mut draft: Draft, length: u64) -> Result<Data, Stop> {
+        let start = self.lines.position();
+        let is_too_large = draft.len() + length > self.limit;
+        if !is_too_large {
+            let mut has_from = false;
+            self.each_line(length, |line, is_line_start| {
+                has_from |= is_line_start && line.starts_with(b"From ");
+                Ok(())
+            })?;
+            self.lines.go_to(start)?;
+            self.each_line(length, |line, is_line_start| {
+                let is_quoted = !has_from && is_line_start && is_quoted(line);
+                draft.push(&line[usize::from(is_quoted)..]).map_err(Stop::Spool)
+            })?;
         }
+        self.lines.go_to(start + length)?;
         self.skip_message(true, true)?;
-        if is_too_large { Err(Stop::TooLarge) } else { Ok(raw) }
+        if is_too_large { Err(Stop::TooLarge) } else { Ok(draft.finish()) }
+    }
+
+    /// The next bytes by line, long lines in pieces. Told with each is whether it starts a line.
+    fn each_line(&mut self, length: u64, mut take: impl FnMut(&[u8], bool) -> Result<(), Stop>) -> Result<(), Stop> {
+        let end = self.lines.position() + length;
+        let mut line = Vec::new();
+        let mut is_line_start = true;
+        while self.lines.position() < end {
+            line.clear();
+            if self.lines.read(&mut line, PIECE_BYTES.min(end - self.lines.position()))? == 0 {
+                break;
+            }
+            take(&line, is_line_start)?;
+            is_line_start = line.ends_with(b"\n");
+        }
+        Ok(())
     }
 
     /// Passes over lines up to and including the next separator, in little memory.
@@ -337,12 +371,19 @@ impl Iterator for Messages {
         }
         let State::At(start) = std::mem::replace(&mut self.state, State::Ended) else { return None };
         let origin = self.origin(start.offset);
-        Some(match self.read_message(&start) {
-            Ok(raw) => Ok(Message { raw, time: start.time, origin }),
-            Err(Stop::TooLarge) => Err(Problem::too_large(origin, self.limit)),
-            Err(Stop::Cut) => Err(Problem::Cut { origin }),
-            Err(Stop::Io(reason)) => Err(self.unreadable(reason)),
-        })
+        let message = self.read_message(&start).and_then(|raw| {
+            let header = raw.start(HEADER_BYTES).map_err(Stop::Spool)?;
+            Ok(Message { flags: flags::of_header(&header), raw, time: start.time, origin: origin.clone() })
+        });
+        Some(message.map_err(|stop| match stop {
+            Stop::TooLarge => Problem::too_large(origin, self.limit),
+            Stop::Cut => Problem::Cut { origin },
+            Stop::Spool(reason) => {
+                self.state = State::Ended;
+                Problem::NotSpooled { origin, reason }
+            }
+            Stop::Io(reason) => self.unreadable(reason),
+        }))
     }
 }
 
@@ -366,21 +407,4 @@ fn read_content_length(line: &[u8]) -> Option<u64> {
 
 fn first_line(text: &[u8]) -> &[u8] {
     sniff::lines(text).next().unwrap_or_default()
-}
-
-/// The one blank line that the format puts before a separator.
-fn remove_blank_end(raw: &mut Vec<u8>) {
-    let blank = match raw.as_slice() {
-        b"\n" | [.., b'\n', b'\n'] => 1,
-        b"\r\n" | [.., b'\n', b'\r', b'\n'] => 2,
-        _ => 0,
-    };
-    raw.truncate(raw.len() - blank);
-}
-
-fn unquote(raw: &mut Vec<u8>, from: usize) {
-    let body = raw.split_off(from);
-    for line in body.split_inclusive(|&b| b == b'\n') {
-        raw.extend_from_slice(&line[usize::from(is_quoted(line))..]);
-    }
 }
