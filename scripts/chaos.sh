@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The crash tests, many more times than in `make test`. A seed decides where each crash falls, so a failure can be repeated:
+# The crash tests, many more times than in `make test`, and more large messages at once. A seed decides where each crash falls, so a failure can be repeated:
 # MAILROOM_TEST_SEED=… make chaos. MAILROOM_TEST_CHAOS_ROUNDS sets how many crashes each test goes through.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -7,6 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/processes.sh
 
 export MAILROOM_TEST_CHAOS_ROUNDS=${MAILROOM_TEST_CHAOS_ROUNDS:-50}
+# Messages of 100 MB of each kind, all under way at once.
+export MAILROOM_TEST_LARGE_MESSAGES=${MAILROOM_TEST_LARGE_MESSAGES:-8}
 export MAILROOM_TEST_SEED=${MAILROOM_TEST_SEED:-$((RANDOM * 32768 + RANDOM))}
 
 need_cargo
@@ -14,4 +16,4 @@ need_packages build-essential strace
 use_postgres MAILROOM_TEST_POSTGRES_URL fast
 repeat="MAILROOM_TEST_SEED=$MAILROOM_TEST_SEED MAILROOM_TEST_CHAOS_ROUNDS=$MAILROOM_TEST_CHAOS_ROUNDS make chaos"
 echo "chaos: $repeat"
-run cargo test -p mailroom --test it -- crash killed --nocapture || die "chaos: failed; repeat with $repeat"
+run cargo test -p mailroom --test it -- crash killed memory:: --nocapture || die "chaos: failed; repeat with $repeat"

@@ -3,11 +3,11 @@
 /// Passing one of these is a defect on a stored email, never a failure; only a message over `message_bytes` is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// A raw message larger than this is not read into memory.
+    /// A raw message larger than this is refused. A large one is not held in memory.
     pub message_bytes: u64,
     /// One decoded attachment; a larger one is recorded without its bytes.
     pub attachment_bytes: u64,
-    /// All decoded parts of a message together.
+    /// All decoded parts of a message together. Most of them are on disk when there are many.
     pub decoded_bytes: u64,
     /// Header section of a message; what is beyond is kept in the raw bytes only.
     pub header_bytes: usize,
@@ -22,9 +22,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            message_bytes: 50 << 20,
-            attachment_bytes: 50 << 20,
-            decoded_bytes: 100 << 20,
+            message_bytes: 256 << 20,
+            attachment_bytes: 256 << 20,
+            decoded_bytes: 256 << 20,
             header_bytes: 256 << 10,
             nesting: 32,
             parts: 1000,

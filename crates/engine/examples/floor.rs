@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use content::files::{self, Format};
 use content::mime;
+use content::spool::Spool;
 use domain::{Limits, Sha256};
 use rusqlite::{Connection, params};
 
@@ -35,13 +36,13 @@ fn run(mbox: &Path, folder: &Path) -> anyhow::Result<()> {
          create table attachments (email_id integer, position integer, filename text, sha256 text, size integer);
          create virtual table search using fts5(subject, sender, body, content='');",
     )?;
-    let mut messages = files::open(mbox, Format::Mbox, &limits)?.peekable();
+    let mut messages = files::open(mbox, Format::Mbox, &limits, &Spool::new(folder))?.peekable();
     let mut id = 0_i64;
     while messages.peek().is_some() {
         let transaction = db.transaction()?;
         for found in messages.by_ref().take(BATCH) {
             id += 1;
-            store(&transaction, folder, id, &found?.raw, &limits)?;
+            store(&transaction, folder, id, &found?.raw.read()?, &limits)?;
         }
         transaction.commit()?;
     }

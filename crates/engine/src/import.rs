@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use content::files::{self, Found, Problem};
+use content::spool::{Data, Spool};
 use domain::Limits;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
@@ -38,8 +39,9 @@ pub struct Opened {
 
 impl Import {
     /// Opens everything first: a path that cannot be imported at all is told before anything is made or stored.
-    pub fn open(self, limits: &Limits) -> Result<Opened, Problem> {
-        let readers = self.paths.iter().map(|path| files::open(path, self.format, limits)).collect::<Result<_, _>>()?;
+    pub fn open(self, limits: &Limits, spool: &Spool) -> Result<Opened, Problem> {
+        let open = |path: &PathBuf| files::open(path, self.format, limits, spool);
+        let readers = self.paths.iter().map(open).collect::<Result<_, _>>()?;
         let folder = self.folder.as_deref().map(files::folder_name);
         Ok(Opened { readers, folder, batching: self.batching })
     }
@@ -77,6 +79,9 @@ struct Batch {
 
 /// Told each file or message that could not be imported, as a sentence.
 pub type OnProblem = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a message in the spool costs while it is under way: the body that goes into its row, and a window on the rest.
+const SPOOLED_BYTES: u64 = 4 << 20;
 
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
@@ -150,7 +155,7 @@ impl Engine {
         let message = |found: Found| -> anyhow::Result<Message> {
             let folder = *folders.get(&found.folder).context("a folder was removed meanwhile")?;
             Ok(Message {
-                raw: found.raw.into(),
+                raw: found.raw,
                 folder: Some(folder),
                 flags: found.flags,
                 received_at: found.envelope_time,
@@ -224,9 +229,12 @@ struct Stopped;
 impl Batcher {
     fn add(&mut self, found: Found, bytes_read: u64) -> Result<(), Stopped> {
         let Batching { messages, bytes, .. } = self.batching;
-        let size = found.raw.len() as u64;
+        let size = match &found.raw {
+            Data::Held(raw) => raw.len() as u64,
+            Data::Spooled(_) => SPOOLED_BYTES,
+        };
         if !self.found.is_empty() && (self.found.len() >= messages || self.bytes + size > bytes) {
-            self.send(bytes_read.saturating_sub(size))?;
+            self.send(bytes_read.saturating_sub(found.raw.len()))?;
         }
         self.bytes += size;
         self.found.push(found);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use content::spool::Data;
 use domain::Flags;
 use serde::Serialize;
 use store::TenantStore;
+use store::sql::blobs::BlobPlace;
 use store::sql::mailboxes::Mailbox;
 
 use crate::ingest::{Ingested, Message};
@@ -47,7 +49,7 @@ impl Engine {
                 }
                 let place = store.find_blob(email.raw_sha256).await?.context("a blob was removed meanwhile")?;
                 messages.push(Message {
-                    raw: self.blobs.read(&place).await?.into(),
+                    raw: self.read_data(&place).await?,
                     folder: None,
                     flags: Flags::default(),
                     received_at: Some(email.received_at),
@@ -60,5 +62,14 @@ impl Engine {
             repaired.incomplete += incomplete;
             progress.add_items(stored);
         }
+    }
+
+    /// In memory, or in the spool if it is too large for that.
+    async fn read_data(&self, place: &BlobPlace) -> anyhow::Result<Data> {
+        if place.size_bytes <= self.spool.message_bytes as u64 {
+            return Ok(self.blobs.read(place).await?.into());
+        }
+        let writer = self.spool.create().context("making a file in the spool of the data folder")?;
+        Ok(Data::Spooled(self.blobs.read_to(place, writer).await?.finish()))
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use content::spool::Spool;
 use domain::SystemClock;
 use engine::{Cpu, Engine};
 use store::blobs::{Blobs, RemoteSettings};
@@ -51,6 +52,7 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
         store,
         blobs: open_blobs(config)?,
         limits: config.limits.clone(),
+        spool: Spool::new(&config.data_dir.join("spool")),
         cpu: Cpu::all_cores(),
         patience: config.import.patience,
     })

@@ -184,7 +184,7 @@ impl<'c, 's> Bodies<'c, 's> {
         let spoken: HashSet<usize> = self.text.iter().filter_map(Piece::alternative).collect();
         let mut plain = String::new();
         let mut has_plain = false;
-        for piece in &self.text {
+        for piece in self.text {
             match piece {
                 Piece::Plain { text, .. } => {
                     has_plain = true;
@@ -194,15 +194,15 @@ impl<'c, 's> Bodies<'c, 's> {
                 }
                 // HTML that repeats a text is not repeated; HTML that stands alone is read out.
                 Piece::Html(at) => {
-                    let Some((source, alternative)) = self.html.get(*at) else { continue };
+                    let Some((source, alternative)) = self.html.get(at) else { continue };
                     if alternative.is_none_or(|group| !spoken.contains(&group)) {
-                        append(&mut plain, &html::to_text(source));
+                        append(&mut plain, html::to_text(source));
                     }
                 }
             }
         }
         let mut markup = String::new();
-        for (source, _) in &self.html {
+        for (source, _) in self.html {
             append(&mut markup, source);
         }
         let inner_html = email.body_html.take();
@@ -244,11 +244,15 @@ impl Piece {
 }
 
 /// Parts follow each other on lines of their own.
-fn append(whole: &mut String, part: &str) {
-    if !whole.is_empty() && !part.is_empty() && !whole.ends_with('\n') {
+fn append(whole: &mut String, part: String) {
+    if whole.is_empty() {
+        *whole = part;
+        return;
+    }
+    if !part.is_empty() && !whole.ends_with('\n') {
         whole.push('\n');
     }
-    whole.push_str(part);
+    whole.push_str(&part);
 }
 
 /// The charset that an HTML page names itself, for when the mail does not.

@@ -30,18 +30,24 @@ pub fn lines(text: String, defects: &mut Defects) -> String {
     if !text.contains('\r') {
         return text;
     }
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find('\r') {
-        out.push_str(rest.get(..at).unwrap_or_default());
-        out.push('\n');
+    // In place, for a text may be long. What follows a line end moves towards the start.
+    let mut bytes = text.into_bytes();
+    let (mut kept, mut at) = (0, 0);
+    while let Some(length) = memchr::memchr(b'\r', &bytes[at..]) {
+        bytes.copy_within(at..at + length, kept);
+        (kept, at) = (kept + length, at + length);
         // `\r\r\n` is one line end that passed through a careless gateway.
-        let tail = rest.get(at..).unwrap_or_default();
-        rest =
-            tail.strip_prefix("\r\r\n").or(tail.strip_prefix("\r\n")).or(tail.strip_prefix('\r')).unwrap_or_default();
+        at += match &bytes[at..] {
+            [b'\r', b'\r', b'\n', ..] => 3,
+            [b'\r', b'\n', ..] => 2,
+            _ => 1,
+        };
+        bytes[kept] = b'\n';
+        kept += 1;
     }
-    out.push_str(rest);
-    out
+    bytes.copy_within(at.., kept);
+    bytes.truncate(kept + bytes.len() - at);
+    String::from_utf8(bytes).expect("only whole characters went away")
 }
 
 pub fn without_nul(mut text: String, defects: &mut Defects) -> String {
@@ -56,6 +62,7 @@ pub fn without_nul(mut text: String, defects: &mut Defects) -> String {
 pub fn truncate(text: &mut String, most: usize, defects: &mut Defects) {
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most));
+        text.shrink_to_fit(); // it may have been much longer, and is kept for a while
         defects.add(Defect::BodyTruncated);
     }
 }

@@ -1,12 +1,10 @@
 //! From a parsed message to the rows and blobs that it becomes.
 
-use bytes::Bytes;
 use content::mime;
-use content::spool::Data;
+use content::spool::{Data, Spool};
 use content::tokens::{EmailText, email_tokens};
 use domain::{AttachmentId, AttachmentStatus, EmailId, Limits, Sha256};
 use jiff::{SignedDuration, Timestamp};
-use md5::{Digest, Md5};
 use store::sql::ingest::{NewAttachment, NewEmail};
 use store::sql::mailboxes::Mailbox;
 
@@ -18,13 +16,23 @@ const EARLIEST: Timestamp = Timestamp::constant(631_152_000, 0); // 1990-01-01
 pub(super) struct Parsed {
     pub email: NewEmail,
     /// The raw message first, then its attachments.
-    pub blobs: Vec<(Sha256, Bytes)>,
+    pub blobs: Vec<(Sha256, Data)>,
 }
 
 impl Parsed {
-    pub fn of(hashed: Hashed, mailbox: &Mailbox, limits: &Limits, now: Timestamp) -> Self {
+    /// An error is one of the spool.
+    pub fn of(
+        hashed: Hashed,
+        mailbox: &Mailbox,
+        limits: &Limits,
+        spool: &Spool,
+        now: Timestamp,
+    ) -> std::io::Result<Self> {
         let Hashed { message, sha256, provider_message_id } = hashed;
-        let mut parsed = mime::parse(&message.raw, limits);
+        let mut parsed = match &message.raw {
+            Data::Held(raw) => mime::parse(raw, limits),
+            Data::Spooled(raw) => mime::parse_spooled(raw, spool, limits)?,
+        };
         let tokens = email_tokens(&EmailText::of(&parsed));
         if tokens.is_cut {
             parsed.defects.push("search_truncated".to_owned());
@@ -33,7 +41,7 @@ impl Parsed {
         let id = EmailId::derive(received_at, mailbox.id, &provider_message_id);
 
         let mut blobs = Vec::with_capacity(1 + parsed.attachments.len());
-        let size_bytes = message.raw.len() as u64;
+        let size_bytes = message.raw.len();
         blobs.push((sha256, message.raw));
         let attachments = parsed.attachments.into_iter().map(|part| attachment(id, part, &mut blobs)).collect();
         parsed.defects.sort();
@@ -59,15 +67,16 @@ impl Parsed {
             attachments,
             tokens: tokens.text,
         };
-        Self { email, blobs }
+        Ok(Self { email, blobs })
     }
 
     pub fn blob_hashes(&self) -> impl Iterator<Item = Sha256> + '_ {
         self.blobs.iter().map(|(sha256, _)| *sha256)
     }
 
+    /// Those that are held.
     pub fn blob_bytes(&self) -> usize {
-        self.blobs.iter().map(|(_, bytes)| bytes.len()).sum()
+        self.blobs.iter().map(|(_, blob)| blob.held().len()).sum()
     }
 }
 
@@ -86,27 +95,24 @@ fn receive_time(source: Option<Timestamp>, email: &mut mime::Email, now: Timesta
 }
 
 /// Moves the bytes to the blobs; a part that was cut for its size has none.
-fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Bytes)>) -> NewAttachment {
-    let bytes = part.content.held();
-    let sha256 = Sha256::of(bytes);
+fn attachment(email: EmailId, part: mime::Attachment, blobs: &mut Vec<(Sha256, Data)>) -> NewAttachment {
+    let sha256 = part.content.sha256();
     let attachment = NewAttachment {
         id: AttachmentId::derive(email, &part.path),
         part_path: part.path,
         filename: part.filename,
         content_type: part.content_type,
         sniffed_type: part.sniffed_type,
-        size_bytes: bytes.len() as u64,
+        size_bytes: part.content.len(),
         sha256,
-        md5: domain::hash::hex(&Md5::digest(bytes)),
+        md5: part.content.md5(),
         is_inline: part.inline,
         content_id: part.content_id,
         message: part.message.map(|message| serde_json::json!(message)),
         status: if part.is_cut { AttachmentStatus::Skipped } else { AttachmentStatus::Stored },
     };
-    if !part.is_cut
-        && let Data::Held(bytes) = part.content
-    {
-        blobs.push((sha256, bytes.into()));
+    if !part.is_cut {
+        blobs.push((sha256, part.content));
     }
     attachment
 }

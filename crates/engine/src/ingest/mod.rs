@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Context;
-use bytes::Bytes;
+use content::spool::Data;
 use domain::{AttachmentStatus, Flags, FolderId, Sha256};
 use jiff::Timestamp;
 use store::failpoint::{self, Effect};
@@ -25,7 +25,7 @@ const MOST_TRIES: u32 = 5;
 /// A message as it came from its source. Cheap to clone: the bytes are shared.
 #[derive(Debug, Clone)]
 pub struct Message {
-    pub raw: Bytes,
+    pub raw: Data,
     /// Where it is; `None` for one that has its place already.
     pub folder: Option<FolderId>,
     pub flags: Flags,
@@ -94,7 +94,7 @@ impl Engine {
             incomplete: incomplete.count() as u64,
             stored: emails.len() as u64,
             attachments: emails.iter().map(|email| email.attachments.len() as u64).sum(),
-            bytes: messages.iter().map(|message| message.raw.len() as u64).sum(),
+            bytes: messages.iter().map(|message| message.raw.len()).sum(),
             ..Ingested::default()
         };
         let mut unit = store.write();
@@ -176,7 +176,7 @@ impl Engine {
         }
         let mut total = Ingested::default();
         for message in messages {
-            let (origin, bytes) = (message.origin.clone(), message.raw.len() as u64);
+            let (origin, bytes) = (message.origin.clone(), message.raw.len());
             let alone = self.prepare(mailbox.clone(), vec![message]).await?;
             match self.try_commit(mailbox, alone).await? {
                 Attempt::Stored(ingested) => total.add(ingested),
@@ -214,7 +214,7 @@ impl Ingested {
 
 impl Hashed {
     fn of(message: Message) -> Self {
-        let sha256 = Sha256::of(&message.raw);
+        let sha256 = message.raw.sha256();
         Self { message, sha256, provider_message_id: format!("sha256:{sha256}") }
     }
 

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use content::spool::{Data, Spool, Spooled};
 use domain::{Limits, PackId, Sha256};
 use jiff::Timestamp;
 use store::blobs::{Blobs, Member, PackBuilder};
@@ -52,16 +53,23 @@ impl Engine {
         let mut left = new.into_iter();
         let mut builder = PackBuilder::new()?;
         while left.len() > 0 {
-            let (limits, now, mailbox) = (self.limits.clone(), self.store.clock().now(), mailbox.clone());
-            let (parsed, rest) = self.cpu.run(move || parse_some(left, &mailbox, &limits, now)).await?;
+            let (limits, spool) = (self.limits.clone(), self.spool.clone());
+            let (now, mailbox) = (self.store.clock().now(), mailbox.clone());
+            let is_large = left.as_slice().iter().any(|hashed| matches!(hashed.message.raw, Data::Spooled(_)));
+            let parse = move || parse_some(left, &mailbox, &limits, &spool, now);
+            let parsed = if is_large { self.cpu.run_large(parse).await? } else { self.cpu.run(parse).await? };
+            let (parsed, rest) = parsed.context("parsing a message that is in the spool of the data folder")?;
             left = rest;
             let hashes: Vec<Sha256> = parsed.iter().flat_map(Parsed::blob_hashes).collect();
             let stored = Arc::new(store.stored_blobs(hashes).await.context("looking up stored blobs")?);
             let known = stored.clone();
-            let (emails, filled) = self.cpu.run(move || pack_some(builder, parsed, &known)).await??;
-            packed.emails.extend(emails);
+            let filled = self.cpu.run(move || pack_some(builder, parsed, &known)).await??;
+            packed.emails.extend(filled.emails);
             packed.shared.extend(stored.iter());
-            builder = filled;
+            builder = filled.builder;
+            for blob in filled.large {
+                self.write_large(store, blob, &mut packed).await?;
+            }
             if builder.size() >= PACK_BYTES {
                 let full = std::mem::replace(&mut builder, PackBuilder::new()?);
                 let next = announce_pack(store);
@@ -91,6 +99,30 @@ impl Engine {
                 packed.lost.extend(pack.members.iter().map(|member| member.sha256));
             }
             Err(e) => return Err(e).context("writing a pack"),
+        }
+        Ok(())
+    }
+
+    /// A blob that is too large to be held becomes the one member of a pack of its own.
+    async fn write_large(&self, store: &TenantStore, blob: Spooled, packed: &mut Packed) -> anyhow::Result<()> {
+        let is_written = |pack: &Written| pack.members.iter().any(|member| member.sha256 == blob.sha256);
+        if packed.packs.iter().any(is_written) {
+            return Ok(());
+        }
+        let id = announce_pack(store).await.context("announcing a pack")?.context("announcing a pack")?;
+        match self.blobs.write_stream(&Blobs::pack_key(store.id, id), blob.reader()).await {
+            Ok(member) => {
+                ensure!(
+                    member.sha256 == blob.sha256,
+                    "the spool gives back other bytes; check the disk of the data folder"
+                );
+                packed.packs.push(Written { id, size_bytes: member.stored_bytes, members: vec![member] });
+            }
+            Err(e @ StoreError::BlobsUnavailable(_)) => {
+                tracing::warn!("{e}; an email is stored without its bytes until then");
+                packed.lost.insert(blob.sha256);
+            }
+            Err(e) => return Err(e).context("writing a large blob"),
         }
         Ok(())
     }
@@ -128,33 +160,44 @@ fn announce_pack(store: &TenantStore) -> Announced {
 type Left = std::vec::IntoIter<Hashed>;
 
 /// Parses until enough bytes are held; the rest waits until these are packed.
-fn parse_some(mut left: Left, mailbox: &Mailbox, limits: &Limits, now: Timestamp) -> (Vec<Parsed>, Left) {
+fn parse_some(
+    mut left: Left,
+    mailbox: &Mailbox,
+    limits: &Limits,
+    spool: &Spool,
+    now: Timestamp,
+) -> std::io::Result<(Vec<Parsed>, Left)> {
     let (mut parsed, mut held) = (Vec::new(), 0);
     while held < PACK_BYTES
         && let Some(hashed) = left.next()
     {
-        let next = Parsed::of(hashed, mailbox, limits, now);
+        let next = Parsed::of(hashed, mailbox, limits, spool, now)?;
         held += next.blob_bytes();
         parsed.push(next);
     }
-    (parsed, left)
+    Ok((parsed, left))
+}
+
+struct Filled {
+    emails: Vec<NewEmail>,
+    builder: PackBuilder,
+    /// What is not stored yet and does not go into a pack with others.
+    large: Vec<Spooled>,
 }
 
 /// Compresses what is not stored yet, letting go of each part as soon as it is in the pack.
-fn pack_some(
-    mut builder: PackBuilder,
-    parsed: Vec<Parsed>,
-    stored: &HashSet<Sha256>,
-) -> std::io::Result<(Vec<NewEmail>, PackBuilder)> {
+fn pack_some(mut builder: PackBuilder, parsed: Vec<Parsed>, stored: &HashSet<Sha256>) -> std::io::Result<Filled> {
     builder.reserve(parsed.iter().map(Parsed::blob_bytes).sum::<usize>().min(PACK_BYTES));
-    let mut emails = Vec::with_capacity(parsed.len());
+    let (mut emails, mut large) = (Vec::with_capacity(parsed.len()), Vec::new());
     for parsed in parsed {
-        for (sha256, bytes) in parsed.blobs {
-            if !stored.contains(&sha256) {
-                builder.add(sha256, &bytes)?;
+        for (sha256, blob) in parsed.blobs {
+            match blob {
+                _ if stored.contains(&sha256) => {}
+                Data::Held(bytes) => builder.add(sha256, &bytes)?,
+                Data::Spooled(spooled) => large.push(spooled),
             }
         }
         emails.push(parsed.email);
     }
-    Ok((emails, builder))
+    Ok(Filled { emails, builder, large })
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use content::spool::Spool;
 use domain::{FolderId, Limits, PlanTier};
 use engine::ingest::{Ingested, Message};
 use engine::{Cpu, Engine};
@@ -24,7 +25,8 @@ pub struct Bench {
 impl Bench {
     pub async fn new(store: Store, folder: &Path, limits: Limits) -> Self {
         let blobs = Blobs::local(&folder.join("blobs")).unwrap();
-        let engine = Engine { store, blobs, limits, cpu: Cpu::all_cores(), patience: Duration::ZERO };
+        let spool = Spool::new(&folder.join("spool"));
+        let engine = Engine { store, blobs, limits, spool, cpu: Cpu::all_cores(), patience: Duration::ZERO };
         let tenant = engine.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
         let tenant = engine.store.tenant(tenant.id);
         let mailbox = Arc::new(tenant.ensure_files_mailbox("me@acme.test").await.unwrap());

@@ -34,7 +34,7 @@ async fn the_rest_of_a_batch_is_stored_when_the_database_refuses_one_message() {
         let bench = Bench::new(database.store, folder.path(), Limits::default()).await;
         let inbox = bench.folders(&["INBOX".into()]).await["INBOX"];
         let message = |subject: &str| Message {
-            raw: format!("Subject: {subject}\n\nhello").into(),
+            raw: format!("Subject: {subject}\n\nhello").into_bytes().into(),
             folder: Some(inbox),
             flags: Flags::default(),
             received_at: None,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use content::files::{self, Format};
+use content::spool::Spool;
 use content::tokens::{EmailText, email_tokens};
 use content::{mime, query};
 use domain::search::{Order, Query};
@@ -79,8 +80,9 @@ fn mails() -> Vec<Mail> {
     let mut mails = Vec::new();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     if corpus.is_dir() {
-        let found = files::open(&corpus, Format::Auto, &Limits::default()).unwrap().map(Result::unwrap);
-        mails.extend(found.map(|found| (found.raw, found.envelope_time)));
+        let spool = Spool::new(&corpus);
+        let found = files::open(&corpus, Format::Auto, &Limits::default(), &spool).unwrap().map(Result::unwrap);
+        mails.extend(found.map(|found| (found.raw.read().unwrap(), found.envelope_time)));
     }
     // Some of it always: it has ten languages.
     let count = MAILS.saturating_sub(mails.len()).max(MAILS / 5);

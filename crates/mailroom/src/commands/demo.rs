@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use content::files::Format;
+use content::spool::Spool;
 use domain::{PlanTier, SystemClock};
 use engine::import::{Import, Summary};
 use engine::search::Search;
@@ -115,7 +116,8 @@ async fn open(config: &Config, folder: &Path) -> Result<Engine, Failure> {
     store.migrate().await?;
     let blobs = Blobs::local(&folder.join("blobs"))?;
     let patience = config.import.patience;
-    Ok(Engine { store, blobs, limits: config.limits.clone(), cpu: Cpu::all_cores(), patience })
+    let spool = Spool::new(&folder.join("spool"));
+    Ok(Engine { store, blobs, limits: config.limits.clone(), spool, cpu: Cpu::all_cores(), patience })
 }
 
 async fn import_all(engine: &Engine, config: &Config, sources: &[Source]) -> Result<Vec<Done>, Failure> {
@@ -131,7 +133,7 @@ async fn import_all(engine: &Engine, config: &Config, sources: &[Source]) -> Res
             folder: None,
             batching: import::batching(config),
         }
-        .open(&engine.limits)
+        .open(&engine.limits, &engine.spool)
         .map_err(anyhow::Error::from)?;
         let summary = import::with_bar(engine, &mailbox, opened).await?;
         done.push(Done { tenant: source.tenant.clone(), address: source.address.clone(), summary });

@@ -45,7 +45,7 @@ pub async fn run(config: &Config, args: cli::Import, out: Output) -> Result<Exit
         batching: batching(config),
     };
     // Before a tenant is made for it: a wrong path should leave nothing behind.
-    let opened = import.open(&engine.limits).map_err(anyhow::Error::from)?;
+    let opened = import.open(&engine.limits, &engine.spool).map_err(anyhow::Error::from)?;
     let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
     let summary = with_bar(&engine, &mailbox, opened).await?;
     if out.json {

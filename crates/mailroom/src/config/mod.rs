@@ -239,7 +239,7 @@ fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
     Ok(Backup { postgres_url: Some(Secret::new(text)) })
 }
 
-/// The floors still let ordinary mail through. The ceilings are what a process can hold in memory (messages) and what a
+/// The floors still let ordinary mail through. The ceilings are what a disk may have to spare (messages) and what a
 /// database takes in one column (bodies: PostgreSQL stops at 1 GB).
 fn limits(read: &mut Reader) -> Result<Limits, ConfigError> {
     const KIB: u64 = 1 << 10;

@@ -189,12 +189,14 @@ fn a_line_of_a_gigabyte_costs_no_memory_and_only_its_own_message() {
         assert_eq!(done.code, Some(1), "{done}");
         done.assert_one_sentence(
             "not imported: ",
-            &["is larger than limits.message_size (50 MiB); raise it to import"],
+            &["is larger than limits.message_size (256 MiB); raise it to import"],
         );
         let summary = done.objects().remove(0);
         assert_eq!((&summary["stored"], &summary["failed"]), (&json!(2), &json!(1)), "{summary}");
         assert!(summary["peak_memory_bytes"].as_u64().unwrap() < MEMORY, "{summary}");
-        place.try_import(&alone).assert_refused(1, &["huge.eml is larger than limits.message_size (50 MiB); raise it"]);
+        place
+            .try_import(&alone)
+            .assert_refused(1, &["huge.eml is larger than limits.message_size (256 MiB); raise it"]);
         place.assert_whole();
     });
 }

@@ -16,6 +16,7 @@ mod failpoints;
 mod gc;
 mod import;
 mod mail;
+mod memory;
 mod objects;
 mod place;
 mod processes;
