@@ -8,10 +8,10 @@ use anyhow::{Context, anyhow, bail};
 use content::files::mbox::{self, MessageWriter};
 use domain::MailboxId;
 use domain::search::Query;
-use store::TenantStore;
 use store::blobs::ReadError;
 use store::sql::blobs::BlobPlace;
 use store::sql::emails::Email;
+use store::{StoreError, TenantStore};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::search::all_matching;
@@ -54,7 +54,7 @@ impl Engine {
                 sink = match self.raw_place(store, &email).await? {
                     place if place.size_bytes > HELD => self.copy_large(sink, &email, &place, &out).await?,
                     place => {
-                        let raw = self.blobs.read(&place).await?;
+                        let raw = self.read_blob(store, place).await?;
                         sink.write(&email, &raw).with_context(|| out.writing())?;
                         sink
                     }
@@ -70,7 +70,19 @@ impl Engine {
 
     /// The original message, proven by its hash, all of it in memory.
     pub async fn read_raw(&self, store: &TenantStore, email: &Email) -> anyhow::Result<Vec<u8>> {
-        Ok(self.blobs.read(&self.raw_place(store, email).await?).await?)
+        let place = self.raw_place(store, email).await?;
+        Ok(self.read_blob(store, place).await?)
+    }
+
+    /// A blob that was moved to another pack since its place was looked up is looked up again.
+    pub async fn read_blob(&self, store: &TenantStore, place: BlobPlace) -> Result<Vec<u8>, StoreError> {
+        match self.blobs.read(&place).await {
+            Err(e @ StoreError::BlobMissing(_)) => match store.find_blob(place.sha256).await? {
+                Some(now) if now.object_key != place.object_key => self.blobs.read(&now).await,
+                _ => Err(e),
+            },
+            read => read,
+        }
     }
 
     /// Where the original message lies.

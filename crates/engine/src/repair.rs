@@ -13,8 +13,8 @@ use store::sql::mailboxes::Mailbox;
 use crate::ingest::{Ingested, Message};
 use crate::{Engine, Progress};
 
-/// Emails that are read back and stored again in one unit.
-const EMAILS: u64 = 50;
+/// Emails that are read back and stored again in one unit; few, for each may be as large as what is held in memory.
+const EMAILS: u64 = 4;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Repaired {
@@ -49,7 +49,7 @@ impl Engine {
                 }
                 let place = store.find_blob(email.raw_sha256).await?.context("a blob was removed meanwhile")?;
                 messages.push(Message {
-                    raw: self.read_data(&place).await?,
+                    raw: self.read_data(store, place).await?,
                     folder: None,
                     flags: Flags::default(),
                     received_at: Some(email.received_at),
@@ -65,11 +65,11 @@ impl Engine {
     }
 
     /// In memory, or in the spool if it is too large for that.
-    async fn read_data(&self, place: &BlobPlace) -> anyhow::Result<Data> {
+    async fn read_data(&self, store: &TenantStore, place: BlobPlace) -> anyhow::Result<Data> {
         if place.size_bytes <= self.spool.message_bytes as u64 {
-            return Ok(self.blobs.read(place).await?.into());
+            return Ok(self.read_blob(store, place).await?.into());
         }
         let writer = self.spool.create().context("making a file in the spool of the data folder")?;
-        Ok(Data::Spooled(self.blobs.read_to(place, writer).await?.finish()))
+        Ok(Data::Spooled(self.blobs.read_to(&place, writer).await?.finish()))
     }
 }

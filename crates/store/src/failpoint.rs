@@ -65,6 +65,10 @@ mod actions {
 
     pub fn after(_: Effect) {}
 
+    pub fn refuses(_: Effect) -> bool {
+        false
+    }
+
     pub fn is_off(_: Guard) -> bool {
         false
     }
@@ -79,7 +83,8 @@ mod actions {
 
     use super::{Effect, Guard};
 
-    /// `before:commit_batch=crash@2 after:write_object=stop trace=FILE off=pack_is_writing`, by words.
+    /// `before:commit_batch=crash@2 after:write_object=stop trace=FILE off=pack_is_writing refuse:write_object=once@3`, by
+    /// words. Without a number it is the first time; `refuse:…=always` needs none.
     pub const VARIABLE: &str = "MAILROOM_TEST_FAILPOINTS";
 
     #[derive(Debug, Default)]
@@ -95,6 +100,8 @@ mod actions {
     enum Action {
         Crash,
         Stop,
+        Once,
+        Always,
     }
 
     fn plan() -> &'static Plan {
@@ -117,6 +124,8 @@ mod actions {
                     let action = match action {
                         "crash" => Action::Crash,
                         "stop" => Action::Stop,
+                        "once" => Action::Once,
+                        "always" => Action::Always,
                         other => panic!("a failpoint cannot {other}"),
                     };
                     plan.actions.insert(place.to_owned(), (action, pass.parse().expect("a number of passes")));
@@ -138,26 +147,32 @@ mod actions {
         plan().off.iter().any(|name| name == guard.name())
     }
 
+    /// Whether the outside world does not let it happen this time.
+    pub fn refuses(effect: Effect) -> bool {
+        matches!(due(&format!("refuse:{}", effect.name())), Some(Action::Once | Action::Always))
+    }
+
     fn pass(place: &str) {
-        let plan = plan();
-        if let Some(trace) = &plan.trace {
+        if let Some(trace) = &plan().trace {
             // One write, so that lines of several threads do not mix.
             let line = format!("{place}\n");
             let _ = trace.lock().map(|mut file| file.write_all(line.as_bytes()));
         }
-        let Some((action, wanted)) = plan.actions.get(place) else { return };
-        let count = {
-            let mut passes = plan.passes.lock().expect("no thread panics while it counts");
-            let count = passes.entry(place.to_owned()).or_default();
-            *count += 1;
-            *count
-        };
-        if count == *wanted {
-            signal(match action {
-                Action::Crash => "KILL",
-                Action::Stop => "STOP",
-            });
+        match due(place) {
+            Some(Action::Crash) => signal("KILL"),
+            Some(Action::Stop) => signal("STOP"),
+            Some(Action::Once | Action::Always) | None => {}
         }
+    }
+
+    /// What is to happen at this pass.
+    fn due(place: &str) -> Option<Action> {
+        let plan = plan();
+        let (action, wanted) = plan.actions.get(place)?;
+        let mut passes = plan.passes.lock().expect("no thread panics while it counts");
+        let count = passes.entry(place.to_owned()).or_default();
+        *count += 1;
+        (matches!(action, Action::Always) || *count == *wanted).then_some(*action)
     }
 
     /// As if somebody else had sent it: nothing of ours runs in between.

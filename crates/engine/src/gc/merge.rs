@@ -15,6 +15,10 @@ const SMALL: u64 = 4 << 20;
 /// New packs are written when they have grown to this, which is what bounds memory.
 const FULL: u64 = 16 << 20;
 
+/// A blob above this has an object of its own, however small it is stored; it stays there, for a merge holds each blob
+/// in memory.
+const LARGE_BLOB: u64 = 1 << 20;
+
 /// A pack is rewritten when a quarter of it is of no use.
 fn has_holes(pack: &PackUse) -> bool {
     pack.used_bytes * 4 < pack.size_bytes * 3
@@ -22,7 +26,8 @@ fn has_holes(pack: &PackUse) -> bool {
 
 /// Packs that go together, in the order of their age; a small one alone stays as it is.
 fn groups(packs: Vec<PackUse>) -> Vec<Vec<PackUse>> {
-    let is_worth_it = |pack: &PackUse| pack.used_bytes > 0 && (has_holes(pack) || pack.size_bytes < SMALL);
+    let is_small = |pack: &PackUse| pack.size_bytes < SMALL && pack.largest_blob <= LARGE_BLOB;
+    let is_worth_it = |pack: &PackUse| pack.used_bytes > 0 && (has_holes(pack) || is_small(pack));
     let mut groups: Vec<Vec<PackUse>> = Vec::new();
     let mut filled = FULL;
     for pack in packs.into_iter().filter(is_worth_it) {
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     fn pack(size: u64, used: u64) -> PackUse {
-        PackUse { id: PackId::new(&SystemClock), size_bytes: size, used_bytes: used }
+        PackUse { id: PackId::new(&SystemClock), size_bytes: size, used_bytes: used, largest_blob: 1 }
     }
 
     fn shape(packs: Vec<PackUse>) -> Vec<Vec<u64>> {
@@ -125,5 +130,7 @@ mod tests {
         assert!(shape(vec![pack(MB, MB)]).is_empty());
         assert!(shape(vec![pack(9 * MB, 8 * MB), pack(100 * MB, 100 * MB)]).is_empty());
         assert!(shape(vec![pack(9 * MB, 0), pack(MB, 0)]).is_empty());
+        let large = || PackUse { largest_blob: 100 * MB, ..pack(MB, MB) };
+        assert!(shape(vec![large(), large()]).is_empty());
     }
 }

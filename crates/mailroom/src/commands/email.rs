@@ -57,7 +57,7 @@ async fn print_raw(engine: &Engine, store: &TenantStore, email: &Email, out: Out
     const HELD: u64 = 1 << 20;
     let place = engine.raw_place(store, email).await?;
     if place.size_bytes <= HELD {
-        return out.bytes(&engine.blobs.read(&place).await?);
+        return out.bytes(&engine.read_blob(store, place).await?);
     }
     let mut file = match engine.blobs.read_to(&place, tempfile::tempfile()?).await {
         Ok(file) => file,

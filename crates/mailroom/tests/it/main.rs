@@ -4,6 +4,7 @@
 
 mod backup;
 mod bad_input;
+mod blobs_away;
 mod commands;
 mod corpus;
 mod crash;

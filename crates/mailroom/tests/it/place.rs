@@ -248,6 +248,10 @@ impl Done {
         self.assert_one_sentence("error: ", says);
     }
 
+    pub fn assert_tells(&self, part: &str) {
+        assert!(self.stderr.contains(part), "{part:?} is not in {self}");
+    }
+
     pub fn assert_one_sentence(&self, start: &str, says: &[&str]) {
         assert_eq!(self.stderr.lines().count(), 1, "{self}");
         assert!(self.stderr.starts_with(start), "{self}");

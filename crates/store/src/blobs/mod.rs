@@ -71,6 +71,7 @@ impl Blobs {
     pub async fn write(&self, key: &str, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
         let bytes: Bytes = bytes.into();
         failpoint::before(Effect::WriteObject);
+        self.refuse_for_a_test()?;
         let written = self.within(key, async {
             loop {
                 let payload = PutPayload::from(bytes.clone());
@@ -90,6 +91,13 @@ impl Blobs {
         }
         failpoint::after(Effect::WriteObject);
         Ok(())
+    }
+
+    fn refuse_for_a_test(&self) -> Result<(), StoreError> {
+        match failpoint::refuses(Effect::WriteObject) {
+            true => Err(StoreError::BlobsUnavailable("a test says so".into())),
+            false => Ok(()),
+        }
     }
 
     async fn holds(&self, key: &str, bytes: &Bytes) -> Result<bool, StoreError> {

@@ -31,6 +31,8 @@ pub struct PackUse {
     pub id: PackId,
     pub size_bytes: u64,
     pub used_bytes: u64,
+    /// The largest blob in it, decoded.
+    pub largest_blob: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -137,12 +139,18 @@ impl Collector {
 
     /// Live packs with how much of each is used; unused ones too.
     pub async fn list_pack_use(&self) -> Result<Vec<PackUse>, StoreError> {
-        let sql = "select p.id, p.size_bytes, coalesce(cast(sum(b.stored_bytes) as bigint), 0)
+        let sql = "select p.id, p.size_bytes, coalesce(cast(sum(b.stored_bytes) as bigint), 0),
+                          coalesce(max(b.size_bytes), 0)
                    from packs p left join blobs b on b.tenant_id = p.tenant_id and b.pack_id = p.id
                    where p.tenant_id = $1 and p.state = 'live' group by p.id, p.size_bytes order by p.id";
         let row = |row: &crate::Row| {
             let size_bytes: Option<u64> = row.get(1)?;
-            Ok(PackUse { id: row.get(0)?, size_bytes: size_bytes.unwrap_or(0), used_bytes: row.get(2)? })
+            Ok(PackUse {
+                id: row.get(0)?,
+                size_bytes: size_bytes.unwrap_or(0),
+                used_bytes: row.get(2)?,
+                largest_blob: row.get(3)?,
+            })
         };
         self.query(sql, params![self.tenant]).await?.iter().map(row).collect()
     }

@@ -68,6 +68,7 @@ impl Blobs {
     /// When only the answer was lost, asking again says that there is no such upload: then the object tells.
     async fn complete(&self, key: &str, upload: &mut dyn MultipartUpload, size: u64) -> Result<(), StoreError> {
         failpoint::before(Effect::WriteObject);
+        self.refuse_for_a_test()?;
         if let Err(e) = self.within(key, upload.complete()).await
             && self.object_size(key).await.ok().flatten() != Some(size)
         {

@@ -1,0 +1,129 @@
+//! Blob storage that does not take anything for a while: mail goes on coming in, and later only what is missing is
+//! filled in.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use store::failpoint::VARIABLE;
+
+use crate::mail::{generated, hashes, mbox, stored_hashes};
+use crate::place::{Done, PROGRAM, Place, on_each_database};
+
+const MESSAGES: usize = 40;
+
+fn import(place: &Place, file: &str, refuse: &str) -> Done {
+    let args = ["import", file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
+    let mut command = place.command(PROGRAM, &args);
+    command.env("MAILROOM_IMPORT__BATCH_MESSAGES", "10").env("MAILROOM_LOG__LEVEL", "off").env(VARIABLE, refuse);
+    Done::of(&mut command)
+}
+
+fn differences(place: &Place) -> BTreeSet<String> {
+    let reports = place.objects_of(&["verify", "--deep"]);
+    let differences = reports.iter().flat_map(|report| report["differences"].as_array().unwrap());
+    differences.map(|difference| difference["what"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn mail_comes_in_while_blob_storage_is_away_and_the_same_import_fills_in_the_rest() {
+    on_each_database(|place| {
+        let file = place.write("all.mbox", mbox(51, MESSAGES));
+
+        let away = import(place, &file, "refuse:write_object=always");
+
+        assert_eq!(away.code, Some(1), "{away}");
+        away.assert_tells("emails are stored without some of their bytes");
+        let summary = &away.objects()[0];
+        assert_eq!((&summary["stored"], &summary["incomplete"]), (&json!(MESSAGES), &json!(MESSAGES)));
+        let emails = place.emails("acme");
+        assert_eq!(emails.len(), MESSAGES, "found and read without their bytes");
+        assert!(emails.iter().all(|email| email["processing_status"] == "failed"));
+        let parts = emails.iter().flat_map(|email| email["attachments"].as_array().unwrap());
+        assert!(parts.clone().count() > 0 && parts.clone().all(|part| part["status"] == "pending"));
+        assert!(place.packs().is_empty());
+        assert!(differences(place).contains("emails are stored without their raw bytes"));
+
+        let back = import(place, &file, "");
+
+        assert_eq!(back.code, Some(0), "{back}");
+        assert_eq!(back.objects()[0]["incomplete"], 0);
+        let emails = place.emails("acme");
+        assert!(emails.iter().all(|email| email["processing_status"] == "processed"));
+        let sent = generated(51, MESSAGES);
+        assert_eq!(stored_hashes(&emails), hashes(sent.iter().map(|message| &message.raw)));
+        assert_eq!(differences(place), BTreeSet::new());
+        let again = import(place, &file, "");
+        assert_eq!((&again.objects()[0]["stored"], &again.objects()[0]["duplicates"]), (&json!(0), &json!(MESSAGES)));
+    });
+}
+
+#[test]
+fn one_batch_that_blob_storage_does_not_take_is_the_only_one_that_is_written_again() {
+    on_each_database(|place| {
+        let file = place.write("all.mbox", mbox(52, MESSAGES));
+
+        let away = import(place, &file, "refuse:write_object=once@2");
+        let packs = place.packs();
+        let back = import(place, &file, "");
+
+        assert_eq!(away.objects()[0]["incomplete"], 10, "{away}");
+        assert_eq!(packs.len(), 3);
+        assert_eq!((back.code, &back.objects()[0]["stored"]), (Some(0), &json!(10)), "{back}");
+        assert_eq!(place.packs().len(), 4);
+        assert!(packs.iter().all(|pack| place.packs().contains(pack)));
+        place.assert_whole();
+    });
+}
+
+/// Three attachments, each large enough to be an object of its own.
+fn with_three_attachments() -> String {
+    let mut mail = "From: ann@acme.test\r\nSubject: three\r\nDate: Tue, 02 Jan 2024 12:00:00 +0000\r\n\
+        MIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n"
+        .to_owned();
+    for letter in ["a", "b", "c"] {
+        // Lines that differ, so that it stays large when it is compressed.
+        let lines: String =
+            (0..160_000_u64).map(|n| format!("{letter}{:016x}\r\n", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+        mail.push_str(&format!(
+            "--b\r\nContent-Type: text/csv\r\nContent-Disposition: attachment; filename={letter}.csv\r\n\r\n{lines}\r\n"
+        ));
+    }
+    mail + "--b--\r\n"
+}
+
+/// What became of the three attachments, and of the retry, when one object was not taken.
+fn one_is_refused(place: &Place, pass: u32) -> bool {
+    let file = place.write("three.eml", with_three_attachments());
+    let statuses = || -> Vec<String> {
+        let email = place.emails("acme").remove(0);
+        let parts = email["attachments"].as_array().unwrap().clone();
+        parts.iter().map(|part| part["status"].as_str().unwrap().to_owned()).collect()
+    };
+    let away = import(place, &file, &format!("refuse:write_object=once@{pass}"));
+    assert_eq!(away.code, Some(1), "{away}");
+    let (before, written) = (statuses(), place.packs());
+
+    let retried = place.objects_of(&["retry-blobs"]).remove(0);
+
+    let is_alone = before.iter().filter(|status| *status == "pending").count() == 1;
+    if is_alone {
+        assert_eq!(retried["completed"], 1, "{retried}");
+        let more = place.packs().into_iter().filter(|pack| !written.contains(pack)).count();
+        assert_eq!(more, 1, "only what was missing is written");
+    } else {
+        assert_eq!(retried["without_original"], 1, "{retried}");
+        assert_eq!(import(place, &file, "").code, Some(0));
+    }
+    assert_eq!(statuses(), ["stored"; 3]);
+    place.assert_whole();
+    is_alone
+}
+
+#[test]
+fn one_attachment_that_blob_storage_does_not_take_is_retried_alone_from_the_original() {
+    for new in [Place::sqlite, Place::postgres] {
+        // The original and three parts, in whatever order they are written.
+        let alone = (1..=4).filter(|pass| one_is_refused(&new(), *pass)).count();
+        assert_eq!(alone, 3);
+    }
+}
