@@ -47,14 +47,22 @@ test_crate() {
     return "$status"
 }
 
+# The same tests once more, with a pooler in between that hands each transaction another session.
+test_store_through_pgbouncer() {
+    export MAILROOM_TEST_POSTGRES_POOLER=$pooler_address
+    test_crate store
+}
+
 need_cargo
-packages=(build-essential curl strace)
+packages=(build-essential curl pgbouncer strace)
 # Asked for together: one line names all that is missing.
 [[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql)
 [[ -n ${MAILROOM_TEST_S3_URL:-} ]] || packages+=(python3-venv)
 [[ -n ${MAILROOM_TEST_AZURE_URL:-} ]] || packages+=(npm)
 need_packages "${packages[@]}"
 use_postgres MAILROOM_TEST_POSTGRES_URL "$([[ ${MAILROOM_TEST_DURABLE:-} == 1 ]] && echo durable || echo fast)"
+pooler_address='' # not under the name that tests look for: most of them talk to the server itself
+use_service pgbouncer pooler_address "$MAILROOM_TEST_POSTGRES_URL" mailroom_test_login
 use_service moto MAILROOM_TEST_S3_URL
 use_service azurite MAILROOM_TEST_AZURE_URL
 mkdir -p "$target"
@@ -65,6 +73,7 @@ if part build build; then
         crate=$(basename "$crate")
         part "$crate" test_crate "$crate" || true
     done
+    part "store, PgBouncer" test_store_through_pgbouncer || true
 fi
 
 printf '\n%-20s %-6s %7s\n' part result minutes

@@ -100,6 +100,7 @@ impl Engine {
         let (in_flight, folder) = (opened.batching.in_flight, opened.folder.clone());
         let (batches, reading) = start_reading(opened, &progress, on_problem.clone());
         let mut summary = Summary::default();
+        self.keep_up().await;
 
         let prepared = batches.map(|batch| {
             let (engine, mailbox, folder) = (self.clone(), mailbox.clone(), folder.clone());
@@ -126,6 +127,7 @@ impl Engine {
         let unreadable = reading.await.context("reading the files")?;
         summary.failed += unreadable;
         summary.read += unreadable;
+        self.keep_up().await;
         if summary.stored > 0 && self.store.dialect() == Dialect::Sqlite {
             // Nobody else does it there; PostgreSQL's autovacuum comes within a minute. Everything is stored by now, so
             // a disk that is full or a file that is busy spoils nothing.
@@ -135,6 +137,13 @@ impl Engine {
         }
         summary.seconds = started.elapsed().as_secs_f64();
         Ok(summary)
+    }
+
+    /// What the database needs now and then. Nothing is lost where it does not work out: the next time does it.
+    async fn keep_up(&self) {
+        if let Err(e) = self.store.system().upkeep().await {
+            tracing::warn!("the database's upkeep did not work out: {e}");
+        }
     }
 
     async fn prepare_found(

@@ -47,6 +47,9 @@ pub enum StoreError {
     Other(Arc<str>),
 }
 
+/// A foreign key did not hold: what the caller had seen is gone.
+pub(crate) const REFERENT_GONE: &str = "something that it refers to was removed meanwhile";
+
 impl StoreError {
     pub fn corrupt(what: impl AsRef<str>) -> Self {
         Self::Corrupt(what.as_ref().into())

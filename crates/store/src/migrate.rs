@@ -3,7 +3,7 @@
 use domain::Sha256;
 
 use crate::failpoint::{self, Effect};
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, partitions, rights};
 use crate::sqlite::Sqlite;
 use crate::{StoreError, postgres, sqlite};
 
@@ -27,7 +27,16 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0002_collector.sqlite.sql"),
         postgres: include_str!("../migrations/0002_collector.postgres.sql"),
     },
+    Migration {
+        version: 3,
+        name: "row_security",
+        sqlite: include_str!("../migrations/0003_row_security.sqlite.sql"),
+        postgres: include_str!("../migrations/0003_row_security.postgres.sql"),
+    },
 ];
+
+/// The last migration that the login runs itself; from there on the tables belong to mailroom_system.
+const OWNED_BY_SYSTEM_AFTER: u32 = 3;
 
 /// Any number that no other program is likely to lock; the same in every Mailroom.
 const LOCK: i64 = 0x6d61_696c_726f_6f6d;
@@ -126,32 +135,44 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
     .map_err(|e| StoreError::other(e.to_string()))?
 }
 
+/// Roles, what is missing of the schema, then policies, grants and functions as they should be, and the partitions of
+/// today.
 pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreError> {
+    let found = postgres_version(db).await?;
+    if found > known() {
+        return Err(StoreError::Newer { found, known: known() });
+    }
     let mut client = db.client().await?;
+    rights::make_roles(&client).await?;
     let transaction = client.transaction().await.map_err(postgres::error)?;
-    transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(postgres::error)?;
+    // Everything unnamed or without parameters: a prepared statement would outlive the transaction.
+    let lock = format!("select pg_advisory_xact_lock({LOCK})");
+    transaction.batch_execute(&lock).await.map_err(postgres::error)?;
     transaction.batch_execute(TABLE).await.map_err(postgres::error)?;
     let rows = transaction
-        .query("select version, checksum from schema_migrations order by version", &[])
+        .query_typed("select version, checksum from schema_migrations order by version", &[])
         .await
         .map_err(postgres::error)?;
     let applied: Applied =
         rows.iter().map(|row| (u32::try_from(row.get::<_, i32>(0)).unwrap_or(0), row.get(1))).collect();
     let pending = missing(&applied, |migration| migration.postgres)?;
     for migration in pending {
-        transaction.batch_execute(migration.postgres).await.map_err(postgres::error)?;
-        let version = i32::try_from(migration.version).map_err(|e| StoreError::other(e.to_string()))?;
-        let checksum = Sha256::of(migration.postgres.as_bytes()).hex();
-        transaction
-            .execute(
-                "insert into schema_migrations values ($1, $2, $3, clock_timestamp()::text)",
-                &[&version, &migration.name, &checksum],
-            )
-            .await
-            .map_err(postgres::error)?;
+        if migration.version > OWNED_BY_SYSTEM_AFTER {
+            rights::run_as_system(&transaction).await?;
+        }
+        let Migration { version, name, postgres: text, .. } = migration;
+        transaction.batch_execute(text).await.map_err(postgres::error)?;
+        let checksum = Sha256::of(text.as_bytes()).hex();
+        let record = format!(
+            "reset role; insert into schema_migrations values ({version}, '{name}', '{checksum}', clock_timestamp()::text)"
+        );
+        transaction.batch_execute(&record).await.map_err(postgres::error)?;
     }
+    rights::restate(&transaction).await?;
     failpoint::before(Effect::Migrate);
     transaction.commit().await.map_err(postgres::error)?;
     failpoint::after(Effect::Migrate);
+    drop(client);
+    partitions::upkeep(db).await?;
     Ok(pending.iter().map(|migration| migration.name).collect())
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
 
+use crate::postgres::{Postgres, walk};
 use crate::{Location, Store, scratch};
-
-pub use crate::scratch::run_sql;
 
 /// Names the server to test against; `make test` starts one and sets it.
 pub const POSTGRES_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_URL";
+
+/// `HOST:PORT` of a pooler before that server. With it, the login's connections go through there.
+pub const POOLER_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_POOLER";
 
 /// A fresh, migrated database.
 #[derive(Debug)]
@@ -26,6 +28,11 @@ pub async fn on_each_database<F: Future<Output = ()>>(test: impl Fn(TestDatabase
     test(open(fresh_postgres().await).await).await;
 }
 
+/// For what PostgreSQL alone has.
+pub async fn migrated_postgres() -> TestDatabase {
+    open(fresh_postgres().await).await
+}
+
 async fn open(location: Location) -> TestDatabase {
     let store = Store::open(&location, clock()).expect("the test database opens");
     store.migrate().await.expect("the test database migrates");
@@ -36,18 +43,72 @@ fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-/// An empty database on the test server.
+/// An empty database on the test server, of a login like that of a careful operator: it owns the database and may make
+/// roles, but row security holds for it.
 pub async fn fresh_postgres() -> Location {
-    let url = scratch::create_database(&server_url()).await.expect("the test server makes a database");
-    scratch::location(url)
+    scratch::location(fresh_postgres_url().await)
+}
+
+pub async fn fresh_postgres_url() -> String {
+    let server = server_url();
+    make_login(&server).await;
+    let url = scratch::create_database(&server).await.expect("the test server makes a database");
+    let name = url.rsplit('/').next().unwrap_or_default();
+    scratch::run_sql(&url, &format!("alter database {name} owner to {LOGIN}"))
+        .await
+        .expect("the database is given away");
+    let host = server.rsplit('@').next().and_then(|rest| rest.split('/').next()).unwrap_or_default().to_owned();
+    format!("postgres://{LOGIN}:{LOGIN}@{}/{name}", variable(POOLER_VARIABLE).unwrap_or(host))
+}
+
+/// What Mailroom logs in as in tests.
+pub const LOGIN: &str = "mailroom_test_login";
+
+/// Once per server; tests in other processes try as well.
+async fn make_login(server: &str) {
+    let make = format!(
+        "do $$ begin
+             create role {LOGIN} login createrole password '{LOGIN}';
+         exception when duplicate_object or unique_violation then null; end $$"
+    );
+    scratch::run_sql(server, &make).await.expect("the test server makes a login");
+}
+
+/// The same database for whoever runs the test server, who sees and may do everything.
+pub fn admin_url(url: &str) -> String {
+    if !url.contains(&format!("//{LOGIN}:")) {
+        return url.to_owned();
+    }
+    let (server, name) = (server_url(), url.rsplit('/').next().unwrap_or_default());
+    let base = server.rsplit_once('/').map_or(server.as_str(), |(base, _)| base);
+    format!("{base}/{name}")
+}
+
+/// Statements outside of our code, and above row security.
+pub async fn run_sql(url: &str, sql: &str) -> Result<(), crate::StoreError> {
+    scratch::run_sql(&admin_url(url), sql).await
 }
 
 /// A missing server fails the test; it is never skipped.
 pub fn server_url() -> String {
-    #[expect(clippy::disallowed_methods, reason = "tests are told where their servers are by `make test`")]
-    std::env::var(POSTGRES_VARIABLE).unwrap_or_else(|_| {
+    variable(POSTGRES_VARIABLE).unwrap_or_else(|| {
         panic!("{POSTGRES_VARIABLE} is not set: run the tests with `make test`, or set it to a server of your own")
     })
+}
+
+fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "tests are told where their servers are by `make test`")]
+    std::env::var(name).ok()
+}
+
+/// What the catalog looks like after a change that others must not see: it is made, looked at and rolled back.
+pub async fn isolation_problems_after(url: &str, change: &str) -> Vec<String> {
+    let db = Postgres::open(&admin_url(url), 1).expect("the test server is there");
+    let client = db.client().await.expect("the test server answers");
+    client.batch_execute(&format!("begin; {change}")).await.expect("the change works");
+    let problems = walk::problems(&client).await.expect("the catalog can be walked");
+    client.batch_execute("rollback").await.expect("the change is undone");
+    problems
 }
 
 /// Object stores to test against, each test under a prefix of its own.

@@ -9,6 +9,8 @@ use crate::value::{Kind, Value};
 #[derive(Debug, Clone, Default)]
 pub struct Unit {
     pub(crate) ops: Vec<Op>,
+    /// Ids of emails that it records, so that PostgreSQL has partitions for them.
+    pub(crate) emails: Vec<uuid::Uuid>,
 }
 
 /// Tells which operation of a unit a count in [`Committed`] belongs to.
@@ -52,7 +54,7 @@ pub struct Insert {
     pub select: std::borrow::Cow<'static, str>,
     /// Joins and conditions after `from <given rows> u`.
     pub join_where: &'static str,
-    pub on_conflict: &'static str,
+    pub on_conflict: std::borrow::Cow<'static, str>,
     /// SQLite inserts all rows by one statement instead of a prepared one per row: an FTS5 index is written out at the
     /// end of each statement, so row by row costs twice the time.
     pub at_once: bool,

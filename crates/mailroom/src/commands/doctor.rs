@@ -29,12 +29,13 @@ pub async fn run(config: &Config, out: Output) -> Result<ExitCode, Failure> {
     match app::open_store(config) {
         Err(e) => findings.push(finding("database", Err(e))),
         Ok(store) => {
-            let describe = store.system().describe().await.map_err(Failure::from);
+            let describe = store.describe().await.map_err(Failure::from);
             let is_reachable = describe.is_ok();
             findings.push(finding("database", describe));
             if is_reachable {
                 findings.push(finding("schema", schema(&store).await));
                 findings.push(finding("clock", clock(&store).await));
+                findings.extend(isolation(&store).await);
             }
         }
     }
@@ -81,6 +82,21 @@ async fn schema(store: &store::Store) -> Result<String, Failure> {
             store.check_schema().await?;
             Ok(format!("version {version}, up to date"))
         }
+    }
+}
+
+/// What keeps tenants apart in a PostgreSQL, a finding for each thing that is not in place.
+async fn isolation(store: &store::Store) -> Vec<Finding> {
+    const CHECK: &str = "isolation";
+    if store.dialect() == store::Dialect::Sqlite || store.check_schema().await.is_err() {
+        return Vec::new(); // SQLite has no roles; and the check of the schema says what to do about that
+    }
+    match store.system().isolation_problems().await {
+        Err(e) => vec![finding(CHECK, Err(e.into()))],
+        Ok(problems) if problems.is_empty() => {
+            vec![finding(CHECK, Ok("roles, policies and grants are in place".to_owned()))]
+        }
+        Ok(problems) => problems.into_iter().map(|problem| finding(CHECK, Err(Failure::problem(problem)))).collect(),
     }
 }
 

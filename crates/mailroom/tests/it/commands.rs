@@ -201,6 +201,28 @@ fn doctors_do_not_disturb_each_other() {
 }
 
 #[test]
+fn doctor_names_a_policy_that_was_dropped_and_migrate_brings_it_back() {
+    let place = Place::postgres();
+    place.import(&place.write("a.eml", simple("a", "b")));
+    assert_eq!(place.ok(&["doctor"]).text().matches("isolation").count(), 1);
+
+    place.sql("drop policy mailroom_tenant on emails; alter table packs disable row level security");
+
+    let ill = place.run(&["doctor"]);
+    assert_eq!(ill.code, Some(1), "{ill}");
+    for what in ["the table emails lacks the policy mailroom_tenant", "the table packs has no row security"] {
+        assert!(ill.text().contains(&format!("BAD  isolation      {what}")), "{ill}");
+    }
+    assert!(ill.text().contains("; run `mailroom migrate`, which puts it right"), "{ill}");
+    // What could leave rows out is not dumped.
+    place.run(&["backup", "--out", "kept"]).assert_refused(1, &["the dump might not be whole: the table emails lacks"]);
+
+    place.ok(&["migrate"]);
+    place.ok(&["doctor"]);
+    assert_eq!(place.emails("acme").len(), 1);
+}
+
+#[test]
 fn doctor_says_what_is_well_and_what_is_not() {
     on_each_database(|place| {
         let findings = place.objects(&["doctor"]);

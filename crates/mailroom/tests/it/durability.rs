@@ -234,7 +234,7 @@ fn postgresql_is_never_asked_to_commit_with_less_care() {
     place.sql(&format!("alter database {name} set synchronous_commit = on"));
     place.sql(
         "create table seen (synchronous_commit text not null);
-         create function note() returns trigger language plpgsql as
+         create function note() returns trigger language plpgsql security definer as
              $$ begin insert into seen values (current_setting('synchronous_commit')); return null; end $$;
          create trigger note after insert on ledger for each statement execute function note();
          create trigger note after insert on packs for each statement execute function note()",

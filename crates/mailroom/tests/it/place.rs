@@ -50,7 +50,7 @@ impl Place {
     }
 
     pub fn empty_postgres() -> Self {
-        let url = block_on(scratch::create_database(&testing::server_url())).unwrap();
+        let url = block_on(testing::fresh_postgres_url());
         Self { folder: tempfile::tempdir().unwrap(), url: Some(url) }
     }
 
@@ -179,7 +179,8 @@ impl Place {
                 rows.collect::<Result<_, _>>().unwrap()
             }
             Some(url) => block_on(async {
-                let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+                let (client, connection) =
+                    tokio_postgres::connect(&testing::admin_url(url), tokio_postgres::NoTls).await.unwrap();
                 tokio::spawn(connection);
                 client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
             }),

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, IsolationLevel};
 
-use super::{Postgres, error};
+use super::rights::{self, SYSTEM_ROLE};
+use super::{Postgres, error, walk};
 use crate::StoreError;
 use crate::snapshot::{LivePack, Snapshot};
 
@@ -18,19 +19,24 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     let mut client = db.client().await?;
     let moment = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let moment = moment.start().await.map_err(error)?;
-    // Row security would leave rows out in silence; so it must fail instead.
-    moment.batch_execute("set local row_security = off").await.map_err(error)?;
+    let problems = walk::problems(moment.client()).await?;
+    if let Some(first) = problems.iter().find(|problem| !problem.starts_with("the login ")) {
+        // A policy that was changed by hand could leave rows out in silence.
+        return Err(StoreError::Refused(format!("the dump might not be whole: {first}").into()));
+    }
+    moment.batch_execute(&format!("set local role {SYSTEM_ROLE}")).await.map_err(|_| blind())?;
     let id: String = moment.query_one("select pg_export_snapshot()", &[]).await.map_err(error)?.get(0);
     let about = "select max(version), min(applied_at) filter (where version = 1) from schema_migrations";
     let about = moment.query_one(about, &[]).await.map_err(error)?;
     let packs = "select object_key, coalesce(size_bytes, 0) from packs where state = 'live' order by id";
-    let packs = moment.query(packs, &[]).await.map_err(seeing_everything)?;
+    let packs = moment.query(packs, &[]).await.map_err(error)?;
     let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
 
     let snapshot = format!("--snapshot={id}");
     // Into a file that is open already: should we be killed, `pg_dump` must not find the next one under its name.
     let to = File::options().write(true).open(to).map_err(|e| StoreError::other(e.to_string()))?;
-    let args = ["--format=custom", "--no-owner", &snapshot].map(OsStr::new);
+    let role = format!("--role={SYSTEM_ROLE}");
+    let args = ["--format=custom", "--no-owner", "--enable-row-security", &role, &snapshot].map(OsStr::new);
     run("pg_dump", url, &args, Stdio::null(), to.into()).await?;
     Ok(Snapshot {
         schema_version: u32::try_from(about.get::<_, i32>(0)).unwrap_or(0),
@@ -44,20 +50,16 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
 pub(crate) async fn restore(url: &str, from: &Path, lock: File) -> Result<(), StoreError> {
     let config = config(url)?;
     let name = config.get_dbname().unwrap_or_default();
-    let args = ["--exit-on-error", "--single-transaction", "--no-owner", "--dbname", name].map(OsStr::new);
+    // As the owner of the tables, so that they are its again.
+    let role = format!("--role={SYSTEM_ROLE}");
+    rights::make_roles(&*Postgres::open(url, 1)?.client().await?).await?;
+    let args = ["--exit-on-error", "--single-transaction", "--no-owner", &role, "--dbname", name].map(OsStr::new);
     run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), lock.into(), Stdio::null()).await
-}
-
-fn seeing_everything(e: tokio_postgres::Error) -> StoreError {
-    match e.as_db_error() {
-        Some(told) if told.message().contains("row-level security") => blind(),
-        _ => error(e),
-    }
 }
 
 fn blind() -> StoreError {
     StoreError::Misconfigured(
-        "this login does not see all rows, so its dump would not be whole; set backup.postgres_url to a superuser or a role with BYPASSRLS"
+        "this login does not see all rows, so its dump would not be whole; set backup.postgres_url to a login that mailroom_system was granted to, like that of database.url"
             .into(),
     )
 }
@@ -96,7 +98,6 @@ async fn run(program: &'static str, url: &str, args: &[&OsStr], stdin: Stdio, st
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(()),
-        false if said.contains("row-level security") => Err(blind()),
         false if said.contains("No space left on device") => Err(StoreError::Full("the dump".into())),
         false => {
             Err(StoreError::Refused(format!("{}; mend that and run the command again", first_error(&said)).into()))

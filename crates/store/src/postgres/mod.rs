@@ -1,22 +1,26 @@
 //! The scaled-out database: a pool of connections, a unit as one pipelined transaction.
 
 pub(crate) mod dump;
+pub(crate) mod partitions;
+pub(crate) mod rights;
 mod tsvector;
 mod values;
+pub(crate) mod walk;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
-use futures_util::future::try_join_all;
+use futures_util::future::{join3, maybe_done};
+use futures_util::poll;
 use postgres_types::{ToSql, Type};
+use tokio_postgres::NoTls;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{NoTls, Statement};
 
-use crate::error::chain;
+use crate::error::{REFERENT_GONE, chain};
 use crate::unit::{Action, Op};
-use crate::value::{Row, Value};
+use crate::value::{Kind, Row, Value};
 use crate::{Committed, Scope, StoreError, Unit};
 
 /// A unit that lost a deadlock or a race is sent again; a busy table needs two or three rounds, never this many.
@@ -34,6 +38,7 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Postgres {
     pool: Pool,
+    partitions: partitions::Known,
 }
 
 impl Postgres {
@@ -65,15 +70,21 @@ impl Postgres {
             })
             .build()
             .map_err(|e| StoreError::other(e.to_string()))?;
-        Ok(Self { pool })
+        Ok(Self { pool, partitions: partitions::Known::default() })
     }
 
-    pub async fn query(&self, _scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
+    /// One round trip: all of the transaction leaves at once. Planned for these very values each time: how common a word
+    /// is, or which months a list of ids spans, decides between plans a thousandfold apart.
+    pub async fn query(&self, scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
         let client = self.client().await?;
-        let statement = client.prepare_cached(sql).await.map_err(error)?;
-        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
-        let rows = client.query(&statement, &params).await.map_err(error)?;
-        rows.iter().map(values::row).collect()
+        let params: Vec<(&(dyn ToSql + Sync), Type)> =
+            params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
+        let begin = begin(scope, "begin read only");
+        // Each sends when it is first polled, in this order; whoever drops the call after that has sent the end as well.
+        let (begun, rows, _) =
+            join3(client.batch_execute(&begin), client.query_typed(sql, &params), client.batch_execute("commit")).await;
+        begun.map_err(error)?;
+        rows.map_err(error)?.iter().map(values::row).collect()
     }
 
     /// As the login itself: for the schema.
@@ -83,20 +94,16 @@ impl Postgres {
         rows.iter().map(values::row).collect()
     }
 
-    /// Planned for these very values each time: how common a word is decides between two plans a thousandfold apart.
-    pub async fn query_once(&self, _scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
-        let client = self.client().await?;
-        let params: Vec<(&(dyn ToSql + Sync), Type)> =
-            params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
-        let rows = client.query_typed(sql, &params).await.map_err(error)?;
-        rows.iter().map(values::row).collect()
-    }
-
-    pub async fn commit(&self, _scope: Scope, unit: Unit) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, scope: Scope, unit: Unit) -> Result<Committed, StoreError> {
+        if !unit.emails.is_empty() {
+            // A unit of its own, and so no part of this one: a partition too many harms nobody.
+            Box::pin(partitions::prepare(self, &unit.emails)).await?;
+        }
         let steps: Vec<Step> = unit.ops.into_iter().map(Step::of).collect();
+        let begin = begin(scope, "begin");
         let mut tries = 1;
         loop {
-            match self.try_commit(&steps).await {
+            match self.try_commit(&begin, &steps).await {
                 Err(TryError::Again(e)) if tries < MOST_TRIES => {
                     tracing::debug!(tries, "a unit is sent again: {e}");
                     // The other side of a deadlock has gone on; a growing pause lets a crowd sort itself out.
@@ -110,28 +117,16 @@ impl Postgres {
     }
 
     /// Two round trips: `begin` and every statement, then `commit` once the counts are as expected.
-    async fn try_commit(&self, steps: &[Step]) -> Result<Committed, TryError> {
-        let mut client = self.client().await.map_err(TryError::Final)?;
-        let prepared: Vec<Statement> =
-            try_join_all(steps.iter().map(|step| client.prepare_cached(&step.sql))).await.map_err(TryError::of)?;
-        // Dropped without a commit it rolls back, whatever ends this function.
-        let transaction = client.transaction().await.map_err(TryError::of)?;
-        let sent = steps.iter().zip(&prepared).map(|(step, statement)| {
-            let params: Vec<&(dyn ToSql + Sync)> = step.params.iter().map(Param::as_sql).collect();
-            let transaction = &transaction;
-            async move { transaction.execute(statement, &params).await }
-        });
-        let changed = try_join_all(sent).await.map_err(TryError::of)?;
-        for (step, rows) in steps.iter().zip(&changed) {
-            if let Some((expected, or_else)) = step.expect
-                && expected != *rows
-            {
-                transaction.rollback().await.map_err(TryError::of)?;
-                return Err(TryError::Final(StoreError::Precondition(or_else)));
-            }
+    async fn try_commit(&self, begin: &str, steps: &[Step]) -> Result<Committed, TryError> {
+        let open = OpenTransaction(Some(self.client().await.map_err(TryError::Final)?));
+        let changed = send_all(open.client(), begin, steps).await;
+        let end = if changed.is_ok() { "commit" } else { "rollback" };
+        let ended = open.client().batch_execute(end).await.map_err(TryError::of);
+        if ended.is_ok() {
+            open.close();
         }
-        transaction.commit().await.map_err(TryError::of)?;
-        Ok(Committed { changed })
+        let changed = changed?;
+        ended.map(|()| Committed { changed })
     }
 
     pub async fn client(&self) -> Result<Object, StoreError> {
@@ -140,6 +135,64 @@ impl Postgres {
             PoolError::Timeout(_) => StoreError::Unavailable("it does not answer".into()),
             other => StoreError::Unavailable(other.to_string().into()),
         })
+    }
+}
+
+/// Whose rows the transaction sees. Local to it, so a connection that goes back to a pool, ours or PgBouncer's, carries
+/// nothing along.
+fn begin(scope: Scope, begin: &str) -> String {
+    let (role, tenant) = match scope {
+        Scope::System => (rights::SYSTEM_ROLE, String::new()),
+        Scope::Tenant(id) => (rights::TENANT_ROLE, id.to_string()),
+    };
+    format!("{begin}; select set_config('role', '{role}', true), set_config('mailroom.tenant', '{tenant}', true)")
+}
+
+/// Sends `begin` and all statements without waiting in between, and counts the rows that each changed.
+async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<u64>, TryError> {
+    let mut begun = Box::pin(maybe_done(client.batch_execute(begin)));
+    let _ = poll!(begun.as_mut()); // the first poll is what sends it
+    let mut replies = Vec::with_capacity(steps.len());
+    for step in steps {
+        let mut reply = Box::pin(maybe_done(step.execute(client)));
+        let _ = poll!(reply.as_mut());
+        replies.push(reply);
+    }
+    let unanswered = || TryError::Final(StoreError::other("a statement was not answered"));
+    begun.as_mut().await;
+    begun.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
+    let mut changed = Vec::with_capacity(steps.len());
+    for (mut reply, step) in replies.into_iter().zip(steps) {
+        reply.as_mut().await;
+        let rows = reply.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
+        match step.expect {
+            Some((expected, or_else)) if expected != rows => {
+                return Err(TryError::Final(StoreError::Precondition(or_else)));
+            }
+            _ => changed.push(rows),
+        }
+    }
+    Ok(changed)
+}
+
+/// A connection in a transaction. Given up half-way, it is closed instead of going back to the pool.
+struct OpenTransaction(Option<Object>);
+
+impl OpenTransaction {
+    fn client(&self) -> &Object {
+        self.0.as_ref().expect("only `close` and `drop` take it, and both end this value")
+    }
+
+    fn close(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
+        }
     }
 }
 
@@ -153,19 +206,25 @@ struct Step {
 enum Param {
     One(Value),
     /// A column of a bulk insert.
-    Many(Vec<Value>),
+    Many(Kind, Vec<Value>),
 }
 
 impl Param {
-    fn as_sql(&self) -> &(dyn ToSql + Sync) {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
         match self {
-            Self::One(value) => value,
-            Self::Many(values) => values,
+            Self::One(value) => (value, values::type_of(value)),
+            Self::Many(kind, values) => (values, values::array_of(*kind)),
         }
     }
 }
 
 impl Step {
+    /// Unnamed, because a prepared statement belongs to a session and PgBouncer hands sessions round.
+    async fn execute(&self, client: &Object) -> Result<u64, tokio_postgres::Error> {
+        let params: Vec<(&(dyn ToSql + Sync), Type)> = self.params.iter().map(Param::typed).collect();
+        client.execute_typed(&self.sql, &params).await
+    }
+
     fn of(op: Op) -> Self {
         let expect = op.expect.map(|expect| (expect.rows, expect.or_else));
         match op.action {
@@ -181,7 +240,12 @@ impl Step {
                         column.push(value);
                     }
                 }
-                Self { sql, params: columns.into_iter().map(Param::Many).collect(), expect }
+                let kinds = insert.columns.iter().map(|(_, kind)| *kind);
+                Self {
+                    sql,
+                    params: kinds.zip(columns).map(|(kind, column)| Param::Many(kind, column)).collect(),
+                    expect,
+                }
             }
         }
     }
@@ -194,7 +258,14 @@ enum TryError {
 
 impl TryError {
     fn of(e: tokio_postgres::Error) -> Self {
-        let again = matches!(e.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE));
+        let again = match e.code() {
+            Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE) => true,
+            // A partition was made while a row was on its way to the default one.
+            Some(&SqlState::CHECK_VIOLATION) => {
+                e.as_db_error().is_some_and(|refusal| refusal.message().contains("partition constraint"))
+            }
+            _ => false,
+        };
         let e = error(e);
         if again { Self::Again(e) } else { Self::Final(e) }
     }
@@ -215,6 +286,10 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
         ),
         "42501" => StoreError::Refused(
             format!("PostgreSQL says: {text}; give the login of database.url the right to do this").into(),
+        ),
+        "23503" => StoreError::Precondition(REFERENT_GONE),
+        "22023" if text.starts_with("role ") => StoreError::Refused(
+            format!("PostgreSQL says: {text}; run `mailroom migrate`, which makes the roles").into(),
         ),
         "53100" => StoreError::Full("the PostgreSQL database".into()),
         "25006" => StoreError::Refused("the PostgreSQL server is read-only; point database.url at the primary".into()),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::tsvector;
 use crate::StoreError;
-use crate::value::{Row, Value};
+use crate::value::{Kind, Row, Value};
 
 /// PostgreSQL counts microseconds from here.
 const EPOCH_2000_SECONDS: i64 = 946_684_800;
@@ -42,6 +42,8 @@ impl ToSql for Value {
             Self::Uuid(id) => out.put_slice(id.as_bytes()),
             Self::Time(time) => out.put_i64(time.as_millisecond() * 1000 - EPOCH_2000_SECONDS * 1_000_000),
             Self::Hash(hash) => out.put_slice(&hash.0),
+            // `= any(null)` holds for nothing, like `= any` of an empty list, whose type nothing would tell.
+            Self::List(values) if values.is_empty() => return Ok(IsNull::Yes),
             Self::List(values) => return values.to_sql(ty, out),
         }
         Ok(IsNull::No)
@@ -91,12 +93,36 @@ pub(super) fn type_of(value: &Value) -> Type {
     match value {
         Value::Bool(_) => Type::BOOL,
         Value::Int(_) => Type::INT8,
+        Value::Text(_) => Type::TEXT,
         Value::Uuid(_) => Type::UUID,
         Value::Time(_) => Type::TIMESTAMPTZ,
         Value::Bytes(_) | Value::Hash(_) => Type::BYTEA,
         Value::Json(_) => Type::JSONB,
         Value::Tokens(_) => Type::TS_VECTOR,
-        Value::Null | Value::Text(_) | Value::List(_) => Type::TEXT,
+        Value::List(values) => match values.first() {
+            Some(Value::Uuid(_)) => Type::UUID_ARRAY,
+            Some(Value::Int(_)) => Type::INT8_ARRAY,
+            Some(Value::Time(_)) => Type::TIMESTAMPTZ_ARRAY,
+            Some(Value::Bytes(_) | Value::Hash(_)) => Type::BYTEA_ARRAY,
+            Some(_) => Type::TEXT_ARRAY,
+            None => Type::UNKNOWN,
+        },
+        // The server takes it for what the statement needs at that place.
+        Value::Null => Type::UNKNOWN,
+    }
+}
+
+/// A column of a bulk insert.
+pub(super) fn array_of(kind: Kind) -> Type {
+    match kind {
+        Kind::Bool => Type::BOOL_ARRAY,
+        Kind::Int => Type::INT8_ARRAY,
+        Kind::Text => Type::TEXT_ARRAY,
+        Kind::Uuid => Type::UUID_ARRAY,
+        Kind::Time => Type::TIMESTAMPTZ_ARRAY,
+        Kind::Hash => Type::BYTEA_ARRAY,
+        Kind::Json => Type::JSONB_ARRAY,
+        Kind::Tokens => Type::TS_VECTOR_ARRAY,
     }
 }
 

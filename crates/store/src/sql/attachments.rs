@@ -2,9 +2,10 @@
 
 use domain::{AttachmentId, AttachmentStatus, EmailId, Sha256};
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::any;
-use crate::{Row, StoreError, TenantStore, Value, params};
+use crate::{Dialect, Row, StoreError, TenantStore, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Attachment {
@@ -24,15 +25,39 @@ pub struct Attachment {
 }
 
 /// With the email that each belongs to, in the order they stand in it.
-pub(super) async fn of_emails(tenant: &TenantStore, ids: Value) -> Result<Vec<(EmailId, Attachment)>, StoreError> {
+pub(super) async fn of_emails(
+    tenant: &TenantStore,
+    emails: &[EmailId],
+) -> Result<Vec<(EmailId, Attachment)>, StoreError> {
+    let (Some(oldest), Some(newest)) = (emails.iter().min(), emails.iter().max()) else { return Ok(Vec::new()) };
+    let mut params = params![tenant.id, emails.to_vec()];
+    // An attachment has the time bits of its email, so a range of its own ids tells which partitions to look at.
+    let range = match tenant.store.dialect() {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => {
+            params.extend(params![first_of_its_time(oldest.0), last_of_its_time(newest.0)]);
+            "and id between $3 and $4"
+        }
+    };
     let sql = format!(
         "select email_id, id, filename, content_type, size_bytes, sha256, is_inline, content_id, status, sniffed_type, md5,
                 message
-         from attachments where tenant_id = $1 and {} order by email_id, position",
+         from attachments where tenant_id = $1 and {} {range} order by email_id, position",
         any(tenant.store.dialect(), "email_id", 2)
     );
-    let rows = tenant.query(sql, params![tenant.id, ids]).await?;
+    let rows = tenant.query(sql, params).await?;
     rows.iter().map(|row| Ok((row.get(0)?, attachment(row)?))).collect()
+}
+
+/// Ids begin with 48 bits of time.
+const AFTER_TIME: u128 = (1 << 80) - 1;
+
+fn first_of_its_time(id: Uuid) -> Uuid {
+    Uuid::from_u128(id.as_u128() & !AFTER_TIME)
+}
+
+fn last_of_its_time(id: Uuid) -> Uuid {
+    Uuid::from_u128(id.as_u128() | AFTER_TIME)
 }
 
 fn attachment(row: &Row) -> Result<Attachment, StoreError> {

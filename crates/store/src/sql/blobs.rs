@@ -157,7 +157,7 @@ impl TenantUnit {
                      mailroom_now()"
                 .into(),
             join_where: "",
-            on_conflict: "on conflict (tenant_id, sha256) do nothing",
+            on_conflict: "on conflict (tenant_id, sha256) do nothing".into(),
             at_once: false,
         });
     }

@@ -200,7 +200,8 @@ impl Collector {
                          and b.pack_id = u.from_pack_id where true",
             on_conflict: "on conflict (tenant_id, sha256)
                           do update set pack_id = excluded.pack_id, pack_offset = excluded.pack_offset,
-                          stored_bytes = excluded.stored_bytes, encoding = excluded.encoding",
+                          stored_bytes = excluded.stored_bytes, encoding = excluded.encoding"
+                .into(),
             at_once: false,
         });
         self.run(Effect::MovePack, unit, changed).await

@@ -122,7 +122,7 @@ impl TenantStore {
         }
         self.add_recipients(&mut emails, list()).await?;
         self.add_placements(&mut emails, list()).await?;
-        for (id, attachment) in attachments::of_emails(self, list()).await? {
+        for (id, attachment) in attachments::of_emails(self, ids).await? {
             if let Some(email) = emails.get_mut(&id) {
                 email.attachments.push(attachment);
             }

@@ -36,7 +36,7 @@ impl TenantStore {
             select: "u.id, u.tenant_id, u.mailbox_id, u.name, u.name, '/', u.name_key, u.last_segment_key, mailroom_now()"
                 .into(),
             join_where: "",
-            on_conflict: "on conflict (mailbox_id, provider_folder_id) do nothing",
+            on_conflict: "on conflict do nothing".into(),
             at_once: false,
         });
         failpoint::before(Effect::MakeFolders);

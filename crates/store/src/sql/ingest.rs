@@ -92,6 +92,7 @@ impl TenantUnit {
             // Everybody in the same order, so that two who record the same messages wait for each other only one way.
             emails.sort_by_key(|email| (email.mailbox, email.raw_sha256));
         }
+        self.unit.emails.extend(emails.iter().map(|email| email.id.0));
         self.record_contents(&emails);
         self.record_ledger(&emails);
         let mut rows = Rows::default();
@@ -118,7 +119,7 @@ impl TenantUnit {
             rows: emails.iter().map(row).collect(),
             select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id".into(),
             join_where: "",
-            on_conflict: "on conflict (mailbox_id, raw_sha256) do nothing",
+            on_conflict: "on conflict do nothing".into(),
             at_once: false,
         });
     }
@@ -156,15 +157,28 @@ impl TenantUnit {
             select: "u.mailbox_id, u.provider_message_id, u.tenant_id, u.state, u.reason, u.size_bytes, u.raw_sha256, c.email_id,
                      mailroom_now(), mailroom_now(), mailroom_now()"
                 .into(),
-            join_where: "join email_contents c on c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256",
+            join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
+                         and c.raw_sha256 = u.raw_sha256",
             // One that was not done, or that was gone and is back.
-            on_conflict: "on conflict (mailbox_id, provider_message_id)
-                          do update set state = excluded.state, reason = excluded.reason, email_id = excluded.email_id,
-                          size_bytes = excluded.size_bytes, raw_sha256 = excluded.raw_sha256,
-                          attempts = ledger.attempts + 1, processing_completed_at = excluded.processing_completed_at
-                          where ledger.state <> 'processed'",
+            on_conflict: format!(
+                "on conflict ({}mailbox_id, provider_message_id)
+                 do update set state = excluded.state, reason = excluded.reason, email_id = excluded.email_id,
+                 size_bytes = excluded.size_bytes, raw_sha256 = excluded.raw_sha256,
+                 attempts = ledger.attempts + 1, processing_completed_at = excluded.processing_completed_at
+                 where ledger.state <> 'processed'",
+                self.key_begins()
+            )
+            .into(),
             at_once: false,
         });
+    }
+
+    /// PostgreSQL's keys begin with the tenant, because one that does not would tell that another tenant has such a row.
+    fn key_begins(&self) -> &'static str {
+        match self.store.dialect() {
+            Dialect::Sqlite => "",
+            Dialect::Postgres => "tenant_id, ",
+        }
     }
 
     /// Messages must be in the ledger, from before or from this unit.
@@ -195,15 +209,21 @@ impl TenantUnit {
                 ("flags", Kind::Json),
             ],
             rows: placements.into_iter().map(row).collect(),
-            select: "u.mailbox_id, u.folder_id, u.provider_uid, u.tenant_id, u.provider_message_id, l.email_id, u.flags,
+            select:
+                "u.mailbox_id, u.folder_id, u.provider_uid, u.tenant_id, u.provider_message_id, l.email_id, u.flags,
                      true, mailroom_now(), mailroom_now()"
-                .into(),
-            join_where: "join ledger l on l.mailbox_id = u.mailbox_id and l.provider_message_id = u.provider_message_id",
-            on_conflict: "on conflict (mailbox_id, folder_id, provider_uid)
-                          do update set flags = excluded.flags, is_live = true, email_id = excluded.email_id,
-                          updated_at = excluded.updated_at
-                          where placements.flags is distinct from excluded.flags or not placements.is_live
-                          or placements.email_id is distinct from excluded.email_id",
+                    .into(),
+            join_where: "join ledger l on l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
+                         and l.provider_message_id = u.provider_message_id",
+            on_conflict: format!(
+                "on conflict ({}mailbox_id, folder_id, provider_uid)
+                 do update set flags = excluded.flags, is_live = true, email_id = excluded.email_id,
+                 updated_at = excluded.updated_at
+                 where placements.flags is distinct from excluded.flags or not placements.is_live
+                 or placements.email_id is distinct from excluded.email_id",
+                self.key_begins()
+            )
+            .into(),
             at_once: false,
         });
     }
@@ -227,12 +247,30 @@ impl Rows {
             let Address { name, address } = recipient.address;
             let address = cut(&address, 320).to_lowercase();
             let kind = recipient.kind.as_str();
-            self.recipients.push(params![id, position, tenant.clone(), kind, address, name]);
+            self.recipients.push(params![
+                id,
+                position,
+                tenant.clone(),
+                kind,
+                address,
+                name,
+                email.mailbox,
+                email.raw_sha256
+            ]);
         }
         for (position, attachment) in email.attachments.into_iter().enumerate() {
-            self.attachments.push(attachment_row(tenant.clone(), id, position, attachment));
+            let mut row = attachment_row(tenant.clone(), id, position, attachment);
+            row.extend(params![email.mailbox, email.raw_sha256]);
+            self.attachments.push(row);
         }
-        self.search.push(params![tenant.clone(), id, email.mailbox, email.received_at, Value::Tokens(email.tokens)]);
+        self.search.push(params![
+            tenant.clone(),
+            id,
+            email.mailbox,
+            email.received_at,
+            email.raw_sha256,
+            Value::Tokens(email.tokens)
+        ]);
         let (from_name, from_address) = email.from.map(|from| (from.name, from.address)).unzip();
         self.emails.push(params![
             id,
@@ -350,20 +388,22 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
         columns: EMAIL_COLUMNS,
         rows,
         select: select.into(),
-        join_where: "where exists (select 1 from email_contents c where c.mailbox_id = u.mailbox_id
-                     and c.raw_sha256 = u.raw_sha256 and c.email_id = u.id)",
+        join_where: "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
+                     and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256 and c.email_id = u.id)",
         // Fills in what was missing, and nothing else.
         on_conflict: "on conflict (tenant_id, id)
                       do update set raw_blob_sha256 = excluded.raw_blob_sha256,
                       processing_status = excluded.processing_status, processed_at = excluded.processed_at
-                      where emails.processing_status = 'failed' and excluded.raw_blob_sha256 is not null",
+                      where emails.processing_status = 'failed' and excluded.raw_blob_sha256 is not null"
+            .into(),
         at_once: false,
     }
 }
 
-/// Parts follow their email: where it lost against another, there is none with this id.
-const IF_EMAIL_EXISTS: &str =
-    "where exists (select 1 from emails e where e.tenant_id = u.tenant_id and e.id = u.email_id)";
+/// Parts follow their email: where it lost against another, there is none with this id. Asked of the table that decided
+/// it, because emails are many partitions.
+const IF_EMAIL_WON: &str = "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
+     and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256 and c.email_id = u.email_id)";
 
 fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
     Insert {
@@ -375,11 +415,13 @@ fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
             ("kind", Kind::Text),
             ("address", Kind::Text),
             ("name", Kind::Text),
+            ("mailbox_id", Kind::Uuid),
+            ("raw_sha256", Kind::Hash),
         ],
         rows,
         select: "u.email_id, u.position, u.tenant_id, u.kind, u.address, u.name".into(),
-        join_where: IF_EMAIL_EXISTS,
-        on_conflict: "on conflict (email_id, position) do nothing",
+        join_where: IF_EMAIL_WON,
+        on_conflict: "on conflict do nothing".into(),
         at_once: false,
     }
 }
@@ -406,16 +448,19 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
             ("message", Kind::Json),
             ("status", Kind::Text),
             ("blob_sha256", Kind::Hash),
+            ("mailbox_id", Kind::Uuid),
+            ("raw_sha256", Kind::Hash),
         ],
         rows,
         select: "u.id, u.tenant_id, u.email_id, u.position, u.part_path, u.filename, u.content_type, u.sniffed_type,
                  u.size_bytes, u.sha256, u.md5, u.is_inline, u.content_id, u.message, u.status, u.blob_sha256,
                  mailroom_now()"
             .into(),
-        join_where: IF_EMAIL_EXISTS,
+        join_where: IF_EMAIL_WON,
         on_conflict: "on conflict (tenant_id, id)
                       do update set status = excluded.status, blob_sha256 = excluded.blob_sha256
-                      where attachments.status in ('pending', 'failed') and excluded.status = 'stored'",
+                      where attachments.status in ('pending', 'failed') and excluded.status = 'stored'"
+            .into(),
         at_once: false,
     }
 }
@@ -426,6 +471,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
         ("email_id", Kind::Uuid),
         ("mailbox_id", Kind::Uuid),
         ("received_at", Kind::Time),
+        ("raw_sha256", Kind::Hash),
         ("tokens", Kind::Tokens),
     ];
     match dialect {
@@ -434,8 +480,8 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             columns,
             rows: rows.into_iter().map(with_tenant_lexeme).collect(),
             select: "u.tenant_id, u.email_id, u.mailbox_id, u.received_at, u.tokens".into(),
-            join_where: IF_EMAIL_EXISTS,
-            on_conflict: "on conflict (tenant_id, email_id) do nothing",
+            join_where: IF_EMAIL_WON,
+            on_conflict: "on conflict (tenant_id, email_id) do nothing".into(),
             at_once: true,
         },
         // In row order, because FTS5 writes its index out whenever a row number goes down.
@@ -447,7 +493,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             join_where: "join emails e on e.tenant_id = u.tenant_id and e.id = u.email_id
                          where not exists (select 1 from email_search_docsize d where d.id = e.search_rowid)
                          order by e.search_rowid",
-            on_conflict: "",
+            on_conflict: "".into(),
             at_once: true,
         },
     }

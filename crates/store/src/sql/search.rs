@@ -5,7 +5,7 @@ use domain::{EmailId, MailboxId};
 use uuid::Uuid;
 
 use super::ingest::search_second;
-use crate::{Dialect, StoreError, TenantStore, Value};
+use crate::{Dialect, StoreError, TenantStore, Value, params};
 
 /// What to find besides the query, and how much of it.
 #[derive(Debug, Clone, Default)]
@@ -35,14 +35,37 @@ impl Start {
 impl TenantStore {
     /// Ids of matching emails that are not deleted, newest first (by the second, on SQLite).
     pub async fn search(&self, query: &Query, page: &Page) -> Result<Vec<EmailId>, StoreError> {
-        let mut sql = Sql::default();
-        let text = match self.store.dialect() {
-            Dialect::Sqlite => sql.sqlite(self, query, page),
-            Dialect::Postgres => sql.postgres(self, query, page),
+        let (sql, params) = match self.store.dialect() {
+            Dialect::Sqlite => {
+                let mut sql = Sql::default();
+                (sql.sqlite(self, query, page), sql.params)
+            }
+            Dialect::Postgres => postgres(query, page),
         };
-        let rows = self.query_once(text, sql.params).await?;
-        rows.iter().map(|row| row.get(0)).collect()
+        self.query(sql, params).await?.iter().map(|row| row.get(0)).collect()
     }
+}
+
+/// Through the function that may use the text index under row security; see migrations/each_time/2_search.
+fn postgres(query: &Query, page: &Page) -> (String, Vec<Value>) {
+    let labels = |labels: &[String]| Value::from(labels.iter().map(|label| label.to_lowercase()).collect::<Vec<_>>());
+    let (start, is_start_found) = match page.start {
+        None => (None, false),
+        Some(Start::At(id)) => (Some(id), true),
+        Some(Start::After(id)) => (Some(id), false),
+    };
+    let params = params![
+        query.has_text().then(|| tsquery(query)),
+        page.mailbox,
+        query.after,
+        query.before,
+        labels(&query.labels),
+        labels(&query.not_labels),
+        start,
+        is_start_found,
+        page.limit
+    ];
+    ("select mailroom_search($1, $2, $3, $4, $5, $6, $7, $8, $9)".to_owned(), params)
 }
 
 /// A statement under construction.
@@ -91,38 +114,23 @@ impl Sql {
                 ),
             });
         }
-        self.narrow("e", "e.id", query, page);
-        self.finish(&from, order, "e.id", page)
+        self.narrow(query, page);
+        self.finish(&from, order, page)
     }
 
-    fn postgres(&mut self, tenant: &TenantStore, query: &Query, page: &Page) -> String {
-        let tenant_id = self.bind(tenant.id);
-        self.conditions.push(format!("s.tenant_id = {tenant_id} and s.is_live"));
-        if query.has_text() {
-            let matching = self.bind(tsquery(tenant.id.0, query));
-            self.conditions.push(format!("s.tokens @@ {matching}::text::tsquery"));
-        }
-        if let Some((than, start)) = page.start.map(Start::comparison) {
-            let start = self.bind(start);
-            self.conditions.push(format!("s.email_id {than} {start}"));
-        }
-        self.narrow("s", "s.email_id", query, page);
-        self.finish("email_search s", "s.email_id", "s.email_id", page)
-    }
-
-    /// Mailbox, dates and labels; `table` has the first two, `id` is the email's.
-    fn narrow(&mut self, table: &str, id: &str, query: &Query, page: &Page) {
+    /// Mailbox, dates and labels.
+    fn narrow(&mut self, query: &Query, page: &Page) {
         if let Some(mailbox) = page.mailbox {
             let mailbox = self.bind(mailbox);
-            self.conditions.push(format!("{table}.mailbox_id = {mailbox}"));
+            self.conditions.push(format!("e.mailbox_id = {mailbox}"));
         }
         if let Some(after) = query.after {
             let after = self.bind(after);
-            self.conditions.push(format!("{table}.received_at >= {after}"));
+            self.conditions.push(format!("e.received_at >= {after}"));
         }
         if let Some(before) = query.before {
             let before = self.bind(before);
-            self.conditions.push(format!("{table}.received_at < {before}"));
+            self.conditions.push(format!("e.received_at < {before}"));
         }
         let labels = query.labels.iter().map(|label| (label, ""));
         for (label, negation) in labels.chain(query.not_labels.iter().map(|label| (label, "not "))) {
@@ -130,16 +138,16 @@ impl Sql {
             let name = self.bind(label.to_lowercase());
             self.conditions.push(format!(
                 "{negation}exists (select 1 from placements p join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
-                  where p.tenant_id = {table}.tenant_id and p.email_id = {id} and p.is_live
+                  where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live
                   and (f.name_key = {name} or f.last_segment_key = {name}))"
             ));
         }
     }
 
-    fn finish(&mut self, from: &str, order: &str, id: &str, page: &Page) -> String {
+    fn finish(&mut self, from: &str, order: &str, page: &Page) -> String {
         let limit = self.bind(page.limit);
         let conditions = self.conditions.join(" and ");
-        format!("select {id} from {from} where {conditions} order by {order} desc limit {limit}")
+        format!("select e.id from {from} where {conditions} order by {order} desc limit {limit}")
     }
 }
 
@@ -158,9 +166,9 @@ fn fts5_phrase(phrase: &Phrase) -> String {
     format!("\"{words}\"{}", if phrase.is_prefix { "*" } else { "" })
 }
 
-fn tsquery(tenant: Uuid, query: &Query) -> String {
-    let mut clauses = vec![format!("'{}'", tenant_lexeme(tenant))];
-    clauses.extend(query.all_of.iter().map(tsquery_phrase));
+/// Without the tenant's lexeme, which the database adds itself.
+fn tsquery(query: &Query) -> String {
+    let mut clauses: Vec<String> = query.all_of.iter().map(tsquery_phrase).collect();
     clauses.extend(query.none_of.iter().map(|phrase| format!("!{}", tsquery_phrase(phrase))));
     clauses.join(" & ")
 }

@@ -2,7 +2,21 @@
 
 use jiff::Timestamp;
 
-use crate::{Dialect, StoreError, SystemStore};
+use crate::{Database, Store, StoreError, SystemStore, postgres};
+
+impl Store {
+    /// For people: which database this is, in which version. Asked as the login itself, for there may be no roles yet.
+    pub async fn describe(&self) -> Result<String, StoreError> {
+        let (name, rows) = match &*self.database {
+            Database::Sqlite(db) => ("SQLite", db.query("select sqlite_version()".into(), vec![]).await?),
+            Database::Postgres(db) => {
+                ("PostgreSQL", db.query_schema("select current_setting('server_version')").await?)
+            }
+        };
+        let row = rows.first().ok_or_else(|| StoreError::other("the database does not tell its version"))?;
+        Ok(format!("{name} {}", row.get::<String>(0)?))
+    }
+}
 
 impl SystemStore {
     /// What the database's clock says.
@@ -11,15 +25,20 @@ impl SystemStore {
         row.ok_or_else(|| StoreError::other("the database does not tell the time"))?.get(0)
     }
 
-    /// For people: which database this is, in which version.
-    pub async fn describe(&self) -> Result<String, StoreError> {
-        let (sql, name) = match self.store.dialect() {
-            Dialect::Sqlite => ("select sqlite_version()", "SQLite"),
-            Dialect::Postgres => ("select current_setting('server_version')", "PostgreSQL"),
-        };
-        let row = self.query_one(sql, vec![]).await?;
-        let version: String = row.ok_or_else(|| StoreError::other("the database does not tell its version"))?.get(0)?;
-        Ok(format!("{name} {version}"))
+    /// What the database needs from time to time: today, partitions for the mail that came and that will come.
+    pub async fn upkeep(&self) -> Result<(), StoreError> {
+        match &*self.store.database {
+            Database::Sqlite(_) => Ok(()),
+            Database::Postgres(db) => postgres::partitions::upkeep(db).await,
+        }
+    }
+
+    /// What is not in place of that which keeps tenants apart in a PostgreSQL, a sentence each.
+    pub async fn isolation_problems(&self) -> Result<Vec<String>, StoreError> {
+        match &*self.store.database {
+            Database::Sqlite(_) => Ok(Vec::new()),
+            Database::Postgres(db) => postgres::walk::problems(&*db.client().await?).await,
+        }
     }
 
     /// Refreshes what the planner knows after many rows have come in.

@@ -14,6 +14,7 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, ffi};
 
+use crate::error::REFERENT_GONE;
 use crate::snapshot::{Snapshot, Watch};
 use crate::value::{Row, Value, time_text};
 use crate::{Committed, StoreError, Unit};
@@ -138,6 +139,9 @@ fn open_error(path: &Path, e: rusqlite::Error) -> StoreError {
 pub(crate) fn error(e: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode as Code;
     match e.sqlite_error_code() {
+        Some(Code::ConstraintViolation) if extended(&e) == Some(ffi::SQLITE_CONSTRAINT_FOREIGNKEY) => {
+            StoreError::Precondition(REFERENT_GONE)
+        }
         Some(Code::DiskFull) => StoreError::Full("the database".into()),
         Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Busy(BUSY_SECONDS),
         Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => StoreError::Refused(

@@ -4,8 +4,10 @@
 mod blobs;
 mod copy;
 mod ingest;
+mod isolation;
 mod migrate;
 mod objects;
+mod partitions;
 mod samples;
 mod search;
 mod tenants;

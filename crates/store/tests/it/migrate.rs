@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use domain::SystemClock;
-use store::testing::{fresh_postgres, on_each_database, run_sql};
+use store::testing::{admin_url, fresh_postgres, migrated_postgres, on_each_database, run_sql};
 use store::{Location, Store, StoreError, migrate};
 use tempfile::tempdir;
 
@@ -82,4 +82,31 @@ async fn openers_of_a_new_file_at_the_same_moment_wait_for_each_other() {
             outcome.unwrap();
         }
     }
+}
+
+/// As on many a server: an administrator makes roles, and the login owns its database.
+#[tokio::test]
+async fn a_login_that_may_not_make_roles_is_told_what_an_administrator_must_run() {
+    drop(migrated_postgres().await); // the server has the roles; the login has nothing of them
+    let Location::Postgres { url, .. } = fresh_postgres().await else { panic!("it is a PostgreSQL") };
+    let name = url.rsplit('/').next().unwrap();
+    let login = format!("{name}_plain");
+    run_sql(&url, &format!("create role {login} login password '{login}'; alter database {name} owner to {login}"))
+        .await
+        .unwrap();
+    let (_, place) =
+        admin_url(&url).rsplit_once('@').map(|(login, place)| (login.to_owned(), place.to_owned())).unwrap();
+    let store = open(&Location::Postgres { url: format!("postgres://{login}:{login}@{place}"), connections: 2 });
+
+    let refused = store.migrate().await.unwrap_err().to_string();
+    let (_, advice) = refused.split_once("then migrate again: ").unwrap_or_else(|| panic!("{refused}"));
+    assert!(
+        refused.starts_with(&format!("the login {login} may not make Mailroom's roles; let an administrator run this"))
+    );
+    // The roles are there already, so the first two statements have nothing to do.
+    let statements: Vec<&str> = advice.split(';').filter(|statement| !statement.contains("create role")).collect();
+    run_sql(&url, &statements.join(";")).await.unwrap();
+
+    assert_eq!(store.migrate().await.unwrap().len(), migrate::known() as usize);
+    assert_eq!(store.system().isolation_problems().await.unwrap(), Vec::<String>::new());
 }

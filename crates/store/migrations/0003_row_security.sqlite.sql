@@ -1,0 +1,1 @@
+-- SQLite has no roles: the handle of a tenant is the only door to its rows.
