@@ -6,9 +6,9 @@ use anyhow::Context;
 use content::spool::Data;
 use domain::Flags;
 use serde::Serialize;
-use store::TenantStore;
 use store::sql::blobs::BlobPlace;
 use store::sql::mailboxes::Mailbox;
+use store::{StoreError, TenantStore};
 
 use crate::ingest::{Ingested, Message};
 use crate::{Engine, Progress};
@@ -24,6 +24,8 @@ pub struct Repaired {
     pub incomplete: u64,
     /// Emails whose original was never stored: only their source has it.
     pub without_original: u64,
+    /// What could not be read, each as a sentence.
+    pub problems: Vec<String>,
 }
 
 impl Engine {
@@ -47,17 +49,43 @@ impl Engine {
                     repaired.without_original += 1;
                     continue;
                 }
-                let place = store.find_blob(email.raw_sha256).await?.context("a blob was removed meanwhile")?;
+                // Removed meanwhile, it needs no repair.
+                let Some(place) = store.find_blob(email.raw_sha256).await? else { continue };
+                let raw = match self.read_data(store, place).await {
+                    Ok(raw) => raw,
+                    Err(e) => match e.downcast_ref::<StoreError>() {
+                        // One that is damaged keeps no other from being repaired.
+                        Some(damage @ (StoreError::Corrupt(_) | StoreError::BlobMissing(_))) => {
+                            repaired.problems.push(damage.to_string());
+                            continue;
+                        }
+                        _ => return Err(e),
+                    },
+                };
                 messages.push(Message {
-                    raw: self.read_data(store, place).await?,
+                    raw,
                     folder: None,
                     flags: Flags::default(),
                     received_at: Some(email.received_at),
                     origin: format!("email {}", email.id),
                 });
             }
+            if messages.is_empty() {
+                continue;
+            }
+            let count = messages.len() as u64;
             let batch = self.prepare(mailbox.clone(), messages).await?;
-            let Ingested { stored, incomplete, .. } = self.commit(mailbox, batch).await?;
+            let Ingested { stored, incomplete, .. } = match self.commit(mailbox, batch).await {
+                Ok(ingested) => ingested,
+                Err(e) => match e.downcast_ref::<StoreError>() {
+                    // Somebody else completes or removes them just now; what is left is found by the next run.
+                    Some(StoreError::Precondition(_)) => {
+                        repaired.incomplete += count;
+                        continue;
+                    }
+                    _ => return Err(e),
+                },
+            };
             repaired.completed += stored.saturating_sub(incomplete);
             repaired.incomplete += incomplete;
             progress.add_items(stored);

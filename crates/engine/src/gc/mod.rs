@@ -29,6 +29,8 @@ pub struct Collected {
     /// Blobs that nobody names since now; they go once the grace period is over.
     pub blobs_condemned: u64,
     pub blobs_deleted: u64,
+    /// Condemned now or earlier, and not yet for long enough.
+    pub blobs_waiting: u64,
     /// Packs whose blobs were moved together, and the packs that hold them now.
     pub packs_merged: u64,
     pub packs_made: u64,
@@ -55,6 +57,7 @@ impl Engine {
         // Counted from the sentence on: what was condemned a moment ago waits for the next run, unless there is no grace.
         let cutoff = collector.cutoff(grace).await?;
         self.delete_blobs(&collector, cutoff, &mut collected, progress).await?;
+        collected.blobs_waiting = collector.count_condemned().await?;
         self.merge_packs(tenant, &collector, &mut collected, progress).await?;
         collector.empty_packs().await?;
         self.delete_dead_packs(tenant, &collector, &mut collected, progress).await?;

@@ -28,7 +28,7 @@ impl Parsed {
         spool: &Spool,
         now: Timestamp,
     ) -> std::io::Result<Self> {
-        let Hashed { message, sha256, provider_message_id } = hashed;
+        let Hashed { message, sha256, provider_message_id, email } = hashed;
         let mut parsed = match &message.raw {
             Data::Held(raw) => mime::parse(raw, limits),
             Data::Spooled(raw) => mime::parse_spooled(raw, spool, limits)?,
@@ -38,7 +38,7 @@ impl Parsed {
             parsed.defects.push("search_truncated".to_owned());
         }
         let received_at = receive_time(message.received_at, &mut parsed, now);
-        let id = EmailId::derive(received_at, mailbox.id, &provider_message_id);
+        let id = email.unwrap_or_else(|| EmailId::derive(received_at, mailbox.id, &provider_message_id));
 
         let mut blobs = Vec::with_capacity(1 + parsed.attachments.len());
         let size_bytes = message.raw.len();

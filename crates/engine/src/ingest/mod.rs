@@ -5,13 +5,15 @@ mod packs;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context;
 use content::spool::Data;
-use domain::{AttachmentStatus, Flags, FolderId, Sha256};
+use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, Sha256};
 use jiff::Timestamp;
 use store::failpoint::{self, Effect};
 use store::sql::ingest::{NewEmail, NewPlacement, Recorded};
+use store::sql::ledger::Known;
 use store::sql::mailboxes::Mailbox;
 use store::{Committed, StoreError, TenantStore, TenantUnit};
 
@@ -65,6 +67,8 @@ struct Hashed {
     message: Message,
     sha256: Sha256,
     provider_message_id: String,
+    /// Of an earlier try that is not done. An id is given once; a second one would stand beside the first.
+    email: Option<EmailId>,
 }
 
 /// How committing a batch ended.
@@ -86,7 +90,10 @@ impl Engine {
         let placements = distinct_placements(hashed.iter().filter_map(|hashed| hashed.placement(&mailbox)).collect());
         let store = self.store.tenant(mailbox.tenant_id);
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
-        let known = store.processed_messages(mailbox.id, ids).await.context("looking up known messages")?;
+        let known = store.known_messages(mailbox.id, ids).await.context("looking up known messages")?;
+        // These are repaired, not taken in: whoever removed one meanwhile has the last word.
+        let repaired = hashed.iter().filter(|hashed| hashed.message.folder.is_none());
+        let repaired: Vec<String> = repaired.map(|hashed| hashed.provider_message_id.clone()).collect();
         let Packed { mut emails, packs, shared, lost } =
             self.parse_and_pack(&store, &mailbox, only_new(hashed, &known)).await?;
         let incomplete = emails.iter_mut().map(|email| leave_out(email, &lost)).filter(|is_incomplete| *is_incomplete);
@@ -98,6 +105,9 @@ impl Engine {
             ..Ingested::default()
         };
         let mut unit = store.write();
+        if !repaired.is_empty() {
+            unit.expect_failed(mailbox.id, repaired);
+        }
         for pack in &packs {
             unit.record_pack(pack.id, pack.size_bytes, &pack.members);
         }
@@ -122,7 +132,7 @@ impl Engine {
     /// Prepares the batch again for as long as others remove what it relies on, or the database is away.
     async fn try_commit(&self, mailbox: &Arc<Mailbox>, mut batch: Prepared) -> anyhow::Result<Attempt> {
         let store = self.store.tenant(mailbox.tenant_id);
-        let mut tries = 1;
+        let (mut tries, mut away_since) = (1, None);
         loop {
             let Prepared { unit, recorded, packs, messages, expected } = batch;
             failpoint::before(Effect::CommitBatch);
@@ -137,8 +147,8 @@ impl Engine {
                     tracing::debug!(tries, "a batch is prepared again: {why}");
                     self.discard_packs(&store, &packs).await;
                 }
-                Err(e @ StoreError::Unavailable(_)) if tries < MOST_TRIES => {
-                    self.wait_for_database(e).await?;
+                Err(e @ (StoreError::Unavailable(_) | StoreError::Busy(_))) => {
+                    self.wait_for_database(*away_since.get_or_insert_with(Instant::now), e).await?;
                     if self.is_committed(&store, &packs).await? {
                         return Ok(Attempt::Stored(expected.known(&messages)));
                     }
@@ -165,19 +175,22 @@ impl Engine {
         messages: Vec<Message>,
     ) -> anyhow::Result<Ingested> {
         let store = self.store.tenant(mailbox.tenant_id);
-        let mut unit = store.write();
-        for pack in packs {
-            unit.record_pack(pack.id, pack.size_bytes, &pack.members);
-        }
-        match unit.commit().await {
-            // Given up meanwhile: then each message brings its bytes again.
-            Ok(_) | Err(StoreError::Precondition(_)) => {}
-            Err(e) => return Err(e).context("storing the bytes of a batch"),
-        }
+        self.patiently(|| async {
+            let mut unit = store.write();
+            for pack in packs {
+                unit.record_pack(pack.id, pack.size_bytes, &pack.members);
+            }
+            match unit.commit().await {
+                // Given up meanwhile, or recorded by a try that nobody answered: either way the next step finds out.
+                Ok(_) | Err(StoreError::Precondition(_)) => Ok(()),
+                Err(e) => Err(e).context("storing the bytes of a batch"),
+            }
+        })
+        .await?;
         let mut total = Ingested::default();
         for message in messages {
             let (origin, bytes) = (message.origin.clone(), message.raw.len());
-            let alone = self.prepare(mailbox.clone(), vec![message]).await?;
+            let alone = self.patiently(|| self.prepare(mailbox.clone(), vec![message.clone()])).await?;
             match self.try_commit(mailbox, alone).await? {
                 Attempt::Stored(ingested) => total.add(ingested),
                 Attempt::Refused { reason, .. } => {
@@ -215,7 +228,7 @@ impl Ingested {
 impl Hashed {
     fn of(message: Message) -> Self {
         let sha256 = message.raw.sha256();
-        Self { message, sha256, provider_message_id: format!("sha256:{sha256}") }
+        Self { message, sha256, provider_message_id: format!("sha256:{sha256}"), email: None }
     }
 
     fn placement(&self, mailbox: &Mailbox) -> Option<NewPlacement> {
@@ -230,10 +243,15 @@ impl Hashed {
 }
 
 /// What is neither stored nor met earlier in the same batch.
-fn only_new(hashed: Vec<Hashed>, known: &HashSet<String>) -> Vec<Hashed> {
+fn only_new(hashed: Vec<Hashed>, known: &HashMap<String, Known>) -> Vec<Hashed> {
     let mut seen: HashSet<Sha256> = HashSet::new();
-    let is_new = |hashed: &Hashed| !known.contains(&hashed.provider_message_id) && seen.insert(hashed.sha256);
-    hashed.into_iter().filter(is_new).collect()
+    let is_new = |hashed: Hashed| {
+        let known = known.get(&hashed.provider_message_id);
+        let is_done = known.is_some_and(|known| known.state == LedgerState::Processed);
+        (!is_done && seen.insert(hashed.sha256))
+            .then(|| Hashed { email: known.and_then(|known| known.email), ..hashed })
+    };
+    hashed.into_iter().filter_map(is_new).collect()
 }
 
 /// Bytes that did not get to blob storage are not named; a later try fills them in. Whether anything is missing.

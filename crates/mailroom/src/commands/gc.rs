@@ -33,8 +33,9 @@ pub async fn run(config: &Config, args: &cli::Gc, out: Output) -> Result<ExitCod
         problems += collected.problems.len();
         print(tenant, &collected, out)?;
     }
-    // Of a writer that was killed; nobody else's are that old.
-    let leftovers = engine.blobs.remove_unfinished(engine.store.clock().now() - grace).await?;
+    // Of a writer that was killed; no write takes that long, whatever grace there is.
+    let age = grace.max(SignedDuration::from_hours(1));
+    let leftovers = engine.blobs.remove_unfinished(engine.store.clock().now() - age).await?;
     let freed = engine.store.system().compact().await?;
     if out.json {
         out.object(&json!({"unfinished_removed": leftovers, "database_bytes_freed": freed}))?;
@@ -67,7 +68,7 @@ fn print(tenant: &Tenant, collected: &Collected, out: Output) -> Result<(), Fail
         object["tenant"] = json!(tenant.name);
         return out.object(&object);
     }
-    let Collected { blobs_deleted, blobs_condemned, packs_merged, packs_made, objects_deleted, .. } = collected;
+    let Collected { blobs_deleted, blobs_waiting, packs_merged, packs_made, objects_deleted, .. } = collected;
     let mut line = format!(
         "{}: {} blobs deleted, {} packs merged into {}, {} objects deleted",
         tenant.name,
@@ -76,9 +77,8 @@ fn print(tenant: &Tenant, collected: &Collected, out: Output) -> Result<(), Fail
         count(*packs_made),
         count(*objects_deleted)
     );
-    if *blobs_condemned > *blobs_deleted {
-        let waiting = count(blobs_condemned - blobs_deleted);
-        line.push_str(&format!("; {waiting} blobs wait until the grace period is over"));
+    if *blobs_waiting > 0 {
+        line.push_str(&format!("; {} blobs wait until the grace period is over", count(*blobs_waiting)));
     }
     if collected.objects_held > 0 {
         line.push_str(&format!("; {} objects wait for a backup to end", count(collected.objects_held)));

@@ -21,7 +21,10 @@ pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Outp
     let engine = app::open(config).await?;
     let store = app::tenant_store(&engine, tenant).await?;
     let ids = match what {
-        What::Ids(ids) => ids,
+        What::Ids(ids) => {
+            let found = store.get_summaries(&ids).await?;
+            found.iter().map(|email| email.id).collect()
+        }
         What::Found { query, mailbox } => {
             let query = query::parse(&query).map_err(|e| Failure::usage(e.to_string()))?;
             let mailbox = app::mailbox(&store, mailbox.as_deref()).await?;
@@ -29,7 +32,7 @@ pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Outp
         }
     };
     if !yes {
-        let found = store.get_summaries(&ids).await?.len() as u64;
+        let found = ids.len() as u64;
         if out.json {
             out.object(&json!({"found": found, "purged": 0}))?;
         } else {

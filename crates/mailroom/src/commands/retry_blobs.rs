@@ -28,7 +28,7 @@ pub async fn run(config: &Config, args: &cli::RetryBlobs, out: Output) -> Result
             let mailbox = Arc::new(mailbox);
             let repaired = engine.retry_blobs(&store, &mailbox, &progress).await?;
             drop(bar);
-            left += repaired.incomplete + repaired.without_original;
+            left += repaired.incomplete + repaired.without_original + repaired.problems.len() as u64;
             if out.json {
                 let mut object = json!(repaired);
                 object["tenant"] = json!(tenant.name);
@@ -43,6 +43,7 @@ pub async fn run(config: &Config, args: &cli::RetryBlobs, out: Output) -> Result
                     count(repaired.incomplete),
                     count(repaired.without_original)
                 ))?;
+                repaired.problems.iter().try_for_each(|problem| out.line(&format!("  {problem}")))?;
             }
         }
     }

@@ -152,7 +152,7 @@ fn a_wrong_value_is_refused_in_a_sentence_that_shows_a_right_one() {
         ("MAILROOM_LOG__LEVEL", "loud", "wants one of off, error, warn, info, debug, trace, not loud"),
         ("MAILROOM_DATA_DIR", " ", "`data_dir` wants a folder, and is empty"),
         ("MAILROOM_DATABASE__URL", "mysql://u:p@h/db", "not mysql:// (MAILROOM_DATABASE__URL)"),
-        ("MAILROOM_BLOBS__URL", "s3://bucket", "s3:// is not supported by this release"),
+        ("MAILROOM_BLOBS__URL", "ftp://bucket", "not ftp:// (MAILROOM_BLOBS__URL)"),
     ] {
         let error = refusal(name, value);
 

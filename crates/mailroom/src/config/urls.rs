@@ -88,7 +88,7 @@ fn remote(kind: RemoteKind, rest: &str) -> Result<BlobsUrl, String> {
     if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
         return Err(format!("needs a name of 3 to 63 letters, digits, `-`, `_` and `.` after {scheme}://"));
     }
-    let prefix = prefix.trim_matches('/');
+    let prefix = prefix.trim_end_matches('/');
     if !prefix.is_empty()
         && !prefix.split('/').all(|step| step != "." && step != ".." && !step.is_empty() && step.chars().all(is_name))
     {

@@ -8,6 +8,7 @@ use store::failpoint::VARIABLE;
 
 use crate::mail::{generated, hashes, mbox, stored_hashes};
 use crate::place::{Done, PROGRAM, Place, on_each_database};
+use crate::processes::{Running, wait_until};
 
 const MESSAGES: usize = 40;
 
@@ -73,6 +74,57 @@ fn one_batch_that_blob_storage_does_not_take_is_the_only_one_that_is_written_aga
         assert!(packs.iter().all(|pack| place.packs().contains(pack)));
         place.assert_whole();
     });
+}
+
+/// The receive time decides an email's id, and the same bytes may come with another one the next time.
+#[test]
+fn bytes_that_come_again_with_another_receive_time_complete_the_email_that_is_there() {
+    on_each_database(|place| {
+        // The second one says when it was sent, which is not yet: that moves it to tomorrow, whenever that is.
+        let mbox = |time: &str| {
+            format!(
+                "From a@b.test {time}\nSubject: sooner\n\ny\n\n\
+                 From a@b.test {time}\nSubject: later\nDate: Tue, 05 May 2099 12:00:00 +0000\n\nx\n"
+            )
+        };
+        let first = place.write("1/inbox.mbox", mbox("Tue Jan  2 12:00:00 2024"));
+        let second = place.write("2/inbox.mbox", mbox("Wed Jan  3 13:00:00 2024"));
+        assert_eq!(import(place, &first, "refuse:write_object=always").objects()[0]["incomplete"], 2);
+        let ids = |place: &Place| -> BTreeSet<String> {
+            place.emails("acme").iter().map(|email| email["id"].as_str().unwrap().to_owned()).collect()
+        };
+        let before = ids(place);
+
+        let back = import(place, &second, "");
+
+        assert_eq!((back.code, &back.objects()[0]["incomplete"]), (Some(0), &json!(0)), "{back}");
+        assert_eq!(ids(place), before, "an id is given once");
+        assert!(place.emails("acme").iter().all(|email| email["processing_status"] == "processed"));
+        place.objects(&["gc", "--grace", "0s"]);
+        place.assert_whole();
+    });
+}
+
+#[test]
+fn an_email_that_is_purged_while_it_is_repaired_stays_gone() {
+    for new in [Place::sqlite, Place::postgres] {
+        let place = new();
+        let file = place.write("three.eml", with_three_attachments());
+        assert_eq!(import(&place, &file, "refuse:write_object=once@2").code, Some(1));
+        let mut command = place.command(PROGRAM, &["retry-blobs", "--json"]);
+        let mut repair = Running::start(command.env(VARIABLE, "before:commit_batch=stop"));
+        wait_until("the repair sleeps", || repair.has_ended() || repair.is_stopped());
+        assert!(!repair.has_ended());
+
+        assert_eq!(place.object(&["email", "purge", "--tenant", "acme", "--query", "", "--yes"])["purged"], 1);
+        repair.resume();
+        repair.finish();
+
+        assert_eq!(place.emails("acme").len(), 0);
+        assert_eq!(place.objects(&["gc", "--grace", "0s"])[0]["problems"], json!([]));
+        assert!(place.packs().is_empty());
+        place.assert_whole();
+    }
 }
 
 /// Three attachments, each large enough to be an object of its own.

@@ -56,7 +56,8 @@ fn assert_right(place: &Place, expected: &Dump, what: &str) {
     place.assert_whole();
     let states: BTreeSet<String> = place.select("select state from packs").into_iter().collect();
     assert_eq!(states, BTreeSet::from(["live".to_owned()]), "{what}");
-    let objects = place.packs().len();
+    // What a write that was cut off left behind under a temporary name is removed when it is an hour old.
+    let objects = place.packs().iter().filter(|file| !file.to_string_lossy().contains('#')).count();
     assert_eq!(objects, place.select("select object_key from packs").len(), "{what}: objects without a pack");
     assert_same(&dump(place, "acme"), expected, what);
 }

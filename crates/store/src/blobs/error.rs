@@ -34,6 +34,10 @@ pub(super) fn of_io(kind: Option<ErrorKind>, text: &str) -> StoreError {
             format!("blob storage cannot be written ({text}); check the rights of the folder and that its disk is not read-only")
                 .into(),
         ),
+        Some(ErrorKind::NotFound) => StoreError::Refused(
+            format!("something in the blob folder was removed while it was written ({text}); see who else works there")
+                .into(),
+        ),
         _ => StoreError::BlobsUnavailable(text.into()),
     }
 }

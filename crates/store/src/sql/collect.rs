@@ -137,6 +137,11 @@ impl Collector {
         Ok((hashes.len() as u64, self.run(Effect::DeleteBlobs, unit, deleted).await?))
     }
 
+    pub async fn count_condemned(&self) -> Result<u64, StoreError> {
+        let sql = "select count(*) from blobs where tenant_id = $1 and condemned_at is not null";
+        self.query(sql, params![self.tenant]).await?.first().map_or(Ok(0), |row| row.get(0))
+    }
+
     /// Live packs with how much of each is used; unused ones too.
     pub async fn list_pack_use(&self) -> Result<Vec<PackUse>, StoreError> {
         let sql = "select p.id, p.size_bytes, coalesce(cast(sum(b.stored_bytes) as bigint), 0),

@@ -137,7 +137,8 @@ impl TenantUnit {
                 state,
                 reason,
                 email.size_bytes,
-                email.raw_sha256
+                email.raw_sha256,
+                email.id
             ]
         };
         self.unit.insert(Insert {
@@ -152,10 +153,16 @@ impl TenantUnit {
                 ("reason", Kind::Text),
                 ("size_bytes", Kind::Int),
                 ("raw_sha256", Kind::Hash),
+                ("email_id", Kind::Uuid),
             ],
             rows: emails.iter().map(row).collect(),
-            select: "u.mailbox_id, u.provider_message_id, u.tenant_id, u.state, u.reason, u.size_bytes, u.raw_sha256, c.email_id,
-                     mailroom_now(), mailroom_now(), mailroom_now()"
+            // Bound to another's email that lacks bytes, it is not done either: what we brought fills in our own only.
+            select: "u.mailbox_id, u.provider_message_id, u.tenant_id,
+                     case when c.email_id <> u.email_id and exists (
+                         select 1 from emails e
+                         where e.tenant_id = u.tenant_id and e.id = c.email_id and e.processing_status = 'failed')
+                     then 'failed' else u.state end,
+                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, mailroom_now(), mailroom_now(), mailroom_now()"
                 .into(),
             join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
                          and c.raw_sha256 = u.raw_sha256",
@@ -214,7 +221,7 @@ impl TenantUnit {
                      true, mailroom_now(), mailroom_now()"
                     .into(),
             join_where: "join ledger l on l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
-                         and l.provider_message_id = u.provider_message_id",
+                         and l.provider_message_id = u.provider_message_id and l.state <> 'gone'",
             on_conflict: format!(
                 "on conflict ({}mailbox_id, folder_id, provider_uid)
                  do update set flags = excluded.flags, is_live = true, email_id = excluded.email_id,

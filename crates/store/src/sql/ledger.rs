@@ -1,25 +1,47 @@
 //! Which messages of a mailbox we have met.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use domain::MailboxId;
+use domain::{EmailId, LedgerState, MailboxId};
 
 use super::any;
-use crate::{StoreError, TenantStore, params};
+use crate::{Row, StoreError, TenantStore, TenantUnit, params};
+
+/// A message that the ledger has.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    pub state: LedgerState,
+    /// Given when it was first recorded, and never changed.
+    pub email: Option<EmailId>,
+}
 
 impl TenantStore {
-    /// Those of the given provider ids that are processed already.
-    pub async fn processed_messages(
+    /// Those of the given provider ids that the ledger has.
+    pub async fn known_messages(
         &self,
         mailbox: MailboxId,
         provider_message_ids: Vec<String>,
-    ) -> Result<HashSet<String>, StoreError> {
+    ) -> Result<HashMap<String, Known>, StoreError> {
         let sql = format!(
-            "select provider_message_id from ledger
-             where tenant_id = $1 and mailbox_id = $2 and state = 'processed' and {}",
+            "select provider_message_id, state, email_id from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
             any(self.store.dialect(), "provider_message_id", 3)
         );
         let rows = self.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
-        rows.iter().map(|row| row.get(0)).collect()
+        let known = |row: &Row| Ok((row.get(0)?, Known { state: row.get(1)?, email: row.get(2)? }));
+        rows.iter().map(known).collect()
+    }
+}
+
+impl TenantUnit {
+    /// The unit is refused unless all of these still wait for their bytes: one that was removed must not come back.
+    pub fn expect_failed(&mut self, mailbox: MailboxId, provider_message_ids: Vec<String>) {
+        let rows = provider_message_ids.len() as u64;
+        let sql = format!(
+            "update ledger set attempts = attempts + 1
+             where tenant_id = $1 and mailbox_id = $2 and state = 'failed' and {}",
+            any(self.store.dialect(), "provider_message_id", 3)
+        );
+        let params = params![self.tenant, mailbox, provider_message_ids];
+        self.unit.op_exactly(rows, "some of these emails were completed or removed meanwhile", sql, params);
     }
 }
