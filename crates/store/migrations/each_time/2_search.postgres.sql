@@ -11,11 +11,12 @@ create or replace function mailroom_received_at(id uuid) returns timestamptz lan
 $$;
 
 -- Ids of live emails, newest first. Every text is bound, none becomes SQL. Planned for its values each time, and from the newest months
--- back to the oldest, so that a page of recent mail opens few partitions.
+-- back to the oldest, so that a page of recent mail opens few partitions. Volatile, though it changes nothing: a stable function would look
+-- at the partitions of now with the caller's snapshot, and not find rows that were moved in between.
 create or replace function mailroom_search(
     words text, mailbox uuid, since timestamptz, until timestamptz, labels text[], not_labels text[], start_id uuid, is_start_found boolean,
     most bigint
-) returns setof uuid language plpgsql stable security definer as $$
+) returns setof uuid language plpgsql volatile security definer as $$
 declare
     tenant uuid := nullif(current_setting('mailroom.tenant', true), '')::uuid;
     matching tsquery := format('%L', ':tenant:' || replace(tenant::text, '-', ''))::tsquery && words::tsquery;

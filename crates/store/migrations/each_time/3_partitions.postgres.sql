@@ -53,15 +53,18 @@ create or replace function mailroom_missing_partitions(expected uuid[]) returns 
     order by 1
 $$;
 
--- Keeps everybody else off the default partitions, in the order in which an ingest unit takes its tables; `blobs` because a new partition
--- brings its foreign key along. Never waits long: a reader that takes them in another order must not become a deadlock, and whoever
--- queues behind us waits as well.
+-- Keeps everybody else off the four tables and their default partitions, in the order in which an ingest unit takes them; `blobs` and
+-- `mailboxes` because a new partition brings its foreign keys along. The parents too: a reader holds its parent from before it looks up the
+-- partitions, and takes its snapshot after the last lock. Had we only the default partition, a reader that waits for that would go on with
+-- partitions from before the move and a snapshot from after it, and not find what was moved. Never waits long: a reader that takes them in
+-- another order must not become a deadlock (a server looks for those after a second), and who queued behind us goes before our next try.
 create or replace function mailroom_lock_for_partitions(tries integer) returns boolean language plpgsql as $$
 begin
     for try in 1 .. tries loop
         begin
             perform set_config('lock_timeout', '300ms', true);
             lock table blobs, mailboxes in share row exclusive mode;
+            lock table only emails, only email_recipients, only attachments, only email_search in access exclusive mode;
             lock table emails_default, email_recipients_default, attachments_default, email_search_default in access exclusive mode;
             perform set_config('lock_timeout', '0', true);
             return true;
@@ -105,8 +108,8 @@ begin
     end loop;
 end $$;
 
--- The upkeep, daily and when emails come in for which there is no partition. How many ranges were made; null when others kept the tables busy, and then the next time does it. All of it is one
--- transaction, and two callers do it one after the other.
+-- The upkeep, daily and when emails come in for which there is no partition. How many ranges were made; null when others kept the tables
+-- busy, and then the next time does it. All of it is one transaction, and two callers do it one after the other.
 create or replace function mailroom_upkeep_partitions(expected uuid[], tries integer) returns integer language plpgsql security definer as $$
 declare
     missing timestamptz;

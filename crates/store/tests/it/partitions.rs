@@ -1,12 +1,13 @@
 //! Partitions by receive time: made ahead and on demand, and only those opened that are needed.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use domain::{EmailId, SystemClock};
 use jiff::{SignedDuration, Timestamp, ToSpan};
 use store::sql::search::Page;
 use store::testing::{TestDatabase, admin_url, migrated_postgres, run_sql};
-use store::{Location, Store, TenantStore};
+use store::{Location, Store, StoreError, TenantStore};
 use tempfile::tempdir;
 use tokio_postgres::{Client, NoTls};
 
@@ -139,9 +140,10 @@ async fn the_default_partition_is_emptied_while_mail_comes_in() {
     });
     while !importing.is_finished() {
         let (one, other) = (db.store.system(), db.store.system());
-        let (one, other) = tokio::join!(one.upkeep(), other.upkeep());
+        let (one, other, read) = tokio::join!(one.upkeep(), other.upkeep(), acme.get_emails(&ids));
         one.unwrap();
         other.unwrap();
+        assert_eq!(read.unwrap().len(), ids.len());
     }
     ids.extend(importing.await.unwrap());
     db.store.system().upkeep().await.unwrap();
@@ -173,6 +175,58 @@ async fn everything_is_moved_out_of_the_default_partition_at_once() {
     assert_default_is_empty(&client).await;
     assert_eq!(acme.get_emails(&ids).await.unwrap().len(), ids.len());
     assert!(acme.verify_rows(None).await.unwrap().is_empty());
+}
+
+/// Waits until a session of this database waits for a lock on a table.
+async fn wait_for_a_waiter(client: &Client) {
+    let waiting = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
+                   where d.datname = current_database() and l.locktype = 'relation' and not l.granted";
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while number(client, waiting).await == 0 {
+        assert!(Instant::now() < deadline, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What it finds, begun while rows are on their way from the default partition to one of their own.
+async fn read_during_a_move<T: Send + 'static>(
+    db: &TestDatabase,
+    read: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> T {
+    let (mover, watcher) = (admin(db).await, admin(db).await);
+    return_to_default(&watcher, "2001").await;
+    mover.batch_execute("begin").await.unwrap();
+    let made = mover.query_typed("select mailroom_upkeep_partitions('{}', 60)", &[]).await.unwrap();
+    assert_eq!(made[0].get::<_, Option<i32>>(0), Some(1));
+    let reading = tokio::spawn(read);
+    wait_for_a_waiter(&watcher).await;
+    mover.batch_execute("commit").await.unwrap();
+    reading.await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_reader_that_waits_while_rows_are_moved_finds_them_all() {
+    let db = migrated_postgres().await;
+    let acme = tenant(&db.store, "acme").await;
+    let ids =
+        fill(&acme, &["2001-02-03", "2001-10-11", "2002-02-03"].map(|day| time(&format!("{day}T00:00:00Z")))).await;
+
+    let (reader, wanted) = (acme.clone(), ids.clone());
+    let read = read_during_a_move(&db, async move { reader.get_emails(&wanted).await }).await;
+    assert_eq!(read.len(), 3);
+    assert!(read.iter().all(|email| email.attachments.len() == 1 && email.to.len() == 1));
+
+    let page = Page { limit: 10, ..Page::default() };
+    let (reader, wanted) = (acme.clone(), page.clone());
+    let found = read_during_a_move(&db, async move { reader.search(&Default::default(), &wanted).await }).await;
+    assert_eq!(found.len(), 3);
+
+    // A range that leaves the default partition out once it has a partition of its own.
+    let (after, before) = (Some(time("2001-02-01T00:00:00Z")), Some(time("2001-11-01T00:00:00Z")));
+    let dated = domain::search::Query { after, before, ..Default::default() };
+    let reader = acme.clone();
+    let found = read_during_a_move(&db, async move { reader.search(&dated, &page).await }).await;
+    assert_eq!(found, [ids[1], ids[0]]);
 }
 
 #[tokio::test]
