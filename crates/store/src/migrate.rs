@@ -82,12 +82,26 @@ pub(crate) async fn sqlite_version(db: &Sqlite) -> Result<u32, StoreError> {
 }
 
 pub(crate) async fn postgres_version(db: &Postgres) -> Result<u32, StoreError> {
-    let rows = db.query_schema("select to_regclass('schema_migrations')::text").await?;
-    if rows.first().map(|row| row.get::<Option<String>>(0)).transpose()?.flatten().is_none() {
-        return Ok(0);
+    readable_version(db).await?.ok_or_else(|| {
+        StoreError::Refused(
+            "this login may not read the database's schema version, as after a restore that was cut off at its very end; go on with `mailroom migrate`"
+                .into(),
+        )
+    })
+}
+
+/// `None` when only mailroom_system may read it: a restored list of migrations has no grants yet.
+async fn readable_version(db: &Postgres) -> Result<Option<u32>, StoreError> {
+    let readable = "select has_table_privilege(to_regclass('schema_migrations'), 'select')";
+    let rows = db.query_schema(readable).await?;
+    match rows.first().map(|row| row.get::<Option<bool>>(0)).transpose()?.flatten() {
+        None => Ok(Some(0)),
+        Some(false) => Ok(None),
+        Some(true) => {
+            let rows = db.query_schema("select coalesce(max(version), 0) from schema_migrations").await?;
+            version(&rows).map(Some)
+        }
     }
-    let rows = db.query_schema("select coalesce(max(version), 0) from schema_migrations").await?;
-    version(&rows)
 }
 
 fn version(rows: &[crate::value::Row]) -> Result<u32, StoreError> {
@@ -138,8 +152,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
 /// Roles, what is missing of the schema, then policies, grants and functions as they should be, and the partitions of
 /// today.
 pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreError> {
-    let found = postgres_version(db).await?;
-    if found > known() {
+    if let Some(found) = readable_version(db).await?.filter(|found| *found > known()) {
         return Err(StoreError::Newer { found, known: known() });
     }
     let mut client = db.client().await?;
@@ -149,6 +162,7 @@ pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreEr
     let lock = format!("select pg_advisory_xact_lock({LOCK})");
     transaction.batch_execute(&lock).await.map_err(postgres::error)?;
     transaction.batch_execute(TABLE).await.map_err(postgres::error)?;
+    rights::own_history(&transaction).await?;
     let rows = transaction
         .query_typed("select version, checksum from schema_migrations order by version", &[])
         .await

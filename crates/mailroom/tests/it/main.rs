@@ -12,6 +12,7 @@ mod databases;
 mod disks;
 mod dump;
 mod durability;
+mod elsewhere;
 mod export;
 mod failpoints;
 mod gc;

@@ -56,9 +56,13 @@ impl Place {
 
     /// On a server of the test's own, which goes away with everything in it.
     pub fn on_server(url: &str) -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap(), url: Some(url.to_owned()) };
+        let place = Self::on_empty_server(url);
         place.ok(&["migrate"]);
         place
+    }
+
+    pub fn on_empty_server(url: &str) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), url: Some(url.to_owned()) }
     }
 
     pub fn is_sqlite(&self) -> bool {

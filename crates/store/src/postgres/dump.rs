@@ -50,10 +50,12 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
 pub(crate) async fn restore(url: &str, from: &Path, lock: File) -> Result<(), StoreError> {
     let config = config(url)?;
     let name = config.get_dbname().unwrap_or_default();
-    // As the owner of the tables, so that they are its again.
+    // As the owner of the tables, so that they are its again. Without grants: they name logins that this server may not
+    // have, and `migrate`, which follows, states what Mailroom needs.
     let role = format!("--role={SYSTEM_ROLE}");
     rights::make_roles(&*Postgres::open(url, 1)?.client().await?).await?;
-    let args = ["--exit-on-error", "--single-transaction", "--no-owner", &role, "--dbname", name].map(OsStr::new);
+    let args = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges", &role, "--dbname", name];
+    let args = args.map(OsStr::new);
     run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), lock.into(), Stdio::null()).await
 }
 

@@ -34,6 +34,7 @@ begin
     if not has_table_privilege(session_user, 'schema_migrations', 'select, insert') then
         set local role mailroom_system;
         execute format('grant select, insert on schema_migrations to %I', session_user);
+        reset role;
     end if;
 end $$";
 
@@ -119,9 +120,12 @@ async fn ask_administrator(client: &Client) -> Result<StoreError, StoreError> {
     ))
 }
 
+pub(crate) async fn own_history(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+    transaction.batch_execute(OWN_HISTORY).await.map_err(error)
+}
+
 /// Policies, grants and functions as this program knows them. Runs as the role that owns the tables.
 pub(crate) async fn restate(transaction: &Transaction<'_>) -> Result<(), StoreError> {
-    transaction.batch_execute(OWN_HISTORY).await.map_err(error)?;
     run_as_system(transaction).await?;
     for text in EACH_TIME {
         let text = text.replace("{TENANT_POLICY}", &TENANT_POLICY.replace('\'', "''"));
