@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use serde::Serialize;
 use store::blobs::{Blobs, CopyError, Expected};
 use store::failpoint::{self, Effect};
@@ -62,6 +63,8 @@ impl Engine {
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Summary> {
         let folder = Folder::for_writing(out)?;
+        // However young: the folder is ours alone, so whoever wrote them was killed.
+        folder.objects()?.remove_unfinished(Timestamp::MAX).await.map_err(|e| not_written(&e))?;
         let hold = Hold::take(&self.store).await?;
         let backed_up = self.back_up_into(&folder, dump_url, progress).await;
         let released = hold.release().await;

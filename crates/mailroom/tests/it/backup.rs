@@ -85,12 +85,14 @@ fn a_second_backup_copies_what_is_new_and_drops_what_is_gone() {
         let stale = place.path("backup/objects/01a0/packs/00/stale");
         fs::create_dir_all(stale.parent().unwrap()).unwrap();
         fs::write(&stale, "no manifest names me").unwrap();
+        let unfinished = place.path("backup/objects/01a0/packs/00/unfinished#1");
+        fs::write(&unfinished, "whoever wrote me was kil").unwrap();
 
         let summary = back_up(place);
 
         let counts = ["objects", "copied", "removed"].map(|name| summary[name].as_u64().unwrap());
         assert_eq!(counts, [3, 1, 1], "{summary}");
-        assert!(!stale.exists());
+        assert!(!stale.exists() && !unfinished.exists());
         let names: BTreeSet<String> = names(&place.path("backup"));
         assert_eq!(names.len(), 4, "one database, manifest, lock, objects: {names:?}");
         let unchanged = back_up(place);
@@ -214,6 +216,7 @@ fn killed_backups_go_on(place: &Place) {
         restored.assert_whole();
         assert_eq!(facts(&restored), expected, "round {round}");
         assert_eq!(names(&folder).len(), 4, "round {round}");
+        assert_eq!(objects(place).len(), place.packs().len(), "round {round}");
     }
     assert!(killed > 0, "every backup ended before it was killed");
 }
