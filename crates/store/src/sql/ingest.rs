@@ -159,8 +159,8 @@ impl TenantUnit {
             // Bound to another's email that lacks bytes, it is not done either: what we brought fills in our own only.
             select: "u.mailbox_id, u.provider_message_id, u.tenant_id,
                      case when c.email_id <> u.email_id and exists (
-                         select 1 from emails e
-                         where e.tenant_id = u.tenant_id and e.id = c.email_id and e.processing_status = 'failed')
+                         select 1 from ledger l where l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
+                         and l.provider_message_id = u.provider_message_id and l.state = 'failed')
                      then 'failed' else u.state end,
                      u.reason, u.size_bytes, u.raw_sha256, c.email_id, mailroom_now(), mailroom_now(), mailroom_now()"
                 .into(),
