@@ -15,13 +15,10 @@ use store::{StoreError, TenantStore};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::search::all_matching;
-use crate::{Engine, Progress};
+use crate::{Engine, HELD_BYTES, Progress};
 
 /// Emails are read this many at a time.
 const EMAILS: usize = 64;
-
-/// A larger message is not held in memory.
-const HELD: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -52,7 +49,7 @@ impl Engine {
         for ids in ids.chunks(EMAILS) {
             for email in store.get_emails(ids).await? {
                 sink = match self.raw_place(store, &email).await? {
-                    place if place.size_bytes > HELD => self.copy_large(sink, &email, &place, &out).await?,
+                    place if place.size_bytes > HELD_BYTES => self.copy_large(sink, &email, &place, &out).await?,
                     place => {
                         let raw = self.read_blob(store, place).await?;
                         sink.write(&email, &raw).with_context(|| out.writing())?;

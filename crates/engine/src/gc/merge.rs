@@ -7,17 +7,13 @@ use store::blobs::{Blobs, PackBuilder};
 use store::sql::collect::{Collector, Moved, PackUse};
 
 use super::Collected;
-use crate::{Engine, Progress};
+use crate::{Engine, HELD_BYTES, Progress};
 
 /// A pack below this is small. Merged ones grow to four times as much, so no blob is moved more than a few times.
 const SMALL: u64 = 4 << 20;
 
 /// New packs are written when they have grown to this, which is what bounds memory.
 const FULL: u64 = 16 << 20;
-
-/// A blob above this has an object of its own, however small it is stored; it stays there, for a merge holds each blob
-/// in memory.
-const LARGE_BLOB: u64 = 1 << 20;
 
 /// A pack is rewritten when a quarter of it is of no use.
 fn has_holes(pack: &PackUse) -> bool {
@@ -26,7 +22,7 @@ fn has_holes(pack: &PackUse) -> bool {
 
 /// Packs that go together, in the order of their age; a small one alone stays as it is.
 fn groups(packs: Vec<PackUse>) -> Vec<Vec<PackUse>> {
-    let is_small = |pack: &PackUse| pack.size_bytes < SMALL && pack.largest_blob <= LARGE_BLOB;
+    let is_small = |pack: &PackUse| pack.size_bytes < SMALL && pack.largest_blob <= HELD_BYTES;
     let is_worth_it = |pack: &PackUse| pack.used_bytes > 0 && (has_holes(pack) || is_small(pack));
     let mut groups: Vec<Vec<PackUse>> = Vec::new();
     let mut filled = FULL;
@@ -121,6 +117,8 @@ mod tests {
         const MB: u64 = 1 << 20;
         assert_eq!(shape(vec![pack(MB, MB), pack(9 * MB, 9 * MB), pack(2 * MB, 2 * MB)]), [[1, 2]]);
         assert_eq!(shape(vec![pack(9 * MB, 6 * MB)]), [[9]]);
+        let one_attachment = || PackUse { largest_blob: 2 * MB, ..pack(2 * MB, 2 * MB) };
+        assert_eq!(shape(vec![one_attachment(), one_attachment()]), [[2, 2]]);
         assert_eq!(shape(vec![pack(20 * MB, 12 * MB), pack(20 * MB, 12 * MB)]), [[20], [20]]);
     }
 

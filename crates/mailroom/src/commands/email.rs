@@ -4,7 +4,7 @@ use std::io::Seek;
 use std::process::ExitCode;
 
 use domain::{Address, EmailId};
-use engine::Engine;
+use engine::{Engine, HELD_BYTES};
 use store::TenantStore;
 use store::blobs::ReadError;
 use store::sql::emails::Email;
@@ -54,9 +54,8 @@ async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -
 
 /// Not a byte is shown before all are proven; a large message waits for that in a file without a name.
 async fn print_raw(engine: &Engine, store: &TenantStore, email: &Email, out: Output) -> Result<(), Failure> {
-    const HELD: u64 = 1 << 20;
     let place = engine.raw_place(store, email).await?;
-    if place.size_bytes <= HELD {
+    if place.size_bytes <= HELD_BYTES {
         return out.bytes(&engine.read_blob(store, place).await?);
     }
     let mut file = match engine.blobs.read_to(&place, tempfile::tempfile()?).await {

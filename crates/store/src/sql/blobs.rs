@@ -42,16 +42,6 @@ impl TenantStore {
         self.query_one(sql, params![self.id, sha256]).await?.as_ref().map(place).transpose()
     }
 
-    /// The blobs of the tenant in hash order, after a given one.
-    pub async fn list_blobs(&self, after: Option<Sha256>, limit: u64) -> Result<Vec<BlobPlace>, StoreError> {
-        let sql = format!(
-            "select {PLACE_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
-             where b.tenant_id = $1 and b.sha256 > $2 order by b.sha256 limit $3"
-        );
-        let after = after.unwrap_or(Sha256([0; 32]));
-        self.query(sql, params![self.id, after, limit]).await?.iter().map(place).collect()
-    }
-
     pub async fn is_live_pack(&self, id: PackId) -> Result<bool, StoreError> {
         let sql = "select 1 from packs where tenant_id = $1 and id = $2 and state = 'live'";
         Ok(self.query_one(sql, params![self.id, id]).await?.is_some())
