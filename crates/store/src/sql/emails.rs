@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use domain::{Address, EmailId, MailboxId, ProcessingStatus, RecipientKind, Sha256};
+use futures_util::future::try_join4;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -115,14 +116,22 @@ impl TenantStore {
                 .replace("headers", "'[]'"),
         };
         let sql = format!("select {columns} from emails where tenant_id = $1 and {}", any(dialect, "id", 2));
+        // Side by side: planning each of them over the partitions takes longer than reading the rows.
+        let (whole, recipients, placements, attachments) = try_join4(
+            self.query(sql, params![self.id, list()]),
+            self.recipients(list()),
+            self.live_placements(list()),
+            attachments::of_emails(self, ids),
+        )
+        .await?;
         let mut emails: HashMap<EmailId, Email> = HashMap::new();
-        for row in self.query(sql, params![self.id, list()]).await? {
+        for row in whole {
             let email = email(&row)?;
             emails.insert(email.id, email);
         }
-        self.add_recipients(&mut emails, list()).await?;
-        self.add_placements(&mut emails, list()).await?;
-        for (id, attachment) in attachments::of_emails(self, ids).await? {
+        add_recipients(&mut emails, recipients)?;
+        add_placements(&mut emails, placements)?;
+        for (id, attachment) in attachments {
             if let Some(email) = emails.get_mut(&id) {
                 email.attachments.push(attachment);
             }
@@ -130,49 +139,55 @@ impl TenantStore {
         Ok(ids.iter().filter_map(|id| emails.remove(id)).collect())
     }
 
-    async fn add_recipients(&self, emails: &mut HashMap<EmailId, Email>, ids: Value) -> Result<(), StoreError> {
+    async fn recipients(&self, ids: Value) -> Result<Vec<Row>, StoreError> {
         let sql = format!(
             "select email_id, kind, name, address from email_recipients where tenant_id = $1 and {} order by email_id, position",
             any(self.store.dialect(), "email_id", 2)
         );
-        for row in self.query(sql, params![self.id, ids]).await? {
-            let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
-            let kind: String = row.get(1)?;
-            let list = match RecipientKind::parse(&kind) {
-                Some(RecipientKind::To) => &mut email.to,
-                Some(RecipientKind::Cc) => &mut email.cc,
-                Some(RecipientKind::Bcc) => &mut email.bcc,
-                Some(RecipientKind::ReplyTo) => &mut email.reply_to,
-                None => return Err(StoreError::corrupt(format!("a recipient has the unknown kind {kind}"))),
-            };
-            list.push(Address { name: row.get(2)?, address: row.get(3)? });
-        }
-        Ok(())
+        self.query(sql, params![self.id, ids]).await
     }
 
-    /// Folders and flags: the union over live placements.
-    async fn add_placements(&self, emails: &mut HashMap<EmailId, Email>, ids: Value) -> Result<(), StoreError> {
+    async fn live_placements(&self, ids: Value) -> Result<Vec<Row>, StoreError> {
         let sql = format!(
             "select p.email_id, f.name, p.flags from placements p
              join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
              where p.tenant_id = $1 and p.is_live and {} order by f.name",
             any(self.store.dialect(), "p.email_id", 2)
         );
-        for row in self.query(sql, params![self.id, ids]).await? {
-            let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
-            let flags: serde_json::Value = row.get(2)?;
-            email.folders.push(row.get(1)?);
-            email
-                .flags
-                .extend(flags.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)));
-        }
-        for email in emails.values_mut() {
-            email.folders.dedup();
-            email.flags.sort();
-            email.flags.dedup();
-        }
-        Ok(())
+        self.query(sql, params![self.id, ids]).await
     }
+}
+
+fn add_recipients(emails: &mut HashMap<EmailId, Email>, rows: Vec<Row>) -> Result<(), StoreError> {
+    for row in rows {
+        let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
+        let kind: String = row.get(1)?;
+        let list = match RecipientKind::parse(&kind) {
+            Some(RecipientKind::To) => &mut email.to,
+            Some(RecipientKind::Cc) => &mut email.cc,
+            Some(RecipientKind::Bcc) => &mut email.bcc,
+            Some(RecipientKind::ReplyTo) => &mut email.reply_to,
+            None => return Err(StoreError::corrupt(format!("a recipient has the unknown kind {kind}"))),
+        };
+        list.push(Address { name: row.get(2)?, address: row.get(3)? });
+    }
+    Ok(())
+}
+
+/// Folders and flags: the union over live placements.
+fn add_placements(emails: &mut HashMap<EmailId, Email>, rows: Vec<Row>) -> Result<(), StoreError> {
+    for row in rows {
+        let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
+        let flags: serde_json::Value = row.get(2)?;
+        email.folders.push(row.get(1)?);
+        email.flags.extend(flags.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)));
+    }
+    for email in emails.values_mut() {
+        email.folders.dedup();
+        email.flags.sort();
+        email.flags.dedup();
+    }
+    Ok(())
 }
 
 fn email(row: &Row) -> Result<Email, StoreError> {
