@@ -10,13 +10,16 @@ create or replace function mailroom_received_at(id uuid) returns timestamptz lan
     select to_timestamp(('x' || lpad(left(replace(id::text, '-', ''), 12), 16, '0'))::bit(64)::bigint / 1000.0)
 $$;
 
--- Ids of live emails, newest first. Every text is bound, none becomes SQL. Planned for its values each time, and from the newest months
+-- Ids of live emails, newest first. Every text is bound, none becomes SQL. Planned for its values each time, and from the newest mail
 -- back to the oldest, so that a page of recent mail opens few partitions. Volatile, though it changes nothing: a stable function would look
 -- at the partitions of now with the caller's snapshot, and not find rows that were moved in between.
 create or replace function mailroom_search(
     words text, mailbox uuid, since timestamptz, until timestamptz, labels text[], not_labels text[], start_id uuid, is_start_found boolean,
     most bigint
-) returns setof uuid language plpgsql volatile security definer as $$
+) returns setof uuid language plpgsql volatile security definer
+-- Walking back through the ids looks cheap to the planner, but for each row passed over the tokens are fetched and unpacked, which takes as
+-- long as several pages. And starting workers takes longer than most searches.
+set cpu_tuple_cost = 5 set max_parallel_workers_per_gather = 0 as $$
 declare
     tenant uuid := nullif(current_setting('mailroom.tenant', true), '')::uuid;
     matching tsquery := format('%L', ':tenant:' || replace(tenant::text, '-', ''))::tsquery && words::tsquery;
@@ -24,12 +27,16 @@ declare
         where p.tenant_id = s.tenant_id and p.email_id = s.email_id and p.is_live
           and (f.name_key = %1$s or f.last_segment_key = %1$s))';
     condition text := 's.tenant_id = $1 and s.is_live';
-    statement text;
-    newest timestamptz := least(coalesce(mailroom_received_at(start_id), mailroom_now()), until);
-    reach interval;
     upper uuid := mailroom_id_at(until);
-    lower uuid;
     oldest uuid := mailroom_id_at(since);
+    lower uuid;
+    is_default_used boolean := false;
+    froms uuid[];
+    tos uuid[];
+    most_opened integer;
+    many integer;
+    first integer := 1;
+    last integer;
     found bigint;
 begin
     if tenant is null then
@@ -56,17 +63,41 @@ begin
     if start_id is not null then
         condition := condition || case when is_start_found then ' and s.email_id <= $8' else ' and s.email_id < $8' end;
     end if;
-    foreach reach in array array[interval '1 month', interval '1 year', interval '6 years', null] loop
-        -- An email's id begins with its receive time, so times give ranges of ids, and those give partitions.
-        lower := greatest(mailroom_id_at(date_trunc('month', newest - reach, 'UTC')), oldest);
-        statement := condition
+    -- Looked at before the partitions are listed: what was moved out of it until then went to one that is in the list.
+    if pg_relation_size('email_search_default') > 0 then
+        lock table only email_search in access share mode; -- the parent first, in the order of the upkeep
+        is_default_used := exists (select from email_search_default);
+    end if;
+    -- Planning a scan takes longer than scanning nothing, so partitions without a page are left out: months to come, and years without mail.
+    select array_agg(used.from_id order by used.to_id desc), array_agg(used.to_id order by used.to_id desc) into froms, tos
+    from (select substring(part.bounds from 'FROM \(''([^'']+)''\)')::uuid as from_id,
+                 substring(part.bounds from 'TO \(''([^'']+)''\)')::uuid as to_id
+          from (select (select pg_get_expr(c.relpartbound, c.oid) from pg_class c where c.oid = i.inhrelid) as bounds
+                from pg_inherits i
+                where i.inhparent = 'email_search'::regclass and pg_relation_size(i.inhrelid) > 0
+                offset 0) part -- so that each is asked for its bounds once
+          offset 0) used
+    where used.to_id > coalesce(oldest, '00000000-0000-0000-0000-000000000000')
+      and (used.from_id is null or used.from_id <= coalesce(least(upper, start_id), used.from_id));
+    many := coalesce(cardinality(tos), 0);
+    -- The newest two hold the last month at least; whoever finds too little there goes on with a year, and then with more at a time.
+    foreach most_opened in array array[2, 12, 60, 10000] loop
+        exit when first > many and not is_default_used;
+        last := least(first + most_opened - 1, many);
+        if not is_default_used then
+            upper := least(upper, tos[first]);
+        end if;
+        -- What the default partition holds can belong between any two others, and before and after all of them.
+        lower := case when is_default_used and last = many then oldest else greatest(froms[last], oldest) end;
+        return query execute 'select s.email_id from email_search s where ' || condition
             || case when upper is not null then ' and s.email_id < $9' else '' end
-            || case when lower is not null then ' and s.email_id >= $10' else '' end;
-        return query execute 'select s.email_id from email_search s where ' || statement || ' order by s.email_id desc limit $11'
+            || case when lower is not null then ' and s.email_id >= $10' else '' end
+            || ' order by s.email_id desc limit $11'
             using tenant, matching, mailbox, since, until, labels, not_labels, start_id, upper, lower, most;
         get diagnostics found = row_count;
         most := most - found;
-        exit when most <= 0 or lower is not distinct from oldest;
+        exit when most <= 0 or last = many;
+        first := last + 1;
         upper := lower;
     end loop;
 end $$;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use domain::{EmailId, SystemClock};
 use jiff::{SignedDuration, Timestamp, ToSpan};
-use store::sql::search::Page;
+use store::sql::search::{Page, Start};
 use store::testing::{TestDatabase, admin_url, migrated_postgres, run_sql};
 use store::{Location, Store, StoreError, TenantStore};
 use tempfile::tempdir;
@@ -175,6 +175,33 @@ async fn everything_is_moved_out_of_the_default_partition_at_once() {
     assert_default_is_empty(&client).await;
     assert_eq!(acme.get_emails(&ids).await.unwrap().len(), ids.len());
     assert!(acme.verify_rows(None).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_the_default_partition_holds_is_found_in_its_place() {
+    let db = migrated_postgres().await;
+    let (client, acme) = (admin(&db).await, tenant(&db.store, "acme").await);
+    let years = [1980, 1990, 1995, 2001, 2002, 2003, 2019, 2020, 2110];
+    let mut ids = fill(&acme, &years.map(|year| time(&format!("{year}-06-07T08:09:10Z")))).await;
+    ids.sort_by(|a, b| b.cmp(a));
+    let page = |start: Option<Start>| Page { limit: 2, start, ..Page::default() };
+    let all = Page { limit: 100, ..Page::default() };
+    for suffix in ["1990", "2002", "2110", "2020", "1995", "2003", "2019"] {
+        return_to_default(&client, suffix).await;
+
+        assert_eq!(acme.search(&Default::default(), &all).await.unwrap(), ids, "{suffix}");
+        let mut paged = acme.search(&Default::default(), &page(None)).await.unwrap();
+        while let Some(last) = paged.last().copied().filter(|last| ids.last() != Some(last)) {
+            paged.extend(acme.search(&Default::default(), &page(Some(Start::After(last)))).await.unwrap());
+        }
+        assert_eq!(paged, ids, "{suffix}");
+        let (after, before) = (Some(time("1995-01-01T00:00:00Z")), Some(time("2003-01-01T00:00:00Z")));
+        let dated = domain::search::Query { after, before, ..Default::default() };
+        assert_eq!(acme.search(&dated, &all).await.unwrap(), ids[4..7], "{suffix}");
+    }
+
+    db.store.system().upkeep().await.unwrap();
+    assert_eq!(acme.search(&Default::default(), &all).await.unwrap(), ids);
 }
 
 /// Waits until a session of this database waits for a lock on a table.
