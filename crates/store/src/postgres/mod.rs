@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
-use futures_util::future::{join3, maybe_done};
+use futures_util::future::{join_all, join3, maybe_done};
 use futures_util::poll;
 use postgres_types::{ToSql, Type};
 use tokio_postgres::NoTls;
@@ -76,15 +76,24 @@ impl Postgres {
     /// One round trip: all of the transaction leaves at once. Planned for these very values each time: how common a word
     /// is, or which months a list of ids spans, decides between plans a thousandfold apart.
     pub async fn query(&self, scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
-        let client = self.client().await?;
-        let params: Vec<(&(dyn ToSql + Sync), Type)> =
-            params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
+        Ok(self.query_all(scope, &[(sql, params)]).await?.pop().unwrap_or_default())
+    }
+
+    /// Still one round trip.
+    pub async fn query_all(&self, scope: Scope, reads: &[(&str, &[Value])]) -> Result<Vec<Vec<Row>>, StoreError> {
+        let client = &self.client().await?;
         let begin = begin(scope, "begin read only");
+        let answers = reads.iter().map(|&(sql, params)| async move {
+            let params: Vec<(&(dyn ToSql + Sync), Type)> =
+                params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
+            client.query_typed(sql, &params).await
+        });
         // Each sends when it is first polled, in this order; whoever drops the call after that has sent the end as well.
-        let (begun, rows, _) =
-            join3(client.batch_execute(&begin), client.query_typed(sql, &params), client.batch_execute("commit")).await;
+        let (begun, answers, _) =
+            join3(client.batch_execute(&begin), join_all(answers), client.batch_execute("commit")).await;
         begun.map_err(error)?;
-        rows.map_err(error)?.iter().map(values::row).collect()
+        let rows = |answer: Result<Vec<_>, _>| answer.map_err(error)?.iter().map(values::row).collect();
+        answers.into_iter().map(rows).collect()
     }
 
     /// As the login itself: for the schema.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::any;
-use crate::{Dialect, Row, StoreError, TenantStore, params};
+use crate::{Dialect, Read, Row, StoreError, TenantStore, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Attachment {
@@ -24,20 +24,16 @@ pub struct Attachment {
     pub message: Option<serde_json::Value>,
 }
 
-/// With the email that each belongs to, in the order they stand in it.
-pub(super) async fn of_emails(
-    tenant: &TenantStore,
-    emails: &[EmailId],
-) -> Result<Vec<(EmailId, Attachment)>, StoreError> {
-    let (Some(oldest), Some(newest)) = (emails.iter().min(), emails.iter().max()) else { return Ok(Vec::new()) };
+/// Those of some emails, in the order they stand in each; see [`attachment`].
+pub(super) fn of_emails(tenant: &TenantStore, emails: &[EmailId]) -> Read {
     let mut params = params![tenant.id, emails.to_vec()];
     // An attachment has the time bits of its email, so a range of its own ids tells which partitions to look at.
-    let range = match tenant.store.dialect() {
-        Dialect::Sqlite => "",
-        Dialect::Postgres => {
+    let range = match (tenant.store.dialect(), emails.iter().min(), emails.iter().max()) {
+        (Dialect::Postgres, Some(oldest), Some(newest)) => {
             params.extend(params![first_of_its_time(oldest.0), last_of_its_time(newest.0)]);
             "and id between $3 and $4"
         }
+        _ => "",
     };
     let sql = format!(
         "select email_id, id, filename, content_type, size_bytes, sha256, is_inline, content_id, status, sniffed_type, md5,
@@ -45,8 +41,7 @@ pub(super) async fn of_emails(
          from attachments where tenant_id = $1 and {} {range} order by email_id, position",
         any(tenant.store.dialect(), "email_id", 2)
     );
-    let rows = tenant.query(sql, params).await?;
-    rows.iter().map(|row| Ok((row.get(0)?, attachment(row)?))).collect()
+    (sql, params)
 }
 
 /// Ids begin with 48 bits of time.
@@ -60,8 +55,9 @@ fn last_of_its_time(id: Uuid) -> Uuid {
     Uuid::from_u128(id.as_u128() | AFTER_TIME)
 }
 
-fn attachment(row: &Row) -> Result<Attachment, StoreError> {
-    Ok(Attachment {
+/// With the email that it belongs to.
+pub(super) fn attachment(row: &Row) -> Result<(EmailId, Attachment), StoreError> {
+    let attachment = Attachment {
         id: row.get(1)?,
         filename: row.get(2)?,
         content_type: row.get(3)?,
@@ -73,5 +69,6 @@ fn attachment(row: &Row) -> Result<Attachment, StoreError> {
         sniffed_type: row.get(9)?,
         md5: row.get(10)?,
         message: row.get(11)?,
-    })
+    };
+    Ok((row.get(0)?, attachment))
 }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use domain::{Address, EmailId, MailboxId, ProcessingStatus, RecipientKind, Sha256};
-use futures_util::future::try_join4;
+use futures_util::future::try_join;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::any;
 use super::attachments::{self, Attachment};
-use crate::{Row, StoreError, TenantStore, Value, params};
+use crate::{Read, Row, StoreError, TenantStore, Value, params};
 
 /// A whole email, in the shape of the public surface.
 #[derive(Debug, Clone, Serialize)]
@@ -116,14 +116,10 @@ impl TenantStore {
                 .replace("headers", "'[]'"),
         };
         let sql = format!("select {columns} from emails where tenant_id = $1 and {}", any(dialect, "id", 2));
-        // Side by side: planning each of them over the partitions takes longer than reading the rows.
-        let (whole, recipients, placements, attachments) = try_join4(
-            self.query(sql, params![self.id, list()]),
-            self.recipients(list()),
-            self.live_placements(list()),
-            attachments::of_emails(self, ids),
-        )
-        .await?;
+        // Planning a read takes longer than its rows, except for the emails themselves: side by side with the rest.
+        let parts = [self.recipients(list()), self.live_placements(list()), attachments::of_emails(self, ids)];
+        let (whole, [recipients, placements, attachments]) =
+            try_join(self.query(sql, params![self.id, list()]), self.query_all(parts)).await?;
         let mut emails: HashMap<EmailId, Email> = HashMap::new();
         for row in whole {
             let email = email(&row)?;
@@ -131,7 +127,8 @@ impl TenantStore {
         }
         add_recipients(&mut emails, recipients)?;
         add_placements(&mut emails, placements)?;
-        for (id, attachment) in attachments {
+        for row in attachments {
+            let (id, attachment) = attachments::attachment(&row)?;
             if let Some(email) = emails.get_mut(&id) {
                 email.attachments.push(attachment);
             }
@@ -139,22 +136,22 @@ impl TenantStore {
         Ok(ids.iter().filter_map(|id| emails.remove(id)).collect())
     }
 
-    async fn recipients(&self, ids: Value) -> Result<Vec<Row>, StoreError> {
+    fn recipients(&self, ids: Value) -> Read {
         let sql = format!(
             "select email_id, kind, name, address from email_recipients where tenant_id = $1 and {} order by email_id, position",
             any(self.store.dialect(), "email_id", 2)
         );
-        self.query(sql, params![self.id, ids]).await
+        (sql, params![self.id, ids])
     }
 
-    async fn live_placements(&self, ids: Value) -> Result<Vec<Row>, StoreError> {
+    fn live_placements(&self, ids: Value) -> Read {
         let sql = format!(
             "select p.email_id, f.name, p.flags from placements p
              join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
              where p.tenant_id = $1 and p.is_live and {} order by f.name",
             any(self.store.dialect(), "p.email_id", 2)
         );
-        self.query(sql, params![self.id, ids]).await
+        (sql, params![self.id, ids])
     }
 }
 
