@@ -17,9 +17,8 @@ create or replace function mailroom_search(
     words text, mailbox uuid, since timestamptz, until timestamptz, labels text[], not_labels text[], start_id uuid, is_start_found boolean,
     most bigint
 ) returns setof uuid language plpgsql volatile security definer
--- Walking back through the ids looks cheap to the planner, but for each row passed over the tokens are fetched and unpacked, which takes as
--- long as several pages. And starting workers takes longer than most searches.
-set cpu_tuple_cost = 5 set max_parallel_workers_per_gather = 0 as $$
+-- Starting workers takes longer than most searches. The cost is the server's default, stated so that what is set below ends with the call.
+set max_parallel_workers_per_gather = 0 set cpu_tuple_cost = 0.01 as $$
 declare
     tenant uuid := nullif(current_setting('mailroom.tenant', true), '')::uuid;
     matching tsquery := format('%L', ':tenant:' || replace(tenant::text, '-', ''))::tsquery && words::tsquery;
@@ -44,6 +43,9 @@ begin
     end if;
     if words is not null then
         condition := condition || ' and s.tokens @@ $2';
+        -- Walking back through the ids looks cheap to the planner, but for each row passed over the tokens are fetched and unpacked, which
+        -- takes as long as several pages. Without words nothing is unpacked.
+        perform set_config('cpu_tuple_cost', '5', true);
     end if;
     if mailbox is not null then
         condition := condition || ' and s.mailbox_id = $3';
