@@ -3,6 +3,8 @@
 //! Every step is one short unit that holds only if the world still is as it was when the collector looked; whoever
 //! names a blob meanwhile wins.
 
+use std::time::Instant;
+
 use domain::{PackId, Sha256, TenantId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,6 +19,11 @@ use crate::{OpId, Store, StoreError, SystemStore, Unit, params};
 /// Blobs that are looked at in one step, and deleted in one.
 const SLICE: u64 = 5000;
 const BATCH: u64 = 500;
+
+/// How long the collector rests after each step, in times of what the step took. It is never in a hurry, and an import
+/// beside it should not notice: on PostgreSQL deleting a blob asks every partition whether it names it, which keeps a
+/// whole processor busy.
+const REST: u32 = 2;
 
 /// The collector's view of one tenant.
 #[derive(Debug, Clone)]
@@ -75,6 +82,7 @@ impl Collector {
     pub async fn condemn_blobs(&self) -> Result<u64, StoreError> {
         let (mut after, mut condemned) = (Sha256([0; 32]), 0);
         loop {
+            let started = Instant::now();
             let next =
                 "select sha256 from blobs where tenant_id = $1 and sha256 > $2 order by sha256 limit 1 offset $3";
             let end = self.query(next, params![self.tenant, after, SLICE]).await?;
@@ -100,12 +108,14 @@ impl Collector {
                 Some(last) => after = last,
                 None => return Ok(condemned),
             }
+            rest(started).await;
         }
     }
 
     /// Deletes a batch of blobs that were condemned before the cutoff and are still named by nobody. How many were
     /// looked at, and how many deleted.
     pub async fn delete_blobs(&self, cutoff: Timestamp) -> Result<(u64, u64), StoreError> {
+        let started = Instant::now();
         let sql = "select sha256 from blobs where tenant_id = $1 and condemned_at is not null and condemned_at <= $2
                    order by condemned_at limit $3";
         let rows = self.query(sql, params![self.tenant, cutoff, BATCH]).await?;
@@ -134,7 +144,12 @@ impl Collector {
             ),
             params![self.tenant, hashes.clone(), cutoff],
         );
-        Ok((hashes.len() as u64, self.run(Effect::DeleteBlobs, unit, deleted).await?))
+        let deleted = self.run(Effect::DeleteBlobs, unit, deleted).await?;
+        let seen = hashes.len() as u64;
+        if seen == BATCH {
+            rest(started).await;
+        }
+        Ok((seen, deleted))
     }
 
     pub async fn count_condemned(&self) -> Result<u64, StoreError> {
@@ -257,4 +272,8 @@ impl Collector {
         failpoint::after(effect);
         Ok(committed.changed(op))
     }
+}
+
+async fn rest(started: Instant) {
+    tokio::time::sleep(started.elapsed() * REST).await;
 }
