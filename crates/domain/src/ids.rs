@@ -60,9 +60,18 @@ ids! {
     PackId;
     /// An API key; the secret half is not part of it.
     ApiKeyId;
+    /// A piece of work that survives whoever does it.
+    JobId;
+    /// One run of a process that works on jobs.
+    WorkerId;
 }
 
-made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId);
+made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId);
+
+impl TenantId {
+    /// Owns the work that Mailroom does for itself.
+    pub const SYSTEM: Self = Self(Uuid::nil());
+}
 
 impl EmailId {
     /// The receive time, then a hash of who holds the message and under which name. Time goes first so that ids sort

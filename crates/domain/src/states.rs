@@ -44,6 +44,23 @@ states! {
         /// Left out for a limit; the bytes are in the raw message only.
         Skipped = "skipped",
     }
+    /// A life of a piece of work. The last three are over.
+    JobState {
+        /// Not due yet.
+        Scheduled = "scheduled",
+        /// Behind a parent, or behind the head of its ordering key.
+        Blocked = "blocked",
+        /// A parent failed; about to be cancelled.
+        Doomed = "doomed",
+        Ready = "ready",
+        Running = "running",
+        /// Went wrong, and is tried again when it is due.
+        Retry = "retry",
+        Done = "done",
+        /// Went wrong too often.
+        Dead = "dead",
+        Cancelled = "cancelled",
+    }
     /// A pack is `writing` before its object exists, `live` from the commit that names its members, `dead` when it is
     /// about to be deleted.
     PackState {

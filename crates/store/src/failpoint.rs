@@ -44,6 +44,15 @@ named! {
         ReleaseHold = "release_hold",
         RestoreObject = "restore_object",
         RestoreDatabase = "restore_database",
+        ClaimJobs = "claim_jobs",
+        MarkJob = "mark_job",
+        FinishJobs = "finish_jobs",
+        FailJob = "fail_job",
+        GiveBackJobs = "give_back_jobs",
+        ReturnJobs = "return_jobs",
+        ParkJob = "park_job",
+        ReadyJobs = "ready_jobs",
+        CancelDoomed = "cancel_doomed",
     }
 }
 
@@ -54,6 +63,8 @@ named! {
         PackIsWriting = "pack_is_writing",
         /// While somebody holds the objects, the collector deletes none.
         ObjectsHeld = "objects_held",
+        /// Only who holds a job by its newest token may end it.
+        JobToken = "job_token",
     }
 }
 

@@ -33,6 +33,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0003_row_security.sqlite.sql"),
         postgres: include_str!("../migrations/0003_row_security.postgres.sql"),
     },
+    Migration {
+        version: 4,
+        name: "jobs",
+        sqlite: include_str!("../migrations/0004_jobs.sqlite.sql"),
+        postgres: include_str!("../migrations/0004_jobs.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

@@ -3,7 +3,7 @@
 //! Nobody awaits anything inside a unit, so the one SQLite writer is never held by a caller and no PostgreSQL lock
 //! waits for a network; and because it is a value, it can be sent again when the database asks for that.
 
-use crate::value::{Kind, Value};
+use crate::value::{Kind, Row, Value};
 
 /// Operations that commit together or not at all.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +27,11 @@ pub(crate) struct Op {
 pub(crate) enum Action {
     /// The same text on both databases.
     Statement {
+        sql: String,
+        params: Vec<Value>,
+    },
+    /// A statement whose rows the caller wants.
+    Returning {
         sql: String,
         params: Vec<Value>,
     },
@@ -60,15 +65,39 @@ pub struct Insert {
     pub at_once: bool,
 }
 
-/// How many rows each operation changed.
-#[derive(Debug, Clone)]
+/// What each operation did.
+#[derive(Debug, Clone, Default)]
 pub struct Committed {
-    pub(crate) changed: Vec<u64>,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Outcome {
+    Changed(u64),
+    Returned(Vec<Row>),
+}
+
+impl Outcome {
+    pub fn rows(&self) -> u64 {
+        match self {
+            Self::Changed(rows) => *rows,
+            Self::Returned(rows) => rows.len() as u64,
+        }
+    }
 }
 
 impl Committed {
+    /// How many rows it changed.
     pub fn changed(&self, op: OpId) -> u64 {
-        self.changed[op.0]
+        self.outcomes[op.0].rows()
+    }
+
+    /// The rows that it returned.
+    pub(crate) fn returned(&self, op: OpId) -> &[Row] {
+        match &self.outcomes[op.0] {
+            Outcome::Returned(rows) => rows,
+            Outcome::Changed(_) => &[],
+        }
     }
 }
 
@@ -80,7 +109,7 @@ impl Unit {
     /// How much there is to write.
     pub(crate) fn rows(&self) -> usize {
         let rows = |op: &Op| match &op.action {
-            Action::Statement { .. } => 1,
+            Action::Statement { .. } | Action::Returning { .. } => 1,
             Action::Insert(insert) => insert.rows.len(),
         };
         self.ops.iter().map(rows).sum()
@@ -88,6 +117,22 @@ impl Unit {
 
     pub(crate) fn op(&mut self, sql: impl Into<String>, params: Vec<Value>) -> OpId {
         self.push(Op { action: Action::Statement { sql: sql.into(), params }, expect: None })
+    }
+
+    pub(crate) fn op_returning(&mut self, sql: impl Into<String>, params: Vec<Value>) -> OpId {
+        self.push(Op { action: Action::Returning { sql: sql.into(), params }, expect: None })
+    }
+
+    /// The statement must return exactly this many rows, or nothing of the unit happens.
+    pub(crate) fn op_returning_exactly(
+        &mut self,
+        rows: u64,
+        or_else: &'static str,
+        sql: impl Into<String>,
+        params: Vec<Value>,
+    ) -> OpId {
+        let expect = Some(Expect { rows, or_else });
+        self.push(Op { action: Action::Returning { sql: sql.into(), params }, expect })
     }
 
     /// The statement must change exactly this many rows, or nothing of the unit happens.

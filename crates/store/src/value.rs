@@ -92,6 +92,9 @@ into_value! {
     domain::AttachmentId => |v| Self::Uuid(v.0);
     domain::PackId => |v| Self::Uuid(v.0);
     domain::ApiKeyId => |v| Self::Uuid(v.0);
+    domain::JobId => |v| Self::Uuid(v.0);
+    domain::WorkerId => |v| Self::Uuid(v.0);
+    domain::Lane => |v| Self::Int(v.number());
 }
 
 impl<T: Into<Value>> From<Option<T>> for Value {
@@ -231,9 +234,15 @@ macro_rules! from_value_by {
 }
 
 from_value_by!(ids domain::TenantId, domain::MailboxId, domain::FolderId, domain::EmailId, domain::AttachmentId,
-    domain::PackId, domain::ApiKeyId);
+    domain::PackId, domain::ApiKeyId, domain::JobId, domain::WorkerId);
 from_value_by!(words domain::PlanTier, domain::Provider, domain::MailboxState, domain::LedgerState,
-    domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState);
+    domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState, domain::JobState);
+
+impl FromValue for domain::Lane {
+    fn from_value(value: &Value) -> Option<Self> {
+        i64::from_value(value).and_then(Self::from_number)
+    }
+}
 
 /// How SQLite holds a time: fixed width, so that text order is time order.
 pub(crate) fn time_text(time: Timestamp) -> String {

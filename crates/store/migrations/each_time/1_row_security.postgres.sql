@@ -87,9 +87,9 @@ begin
     for routine in
         select p.oid from pg_proc p, aclexplode(p.proacl) g
         where p.pronamespace = current_schema()::regnamespace and p.proowner = 'mailroom_system'::regrole
-          and g.grantee = 'mailroom_tenant'::regrole and p.proname not in ('mailroom_now', 'mailroom_search')
+          and g.grantee = 'mailroom_tenant'::regrole and p.proname not in ('mailroom_now', 'mailroom_micros', 'mailroom_search')
     loop
         execute format('revoke all on function %s from mailroom_tenant', routine);
     end loop;
-    grant execute on function mailroom_now() to mailroom_tenant;
+    grant execute on function mailroom_now(), mailroom_micros() to mailroom_tenant;
 end $$;

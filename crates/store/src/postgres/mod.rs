@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
 use futures_util::future::{join_all, join3, maybe_done};
-use futures_util::poll;
+use futures_util::stream::poll_fn;
+use futures_util::{StreamExt, poll};
 use postgres_types::{ToSql, Type};
-use tokio_postgres::NoTls;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, NoTls};
 
 use crate::error::{REFERENT_GONE, chain};
-use crate::unit::{Action, Op};
+use crate::unit::{Action, Op, Outcome};
 use crate::value::{Kind, Row, Value};
 use crate::{Committed, Scope, StoreError, Unit};
 
@@ -32,11 +33,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than any of our statements is silent.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A process that is stopped in the middle of a unit holds locks; after this long the server takes them from it.
+const IDLE_TIMEOUT: &str = "5s";
+
 /// Units take milliseconds; whoever waits this long for a connection waits for something that is stuck.
 const POOL_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
+    config: tokio_postgres::Config,
     pool: Pool,
     partitions: partitions::Known,
 }
@@ -59,7 +64,8 @@ impl Postgres {
         config.application_name("mailroom").connect_timeout(CONNECT_TIMEOUT);
         // A server that vanished without a word would otherwise be waited for during two hours.
         config.tcp_user_timeout(SILENCE_TIMEOUT).keepalives_idle(SILENCE_TIMEOUT);
-        let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let manager =
+            Manager::from_config(config.clone(), NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager)
             .max_size(connections)
             .runtime(Runtime::Tokio1)
@@ -70,7 +76,7 @@ impl Postgres {
             })
             .build()
             .map_err(|e| StoreError::other(e.to_string()))?;
-        Ok(Self { pool, partitions: partitions::Known::default() })
+        Ok(Self { config, pool, partitions: partitions::Known::default() })
     }
 
     /// One round trip: all of the transaction leaves at once. Planned for these very values each time: how common a word
@@ -94,6 +100,24 @@ impl Postgres {
         begun.map_err(error)?;
         let rows = |answer: Result<Vec<_>, _>| answer.map_err(error)?.iter().map(values::row).collect();
         answers.into_iter().map(rows).collect()
+    }
+
+    pub async fn notify(&self) -> Result<(), StoreError> {
+        self.client().await?.batch_execute("notify mailroom_jobs").await.map_err(error)
+    }
+
+    /// On a connection of its own, until it ends.
+    pub async fn listen(&self, heard: impl Fn()) -> Result<(), StoreError> {
+        let (client, mut connection) = self.config.connect(NoTls).await.map_err(error)?;
+        let mut messages = poll_fn(move |context| connection.poll_message(context));
+        let mut listening = Box::pin(maybe_done(client.batch_execute("listen mailroom_jobs")));
+        let _ = poll!(listening.as_mut()); // sent with the first poll of the connection
+        while let Some(message) = messages.next().await {
+            if let AsyncMessage::Notification(_) = message.map_err(error)? {
+                heard();
+            }
+        }
+        Err(StoreError::Unavailable("the connection ended".into()))
     }
 
     /// As the login itself: for the schema.
@@ -128,14 +152,14 @@ impl Postgres {
     /// Two round trips: `begin` and every statement, then `commit` once the counts are as expected.
     async fn try_commit(&self, begin: &str, steps: &[Step]) -> Result<Committed, TryError> {
         let open = OpenTransaction(Some(self.client().await.map_err(TryError::Final)?));
-        let changed = send_all(open.client(), begin, steps).await;
-        let end = if changed.is_ok() { "commit" } else { "rollback" };
+        let outcomes = send_all(open.client(), begin, steps).await;
+        let end = if outcomes.is_ok() { "commit" } else { "rollback" };
         let ended = open.client().batch_execute(end).await.map_err(TryError::of);
         if ended.is_ok() {
             open.close();
         }
-        let changed = changed?;
-        ended.map(|()| Committed { changed })
+        let outcomes = outcomes?;
+        ended.map(|()| Committed { outcomes })
     }
 
     pub async fn client(&self) -> Result<Object, StoreError> {
@@ -154,11 +178,14 @@ fn begin(scope: Scope, begin: &str) -> String {
         Scope::System => (rights::SYSTEM_ROLE, String::new()),
         Scope::Tenant(id) => (rights::TENANT_ROLE, id.to_string()),
     };
-    format!("{begin}; select set_config('role', '{role}', true), set_config('mailroom.tenant', '{tenant}', true)")
+    format!(
+        "{begin}; select set_config('role', '{role}', true), set_config('mailroom.tenant', '{tenant}', true),
+         set_config('idle_in_transaction_session_timeout', '{IDLE_TIMEOUT}', true)"
+    )
 }
 
-/// Sends `begin` and all statements without waiting in between, and counts the rows that each changed.
-async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<u64>, TryError> {
+/// Sends `begin` and all statements without waiting in between, and collects what each did.
+async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Outcome>, TryError> {
     let mut begun = Box::pin(maybe_done(client.batch_execute(begin)));
     let _ = poll!(begun.as_mut()); // the first poll is what sends it
     let mut replies = Vec::with_capacity(steps.len());
@@ -170,18 +197,18 @@ async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<u6
     let unanswered = || TryError::Final(StoreError::other("a statement was not answered"));
     begun.as_mut().await;
     begun.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
-    let mut changed = Vec::with_capacity(steps.len());
+    let mut outcomes = Vec::with_capacity(steps.len());
     for (mut reply, step) in replies.into_iter().zip(steps) {
         reply.as_mut().await;
-        let rows = reply.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
+        let outcome = reply.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
         match step.expect {
-            Some((expected, or_else)) if expected != rows => {
+            Some((expected, or_else)) if expected != outcome.rows() => {
                 return Err(TryError::Final(StoreError::Precondition(or_else)));
             }
-            _ => changed.push(rows),
+            _ => outcomes.push(outcome.collect().map_err(TryError::Final)?),
         }
     }
-    Ok(changed)
+    Ok(outcomes)
 }
 
 /// A connection in a transaction. Given up half-way, it is closed instead of going back to the pool.
@@ -209,7 +236,30 @@ impl Drop for OpenTransaction {
 struct Step {
     sql: String,
     params: Vec<Param>,
+    returns: bool,
     expect: Option<(u64, &'static str)>,
+}
+
+/// What a statement did, as the driver tells it.
+enum Reply {
+    Changed(u64),
+    Returned(Vec<tokio_postgres::Row>),
+}
+
+impl Reply {
+    fn rows(&self) -> u64 {
+        match self {
+            Self::Changed(rows) => *rows,
+            Self::Returned(rows) => rows.len() as u64,
+        }
+    }
+
+    fn collect(self) -> Result<Outcome, StoreError> {
+        Ok(match self {
+            Self::Changed(rows) => Outcome::Changed(rows),
+            Self::Returned(rows) => Outcome::Returned(rows.iter().map(values::row).collect::<Result<_, _>>()?),
+        })
+    }
 }
 
 enum Param {
@@ -229,16 +279,23 @@ impl Param {
 
 impl Step {
     /// Unnamed, because a prepared statement belongs to a session and PgBouncer hands sessions round.
-    async fn execute(&self, client: &Object) -> Result<u64, tokio_postgres::Error> {
+    async fn execute(&self, client: &Object) -> Result<Reply, tokio_postgres::Error> {
         let params: Vec<(&(dyn ToSql + Sync), Type)> = self.params.iter().map(Param::typed).collect();
-        client.execute_typed(&self.sql, &params).await
+        if self.returns {
+            client.query_typed(&self.sql, &params).await.map(Reply::Returned)
+        } else {
+            client.execute_typed(&self.sql, &params).await.map(Reply::Changed)
+        }
     }
 
     fn of(op: Op) -> Self {
         let expect = op.expect.map(|expect| (expect.rows, expect.or_else));
         match op.action {
             Action::Statement { sql, params } => {
-                Self { sql, params: params.into_iter().map(Param::One).collect(), expect }
+                Self { sql, params: params.into_iter().map(Param::One).collect(), returns: false, expect }
+            }
+            Action::Returning { sql, params } => {
+                Self { sql, params: params.into_iter().map(Param::One).collect(), returns: true, expect }
             }
             Action::Insert(insert) => {
                 let sql = insert.postgres_sql();
@@ -253,6 +310,7 @@ impl Step {
                 Self {
                     sql,
                     params: kinds.zip(columns).map(|(kind, column)| Param::Many(kind, column)).collect(),
+                    returns: false,
                     expect,
                 }
             }

@@ -8,6 +8,7 @@ pub mod emails;
 pub mod folders;
 pub mod holds;
 pub mod ingest;
+pub mod jobs;
 pub mod keys;
 pub mod ledger;
 pub mod mailboxes;

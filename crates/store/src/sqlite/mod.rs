@@ -81,9 +81,15 @@ fn open_connection(path: &Path, clock: &Arc<dyn Clock>, flags: OpenFlags) -> Res
         Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(|e| open_error(path, e))?;
     connection.busy_handler(Some(wait_for_turn)).map_err(error)?;
     connection.set_prepared_statement_cache_capacity(128);
-    let clock = clock.clone();
+    let (clock, micros) = (clock.clone(), clock.clone());
     connection
         .create_scalar_function("mailroom_now", 0, FunctionFlags::SQLITE_UTF8, move |_| Ok(time_text(clock.now())))
+        .map_err(error)?;
+    let clock = micros;
+    connection
+        .create_scalar_function("mailroom_micros", 0, FunctionFlags::SQLITE_UTF8, move |_| {
+            Ok(clock.now().as_microsecond())
+        })
         .map_err(error)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(error)?;
     Ok(connection)

@@ -50,7 +50,7 @@ impl Readers {
     }
 }
 
-fn run(connection: &Connection, sql: &str, params: &[Value]) -> rusqlite::Result<Vec<Row>> {
+pub(super) fn run(connection: &Connection, sql: &str, params: &[Value]) -> rusqlite::Result<Vec<Row>> {
     let mut statement = connection.prepare_cached(sql)?;
     bind(&mut statement, params)?;
     let width = statement.column_count();

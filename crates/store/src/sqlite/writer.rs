@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error;
-use super::reader::bind;
-use crate::unit::{Action, Insert, Op};
+use super::reader::{bind, run as run_query};
+use crate::unit::{Action, Insert, Op, Outcome};
 use crate::{Committed, StoreError, Unit};
 
 /// Enough that callers rarely wait for a place, few enough that memory stays bounded.
@@ -137,26 +137,27 @@ impl From<rusqlite::Error> for UnitError {
 }
 
 fn run_unit(connection: &Connection, unit: Unit) -> Result<Committed, UnitError> {
-    let mut changed = Vec::with_capacity(unit.ops.len());
+    let mut outcomes = Vec::with_capacity(unit.ops.len());
+    let changed = |rows: usize| Outcome::Changed(rows as u64);
     for Op { action, expect } in unit.ops {
-        let rows = match action {
+        let outcome = match action {
+            Action::Returning { sql, params } => Outcome::Returned(run_query(connection, &sql, &params)?),
             Action::Statement { sql, params } => {
                 let mut statement = connection.prepare_cached(&sql)?;
                 bind(&mut statement, &params)?;
-                statement.raw_execute()?
+                changed(statement.raw_execute()?)
             }
-            Action::Insert(insert) if insert.at_once => insert_at_once(connection, &insert)?,
-            Action::Insert(insert) => insert_row_by_row(connection, &insert)?,
+            Action::Insert(insert) if insert.at_once => changed(insert_at_once(connection, &insert)?),
+            Action::Insert(insert) => changed(insert_row_by_row(connection, &insert)?),
         };
-        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         if let Some(expect) = expect
-            && expect.rows != rows
+            && expect.rows != outcome.rows()
         {
             return Err(UnitError::Precondition(expect.or_else));
         }
-        changed.push(rows);
+        outcomes.push(outcome);
     }
-    Ok(Committed { changed })
+    Ok(Committed { outcomes })
 }
 
 fn insert_row_by_row(connection: &Connection, insert: &Insert) -> rusqlite::Result<usize> {

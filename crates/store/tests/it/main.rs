@@ -5,6 +5,7 @@ mod blobs;
 mod copy;
 mod ingest;
 mod isolation;
+mod jobs;
 mod migrate;
 mod objects;
 mod partitions;

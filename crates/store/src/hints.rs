@@ -1,0 +1,60 @@
+//! "There may be work": told within a process at once, and to other processes by PostgreSQL's NOTIFY. Only ever a hint:
+//! whoever misses one finds the work by looking.
+
+use tokio::sync::watch;
+
+use crate::{Database, Store, StoreError};
+
+#[derive(Debug)]
+pub(crate) struct Hints {
+    /// Jobs were added here, which others should hear of.
+    here: watch::Sender<u64>,
+    /// Jobs were added somewhere.
+    anywhere: watch::Sender<u64>,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self { here: watch::Sender::new(0), anywhere: watch::Sender::new(0) }
+    }
+}
+
+impl Hints {
+    pub fn jobs_added_here(&self) {
+        self.here.send_modify(|count| *count += 1);
+        self.jobs_added();
+    }
+
+    fn jobs_added(&self) {
+        self.anywhere.send_modify(|count| *count += 1);
+    }
+}
+
+impl Store {
+    /// Changes whenever jobs were added, here or, while somebody runs [`Store::listen_for_jobs`], elsewhere.
+    pub fn watch_jobs(&self) -> watch::Receiver<u64> {
+        self.hints.anywhere.subscribe()
+    }
+
+    /// Changes whenever jobs were added by this process.
+    pub fn watch_own_jobs(&self) -> watch::Receiver<u64> {
+        self.hints.here.subscribe()
+    }
+
+    /// Tells other processes that there are jobs. PostgreSQL lets one transaction at a time do that, so it is never part
+    /// of a unit.
+    pub async fn tell_of_jobs(&self) -> Result<(), StoreError> {
+        match &*self.database {
+            Database::Sqlite(_) => Ok(()),
+            Database::Postgres(db) => db.notify().await,
+        }
+    }
+
+    /// Hears of jobs that others add, until the connection ends. On SQLite it never ends and never hears anything.
+    pub async fn listen_for_jobs(&self) -> Result<(), StoreError> {
+        match &*self.database {
+            Database::Sqlite(_) => std::future::pending().await,
+            Database::Postgres(db) => db.listen(|| self.hints.jobs_added()).await,
+        }
+    }
+}

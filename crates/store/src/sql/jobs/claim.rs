@@ -1,0 +1,304 @@
+//! Taking jobs: which queues have something, how much of it to take from each, and the taking.
+//!
+//! The plan is made from a plain read, outside of the database, so it may be out of date by the time it is carried out;
+//! then the taking finds less, never anything that is not there.
+
+use domain::{JobId, Lane, TenantId, WorkerId};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::failpoint::{self, Effect};
+use crate::sql::any;
+use crate::value::Value;
+use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
+
+/// A queue with something to take. Paused ones are not among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    pub tenant: TenantId,
+    pub lane: Lane,
+    pub kind: String,
+    pub waiting: u64,
+    /// How much of its share the tenant has had, in millionths of a job of weight 1.
+    pub vtime: i64,
+    pub weight: u64,
+    /// How many more of the tenant's, and of the kind's, may run. `None`: as many as there are.
+    pub tenant_room: Option<u64>,
+    pub kind_room: Option<u64>,
+}
+
+/// What a claim takes from one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Share {
+    pub tenant: TenantId,
+    pub lane: Lane,
+    pub kind: String,
+    pub take: u64,
+    /// What one job costs its tenant, in millionths.
+    pub cost: i64,
+    /// Where the tenant's share stood when the plan was made.
+    pub vtime: i64,
+    /// Whether the tenant or the kind has a limit, so that claims must go one after the other.
+    pub is_limited: bool,
+}
+
+/// A job that this process holds until it is finished, failed or given back.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    pub tenant: TenantId,
+    pub id: JobId,
+    pub kind: String,
+    pub lane: Lane,
+    pub payload: serde_json::Value,
+    pub worker: WorkerId,
+    pub token: u64,
+    /// Attempts spent before this one.
+    pub attempt: u64,
+    pub traceparent: Option<String>,
+    /// It was around when a process died.
+    pub is_suspect: bool,
+    pub order_key: Option<String>,
+    pub is_unique: bool,
+    /// How long it was ready.
+    pub waited_micros: i64,
+    pub created_at: Timestamp,
+}
+
+/// Queues looked at per lane and claim.
+const MOST_CANDIDATES: u64 = 256;
+
+impl SystemStore {
+    /// Counts what has come since: a claim sees a job only after that. Nothing to do where the database counts at once.
+    pub async fn count_arrivals(&self) -> Result<(), StoreError> {
+        if self.store.dialect() == Dialect::Sqlite {
+            return Ok(());
+        }
+        let mut unit = Unit::default();
+        // Losing this in a crash loses nothing: the rows come back with the counts.
+        unit.op("select set_config('synchronous_commit', 'off', true)", vec![]);
+        unit.op(COUNT_ARRIVALS, vec![]);
+        self.commit(unit).await.map(drop)
+    }
+
+    /// In each lane, those that have had least of their share, for these kinds of work.
+    pub async fn list_candidates(&self, kinds: &[String]) -> Result<Vec<Candidate>, StoreError> {
+        let dialect = self.store.dialect();
+        let lanes = Lane::ALL.map(|lane| candidates_of(dialect, lane));
+        let sql = lanes.join(" union all ");
+        let rows = self.query(sql, params![kinds.to_vec(), MOST_CANDIDATES]).await?;
+        rows.iter().map(candidate).collect()
+    }
+
+    pub async fn claim(&self, worker: WorkerId, shares: &[Share]) -> Result<Vec<Claimed>, StoreError> {
+        let mut unit = Unit::default();
+        let ops = match self.store.dialect() {
+            Dialect::Postgres => claim_postgres(&mut unit, worker, shares),
+            Dialect::Sqlite => claim_sqlite(&mut unit, worker, shares),
+        };
+        failpoint::before(Effect::ClaimJobs);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::ClaimJobs);
+        ops.into_iter().flat_map(|op| committed.returned(op)).map(claimed).collect()
+    }
+}
+
+const COUNT_ARRIVALS: &str = "
+    with taken as (
+        delete from job_arrivals
+        where id in (select id from job_arrivals order by id limit 10000 for update skip locked)
+        returning tenant_id, lane, kind, change, oldest),
+    summed as (
+        select tenant_id, lane, kind, sum(change)::bigint as change,
+               coalesce(min(oldest) filter (where change > 0), 9223372036854775807) as oldest
+        from taken group by tenant_id, lane, kind)
+    insert into job_queues as q (tenant_id, lane, kind, waiting, vtime, oldest, head, is_active)
+    select s.tenant_id, s.lane, s.kind, s.change, l.clock, s.oldest, s.oldest, s.change > 0
+    from summed s join job_lanes l on l.lane = s.lane
+    -- Always in this order, so that two who count do not wait for each other.
+    order by s.tenant_id, s.lane, s.kind
+    on conflict (tenant_id, lane, kind) do update set
+        waiting = q.waiting + excluded.waiting,
+        is_active = q.waiting + excluded.waiting > 0,
+        -- Who comes back from a rest begins at the lane's clock: nobody saves up shares.
+        vtime = case when q.waiting > 0 then q.vtime else greatest(q.vtime, excluded.vtime) end,
+        oldest = case when q.waiting > 0 then least(q.oldest, excluded.oldest) else excluded.oldest end,
+        head = least(q.head, excluded.head)";
+
+/// `$1` are the kinds, `$2` how many.
+fn candidates_of(dialect: Dialect, lane: Lane) -> String {
+    let lane = lane.number();
+    let is_active = match dialect {
+        Dialect::Postgres => "q.is_active and q.waiting > 0",
+        Dialect::Sqlite => "q.waiting > 0",
+    };
+    let kinds = any(dialect, "q.kind", 1);
+    // Only what has a limit is counted, and never more runs than there are workers.
+    let running = |of: &str, limit: &str| {
+        format!(
+            "case when {limit} is null then null
+                  else {limit} - (select count(*) from jobs j where j.state = 'running' and {of}) end"
+        )
+    };
+    let tenant_room = running("j.tenant_id = q.tenant_id", "t.most_running");
+    let kind_room = running("j.kind = q.kind", "k.most_running");
+    format!(
+        "select * from (
+            select q.tenant_id, q.lane, q.kind, q.waiting, q.vtime, coalesce(w.weight, 1), {tenant_room} as tenant_room,
+                   {kind_room} as kind_room
+            from job_queues q
+            join job_lanes l on l.lane = q.lane and not l.is_paused
+            left join job_tenants t on t.tenant_id = q.tenant_id
+            left join job_kinds k on k.kind = q.kind
+            left join tenants n on n.id = q.tenant_id
+            left join job_weights w on w.plan_tier = n.plan_tier
+            where q.lane = {lane} and {is_active} and {kinds}
+              and not coalesce(t.is_paused, false) and not coalesce(k.is_paused, false) and coalesce(n.is_active, true)
+            order by q.vtime, q.tenant_id, q.kind limit $2) lane_{lane}"
+    )
+}
+
+const CLAIMED: &str = "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
+    order_key, unique_key is not null, mailroom_micros() - position, created_at, worker";
+
+/// One statement: it locks the queues that nobody else is taking from, takes from each in order, and moves their shares.
+const CLAIM: &str = "
+    with wanted as (
+        select * from unnest($2::uuid[], $3::int8[], $4::text[], $5::int8[], $6::int8[], $7::int8[])
+            as w (tenant_id, lane, kind, take, cost, vtime)),
+    locked as materialized (
+        select q.tenant_id, q.lane, q.kind, q.head, w.take, w.cost, w.vtime from job_queues q
+        join wanted w on w.tenant_id = q.tenant_id and w.lane = q.lane and w.kind = q.kind
+        for no key update of q skip locked),
+    picked as materialized (
+        select j.tenant_id, j.id, l.kind from locked l cross join lateral (
+            select tenant_id, id from jobs
+            where tenant_id = l.tenant_id and lane = l.lane and kind = l.kind and state = 'ready' and position >= l.head
+            order by position, id limit l.take for update skip locked) j),
+    {ALLOWED}
+    taken as (
+        update jobs j set state = 'running', token = token + 1, worker = $1, started_at = mailroom_now(), rerun = false
+        from allowed p where j.tenant_id = p.tenant_id and j.id = p.id
+        returning j.*),
+    heads as (
+        select tenant_id, lane, kind, count(*) as taken, min(position) as first, max(position) as last
+        from taken group by tenant_id, lane, kind),
+    costs as (
+        select h.tenant_id, h.lane, sum(h.taken * l.cost)::bigint as cost from heads h
+        join locked l on l.tenant_id = h.tenant_id and l.lane = h.lane and l.kind = h.kind group by h.tenant_id, h.lane),
+    moved as (
+        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, head = coalesce(h.first, q.head),
+               oldest = coalesce(h.last, q.oldest)
+        from locked l
+        join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane
+        left join heads h on h.tenant_id = l.tenant_id and h.lane = l.lane and h.kind = l.kind
+        where q.tenant_id = l.tenant_id and q.lane = l.lane and q.kind = l.kind),
+    ticked as (
+        update job_lanes set clock = n.clock
+        from (select l.lane, max(l.vtime) as clock from locked l
+              join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane group by l.lane) n
+        -- Never waited for: a clock that is a moment late harms nobody.
+        where job_lanes.lane in (select lane from job_lanes for update skip locked)
+          and job_lanes.lane = n.lane and job_lanes.clock < n.clock)
+    select ";
+
+const ALL_ALLOWED: &str = "allowed as (select * from picked),";
+
+/// Counted here, where no other claim of limited work can come between.
+const LIMITED: &str = "
+    tenant_rooms as materialized (
+        select t.tenant_id, t.most_running - (
+            select count(*) from jobs j where j.state = 'running' and j.tenant_id = t.tenant_id) as room
+        from job_tenants t where t.most_running is not null and t.tenant_id in (select tenant_id from wanted)),
+    kind_rooms as materialized (
+        select k.kind, k.most_running - (select count(*) from jobs j where j.state = 'running' and j.kind = k.kind) as room
+        from job_kinds k where k.most_running is not null and k.kind in (select kind from wanted)),
+    numbered as (
+        select p.*, row_number() over (partition by tenant_id) as of_tenant, row_number() over (partition by kind) as of_kind
+        from picked p),
+    allowed as (
+        select n.* from numbered n
+        left join tenant_rooms t on t.tenant_id = n.tenant_id left join kind_rooms k on k.kind = n.kind
+        where n.of_tenant <= coalesce(t.room, n.of_tenant) and n.of_kind <= coalesce(k.room, n.of_kind)),";
+
+fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crate::unit::OpId> {
+    let is_limited = shares.iter().any(|share| share.is_limited);
+    if is_limited {
+        // What runs is counted by the next statement, which sees what those before us in this line have taken.
+        unit.op("select pg_advisory_xact_lock(hashtextextended('mailroom job limits', 0))", vec![]);
+    }
+    let list = |value: fn(&Share) -> Value| Value::List(shares.iter().map(value).collect());
+    let params = vec![
+        worker.into(),
+        list(|share| share.tenant.into()),
+        list(|share| share.lane.into()),
+        list(|share| share.kind.as_str().into()),
+        list(|share| share.take.into()),
+        list(|share| share.cost.into()),
+        list(|share| share.vtime.into()),
+    ];
+    let claim = CLAIM.replace("{ALLOWED}", if is_limited { LIMITED } else { ALL_ALLOWED });
+    vec![unit.op_returning(format!("{claim} {CLAIMED} from taken"), params)]
+}
+
+/// Two statements per queue; the second moves the share by what the first took.
+fn claim_sqlite(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crate::unit::OpId> {
+    let room = |limit: &str, of: &str| {
+        format!(
+            "coalesce((select max(0, most_running - (select count(*) from jobs where state = 'running' and {of})) from {limit}), $5)"
+        )
+    };
+    let tenant_room = room("job_tenants where tenant_id = $2", "tenant_id = $2");
+    let kind_room = room("job_kinds where kind = $4", "kind = $4");
+    let room = format!("{tenant_room}, {kind_room}");
+    let take = |unit: &mut Unit, share: &Share| {
+        let taken = unit.op_returning(
+            format!(
+                "update jobs set state = 'running', token = token + 1, worker = $1, started_at = mailroom_now(), rerun = 0
+                 where id in (select id from jobs where tenant_id = $2 and lane = $3 and kind = $4 and state = 'ready'
+                              order by position, id limit min($5, {room}))
+                 returning {CLAIMED}"
+            ),
+            params![worker, share.tenant, share.lane, share.kind.as_str(), share.take],
+        );
+        unit.op(
+            "update job_queues set vtime = max(vtime, $4) + changes() * $3 where tenant_id = $1 and lane = $2",
+            params![share.tenant, share.lane, share.cost, share.vtime],
+        );
+        unit.op("update job_lanes set clock = max(clock, $2) where lane = $1", params![share.lane, share.vtime]);
+        taken
+    };
+    shares.iter().map(|share| take(unit, share)).collect()
+}
+
+fn candidate(row: &Row) -> Result<Candidate, StoreError> {
+    let room = |room: Option<i64>| room.map(|room| u64::try_from(room).unwrap_or(0));
+    Ok(Candidate {
+        tenant: row.get(0)?,
+        lane: row.get(1)?,
+        kind: row.get(2)?,
+        waiting: row.get(3)?,
+        vtime: row.get(4)?,
+        weight: row.get(5)?,
+        tenant_room: room(row.get(6)?),
+        kind_room: room(row.get(7)?),
+    })
+}
+
+fn claimed(row: &Row) -> Result<Claimed, StoreError> {
+    Ok(Claimed {
+        tenant: row.get(0)?,
+        id: row.get(1)?,
+        kind: row.get(2)?,
+        lane: row.get(3)?,
+        payload: row.get(4)?,
+        token: row.get(5)?,
+        attempt: row.get(6)?,
+        traceparent: row.get(7)?,
+        is_suspect: row.get(8)?,
+        order_key: row.get(9)?,
+        is_unique: row.get(10)?,
+        waited_micros: row.get(11)?,
+        created_at: row.get(12)?,
+        worker: row.get(13)?,
+    })
+}

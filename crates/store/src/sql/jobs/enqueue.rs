@@ -1,0 +1,285 @@
+//! New jobs, always part of a unit with the rows that they follow.
+
+use std::time::Duration;
+
+use domain::{JobId, Lane};
+use jiff::Timestamp;
+
+use super::later;
+use crate::sql::any;
+use crate::unit::Insert;
+use crate::value::Kind;
+use crate::{Dialect, TenantUnit, params};
+
+/// A job as the database sees it: what it is about is JSON, what it is called is text.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    pub id: JobId,
+    pub kind: String,
+    pub lane: Lane,
+    pub payload: serde_json::Value,
+    pub when: When,
+    pub unique: Option<Unique>,
+    /// Jobs of a tenant with the same key run strictly one after the other, in the order they were added.
+    pub order_key: Option<String>,
+    /// It runs when all of these are done, and is cancelled when one of them is not.
+    pub after: Vec<JobId>,
+    /// The trace that it belongs to, as in the W3C's header.
+    pub traceparent: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Now,
+    At(Timestamp),
+    In(Duration),
+}
+
+/// At most one live job of a tenant and kind has this key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unique {
+    pub key: String,
+    pub policy: OnConflict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The one that is there stands; this one is dropped.
+    Keep,
+    /// The one that is there takes over what this one is about; one that runs is followed by another.
+    Replace,
+    /// The one that is there becomes as urgent and as early as this one; one that runs is followed by another.
+    Merge,
+}
+
+impl NewJob {
+    fn is_plain(&self) -> bool {
+        self.unique.is_none() && self.order_key.is_none() && self.after.is_empty()
+    }
+
+    fn unique_key(&self) -> Option<String> {
+        self.unique.as_ref().map(|unique| unique.key.clone())
+    }
+
+    fn times(&self) -> (Option<Timestamp>, Option<u64>) {
+        match self.when {
+            When::Now => (None, None),
+            When::At(time) => (Some(time), None),
+            When::In(delay) => (None, Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))),
+        }
+    }
+}
+
+const COLUMNS: &[(&str, Kind)] = &[
+    ("id", Kind::Uuid),
+    ("tenant_id", Kind::Uuid),
+    ("kind", Kind::Text),
+    ("lane", Kind::Int),
+    ("at", Kind::Time),
+    ("delay", Kind::Int),
+    ("payload", Kind::Json),
+    ("traceparent", Kind::Text),
+    ("ordinal", Kind::Int),
+];
+
+impl TenantUnit {
+    /// They exist from the commit of this unit on.
+    pub fn enqueue(&mut self, jobs: Vec<NewJob>) {
+        self.enqueues |= !jobs.is_empty();
+        let (plain, bound): (Vec<_>, Vec<_>) = jobs.into_iter().partition(NewJob::is_plain);
+        if !plain.is_empty() {
+            self.enqueue_plain(plain);
+        }
+        for job in bound {
+            self.enqueue_bound(job);
+        }
+    }
+
+    /// The unit is refused when this tenant has its fill of waiting jobs.
+    pub fn admit(&mut self) {
+        let unfolded = match self.store.dialect() {
+            Dialect::Postgres => "+ (select coalesce(sum(change), 0) from job_arrivals where tenant_id = $1)",
+            Dialect::Sqlite => "",
+        };
+        let sql = format!(
+            "select 1 where (select coalesce(sum(waiting), 0) from job_queues where tenant_id = $1) {unfolded}
+                < coalesce((select most_waiting from job_tenants where tenant_id = $1), 9223372036854775807)"
+        );
+        self.unit.op_returning_exactly(1, TOO_MANY_WAITING, sql, params![self.tenant]);
+    }
+
+    fn enqueue_plain(&mut self, jobs: Vec<NewJob>) {
+        let rows = jobs.into_iter().enumerate().map(|(ordinal, job)| {
+            let (at, delay) = job.times();
+            params![job.id, self.tenant, job.kind, job.lane, at, delay, job.payload, job.traceparent, ordinal]
+        });
+        let rows = rows.collect();
+        let run_at = run_at(self.store.dialect(), "u.at", "u.delay", "n.now");
+        self.unit.insert(Insert {
+            into: "jobs (id, tenant_id, kind, lane, state, position, run_at, payload, traceparent, created_at)".into(),
+            columns: COLUMNS,
+            rows,
+            select: format!(
+                "u.id, u.tenant_id, u.kind, u.lane, case when {run_at} > n.now then 'scheduled' else 'ready' end,
+                 n.micros + u.ordinal, {run_at}, u.payload, u.traceparent, n.now"
+            )
+            .into(),
+            join_where: "cross join (select mailroom_now() as now, mailroom_micros() as micros) n",
+            on_conflict: "".into(),
+            at_once: false,
+        });
+    }
+
+    /// One with a key or with parents: whatever it depends on is locked before anything is decided.
+    fn enqueue_bound(&mut self, job: NewJob) {
+        let dialect = self.store.dialect();
+        let tenant = self.tenant;
+        if !job.after.is_empty() {
+            // Waits for a parent that is just ending; what it became is seen by the statements below.
+            let parents = any(dialect, "id", 2);
+            let sql = format!("update jobs set has_children = true where tenant_id = $1 and {parents}");
+            self.unit.op(sql, params![tenant, job.after.clone()]);
+            let sql = format!(
+                "insert into job_edges (tenant_id, parent_id, child_id)
+                 select tenant_id, id, $3 from jobs where tenant_id = $1 and {parents}"
+            );
+            self.unit.op(sql, params![tenant, job.after.clone(), job.id]);
+        }
+        if let Some(key) = &job.order_key {
+            self.unit.op(
+                "insert into job_keys (tenant_id, order_key, last_number) values ($1, $2, 1)
+                 on conflict (tenant_id, order_key) do update set last_number = job_keys.last_number + 1",
+                params![tenant, key],
+            );
+        }
+        self.insert_bound(&job);
+        if !job.after.is_empty() {
+            self.insert_cancelled(&job);
+            // It may have been dropped for its unique key.
+            self.unit.op(
+                "delete from job_edges where tenant_id = $1 and child_id = $2
+                 and not exists (select 1 from jobs where tenant_id = $1 and id = $2)",
+                params![tenant, job.id],
+            );
+        }
+        match job.unique.as_ref().map(|unique| unique.policy) {
+            None | Some(OnConflict::Keep) => {}
+            Some(OnConflict::Merge) => self.merge(&job),
+            Some(OnConflict::Replace) => self.replace(&job),
+        }
+    }
+
+    fn merge(&mut self, job: &NewJob) {
+        let least = match self.store.dialect() {
+            Dialect::Postgres => "least",
+            Dialect::Sqlite => "min",
+        };
+        let run_at = run_at(self.store.dialect(), "$5", "$6", "mailroom_now()");
+        let becomes_ready = format!("state = 'scheduled' and {run_at} <= mailroom_now()");
+        let sql = format!(
+            "update jobs set lane = {least}(lane, $7), rerun = (rerun or state = 'running'),
+                run_at = case when state = 'scheduled' then {least}(run_at, {run_at}) else run_at end,
+                position = case when {becomes_ready} then mailroom_micros() else position end,
+                state = case when {becomes_ready} then 'ready' else state end
+             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4"
+        );
+        let (at, delay) = job.times();
+        self.unit.op(sql, params![self.tenant, &job.kind, job.unique_key(), job.id, at, delay, job.lane]);
+    }
+
+    fn replace(&mut self, job: &NewJob) {
+        let run_at = run_at(self.store.dialect(), "$5", "$6", "mailroom_now()");
+        let is_free = "state in ('scheduled', 'ready', 'retry')";
+        let sql = format!(
+            "update jobs set payload = $8, traceparent = $9, lane = $7, rerun = (rerun or state = 'running'),
+                run_at = case when state <> 'running' then {run_at} else run_at end,
+                position = case when {is_free} then mailroom_micros() else position end,
+                state = case when {is_free} then case when {run_at} > mailroom_now() then 'scheduled' else 'ready' end
+                             else state end
+             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4"
+        );
+        let (at, delay) = job.times();
+        let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
+        let params = params![self.tenant, &job.kind, job.unique_key(), job.id, at, delay, job.lane, payload, trace];
+        self.unit.op(sql, params);
+    }
+
+    fn insert_bound(&mut self, job: &NewJob) {
+        let dialect = self.store.dialect();
+        let run_at = run_at(dialect, "$5", "$6", "mailroom_now()");
+        let on_conflict = match job.unique {
+            // Changes nothing, but locks the row, so that it cannot end before what follows here.
+            Some(_) => {
+                "on conflict (tenant_id, kind, unique_key) where unique_key is not null
+                 do update set unique_key = excluded.unique_key"
+            }
+            None => "",
+        };
+        let failed_parent = failed_parent(dialect, "$2", 11);
+        let sql = format!(
+            "insert into jobs (id, tenant_id, kind, lane, run_at, payload, traceparent, unique_key, order_key,
+                               order_number, is_behind, blockers, position, created_at, state)
+             select $1, $2, $3, $4, b.run_at, $7, $8, $9, $10,
+                    (select last_number from job_keys where tenant_id = $2 and order_key = $10),
+                    b.is_behind, b.parents + case when b.is_behind then 1 else 0 end, mailroom_micros(), mailroom_now(),
+                    case when b.is_behind or b.parents > 0 then 'blocked'
+                         when b.run_at > mailroom_now() then 'scheduled' else 'ready' end
+             from (select {run_at} as run_at,
+                          exists (select 1 from jobs where tenant_id = $2 and order_key = $10) as is_behind,
+                          (select count(*) from job_edges where tenant_id = $2 and child_id = $1) as parents) b
+             where not {failed_parent}
+             {on_conflict}"
+        );
+        let (at, delay) = job.times();
+        self.unit.op(
+            sql,
+            params![
+                job.id,
+                self.tenant,
+                &job.kind,
+                job.lane,
+                at,
+                delay,
+                job.payload.clone(),
+                job.traceparent.clone(),
+                job.unique_key(),
+                job.order_key.clone(),
+                job.after.clone()
+            ],
+        );
+    }
+
+    /// A parent ended badly before this job came.
+    fn insert_cancelled(&mut self, job: &NewJob) {
+        let sql = format!(
+            "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, traceparent, token, attempt, abandoned,
+                                        reason, created_at, ended_at)
+             select $1, $2, $3, $4, 'cancelled', $5, $6, 0, 0, 0, $7, mailroom_now(), mailroom_now() where {}",
+            failed_parent(self.store.dialect(), "$2", 8)
+        );
+        let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
+        let after = job.after.clone();
+        let params = params![job.id, self.tenant, &job.kind, job.lane, payload, trace, super::PARENT_FAILED, after];
+        self.unit.op(sql, params);
+    }
+}
+
+/// What a unit with [`TenantUnit::admit`] is refused with.
+pub const TOO_MANY_WAITING: &str = "this tenant has as many waiting jobs as it may";
+
+fn failed_parent(dialect: Dialect, tenant: &str, parents: usize) -> String {
+    let parents = any(dialect, "id", parents);
+    format!(
+        "exists (select 1 from finished_jobs where tenant_id = {tenant} and {parents} and state in ('dead', 'cancelled'))"
+    )
+}
+
+fn run_at(dialect: Dialect, at: &str, delay: &str, now: &str) -> String {
+    match dialect {
+        // The types are told because neither may be there.
+        Dialect::Postgres => {
+            format!("coalesce({at}::timestamptz, {now} + {delay}::int8 * interval '1 millisecond', {now})")
+        }
+        Dialect::Sqlite => format!("coalesce({at}, {}, {now})", later(dialect, delay)),
+    }
+}

@@ -1,0 +1,44 @@
+//! The durable queue at rest. `jobs` adds what the work is and who does it; here are rows and their moves.
+//!
+//! A live job is a row in `jobs`; one that ended is a row in `finished_jobs`. What waits is counted by the database
+//! itself, in `job_queues`; see migrations/0004.
+
+mod claim;
+mod enqueue;
+mod fail;
+mod finish;
+mod release;
+mod timers;
+mod workers;
+
+pub use claim::{Candidate, Claimed, Share};
+pub use enqueue::{NewJob, OnConflict, TOO_MANY_WAITING, Unique, When};
+pub use fail::{AfterFailure, Failure, Outcome};
+pub use finish::{Cancelling, End, NO_LONGER_HELD};
+pub use workers::{Abandoned, CancelRequest, LEASE_LOST};
+
+use crate::Dialect;
+
+/// A time so many milliseconds from now.
+fn later(dialect: Dialect, milliseconds: &str) -> String {
+    match dialect {
+        Dialect::Postgres => format!("mailroom_now() + {milliseconds} * interval '1 millisecond'"),
+        Dialect::Sqlite => {
+            format!("strftime('%Y-%m-%dT%H:%M:%fZ', mailroom_now(), ({milliseconds} / 1000.0) || ' seconds')")
+        }
+    }
+}
+
+/// `for update` where more than one can write.
+fn for_update(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => "for update",
+        Dialect::Sqlite => "",
+    }
+}
+
+/// What a job is when nothing holds it: ready, or not due yet.
+const FREE_STATE: &str = "case when run_at > mailroom_now() then 'scheduled' else 'ready' end";
+
+/// The reason of a job that is cancelled because what it was to follow did not succeed.
+const PARENT_FAILED: &str = "a job that it was to follow did not succeed";

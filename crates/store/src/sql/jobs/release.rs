@@ -1,0 +1,70 @@
+//! What waits behind a job that ends: its children, and the next of its ordering key.
+//!
+//! Whoever adds to a key or to the children of a job locks the key's or the parent's row first, and so does the end of a
+//! job; and what holds a job back is a number in its own row. So no wake-up is lost, whoever comes first.
+
+use domain::{JobId, TenantId};
+
+use super::{FREE_STATE, PARENT_FAILED};
+use crate::sql::any;
+use crate::{Dialect, Unit, Value, params};
+
+/// Before a job with an ordering key is touched. The same order as for those that add to it: the key, then the job.
+pub(super) fn lock_key(unit: &mut Unit, tenant: TenantId, key: &str) {
+    unit.op(
+        "update job_keys set last_number = last_number where tenant_id = $1 and order_key = $2",
+        params![tenant, key],
+    );
+}
+
+/// After the job is gone: its key goes to the next, if the job was the head.
+pub(super) fn release_key(unit: &mut Unit, tenant: TenantId, key: &str) {
+    unit.op(
+        format!(
+            "update jobs set is_behind = false, blockers = blockers - 1, position = mailroom_micros(),
+                state = case when blockers > 1 or state <> 'blocked' then state else {FREE_STATE} end
+             where tenant_id = $1 and order_key = $2 and is_behind
+               and order_number = (select min(order_number) from jobs where tenant_id = $1 and order_key = $2)"
+        ),
+        params![tenant, key],
+    );
+    unit.op(
+        "delete from job_keys where tenant_id = $1 and order_key = $2
+         and not exists (select 1 from jobs where tenant_id = $1 and order_key = $2)",
+        params![tenant, key],
+    );
+}
+
+/// These are done: their children have fewer to wait for.
+pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: Value) {
+    let parents = format!("{} and {PARENT_IS_GONE}", any(dialect, "parent_id", 1));
+    let counts = format!(
+        "select tenant_id, child_id, count(*) as parents from job_edges where {parents} group by tenant_id, child_id"
+    );
+    let free = FREE_STATE.replace("run_at", "jobs.run_at");
+    let sql = format!(
+        "update jobs set blockers = blockers - c.parents, position = mailroom_micros(),
+            state = case when jobs.blockers > c.parents or jobs.state <> 'blocked' then jobs.state else {free} end
+         from ({counts}) c where jobs.tenant_id = c.tenant_id and jobs.id = c.child_id"
+    );
+    unit.op(sql, vec![jobs.clone()]);
+    unit.op(format!("delete from job_edges where {parents}"), vec![jobs]);
+}
+
+/// This one did not succeed: its children never run. They are cancelled one by one, later, because each has a key to
+/// release and children of its own.
+pub(super) fn doom_children(unit: &mut Unit, tenant: TenantId, job: JobId) {
+    let edges = format!("from job_edges where tenant_id = $1 and parent_id = $2 and {PARENT_IS_GONE}");
+    unit.op(
+        format!(
+            "update jobs set state = 'doomed', cancel_reason = $3
+             where tenant_id = $1 and id in (select child_id {edges}) and state = 'blocked'"
+        ),
+        params![tenant, job, PARENT_FAILED],
+    );
+    unit.op(format!("delete {edges}"), params![tenant, job]);
+}
+
+/// It may not have been ours to end.
+const PARENT_IS_GONE: &str =
+    "not exists (select 1 from jobs p where p.tenant_id = job_edges.tenant_id and p.id = job_edges.parent_id)";

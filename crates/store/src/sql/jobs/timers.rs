@@ -1,0 +1,65 @@
+//! What happens by itself: jobs become due, and children of failed jobs are cancelled.
+
+use domain::{JobId, TenantId};
+use jiff::Timestamp;
+
+use super::finish::finish_one;
+use super::{End, PARENT_FAILED};
+use crate::failpoint::{self, Effect};
+use crate::{Dialect, StoreError, SystemStore, Unit, params};
+
+/// As many as fit well into one commit.
+const BATCH: u64 = 1000;
+
+impl SystemStore {
+    /// Whose time has come is ready. `true`: there may be more.
+    pub async fn ready_due_jobs(&self) -> Result<bool, StoreError> {
+        let due =
+            "select tenant_id, id from jobs where state in ('scheduled', 'retry') and run_at <= (select mailroom_now())
+                   order by run_at limit $1";
+        let sql = match self.store.dialect() {
+            Dialect::Postgres => format!(
+                "update jobs j set state = 'ready', position = mailroom_micros()
+                 from ({due} for update skip locked) d where j.tenant_id = d.tenant_id and j.id = d.id"
+            ),
+            Dialect::Sqlite => format!(
+                "update jobs set state = 'ready', position = mailroom_micros() where id in (select id from ({due}))"
+            ),
+        };
+        // Looked for first: most of the time there is none, and that should cost no commit.
+        if self.next_due().await?.is_none_or(|(_, is_due)| !is_due) {
+            return Ok(false);
+        }
+        let mut unit = Unit::default();
+        let ready = unit.op(sql, params![BATCH]);
+        failpoint::before(Effect::ReadyJobs);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::ReadyJobs);
+        Ok(committed.changed(ready) >= BATCH)
+    }
+
+    /// When the next job is due, and whether that is now.
+    pub async fn next_due(&self) -> Result<Option<(Timestamp, bool)>, StoreError> {
+        let sql = "select run_at, run_at <= mailroom_now() from jobs where state in ('scheduled', 'retry')
+                   order by run_at limit 1";
+        let row = self.query_one(sql, vec![]).await?;
+        row.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
+    }
+
+    /// Cancels jobs whose parents failed; how many. Their own children are next.
+    pub async fn cancel_doomed_jobs(&self) -> Result<u64, StoreError> {
+        let sql = "select tenant_id, id, order_key from jobs where state = 'doomed' order by id limit $1";
+        let mut cancelled = 0;
+        for row in self.query(sql, params![BATCH]).await? {
+            let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let mut unit = Unit::default();
+            let end = End::Cancelled { reason: PARENT_FAILED };
+            let dialect = self.store.dialect();
+            let moved = finish_one(&mut unit, dialect, tenant, id, order_key.as_deref(), end, "state = 'doomed'");
+            failpoint::before(Effect::CancelDoomed);
+            cancelled += self.commit(unit).await?.changed(moved);
+            failpoint::after(Effect::CancelDoomed);
+        }
+        Ok(cancelled)
+    }
+}

@@ -1,0 +1,185 @@
+//! Who works: a row per process, with one lease for all that it holds. Who does not renew it is taken for dead, and what
+//! it held goes back.
+
+use std::time::Duration;
+
+use domain::{JobId, TenantId, WorkerId};
+
+use super::finish::finish_one;
+use super::{Claimed, End, later};
+use crate::failpoint::{self, Effect};
+use crate::{Row, StoreError, SystemStore, Unit, params};
+
+/// A job that runs here and that somebody wants to end.
+#[derive(Debug, Clone)]
+pub struct CancelRequest {
+    pub tenant: TenantId,
+    pub id: JobId,
+    pub reason: String,
+}
+
+/// What was taken from workers that are gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abandoned {
+    pub workers: u64,
+    pub returned: u64,
+    /// Ended, because it took its process with it too often.
+    pub parked: u64,
+}
+
+/// A job that was there at so many deaths, and certainly caused the last of them, is not tried again.
+const MOST_DEATHS: u64 = 3;
+
+/// What a worker is told that was taken for dead.
+pub const LEASE_LOST: &str = "this worker's lease has run out";
+
+impl SystemStore {
+    pub async fn register_worker(&self, name: &str, kinds: &[String], lease: Duration) -> Result<WorkerId, StoreError> {
+        let id = WorkerId::new(self.store.clock());
+        let until = later(self.store.dialect(), "$4");
+        let mut unit = Unit::default();
+        unit.op(
+            format!(
+                "insert into job_workers (id, name, kinds, lease_until, started_at)
+                 values ($1, $2, $3, {until}, mailroom_now())"
+            ),
+            params![id, name, serde_json::json!(kinds), millis(lease)],
+        );
+        self.commit(unit).await?;
+        Ok(id)
+    }
+
+    /// Fails with [`LEASE_LOST`] when it is too late; otherwise tells what is to be stopped.
+    pub async fn renew_worker(&self, id: WorkerId, lease: Duration) -> Result<Vec<CancelRequest>, StoreError> {
+        let until = later(self.store.dialect(), "$2");
+        let mut unit = Unit::default();
+        unit.op_exactly(
+            1,
+            LEASE_LOST,
+            format!("update job_workers set lease_until = {until} where id = $1 and gone_at is null"),
+            params![id, millis(lease)],
+        );
+        let wanted = unit.op_returning(
+            "select tenant_id, id, cancel_reason from jobs
+             where worker = $1 and state = 'running' and cancel_reason is not null",
+            params![id],
+        );
+        let committed = self.commit(unit).await?;
+        let request = |row: &Row| Ok(CancelRequest { tenant: row.get(0)?, id: row.get(1)?, reason: row.get(2)? });
+        committed.returned(wanted).iter().map(request).collect()
+    }
+
+    /// Written before a suspect starts: if the process dies now, it is known whom to blame. `false`: not ours any more.
+    pub async fn mark_started(&self, job: &Claimed) -> Result<bool, StoreError> {
+        let mut unit = Unit::default();
+        let marked = unit.op(
+            "update jobs set is_marked = true where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
+            params![job.tenant, job.id, job.token],
+        );
+        failpoint::before(Effect::MarkJob);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::MarkJob);
+        Ok(committed.changed(marked) == 1)
+    }
+
+    /// Jobs that were not begun go back, and have spent nothing.
+    pub async fn give_back(&self, worker: WorkerId, jobs: &[JobId]) -> Result<u64, StoreError> {
+        let sql = format!(
+            "update jobs set state = 'ready', worker = null, started_at = null, is_marked = false
+             where worker = $1 and state = 'running' and {}",
+            crate::sql::any(self.store.dialect(), "id", 2)
+        );
+        let mut unit = Unit::default();
+        let returned = unit.op(sql, params![worker, jobs.to_vec()]);
+        failpoint::before(Effect::GiveBackJobs);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::GiveBackJobs);
+        Ok(committed.changed(returned))
+    }
+
+    /// It leaves, holding nothing.
+    pub async fn dismiss_worker(&self, id: WorkerId) -> Result<(), StoreError> {
+        let mut unit = Unit::default();
+        unit.op("update job_workers set gone_at = mailroom_now() where id = $1 and gone_at is null", params![id]);
+        self.commit(unit).await.map(drop)
+    }
+
+    /// Takes back what workers hold whose lease has run out.
+    pub async fn take_back_abandoned(&self) -> Result<Abandoned, StoreError> {
+        let mut unit = Unit::default();
+        let expired = unit.op(
+            "update job_workers set gone_at = mailroom_now()
+             where gone_at is null and lease_until < (select mailroom_now())",
+            vec![],
+        );
+        let workers = self.commit(unit).await?.changed(expired);
+        let mut abandoned = Abandoned { workers, ..Abandoned::default() };
+        // Also what a worker claimed that was gone already; it has not noticed yet.
+        let sql = "select w.id from job_workers w where w.gone_at is not null
+                   and exists (select 1 from jobs j where j.worker = w.id and j.state = 'running')";
+        for row in self.query(sql, vec![]).await? {
+            let worker: WorkerId = row.get(0)?;
+            abandoned.returned += self.return_jobs_of(worker).await?;
+            abandoned.parked += self.park_jobs_of(worker).await?;
+        }
+        Ok(abandoned)
+    }
+
+    /// All but those that are to be parked. One that was marked, or that was alone, is to blame; the others were there.
+    async fn return_jobs_of(&self, worker: WorkerId) -> Result<u64, StoreError> {
+        let mut unit = Unit::default();
+        unit.op(
+            "update jobs set is_marked = true where worker = $1 and state = 'running' and not is_marked
+             and (select count(*) from jobs where worker = $1 and state = 'running') = 1",
+            params![worker],
+        );
+        unit.op(
+            "insert into job_attempts (tenant_id, job_id, token, outcome, error_class, message, fingerprint, worker,
+                                       started_at, ended_at)
+             select tenant_id, id, token, 'abandoned', 'abandoned', $2, 'abandoned', worker, started_at, mailroom_now()
+             from jobs where worker = $1 and state = 'running' and is_marked on conflict do nothing",
+            params![worker, DIED],
+        );
+        let returned = unit.op(
+            "update jobs set state = 'ready', worker = null, position = mailroom_micros(),
+                abandoned = abandoned + case when is_marked then 1 else 0 end,
+                suspected = suspected + case when is_marked then 0 else 1 end, is_marked = false
+             where worker = $1 and state = 'running' and not (is_marked and abandoned + suspected + 1 >= $2)",
+            params![worker, MOST_DEATHS],
+        );
+        failpoint::before(Effect::ReturnJobs);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::ReturnJobs);
+        Ok(committed.changed(returned))
+    }
+
+    async fn park_jobs_of(&self, worker: WorkerId) -> Result<u64, StoreError> {
+        let sql = "select tenant_id, id, order_key from jobs where worker = $1 and state = 'running' and is_marked
+                   and abandoned + suspected + 1 >= $2";
+        let mut parked = 0;
+        for row in self.query(sql, params![worker, MOST_DEATHS]).await? {
+            let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let mut unit = Unit::default();
+            let held = format!("state = 'running' and is_marked and worker = '{worker}'");
+            unit.op(
+                format!("update jobs set abandoned = abandoned + 1 where tenant_id = $1 and id = $2 and {held}"),
+                params![tenant, id],
+            );
+            let end = End::Dead { reason: POISON, error_class: "poison", fingerprint: "poison" };
+            let dialect = self.store.dialect();
+            let moved = finish_one(&mut unit, dialect, tenant, id, order_key.as_deref(), end, &held);
+            failpoint::before(Effect::ParkJob);
+            parked += self.commit(unit).await?.changed(moved);
+            failpoint::after(Effect::ParkJob);
+        }
+        Ok(parked)
+    }
+}
+
+const DIED: &str = "the process that ran it died or stopped";
+
+const POISON: &str = "the process that ran it died too often; mend what it does, then replay it";
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

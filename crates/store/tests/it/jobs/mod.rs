@@ -1,0 +1,3 @@
+//! The durable queue: what holds on both databases.
+
+mod moves;
