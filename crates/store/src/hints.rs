@@ -36,6 +36,11 @@ impl Store {
         self.hints.anywhere.subscribe()
     }
 
+    /// Something ended that others of this process may have waited for.
+    pub fn look_for_jobs(&self) {
+        self.hints.jobs_added();
+    }
+
     /// Changes whenever jobs were added by this process.
     pub fn watch_own_jobs(&self) -> watch::Receiver<u64> {
         self.hints.here.subscribe()

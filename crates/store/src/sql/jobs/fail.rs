@@ -121,6 +121,8 @@ impl SystemStore {
             Err(e) => return Err(e),
         };
         failpoint::after(Effect::FailJob);
+        // Something may have stood behind it.
+        self.store.hints.jobs_added_here();
         Ok(held)
     }
 }

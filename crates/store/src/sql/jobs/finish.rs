@@ -72,10 +72,13 @@ impl SystemStore {
                 Dialect::Sqlite => move_many_sqlite(&mut unit, &plain),
             };
             let ids: Vec<JobId> = plain.iter().map(|job| job.id).collect();
-            release_children(&mut unit, dialect, Value::from(ids));
+            let released = release_children(&mut unit, dialect, Value::from(ids));
             failpoint::before(Effect::FinishJobs);
             let committed = self.commit(unit).await?;
             failpoint::after(Effect::FinishJobs);
+            if committed.changed(released) > 0 {
+                self.store.hints.jobs_added_here();
+            }
             for row in committed.returned(moved) {
                 finished.push(row.get(0)?);
             }
@@ -85,7 +88,10 @@ impl SystemStore {
             finish_held(&mut unit, dialect, job, End::Done, successor());
             failpoint::before(Effect::FinishJobs);
             match self.commit(unit).await {
-                Ok(_) => finished.push(job.id),
+                Ok(_) => {
+                    finished.push(job.id);
+                    self.store.hints.jobs_added_here();
+                }
                 Err(StoreError::Precondition(NO_LONGER_HELD)) => {}
                 Err(e) => return Err(e),
             }
@@ -197,7 +203,7 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
         params![tenant, id],
     );
     match end {
-        End::Done => release_children(unit, dialect, Value::from(vec![id])),
+        End::Done => drop(release_children(unit, dialect, Value::from(vec![id]))),
         End::Dead { .. } | End::Cancelled { .. } => doom_children(unit, tenant, id),
     }
     if let Some(key) = key {

@@ -7,6 +7,7 @@ mod claim;
 mod enqueue;
 mod fail;
 mod finish;
+mod probe;
 mod release;
 mod timers;
 mod workers;

@@ -7,7 +7,7 @@ use domain::{JobId, TenantId};
 
 use super::{FREE_STATE, PARENT_FAILED};
 use crate::sql::any;
-use crate::{Dialect, Unit, Value, params};
+use crate::{Dialect, OpId, Unit, Value, params};
 
 /// Before a job with an ordering key is touched. The same order as for those that add to it: the key, then the job.
 pub(super) fn lock_key(unit: &mut Unit, tenant: TenantId, key: &str) {
@@ -36,7 +36,7 @@ pub(super) fn release_key(unit: &mut Unit, tenant: TenantId, key: &str) {
 }
 
 /// These are done: their children have fewer to wait for.
-pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: Value) {
+pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: Value) -> OpId {
     let parents = format!("{} and {PARENT_IS_GONE}", any(dialect, "parent_id", 1));
     let counts = format!(
         "select tenant_id, child_id, count(*) as parents from job_edges where {parents} group by tenant_id, child_id"
@@ -47,8 +47,9 @@ pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: Value) {
             state = case when jobs.blockers > c.parents or jobs.state <> 'blocked' then jobs.state else {free} end
          from ({counts}) c where jobs.tenant_id = c.tenant_id and jobs.id = c.child_id"
     );
-    unit.op(sql, vec![jobs.clone()]);
+    let released = unit.op(sql, vec![jobs.clone()]);
     unit.op(format!("delete from job_edges where {parents}"), vec![jobs]);
+    released
 }
 
 /// This one did not succeed: its children never run. They are cancelled one by one, later, because each has a key to

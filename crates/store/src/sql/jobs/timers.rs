@@ -35,6 +35,9 @@ impl SystemStore {
         failpoint::before(Effect::ReadyJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ReadyJobs);
+        if committed.changed(ready) > 0 {
+            self.store.hints.jobs_added_here();
+        }
         Ok(committed.changed(ready) >= BATCH)
     }
 
@@ -59,6 +62,9 @@ impl SystemStore {
             failpoint::before(Effect::CancelDoomed);
             cancelled += self.commit(unit).await?.changed(moved);
             failpoint::after(Effect::CancelDoomed);
+        }
+        if cancelled > 0 {
+            self.store.hints.jobs_added_here();
         }
         Ok(cancelled)
     }

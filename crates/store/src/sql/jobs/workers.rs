@@ -94,6 +94,7 @@ impl SystemStore {
         failpoint::before(Effect::GiveBackJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::GiveBackJobs);
+        self.store.hints.jobs_added_here();
         Ok(committed.changed(returned))
     }
 
@@ -121,6 +122,9 @@ impl SystemStore {
             let worker: WorkerId = row.get(0)?;
             abandoned.returned += self.return_jobs_of(worker).await?;
             abandoned.parked += self.park_jobs_of(worker).await?;
+        }
+        if abandoned.returned + abandoned.parked > 0 {
+            self.store.hints.jobs_added_here();
         }
         Ok(abandoned)
     }

@@ -1,0 +1,16 @@
+//! The durable queue: kinds of work, who does it, when it is tried again. Has never heard of mail.
+//!
+//! Rows and their moves are in `store::sql::jobs`; here is everything that happens in memory.
+
+pub mod dice;
+pub mod fair;
+pub mod kind;
+pub mod probe;
+pub mod retry;
+pub mod trace;
+pub mod worker;
+
+pub use dice::{Dice, SystemDice};
+pub use kind::{Held, Job, JobError, Kind, Kinds, Pool, Verdict, new_job};
+pub use retry::Retry;
+pub use worker::{Settings, Worker};

@@ -1,0 +1,159 @@
+//! Keeps one pool busy: claims a little more than runs, so that no slot waits for a commit.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use domain::JobId;
+use store::StoreError;
+use store::sql::jobs::Claimed;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::{Session, run};
+use crate::{Pool, fair};
+
+/// The most that is claimed at once: a claim stays well under 50 ms.
+const MOST_AT_ONCE: usize = 500;
+
+/// What is claimed beyond the free slots should be begun within about this time.
+const AHEAD: Duration = Duration::from_millis(40);
+
+/// Queues were there but somebody else was taking from them.
+const ANOTHER_IS_AT_IT: Duration = Duration::from_millis(2);
+
+/// What a claim found.
+enum Found {
+    Jobs(Vec<Claimed>),
+    /// Nothing that may run now.
+    Nothing,
+    /// Something, but it was just being taken.
+    Contended,
+}
+
+/// Returns after a stop, when nothing of this pool runs any more.
+pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut stopped: watch::Receiver<bool>) {
+    let kinds = session.work.kinds.names_of(pool);
+    if kinds.is_empty() || slots == 0 {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+        return;
+    }
+    let mut tasks: JoinSet<Duration> = JoinSet::new();
+    let mut waiting: VecDeque<Claimed> = VecDeque::new();
+    let mut pace = Pace::new(slots);
+    let mut hints = session.store().watch_jobs();
+    let poll = session.work.settings.poll;
+    let mut look_at = Instant::now();
+    let mut claiming = std::pin::pin!(None);
+    while !*stopped.borrow() {
+        while tasks.len() < slots
+            && let Some(job) = waiting.pop_front()
+        {
+            begin(session, pool, &mut tasks, job);
+        }
+        let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.len());
+        if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
+            claiming.set(Some(claim(session, &kinds, room)));
+        }
+        tokio::select! {
+            _ = stopped.changed() => {}
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => pace.ended(ended.unwrap_or_default()),
+            found = async { claiming.as_mut().as_pin_mut().expect("only polled while there is one").await }, if claiming.is_some() => {
+                claiming.set(None);
+                look_at = match found {
+                    Ok(Found::Jobs(jobs)) => {
+                        waiting.extend(jobs);
+                        Instant::now()
+                    }
+                    Ok(Found::Contended) => Instant::now() + ANOTHER_IS_AT_IT.mul_f64(0.5 + session.work.dice.fraction()),
+                    Ok(Found::Nothing) => Instant::now() + poll,
+                    Err(e) => {
+                        tracing::warn!("cannot claim jobs: {e}");
+                        Instant::now() + poll.mul_f64(0.5 + session.work.dice.fraction())
+                    }
+                };
+            }
+            Ok(()) = hints.changed() => look_at = Instant::now(),
+            () = tokio::time::sleep_until(look_at.into()), if claiming.is_none() && look_at > Instant::now() => {}
+        }
+    }
+    // A claim on its way may have been committed; what it holds goes back with the rest.
+    if let Some(claim) = claiming.as_mut().as_pin_mut()
+        && let Ok(Found::Jobs(jobs)) = claim.await
+    {
+        waiting.extend(jobs);
+    }
+    wind_up(session, tasks, waiting).await;
+}
+
+/// Gives back what was not begun, and waits for the rest as long as may be.
+async fn wind_up(session: &Session, mut tasks: JoinSet<Duration>, waiting: VecDeque<Claimed>) {
+    give_back(session, &waiting.iter().map(|job| job.id).collect::<Vec<_>>()).await;
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(session.work.settings.grace, all).await.is_ok() {
+        return;
+    }
+    tasks.shutdown().await;
+    let running = std::mem::take(&mut *session.running.lock().expect("nobody panics while holding the list"));
+    let ids: Vec<JobId> = running.into_keys().collect();
+    tracing::warn!(jobs = ids.len(), "jobs were still running and are given back");
+    give_back(session, &ids).await;
+}
+
+async fn give_back(session: &Session, jobs: &[JobId]) {
+    if jobs.is_empty() {
+        return;
+    }
+    if let Err(e) = session.store().system().give_back(session.worker, jobs).await {
+        tracing::warn!("cannot give jobs back, they come back when the lease runs out: {e}");
+    }
+}
+
+fn begin(session: &Arc<Session>, pool: Pool, tasks: &mut JoinSet<Duration>, job: Claimed) {
+    let work = run::run(session.clone(), Arc::new(job));
+    match pool {
+        Pool::Io => tasks.spawn(work),
+        Pool::Cpu => {
+            // On a thread that may be busy for long; the runtime's own must not.
+            let runtime = tokio::runtime::Handle::current();
+            tasks.spawn_blocking(move || runtime.block_on(work))
+        }
+    };
+}
+
+async fn claim(session: &Session, kinds: &[String], most: usize) -> Result<Found, StoreError> {
+    let system = session.store().system();
+    system.count_arrivals().await?;
+    let candidates = system.list_candidates(kinds).await?;
+    let has_limits = candidates.iter().any(|c| c.tenant_room.is_some() || c.kind_room.is_some());
+    session.has_limits.store(has_limits, Ordering::Relaxed);
+    let shares = fair::plan(&candidates, most as u64);
+    if shares.is_empty() {
+        return Ok(Found::Nothing);
+    }
+    let jobs = system.claim(session.worker, &shares).await?;
+    Ok(if jobs.is_empty() { Found::Contended } else { Found::Jobs(jobs) })
+}
+
+/// How far ahead to claim: the quicker jobs are, the more.
+struct Pace {
+    slots: usize,
+    /// A moving average of how long a job takes.
+    seconds: f64,
+}
+
+impl Pace {
+    fn new(slots: usize) -> Self {
+        Self { slots, seconds: 0.01 }
+    }
+
+    fn ended(&mut self, took: Duration) {
+        self.seconds += (took.as_secs_f64() - self.seconds) / 50.0;
+    }
+
+    fn wanted(&self, free: usize) -> usize {
+        let ahead = self.slots as f64 * AHEAD.as_secs_f64() / self.seconds.max(1e-6);
+        (free + ahead as usize).min(MOST_AT_ONCE)
+    }
+}

@@ -1,0 +1,113 @@
+//! One process at work: it claims jobs, runs them, and settles what came of each.
+//!
+//! Everything between two registrations is a session. When the lease cannot be kept, the session ends at once, with all
+//! that runs in it, and the next one begins; whatever the old one still tries to write is refused by the token.
+
+mod claimer;
+mod completer;
+mod run;
+mod session;
+mod upkeep;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use domain::{JobId, WorkerId};
+use store::sql::jobs::Claimed;
+use store::{Store, StoreError};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::{Dice, Kinds};
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What people call this process.
+    pub name: String,
+    pub lease: Duration,
+    /// How often to look for work that nobody told us of.
+    pub poll: Duration,
+    /// Jobs that run at the same time, of those that mostly wait and of those that compute.
+    pub io_slots: usize,
+    pub cpu_slots: usize,
+    /// How long a shutdown waits for what runs.
+    pub grace: Duration,
+}
+
+/// A worker that runs until it is told to stop.
+#[derive(Debug)]
+pub struct Worker {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Worker {
+    pub fn start(store: Store, kinds: Kinds, settings: Settings, dice: Arc<dyn Dice>) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let work = Work { store, kinds: Arc::new(kinds), settings: Arc::new(settings), dice };
+        Self { stop, task: tokio::spawn(session::run_sessions(work, stopped)) }
+    }
+
+    /// Gives back what was not begun, and waits for what runs, as long as the settings say.
+    pub async fn shut_down(self) {
+        self.stop.send_replace(true);
+        if let Err(e) = self.task.await {
+            tracing::error!("the worker ended by a panic: {e}");
+        }
+    }
+}
+
+/// What every part of a worker needs.
+#[derive(Debug, Clone)]
+struct Work {
+    store: Store,
+    kinds: Arc<Kinds>,
+    settings: Arc<Settings>,
+    dice: Arc<dyn Dice>,
+}
+
+/// What the parts of one session share.
+#[derive(Debug)]
+struct Session {
+    work: Work,
+    worker: WorkerId,
+    /// How to stop each job that runs.
+    running: Mutex<HashMap<JobId, oneshot::Sender<String>>>,
+    /// Jobs that were around when a process died are run one at a time.
+    suspects: tokio::sync::Mutex<()>,
+    /// Jobs that are done and wrote nothing.
+    done: Mutex<Option<mpsc::Sender<Arc<Claimed>>>>,
+    /// Some tenant or kind has a limit, so whatever ends may let another begin.
+    has_limits: AtomicBool,
+}
+
+impl Session {
+    fn store(&self) -> &Store {
+        &self.work.store
+    }
+
+    /// Nothing is taken any more when the session is over.
+    async fn complete_later(&self, job: Arc<Claimed>) {
+        let done = self.done.lock().expect("nobody panics while holding it").clone();
+        if let Some(done) = done {
+            let _ = done.send(job).await; // closed only when the session is over
+        }
+    }
+
+    fn new_id(&self) -> JobId {
+        JobId::new(self.work.store.clock())
+    }
+}
+
+/// Whether waiting may help.
+fn is_passing(e: &StoreError) -> bool {
+    matches!(e, StoreError::Unavailable(_) | StoreError::Busy(_))
+}
+
+/// A little longer each time, and never at the same moment as everybody else.
+async fn pause(tries: u32, dice: &dyn Dice) {
+    let bound = Duration::from_millis(20).saturating_mul(1 << tries.min(6));
+    tokio::time::sleep(bound.mul_f64(0.5 + dice.fraction() / 2.0)).await;
+}

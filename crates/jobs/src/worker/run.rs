@@ -1,0 +1,218 @@
+//! One attempt at one job, and what comes of it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use store::sql::jobs::{AfterFailure, Claimed, End, Failure, NO_LONGER_HELD, Outcome};
+use store::{StoreError, TenantUnit};
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use super::{Session, is_passing, pause};
+use crate::kind::{Held, JobError, Kind, Verdict};
+use crate::{retry, trace};
+
+/// Enough to understand, little enough to keep a million of.
+const MOST_MESSAGE: usize = 4000;
+
+/// How an attempt ended.
+enum Ended {
+    Verdict(Verdict),
+    Error(JobError),
+    Panicked(String),
+    TimedOut(String),
+    Cancelled(String),
+}
+
+/// How long it took.
+pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>) -> Duration {
+    let begun = Instant::now();
+    // Claims ask for known kinds only.
+    let Some(kind) = session.work.kinds.find(&job.kind).cloned() else { return begun.elapsed() };
+    let trace = job.traceparent.as_deref().map(trace::id).unwrap_or_default();
+    let span = tracing::info_span!("job", kind = kind.name, id = %job.id, trace);
+    metrics::histogram!("mailroom_jobs_wait_seconds").record(job.waited_micros.max(0) as f64 / 1e6);
+    async {
+        if job.is_suspect {
+            let _turn = session.suspects.lock().await;
+            match session.store().system().mark_started(&job).await {
+                Ok(true) => attempt_and_settle(&session, &kind, &job).await,
+                Ok(false) => {}
+                Err(e) => tracing::warn!("cannot begin: {e}"),
+            }
+        } else {
+            attempt_and_settle(&session, &kind, &job).await;
+        }
+    }
+    .instrument(span)
+    .await;
+    begun.elapsed()
+}
+
+async fn attempt_and_settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>) {
+    let (stop, stopped) = oneshot::channel();
+    session.running.lock().expect("nobody panics while holding the list").insert(job.id, stop);
+    let ended = attempt(session, kind, job, stopped).await;
+    settle(session, kind, job, ended).await;
+    session.running.lock().expect("nobody panics while holding the list").remove(&job.id);
+}
+
+async fn attempt(session: &Session, kind: &Kind, job: &Arc<Claimed>, stopped: oneshot::Receiver<String>) -> Ended {
+    let held = Held::new(job.clone(), session.store().clone());
+    // A handler may panic before its first await as well.
+    let run = {
+        let held = held.clone();
+        async move { (kind.run)(held).await }
+    };
+    let stopped = async {
+        match stopped.await {
+            Ok(reason) => reason,
+            // The list is gone with the session.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = AssertUnwindSafe(run).catch_unwind() => match ended {
+            Ok(Ok(verdict)) => Ended::Verdict(verdict),
+            Ok(Err(e)) => Ended::Error(e),
+            Err(panic) => Ended::Panicked(panic_message(&*panic)),
+        },
+        reason = stopped => Ended::Cancelled(reason),
+        message = time_runs_out(kind, &held) => Ended::TimedOut(message),
+    }
+}
+
+/// When the attempt takes too long, or shows no progress for too long.
+async fn time_runs_out(kind: &Kind, held: &Held) -> String {
+    let deadline = tokio::time::sleep(kind.deadline);
+    let no_progress = async {
+        let mut seen = held.progress_so_far();
+        loop {
+            tokio::time::sleep(kind.no_progress).await;
+            let now = held.progress_so_far();
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
+    };
+    tokio::select! {
+        () = deadline => format!("not done after {:?}", kind.deadline),
+        () = no_progress => format!("no progress for {:?}", kind.no_progress),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+async fn settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, ended: Ended) {
+    match ended {
+        // Counted by the completer.
+        Ended::Verdict(Verdict::Done) => session.complete_later(job.clone()).await,
+        Ended::Verdict(Verdict::Commit(unit)) => commit(session, kind, job, unit).await,
+        Ended::Error(JobError::Throttled(delay)) => persist(session, kind, job, Settled::Throttled(delay)).await,
+        Ended::Error(JobError::Failed { class, message }) => {
+            fail(session, kind, job, Outcome::Failed, class, &message).await;
+        }
+        Ended::Error(JobError::Fatal { class, message }) => {
+            let failure = failure(kind, Outcome::Failed, class, &message);
+            persist(session, kind, job, Settled::Dead(failure)).await;
+        }
+        Ended::Panicked(message) => fail(session, kind, job, Outcome::Panicked, "panic", &message).await,
+        Ended::TimedOut(message) => fail(session, kind, job, Outcome::TimedOut, "timeout", &message).await,
+        Ended::Cancelled(reason) => persist(session, kind, job, Settled::Cancelled(reason)).await,
+    }
+}
+
+/// What the handler wrote and the job's completion: one commit.
+async fn commit(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, mut unit: TenantUnit) {
+    unit.finish(job, End::Done, session.new_id());
+    let mut tries = 0;
+    loop {
+        match unit.clone().commit().await {
+            Ok(_) => return count(kind, "done"),
+            // Also when the commit before this one did happen and only its answer was lost.
+            Err(StoreError::Precondition(NO_LONGER_HELD)) => return count(kind, "lost"),
+            Err(e) if is_passing(&e) => {
+                tries += 1;
+                pause(tries, &*session.work.dice).await;
+            }
+            Err(e) => return fail(session, kind, job, Outcome::Failed, "store", &e.to_string()).await,
+        }
+    }
+}
+
+async fn fail(session: &Session, kind: &Kind, job: &Claimed, outcome: Outcome, class: &str, message: &str) {
+    let failure = failure(kind, outcome, class, message);
+    let settled = match kind.retry.delay(job.attempt, &*session.work.dice) {
+        Some(delay) => Settled::Retry(failure, delay),
+        None => Settled::Dead(failure),
+    };
+    persist(session, kind, job, settled).await;
+}
+
+fn failure(kind: &Kind, outcome: Outcome, class: &str, message: &str) -> Failure {
+    let mut message = message.to_owned();
+    message.truncate(message.floor_char_boundary(MOST_MESSAGE));
+    let fingerprint = retry::fingerprint(kind.name, class, &message);
+    Failure { outcome, error_class: class.to_owned(), message, fingerprint }
+}
+
+/// What becomes of a job that is not done.
+enum Settled {
+    Retry(Failure, Duration),
+    Dead(Failure),
+    Throttled(Duration),
+    Cancelled(String),
+}
+
+impl Settled {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Retry(..) => "retry",
+            Self::Dead(_) => "dead",
+            Self::Throttled(_) => "throttled",
+            Self::Cancelled(_) => "cancelled",
+        }
+    }
+
+    /// `false`: the job was not ours any more.
+    async fn write(&self, session: &Session, job: &Claimed) -> Result<bool, StoreError> {
+        let (system, id) = (session.store().system(), session.new_id());
+        match self {
+            Self::Retry(failure, delay) => system.fail_job(job, failure, AfterFailure::RetryIn(*delay), id).await,
+            Self::Dead(failure) => system.fail_job(job, failure, AfterFailure::Dead, id).await,
+            Self::Throttled(delay) => system.throttle_job(job, *delay).await,
+            Self::Cancelled(reason) => system.end_cancelled(job, reason, id).await,
+        }
+    }
+}
+
+/// Until the database has taken it, or the session ends.
+async fn persist(session: &Session, kind: &Kind, job: &Claimed, settled: Settled) {
+    if let Settled::Retry(failure, _) | Settled::Dead(failure) = &settled {
+        let (attempt, class) = (job.attempt + 1, failure.error_class.as_str());
+        tracing::warn!(attempt, class, outcome = settled.name(), "a job failed");
+    }
+    let mut tries = 0;
+    loop {
+        match settled.write(session, job).await {
+            Ok(true) => return count(kind, settled.name()),
+            Ok(false) => return count(kind, "lost"),
+            Err(e) if is_passing(&e) => {
+                tries += 1;
+                pause(tries, &*session.work.dice).await;
+            }
+            // Its lease runs out with ours, and it is run again.
+            Err(e) => return tracing::error!("cannot settle a job: {e}"),
+        }
+    }
+}
+
+fn count(kind: &Kind, outcome: &'static str) {
+    metrics::counter!("mailroom_jobs_finished_total", "kind" => kind.name, "outcome" => outcome).increment(1);
+}
