@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kind::{Held, Job, JobError, Kind, Verdict};
 use crate::Retry;
+use crate::kind::{Held, Job, JobError, Kind, Verdict};
 
 /// Does nothing.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -341,6 +341,28 @@ pub enum Bench {
     /// Import a generated mailbox and search it
     #[command(after_help = "Example:\n  mailroom bench ingest --postgres postgres://postgres@127.0.0.1/postgres")]
     Ingest(BenchIngest),
+    /// Enqueue, claim, run and complete jobs that do nothing
+    #[command(after_help = "Example:\n  mailroom bench jobs --postgres postgres://postgres@127.0.0.1/postgres")]
+    Jobs(BenchJobs),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchJobs {
+    /// Jobs in the backlog; 97 of 100 belong to one tenant, the rest to a hundred others
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub jobs: usize,
+    /// How many jobs come each second in the sustained mix
+    #[arg(long, default_value_t = 2000, value_name = "N")]
+    pub rate: u64,
+    /// How long the sustained mix goes on
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub seconds: u64,
+    /// Finished jobs in the database before it begins
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub finished: u64,
+    /// Measure on this PostgreSQL server too, in databases of our own that are dropped again
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<String>,
 }
 
 #[derive(Debug, Args)]

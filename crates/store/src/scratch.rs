@@ -28,6 +28,17 @@ pub async fn run_sql(url: &str, sql: &str) -> Result<(), StoreError> {
     db.client().await?.batch_execute(sql).await.map_err(postgres::error)
 }
 
+/// While it lives, PostgreSQL keeps every row that was there when it began, as it does for a forgotten transaction.
+#[derive(Debug)]
+pub struct PinnedSnapshot(#[expect(dead_code, reason = "held, not used")] deadpool_postgres::Object);
+
+pub async fn pin_snapshot(url: &str) -> Result<PinnedSnapshot, StoreError> {
+    let client = Postgres::open(url, 1)?.client().await?;
+    let begin = "begin isolation level repeatable read; select count(*) from pg_class";
+    client.batch_execute(begin).await.map_err(postgres::error)?;
+    Ok(PinnedSnapshot(client))
+}
+
 pub fn location(url: String) -> Location {
     Location::Postgres { url, connections: 6 }
 }

@@ -54,7 +54,8 @@ fn count(jobs: &[Claimed], lost: usize) {
         *kinds.entry(&job.kind).or_default() += 1;
     }
     for (kind, done) in kinds {
-        metrics::counter!("mailroom_jobs_finished_total", "kind" => kind.to_owned(), "outcome" => "done").increment(done);
+        metrics::counter!("mailroom_jobs_finished_total", "kind" => kind.to_owned(), "outcome" => "done")
+            .increment(done);
     }
     metrics::counter!("mailroom_jobs_lost_total").increment(lost as u64);
 }

@@ -85,7 +85,12 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
         tokio::time::sleep(every).await;
         let left = (lease * 2 / 3).saturating_sub(renewed.elapsed());
         let asked = Instant::now();
-        match tokio::time::timeout(left.max(Duration::from_millis(1)), session.store().system().renew_worker(session.worker, lease)).await {
+        match tokio::time::timeout(
+            left.max(Duration::from_millis(1)),
+            session.store().system().renew_worker(session.worker, lease),
+        )
+        .await
+        {
             Ok(Ok(cancelled)) => {
                 renewed = asked;
                 let mut running = session.running.lock().expect("nobody panics while holding the list");

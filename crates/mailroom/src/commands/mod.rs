@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod bench_jobs;
 mod config;
 mod demo;
 mod doctor;
@@ -43,5 +44,6 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Gc(args) => gc::run(&config, &args, out).await,
         Command::RetryBlobs(args) => retry_blobs::run(&config, &args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
+        Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }
 }

@@ -1,9 +1,9 @@
-//! What the built-in job `probe` leaves behind.
+//! For tests and benchmarks: what the built-in job `probe` leaves behind, and a long history.
 
 use domain::{JobId, TenantId};
 
 use super::Claimed;
-use crate::{Row, StoreError, SystemStore, TenantUnit, params};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
 impl TenantUnit {
     pub fn record_probe(&mut self, job: &Claimed) {
@@ -15,6 +15,35 @@ impl TenantUnit {
 }
 
 impl SystemStore {
+    /// As if so many jobs had been done.
+    pub async fn fill_finished_jobs(&self, tenant: TenantId, jobs: u64) -> Result<(), StoreError> {
+        const AT_ONCE: u64 = 100_000;
+        let (numbers, id) = match self.store.dialect() {
+            Dialect::Postgres => ("generate_series(1, $2) as n", "gen_random_uuid()"),
+            Dialect::Sqlite => (
+                "(with recursive n(n) as (select 1 union all select n + 1 from n where n < $2) select n from n)",
+                "lower(hex(randomblob(16)))",
+            ),
+        };
+        let mut left = jobs;
+        while left > 0 {
+            let now = left.min(AT_ONCE);
+            let mut unit = Unit::default();
+            unit.op(
+                format!(
+                    "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, token, attempt, abandoned,
+                                                created_at, started_at, ended_at)
+                     select {id}, $1, 'noop', 2, 'done', '{{}}', 1, 0, 0, mailroom_now(), mailroom_now(), mailroom_now()
+                     from {numbers}"
+                ),
+                params![tenant, now],
+            );
+            self.commit(unit).await?;
+            left -= now;
+        }
+        Ok(())
+    }
+
     /// Every effect of every probe: whose, which, and by which token.
     pub async fn list_probe_effects(&self) -> Result<Vec<(TenantId, JobId, u64)>, StoreError> {
         let sql = "select tenant_id, job_id, token from probe_effects order by at";

@@ -156,10 +156,7 @@ async fn jobs_of_an_ordering_key_run_one_after_the_other() {
 async fn a_push_during_a_run_is_followed_by_another_run() {
     on_each_database(|db| async move {
         let (worker, system) = (worker(&db.store).await, db.store.system());
-        let sync = || NewJob {
-            unique: Some(Unique { key: "mailbox".into(), policy: OnConflict::Merge }),
-            ..job("a")
-        };
+        let sync = || NewJob { unique: Some(Unique { key: "mailbox".into(), policy: OnConflict::Merge }), ..job("a") };
         enqueue(&db.store, vec![sync()]).await;
         enqueue(&db.store, vec![sync(), NewJob { lane: Lane::High, ..sync() }]).await;
 
@@ -195,7 +192,11 @@ async fn who_takes_its_process_down_three_times_is_parked_and_its_mates_are_not_
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
             let abandoned = system.take_back_abandoned().await.unwrap();
-            assert_eq!((abandoned.returned, abandoned.parked), if death < 3 { (2, 0) } else { (1, 1) }, "death {death}");
+            assert_eq!(
+                (abandoned.returned, abandoned.parked),
+                if death < 3 { (2, 0) } else { (1, 1) },
+                "death {death}"
+            );
         }
     })
     .await;
