@@ -45,6 +45,8 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
     let mut hints = session.store().watch_jobs();
     let poll = session.work.settings.poll;
     let mut look_at = Instant::now();
+    // Somebody told of jobs while a claim was on its way, which may have looked before they came.
+    let mut is_told = false;
     let mut claiming = std::pin::pin!(None);
     while !*stopped.borrow() {
         while tasks.len() < slots
@@ -54,6 +56,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
         }
         let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.len());
         if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
+            is_told = false;
             claiming.set(Some(claim(session, &kinds, room)));
         }
         tokio::select! {
@@ -67,6 +70,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
                         Instant::now()
                     }
                     Ok(Found::Contended) => Instant::now() + ANOTHER_IS_AT_IT.mul_f64(0.5 + session.work.dice.fraction()),
+                    Ok(Found::Nothing) if is_told => Instant::now(),
                     Ok(Found::Nothing) => Instant::now() + poll,
                     Err(e) => {
                         tracing::warn!("cannot claim jobs: {e}");
@@ -74,7 +78,10 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
                     }
                 };
             }
-            Ok(()) = hints.changed() => look_at = Instant::now(),
+            Ok(()) = hints.changed() => {
+                is_told = true;
+                look_at = Instant::now();
+            }
             () = tokio::time::sleep_until(look_at.into()), if claiming.is_none() && look_at > Instant::now() => {}
         }
     }

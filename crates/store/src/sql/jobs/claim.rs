@@ -82,10 +82,7 @@ impl SystemStore {
 
     /// In each lane, those that have had least of their share, for these kinds of work.
     pub async fn list_candidates(&self, kinds: &[String]) -> Result<Vec<Candidate>, StoreError> {
-        let dialect = self.store.dialect();
-        let lanes = Lane::ALL.map(|lane| candidates_of(dialect, lane));
-        let sql = lanes.join(" union all ");
-        let rows = self.query(sql, params![kinds.to_vec(), MOST_CANDIDATES]).await?;
+        let rows = self.query(candidates(self.store.dialect()), params![kinds.to_vec(), MOST_CANDIDATES]).await?;
         rows.iter().map(candidate).collect()
     }
 
@@ -125,8 +122,7 @@ const COUNT_ARRIVALS: &str = "
         head = least(q.head, excluded.head)";
 
 /// `$1` are the kinds, `$2` how many.
-fn candidates_of(dialect: Dialect, lane: Lane) -> String {
-    let lane = lane.number();
+fn candidates(dialect: Dialect) -> String {
     let is_active = match dialect {
         Dialect::Postgres => "q.is_active and q.waiting > 0",
         Dialect::Sqlite => "q.waiting > 0",
@@ -142,18 +138,19 @@ fn candidates_of(dialect: Dialect, lane: Lane) -> String {
     let tenant_room = running("j.tenant_id = q.tenant_id", "t.most_running");
     let kind_room = running("j.kind = q.kind", "k.most_running");
     format!(
-        "select * from (
-            select q.tenant_id, q.lane, q.kind, q.waiting, q.vtime, coalesce(w.weight, 1), {tenant_room} as tenant_room,
-                   {kind_room} as kind_room
+        "select tenant_id, lane, kind, waiting, vtime, weight, tenant_room, kind_room from (
+            select q.tenant_id, q.lane, q.kind, q.waiting, q.vtime, coalesce(w.weight, 1) as weight,
+                   {tenant_room} as tenant_room, {kind_room} as kind_room,
+                   row_number() over (partition by q.lane order by q.vtime, q.tenant_id, q.kind) as place
             from job_queues q
             join job_lanes l on l.lane = q.lane and not l.is_paused
             left join job_tenants t on t.tenant_id = q.tenant_id
             left join job_kinds k on k.kind = q.kind
             left join tenants n on n.id = q.tenant_id
             left join job_weights w on w.plan_tier = n.plan_tier
-            where q.lane = {lane} and {is_active} and {kinds}
+            where {is_active} and {kinds}
               and not coalesce(t.is_paused, false) and not coalesce(k.is_paused, false) and coalesce(n.is_active, true)
-            order by q.vtime, q.tenant_id, q.kind limit $2) lane_{lane}"
+        ) placed where place <= $2"
     )
 }
 
