@@ -53,6 +53,21 @@ named! {
         ParkJob = "park_job",
         ReadyJobs = "ready_jobs",
         CancelDoomed = "cancel_doomed",
+        PauseJobs = "pause_jobs",
+        ResumeJobs = "resume_jobs",
+        LimitJobs = "limit_jobs",
+        MoveJob = "move_job",
+        RetryJob = "retry_job",
+        ReplayJobs = "replay_jobs",
+        DiscardJobs = "discard_jobs",
+        PruneJobs = "prune_jobs",
+        PruneQueues = "prune_queues",
+        TakeLease = "take_lease",
+        RenewLease = "renew_lease",
+        ReleaseLease = "release_lease",
+        PutSchedule = "put_schedule",
+        PauseSchedule = "pause_schedule",
+        FireSchedule = "fire_schedule",
     }
 }
 
@@ -65,6 +80,8 @@ named! {
         ObjectsHeld = "objects_held",
         /// Only who holds a job by its newest token may end it.
         JobToken = "job_token",
+        /// Only who holds a lease by its newest token may write in its name.
+        LeaseToken = "lease_token",
     }
 }
 

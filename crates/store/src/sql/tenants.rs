@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::failpoint::{self, Effect};
+use crate::sql::jobs::Target;
+use crate::sql::jobs::control::catch_up;
 use crate::{Row, StoreError, SystemStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -63,6 +65,9 @@ impl SystemStore {
              where id = $1 and is_active <> $2",
             params![id, is_active],
         );
+        if is_active {
+            catch_up(&mut unit, &Target::Tenant(id));
+        }
         Ok(self.commit(unit).await?.changed(changed) == 1)
     }
 }

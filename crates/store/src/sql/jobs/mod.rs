@@ -3,25 +3,37 @@
 //! A live job is a row in `jobs`; one that ended is a row in `finished_jobs`. What waits is counted by the database
 //! itself, in `job_queues`; see migrations/0004.
 
+mod backlog;
 mod claim;
+pub(crate) mod control;
+mod dead;
 mod enqueue;
 mod fail;
 mod finish;
+mod inspect;
 mod probe;
+mod prune;
 mod release;
 mod timers;
+mod why;
 mod workers;
 
+pub use backlog::{BacklogLimits, LaneDepth, MayAdd, Strays, TenantDepth};
 pub use claim::{Candidate, Claimed, Share};
+pub use control::{Limit, Retrying, Target};
+pub use dead::{DeadGroup, Replay};
 pub use enqueue::{NewJob, OnConflict, TOO_MANY_WAITING, Unique, When};
 pub use fail::{AfterFailure, Failure, Outcome};
 pub use finish::{Cancelling, End, NO_LONGER_HELD};
+pub use inspect::{AttemptRow, Group, JobFilter, JobRow, JobStats, WorkerRow};
+pub use prune::{KeepFor, Pruned};
+pub use why::{Explanation, Why};
 pub use workers::{Abandoned, CancelRequest, LEASE_LOST};
 
 use crate::Dialect;
 
 /// A time so many milliseconds from now.
-fn later(dialect: Dialect, milliseconds: &str) -> String {
+pub(super) fn later(dialect: Dialect, milliseconds: &str) -> String {
     match dialect {
         Dialect::Postgres => format!("mailroom_now() + {milliseconds} * interval '1 millisecond'"),
         Dialect::Sqlite => {

@@ -1,3 +1,10 @@
 //! The durable queue: what holds on both databases.
 
+mod control;
+mod dead;
+mod inspect;
+mod leases;
 mod moves;
+mod prune;
+mod schedules;
+mod why;

@@ -1,0 +1,207 @@
+//! How much waits and for how long, without counting jobs: `job_queues` has a row per tenant, lane and kind. And what
+//! should never be: jobs that nothing will ever run.
+
+use std::time::Duration;
+
+use domain::{Lane, TenantId};
+use serde::Serialize;
+
+use crate::{Dialect, Row, StoreError, SystemStore, params};
+
+/// What waits in a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LaneDepth {
+    pub lane: Lane,
+    pub waiting: u64,
+    /// How long the first of them has been ready.
+    pub oldest_micros: u64,
+}
+
+/// What waits in a lane of one tenant's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TenantDepth {
+    pub tenant_id: TenantId,
+    pub lane: Lane,
+    pub waiting: u64,
+    pub oldest_micros: u64,
+}
+
+/// When whoever makes work should hold back. What belongs to tenants and kinds that are paused or at their limit does
+/// not count: one that is held up must not hold up the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BacklogLimits {
+    pub slow_waiting: u64,
+    pub stop_waiting: u64,
+    pub slow_age: Duration,
+    pub stop_age: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum MayAdd {
+    Go,
+    Slow { why: String },
+    Stop { why: String },
+}
+
+/// Jobs that nothing will run. Each number must be 0, apart from moments: a sweep deals with the last two within seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Strays {
+    /// Blocked, but not by as many jobs as they say.
+    pub blocked: u64,
+    /// Queues in which jobs are ready though the count says that nothing waits.
+    pub uncounted: u64,
+    /// Running in a process that is gone.
+    pub orphaned: u64,
+    /// A parent failed, and they are not cancelled yet.
+    pub doomed: u64,
+}
+
+impl Strays {
+    pub fn total(&self) -> u64 {
+        self.blocked + self.uncounted + self.orphaned + self.doomed
+    }
+}
+
+impl SystemStore {
+    /// Every lane, also those where nothing waits.
+    pub async fn lane_depths(&self) -> Result<Vec<LaneDepth>, StoreError> {
+        let depths = self.depths("true").await?;
+        Ok(Lane::ALL.into_iter().map(|lane| sum(lane, &depths)).collect())
+    }
+
+    /// Of tenants with something that waits.
+    pub async fn tenant_depths(&self) -> Result<Vec<TenantDepth>, StoreError> {
+        self.depths("true").await
+    }
+
+    /// Whether a lane can take more work.
+    pub async fn may_add_more(&self, lane: Lane, limits: &BacklogLimits) -> Result<MayAdd, StoreError> {
+        let depths = self.depths(CAN_MOVE).await?;
+        Ok(judge(sum(lane, &depths), limits))
+    }
+
+    pub async fn count_dead_letters(&self) -> Result<u64, StoreError> {
+        self.number("select count(*) from finished_jobs where state = 'dead'").await
+    }
+
+    /// Looks at every live job.
+    pub async fn count_strays(&self) -> Result<Strays, StoreError> {
+        Ok(Strays {
+            blocked: self.number(BLOCKED).await?,
+            uncounted: self.number(&uncounted(self.store.dialect())).await?,
+            orphaned: self.number(ORPHANED).await?,
+            doomed: self.number("select count(*) from jobs where state = 'doomed'").await?,
+        })
+    }
+
+    async fn number(&self, sql: &str) -> Result<u64, StoreError> {
+        self.query_one(sql, vec![]).await?.map_or(Ok(0), |row| row.get(0))
+    }
+
+    async fn depths(&self, condition: &str) -> Result<Vec<TenantDepth>, StoreError> {
+        let sql = format!(
+            "with counts as ({})
+             select c.tenant_id, c.lane, cast(sum(c.waiting) as bigint), cast(mailroom_micros() as bigint) - min(c.first)
+             from (select q.tenant_id, q.lane, q.kind, q.waiting,
+                          (select j.position from jobs j
+                           where j.tenant_id = q.tenant_id and j.lane = q.lane and j.kind = q.kind and j.state = 'ready'
+                             and j.position >= q.head order by j.position limit 1) as first
+                   from counts q where q.waiting > 0 and {condition}) c
+             group by c.tenant_id, c.lane order by c.lane, c.tenant_id",
+            counts(self.store.dialect())
+        );
+        let depth = |row: &Row| {
+            Ok(TenantDepth {
+                tenant_id: row.get(0)?,
+                lane: row.get(1)?,
+                waiting: row.get(2)?,
+                // The clock that made the position may have been a little ahead of the one that reads it.
+                oldest_micros: row.get::<Option<i64>>(3)?.map_or(0, |age| u64::try_from(age).unwrap_or(0)),
+            })
+        };
+        self.query(sql, params![]).await?.iter().map(depth).collect()
+    }
+}
+
+/// What waits by tenant, lane and kind, with what was not added up yet; and where to begin to look for it.
+fn counts(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => {
+            "select tenant_id, lane, kind, sum(waiting) as waiting, coalesce(min(head), 0) as head
+             from (select tenant_id, lane, kind, waiting, head from job_queues where waiting <> 0
+                   union all
+                   select tenant_id, lane, kind, change, case when change > 0 then oldest end from job_arrivals) both_of
+             group by tenant_id, lane, kind"
+        }
+        Dialect::Sqlite => "select tenant_id, lane, kind, waiting, 0 as head from job_queues where waiting > 0",
+    }
+}
+
+/// Of a queue `q`: nobody has stopped it, and it is not at a limit.
+const CAN_MOVE: &str = "
+    not exists (select 1 from job_lanes l where l.lane = q.lane and l.is_paused)
+    and not exists (select 1 from tenants n where n.id = q.tenant_id and not n.is_active)
+    and not exists (select 1 from job_tenants t where t.tenant_id = q.tenant_id and (t.is_paused or t.most_running <=
+        (select count(*) from jobs r where r.state = 'running' and r.tenant_id = t.tenant_id)))
+    and not exists (select 1 from job_kinds k where k.kind = q.kind and (k.is_paused or k.most_running <=
+        (select count(*) from jobs r where r.state = 'running' and r.kind = k.kind)))";
+
+/// What a blocked job says must be what is there: parents that live, and somebody before it in the order of its key.
+const BLOCKED: &str = "
+    select count(*) from jobs j where j.state = 'blocked' and (
+        j.blockers <= 0
+        or j.blockers <> case when j.is_behind then 1 else 0 end + (
+            select count(*) from job_edges e join jobs p on p.tenant_id = e.tenant_id and p.id = e.parent_id
+            where e.tenant_id = j.tenant_id and e.child_id = j.id)
+        or (j.is_behind and not exists (
+            select 1 from jobs h
+            where h.tenant_id = j.tenant_id and h.order_key = j.order_key and h.order_number < j.order_number)))";
+
+const ORPHANED: &str = "
+    select count(*) from jobs j where j.state = 'running'
+    and not exists (select 1 from job_workers w where w.id = j.worker and w.gone_at is null)";
+
+fn uncounted(dialect: Dialect) -> String {
+    let ready = "exists (select 1 from jobs j where j.tenant_id = q.tenant_id and j.lane = q.lane and j.kind = q.kind
+                             and j.state = 'ready')";
+    match dialect {
+        Dialect::Postgres => format!(
+            "select count(*) from job_queues q where (q.waiting > 0 and not q.is_active) or (q.waiting + coalesce((
+                 select sum(a.change) from job_arrivals a
+                 where a.tenant_id = q.tenant_id and a.lane = q.lane and a.kind = q.kind), 0) <= 0 and {ready})"
+        ),
+        Dialect::Sqlite => format!("select count(*) from job_queues q where q.waiting <= 0 and {ready}"),
+    }
+}
+
+fn sum(lane: Lane, depths: &[TenantDepth]) -> LaneDepth {
+    let of_lane = || depths.iter().filter(|depth| depth.lane == lane);
+    LaneDepth {
+        lane,
+        waiting: of_lane().map(|depth| depth.waiting).sum(),
+        oldest_micros: of_lane().map(|depth| depth.oldest_micros).max().unwrap_or(0),
+    }
+}
+
+fn judge(depth: LaneDepth, limits: &BacklogLimits) -> MayAdd {
+    let (lane, waiting) = (depth.lane.as_str(), depth.waiting);
+    let age = Duration::from_micros(depth.oldest_micros);
+    let many = |limit: u64| format!("{waiting} jobs wait in lane {lane}, and {limit} are enough");
+    let old = |limit: Duration| {
+        format!("the first job in lane {lane} has waited {} s, and {} s are enough", age.as_secs(), limit.as_secs())
+    };
+    if waiting >= limits.stop_waiting {
+        return MayAdd::Stop { why: many(limits.stop_waiting) };
+    }
+    if age >= limits.stop_age {
+        return MayAdd::Stop { why: old(limits.stop_age) };
+    }
+    if waiting >= limits.slow_waiting {
+        return MayAdd::Slow { why: many(limits.slow_waiting) };
+    }
+    if age >= limits.slow_age {
+        return MayAdd::Slow { why: old(limits.slow_age) };
+    }
+    MayAdd::Go
+}

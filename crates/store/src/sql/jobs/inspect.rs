@@ -1,0 +1,325 @@
+//! Looking at jobs: one, many, the attempts of one, and how many there are of what.
+
+use domain::{JobId, JobState, Lane, TenantId, WorkerId};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Strays;
+use crate::value::Value;
+use crate::{Dialect, Row, StoreError, SystemStore, params};
+
+/// Everything that a person wants to know about a job, live or finished.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobRow {
+    pub id: JobId,
+    pub tenant_id: TenantId,
+    pub kind: String,
+    pub lane: Lane,
+    pub state: JobState,
+    pub payload: serde_json::Value,
+    /// Attempts spent.
+    pub attempt: u64,
+    /// Deaths of processes that it caused, and that it merely was around for.
+    pub abandoned: u64,
+    pub suspected: u64,
+    pub run_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    /// The name of the process that runs it or ran it last.
+    pub worker: Option<String>,
+    pub unique_key: Option<String>,
+    pub order_key: Option<String>,
+    /// How many jobs it waits for.
+    pub blockers: u64,
+    /// Why it is dead or cancelled, or why somebody wants it to end.
+    pub reason: Option<String>,
+    pub error_class: Option<String>,
+    pub fingerprint: Option<String>,
+    pub traceparent: Option<String>,
+}
+
+impl JobRow {
+    pub fn is_live(&self) -> bool {
+        self.ended_at.is_none()
+    }
+}
+
+/// An attempt that went wrong.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AttemptRow {
+    /// The claim it belongs to; a job's claims are counted through.
+    pub token: u64,
+    pub outcome: String,
+    pub error_class: String,
+    pub message: String,
+    pub fingerprint: String,
+    pub worker: Option<String>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Timestamp,
+}
+
+/// Which jobs. What is not said is not asked.
+#[derive(Debug, Clone, Default)]
+pub struct JobFilter {
+    pub state: Option<JobState>,
+    pub kind: Option<String>,
+    pub tenant: Option<TenantId>,
+    /// Of dead ones: what failures of one sort have in common.
+    pub fingerprint: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Group {
+    pub state: JobState,
+    pub lane: Lane,
+    pub kind: String,
+    pub count: u64,
+}
+
+/// A process that works.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkerRow {
+    pub id: WorkerId,
+    pub name: String,
+    pub kinds: Vec<String>,
+    pub running: u64,
+    pub started_at: Timestamp,
+    pub lease_until: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JobStats {
+    pub live: Vec<Group>,
+    pub finished: Vec<Group>,
+    pub workers: Vec<WorkerRow>,
+    pub strays: Strays,
+}
+
+impl SystemStore {
+    /// By its id alone, whoever it belongs to.
+    pub async fn find_job(&self, id: JobId) -> Result<Option<JobRow>, StoreError> {
+        // PostgreSQL's keys begin with the tenant, so each tenant is asked; there are far fewer of those than of jobs.
+        let of_any = match self.store.dialect() {
+            Dialect::Postgres => format!("and j.tenant_id in (select id from {ALL_TENANTS} t)"),
+            Dialect::Sqlite => String::new(),
+        };
+        for table in [Table::Live, Table::Finished] {
+            let sql = format!("select {} from {} j where j.id = $1 {of_any}", columns(table), table.name());
+            if let Some(row) = self.query_one(sql, params![id]).await? {
+                return job(&row).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Newest first. `after` is the last one of the page before.
+    pub async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        limit: u64,
+    ) -> Result<Vec<JobRow>, StoreError> {
+        let mut jobs = Vec::new();
+        for table in [Table::Live, Table::Finished] {
+            if filter.state.is_some_and(|state| table.holds(state)) || filter.state.is_none() {
+                jobs.extend(self.list_from(table, filter, after, limit).await?);
+            }
+        }
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.id));
+        jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(jobs)
+    }
+
+    async fn list_from(
+        &self,
+        table: Table,
+        filter: &JobFilter,
+        after: Option<JobId>,
+        limit: u64,
+    ) -> Result<Vec<JobRow>, StoreError> {
+        let mut conditions = Conditions::of(filter);
+        if let Some(after) = after {
+            conditions.add("j.id <", after);
+        }
+        let (wanted, columns, name) = (conditions.text(), columns(table), table.name());
+        let mut params = conditions.params;
+        params.push(limit.into());
+        let limit = format!("limit ${}", params.len());
+        let sql = match self.store.dialect() {
+            // The key begins with the tenant: the newest of each are found by it, and the newest of those are the page.
+            Dialect::Postgres => format!(
+                "select {columns} from (
+                    select p.tenant_id, p.id from {ALL_TENANTS} t cross join lateral (
+                        select j.tenant_id, j.id from {name} j where j.tenant_id = t.id and {wanted}
+                        order by j.id desc {limit}) p
+                    order by p.id desc {limit}) page
+                 join {name} j on j.tenant_id = page.tenant_id and j.id = page.id"
+            ),
+            Dialect::Sqlite => format!("select {columns} from {name} j where {wanted} order by j.id desc {limit}"),
+        };
+        self.query(sql, params).await?.iter().map(job).collect()
+    }
+
+    /// What went wrong with a job, oldest first.
+    pub async fn list_attempts(&self, tenant: TenantId, id: JobId) -> Result<Vec<AttemptRow>, StoreError> {
+        let sql = "select a.token, a.outcome, a.error_class, a.message, a.fingerprint,
+                          (select name from job_workers w where w.id = a.worker), a.started_at, a.ended_at
+                   from job_attempts a where a.tenant_id = $1 and a.job_id = $2 order by a.token";
+        self.query(sql, params![tenant, id]).await?.iter().map(attempt).collect()
+    }
+
+    /// Counts every row, finished ones too: for people, not for every second.
+    pub async fn job_stats(&self) -> Result<JobStats, StoreError> {
+        Ok(JobStats {
+            live: self.groups("jobs").await?,
+            finished: self.groups("finished_jobs").await?,
+            workers: self.list_workers().await?,
+            strays: self.count_strays().await?,
+        })
+    }
+
+    async fn groups(&self, table: &str) -> Result<Vec<Group>, StoreError> {
+        let sql = format!(
+            "select state, lane, kind, count(*) from {table} group by state, lane, kind order by lane, kind, state"
+        );
+        let group =
+            |row: &Row| Ok(Group { state: row.get(0)?, lane: row.get(1)?, kind: row.get(2)?, count: row.get(3)? });
+        self.query(sql, vec![]).await?.iter().map(group).collect()
+    }
+
+    /// Those that are alive.
+    pub async fn list_workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        let sql = format!(
+            "select w.id, w.name, w.kinds,
+                    (select count(*) from jobs j where j.worker = w.id and j.state = 'running'), w.started_at, w.lease_until
+             from job_workers w where {ALIVE} order by w.name, w.id"
+        );
+        let worker = |row: &Row| {
+            Ok(WorkerRow {
+                id: row.get(0)?,
+                name: row.get(1)?,
+                kinds: kinds(&row.get(2)?),
+                running: row.get(3)?,
+                started_at: row.get(4)?,
+                lease_until: row.get(5)?,
+            })
+        };
+        self.query(sql, vec![]).await?.iter().map(worker).collect()
+    }
+}
+
+/// Of `job_workers w`: neither gone nor silent.
+pub(super) const ALIVE: &str = "w.gone_at is null and w.lease_until > (select mailroom_now())";
+
+/// Whoever may own jobs, as a table.
+const ALL_TENANTS: &str = "(select id from tenants union all select '00000000-0000-0000-0000-000000000000')";
+
+/// Where jobs are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    Live,
+    Finished,
+}
+
+impl Table {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Live => "jobs",
+            Self::Finished => "finished_jobs",
+        }
+    }
+
+    fn holds(self, state: JobState) -> bool {
+        let is_over = matches!(state, JobState::Done | JobState::Dead | JobState::Cancelled);
+        is_over == (self == Self::Finished)
+    }
+}
+
+/// The same columns from both; what only one has is empty in the other.
+fn columns(table: Table) -> String {
+    let (run_at, ended_at, suspected, keys, reasons) = match table {
+        Table::Live => {
+            ("j.run_at", "null", "j.suspected", "j.unique_key, j.order_key, j.blockers", "j.cancel_reason, null, null")
+        }
+        Table::Finished => ("null", "j.ended_at", "0", "null, null, 0", "j.reason, j.error_class, j.fingerprint"),
+    };
+    format!(
+        "j.id, j.tenant_id, j.kind, j.lane, j.state, j.payload, j.attempt, j.abandoned, {suspected}, {run_at}, j.created_at,
+         j.started_at, {ended_at}, (select name from job_workers w where w.id = j.worker), {keys}, {reasons}, j.traceparent"
+    )
+}
+
+/// Conditions on a table of jobs that is called `j`, and their values.
+#[derive(Debug, Default)]
+pub(super) struct Conditions {
+    texts: Vec<String>,
+    pub params: Vec<Value>,
+}
+
+impl Conditions {
+    pub fn of(filter: &JobFilter) -> Self {
+        let mut conditions = Self::default();
+        let JobFilter { state, kind, tenant, fingerprint } = filter;
+        state.iter().for_each(|state| conditions.add("j.state =", *state));
+        kind.iter().for_each(|kind| conditions.add("j.kind =", kind));
+        tenant.iter().for_each(|tenant| conditions.add("j.tenant_id =", *tenant));
+        fingerprint.iter().for_each(|fingerprint| conditions.add("j.fingerprint =", fingerprint));
+        conditions
+    }
+
+    /// `comparison` is followed by the value.
+    pub fn add(&mut self, comparison: &str, value: impl Into<Value>) {
+        self.params.push(value.into());
+        self.texts.push(format!("{comparison} ${}", self.params.len()));
+    }
+
+    pub fn text(&self) -> String {
+        if self.texts.is_empty() { "true".to_owned() } else { self.texts.join(" and ") }
+    }
+}
+
+fn kinds(value: &serde_json::Value) -> Vec<String> {
+    let list = value.as_array().into_iter().flatten();
+    list.filter_map(|kind| kind.as_str().map(str::to_owned)).collect()
+}
+
+fn job(row: &Row) -> Result<JobRow, StoreError> {
+    Ok(JobRow {
+        id: row.get(0)?,
+        tenant_id: row.get(1)?,
+        kind: row.get(2)?,
+        lane: row.get(3)?,
+        state: row.get(4)?,
+        payload: row.get(5)?,
+        attempt: row.get(6)?,
+        abandoned: row.get(7)?,
+        suspected: row.get(8)?,
+        run_at: row.get(9)?,
+        created_at: row.get(10)?,
+        started_at: row.get(11)?,
+        ended_at: row.get(12)?,
+        worker: row.get(13)?,
+        unique_key: row.get(14)?,
+        order_key: row.get(15)?,
+        // Never below zero; if it ever were, that is a stray and no reason to show nothing.
+        blockers: u64::try_from(row.get::<i64>(16)?).unwrap_or(0),
+        reason: row.get(17)?,
+        error_class: row.get(18)?,
+        fingerprint: row.get(19)?,
+        traceparent: row.get(20)?,
+    })
+}
+
+fn attempt(row: &Row) -> Result<AttemptRow, StoreError> {
+    Ok(AttemptRow {
+        token: row.get(0)?,
+        outcome: row.get(1)?,
+        error_class: row.get(2)?,
+        message: row.get(3)?,
+        fingerprint: row.get(4)?,
+        worker: row.get(5)?,
+        started_at: row.get(6)?,
+        ended_at: row.get(7)?,
+    })
+}

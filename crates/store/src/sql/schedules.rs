@@ -1,0 +1,257 @@
+//! Work that comes back by the calendar. What a cron line means is the business of `jobs`; here are rows, and that each
+//! time is used once.
+
+use domain::{JobId, Lane, TenantId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::jobs::NewJob;
+use crate::failpoint::{self, Effect};
+use crate::{Row, StoreError, SystemStore, Unit, params};
+
+/// What happens when times have passed at which nobody was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// One run for all of them.
+    RunOnce,
+    Skip,
+}
+
+/// What happens when it is time and the last one still lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    Skip,
+    /// Side by side.
+    Allow,
+    /// One after the other.
+    Queue,
+}
+
+/// What is to be done when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSchedule {
+    pub name: String,
+    pub tenant: TenantId,
+    pub kind: String,
+    pub lane: Lane,
+    pub payload: serde_json::Value,
+    pub cron: String,
+    pub zone: String,
+    pub missed: Missed,
+    pub overlap: Overlap,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Schedule {
+    pub name: String,
+    pub tenant_id: TenantId,
+    pub kind: String,
+    pub lane: Lane,
+    pub payload: serde_json::Value,
+    pub cron: String,
+    pub zone: String,
+    pub missed: Missed,
+    pub overlap: Overlap,
+    pub is_paused: bool,
+    pub next_at: Timestamp,
+    pub last_at: Option<Timestamp>,
+    pub last_job: Option<JobId>,
+}
+
+/// The right to act, as [`SystemStore::acquire_lease`] gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseToken<'a> {
+    pub name: &'a str,
+    pub token: u64,
+}
+
+/// Another instance was there first, or somebody paused it.
+const ALREADY_FIRED: &str = "this time of the schedule is used already";
+
+const COLUMNS: &str =
+    "name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, is_paused, next_at, last_at, last_job";
+
+impl SystemStore {
+    /// A definition, new or changed. Whether it is paused stays; so does the next time, unless the times themselves have
+    /// changed.
+    pub async fn put_schedule(&self, schedule: &NewSchedule, next_at: Timestamp) -> Result<(), StoreError> {
+        let NewSchedule { name, tenant, kind, lane, payload, cron, zone, missed, overlap } = schedule;
+        let mut unit = Unit::default();
+        unit.op(
+            "insert into job_schedules (name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, next_at, updated_at)
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, mailroom_now())
+             on conflict (name) do update set tenant_id = excluded.tenant_id, kind = excluded.kind, lane = excluded.lane,
+                 payload = excluded.payload, cron = excluded.cron, zone = excluded.zone, missed = excluded.missed,
+                 overlap = excluded.overlap, updated_at = excluded.updated_at,
+                 next_at = case when job_schedules.cron = excluded.cron and job_schedules.zone = excluded.zone
+                                then job_schedules.next_at else excluded.next_at end",
+            params![
+                name,
+                *tenant,
+                kind,
+                *lane,
+                payload.clone(),
+                cron,
+                zone,
+                missed.as_str(),
+                overlap.as_str(),
+                next_at
+            ],
+        );
+        failpoint::before(Effect::PutSchedule);
+        self.commit(unit).await?;
+        failpoint::after(Effect::PutSchedule);
+        Ok(())
+    }
+
+    /// `false`: there was none of that name.
+    pub async fn remove_schedule(&self, name: &str) -> Result<bool, StoreError> {
+        let mut unit = Unit::default();
+        let removed = unit.op("delete from job_schedules where name = $1", params![name]);
+        Ok(self.commit(unit).await?.changed(removed) == 1)
+    }
+
+    pub async fn list_schedules(&self) -> Result<Vec<Schedule>, StoreError> {
+        let sql = format!("select {COLUMNS} from job_schedules order by name");
+        self.query(sql, vec![]).await?.iter().map(schedule).collect()
+    }
+
+    pub async fn find_schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
+        let sql = format!("select {COLUMNS} from job_schedules where name = $1");
+        self.query_one(sql, params![name]).await?.as_ref().map(schedule).transpose()
+    }
+
+    /// Those whose time has come, the earliest first. Paused ones never.
+    pub async fn list_due_schedules(&self, now: Timestamp) -> Result<Vec<Schedule>, StoreError> {
+        let sql =
+            format!("select {COLUMNS} from job_schedules where not is_paused and next_at <= $1 order by next_at, name");
+        self.query(sql, params![now]).await?.iter().map(schedule).collect()
+    }
+
+    /// Whether anything changed. `next_at` is from when on it runs again: what passed while it was paused is not missed.
+    pub async fn resume_schedule(&self, name: &str, next_at: Timestamp) -> Result<bool, StoreError> {
+        let sql = "update job_schedules set is_paused = false, next_at = $2, updated_at = mailroom_now()
+                   where name = $1 and is_paused";
+        self.switch_schedule(sql, params![name, next_at]).await
+    }
+
+    /// Whether anything changed.
+    pub async fn pause_schedule(&self, name: &str) -> Result<bool, StoreError> {
+        let sql =
+            "update job_schedules set is_paused = true, updated_at = mailroom_now() where name = $1 and not is_paused";
+        self.switch_schedule(sql, params![name]).await
+    }
+
+    async fn switch_schedule(&self, sql: &str, params: Vec<crate::Value>) -> Result<bool, StoreError> {
+        let mut unit = Unit::default();
+        let changed = unit.op(sql, params);
+        failpoint::before(Effect::PauseSchedule);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::PauseSchedule);
+        Ok(committed.changed(changed) == 1)
+    }
+
+    /// Uses up the time that `schedule` stands at: the job comes with the commit that moves the schedule on, so it comes
+    /// once, however many instances try. No job: the time passes unused. `false`: another instance was first. Fails with
+    /// [`super::leases::NO_LONGER_LEADER`] when the lease is somebody else's.
+    pub async fn fire_schedule(
+        &self,
+        schedule: &Schedule,
+        next_at: Timestamp,
+        job: Option<NewJob>,
+        lease: Option<LeaseToken<'_>>,
+    ) -> Result<bool, StoreError> {
+        let mut unit = self.write_for(schedule.tenant_id);
+        if let Some(lease) = lease {
+            unit.guard_lease(lease.name, lease.token);
+        }
+        unit.unit.op_exactly(
+            1,
+            ALREADY_FIRED,
+            "update job_schedules set next_at = $3 where name = $1 and next_at = $2 and not is_paused",
+            params![&schedule.name, schedule.next_at, next_at],
+        );
+        if let Some(job) = job {
+            let id = job.id;
+            unit.enqueue(vec![job]);
+            remember_run(&mut unit.unit, &schedule.name, schedule.tenant_id, id);
+        }
+        failpoint::before(Effect::FireSchedule);
+        let fired = match unit.commit().await {
+            Ok(_) => true,
+            Err(StoreError::Precondition(ALREADY_FIRED)) => false,
+            Err(e) => return Err(e),
+        };
+        failpoint::after(Effect::FireSchedule);
+        Ok(fired)
+    }
+
+    /// Beside the calendar. `false`: the last one still lives, and they may not overlap.
+    pub async fn run_schedule(&self, schedule: &Schedule, job: NewJob) -> Result<bool, StoreError> {
+        let id = job.id;
+        let mut unit = self.write_for(schedule.tenant_id);
+        unit.enqueue(vec![job]);
+        let ran = remember_run(&mut unit.unit, &schedule.name, schedule.tenant_id, id);
+        failpoint::before(Effect::FireSchedule);
+        let committed = unit.commit().await?;
+        failpoint::after(Effect::FireSchedule);
+        Ok(committed.changed(ran) == 1)
+    }
+}
+
+/// If the job was not dropped for one that still lives.
+fn remember_run(unit: &mut Unit, name: &str, tenant: TenantId, job: JobId) -> crate::OpId {
+    unit.op(
+        "update job_schedules set last_at = mailroom_now(), last_job = $3
+         where name = $1 and exists (select 1 from jobs where tenant_id = $2 and id = $3)",
+        params![name, tenant, job],
+    )
+}
+
+impl Missed {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunOnce => "run_once",
+            Self::Skip => "skip",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::RunOnce, Self::Skip].into_iter().find(|missed| missed.as_str() == text)
+    }
+}
+
+impl Overlap {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Skip => "skip",
+            Self::Allow => "allow",
+            Self::Queue => "queue",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Skip, Self::Allow, Self::Queue].into_iter().find(|overlap| overlap.as_str() == text)
+    }
+}
+
+fn schedule(row: &Row) -> Result<Schedule, StoreError> {
+    let unknown = |what: &str| StoreError::corrupt(format!("a schedule has an unknown {what}"));
+    Ok(Schedule {
+        name: row.get(0)?,
+        tenant_id: row.get(1)?,
+        kind: row.get(2)?,
+        lane: row.get(3)?,
+        payload: row.get(4)?,
+        cron: row.get(5)?,
+        zone: row.get(6)?,
+        missed: Missed::parse(&row.get::<String>(7)?).ok_or_else(|| unknown("policy for missed runs"))?,
+        overlap: Overlap::parse(&row.get::<String>(8)?).ok_or_else(|| unknown("policy for overlaps"))?,
+        is_paused: row.get(9)?,
+        next_at: row.get(10)?,
+        last_at: row.get(11)?,
+        last_job: row.get(12)?,
+    })
+}

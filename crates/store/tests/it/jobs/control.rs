@@ -1,0 +1,152 @@
+//! Pauses, limits, shares, and the hand on a single job.
+
+use std::time::Duration;
+
+use domain::{JobState, Lane, PlanTier, TenantId};
+use store::StoreError;
+use store::sql::jobs::{Cancelling, Limit, NewJob, Retrying, TOO_MANY_WAITING, Target, When};
+use store::testing::on_each_database;
+
+use super::inspect::{enqueue_for, tenant};
+use super::moves::{claim, enqueue, job};
+use super::why::{kill, new_id, worker};
+
+#[tokio::test]
+async fn what_is_paused_is_not_claimed_and_nothing_is_lost_by_it() {
+    on_each_database(|db| async move {
+        let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
+        let worker = worker(&db.store, &["a"]).await;
+        enqueue_for(&db.store, acme, vec![job("a")]).await;
+
+        for target in [Target::Lane(Lane::Normal), Target::Kind("a".into()), Target::Tenant(acme)] {
+            system.pause_jobs(&target).await.unwrap();
+            assert!(claim(&db.store, worker, 10).await.is_empty(), "{target:?}");
+            system.resume_jobs(&target).await.unwrap();
+            let claimed = claim(&db.store, worker, 10).await;
+            assert_eq!(claimed.len(), 1, "{target:?}");
+            system.give_back(worker, &[claimed[0].id]).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_was_held_up_has_saved_up_nothing() {
+    on_each_database(|db| async move {
+        let (system, held, other) =
+            (db.store.system(), tenant(&db.store, "held").await, tenant(&db.store, "other").await);
+        let worker = worker(&db.store, &["a"]).await;
+        enqueue_for(&db.store, held, vec![job("a"), job("a")]).await;
+        enqueue_for(&db.store, other, (0..12).map(|_| job("a")).collect()).await;
+        let vtime = async |of: TenantId| {
+            let candidates = system.list_candidates(&["a".to_owned()]).await.unwrap();
+            candidates.iter().find(|candidate| candidate.tenant == of).unwrap().vtime
+        };
+
+        for target in [Target::Tenant(held), Target::Kind("a".into()), Target::Lane(Lane::Normal)] {
+            system.pause_jobs(&Target::Tenant(held)).await.unwrap();
+            // The second claim moves the lane's clock to where the first has left the tenant.
+            claim(&db.store, worker, 1).await;
+            claim(&db.store, worker, 1).await;
+            system.pause_jobs(&target).await.unwrap();
+            system.resume_jobs(&target).await.unwrap();
+            system.resume_jobs(&Target::Tenant(held)).await.unwrap();
+            let (mine, theirs) = (vtime(held).await, vtime(other).await);
+            assert!(mine > 0 && theirs - mine <= 1_000_000, "{target:?}: {mine} {theirs}");
+        }
+        system.set_tenant_active(held, false).await.unwrap();
+        claim(&db.store, worker, 1).await;
+        claim(&db.store, worker, 1).await;
+        system.set_tenant_active(held, true).await.unwrap();
+        assert!(vtime(other).await - vtime(held).await <= 1_000_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limits_hold_are_changed_one_by_one_and_lifted() {
+    on_each_database(|db| async move {
+        let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
+        let worker = worker(&db.store, &["a"]).await;
+        enqueue_for(&db.store, acme, (0..6).map(|_| job("a")).collect()).await;
+        system.limit_tenant(acme, Limit::AtMost(2), Limit::AtMost(4)).await.unwrap();
+        system.limit_tenant(acme, Limit::Keep, Limit::AtMost(3)).await.unwrap();
+
+        assert_eq!(claim(&db.store, worker, 10).await.len(), 2);
+        let admitted = async || {
+            let mut unit = system.write_for(acme);
+            unit.admit();
+            unit.enqueue(vec![job("b")]);
+            unit.commit().await
+        };
+        assert!(matches!(admitted().await, Err(StoreError::Precondition(TOO_MANY_WAITING))));
+        system.limit_tenant(acme, Limit::Lifted, Limit::Lifted).await.unwrap();
+        admitted().await.unwrap();
+        system.limit_kind("a", Limit::AtMost(2)).await.unwrap();
+        let claimed = claim(&db.store, worker, 10).await;
+        assert_eq!(claimed.iter().map(|job| job.kind.as_str()).collect::<Vec<_>>(), ["b"]);
+        system.limit_kind("a", Limit::Lifted).await.unwrap();
+        assert_eq!(claim(&db.store, worker, 10).await.len(), 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_plan_gets_another_weight_at_once() {
+    on_each_database(|db| async move {
+        let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
+        enqueue_for(&db.store, acme, vec![job("a")]).await;
+        system.count_arrivals().await.unwrap();
+
+        system.set_weight(PlanTier::Standard, 7).await.unwrap();
+
+        assert_eq!(system.list_candidates(&["a".to_owned()]).await.unwrap()[0].weight, 7);
+        assert!(system.set_weight(PlanTier::Standard, 0).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_moves_to_another_lane_with_its_count() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let worker = worker(&db.store, &["a"]).await;
+        let (ready, waiting) = (job("a"), NewJob { when: When::In(Duration::from_secs(600)), ..job("a") });
+        enqueue(&db.store, vec![ready.clone(), waiting.clone()]).await;
+
+        assert!(system.move_job(TenantId::SYSTEM, ready.id, Lane::Critical).await.unwrap());
+        assert!(!system.move_job(TenantId::SYSTEM, ready.id, Lane::Critical).await.unwrap());
+        assert!(system.move_job(TenantId::SYSTEM, waiting.id, Lane::Low).await.unwrap());
+        assert!(!system.move_job(TenantId::SYSTEM, new_id(), Lane::Low).await.unwrap());
+
+        let waits: Vec<u64> = system.lane_depths().await.unwrap().iter().map(|depth| depth.waiting).collect();
+        assert_eq!(waits, [1, 0, 0, 0]);
+        let claimed = claim(&db.store, worker, 10).await;
+        assert_eq!(claimed.iter().map(|job| (job.id, job.lane)).collect::<Vec<_>>(), [(ready.id, Lane::Critical)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_is_run_now_whether_it_waits_or_has_ended() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let worker = worker(&db.store, &["a"]).await;
+        let later = NewJob { when: When::In(Duration::from_secs(600)), ..job("a") };
+        enqueue(&db.store, vec![later.clone()]).await;
+
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Due));
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Not { state: JobState::Ready }));
+        assert_eq!(system.retry_now(new_id()).await.unwrap(), None);
+        kill(&db.store, worker, later.id).await;
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Replayed));
+        let cancelled = system.cancel_job(TenantId::SYSTEM, later.id, "not wanted").await.unwrap();
+        assert_eq!(cancelled, Cancelling::Cancelled);
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Replayed));
+        let claimed = claim(&db.store, worker, 10).await;
+        assert_eq!((claimed[0].id, claimed[0].attempt, claimed[0].token), (later.id, 0, 2));
+        system.finish_done(&claimed, new_id).await.unwrap();
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Not { state: JobState::Done }));
+    })
+    .await;
+}
