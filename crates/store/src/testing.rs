@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::{Clock, SystemClock};
 
 use crate::postgres::{Postgres, walk};
-use crate::{Location, Store, scratch};
+use crate::{Location, Row, Store, Unit, scratch};
 
 /// Names the server to test against; `make test` starts one and sets it.
 pub const POSTGRES_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_URL";
@@ -19,6 +19,25 @@ pub const POOLER_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_POOLER";
 pub struct TestDatabase {
     pub store: Store,
     pub location: Location,
+}
+
+impl TestDatabase {
+    /// A statement of the test's own, with the rights of the system.
+    pub async fn run(&self, sql: &str) {
+        let mut unit = Unit::default();
+        unit.op(sql, vec![]);
+        self.store.system().commit(unit).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+
+    /// What a query of the test's own finds, with the rights of the system.
+    pub async fn rows(&self, sql: &str) -> Vec<Row> {
+        self.store.system().query(sql, vec![]).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
+    /// Another process, so to speak: it has connections of its own.
+    pub fn second_store(&self) -> Store {
+        Store::open(&self.location, clock()).expect("the test database opens")
+    }
 }
 
 /// Runs a test on each kind of database, one after the other.

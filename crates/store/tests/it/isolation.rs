@@ -1,6 +1,9 @@
 //! Tenants are kept apart by the database itself, also from whoever goes round our code.
 
-use domain::{Sha256, TenantId};
+use std::time::Duration;
+
+use domain::{JobId, Sha256, SystemClock, TenantId};
+use store::sql::jobs::{AfterFailure, End, Failure, Outcome};
 use store::sql::search::Page;
 use store::testing::{LOGIN, TestDatabase, isolation_problems_after, migrated_postgres, run_sql};
 use store::{Location, TenantStore};
@@ -8,6 +11,7 @@ use tempfile::tempdir;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
+use crate::jobs::moves::{claim, job};
 use crate::samples::{attachment, blobs, email, mailbox, record, tenant, time};
 
 fn url(db: &TestDatabase) -> &str {
@@ -116,8 +120,63 @@ async fn two_tenants(db: &TestDatabase) -> (TenantStore, TenantStore) {
         new.attachments = vec![attachment(new.id, subject.as_bytes())];
         let old = email(mailbox.id, &format!("old {subject}"), time("1997-01-02T03:04:05Z"));
         record(store, &blobs(&folder), vec![new, old]).await.unwrap();
+        leave_jobs(db, store).await;
     }
     (acme, other)
+}
+
+/// A row in each table of the queue. What a tenant does to its own jobs, it does with its own rights.
+async fn leave_jobs(db: &TestDatabase, tenant: &TenantStore) {
+    let system = db.store.system();
+    let (done, failed, mut child) = (job("a"), job("a"), job("b"));
+    child.after = vec![failed.id];
+    child.order_key = Some("key".into());
+    let mut unit = tenant.write();
+    unit.admit();
+    unit.enqueue(vec![done, failed, child]);
+    unit.commit().await.unwrap();
+
+    let worker = system.register_worker("test", &[], Duration::from_secs(60)).await.unwrap();
+    let claimed = claim(&db.store, worker, 10).await;
+    assert_eq!(claimed.len(), 2);
+    let mut unit = tenant.write();
+    unit.finish(&claimed[0], End::Done, JobId::new(&SystemClock));
+    unit.enqueue(vec![job("a")]);
+    unit.commit().await.unwrap();
+    let failure =
+        Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() };
+    let later = AfterFailure::RetryIn(Duration::from_secs(3600));
+    system.fail_job(&claimed[1], &failure, later, JobId::new(&SystemClock)).await.unwrap();
+    db.run(&format!("insert into job_tenants (tenant_id) values ('{}')", tenant.id)).await;
+    db.run(&format!(
+        "insert into probe_effects select tenant_id, id, 1, now() from jobs where tenant_id = '{}'",
+        tenant.id
+    ))
+    .await;
+    db.run(&format!(
+        "insert into job_schedules (name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, next_at, updated_at)
+         values ('nightly', '{}', 'a', 2, '{{}}', '0 0 * * *', 'UTC', 'skip', 'skip', now(), now())",
+        tenant.id
+    ))
+    .await;
+    // What it left behind is nobody's while the other tenant's jobs are claimed.
+    db.run("update jobs set run_at = now() + interval '1 hour', state = 'scheduled' where state = 'ready'").await;
+}
+
+/// A key that two tenants could share would tell one of them of the other.
+#[tokio::test]
+async fn every_unique_key_begins_with_the_tenant() {
+    let db = migrated_postgres().await;
+    let sql = "select i.indexrelid::regclass::text from pg_index i join pg_class c on c.oid = i.indrelid
+               join pg_attribute first on first.attrelid = i.indrelid and first.attnum = i.indkey[0]
+               where i.indisunique and c.relnamespace = current_schema()::regnamespace and not c.relispartition
+                 and exists (select from pg_attribute a where a.attrelid = i.indrelid and a.attname = 'tenant_id')
+                 and first.attname <> 'tenant_id'
+                 -- A hash of something random: nobody comes upon another's.
+                 and i.indexrelid <> 'api_keys_key_hash_key'::regclass";
+    let found: Vec<String> = db.rows(sql).await.iter().map(|row| row.get(0).unwrap()).collect();
+
+    assert_eq!(found, Vec::<String>::new());
 }
 
 /// The connection of somebody who has the login and nothing of our code.
@@ -322,18 +381,18 @@ async fn a_call_that_is_given_up_leaves_no_transaction_open() {
     let (acme, other) = two_tenants(&db).await;
     for _ in 0..50 {
         let write = acme.ensure_files_mailbox("given-up@acme.test");
-        let _ = tokio::time::timeout(std::time::Duration::from_micros(300), write).await;
+        let _ = tokio::time::timeout(Duration::from_micros(300), write).await;
         let read = acme.list_mailboxes();
-        let _ = tokio::time::timeout(std::time::Duration::from_micros(300), read).await;
+        let _ = tokio::time::timeout(Duration::from_micros(300), read).await;
 
         assert_eq!(other.list_mailboxes().await.unwrap().len(), 1);
         assert_eq!(other.totals().await.unwrap().emails, 2);
     }
     let client = connect(&db).await;
     let open = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'";
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while client.query_typed(open, &[]).await.unwrap()[0].get::<_, i64>(0) > 0 {
         assert!(std::time::Instant::now() < deadline, "a transaction stays open");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

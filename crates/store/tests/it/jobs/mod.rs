@@ -4,7 +4,7 @@ mod control;
 mod dead;
 mod inspect;
 mod leases;
-mod moves;
+pub mod moves;
 mod prune;
 mod schedules;
 mod why;
