@@ -163,7 +163,7 @@ const CLAIM: &str = "
         select * from unnest($2::uuid[], $3::int8[], $4::text[], $5::int8[], $6::int8[], $7::int8[])
             as w (tenant_id, lane, kind, take, cost, vtime)),
     locked as materialized (
-        select q.tenant_id, q.lane, q.kind, q.head, w.take, w.cost, w.vtime from job_queues q
+        select q.tenant_id, q.lane, q.kind, q.head, q.ctid as version, w.take, w.cost, w.vtime from job_queues q
         join wanted w on w.tenant_id = q.tenant_id and w.lane = q.lane and w.kind = q.kind
         for no key update of q skip locked),
     picked as materialized (
@@ -177,14 +177,14 @@ const CLAIM: &str = "
         from allowed p where j.tenant_id = p.tenant_id and j.id = p.id
         returning j.*),
     heads as (
-        select tenant_id, lane, kind, count(*) as taken, min(position) as first, max(position) as last
+        select tenant_id, lane, kind, count(*) as taken, max(position) as last
         from taken group by tenant_id, lane, kind),
     costs as (
         select h.tenant_id, h.lane, sum(h.taken * l.cost)::bigint as cost from heads h
         join locked l on l.tenant_id = h.tenant_id and l.lane = h.lane and l.kind = h.kind group by h.tenant_id, h.lane),
     moved as (
-        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, head = coalesce(h.first, q.head),
-               oldest = coalesce(h.last, q.oldest)
+        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, oldest = coalesce(h.last, q.oldest),
+               head = coalesce({FIRST}, q.head)
         from locked l
         join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane
         left join heads h on h.tenant_id = l.tenant_id and h.lane = l.lane and h.kind = l.kind
@@ -197,6 +197,14 @@ const CLAIM: &str = "
         where job_lanes.lane in (select lane from job_lanes for update skip locked)
           and job_lanes.lane = n.lane and job_lanes.clock < n.clock)
     select ";
+
+/// The first that stood in a queue, also if it was passed over because somebody was changing it. What was counted after
+/// this statement began is not seen by it, though the queue may be locked as it was left by that: then its head stays.
+const FIRST: &str = "
+    (select first.position from job_queues seen cross join lateral (
+         select position from jobs where tenant_id = l.tenant_id and lane = l.lane and kind = l.kind and state = 'ready'
+             and position >= l.head order by position, id limit 1) first
+     where seen.tenant_id = l.tenant_id and seen.lane = l.lane and seen.kind = l.kind and seen.ctid = l.version)";
 
 const ALL_ALLOWED: &str = "allowed as (select * from picked),";
 
@@ -233,7 +241,7 @@ fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<cr
         list(|share| share.cost.into()),
         list(|share| share.vtime.into()),
     ];
-    let claim = CLAIM.replace("{ALLOWED}", if is_limited { LIMITED } else { ALL_ALLOWED });
+    let claim = CLAIM.replace("{ALLOWED}", if is_limited { LIMITED } else { ALL_ALLOWED }).replace("{FIRST}", FIRST);
     vec![unit.op_returning(format!("{claim} {CLAIMED} from taken"), params)]
 }
 
