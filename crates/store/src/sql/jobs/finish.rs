@@ -106,8 +106,13 @@ impl SystemStore {
         let Some(row) = self.query_one(sql, params![tenant, id]).await? else { return Ok(Cancelling::NotLive) };
         let order_key: Option<String> = row.get(0)?;
         let mut unit = Unit::default();
-        let asked = unit.op(
-            "update jobs set cancel_reason = $3 where tenant_id = $1 and id = $2 and state = 'running'",
+        if let Some(key) = &order_key {
+            lock_key(&mut unit, tenant, key);
+        }
+        // Whatever its state: from here on nobody else changes that.
+        let live = unit.op(
+            "update jobs set cancel_reason = case when state = 'running' then $3 else cancel_reason end
+             where tenant_id = $1 and id = $2",
             params![tenant, id, reason],
         );
         let end = End::Cancelled { reason };
@@ -115,7 +120,7 @@ impl SystemStore {
         failpoint::before(Effect::FinishJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::FinishJobs);
-        Ok(match (committed.changed(asked), committed.changed(moved)) {
+        Ok(match (committed.changed(live), committed.changed(moved)) {
             (0, 0) => Cancelling::NotLive,
             (_, 0) => Cancelling::Asked,
             _ => Cancelling::Cancelled,
