@@ -82,6 +82,10 @@ named! {
         JobToken = "job_token",
         /// Only who holds a lease by its newest token may write in its name.
         LeaseToken = "lease_token",
+        /// Who adds a child to a job holds that job meanwhile.
+        ParentLock = "parent_lock",
+        /// Who ends a job holds its ordering key meanwhile.
+        KeyLock = "key_lock",
     }
 }
 

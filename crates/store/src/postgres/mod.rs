@@ -152,7 +152,7 @@ impl Postgres {
     /// Two round trips: `begin` and every statement, then `commit` once the counts are as expected.
     async fn try_commit(&self, begin: &str, steps: &[Step]) -> Result<Committed, TryError> {
         let open = OpenTransaction(Some(self.client().await.map_err(TryError::Final)?));
-        let outcomes = send_all(open.client(), begin, steps).await;
+        let outcomes = send(open.client(), begin, steps).await;
         let end = if outcomes.is_ok() { "commit" } else { "rollback" };
         let ended = open.client().batch_execute(end).await.map_err(TryError::of);
         if ended.is_ok() {
@@ -184,6 +184,23 @@ fn begin(scope: Scope, begin: &str) -> String {
     )
 }
 
+/// A test may want it one by one.
+async fn send(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Outcome>, TryError> {
+    #[cfg(feature = "testing")]
+    if let Some(gate) = crate::testing::steps::gate() {
+        client.batch_execute(begin).await.map_err(TryError::of)?;
+        gate.begun(client).await.map_err(TryError::Final)?;
+        let mut outcomes = Vec::with_capacity(steps.len());
+        for step in steps {
+            gate.turn().await;
+            outcomes.push(step.check(step.execute(client).await.map_err(TryError::of)?)?);
+        }
+        gate.turn().await; // to commit
+        return Ok(outcomes);
+    }
+    send_all(client, begin, steps).await
+}
+
 /// Sends `begin` and all statements without waiting in between, and collects what each did.
 async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Outcome>, TryError> {
     let mut begun = Box::pin(maybe_done(client.batch_execute(begin)));
@@ -201,12 +218,7 @@ async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Ou
     for (mut reply, step) in replies.into_iter().zip(steps) {
         reply.as_mut().await;
         let outcome = reply.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
-        match step.expect {
-            Some((expected, or_else)) if expected != outcome.rows() => {
-                return Err(TryError::Final(StoreError::Precondition(or_else)));
-            }
-            _ => outcomes.push(outcome.collect().map_err(TryError::Final)?),
-        }
+        outcomes.push(step.check(outcome)?);
     }
     Ok(outcomes)
 }
@@ -285,6 +297,16 @@ impl Step {
             client.query_typed(&self.sql, &params).await.map(Reply::Returned)
         } else {
             client.execute_typed(&self.sql, &params).await.map(Reply::Changed)
+        }
+    }
+
+    /// What it did, if that is what was expected.
+    fn check(&self, reply: Reply) -> Result<Outcome, TryError> {
+        match self.expect {
+            Some((expected, or_else)) if expected != reply.rows() => {
+                Err(TryError::Final(StoreError::Precondition(or_else)))
+            }
+            _ => reply.collect().map_err(TryError::Final),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Databases for tests: the same test on SQLite and on PostgreSQL, each time on a fresh one.
 
+pub(crate) mod steps;
+
 use std::future::Future;
 use std::sync::Arc;
 
@@ -7,6 +9,8 @@ use domain::{Clock, SystemClock};
 
 use crate::postgres::{Postgres, walk};
 use crate::{Location, Row, Store, Unit, scratch};
+
+pub use steps::{Standing, Stepped, Watcher};
 
 /// Names the server to test against; `make test` starts one and sets it.
 pub const POSTGRES_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_URL";

@@ -6,6 +6,7 @@ use domain::{JobId, Lane};
 use jiff::Timestamp;
 
 use super::later;
+use crate::failpoint::{self, Guard};
 use crate::sql::any;
 use crate::unit::Insert;
 use crate::value::Kind;
@@ -137,8 +138,10 @@ impl TenantUnit {
         if !job.after.is_empty() {
             // Waits for a parent that is just ending; what it became is seen by the statements below.
             let parents = any(dialect, "id", 2);
-            let sql = format!("update jobs set has_children = true where tenant_id = $1 and {parents}");
-            self.unit.op(sql, params![tenant, job.after.clone()]);
+            if !failpoint::is_off(Guard::ParentLock) {
+                let sql = format!("update jobs set has_children = true where tenant_id = $1 and {parents}");
+                self.unit.op(sql, params![tenant, job.after.clone()]);
+            }
             let sql = format!(
                 "insert into job_edges (tenant_id, parent_id, child_id)
                  select tenant_id, id, $3 from jobs where tenant_id = $1 and {parents}"

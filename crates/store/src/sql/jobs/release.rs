@@ -6,11 +6,15 @@
 use domain::{JobId, TenantId};
 
 use super::{FREE_STATE, PARENT_FAILED};
+use crate::failpoint::{self, Guard};
 use crate::sql::any;
 use crate::{Dialect, OpId, Unit, Value, params};
 
 /// Before a job with an ordering key is touched. The same order as for those that add to it: the key, then the job.
 pub(super) fn lock_key(unit: &mut Unit, tenant: TenantId, key: &str) {
+    if failpoint::is_off(Guard::KeyLock) {
+        return;
+    }
     unit.op(
         "update job_keys set last_number = last_number where tenant_id = $1 and order_key = $2",
         params![tenant, key],

@@ -3,8 +3,10 @@
 mod control;
 mod dead;
 mod inspect;
+mod interleave;
 mod leases;
 pub mod moves;
 mod prune;
 mod schedules;
+mod truth;
 mod why;
