@@ -110,8 +110,8 @@ create table job_queues (
 create index job_queues_active on job_queues (lane) where is_active;
 
 -- Changes of `waiting` that nobody added up yet, so that whoever enqueues waits for nobody. A claim adds them up first.
+-- Without a number of its own: a tenant could tell by it how much the others do.
 create table job_arrivals (
-    id bigint generated always as identity primary key,
     tenant_id uuid not null,
     lane smallint not null,
     kind text not null,
@@ -175,7 +175,7 @@ create table job_keys (
 );
 
 create table job_schedules (
-    name text primary key,
+    name text not null,
     tenant_id uuid not null,
     kind text not null,
     lane smallint not null,
@@ -190,7 +190,8 @@ create table job_schedules (
     next_at timestamptz not null,
     last_at timestamptz,
     last_job uuid,
-    updated_at timestamptz not null
+    updated_at timestamptz not null,
+    primary key (tenant_id, name)
 );
 
 -- Who may act for all: the token grows with every change of holder and is checked by what the holder writes.

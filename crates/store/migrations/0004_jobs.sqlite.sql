@@ -156,7 +156,7 @@ create table job_keys (
 );
 
 create table job_schedules (
-    name text primary key,
+    name text not null,
     tenant_id text not null,
     kind text not null,
     lane integer not null,
@@ -171,7 +171,8 @@ create table job_schedules (
     next_at text not null,
     last_at text,
     last_job text,
-    updated_at text not null
+    updated_at text not null,
+    primary key (tenant_id, name)
 );
 
 -- Who may act for all: the token grows with every change of holder and is checked by what the holder writes.

@@ -102,7 +102,7 @@ impl SystemStore {
 const COUNT_ARRIVALS: &str = "
     with taken as (
         delete from job_arrivals
-        where id in (select id from job_arrivals order by id limit 10000 for update skip locked)
+        where ctid = any(array(select ctid from job_arrivals limit 10000 for update skip locked))
         returning tenant_id, lane, kind, change, oldest),
     summed as (
         select tenant_id, lane, kind, sum(change)::bigint as change,
