@@ -2,10 +2,13 @@
 //!
 //! Rows and their moves are in `store::sql::jobs`; here is everything that happens in memory.
 
+pub mod cron;
 pub mod dice;
 pub mod fair;
 pub mod kind;
+pub mod leader;
 pub mod probe;
+pub mod recurring;
 pub mod retry;
 pub mod trace;
 pub mod worker;

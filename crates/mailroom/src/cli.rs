@@ -101,6 +101,11 @@ pub enum Command {
         after_help = "Example:\n  mailroom retry-blobs --tenant acme\n\nEmails without their original need to be imported again; that fills in what is missing."
     )]
     RetryBlobs(RetryBlobs),
+    /// Run the service: work on jobs, keep schedules, answer health checks
+    #[command(
+        after_help = "Example:\n  mailroom serve --roles worker,scheduler\n\nSIGTERM or Ctrl-C finishes or gives back what it does, within 30 seconds; a second one ends it at once."
+    )]
+    Serve(Serve),
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),
@@ -334,6 +339,33 @@ pub struct Verify {
     /// Read every blob back and check its hash
     #[arg(long)]
     pub deep: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// What this process does; others may do the rest
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "web,scheduler,worker", value_name = "ROLES")]
+    pub roles: Vec<Role>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Answers requests
+    Web,
+    /// Fires what happens again and again; one of all processes does, the others stand by
+    Scheduler,
+    /// Works on jobs
+    Worker,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Web => "web",
+            Self::Scheduler => "scheduler",
+            Self::Worker => "worker",
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -15,6 +15,7 @@ mod migrate;
 mod purge;
 mod retry_blobs;
 mod search;
+mod serve;
 mod tenant;
 mod verify;
 
@@ -43,6 +44,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Restore { from } => backup::restore_from(&config, &from, out).await,
         Command::Gc(args) => gc::run(&config, &args, out).await,
         Command::RetryBlobs(args) => retry_blobs::run(&config, &args, out).await,
+        Command::Serve(args) => serve::run(&config, &args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }

@@ -11,8 +11,16 @@ use toml::de::{DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 5] =
-    ["backup.postgres_url", "backup.postgres_url_file", "blobs.url", "database.url", "database.url_file"];
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 8] = [
+    "backup.postgres_url",
+    "backup.postgres_url_file",
+    "blobs.url",
+    "database.url",
+    "database.url_file",
+    "instance.id",
+    "jobs.concurrency",
+    "server.metrics_listen",
+];
 
 const PREFIX: &str = "MAILROOM_";
 

@@ -16,6 +16,7 @@ use layers::Layers;
 use read::{Reader, refuse};
 use serde::Serialize;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ pub struct Config {
     pub backup: Backup,
     pub limits: Limits,
     pub import: Import,
+    pub server: Server,
+    pub instance: Instance,
+    pub jobs: Jobs,
     pub log: Log,
     shown: Vec<Shown>,
 }
@@ -69,6 +73,29 @@ pub struct Import {
     pub in_flight: usize,
     /// How long it waits for a database that has gone away.
     pub patience: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub listen: SocketAddr,
+    /// `None`: the metrics are at `listen`, for this machine only.
+    pub metrics_listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// `None`: a new one each time.
+    pub id: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Jobs {
+    pub lease: Duration,
+    pub poll: Duration,
+    /// Jobs at the same time that mostly wait; those that compute get a slot per core.
+    pub concurrency: usize,
+    pub keep_finished: Duration,
+    pub keep_dead: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -173,6 +200,9 @@ impl Config {
             backup: backup(&mut read)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
+            server: server(&mut read)?,
+            instance: instance(&mut read)?,
+            jobs: jobs(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
             data_dir,
             shown: read.into_shown(),
@@ -263,6 +293,54 @@ fn import(read: &mut Reader) -> Result<Import, ConfigError> {
         batch_bytes: read.size("import.batch_bytes", 1 << 10..=1 << 30)?,
         in_flight: read.count("import.in_flight", 1..=64)?,
         patience: read.duration("import.patience", Duration::ZERO..=7 * DAY)?,
+    })
+}
+
+fn server(read: &mut Reader) -> Result<Server, ConfigError> {
+    let mut address = |key: &'static str| -> Result<Option<SocketAddr>, ConfigError> {
+        let Some((text, origin)) = read.text(key, "an address like \"127.0.0.1:8025\"")? else { return Ok(None) };
+        let Ok(address) = text.parse() else {
+            let wants = format!("wants an address and a port like \"127.0.0.1:8025\" or \"[::]:8025\", not {text}");
+            return Err(refuse(key, &origin, &wants));
+        };
+        read.show(key, text, &origin);
+        Ok(Some(address))
+    };
+    let listen = address("server.listen")?.expect("default.toml has one");
+    let metrics_listen = address("server.metrics_listen")?;
+    if metrics_listen.is_none() {
+        read.show("server.metrics_listen", "as server.listen, for this machine only", &"default");
+    }
+    Ok(Server { listen, metrics_listen })
+}
+
+fn instance(read: &mut Reader) -> Result<Instance, ConfigError> {
+    let Some((id, origin)) = read.text("instance.id", "a name like \"worker-1\"")? else {
+        read.show("instance.id", "random per start", &"default");
+        return Ok(Instance { id: None });
+    };
+    if id.chars().count() > 100 || id.chars().any(char::is_control) {
+        return Err(refuse("instance.id", &origin, "wants at most 100 characters on one line"));
+    }
+    read.show("instance.id", id.clone(), &origin);
+    Ok(Instance { id: Some(id) })
+}
+
+fn jobs(read: &mut Reader) -> Result<Jobs, ConfigError> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let concurrency = if read.is_given("jobs.concurrency") {
+        read.count("jobs.concurrency", 1..=10_000)?
+    } else {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        read.show("jobs.concurrency", (cores * 8).to_string(), &"default");
+        cores * 8
+    };
+    Ok(Jobs {
+        lease: read.duration("jobs.lease", SECOND..=600 * SECOND)?,
+        poll: read.duration("jobs.poll", SECOND..=60 * SECOND)?,
+        concurrency,
+        keep_finished: read.duration("jobs.keep_finished", SECOND..=3650 * DAY)?,
+        keep_dead: read.duration("jobs.keep_dead", SECOND..=3650 * DAY)?,
     })
 }
 

@@ -90,6 +90,10 @@ impl Reader {
         }
     }
 
+    pub fn is_given(&self, key: &'static str) -> bool {
+        self.layers.get(key).is_some()
+    }
+
     /// One of a few words.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, ConfigError> {
         let setting = self.setting(key);

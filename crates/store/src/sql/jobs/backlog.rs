@@ -85,6 +85,19 @@ impl SystemStore {
         self.number("select count(*) from finished_jobs where state = 'dead'").await
     }
 
+    /// Kinds of which something waits and which no process that lives can do, with how much waits: work of a newer
+    /// version, which is left alone.
+    pub async fn list_kinds_without_worker(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        let known: std::collections::HashSet<String> =
+            self.list_workers().await?.into_iter().flat_map(|worker| worker.kinds).collect();
+        let sql =
+            "select kind, cast(sum(waiting) as bigint) from job_queues where waiting > 0 group by kind order by kind";
+        let rows = self.query(sql, vec![]).await?;
+        let waiting =
+            rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect::<Result<Vec<(String, u64)>, _>>()?;
+        Ok(waiting.into_iter().filter(|(kind, _)| !known.contains(kind)).collect())
+    }
+
     /// Looks at every live job.
     pub async fn count_strays(&self) -> Result<Strays, StoreError> {
         Ok(Strays {

@@ -1,0 +1,158 @@
+//! `mailroom serve`: everything that happens by itself, until it is told to stop.
+
+use std::fs::File;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{SystemClock, WorkerId};
+use engine::Engine;
+use jobs::leader::{self, Election, Leadership};
+use jobs::{Settings, SystemDice, Worker, recurring};
+use store::Store;
+use store::sql::jobs::KeepFor;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::cli::{self, Role};
+use crate::config::{Config, DatabaseUrl};
+use crate::failure::Failure;
+use crate::output::{Output, tell};
+
+/// What is left of the 30 seconds that a shutdown may take, when what is under way has had its time.
+const GRACE: Duration = Duration::from_secs(25);
+
+/// How often the leader looks at the calendar.
+const TICK: Duration = Duration::from_secs(1);
+
+pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<ExitCode, Failure> {
+    let has = |role| args.roles.contains(&role);
+    let engine = crate::app::open(config).await?;
+    let _only_one = lock(config)?;
+    let recorder = web::Recorder::install().map_err(|e| Failure::problem(format!("cannot keep metrics: {e}")))?;
+    let mut signals = Signals::listen()?;
+    let (stop, stopped) = watch::channel(false);
+    let (close, closed) = watch::channel(false);
+    let (open, is_open) = watch::channel(true);
+    let app = web::App { store: engine.store.clone(), recorder, is_open };
+    let mut servers = JoinSet::new();
+    let listener = bind(config.server.listen, "server.listen").await?;
+    announce(&listener, args, out)?;
+    servers.spawn(web::serve(listener, app.clone(), closed.clone()));
+    if let Some(address) = config.server.metrics_listen {
+        let listener = bind(address, "server.metrics_listen").await?;
+        servers.spawn(web::serve_metrics(listener, app, closed));
+    }
+    let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
+    let worker = has(Role::Worker).then(|| start_worker(config, &engine, &name));
+    let mut schedulers = JoinSet::new();
+    if has(Role::Scheduler) {
+        schedulers.spawn(keep_schedules(engine.store.clone(), name, stopped));
+    }
+
+    signals.wait().await;
+    tell("Stopping: what runs is finished or given back. Once more to stop at once.");
+    open.send_replace(false);
+    stop.send_replace(true);
+    let wind_up = async {
+        if let Some(worker) = worker {
+            worker.shut_down().await;
+        }
+        while schedulers.join_next().await.is_some() {}
+        close.send_replace(true);
+        while servers.join_next().await.is_some() {}
+    };
+    tokio::select! {
+        () = wind_up => {}
+        () = signals.wait() => tell("Stopped at once; what ran here begins again when its lease runs out."),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// On an embedded database one process serves; commands work beside it.
+fn lock(config: &Config) -> Result<Option<File>, Failure> {
+    let DatabaseUrl::Sqlite(path) = &config.database.url else { return Ok(None) };
+    let path = path.with_extension("serve-lock");
+    let file = File::create(&path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(Failure::problem(
+            "another `mailroom serve` runs on this SQLite database; stop it first, or use PostgreSQL for several",
+        )),
+        Err(std::fs::TryLockError::Error(e)) => Err(Failure::problem(format!("cannot lock {}: {e}", path.display()))),
+    }
+}
+
+async fn bind(address: std::net::SocketAddr, key: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|e| {
+        Failure::problem(format!(
+            "cannot listen on {address} ({e}); stop what listens there, or set {key} to another address"
+        ))
+    })
+}
+
+fn announce(listener: &TcpListener, args: &cli::Serve, out: Output) -> Result<(), Failure> {
+    let address = listener.local_addr()?;
+    let roles: Vec<&str> = args.roles.iter().map(|role| role.as_str()).collect();
+    if out.json {
+        return out.object(&serde_json::json!({"listening": address.to_string(), "roles": roles}));
+    }
+    out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))
+}
+
+fn start_worker(config: &Config, engine: &Engine, name: &str) -> Worker {
+    let keep = KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead };
+    let settings = Settings {
+        name: name.to_owned(),
+        lease: config.jobs.lease,
+        poll: config.jobs.poll,
+        io_slots: config.jobs.concurrency,
+        cpu_slots: std::thread::available_parallelism().map_or(1, usize::from),
+        grace: GRACE,
+    };
+    Worker::start(engine.store.clone(), engine::jobs::kinds(engine, keep), settings, Arc::new(SystemDice))
+}
+
+async fn keep_schedules(store: Store, name: String, mut stopped: watch::Receiver<bool>) {
+    let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEASE };
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    leader::lead(&store, &election, stop, |leadership| lead(&store, leadership)).await;
+}
+
+/// Ends only with the leadership.
+async fn lead(store: &Store, leadership: Leadership) {
+    for schedule in engine::jobs::schedules() {
+        if let Err(e) = recurring::define(store, &SystemClock, &schedule).await {
+            tracing::error!(schedule = schedule.name, "cannot define a schedule: {e}");
+        }
+    }
+    loop {
+        if let Err(e) = recurring::tick(store, &SystemClock, Some(leadership.token())).await {
+            tracing::warn!("schedules: {e}");
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// What tells us to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

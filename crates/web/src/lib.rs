@@ -1,0 +1,49 @@
+//! What Mailroom answers over HTTP: for now, whether it lives, whether it can work, and how it does.
+
+mod health;
+mod metrics;
+
+use std::io;
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::routing::get;
+use store::Store;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+pub use metrics::Recorder;
+
+/// Everything that an answer is made of.
+#[derive(Debug, Clone)]
+pub struct App {
+    pub store: Store,
+    pub recorder: Recorder,
+    /// Turns `false` when the process is about to end, so that nobody sends it more.
+    pub is_open: watch::Receiver<bool>,
+}
+
+/// Until `closed` holds; requests under way are answered first.
+pub async fn serve(listener: TcpListener, app: App, mut closed: watch::Receiver<bool>) -> io::Result<()> {
+    let routes = Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::for_loopback))
+        .with_state(app)
+        .into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
+        .await
+}
+
+/// Only the metrics, for whoever reaches this address: it was opened for them.
+pub async fn serve_metrics(listener: TcpListener, app: App, mut closed: watch::Receiver<bool>) -> io::Result<()> {
+    let routes = Router::new().route("/metrics", get(metrics::for_all)).with_state(app);
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
+        .await
+}
