@@ -46,6 +46,8 @@ named! {
         RestoreDatabase = "restore_database",
         ClaimJobs = "claim_jobs",
         MarkJob = "mark_job",
+        /// A handler's writes and the completion of its job.
+        CommitJob = "commit_job",
         FinishJobs = "finish_jobs",
         FailJob = "fail_job",
         GiveBackJobs = "give_back_jobs",

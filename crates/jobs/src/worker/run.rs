@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use store::failpoint::{self, Effect};
 use store::sql::jobs::{AfterFailure, Claimed, End, Failure, NO_LONGER_HELD, Outcome};
 use store::{StoreError, TenantUnit};
 use tokio::sync::oneshot;
@@ -133,7 +134,10 @@ async fn commit(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, mut uni
     unit.finish(job, End::Done, session.new_id());
     let mut tries = 0;
     loop {
-        match unit.clone().commit().await {
+        failpoint::before(Effect::CommitJob);
+        let committed = unit.clone().commit().await;
+        failpoint::after(Effect::CommitJob);
+        match committed {
             Ok(_) => return count(kind, "done"),
             // Also when the commit before this one did happen and only its answer was lost.
             Err(StoreError::Precondition(NO_LONGER_HELD)) => return count(kind, "lost"),

@@ -42,6 +42,11 @@ impl Running {
         Done::new(output.status.code(), output.stdout, &output.stderr)
     }
 
+    /// As an operator stops a service.
+    pub fn terminate(&self) {
+        signal("TERM", self.id());
+    }
+
     /// Stops it where it is; it has stopped when this returns. `false` when it has ended before.
     pub fn pause(&mut self) -> bool {
         signal("STOP", self.id());
