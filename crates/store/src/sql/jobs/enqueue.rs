@@ -184,10 +184,12 @@ impl TenantUnit {
                 run_at = case when state = 'scheduled' then {least}(run_at, {run_at}) else run_at end,
                 position = case when {becomes_ready} then mailroom_micros() else position end,
                 state = case when {becomes_ready} then 'ready' else state end
-             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4"
+             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and not {}",
+            failed_parent(self.store.dialect(), "$1", 8)
         );
         let (at, delay) = job.times();
-        self.unit.op(sql, params![self.tenant, &job.kind, job.unique_key(), job.id, at, delay, job.lane]);
+        let after = job.after.clone();
+        self.unit.op(sql, params![self.tenant, &job.kind, job.unique_key(), job.id, at, delay, job.lane, after]);
     }
 
     fn replace(&mut self, job: &NewJob) {
@@ -199,11 +201,13 @@ impl TenantUnit {
                 position = case when {is_free} then mailroom_micros() else position end,
                 state = case when {is_free} then case when {run_at} > mailroom_now() then 'scheduled' else 'ready' end
                              else state end
-             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4"
+             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and not {}",
+            failed_parent(self.store.dialect(), "$1", 10)
         );
         let (at, delay) = job.times();
-        let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
-        let params = params![self.tenant, &job.kind, job.unique_key(), job.id, at, delay, job.lane, payload, trace];
+        let (payload, trace, after) = (job.payload.clone(), job.traceparent.clone(), job.after.clone());
+        let key = job.unique_key();
+        let params = params![self.tenant, &job.kind, key, job.id, at, delay, job.lane, payload, trace, after];
         self.unit.op(sql, params);
     }
 
@@ -270,6 +274,7 @@ impl TenantUnit {
 /// What a unit with [`TenantUnit::admit`] is refused with.
 pub const TOO_MANY_WAITING: &str = "this tenant has as many waiting jobs as it may";
 
+/// Such a job is over before it begins, so it changes no other.
 fn failed_parent(dialect: Dialect, tenant: &str, parents: usize) -> String {
     let parents = any(dialect, "id", parents);
     format!(
