@@ -28,9 +28,16 @@ pub struct TestDatabase {
 impl TestDatabase {
     /// A statement of the test's own, with the rights of the system.
     pub async fn run(&self, sql: &str) {
+        self.run_all(&[sql]).await;
+    }
+
+    /// Several, as one unit.
+    pub async fn run_all(&self, statements: &[&str]) {
         let mut unit = Unit::default();
-        unit.op(sql, vec![]);
-        self.store.system().commit(unit).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        for sql in statements {
+            unit.op(*sql, vec![]);
+        }
+        self.store.system().commit(unit).await.unwrap_or_else(|e| panic!("{statements:?}: {e}"));
     }
 
     /// What a query of the test's own finds, with the rights of the system.

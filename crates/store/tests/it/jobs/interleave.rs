@@ -521,21 +521,22 @@ async fn a_job_comes_back_while_a_claim_begins() {
     assert_eq!(ended.runs.values().copied().collect::<Vec<_>>(), [1, 1, 1]);
 }
 
-/// The same tests in a process in which a lock is left out.
+/// The same tests in a process in which something is left out.
 #[test]
-fn without_the_locks_wake_ups_are_lost() {
+fn without_the_locks_and_tokens_these_tests_fail() {
     let teeth = [
-        (Guard::ParentLock, "a_child_comes_while_its_parent_ends"),
-        (Guard::KeyLock, "another_of_an_ordering_key_comes_while_the_first_ends"),
+        (Guard::ParentLock, "interleave::a_child_comes_while_its_parent_ends", "not so: "),
+        (Guard::KeyLock, "interleave::another_of_an_ordering_key_comes_while_the_first_ends", "not so: "),
+        (Guard::JobToken, "model::the_queue_does_what_a_simple_model_does", "the shortest operations that show it"),
     ];
-    for (guard, test) in teeth {
+    for (guard, test, said) in teeth {
         let program = std::env::current_exe().unwrap();
         let outcome = std::process::Command::new(program)
-            .args(["--exact", &format!("jobs::interleave::{test}"), "--nocapture"])
+            .args(["--exact", &format!("jobs::{test}"), "--nocapture"])
             .env(VARIABLE, format!("off={}", guard.name()))
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&outcome.stderr);
-        assert!(!outcome.status.success() && text.contains("not so: "), "{guard:?} guards nothing: {text}");
+        assert!(!outcome.status.success() && text.contains(said), "{guard:?} guards nothing: {text}");
     }
 }

@@ -5,6 +5,7 @@ mod dead;
 mod inspect;
 mod interleave;
 mod leases;
+mod model;
 pub mod moves;
 mod prune;
 mod schedules;

@@ -1,0 +1,87 @@
+//! What can be done to the queue. Numbers stand for tenants, jobs and so on; what they mean is decided when it happens.
+
+use proptest::prelude::*;
+
+use super::state::Ending;
+
+#[derive(Debug, Clone)]
+pub enum Op {
+    Enqueue(u8, Vec<NewOne>),
+    Count,
+    Claim(u8, u8),
+    FinishMany(Vec<u8>),
+    Finish(u8, Ending),
+    Retry(u8, bool),
+    Throttle(u8, bool),
+    Fail(u8),
+    GiveBack(u8, Vec<u8>),
+    Mark(u8),
+    Expire(u8),
+    TimePasses,
+    ReadyDue,
+    Cancel(u8),
+    CancelDoomed,
+    /// Nothing: unlimited. Zero: paused.
+    PauseTenant(u8, Option<u8>),
+    PauseKind(u8, Option<u8>),
+    PauseLane(u8, bool),
+}
+
+#[derive(Debug, Clone)]
+pub struct NewOne {
+    pub kind: u8,
+    pub lane: u8,
+    pub payload: u8,
+    pub is_delayed: bool,
+    pub unique: Option<(u8, u8)>,
+    pub order: Option<u8>,
+    pub parents: Vec<u8>,
+}
+
+pub fn some(most: usize) -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(one(), 1..=most)
+}
+
+fn one() -> impl Strategy<Value = Op> {
+    let small = || prop::collection::vec(any::<u8>(), 1..5);
+    let ending = prop_oneof![Just(Ending::Done), Just(Ending::Dead), Just(Ending::Cancelled)];
+    let limit = || prop_oneof![3 => Just(None), 1 => Just(Some(0)), 2 => (1u8..4).prop_map(Some)];
+    prop_oneof![
+        12 => (any::<u8>(), prop::collection::vec(new_one(), 1..4)).prop_map(|(tenant, jobs)| Op::Enqueue(tenant, jobs)),
+        1 => Just(Op::Count),
+        12 => (any::<u8>(), 1u8..5).prop_map(|(worker, most)| Op::Claim(worker, most)),
+        5 => small().prop_map(Op::FinishMany),
+        5 => (any::<u8>(), ending).prop_map(|(which, ending)| Op::Finish(which, ending)),
+        3 => (any::<u8>(), any::<bool>()).prop_map(|(which, is_due)| Op::Retry(which, is_due)),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(which, is_due)| Op::Throttle(which, is_due)),
+        2 => any::<u8>().prop_map(Op::Fail),
+        2 => (any::<u8>(), small()).prop_map(|(worker, which)| Op::GiveBack(worker, which)),
+        2 => any::<u8>().prop_map(Op::Mark),
+        2 => any::<u8>().prop_map(Op::Expire),
+        1 => Just(Op::TimePasses),
+        4 => Just(Op::ReadyDue),
+        3 => any::<u8>().prop_map(Op::Cancel),
+        3 => Just(Op::CancelDoomed),
+        1 => (any::<u8>(), limit()).prop_map(|(tenant, limit)| Op::PauseTenant(tenant, limit)),
+        1 => (any::<u8>(), limit()).prop_map(|(kind, limit)| Op::PauseKind(kind, limit)),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(lane, is_paused)| Op::PauseLane(lane, is_paused)),
+    ]
+}
+
+fn new_one() -> impl Strategy<Value = NewOne> {
+    let unique = prop::option::weighted(0.35, (any::<u8>(), any::<u8>()));
+    let order = prop::option::weighted(0.35, any::<u8>());
+    let parents = prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(any::<u8>(), 1..3)];
+    let is_delayed = prop::bool::weighted(0.2);
+    (any::<u8>(), any::<u8>(), any::<u8>(), is_delayed, unique, order, parents).prop_map(
+        |(kind, lane, payload, is_delayed, unique, order, parents)| NewOne {
+            kind,
+            lane,
+            payload,
+            is_delayed,
+            unique,
+            order,
+            parents,
+        },
+    )
+}
