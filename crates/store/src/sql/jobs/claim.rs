@@ -139,9 +139,9 @@ fn candidates(dialect: Dialect) -> String {
     let kind_room = running("j.kind = q.kind", "k.most_running");
     format!(
         "select tenant_id, lane, kind, waiting, vtime, weight, tenant_room, kind_room from (
+          select *, row_number() over (partition by lane order by vtime, tenant_id, kind) as place from (
             select q.tenant_id, q.lane, q.kind, q.waiting, q.vtime, coalesce(w.weight, 1) as weight,
-                   {tenant_room} as tenant_room, {kind_room} as kind_room,
-                   row_number() over (partition by q.lane order by q.vtime, q.tenant_id, q.kind) as place
+                   {tenant_room} as tenant_room, {kind_room} as kind_room
             from job_queues q
             join job_lanes l on l.lane = q.lane and not l.is_paused
             left join job_tenants t on t.tenant_id = q.tenant_id
@@ -150,6 +150,8 @@ fn candidates(dialect: Dialect) -> String {
             left join job_weights w on w.plan_tier = n.plan_tier
             where {is_active} and {kinds}
               and not coalesce(t.is_paused, false) and not coalesce(k.is_paused, false) and coalesce(n.is_active, true)
+          -- Who is at a limit has no place: its share stays small meanwhile, so it would keep that from others.
+          ) open where coalesce(tenant_room, 1) > 0 and coalesce(kind_room, 1) > 0
         ) placed where place <= $2"
     )
 }
@@ -167,8 +169,8 @@ const CLAIM: &str = "
         join wanted w on w.tenant_id = q.tenant_id and w.lane = q.lane and w.kind = q.kind
         for no key update of q skip locked),
     picked as materialized (
-        select j.tenant_id, j.id, l.kind from locked l cross join lateral (
-            select tenant_id, id from jobs
+        select j.tenant_id, j.id, l.lane, l.kind, j.position from locked l cross join lateral (
+            select tenant_id, id, position from jobs
             where tenant_id = l.tenant_id and lane = l.lane and kind = l.kind and state = 'ready' and position >= l.head
             order by position, id limit l.take for update skip locked) j),
     {ALLOWED}
@@ -218,7 +220,8 @@ const LIMITED: &str = "
         select k.kind, k.most_running - (select count(*) from jobs j where j.state = 'running' and j.kind = k.kind) as room
         from job_kinds k where k.most_running is not null and k.kind in (select kind from wanted)),
     numbered as (
-        select p.*, row_number() over (partition by tenant_id) as of_tenant, row_number() over (partition by kind) as of_kind
+        select p.*, row_number() over (partition by tenant_id order by lane, position, id) as of_tenant,
+               row_number() over (partition by kind order by lane, position, id) as of_kind
         from picked p),
     allowed as (
         select n.* from numbered n
