@@ -5,6 +5,7 @@ mod dead;
 mod inspect;
 mod interleave;
 mod leases;
+mod limits;
 mod model;
 pub mod moves;
 mod prune;
