@@ -1,0 +1,6 @@
+//! What holds across modules, on both databases.
+
+#![expect(clippy::unwrap_used, reason = "this whole program is a test")]
+
+mod leader;
+mod recurring;

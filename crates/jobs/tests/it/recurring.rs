@@ -1,0 +1,149 @@
+//! Recurring jobs: fired once per time, missed and overlapping ones by their policy.
+
+use std::time::Duration;
+
+use domain::{Clock, Lane, TenantId, TestClock};
+use jobs::recurring::{self, RecurringError, Ticked};
+use serde_json::json;
+use store::sql::jobs::{JobFilter, JobRow};
+use store::sql::schedules::{Missed, NewSchedule, Overlap, Schedule};
+use store::testing::on_each_database;
+use store::{Store, SystemStore};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn hourly(missed: Missed, overlap: Overlap) -> NewSchedule {
+    NewSchedule {
+        name: "sweep".into(),
+        tenant: TenantId::SYSTEM,
+        kind: "noop".into(),
+        lane: Lane::Low,
+        payload: json!({}),
+        cron: "0 * * * *".into(),
+        zone: "UTC".into(),
+        missed,
+        overlap,
+    }
+}
+
+/// Half past, so that the next time is in half an hour.
+fn clock() -> TestClock {
+    TestClock::at("2026-05-01T10:30:00Z".parse().unwrap())
+}
+
+async fn live(system: &SystemStore) -> Vec<JobRow> {
+    system.list_jobs(&JobFilter::default(), None, 100).await.unwrap()
+}
+
+async fn get(store: &Store) -> Schedule {
+    store.system().find_schedule("sweep").await.unwrap().unwrap()
+}
+
+fn fired() -> Ticked {
+    Ticked { fired: vec!["sweep".into()], ..Ticked::default() }
+}
+
+#[tokio::test]
+async fn what_is_due_is_fired_once_however_many_tick() {
+    on_each_database(|db| async move {
+        let clock = clock();
+        recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+
+        clock.advance(HOUR / 2);
+        let tick = || recurring::tick(&db.store, &clock, None);
+        let (one, two, three) = tokio::join!(tick(), tick(), tick());
+
+        let count: usize = [one, two, three].into_iter().map(|ticked| ticked.unwrap().fired.len()).sum();
+        assert_eq!((count, live(&db.store.system()).await.len()), (1, 1));
+        assert_eq!(get(&db.store).await.next_at, clock.now() + HOUR);
+        let job = live(&db.store.system()).await.remove(0);
+        assert_eq!((job.kind.as_str(), job.lane, Some(job.id)), ("noop", Lane::Low, get(&db.store).await.last_job));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_missed_runs_once_or_not_at_all() {
+    on_each_database(|db| async move {
+        let clock = clock();
+        recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
+
+        clock.advance(5 * HOUR);
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), fired());
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+        recurring::define(&db.store, &clock, &hourly(Missed::Skip, Overlap::Allow)).await.unwrap();
+        clock.advance(5 * HOUR);
+        let skipped = Ticked { skipped: vec!["sweep".into()], ..Ticked::default() };
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), skipped);
+        // A leader that is replaced is late by seconds; that is no miss.
+        clock.advance(HOUR / 2 + Duration::from_secs(15));
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), fired());
+
+        assert_eq!(live(&db.store.system()).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn runs_overlap_as_the_schedule_says() {
+    for (overlap, ready, blocked) in [(Overlap::Skip, 1, 0), (Overlap::Allow, 3, 0), (Overlap::Queue, 1, 2)] {
+        on_each_database(|db| async move {
+            let clock = clock();
+            recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, overlap)).await.unwrap();
+            for _ in 0..2 {
+                clock.advance(HOUR);
+                assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), fired());
+            }
+            let by_hand = recurring::run_now(&db.store, &clock, &get(&db.store).await).await.unwrap();
+            assert_eq!(by_hand.is_none(), overlap == Overlap::Skip);
+
+            let jobs = live(&db.store.system()).await;
+            let count = |state: &str| jobs.iter().filter(|job| job.state.as_str() == state).count();
+            assert_eq!((count("ready"), count("blocked")), (ready, blocked), "{overlap:?}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_pause_is_no_miss() {
+    on_each_database(|db| async move {
+        let clock = clock();
+        recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
+        db.store.system().pause_schedule("sweep").await.unwrap();
+        clock.advance(5 * HOUR);
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+
+        assert!(recurring::resume(&db.store, &clock, &get(&db.store).await).await.unwrap());
+
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+        assert_eq!(get(&db.store).await.next_at, clock.now() + HOUR / 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_or_left_alone() {
+    on_each_database(|db| async move {
+        let clock = clock();
+        let good = hourly(Missed::RunOnce, Overlap::Allow);
+        let bad_line = NewSchedule { cron: "0 25 * * *".into(), ..good.clone() };
+        let bad_zone = NewSchedule { zone: "Europe/Atlantis".into(), ..good.clone() };
+        let refused = recurring::define(&db.store, &clock, &bad_line).await.unwrap_err();
+        assert!(refused.to_string().contains("column 3"), "{refused}");
+        let refused = recurring::define(&db.store, &clock, &bad_zone).await;
+        assert!(matches!(refused, Err(RecurringError::Zone(_))));
+        assert!(db.store.system().list_schedules().await.unwrap().is_empty());
+
+        // As a newer version may have written it.
+        let newer = NewSchedule { name: "newer".into(), ..bad_line };
+        db.store.system().put_schedule(&newer, clock.now()).await.unwrap();
+        recurring::define(&db.store, &clock, &good).await.unwrap();
+        clock.advance(HOUR);
+        let ticked = recurring::tick(&db.store, &clock, None).await.unwrap();
+        assert_eq!((ticked.fired.len(), ticked.unreadable), (1, vec!["newer".to_owned()]));
+        assert_eq!(db.store.system().list_schedules().await.unwrap().len(), 2);
+    })
+    .await;
+}
