@@ -82,6 +82,8 @@ named! {
         ObjectsHeld = "objects_held",
         /// Only who holds a job by its newest token may end it.
         JobToken = "job_token",
+        /// A worker that has lost its lease stops what it does. Only for speed: the token is what protects.
+        OwnStop = "own_stop",
         /// Only who holds a lease by its newest token may write in its name.
         LeaseToken = "lease_token",
         /// Who adds a child to a job holds that job meanwhile.

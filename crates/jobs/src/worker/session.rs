@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use store::StoreError;
+use store::failpoint::{self, Guard};
 use store::sql::jobs::LEASE_LOST;
 use tokio::sync::{mpsc, watch};
 
@@ -107,6 +108,9 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
         if renewed.elapsed() >= lease * 2 / 3 {
             break;
         }
+    }
+    if failpoint::is_off(Guard::OwnStop) {
+        std::future::pending::<()>().await;
     }
     lost.send_replace(true);
 }
