@@ -33,7 +33,6 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "a failure is repeated with its seed")]
 async fn the_queue_does_what_a_simple_model_does() {
     let seed = setting("MAILROOM_TEST_SEED", 1);
     let cases = 110 * setting("MAILROOM_TEST_CHAOS_ROUNDS", 10).div_ceil(10);
