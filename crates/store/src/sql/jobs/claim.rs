@@ -139,7 +139,11 @@ fn candidates(dialect: Dialect) -> String {
     let kind_room = running("j.kind = q.kind", "k.most_running");
     format!(
         "select tenant_id, lane, kind, waiting, vtime, weight, tenant_room, kind_room from (
-          select *, row_number() over (partition by lane order by vtime, tenant_id, kind) as place from (
+          select *, row_number() over (
+              -- Who is at a limit takes no place from others, though its share stays small and it comes first.
+              partition by lane, coalesce(tenant_room, 1) > 0 and coalesce(kind_room, 1) > 0
+              order by vtime, tenant_id, kind) as place
+          from (
             select q.tenant_id, q.lane, q.kind, q.waiting, q.vtime, coalesce(w.weight, 1) as weight,
                    {tenant_room} as tenant_room, {kind_room} as kind_room
             from job_queues q
@@ -150,8 +154,7 @@ fn candidates(dialect: Dialect) -> String {
             left join job_weights w on w.plan_tier = n.plan_tier
             where {is_active} and {kinds}
               and not coalesce(t.is_paused, false) and not coalesce(k.is_paused, false) and coalesce(n.is_active, true)
-          -- Who is at a limit has no place: its share stays small meanwhile, so it would keep that from others.
-          ) open where coalesce(tenant_room, 1) > 0 and coalesce(kind_room, 1) > 0
+          ) open
         ) placed where place <= $2"
     )
 }
