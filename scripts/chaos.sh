@@ -9,6 +9,8 @@ source scripts/processes.sh
 export MAILROOM_TEST_CHAOS_ROUNDS=${MAILROOM_TEST_CHAOS_ROUNDS:-50}
 # Messages of 100 MB of each kind, all under way at once.
 export MAILROOM_TEST_LARGE_MESSAGES=${MAILROOM_TEST_LARGE_MESSAGES:-8}
+# Jobs of each tenant that floods the queue.
+export MAILROOM_TEST_FLOOD=${MAILROOM_TEST_FLOOD:-100000}
 export MAILROOM_TEST_SEED=${MAILROOM_TEST_SEED:-$((RANDOM * 32768 + RANDOM))}
 
 need_cargo
@@ -17,3 +19,5 @@ use_postgres MAILROOM_TEST_POSTGRES_URL fast
 repeat="MAILROOM_TEST_SEED=$MAILROOM_TEST_SEED MAILROOM_TEST_CHAOS_ROUNDS=$MAILROOM_TEST_CHAOS_ROUNDS make chaos"
 echo "chaos: $repeat"
 run cargo test -p mailroom --test it -- crash killed memory:: --nocapture || die "chaos: failed; repeat with $repeat"
+run cargo test -p store --test it -- jobs::model --nocapture || die "chaos: failed; repeat with $repeat"
+run cargo test -p jobs --test it -- fairness --nocapture || die "chaos: failed; repeat with $repeat"

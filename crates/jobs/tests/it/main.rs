@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
+mod fairness;
 mod leader;
 mod recurring;

@@ -1,0 +1,222 @@
+//! A tenant's flood starves nobody, whoever else is paused or at its limit.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use domain::{JobId, Lane, PlanTier, SystemClock, TenantId, WorkerId};
+use jobs::fair;
+use store::sql::jobs::{AfterFailure, Claimed, Failure, NewJob, Outcome, When};
+use store::testing::{TestDatabase, on_each_database};
+use store::{Dialect, Store};
+
+/// The larger size takes minutes in a debug build; `make chaos` has them.
+const FLOOD: u64 = 20_000;
+
+const SMALL_TENANTS: usize = 100;
+const JOBS_EACH: usize = 10;
+
+/// As many as a process takes at once when it is idle.
+const SLOTS: u64 = 50;
+
+#[expect(clippy::disallowed_methods, reason = "told by `make chaos`")]
+fn flood() -> u64 {
+    std::env::var("MAILROOM_TEST_FLOOD").map_or(FLOOD, |text| text.parse().unwrap())
+}
+
+/// Many at once, as a program of somebody else's would bring them.
+async fn pour(db: &TestDatabase, tenant: TenantId, jobs: u64) {
+    let columns = "insert into jobs (id, tenant_id, kind, lane, state, position, run_at, payload, created_at)";
+    let sql = match db.store.dialect() {
+        Dialect::Postgres => format!(
+            "{columns} select gen_random_uuid(), '{tenant}', 'a', 2, 'ready', mailroom_micros() + n, mailroom_now(), '{{}}',
+             mailroom_now() from generate_series(1, {jobs}) n"
+        ),
+        Dialect::Sqlite => format!(
+            "{columns} with recursive n(n) as (select 1 union all select n + 1 from n where n < {jobs})
+             select lower(printf('%s-%s-7%s-8%s-%s', hex(randomblob(4)), hex(randomblob(2)), substr(hex(randomblob(2)), 2),
+                                 substr(hex(randomblob(2)), 2), hex(randomblob(6)))),
+             '{tenant}', 'a', 2, 'ready', mailroom_micros() + n, mailroom_now(), '{{}}', mailroom_now() from n"
+        ),
+    };
+    db.run(&sql).await;
+}
+
+fn job(when: When) -> NewJob {
+    NewJob {
+        id: JobId::new(&SystemClock),
+        kind: "a".into(),
+        lane: Lane::Normal,
+        payload: serde_json::json!({}),
+        when,
+        unique: None,
+        order_key: None,
+        after: Vec::new(),
+        traceparent: None,
+    }
+}
+
+/// On PostgreSQL each has connections of its own.
+fn stores<const N: usize>(db: &TestDatabase) -> [Store; N] {
+    std::array::from_fn(|_| match db.store.dialect() {
+        Dialect::Postgres => db.second_store(),
+        Dialect::Sqlite => db.store.clone(),
+    })
+}
+
+async fn register(store: &Store) -> WorkerId {
+    store.system().register_worker("test", &[], Duration::from_secs(3600)).await.unwrap()
+}
+
+/// As a worker does it.
+async fn claim(store: &Store, worker: WorkerId, slots: u64) -> Vec<Claimed> {
+    let system = store.system();
+    system.count_arrivals().await.unwrap();
+    let candidates = system.list_candidates(&["a".to_owned()]).await.unwrap();
+    let shares = fair::plan(&candidates, slots);
+    if shares.is_empty() { Vec::new() } else { system.claim(worker, &shares).await.unwrap() }
+}
+
+/// One paused and one at its limit, both with a flood that came first.
+async fn idle_floods(db: &TestDatabase, worker: WorkerId) {
+    let [paused, saturated] = [(); 2].map(|()| TenantId::new(&SystemClock));
+    pour(db, saturated, flood()).await;
+    db.run(&format!("insert into job_tenants (tenant_id, most_running) values ('{saturated}', 1)")).await;
+    assert_eq!(claim(&db.store, worker, 10).await.len(), 1);
+    pour(db, paused, flood()).await;
+    db.run(&format!("insert into job_tenants (tenant_id, is_paused) values ('{paused}', true)")).await;
+}
+
+/// Ten jobs of each: some come later, and one fails first.
+async fn small_tenants(db: &TestDatabase) -> Vec<TenantId> {
+    let tenants: Vec<TenantId> = (0..SMALL_TENANTS).map(|_| TenantId::new(&SystemClock)).collect();
+    for tenant in &tenants {
+        let mut unit = db.store.system().write_for(*tenant);
+        let delayed = (0..2).map(|_| job(When::In(Duration::from_millis(1))));
+        unit.enqueue(delayed.chain((2..JOBS_EACH).map(|_| job(When::Now))).collect());
+        unit.commit().await.unwrap();
+    }
+    tenants
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_tenants_are_done_soon_whoever_floods() {
+    on_each_database(|db| async move {
+        let big = TenantId::new(&SystemClock);
+        idle_floods(&db, register(&db.store).await).await;
+        pour(&db, big, flood()).await;
+        let small = small_tenants(&db).await;
+        // Every job once, and one of each tenant again; and the big one's share of that.
+        let of_small = (SMALL_TENANTS * (JOBS_EACH + 1)) as u64;
+        let ideal = of_small + (JOBS_EACH as u64 + 1);
+        let (claims, left) = (AtomicU64::new(0), AtomicU64::new((SMALL_TENANTS * JOBS_EACH) as u64));
+        let finished_at: Mutex<HashMap<TenantId, (usize, u64)>> = Mutex::default();
+        let failed: Mutex<Vec<TenantId>> = Mutex::default();
+
+        let claimer = async |store: Store| {
+            let worker = register(&store).await;
+            let is_small = |job: &Claimed| small.contains(&job.tenant);
+            while left.load(Ordering::Relaxed) > 0 {
+                store.system().ready_due_jobs().await.unwrap();
+                let claimed = claim(&store, worker, SLOTS).await;
+                let so_far = claims.fetch_add(claimed.len() as u64, Ordering::Relaxed) + claimed.len() as u64;
+                assert!(so_far < 10 * ideal, "small tenants starve");
+                let mut done = Vec::new();
+                for job in claimed {
+                    let fails = is_small(&job) && {
+                        let mut failed = failed.lock().unwrap();
+                        let is_first = !failed.contains(&job.tenant);
+                        failed.extend(is_first.then_some(job.tenant));
+                        is_first
+                    };
+                    if fails {
+                        fail(&store, &job).await;
+                    } else {
+                        done.push(job);
+                    }
+                }
+                store.system().finish_done(&done, || JobId::new(&SystemClock)).await.unwrap();
+                for job in done.iter().filter(|job| is_small(job)) {
+                    let mut finished_at = finished_at.lock().unwrap();
+                    let (jobs, at) = finished_at.entry(job.tenant).or_default();
+                    (*jobs, *at) = (*jobs + 1, so_far);
+                    left.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        };
+        let [one, two, three] = stores(&db);
+        tokio::join!(claimer(one), claimer(two), claimer(three));
+
+        let finished_at = finished_at.into_inner().unwrap();
+        let latest = finished_at.values().map(|(_, at)| *at).max().unwrap();
+        println!("{:?}: the last small tenant was done after {latest} claims, ideally {ideal}", db.store.dialect());
+        assert!(small.iter().all(|tenant| finished_at[tenant].0 == JOBS_EACH));
+        assert!(latest * 2 <= ideal * 3, "the last small tenant was done after {latest} claims, ideally {ideal}");
+    })
+    .await;
+}
+
+async fn fail(store: &Store, job: &Claimed) {
+    let failure =
+        Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() };
+    let then = AfterFailure::RetryIn(Duration::ZERO);
+    assert!(store.system().fail_job(job, &failure, then, JobId::new(&SystemClock)).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vip_gets_four_times_the_share_of_a_standard_tenant() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let vip = system.create_tenant("vip", PlanTier::Vip).await.unwrap().unwrap().id;
+        let standard = system.create_tenant("standard", PlanTier::Standard).await.unwrap().unwrap().id;
+        pour(&db, standard, flood()).await;
+        pour(&db, vip, flood()).await;
+        let taken: Mutex<HashMap<TenantId, u64>> = Mutex::default();
+
+        let claimer = async |store: Store| {
+            let worker = register(&store).await;
+            while taken.lock().unwrap().values().sum::<u64>() < flood() / 4 {
+                let claimed = claim(&store, worker, SLOTS).await;
+                for job in &claimed {
+                    *taken.lock().unwrap().entry(job.tenant).or_default() += 1;
+                }
+                store.system().finish_done(&claimed, || JobId::new(&SystemClock)).await.unwrap();
+            }
+        };
+        let [one, two, three] = stores(&db);
+        tokio::join!(claimer(one), claimer(two), claimer(three));
+
+        let taken = taken.into_inner().unwrap();
+        println!("{:?}: vip {}, standard {}", db.store.dialect(), taken[&vip], taken[&standard]);
+        let (vip, standard) = (taken[&vip] * 10, taken[&standard] * 4);
+        assert!((standard * 9..=standard * 11).contains(&vip), "{taken:?}");
+    })
+    .await;
+}
+
+/// What waits and may not run costs the others nothing: their claims come back as full.
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_are_as_full_whoever_is_paused_or_at_its_limit() {
+    on_each_database(|db| async move {
+        let worker = register(&db.store).await;
+        let per_claim = async |rounds: u64| {
+            let mut taken = 0;
+            for _ in 0..rounds {
+                let claimed = claim(&db.store, worker, SLOTS).await;
+                taken += claimed.len() as u64;
+                db.store.system().finish_done(&claimed, || JobId::new(&SystemClock)).await.unwrap();
+            }
+            taken
+        };
+
+        idle_floods(&db, worker).await;
+        for _ in 0..20 {
+            pour(&db, TenantId::new(&SystemClock), 200).await;
+        }
+        let beside_floods = per_claim(40).await;
+
+        assert_eq!(beside_floods, 40 * SLOTS);
+    })
+    .await;
+}
