@@ -1,5 +1,7 @@
 //! The command line, as CONTRACT promises it.
 
+pub mod jobs;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -106,6 +108,15 @@ pub enum Command {
         after_help = "Example:\n  mailroom serve --roles worker,scheduler\n\nSIGTERM or Ctrl-C finishes or gives back what it does, within 30 seconds; a second one ends it at once."
     )]
     Serve(Serve),
+    /// Look at the work that waits, runs and ran, and steer it
+    #[command(subcommand, after_help = "Example:\n  mailroom jobs why 0190b6c1-…")]
+    Jobs(jobs::Jobs),
+    /// Look at what comes back by the calendar, and steer it
+    #[command(subcommand, after_help = "Example:\n  mailroom recurring list")]
+    Recurring(jobs::Recurring),
+    /// Look at jobs that went wrong too often, and run them again
+    #[command(subcommand, after_help = "Example:\n  mailroom dead-letters replay --all --kind noop --rate 10/s")]
+    DeadLetters(jobs::DeadLetters),
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),

@@ -40,7 +40,7 @@ fn candidate(store: &Store, holder: &'static str, news: &mpsc::UnboundedSender<N
             news.send(News::Begun(holder, leadership.token)).unwrap();
             async move {
                 let _told = told;
-                pending().await
+                pending::<()>().await;
             }
         };
         lead(&store, &election(holder), pending(), work).await;

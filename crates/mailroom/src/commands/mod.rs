@@ -4,15 +4,20 @@ mod backup;
 mod bench;
 mod bench_jobs;
 mod config;
+mod dead_letters;
 mod demo;
 mod doctor;
 mod email;
 mod export;
 mod gc;
 mod import;
+mod job_output;
+mod job_stats;
+mod jobs;
 mod key;
 mod migrate;
 mod purge;
+mod recurring;
 mod retry_blobs;
 mod search;
 mod serve;
@@ -45,6 +50,9 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Gc(args) => gc::run(&config, &args, out).await,
         Command::RetryBlobs(args) => retry_blobs::run(&config, &args, out).await,
         Command::Serve(args) => serve::run(&config, &args, out).await,
+        Command::Jobs(command) => jobs::run(&config, command, out).await,
+        Command::Recurring(command) => recurring::run(&config, command, out).await,
+        Command::DeadLetters(command) => dead_letters::run(&config, command, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }

@@ -34,6 +34,10 @@ fn every_command_has_help_with_an_example() {
         "restore",
         "gc",
         "retry-blobs",
+        "serve",
+        "jobs",
+        "recurring",
+        "dead-letters",
         "bench",
     ];
     assert_eq!(top, promised);

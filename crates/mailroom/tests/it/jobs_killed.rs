@@ -91,7 +91,8 @@ fn storm(place: &Place, workers: usize, server: Option<&Postgres>) {
     block_on(async {
         store.migrate().await.unwrap();
         for n in 0..3 {
-            let tenant = store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
+            let tenant =
+                store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
             enqueue(&store, tenant.id, probes(&mut random, PROBES / 3)).await;
         }
     });
@@ -124,7 +125,10 @@ fn storm(place: &Place, workers: usize, server: Option<&Postgres>) {
 }
 
 fn assert_exactly_once(place: &Place, store: &Store) {
-    assert_eq!(place.select("select state || ' ' || cast(id as text) from finished_jobs where state <> 'done'"), [""; 0]);
+    assert_eq!(
+        place.select("select state || ' ' || cast(id as text) from finished_jobs where state <> 'done'"),
+        [""; 0]
+    );
     assert_eq!(number(place, "select count(*) from finished_jobs"), 2 * PROBES);
     let doubles = "select cast(job_id as text) from probe_effects group by job_id having count(*) > 1";
     assert_eq!(place.select(doubles), [""; 0], "an effect is there twice");

@@ -17,6 +17,7 @@ mod export;
 mod failpoints;
 mod gc;
 mod import;
+mod jobs;
 mod jobs_killed;
 mod mail;
 mod memory;
