@@ -52,7 +52,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
         while tasks.len() < slots
             && let Some(job) = waiting.pop_front()
         {
-            begin(session, pool, &mut tasks, job);
+            tasks.spawn(run::run(session.clone(), Arc::new(job)));
         }
         let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.len());
         if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
@@ -101,7 +101,8 @@ async fn wind_up(session: &Session, mut tasks: JoinSet<Duration>, waiting: VecDe
     if tokio::time::timeout(session.work.settings.grace, all).await.is_ok() {
         return;
     }
-    tasks.shutdown().await;
+    // Not waited for: a thread that computes cannot be stopped. What it still writes is refused.
+    tasks.abort_all();
     let running = std::mem::take(&mut *session.running.lock().expect("nobody panics while holding the list"));
     let ids: Vec<JobId> = running.into_keys().collect();
     tracing::warn!(jobs = ids.len(), "jobs were still running and are given back");
@@ -115,18 +116,6 @@ async fn give_back(session: &Session, jobs: &[JobId]) {
     if let Err(e) = session.store().system().give_back(session.worker, jobs).await {
         tracing::warn!("cannot give jobs back, they come back when the lease runs out: {e}");
     }
-}
-
-fn begin(session: &Arc<Session>, pool: Pool, tasks: &mut JoinSet<Duration>, job: Claimed) {
-    let work = run::run(session.clone(), Arc::new(job));
-    match pool {
-        Pool::Io => tasks.spawn(work),
-        Pool::Cpu => {
-            // On a thread that may be busy for long; the runtime's own must not.
-            let runtime = tokio::runtime::Handle::current();
-            tasks.spawn_blocking(move || runtime.block_on(work))
-        }
-    };
 }
 
 async fn claim(session: &Session, kinds: &[String], most: usize) -> Result<Found, StoreError> {

@@ -12,11 +12,14 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::{Session, is_passing, pause};
-use crate::kind::{Held, JobError, Kind, Verdict};
+use crate::kind::{Held, JobError, Kind, Pool, Verdict};
 use crate::{retry, trace};
 
 /// Enough to understand, little enough to keep a million of.
 const MOST_MESSAGE: usize = 4000;
+
+/// What takes its process down does so soon; one that merely takes long must not keep the other suspects waiting.
+const SUSPECT_TURN: Duration = Duration::from_secs(10);
 
 /// How an attempt ended.
 enum Ended {
@@ -37,12 +40,7 @@ pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>) -> Duration {
     metrics::histogram!("mailroom_jobs_wait_seconds").record(job.waited_micros.max(0) as f64 / 1e6);
     async {
         if job.is_suspect {
-            let _turn = session.suspects.lock().await;
-            match session.store().system().mark_started(&job).await {
-                Ok(true) => attempt_and_settle(&session, &kind, &job).await,
-                Ok(false) => {}
-                Err(e) => tracing::warn!("cannot begin: {e}"),
-            }
+            run_alone(&session, &kind, &job).await;
         } else {
             attempt_and_settle(&session, &kind, &job).await;
         }
@@ -50,6 +48,22 @@ pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>) -> Duration {
     .instrument(span)
     .await;
     begun.elapsed()
+}
+
+/// One that was around when a process died: marked first, and without other suspects, so that it is known whom to blame.
+async fn run_alone(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>) {
+    let turn = session.suspects.lock().await;
+    match session.store().system().mark_started(job).await {
+        Ok(true) => {
+            let mut work = std::pin::pin!(attempt_and_settle(session, kind, job));
+            if tokio::time::timeout(SUSPECT_TURN, &mut work).await.is_err() {
+                drop(turn);
+                work.await;
+            }
+        }
+        Ok(false) => {}
+        Err(e) => tracing::warn!("cannot begin: {e}"),
+    }
 }
 
 async fn attempt_and_settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>) {
@@ -62,11 +76,7 @@ async fn attempt_and_settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claim
 
 async fn attempt(session: &Session, kind: &Kind, job: &Arc<Claimed>, stopped: oneshot::Receiver<String>) -> Ended {
     let held = Held::new(job.clone(), session.store().clone());
-    // A handler may panic before its first await as well.
-    let run = {
-        let held = held.clone();
-        async move { (kind.run)(held).await }
-    };
+    let run = run_in_pool(kind, held.clone());
     let stopped = async {
         match stopped.await {
             Ok(reason) => reason,
@@ -75,13 +85,31 @@ async fn attempt(session: &Session, kind: &Kind, job: &Arc<Claimed>, stopped: on
         }
     };
     tokio::select! {
-        ended = AssertUnwindSafe(run).catch_unwind() => match ended {
-            Ok(Ok(verdict)) => Ended::Verdict(verdict),
-            Ok(Err(e)) => Ended::Error(e),
-            Err(panic) => Ended::Panicked(panic_message(&*panic)),
-        },
+        ended = run => ended,
         reason = stopped => Ended::Cancelled(reason),
         message = time_runs_out(kind, &held) => Ended::TimedOut(message),
+    }
+}
+
+async fn run_in_pool(kind: &Kind, held: Held) -> Ended {
+    let run = kind.run.clone();
+    // A handler may panic before its first await as well.
+    let run = AssertUnwindSafe(async move { run(held).await }).catch_unwind();
+    let ended = match kind.pool {
+        Pool::Io => run.await,
+        Pool::Cpu => {
+            // On a thread that may be busy for long; the runtime's own must not. It is not stopped by being given up.
+            let runtime = tokio::runtime::Handle::current();
+            match tokio::task::spawn_blocking(move || runtime.block_on(run)).await {
+                Ok(ended) => ended,
+                Err(e) => return Ended::Panicked(e.to_string()),
+            }
+        }
+    };
+    match ended {
+        Ok(Ok(verdict)) => Ended::Verdict(verdict),
+        Ok(Err(e)) => Ended::Error(e),
+        Err(panic) => Ended::Panicked(panic_message(&*panic)),
     }
 }
 
