@@ -122,7 +122,7 @@ fn attempt(attempt: &AttemptRow) -> [String; 5] {
         when(attempt.ended_at),
         attempt.outcome.clone(),
         one_line(&attempt.error_class, 30),
-        one_line(attempt.worker.as_deref().unwrap_or_default(), 30),
+        one_line(attempt.worker.as_deref().unwrap_or_default(), 40),
         one_line(&attempt.message, 200),
     ]
 }
