@@ -5,3 +5,4 @@
 mod fairness;
 mod leader;
 mod recurring;
+mod worker;
