@@ -10,7 +10,8 @@ use store::sql::schedules::{Missed, NewSchedule, Overlap};
 use store::{Location, Store, scratch};
 
 use crate::mail::names;
-use crate::place::{Place, block_on, on_each_database};
+use crate::place::{PROGRAM, Place, block_on, on_each_database};
+use crate::processes::{Running, wait_until};
 
 /// The same database from inside, to do what a worker does.
 fn store(place: &Place) -> Store {
@@ -262,6 +263,33 @@ fn recurring_jobs_are_listed_with_their_times_run_and_paused() {
         assert_eq!(place.object(&["recurring", "resume", "nightly"])["is_paused"], false);
         place.run(&["recurring", "run", "daily"]).assert_refused(1, &["\"daily\"", "mailroom recurring list"]);
     });
+}
+
+fn scheduler(place: &Place, name: &str) -> Running {
+    let mut command = place.command(PROGRAM, &["serve", "--roles", "scheduler"]);
+    command.env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0").env("MAILROOM_INSTANCE__ID", name);
+    Running::start(command.env("MAILROOM_LOG__LEVEL", "off"))
+}
+
+#[test]
+fn a_scheduler_that_dies_or_leaves_is_replaced() {
+    let place = Place::postgres();
+    let holder =
+        || place.select("select holder || ' ' || token::text from leases where name = 'scheduler' and until > now()");
+    let first = scheduler(&place, "first");
+    wait_until("the first leads", || holder() == ["first 1"]);
+    let second = scheduler(&place, "second");
+
+    first.kill();
+    wait_until("the second leads", || holder() == ["second 2"]);
+    let third = scheduler(&place, "third");
+    second.terminate();
+    assert_eq!(second.finish().code, Some(0));
+    wait_until("the third leads", || holder() == ["third 3"]);
+
+    let due = place.objects(&["recurring", "list"]);
+    assert!(!due.is_empty() && due.iter().all(|schedule| schedule["problem"].is_null()), "{due:?}");
+    third.kill();
 }
 
 #[test]
