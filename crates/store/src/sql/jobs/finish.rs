@@ -211,6 +211,14 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
         End::Done => drop(release_children(unit, dialect, Value::from(vec![id]))),
         End::Dead { .. } | End::Cancelled { .. } => doom_children(unit, tenant, id),
     }
+    if let End::Cancelled { .. } = end {
+        // It may have waited for others; were it replayed, they would count it down again.
+        unit.op(
+            "delete from job_edges where tenant_id = $1 and child_id = $2
+             and not exists (select 1 from jobs where tenant_id = $1 and id = $2)",
+            params![tenant, id],
+        );
+    }
     if let Some(key) = key {
         release_key(unit, tenant, key);
     }
