@@ -12,14 +12,18 @@ use std::time::Duration;
 
 use domain::{JobId, Lane, SystemClock, TenantId, WorkerId};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use store::sql::jobs::{AfterFailure, Cancelling, Claimed, End, Failure, NewJob, OnConflict, Outcome, Unique, When};
+use store::sql::jobs::{
+    AfterFailure, Cancelling, Claimed, End, Failure, JobFilter, KeepFor, NewJob, OnConflict, Outcome, Replay, Retrying,
+    Unique, When,
+};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Store, StoreError, SystemStore};
 
 use self::ops::{NewOne, Op};
-use self::state::{Ending, Model, Queue, State};
+use self::state::{Ending, Job, Model, Queue, State};
 use super::moves::claim;
 use super::truth::assert_true;
+use crate::samples::tenant;
 
 /// On the average half of it.
 const MOST_OPS: usize = 100;
@@ -48,11 +52,12 @@ async fn the_queue_does_what_a_simple_model_does() {
             ..Config::default()
         };
         let stores = [db.store.clone(), second(&db)];
+        let tenants = [tenant(&db.store, "one").await.id, tenant(&db.store, "two").await.id, TenantId::SYSTEM];
         let runtime = tokio::runtime::Handle::current();
         let done = AtomicUsize::new(0);
         let outcome = tokio::task::block_in_place(|| {
             TestRunner::new_with_rng(config, rng).run(&ops::some(MOST_OPS), |ops| {
-                runtime.block_on(case(&db, &stores, &ops));
+                runtime.block_on(case(&db, &stores, tenants, &ops));
                 done.fetch_add(ops.len(), Ordering::Relaxed);
                 Ok::<_, TestCaseError>(())
             })
@@ -75,7 +80,7 @@ fn second(db: &TestDatabase) -> Store {
     }
 }
 
-async fn case(db: &TestDatabase, stores: &[Store; 2], ops: &[Op]) {
+async fn case(db: &TestDatabase, stores: &[Store; 2], tenants: [TenantId; 3], ops: &[Op]) {
     let mut tables =
         vec!["jobs", "finished_jobs", "job_edges", "job_keys", "job_attempts", "job_queues", "job_tenants"];
     tables.extend(["job_kinds", "job_workers"]);
@@ -86,7 +91,7 @@ async fn case(db: &TestDatabase, stores: &[Store; 2], ops: &[Op]) {
     let mut clear: Vec<&str> = delete.iter().map(String::as_str).collect();
     clear.push("update job_lanes set is_paused = false");
     db.run_all(&clear).await;
-    let mut world = World::new(db, stores).await;
+    let mut world = World::new(db, stores, tenants).await;
     for op in ops {
         world.model.now += 1;
         world.apply(op).await;
@@ -111,8 +116,7 @@ const KINDS: [&str; 2] = ["a", "b"];
 const LANES: [Lane; 2] = [Lane::High, Lane::Normal];
 
 impl<'a> World<'a> {
-    async fn new(db: &'a TestDatabase, stores: &'a [Store; 2]) -> Self {
-        let tenants = [(); 3].map(|()| TenantId::new(&SystemClock));
+    async fn new(db: &'a TestDatabase, stores: &'a [Store; 2], tenants: [TenantId; 3]) -> Self {
         let workers = [register(&stores[0]).await, register(&stores[1]).await];
         Self { db, stores, model: Model::default(), tenants, workers, claimed: Vec::new() }
     }
@@ -146,6 +150,12 @@ impl<'a> World<'a> {
             }
             Op::Cancel(which) => self.cancel(*which).await,
             Op::CancelDoomed => self.cancel_doomed().await,
+            Op::Replay(which) => self.replay(*which).await,
+            Op::ReplayDead => self.replay_dead().await,
+            Op::Discard(which) => self.discard(*which).await,
+            Op::Prune => self.prune().await,
+            Op::Move(which, lane) => self.move_to(*which, *lane).await,
+            Op::RetryNow(which) => self.retry_now(*which).await,
             Op::PauseTenant(tenant, is_paused) => self.pause_tenant(*tenant, *is_paused).await,
             Op::PauseKind(kind, is_paused) => self.pause_kind(*kind, *is_paused).await,
             Op::PauseLane(lane, is_paused) => self.pause_lane(*lane, *is_paused).await,
@@ -328,8 +338,10 @@ impl<'a> World<'a> {
         let returned = self.system().give_back(worker, &ids.iter().copied().collect::<Vec<_>>()).await.unwrap();
         let mut expected = 0;
         for id in ids {
-            let job = self.model.jobs.get_mut(&id).unwrap();
-            if job.state == State::Running && job.worker == Some(worker) {
+            if let Some(job) = self.model.jobs.get_mut(&id)
+                && job.state == State::Running
+                && job.worker == Some(worker)
+            {
                 (job.state, job.worker, job.is_marked) = (State::Ready, None, false);
                 expected += 1;
             }
@@ -361,11 +373,79 @@ impl<'a> World<'a> {
         self.model.jobs.values_mut().for_each(|job| job.is_due = true);
     }
 
+    /// One of the last, in whatever state.
+    fn pick_any(&self, which: u8) -> Option<(JobId, TenantId, State)> {
+        let (id, job) = self.model.jobs.iter().rev().nth(usize::from(which) % self.model.jobs.len().clamp(1, 20))?;
+        Some((*id, job.tenant, job.state))
+    }
+
+    async fn replay(&mut self, which: u8) {
+        let Some((id, tenant, state)) = self.pick_any(which) else { return };
+        let payload = serde_json::json!({"n": "edited"});
+        let replay = Replay { payload: Some(payload.clone()), ..Replay::default() };
+        let replayed = self.system().replay_one(tenant, id, &replay).await.unwrap();
+        assert_eq!(replayed, matches!(state, State::Dead | State::Cancelled));
+        if replayed {
+            self.model.replay(id);
+            self.model.jobs.get_mut(&id).unwrap().payload = payload;
+        }
+    }
+
+    async fn replay_dead(&mut self) {
+        let is_dead = |(id, job): (&JobId, &Job)| (job.state == State::Dead).then_some(*id);
+        let dead: Vec<JobId> = self.model.jobs.iter().filter_map(is_dead).collect();
+        let replayed = self.system().replay_dead(&JobFilter::default(), &Replay::default()).await.unwrap();
+        assert_eq!(replayed, dead.len() as u64);
+        dead.into_iter().for_each(|id| self.model.replay(id));
+    }
+
+    async fn discard(&mut self, which: u8) {
+        let Some((id, tenant, state)) = self.pick_any(which) else { return };
+        assert_eq!(self.system().discard_one(tenant, id).await.unwrap(), state == State::Dead);
+        if state == State::Dead {
+            self.model.jobs.remove(&id);
+        }
+    }
+
+    async fn prune(&mut self) {
+        self.db.run(&format!("update finished_jobs set ended_at = {}", past(self.db))).await;
+        let hour = Duration::from_secs(3600);
+        self.system().prune_jobs(KeepFor { finished: hour, dead: hour }).await.unwrap();
+        self.model.jobs.retain(|_, job| job.state.is_live());
+    }
+
+    async fn move_to(&mut self, which: u8, lane: u8) {
+        let Some((id, tenant, state)) = self.pick_any(which) else { return };
+        let lane = LANES[usize::from(lane) % 2];
+        let moved = self.system().move_job(tenant, id, lane).await.unwrap();
+        let job = self.model.jobs.get_mut(&id).unwrap();
+        assert_eq!(moved, state.is_live() && job.lane != lane);
+        if moved {
+            job.lane = lane;
+        }
+    }
+
+    async fn retry_now(&mut self, which: u8) {
+        let Some((id, _, state)) = self.pick_any(which) else { return };
+        let answer = self.system().retry_now(id).await.unwrap().unwrap();
+        let now = self.model.now;
+        match state {
+            State::Scheduled | State::Retry => {
+                assert_eq!(answer, Retrying::Due);
+                let job = self.model.jobs.get_mut(&id).unwrap();
+                (job.state, job.is_due, job.rank) = (State::Ready, true, now);
+            }
+            State::Dead | State::Cancelled => {
+                assert_eq!(answer, Retrying::Replayed);
+                self.model.replay(id);
+            }
+            _ => assert!(matches!(answer, Retrying::Not { .. }), "{answer:?}"),
+        }
+    }
+
     async fn cancel(&mut self, which: u8) {
-        let ids: Vec<JobId> = self.model.jobs.keys().copied().collect();
-        let Some(id) = ids.get(ids.len().saturating_sub(1 + usize::from(which) % 20)) else { return };
-        let (tenant, state) = (self.model.jobs[id].tenant, self.model.jobs[id].state);
-        let answer = self.system().cancel_job(tenant, *id, "x").await.unwrap();
+        let Some((id, tenant, state)) = self.pick_any(which) else { return };
+        let answer = self.system().cancel_job(tenant, id, "x").await.unwrap();
         let expected = match state {
             State::Running => Cancelling::Asked,
             state if state.is_live() => Cancelling::Cancelled,
@@ -373,7 +453,7 @@ impl<'a> World<'a> {
         };
         assert_eq!(answer, expected);
         if answer == Cancelling::Cancelled {
-            self.model.end(*id, Ending::Cancelled, None);
+            self.model.end(id, Ending::Cancelled, None);
         }
     }
 

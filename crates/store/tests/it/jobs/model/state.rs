@@ -227,6 +227,16 @@ impl Model {
         }
     }
 
+    /// It starts again, alone, and its token goes on.
+    pub fn replay(&mut self, id: JobId) {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id).unwrap();
+        (job.state, job.is_due, job.rank) = (State::Ready, true, now);
+        (job.attempt, job.abandoned, job.suspected, job.is_marked) = (0, 0, 0, false);
+        (job.worker, job.unique, job.rerun, job.order, job.is_behind) = (None, None, false, None, false);
+        job.parents.clear();
+    }
+
     pub fn ready_due(&mut self) {
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Scheduled | State::Retry) && job.is_due {
