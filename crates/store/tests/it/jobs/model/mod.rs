@@ -10,16 +10,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use domain::{JobId, Lane, SystemClock, TenantId, WorkerId};
+use domain::{JobId, Lane, TenantId, WorkerId};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use store::sql::jobs::{
-    AfterFailure, Cancelling, Claimed, End, Failure, JobFilter, KeepFor, NewJob, OnConflict, Outcome, Replay, Retrying,
-    Unique, When,
+    AfterFailure, Cancelling, Claimed, End, Failure, JobFilter, KeepFor, NewJob, Outcome, Replay, Retrying,
 };
 use store::testing::{TestDatabase, on_each_database};
 use store::{Store, StoreError, SystemStore};
 
-use self::ops::{NewOne, Op};
+use self::ops::{KINDS, LANES, NewOne, Op, new_id};
 use self::state::{Ending, Job, Model, Queue, State};
 use super::moves::claim;
 use super::truth::assert_true;
@@ -111,9 +110,6 @@ struct World<'a> {
     /// Whatever was handed out, also what has been taken away since.
     claimed: Vec<Claimed>,
 }
-
-const KINDS: [&str; 2] = ["a", "b"];
-const LANES: [Lane; 2] = [Lane::High, Lane::Normal];
 
 impl<'a> World<'a> {
     async fn new(db: &'a TestDatabase, stores: &'a [Store; 2], tenants: [TenantId; 3]) -> Self {
@@ -561,32 +557,6 @@ impl<'a> World<'a> {
     }
 }
 
-impl NewOne {
-    fn resolve(&self, ids: &[JobId]) -> NewJob {
-        let policies = [OnConflict::Keep, OnConflict::Replace, OnConflict::Merge];
-        let unique = self.unique.map(|(key, policy)| Unique {
-            key: format!("unique-{}", key % 2),
-            policy: policies[usize::from(policy) % 3],
-        });
-        let parent = |which: &u8| match usize::from(*which) {
-            // One that nobody knows: pruned, perhaps.
-            255 => Some(new_id()),
-            which => ids.get(ids.len().saturating_sub(1 + which % 10)).copied(),
-        };
-        NewJob {
-            id: new_id(),
-            kind: KINDS[usize::from(self.kind) % 2].to_owned(),
-            lane: LANES[usize::from(self.lane) % 2],
-            payload: serde_json::json!({"n": self.payload}),
-            when: if self.is_delayed { When::In(Duration::from_secs(3600)) } else { When::Now },
-            unique,
-            order_key: self.order.map(|key| format!("order-{}", key % 2)),
-            after: self.parents.iter().filter_map(parent).collect(),
-            traceparent: None,
-        }
-    }
-}
-
 fn set<T: Ord>(these: &mut BTreeSet<T>, one: T, is_in: bool) {
     if is_in {
         these.insert(one);
@@ -604,10 +574,6 @@ fn past(db: &TestDatabase) -> &'static str {
         store::Dialect::Postgres => "'2020-01-01T00:00:00Z'::timestamptz",
         store::Dialect::Sqlite => "'2020-01-01T00:00:00.000Z'",
     }
-}
-
-fn new_id() -> JobId {
-    JobId::new(&SystemClock)
 }
 
 async fn register(store: &Store) -> WorkerId {

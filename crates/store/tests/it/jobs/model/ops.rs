@@ -1,8 +1,15 @@
 //! What can be done to the queue. Numbers stand for tenants, jobs and so on; what they mean is decided when it happens.
 
+use std::time::Duration;
+
+use domain::{JobId, Lane, SystemClock};
 use proptest::prelude::*;
+use store::sql::jobs::{NewJob, OnConflict, Unique, When};
 
 use super::state::Ending;
+
+pub const KINDS: [&str; 2] = ["a", "b"];
+pub const LANES: [Lane; 2] = [Lane::High, Lane::Normal];
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -96,4 +103,35 @@ fn new_one() -> impl Strategy<Value = NewOne> {
             parents,
         },
     )
+}
+
+impl NewOne {
+    /// As it is for the store, when these are the tenant's jobs.
+    pub fn resolve(&self, ids: &[JobId]) -> NewJob {
+        let policies = [OnConflict::Keep, OnConflict::Replace, OnConflict::Merge];
+        let unique = self.unique.map(|(key, policy)| Unique {
+            key: format!("unique-{}", key % 2),
+            policy: policies[usize::from(policy) % 3],
+        });
+        let parent = |which: &u8| match usize::from(*which) {
+            // One that nobody knows: pruned, perhaps.
+            255 => Some(new_id()),
+            which => ids.get(ids.len().saturating_sub(1 + which % 10)).copied(),
+        };
+        NewJob {
+            id: new_id(),
+            kind: KINDS[usize::from(self.kind) % 2].to_owned(),
+            lane: LANES[usize::from(self.lane) % 2],
+            payload: serde_json::json!({"n": self.payload}),
+            when: if self.is_delayed { When::In(Duration::from_secs(3600)) } else { When::Now },
+            unique,
+            order_key: self.order.map(|key| format!("order-{}", key % 2)),
+            after: self.parents.iter().filter_map(parent).collect(),
+            traceparent: None,
+        }
+    }
+}
+
+pub fn new_id() -> JobId {
+    JobId::new(&SystemClock)
 }
