@@ -73,6 +73,37 @@ named! {
     }
 }
 
+impl Effect {
+    /// What is done to the queue.
+    pub const QUEUE: &'static [Self] = &[
+        Self::ClaimJobs,
+        Self::MarkJob,
+        Self::CommitJob,
+        Self::FinishJobs,
+        Self::FailJob,
+        Self::GiveBackJobs,
+        Self::ReturnJobs,
+        Self::ParkJob,
+        Self::ReadyJobs,
+        Self::CancelDoomed,
+        Self::PauseJobs,
+        Self::ResumeJobs,
+        Self::LimitJobs,
+        Self::MoveJob,
+        Self::RetryJob,
+        Self::ReplayJobs,
+        Self::DiscardJobs,
+        Self::PruneJobs,
+        Self::PruneQueues,
+        Self::TakeLease,
+        Self::RenewLease,
+        Self::ReleaseLease,
+        Self::PutSchedule,
+        Self::PauseSchedule,
+        Self::FireSchedule,
+    ];
+}
+
 named! {
     /// What a test can switch off to see that something fails without it.
     Guard {

@@ -2,6 +2,7 @@
 
 mod control;
 mod dead;
+mod failpoints;
 mod inspect;
 mod interleave;
 mod leases;
