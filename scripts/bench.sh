@@ -12,3 +12,4 @@ run cargo build --profile shipped -p mailroom -p engine --bin mailroom --example
 use_postgres MAILROOM_BENCH_POSTGRES_URL durable
 run "$target/shipped/mailroom" bench ingest --postgres "$MAILROOM_BENCH_POSTGRES_URL" \
     --floor "$target/shipped/examples/floor" "$@"
+run "$target/shipped/mailroom" bench jobs --postgres "$MAILROOM_BENCH_POSTGRES_URL"
