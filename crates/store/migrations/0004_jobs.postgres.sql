@@ -49,6 +49,7 @@ create index jobs_due on jobs (run_at) where state in ('scheduled', 'retry');
 create index jobs_running on jobs (tenant_id, kind) where state = 'running';
 create index jobs_worker on jobs (worker) where state = 'running';
 create index jobs_doomed on jobs (id) where state = 'doomed';
+create index jobs_blocked on jobs (tenant_id, id) where state = 'blocked';
 create unique index jobs_unique_key on jobs (tenant_id, kind, unique_key) where unique_key is not null;
 create index jobs_order_key on jobs (tenant_id, order_key, order_number) where order_key is not null;
 
