@@ -6,6 +6,7 @@ use domain::{JobId, Lane};
 use jiff::Timestamp;
 
 use super::later;
+use super::release::drop_idle_key;
 use crate::failpoint::{self, Guard};
 use crate::sql::any;
 use crate::unit::Insert;
@@ -164,6 +165,12 @@ impl TenantUnit {
                  and not exists (select 1 from jobs where tenant_id = $1 and id = $2)",
                 params![tenant, job.id],
             );
+        }
+        if let Some(key) = &job.order_key
+            && (job.unique.is_some() || !job.after.is_empty())
+        {
+            // The same for the key, of which it may have been the only one.
+            drop_idle_key(&mut self.unit, tenant, key);
         }
         match job.unique.as_ref().map(|unique| unique.policy) {
             None | Some(OnConflict::Keep) => {}

@@ -32,6 +32,11 @@ pub(super) fn release_key(unit: &mut Unit, tenant: TenantId, key: &str) {
         ),
         params![tenant, key],
     );
+    drop_idle_key(unit, tenant, key);
+}
+
+/// Nobody has it any more, or nobody came to have it.
+pub(super) fn drop_idle_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     unit.op(
         "delete from job_keys where tenant_id = $1 and order_key = $2
          and not exists (select 1 from jobs where tenant_id = $1 and order_key = $2)",

@@ -45,6 +45,11 @@ const WRONGS: &[(&str, &str)] = &[
          where not exists (select 1 from jobs p where p.tenant_id = e.tenant_id and p.id = e.parent_id)",
     ),
     (
+        "a key has jobs",
+        "select order_key from job_keys k where not exists (
+             select 1 from jobs j where j.tenant_id = k.tenant_id and j.order_key = k.order_key)",
+    ),
+    (
         "who has a key has its row",
         "select id, order_key from jobs j where order_key is not null and not exists (
              select 1 from job_keys k where k.tenant_id = j.tenant_id and k.order_key = j.order_key)",
