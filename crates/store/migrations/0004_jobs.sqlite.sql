@@ -144,8 +144,8 @@ create table job_edges (
     tenant_id text not null,
     parent_id text not null,
     child_id text not null,
-    primary key (tenant_id, parent_id, child_id)
-);
+    primary key (parent_id, child_id)
+) without rowid;
 create index job_edges_child on job_edges (tenant_id, child_id);
 
 -- Whoever adds to an ordering key or takes from it locks its row first.

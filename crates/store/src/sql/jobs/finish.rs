@@ -71,8 +71,8 @@ impl SystemStore {
                 Dialect::Postgres => move_many_postgres(&mut unit, &plain),
                 Dialect::Sqlite => move_many_sqlite(&mut unit, &plain),
             };
-            let ids: Vec<JobId> = plain.iter().map(|job| job.id).collect();
-            let released = release_children(&mut unit, dialect, Value::from(ids));
+            let ended: Vec<(TenantId, JobId)> = plain.iter().map(|job| (job.tenant, job.id)).collect();
+            let released = release_children(&mut unit, dialect, &ended);
             failpoint::before(Effect::FinishJobs);
             let committed = self.commit(unit).await?;
             failpoint::after(Effect::FinishJobs);
@@ -208,7 +208,7 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
         params![tenant, id],
     );
     match end {
-        End::Done => drop(release_children(unit, dialect, Value::from(vec![id]))),
+        End::Done => drop(release_children(unit, dialect, &[(tenant, id)])),
         End::Dead { .. } | End::Cancelled { .. } => doom_children(unit, tenant, id),
     }
     if let End::Cancelled { .. } = end {
@@ -224,17 +224,24 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
     }
 }
 
+/// Locked first, so that the second statement sees the rows as they stay, and can take them by where they are: a join
+/// would be planned by what was once known of a table that fills and empties all the time.
 fn move_many_postgres(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
     let list = |value: fn(&Claimed) -> Value| Value::List(jobs.iter().map(|job| value(job)).collect());
+    let params = vec![list(|job| job.tenant.into()), list(|job| job.id.into()), list(|job| job.token.into())];
     let held = if failpoint::is_off(Guard::JobToken) { "" } else { "and j.token = g.token and j.state = 'running'" };
+    let given = "unnest($1::uuid[], $2::uuid[], $3::int8[]) as g (tenant_id, id, token)";
+    let found =
+        format!("select j.ctid as row from jobs j where j.tenant_id = g.tenant_id and j.id = g.id {held} offset 0");
+    unit.op(format!("select count(*) from {given} cross join lateral ({found} for update) f"), params.clone());
     let sql = format!(
         "with gone as (
-            delete from jobs j using unnest($1::uuid[], $2::uuid[], $3::int8[]) as g (tenant_id, id, token)
-            where j.tenant_id = g.tenant_id and j.id = g.id {held} returning j.*)
+            delete from jobs j where j.ctid = any(array(select f.row from {given} cross join lateral ({found}) f))
+            returning j.*)
          {MOVED} select {} from gone j returning id",
         moved_columns("'done'", "null", "null", "null")
     );
-    unit.op_returning(sql, vec![list(|job| job.tenant.into()), list(|job| job.id.into()), list(|job| job.token.into())])
+    unit.op_returning(sql, params)
 }
 
 fn move_many_sqlite(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {

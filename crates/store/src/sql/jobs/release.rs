@@ -44,21 +44,49 @@ pub(super) fn drop_idle_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     );
 }
 
-/// These are done: their children have fewer to wait for.
-pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: Value) -> OpId {
-    let parents = format!("{} and {PARENT_IS_GONE}", any(dialect, "parent_id", 1));
-    let counts = format!(
-        "select tenant_id, child_id, count(*) as parents from job_edges where {parents} group by tenant_id, child_id"
+/// These are done: their children have fewer to wait for. The children are locked first, so that of two parents that end
+/// at once the second sees what the first did; and they are taken by where they are, so that no join is planned by what
+/// was once known of a table that fills and empties all the time.
+pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: &[(TenantId, JobId)]) -> OpId {
+    // Of a job's edges, those of parents that are gone are the ones that are released here: others are gone themselves.
+    let released = format!(
+        "(select count(*) from job_edges where job_edges.tenant_id = jobs.tenant_id and job_edges.child_id = jobs.id
+          and {PARENT_IS_GONE})"
     );
-    let free = FREE_STATE.replace("run_at", "jobs.run_at");
-    let sql = format!(
-        "update jobs set blockers = blockers - c.parents, position = mailroom_micros(),
-            state = case when jobs.blockers > c.parents or jobs.state <> 'blocked' then jobs.state else {free} end
-         from ({counts}) c where jobs.tenant_id = c.tenant_id and jobs.id = c.child_id"
+    let update = format!(
+        "update jobs set blockers = blockers - {released}, position = mailroom_micros(),
+            state = case when blockers > {released} or state <> 'blocked' then state else {FREE_STATE} end"
     );
-    let released = unit.op(sql, vec![jobs.clone()]);
-    unit.op(format!("delete from job_edges where {parents}"), vec![jobs]);
-    released
+    match dialect {
+        Dialect::Sqlite => {
+            let parents: Vec<JobId> = jobs.iter().map(|(_, id)| *id).collect();
+            let edges = format!("job_edges where {} and {PARENT_IS_GONE}", any(dialect, "parent_id", 1));
+            let parents = Value::from(parents);
+            let op = unit.op(format!("{update} where id in (select child_id from {edges})"), vec![parents.clone()]);
+            unit.op(format!("delete from {edges}"), vec![parents]);
+            op
+        }
+        Dialect::Postgres => {
+            let params = || {
+                vec![
+                    Value::List(jobs.iter().map(|(tenant, _)| (*tenant).into()).collect()),
+                    Value::List(jobs.iter().map(|(_, id)| (*id).into()).collect()),
+                ]
+            };
+            let edges = format!(
+                "unnest($1::uuid[], $2::uuid[]) as g (tenant_id, id) cross join lateral (
+                    select job_edges.ctid as row, tenant_id, child_id from job_edges
+                    where tenant_id = g.tenant_id and parent_id = g.id and {PARENT_IS_GONE} offset 0) e"
+            );
+            let children =
+                "select c.ctid as row from jobs c where c.tenant_id = e.tenant_id and c.id = e.child_id offset 0";
+            unit.op(format!("select count(*) from {edges} cross join lateral ({children} for update) c"), params());
+            let rows = format!("select c.row from {edges} cross join lateral ({children}) c");
+            let op = unit.op(format!("{update} where ctid = any(array({rows}))"), params());
+            unit.op(format!("delete from job_edges where ctid = any(array(select e.row from {edges}))"), params());
+            op
+        }
+    }
 }
 
 /// This one did not succeed: its children never run. They are cancelled one by one, later, because each has a key to

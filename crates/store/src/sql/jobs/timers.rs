@@ -14,17 +14,16 @@ const BATCH: u64 = 1000;
 impl SystemStore {
     /// Whose time has come is ready. `true`: there may be more.
     pub async fn ready_due_jobs(&self) -> Result<bool, StoreError> {
-        let due =
-            "select tenant_id, id from jobs where state in ('scheduled', 'retry') and run_at <= (select mailroom_now())
+        let due = "from jobs where state in ('scheduled', 'retry') and run_at <= (select mailroom_now())
                    order by run_at limit $1";
         let sql = match self.store.dialect() {
             Dialect::Postgres => format!(
-                "update jobs j set state = 'ready', position = mailroom_micros()
-                 from ({due} for update skip locked) d where j.tenant_id = d.tenant_id and j.id = d.id"
+                "update jobs set state = 'ready', position = mailroom_micros()
+                 where ctid = any(array(select ctid {due} for update skip locked))"
             ),
-            Dialect::Sqlite => format!(
-                "update jobs set state = 'ready', position = mailroom_micros() where id in (select id from ({due}))"
-            ),
+            Dialect::Sqlite => {
+                format!("update jobs set state = 'ready', position = mailroom_micros() where id in (select id {due})")
+            }
         };
         // Looked for first: most of the time there is none, and that should cost no commit.
         if self.next_due().await?.is_none_or(|(_, is_due)| !is_due) {
