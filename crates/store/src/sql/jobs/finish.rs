@@ -229,14 +229,16 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
 fn move_many_postgres(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
     let list = |value: fn(&Claimed) -> Value| Value::List(jobs.iter().map(|job| value(job)).collect());
     let params = vec![list(|job| job.tenant.into()), list(|job| job.id.into()), list(|job| job.token.into())];
-    let held = if failpoint::is_off(Guard::JobToken) { "" } else { "and j.token = g.token and j.state = 'running'" };
+    let held = if failpoint::is_off(Guard::JobToken) { "true" } else { "f.token = g.token and f.state = 'running'" };
     let given = "unnest($1::uuid[], $2::uuid[], $3::int8[]) as g (tenant_id, id, token)";
+    // Only the key inside, or another index seems better that has every running job in it.
     let found =
-        format!("select j.ctid as row from jobs j where j.tenant_id = g.tenant_id and j.id = g.id {held} offset 0");
+        "select j.ctid as row, token, state from jobs j where j.tenant_id = g.tenant_id and j.id = g.id offset 0";
     unit.op(format!("select count(*) from {given} cross join lateral ({found} for update) f"), params.clone());
     let sql = format!(
         "with gone as (
-            delete from jobs j where j.ctid = any(array(select f.row from {given} cross join lateral ({found}) f))
+            delete from jobs j
+            where j.ctid = any(array(select f.row from {given} cross join lateral ({found}) f where {held}))
             returning j.*)
          {MOVED} select {} from gone j returning id",
         moved_columns("'done'", "null", "null", "null")
