@@ -50,7 +50,7 @@ states! {
         Scheduled = "scheduled",
         /// Behind a parent, or behind the head of its ordering key.
         Blocked = "blocked",
-        /// A parent failed; about to be cancelled.
+        /// About to be cancelled: a parent failed, or somebody wanted that.
         Doomed = "doomed",
         Ready = "ready",
         Running = "running",

@@ -11,7 +11,7 @@ create table jobs (
     kind text not null,
     -- 0 critical, 1 high, 2 normal, 3 low.
     lane smallint not null check (lane between 0 and 3),
-    -- scheduled: not due. blocked: behind a parent or the head of its ordering key. doomed: a parent failed, about to be cancelled.
+    -- scheduled: not due. blocked: behind a parent or the head of its ordering key. doomed: about to be cancelled, for a failed parent or by somebody's wish.
     state text not null check (state in ('scheduled', 'blocked', 'doomed', 'ready', 'running', 'retry')),
     -- When it became ready, in microseconds: its place in the order of its queue.
     position bigint not null,

@@ -7,7 +7,7 @@ create table jobs (
     kind text not null,
     -- 0 critical, 1 high, 2 normal, 3 low.
     lane integer not null check (lane between 0 and 3),
-    -- scheduled: not due. blocked: behind a parent or the head of its ordering key. doomed: a parent failed, about to be cancelled.
+    -- scheduled: not due. blocked: behind a parent or the head of its ordering key. doomed: about to be cancelled, for a failed parent or by somebody's wish.
     state text not null check (state in ('scheduled', 'blocked', 'doomed', 'ready', 'running', 'retry')),
     -- When it became ready, in microseconds: its place in the order of its queue.
     position integer not null,
@@ -195,7 +195,9 @@ create table probe_effects (
 
 -- The one place that counts what waits: whatever changes a job, by whichever hand, says so here. A queue that was empty begins at its
 -- lane's clock, so that nobody saves up shares.
-create trigger jobs_added after insert on jobs when new.state = 'ready'
+-- Whoever adds many at once counts them by itself and says so by a row here meanwhile: a trigger for each takes a third of the time.
+create table job_counting (queue text primary key) without rowid;
+create trigger jobs_added after insert on jobs when new.state = 'ready' and not exists (select 1 from job_counting)
 begin
     insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
     values (new.tenant_id, new.lane, new.kind, 1, (select clock from job_lanes where lane = new.lane), new.position)

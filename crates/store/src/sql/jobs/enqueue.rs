@@ -1,5 +1,6 @@
 //! New jobs, always part of a unit with the rows that they follow.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{JobId, Lane};
@@ -84,13 +85,22 @@ const COLUMNS: &[(&str, Kind)] = &[
     ("ordinal", Kind::Int),
 ];
 
+/// From here on counting by ourselves pays.
+const MANY: usize = 16;
+
 impl TenantUnit {
     /// They exist from the commit of this unit on.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>) {
         self.enqueues |= !jobs.is_empty();
         let (plain, bound): (Vec<_>, Vec<_>) = jobs.into_iter().partition(NewJob::is_plain);
-        if !plain.is_empty() {
-            self.enqueue_plain(plain);
+        let (now, later): (Vec<_>, Vec<_>) = plain.into_iter().partition(|job| job.when == When::Now);
+        if self.store.dialect() == Dialect::Sqlite && now.len() >= MANY {
+            self.enqueue_counted(now);
+        } else if !now.is_empty() {
+            self.enqueue_plain(now);
+        }
+        if !later.is_empty() {
+            self.enqueue_plain(later);
         }
         for job in bound {
             self.enqueue_bound(job);
@@ -108,6 +118,27 @@ impl TenantUnit {
                 < coalesce((select most_waiting from job_tenants where tenant_id = $1), 9223372036854775807)"
         );
         self.unit.op_returning_exactly(1, TOO_MANY_WAITING, sql, params![self.tenant]);
+    }
+
+    /// All of them are ready, so they can be counted here, once per queue, instead of one by one by the trigger.
+    fn enqueue_counted(&mut self, jobs: Vec<NewJob>) {
+        self.unit.op("insert into job_counting (queue) values ('enqueue')", vec![]);
+        let mut queues: BTreeMap<(Lane, &str), u64> = BTreeMap::new();
+        for job in &jobs {
+            *queues.entry((job.lane, &job.kind)).or_default() += 1;
+        }
+        for ((lane, kind), count) in queues {
+            self.unit.op(
+                "insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
+                 values ($1, $2, $3, $4, (select clock from job_lanes where lane = $2), mailroom_micros())
+                 on conflict (tenant_id, lane, kind) do update set waiting = waiting + excluded.waiting,
+                    vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
+                    oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end",
+                params![self.tenant, lane, kind, count],
+            );
+        }
+        self.enqueue_plain(jobs);
+        self.unit.op("delete from job_counting", vec![]);
     }
 
     fn enqueue_plain(&mut self, jobs: Vec<NewJob>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::JobId;
 
 use super::finish::{NO_LONGER_HELD, finish_held};
-use super::{Claimed, End, later};
+use super::{Claimed, End, later, unless_cancelled};
 use crate::failpoint::{self, Effect};
 use crate::{StoreError, SystemStore, Unit, params};
 
@@ -105,9 +105,10 @@ impl SystemStore {
             1,
             NO_LONGER_HELD,
             format!(
-                "update jobs set state = 'retry', run_at = {run_at}, attempt = attempt + $5, worker = null,
+                "update jobs set state = {}, run_at = {run_at}, attempt = attempt + $5, worker = null,
                     is_marked = false
-                 where tenant_id = $1 and id = $2 and token = $3 and state = 'running'"
+                 where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
+                unless_cancelled("retry")
             ),
             params![job.tenant, job.id, job.token, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), spent],
         );

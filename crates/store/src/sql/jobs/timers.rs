@@ -48,14 +48,16 @@ impl SystemStore {
         row.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
     }
 
-    /// Cancels jobs whose parents failed; how many. Their own children are next.
+    /// Cancels jobs whose parents failed, and those that somebody wanted to end while they ran; how many. Their own children are next.
     pub async fn cancel_doomed_jobs(&self) -> Result<u64, StoreError> {
-        let sql = "select tenant_id, id, order_key from jobs where state = 'doomed' order by id limit $1";
+        let sql =
+            "select tenant_id, id, order_key, cancel_reason from jobs where state = 'doomed' order by id limit $1";
         let mut cancelled = 0;
         for row in self.query(sql, params![BATCH]).await? {
             let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let mut unit = Unit::default();
-            let end = End::Cancelled { reason: PARENT_FAILED };
+            let reason: Option<String> = row.get(3)?;
+            let end = End::Cancelled { reason: reason.as_deref().unwrap_or(PARENT_FAILED) };
             let dialect = self.store.dialect();
             let moved = finish_one(&mut unit, dialect, tenant, id, order_key.as_deref(), end, "state = 'doomed'");
             failpoint::before(Effect::CancelDoomed);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::{JobId, TenantId, WorkerId};
 
 use super::finish::finish_one;
-use super::{Claimed, End, later};
+use super::{Claimed, End, later, unless_cancelled};
 use crate::failpoint::{self, Effect};
 use crate::{Row, StoreError, SystemStore, Unit, params};
 
@@ -85,8 +85,9 @@ impl SystemStore {
     /// Jobs that were not begun go back, and have spent nothing.
     pub async fn give_back(&self, worker: WorkerId, jobs: &[JobId]) -> Result<u64, StoreError> {
         let sql = format!(
-            "update jobs set state = 'ready', worker = null, started_at = null, is_marked = false
+            "update jobs set state = {}, worker = null, started_at = null, is_marked = false
              where worker = $1 and state = 'running' and {}",
+            unless_cancelled("ready"),
             crate::sql::any(self.store.dialect(), "id", 2)
         );
         let mut unit = Unit::default();
@@ -145,10 +146,13 @@ impl SystemStore {
             params![worker, DIED],
         );
         let returned = unit.op(
-            "update jobs set state = 'ready', worker = null, position = mailroom_micros(),
+            format!(
+                "update jobs set state = {}, worker = null, position = mailroom_micros(),
                 abandoned = abandoned + case when is_marked then 1 else 0 end,
                 suspected = suspected + case when is_marked then 0 else 1 end, is_marked = false
              where worker = $1 and state = 'running' and not (is_marked and abandoned + suspected + 1 >= $2)",
+                unless_cancelled("ready")
+            ),
             params![worker, MOST_DEATHS],
         );
         failpoint::before(Effect::ReturnJobs);

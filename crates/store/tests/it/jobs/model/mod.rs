@@ -323,7 +323,8 @@ impl<'a> World<'a> {
         assert_eq!(put.unwrap(), held);
         if held {
             let there = self.model.jobs.get_mut(&job.id).unwrap();
-            (there.state, there.is_due, there.worker, there.is_marked) = (State::Retry, is_due, None, false);
+            let state = there.unless_unwanted(State::Retry);
+            (there.state, there.is_due, there.worker, there.is_marked) = (state, is_due, None, false);
             there.attempt += spent;
         }
     }
@@ -338,7 +339,7 @@ impl<'a> World<'a> {
                 && job.state == State::Running
                 && job.worker == Some(worker)
             {
-                (job.state, job.worker, job.is_marked) = (State::Ready, None, false);
+                (job.state, job.worker, job.is_marked) = (job.unless_unwanted(State::Ready), None, false);
                 expected += 1;
             }
         }
@@ -448,8 +449,10 @@ impl<'a> World<'a> {
             _ => Cancelling::NotLive,
         };
         assert_eq!(answer, expected);
-        if answer == Cancelling::Cancelled {
-            self.model.end(id, Ending::Cancelled, None);
+        match answer {
+            Cancelling::Cancelled => self.model.end(id, Ending::Cancelled, None),
+            Cancelling::Asked => self.model.jobs.get_mut(&id).unwrap().is_unwanted = true,
+            Cancelling::NotLive => {}
         }
     }
 

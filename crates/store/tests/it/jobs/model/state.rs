@@ -47,6 +47,8 @@ pub struct Job {
     pub worker: Option<WorkerId>,
     pub unique: Option<String>,
     pub rerun: bool,
+    /// Somebody wanted it to end while it ran.
+    pub is_unwanted: bool,
     pub order: Option<(String, u64)>,
     pub is_behind: bool,
     pub parents: BTreeSet<JobId>,
@@ -105,6 +107,7 @@ impl Model {
             worker: None,
             unique: new.unique.as_ref().map(|unique| unique.key.clone()),
             rerun: false,
+            is_unwanted: false,
             order: None,
             is_behind: false,
             parents: parents.iter().filter(|(_, state)| state.is_live()).map(|(id, _)| *id).collect(),
@@ -170,6 +173,7 @@ impl Model {
             is_marked: false,
             worker: None,
             rerun: false,
+            is_unwanted: false,
             ..job.clone()
         });
         job.state = match ending {
@@ -223,7 +227,7 @@ impl Model {
             let (blamed, there) = if job.is_marked { (1, 0) } else { (0, 1) };
             job.abandoned += blamed;
             job.suspected += there;
-            (job.state, job.rank, job.worker, job.is_marked) = (State::Ready, now, None, false);
+            (job.state, job.rank, job.worker, job.is_marked) = (job.unless_unwanted(State::Ready), now, None, false);
         }
     }
 
@@ -234,6 +238,7 @@ impl Model {
         (job.state, job.is_due, job.rank) = (State::Ready, true, now);
         (job.attempt, job.abandoned, job.suspected, job.is_marked) = (0, 0, 0, false);
         (job.worker, job.unique, job.rerun, job.order, job.is_behind) = (None, None, false, None, false);
+        job.is_unwanted = false;
         job.parents.clear();
     }
 
@@ -266,6 +271,11 @@ impl Model {
 }
 
 impl Job {
+    /// What becomes of it when its worker lets go.
+    pub fn unless_unwanted(&self, state: State) -> State {
+        if self.is_unwanted { State::Doomed } else { state }
+    }
+
     /// It is free when nothing holds it any more.
     fn settle(&mut self, now: u64) {
         if self.state == State::Blocked && self.parents.is_empty() && !self.is_behind {
