@@ -245,7 +245,7 @@ async fn enqueue(store: &Store, args: &Enqueue, out: Output) -> Result<(), Failu
         unique: None,
         order_key: None,
         after: Vec::new(),
-        traceparent: None,
+        traceparent: Some(jobs::trace::root(&jobs::SystemDice)),
     };
     let (mut added, mut last) = (0, None);
     while added < args.count {

@@ -70,7 +70,7 @@ async fn list(store: &Store, out: Output) -> Result<(), Failure> {
             schedule.name.clone(),
             schedule.cron.clone(),
             schedule.zone.clone(),
-            if schedule.is_paused { "paused" } else { "running" }.to_owned(),
+            if schedule.is_paused { "paused" } else { "on" }.to_owned(),
             schedule.last_at.map(when).unwrap_or_default(),
             problem.unwrap_or_else(|| times.join(" ")),
         ]
@@ -98,7 +98,7 @@ fn switched(name: &str, is_paused: bool, changed: bool, out: Output) -> Result<(
         return out.object(&json!({"name": name, "is_paused": is_paused, "changed": changed}));
     }
     let already = if changed { "now" } else { "already" };
-    out.line(&format!("{name} is {already} {}.", if is_paused { "paused" } else { "running" }))
+    out.line(&format!("{name} is {already} {}.", if is_paused { "paused" } else { "on" }))
 }
 
 fn failure(e: RecurringError) -> Failure {

@@ -160,7 +160,10 @@ impl SystemStore {
             }
             JobState::Ready => {
                 reasons.extend(self.stops(&job).await?);
-                reasons.push(self.place(&job).await?);
+                // Where it stands in a line that does not move says nothing.
+                if reasons.is_empty() {
+                    reasons.push(self.place(&job).await?);
+                }
             }
         }
         Ok(Some(Explanation { job, reasons }))
