@@ -193,14 +193,15 @@ create table probe_effects (
     primary key (tenant_id, job_id, token)
 );
 
--- The one place that counts what waits: whatever changes a job, by whichever hand, says so here. A queue that was empty begins at its
--- lane's clock, so that nobody saves up shares.
+-- The one place that counts what waits: whatever changes a job, by whichever hand, says so here. A queue that was empty begins where
+-- the last of those is that have work of its kind, or else at its lane's clock, so that nobody saves up shares.
 -- Whoever adds many at once counts them by itself and says so by a row here meanwhile: a trigger for each takes a third of the time.
 create table job_counting (queue text primary key) without rowid;
 create trigger jobs_added after insert on jobs when new.state = 'ready' and not exists (select 1 from job_counting)
 begin
     insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
-    values (new.tenant_id, new.lane, new.kind, 1, (select clock from job_lanes where lane = new.lane), new.position)
+    values (new.tenant_id, new.lane, new.kind, 1, coalesce((select min(vtime) from job_queues where lane = new.lane and kind = new.kind and waiting > 0),
+                 (select clock from job_lanes where lane = new.lane)), new.position)
     on conflict (tenant_id, lane, kind) do update set waiting = waiting + 1,
         vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
         oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end;
@@ -209,7 +210,8 @@ create trigger jobs_became_ready after update of state, lane on jobs
     when new.state = 'ready' and (old.state <> 'ready' or old.lane <> new.lane)
 begin
     insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
-    values (new.tenant_id, new.lane, new.kind, 1, (select clock from job_lanes where lane = new.lane), new.position)
+    values (new.tenant_id, new.lane, new.kind, 1, coalesce((select min(vtime) from job_queues where lane = new.lane and kind = new.kind and waiting > 0),
+                 (select clock from job_lanes where lane = new.lane)), new.position)
     on conflict (tenant_id, lane, kind) do update set waiting = waiting + 1,
         vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
         oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end;

@@ -20,6 +20,9 @@ const MOST_AT_ONCE: usize = 500;
 /// What is claimed beyond the free slots should be begun within about this time.
 const AHEAD: Duration = Duration::from_millis(40);
 
+/// What was claimed ahead and not begun after this long goes back.
+const STUCK: Duration = Duration::from_secs(1);
+
 /// Queues were there but somebody else was taking from them.
 const ANOTHER_IS_AT_IT: Duration = Duration::from_millis(2);
 
@@ -44,7 +47,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
     let mut pace = Pace::new(slots);
     let mut hints = session.store().watch_jobs();
     let poll = session.work.settings.poll;
-    let mut look_at = Instant::now();
+    let (mut look_at, mut begun_at) = (Instant::now(), Instant::now());
     // Somebody told of jobs while a claim was on its way, which may have looked before they came.
     let mut is_told = false;
     let mut claiming = std::pin::pin!(None);
@@ -53,6 +56,13 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
             && let Some(job) = waiting.pop_front()
         {
             tasks.spawn(run::run(session.clone(), Arc::new(job)));
+            begun_at = Instant::now();
+        }
+        if !waiting.is_empty() && begun_at.elapsed() > STUCK {
+            // All slots are taken for longer than we thought; others may have free ones.
+            let ids: Vec<JobId> = waiting.drain(..).map(|job| job.id).collect();
+            pace.ended(STUCK * 50);
+            give_back(session, &ids).await;
         }
         let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.len());
         if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
@@ -82,6 +92,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
                 is_told = true;
                 look_at = Instant::now();
             }
+            () = tokio::time::sleep(STUCK), if !waiting.is_empty() => {}
             () = tokio::time::sleep_until(look_at.into()), if claiming.is_none() && look_at > Instant::now() => {}
         }
     }
@@ -114,7 +125,10 @@ async fn give_back(session: &Session, jobs: &[JobId]) {
         return;
     }
     if let Err(e) = session.store().system().give_back(session.worker, jobs).await {
-        tracing::warn!("cannot give jobs back, they come back when the lease runs out: {e}");
+        tracing::warn!("cannot give jobs back, they come back later: {e}");
+    }
+    for job in jobs {
+        session.let_go(*job);
     }
 }
 
@@ -129,27 +143,29 @@ async fn claim(session: &Session, kinds: &[String], most: usize) -> Result<Found
         return Ok(Found::Nothing);
     }
     let jobs = system.claim(session.worker, &shares).await?;
+    session.hold(&jobs);
     Ok(if jobs.is_empty() { Found::Contended } else { Found::Jobs(jobs) })
 }
 
 /// How far ahead to claim: the quicker jobs are, the more.
 struct Pace {
     slots: usize,
-    /// A moving average of how long a job takes.
-    seconds: f64,
+    /// A moving average of how long a job takes; nothing is claimed ahead before one has ended.
+    seconds: Option<f64>,
 }
 
 impl Pace {
     fn new(slots: usize) -> Self {
-        Self { slots, seconds: 0.01 }
+        Self { slots, seconds: None }
     }
 
     fn ended(&mut self, took: Duration) {
-        self.seconds += (took.as_secs_f64() - self.seconds) / 50.0;
+        let took = took.as_secs_f64();
+        self.seconds = Some(self.seconds.map_or(took, |seconds| seconds + (took - seconds) / 50.0));
     }
 
     fn wanted(&self, free: usize) -> usize {
-        let ahead = self.slots as f64 * AHEAD.as_secs_f64() / self.seconds.max(1e-6);
+        let ahead = self.seconds.map_or(0.0, |seconds| self.slots as f64 * AHEAD.as_secs_f64() / seconds.max(1e-6));
         (free + ahead as usize).min(MOST_AT_ONCE)
     }
 }

@@ -1,15 +1,20 @@
 //! Completes jobs that wrote nothing, as many together as have come while the last commit was on its way.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use domain::JobId;
 use store::sql::jobs::Claimed;
 use tokio::sync::mpsc;
 
-use super::{Session, is_passing, pause};
+use super::{Session, pause};
 
 /// As many as keep a commit well under 50 ms.
 const BATCH: usize = 1000;
+
+/// Half a minute, with growing pauses; the session may end before.
+const MOST_TRIES: u32 = 25;
 
 /// Ends when nobody can send any more and all is committed.
 pub(super) async fn run(session: Arc<Session>, mut completions: mpsc::Receiver<Arc<Claimed>>) {
@@ -22,40 +27,38 @@ pub(super) async fn run(session: Arc<Session>, mut completions: mpsc::Receiver<A
 
 async fn complete(session: &Session, jobs: &[Claimed]) {
     let mut tries = 0;
-    loop {
+    let finished = loop {
         match session.store().system().finish_done(jobs, || session.new_id()).await {
-            Ok(finished) => {
-                let lost = jobs.len() - finished.len();
-                if lost > 0 {
-                    tracing::warn!(lost, "jobs went to another worker before they were completed here");
-                }
-                count(jobs, lost);
-                if session.has_limits.load(Ordering::Relaxed) {
-                    session.store().look_for_jobs();
-                }
-                return;
+            Ok(finished) => break finished,
+            // Whatever it is, it may pass; and if not, they are given back as what we do not know of.
+            Err(e) if tries >= MOST_TRIES => {
+                tracing::error!("cannot complete {} jobs: {e}", jobs.len());
+                break Vec::new();
             }
-            Err(e) if is_passing(&e) => {
+            Err(_) => {
                 tries += 1;
                 pause(tries, &*session.work.dice).await;
             }
-            // Their lease runs out with ours and they are run again.
-            Err(e) => {
-                tracing::error!("cannot complete {} jobs: {e}", jobs.len());
-                return;
-            }
         }
+    };
+    count(jobs, &finished);
+    for job in jobs {
+        session.let_go(job.id);
+    }
+    if session.has_limits.load(Ordering::Relaxed) {
+        session.store().look_for_jobs();
     }
 }
 
-fn count(jobs: &[Claimed], lost: usize) {
-    let mut kinds: std::collections::HashMap<&str, u64> = std::collections::HashMap::new();
+fn count(jobs: &[Claimed], finished: &[JobId]) {
+    let finished: HashSet<&JobId> = finished.iter().collect();
+    let mut kinds: HashMap<(&str, &'static str), u64> = HashMap::new();
     for job in jobs {
-        *kinds.entry(&job.kind).or_default() += 1;
+        let outcome = if finished.contains(&job.id) { "done" } else { "lost" };
+        *kinds.entry((&job.kind, outcome)).or_default() += 1;
     }
-    for (kind, done) in kinds {
-        metrics::counter!("mailroom_jobs_finished_total", "kind" => kind.to_owned(), "outcome" => "done")
-            .increment(done);
+    for ((kind, outcome), jobs) in kinds {
+        metrics::counter!("mailroom_jobs_finished_total", "kind" => kind.to_owned(), "outcome" => outcome)
+            .increment(jobs);
     }
-    metrics::counter!("mailroom_jobs_lost_total").increment(lost as u64);
 }

@@ -9,7 +9,7 @@ mod run;
 mod session;
 mod upkeep;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -73,6 +73,8 @@ struct Work {
 struct Session {
     work: Work,
     worker: WorkerId,
+    /// Every job that was claimed and is not settled yet. What the database has under our name beyond these is given back.
+    held: Mutex<HashSet<JobId>>,
     /// How to stop each job that runs.
     running: Mutex<HashMap<JobId, oneshot::Sender<String>>>,
     /// Jobs that were around when a process died are run one at a time.
@@ -86,6 +88,18 @@ struct Session {
 impl Session {
     fn store(&self) -> &Store {
         &self.work.store
+    }
+
+    fn hold(&self, jobs: &[Claimed]) {
+        self.held.lock().expect("nobody panics while holding the list").extend(jobs.iter().map(|job| job.id));
+    }
+
+    fn let_go(&self, job: JobId) {
+        self.held.lock().expect("nobody panics while holding the list").remove(&job);
+    }
+
+    fn held(&self) -> Vec<JobId> {
+        self.held.lock().expect("nobody panics while holding the list").iter().copied().collect()
     }
 
     /// Nothing is taken any more when the session is over.

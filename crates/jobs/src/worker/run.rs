@@ -18,6 +18,9 @@ use crate::{retry, trace};
 /// Enough to understand, little enough to keep a million of.
 const MOST_MESSAGE: usize = 4000;
 
+/// Half a minute, with growing pauses; the session may end before.
+const MOST_TRIES: u32 = 25;
+
 /// What takes its process down does so soon; one that merely takes long must not keep the other suspects waiting.
 const SUSPECT_TURN: Duration = Duration::from_secs(10);
 
@@ -61,8 +64,11 @@ async fn run_alone(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>) {
                 work.await;
             }
         }
-        Ok(false) => {}
-        Err(e) => tracing::warn!("cannot begin: {e}"),
+        Ok(false) => session.let_go(job.id),
+        Err(e) => {
+            session.let_go(job.id);
+            tracing::warn!("cannot begin: {e}");
+        }
     }
 }
 
@@ -70,8 +76,17 @@ async fn attempt_and_settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claim
     let (stop, stopped) = oneshot::channel();
     session.running.lock().expect("nobody panics while holding the list").insert(job.id, stop);
     let ended = attempt(session, kind, job, stopped).await;
+    let is_settled = is_settled(&ended);
     settle(session, kind, job, ended).await;
+    if is_settled {
+        session.let_go(job.id);
+    }
     session.running.lock().expect("nobody panics while holding the list").remove(&job.id);
+}
+
+/// Those that are to be completed with others are still held then.
+fn is_settled(ended: &Ended) -> bool {
+    !matches!(ended, Ended::Verdict(Verdict::Done))
 }
 
 async fn attempt(session: &Session, kind: &Kind, job: &Arc<Claimed>, stopped: oneshot::Receiver<String>) -> Ended {
@@ -235,12 +250,12 @@ async fn persist(session: &Session, kind: &Kind, job: &Claimed, settled: Settled
         match settled.write(session, job).await {
             Ok(true) => return count(kind, settled.name()),
             Ok(false) => return count(kind, "lost"),
-            Err(e) if is_passing(&e) => {
+            // It is given back as one that we do not know of.
+            Err(e) if tries >= MOST_TRIES => return tracing::error!("cannot settle a job: {e}"),
+            Err(_) => {
                 tries += 1;
                 pause(tries, &*session.work.dice).await;
             }
-            // Its lease runs out with ours, and it is run again.
-            Err(e) => return tracing::error!("cannot settle a job: {e}"),
         }
     }
 }

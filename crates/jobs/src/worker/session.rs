@@ -42,6 +42,7 @@ async fn run_session(work: &Work, worker: domain::WorkerId, stopped: &mut watch:
     let session = Arc::new(Session {
         work: work.clone(),
         worker,
+        held: std::sync::Mutex::default(),
         running: std::sync::Mutex::default(),
         suspects: tokio::sync::Mutex::default(),
         done: std::sync::Mutex::new(Some(done)),
@@ -73,7 +74,6 @@ async fn run_session(work: &Work, worker: domain::WorkerId, stopped: &mut watch:
             }
         }
     }
-    metrics::gauge!("mailroom_jobs_running").set(0.0);
 }
 
 /// Ends when the lease is lost: the database says so, or two thirds of it went by without an answer.

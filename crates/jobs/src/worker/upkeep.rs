@@ -1,15 +1,16 @@
 //! What every worker does for all, now and then: jobs become due, jobs of dead workers come back, children of failed jobs
 //! are cancelled, other processes hear of new jobs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use store::{Store, StoreError};
 
 use super::Session;
 
 /// NOTIFY makes commits wait for each other, so many hints become one.
 const HINT_EVERY: Duration = Duration::from_millis(20);
+
+const COMPARE_EVERY: Duration = Duration::from_secs(5);
 
 /// Never ends by itself.
 pub(super) async fn run(session: &Session) {
@@ -18,7 +19,12 @@ pub(super) async fn run(session: &Session) {
 
 async fn look_after(session: &Session) {
     let poll = session.work.settings.poll;
+    let mut compared_at = Instant::now();
     loop {
+        if compared_at.elapsed() > COMPARE_EVERY {
+            compared_at = Instant::now();
+            compare(session).await;
+        }
         let next = match pass(session).await {
             Ok(next) => next,
             Err(e) => {
@@ -26,13 +32,21 @@ async fn look_after(session: &Session) {
                 None
             }
         };
-        let until_due = next.map(|due| until(session.store(), due)).unwrap_or(poll);
-        tokio::time::sleep(until_due.clamp(Duration::from_millis(1), poll)).await;
+        tokio::time::sleep(next.unwrap_or(poll).clamp(Duration::from_millis(5), poll)).await;
     }
 }
 
-/// When the next job is due.
-async fn pass(session: &Session) -> Result<Option<Timestamp>, StoreError> {
+/// What the database thinks that we run, and we do not.
+async fn compare(session: &Session) {
+    match session.store().system().give_back_unknown(session.worker, &session.held()).await {
+        Ok(0) => {}
+        Ok(jobs) => tracing::warn!(jobs, "jobs that this worker did not know of are given back"),
+        Err(e) => tracing::warn!("cannot compare what runs here with what the database says: {e}"),
+    }
+}
+
+/// How long until the next job is due.
+async fn pass(session: &Session) -> Result<Option<Duration>, StoreError> {
     let system = session.store().system();
     while system.ready_due_jobs().await? {}
     let abandoned = system.take_back_abandoned().await?;
@@ -42,11 +56,7 @@ async fn pass(session: &Session) -> Result<Option<Timestamp>, StoreError> {
         metrics::counter!("mailroom_jobs_abandoned_total").increment(returned + parked);
     }
     while system.cancel_doomed_jobs().await? > 0 {}
-    Ok(system.next_due().await?.map(|(due, _)| due))
-}
-
-fn until(store: &Store, due: Timestamp) -> Duration {
-    due.duration_since(store.clock().now()).try_into().unwrap_or(Duration::ZERO)
+    system.next_due().await
 }
 
 async fn tell(store: &Store) {

@@ -95,7 +95,11 @@ impl SystemStore {
         failpoint::before(Effect::ClaimJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ClaimJobs);
-        ops.into_iter().flat_map(|op| committed.returned(op)).map(claimed).collect()
+        let jobs: Result<Vec<Claimed>, StoreError> =
+            ops.into_iter().flat_map(|op| committed.returned(op)).map(claimed).collect();
+        let mut jobs = jobs?;
+        jobs.sort_by_key(|job| (job.lane, std::cmp::Reverse(job.waited_micros)));
+        Ok(jobs)
     }
 }
 
@@ -107,16 +111,18 @@ const COUNT_ARRIVALS: &str = "
     summed as (
         select tenant_id, lane, kind, sum(change)::bigint as change,
                coalesce(min(oldest) filter (where change > 0), 9223372036854775807) as oldest
-        from taken group by tenant_id, lane, kind)
+        from taken group by tenant_id, lane, kind),
+    at_work as (select lane, kind, min(vtime) as vtime from job_queues where is_active group by lane, kind)
     insert into job_queues as q (tenant_id, lane, kind, waiting, vtime, oldest, head, is_active)
-    select s.tenant_id, s.lane, s.kind, s.change, l.clock, s.oldest, s.oldest, s.change > 0
-    from summed s join job_lanes l on l.lane = s.lane
+    select s.tenant_id, s.lane, s.kind, s.change, coalesce(w.vtime, l.clock), s.oldest, s.oldest, s.change > 0
+    from summed s join job_lanes l on l.lane = s.lane left join at_work w on w.lane = s.lane and w.kind = s.kind
     -- Always in this order, so that two who count do not wait for each other.
     order by s.tenant_id, s.lane, s.kind
     on conflict (tenant_id, lane, kind) do update set
         waiting = q.waiting + excluded.waiting,
         is_active = q.waiting + excluded.waiting > 0,
-        -- Who comes back from a rest begins at the lane's clock: nobody saves up shares.
+        -- Who comes back from a rest begins where the last of those is that have work of this kind, or else at the lane's
+        -- clock: nobody saves up shares.
         vtime = case when q.waiting > 0 then q.vtime else greatest(q.vtime, excluded.vtime) end,
         oldest = case when q.waiting > 0 then least(q.oldest, excluded.oldest) else excluded.oldest end,
         head = least(q.head, excluded.head)";

@@ -130,7 +130,9 @@ impl TenantUnit {
         for ((lane, kind), count) in queues {
             self.unit.op(
                 "insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
-                 values ($1, $2, $3, $4, (select clock from job_lanes where lane = $2), mailroom_micros())
+                 values ($1, $2, $3, $4,
+                         coalesce((select min(vtime) from job_queues where lane = $2 and kind = $3 and waiting > 0),
+                                  (select clock from job_lanes where lane = $2)), mailroom_micros())
                  on conflict (tenant_id, lane, kind) do update set waiting = waiting + excluded.waiting,
                     vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
                     oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end",

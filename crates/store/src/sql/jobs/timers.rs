@@ -1,7 +1,8 @@
 //! What happens by itself: jobs become due, and children of failed jobs are cancelled.
 
+use std::time::Duration;
+
 use domain::{JobId, TenantId};
-use jiff::Timestamp;
 
 use super::finish::finish_one;
 use super::{End, PARENT_FAILED};
@@ -26,7 +27,7 @@ impl SystemStore {
             }
         };
         // Looked for first: most of the time there is none, and that should cost no commit.
-        if self.next_due().await?.is_none_or(|(_, is_due)| !is_due) {
+        if self.next_due().await? != Some(Duration::ZERO) {
             return Ok(false);
         }
         let mut unit = Unit::default();
@@ -40,12 +41,15 @@ impl SystemStore {
         Ok(committed.changed(ready) >= BATCH)
     }
 
-    /// When the next job is due, and whether that is now.
-    pub async fn next_due(&self) -> Result<Option<(Timestamp, bool)>, StoreError> {
-        let sql = "select run_at, run_at <= mailroom_now() from jobs where state in ('scheduled', 'retry')
-                   order by run_at limit 1";
+    /// How long until the next job is due, by the database's clock; zero if one is.
+    pub async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        let left = match self.store.dialect() {
+            Dialect::Postgres => "cast(extract(epoch from run_at - mailroom_now()) * 1000 as bigint)",
+            Dialect::Sqlite => "cast((julianday(run_at) - julianday(mailroom_now())) * 86400000 as integer)",
+        };
+        let sql = format!("select {left} from jobs where state in ('scheduled', 'retry') order by run_at limit 1");
         let row = self.query_one(sql, vec![]).await?;
-        row.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
+        row.map(|row| Ok(Duration::from_millis(row.get::<i64>(0)?.max(0).unsigned_abs()))).transpose()
     }
 
     /// Cancels jobs whose parents failed, and those that somebody wanted to end while they ran; how many. Their own children are next.

@@ -8,7 +8,7 @@ use domain::{JobId, TenantId, WorkerId};
 use super::finish::finish_one;
 use super::{Claimed, End, later, unless_cancelled};
 use crate::failpoint::{self, Effect};
-use crate::{Row, StoreError, SystemStore, Unit, params};
+use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
 
 /// A job that runs here and that somebody wants to end.
 #[derive(Debug, Clone)]
@@ -27,8 +27,14 @@ pub struct Abandoned {
     pub parked: u64,
 }
 
-/// A job that was there at so many deaths, and certainly caused the last of them, is not tried again.
+/// A job that caused so many deaths is not tried again. The first may have had another cause, if it merely was around then.
 const MOST_DEATHS: u64 = 3;
+
+/// However often a job was around without being to blame, that counts once at most.
+const AROUND: &str = "case when suspected > 0 then 1 else 0 end";
+
+/// Longer than a claim takes to be answered.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// What a worker is told that was taken for dead.
 pub const LEASE_LOST: &str = "this worker's lease has run out";
@@ -85,9 +91,8 @@ impl SystemStore {
     /// Jobs that were not begun go back, and have spent nothing.
     pub async fn give_back(&self, worker: WorkerId, jobs: &[JobId]) -> Result<u64, StoreError> {
         let sql = format!(
-            "update jobs set state = {}, worker = null, started_at = null, is_marked = false
-             where worker = $1 and state = 'running' and {}",
-            unless_cancelled("ready"),
+            "{} where worker = $1 and state = 'running' and {}",
+            give_back_sql(),
             crate::sql::any(self.store.dialect(), "id", 2)
         );
         let mut unit = Unit::default();
@@ -99,9 +104,36 @@ impl SystemStore {
         Ok(committed.changed(returned))
     }
 
-    /// It leaves, holding nothing.
+    /// Gives back what the database thinks this worker runs and what it does not know of: a claim whose answer was lost,
+    /// or a completion that the database did not take. `held` is all that it knows of.
+    pub async fn give_back_unknown(&self, worker: WorkerId, held: &[JobId]) -> Result<u64, StoreError> {
+        // One that no job has, so that the list is never empty.
+        let held: Vec<JobId> = held.iter().copied().chain([JobId(uuid::Uuid::nil())]).collect();
+        let dialect = self.store.dialect();
+        let unknown = match dialect {
+            Dialect::Postgres => "id <> all($2)",
+            Dialect::Sqlite => "id not in (select value from json_each($2))",
+        };
+        // An answer may be on its way.
+        let a_while_ago = later(dialect, &format!("(-{})", millis(ANSWER_TIME)));
+        let mut unit = Unit::default();
+        let returned = unit.op(
+            format!(
+                "{} where worker = $1 and state = 'running' and {unknown} and started_at < {a_while_ago}",
+                give_back_sql()
+            ),
+            params![worker, held],
+        );
+        failpoint::before(Effect::GiveBackJobs);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::GiveBackJobs);
+        Ok(committed.changed(returned))
+    }
+
+    /// It leaves. Whatever it still holds goes back, and nobody is to blame.
     pub async fn dismiss_worker(&self, id: WorkerId) -> Result<(), StoreError> {
         let mut unit = Unit::default();
+        unit.op(format!("{} where worker = $1 and state = 'running'", give_back_sql()), params![id]);
         unit.op("update job_workers set gone_at = mailroom_now() where id = $1 and gone_at is null", params![id]);
         self.commit(unit).await.map(drop)
     }
@@ -150,7 +182,7 @@ impl SystemStore {
                 "update jobs set state = {}, worker = null, position = mailroom_micros(),
                 abandoned = abandoned + case when is_marked then 1 else 0 end,
                 suspected = suspected + case when is_marked then 0 else 1 end, is_marked = false
-             where worker = $1 and state = 'running' and not (is_marked and abandoned + suspected + 1 >= $2)",
+             where worker = $1 and state = 'running' and not (is_marked and abandoned + {AROUND} + 1 >= $2)",
                 unless_cancelled("ready")
             ),
             params![worker, MOST_DEATHS],
@@ -162,8 +194,10 @@ impl SystemStore {
     }
 
     async fn park_jobs_of(&self, worker: WorkerId) -> Result<u64, StoreError> {
-        let sql = "select tenant_id, id, order_key from jobs where worker = $1 and state = 'running' and is_marked
-                   and abandoned + suspected + 1 >= $2";
+        let sql = format!(
+            "select tenant_id, id, order_key from jobs where worker = $1 and state = 'running' and is_marked
+             and abandoned + {AROUND} + 1 >= $2"
+        );
         let mut parked = 0;
         for row in self.query(sql, params![worker, MOST_DEATHS]).await? {
             let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
@@ -182,6 +216,13 @@ impl SystemStore {
         }
         Ok(parked)
     }
+}
+
+fn give_back_sql() -> String {
+    format!(
+        "update jobs set state = {}, worker = null, started_at = null, is_marked = false",
+        unless_cancelled("ready")
+    )
 }
 
 const DIED: &str = "the process that ran it died or stopped";

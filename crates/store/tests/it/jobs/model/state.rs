@@ -219,7 +219,7 @@ impl Model {
             let now = self.now;
             let job = self.jobs.get_mut(&id).unwrap();
             job.is_marked |= is_alone;
-            if job.is_marked && job.abandoned + job.suspected + 1 >= 3 {
+            if job.is_marked && job.abandoned + job.suspected.min(1) + 1 >= 3 {
                 job.abandoned += 1;
                 self.end(id, Ending::Dead, None);
                 continue;
