@@ -201,3 +201,25 @@ async fn who_takes_its_process_down_three_times_is_parked_and_its_mates_are_not_
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_a_worker_does_not_know_of_goes_back_after_a_while() {
+    on_each_database(|db| async move {
+        let (worker, system) = (worker(&db.store).await, db.store.system());
+        enqueue(&db.store, vec![job("a"), job("a")]).await;
+        let claimed = claim(&db.store, worker, 10).await;
+        let known = [claimed[0].id];
+        assert_eq!(system.give_back_unknown(worker, &known).await.unwrap(), 0, "the answer may be on its way");
+
+        let past = match db.store.dialect() {
+            store::Dialect::Postgres => "mailroom_now() - interval '1 minute'",
+            store::Dialect::Sqlite => "'2020-01-01T00:00:00.000Z'",
+        };
+        db.run(&format!("update jobs set started_at = {past}")).await;
+        assert_eq!(system.give_back_unknown(worker, &known).await.unwrap(), 1);
+        assert_eq!(claim(&db.store, worker, 10).await.iter().map(|job| job.id).collect::<Vec<_>>(), [claimed[1].id]);
+        db.run(&format!("update jobs set started_at = {past}")).await;
+        assert_eq!(system.give_back_unknown(worker, &[]).await.unwrap(), 2);
+    })
+    .await;
+}
