@@ -59,6 +59,8 @@ pub struct Claimed {
     pub is_suspect: bool,
     pub order_key: Option<String>,
     pub is_unique: bool,
+    /// Its place in the order of its queue.
+    pub position: i64,
     /// How long it was ready.
     pub waited_micros: i64,
     pub created_at: Timestamp,
@@ -98,7 +100,8 @@ impl SystemStore {
         let jobs: Result<Vec<Claimed>, StoreError> =
             ops.into_iter().flat_map(|op| committed.returned(op)).map(claimed).collect();
         let mut jobs = jobs?;
-        jobs.sort_by_key(|job| (job.lane, std::cmp::Reverse(job.waited_micros)));
+        // Whichever order the rows came in.
+        jobs.sort_by_key(|job| (job.lane, job.position));
         Ok(jobs)
     }
 }
@@ -166,7 +169,7 @@ fn candidates(dialect: Dialect) -> String {
 }
 
 const CLAIMED: &str = "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
-    order_key, unique_key is not null, mailroom_micros() - position, created_at, worker";
+    order_key, unique_key is not null, mailroom_micros() - position, created_at, worker, position";
 
 /// One statement: it locks the queues that nobody else is taking from, takes from each in order, and moves their shares.
 const CLAIM: &str = "
@@ -318,5 +321,6 @@ fn claimed(row: &Row) -> Result<Claimed, StoreError> {
         waited_micros: row.get(11)?,
         created_at: row.get(12)?,
         worker: row.get(13)?,
+        position: row.get(14)?,
     })
 }
