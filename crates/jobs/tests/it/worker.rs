@@ -1,7 +1,7 @@
 //! A worker and what it makes of handlers that succeed, fail, panic, hang and compute.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{JobId, JobState, PlanTier, SystemClock, TenantId};
@@ -187,15 +187,13 @@ async fn what_this_program_does_not_know_is_left_alone_and_what_it_cannot_read_i
 async fn work_that_computes_keeps_no_other_from_running_and_a_trace_travels_along() {
     on_each_database(|db| async move {
         let tenant = tenant(&db.store).await;
-        let (done, is_done) = tokio::sync::watch::channel(false);
-        let done = Arc::new(done);
+        let (done, is_done) = std::sync::mpsc::channel();
+        let is_done = Arc::new(Mutex::new(is_done));
         // Blocks its thread until the other job has run: on the runtime's own threads that could take for ever.
         let compute = Kind::new(move |_, _: Noop| {
-            let mut is_done = is_done.clone();
+            let is_done = is_done.clone();
             async move {
-                while !*is_done.borrow_and_update() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                is_done.lock().unwrap().recv().unwrap();
                 Ok(Verdict::Done)
             }
         });
@@ -207,7 +205,7 @@ async fn work_that_computes_keeps_no_other_from_running_and_a_trace_travels_alon
 
         let parent = add(&db.store, tenant, parent).await;
         until_ended(&db.store, parent).await;
-        done.send_replace(true);
+        done.send(()).unwrap();
         assert_eq!(until_ended(&db.store, computes).await.state, JobState::Done);
         let all = db.store.system().list_jobs(&Default::default(), None, 10).await.unwrap();
         let traced = all.iter().filter(|job| job.traceparent.as_deref() == Some(trace)).count();

@@ -181,7 +181,7 @@ async fn who_takes_its_process_down_three_times_is_parked_and_its_mates_are_not_
         let mut poison = None;
 
         for death in 1..=3 {
-            let worker = system.register_worker("test", &[], Duration::ZERO).await.unwrap();
+            let worker = worker(&db.store).await;
             let claimed = claim(&db.store, worker, 10).await;
             let guilty = poison.get_or_insert(claimed[0].id);
             for job in &claimed {
@@ -190,7 +190,7 @@ async fn who_takes_its_process_down_three_times_is_parked_and_its_mates_are_not_
                     assert!(system.mark_started(job).await.unwrap());
                 }
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            db.run("update job_workers set lease_until = started_at").await;
             let abandoned = system.take_back_abandoned().await.unwrap();
             assert_eq!(
                 (abandoned.returned, abandoned.parked),
