@@ -70,7 +70,8 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
             claiming.set(Some(claim(session, &kinds, room)));
         }
         tokio::select! {
-            _ = stopped.changed() => {}
+            // Whoever could stop us is gone: that is a stop as well.
+            changed = stopped.changed() => if changed.is_err() { break },
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => pace.ended(ended.unwrap_or_default()),
             found = async { claiming.as_mut().as_pin_mut().expect("only polled while there is one").await }, if claiming.is_some() => {
                 claiming.set(None);

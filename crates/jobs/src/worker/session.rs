@@ -17,7 +17,7 @@ const WAITING_COMPLETIONS: usize = 4096;
 
 pub(super) async fn run_sessions(work: Work, mut stopped: watch::Receiver<bool>) {
     let mut tries = 0;
-    while !*stopped.borrow() {
+    while !*stopped.borrow() && stopped.has_changed().is_ok() {
         let kinds = work.kinds.names();
         let settings = &work.settings;
         match work.store.system().register_worker(&settings.name, &kinds, settings.lease).await {

@@ -131,8 +131,15 @@ async fn lead(store: &Store, leadership: Leadership) {
         }
     }
     loop {
-        if let Err(e) = recurring::tick(store, &SystemClock, Some(leadership.token())).await {
-            tracing::warn!("schedules: {e}");
+        match recurring::tick(store, &SystemClock, Some(leadership.token())).await {
+            Ok(ticked) if ticked.fired.is_empty() => {}
+            Ok(_) => {
+                // Workers may be other processes; whoever misses it finds the jobs by looking.
+                if let Err(e) = store.tell_of_jobs().await {
+                    tracing::debug!("workers are not told of what was fired: {e}");
+                }
+            }
+            Err(e) => tracing::warn!("schedules: {e}"),
         }
         tokio::time::sleep(TICK).await;
     }

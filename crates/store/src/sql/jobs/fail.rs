@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::JobId;
 
 use super::finish::{NO_LONGER_HELD, finish_held};
+use super::release::lock_key;
 use super::{Claimed, End, later, unless_cancelled};
 use crate::failpoint::{self, Effect};
 use crate::{StoreError, SystemStore, Unit, params};
@@ -52,6 +53,10 @@ impl SystemStore {
         successor: JobId,
     ) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
+        if let Some(key) = &job.order_key {
+            // In the order of everybody else: the key, then the job.
+            lock_key(&mut unit, job.tenant, key);
+        }
         unit.op_exactly(
             1,
             NO_LONGER_HELD,
