@@ -1,8 +1,6 @@
 //! Keeps one pool busy: claims a little more than runs, so that no slot waits for a commit.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use domain::JobId;
@@ -11,6 +9,7 @@ use store::sql::jobs::Claimed;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::waiting::Waiting;
 use super::{Session, run};
 use crate::{Pool, fair};
 
@@ -20,8 +19,8 @@ const MOST_AT_ONCE: usize = 500;
 /// What is claimed beyond the free slots should be begun within about this time.
 const AHEAD: Duration = Duration::from_millis(40);
 
-/// What was claimed ahead and not begun after this long goes back.
-const STUCK: Duration = Duration::from_secs(1);
+/// How long what was claimed ahead may wait before somebody looks whether it is to go back.
+const LOOK_AT_WAITING: Duration = Duration::from_secs(1);
 
 /// Queues were there but somebody else was taking from them.
 const ANOTHER_IS_AT_IT: Duration = Duration::from_millis(2);
@@ -43,31 +42,31 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
         return;
     }
     let mut tasks: JoinSet<Duration> = JoinSet::new();
-    let mut waiting: VecDeque<Claimed> = VecDeque::new();
+    let mut waiting = Waiting::default();
     let mut pace = Pace::new(slots);
     let mut hints = session.store().watch_jobs();
     let poll = session.work.settings.poll;
-    let (mut look_at, mut begun_at) = (Instant::now(), Instant::now());
+    let mut look_at = Instant::now();
     // Somebody told of jobs while a claim was on its way, which may have looked before they came.
     let mut is_told = false;
     let mut claiming = std::pin::pin!(None);
     while !*stopped.borrow() {
         while tasks.len() < slots
-            && let Some(job) = waiting.pop_front()
+            && let Some((job, turn)) = waiting.next(&session.suspects)
         {
-            tasks.spawn(run::run(session.clone(), Arc::new(job)));
-            begun_at = Instant::now();
+            tasks.spawn(run::run(session.clone(), Arc::new(job), turn));
         }
-        if !waiting.is_empty() && begun_at.elapsed() > STUCK {
+        let is_full = tasks.len() >= slots;
+        let stuck = waiting.take_stuck(is_full);
+        if !stuck.is_empty() {
             // All slots are taken for longer than we thought; others may have free ones.
-            let ids: Vec<JobId> = waiting.drain(..).map(|job| job.id).collect();
-            pace.ended(STUCK * 50);
-            give_back(session, &ids).await;
+            pace.ended(LOOK_AT_WAITING * 50);
+            give_back(session, &stuck).await;
         }
-        let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.len());
+        let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.room_taken());
         if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
             is_told = false;
-            claiming.set(Some(claim(session, &kinds, room)));
+            claiming.set(Some(claim(session, pool, &kinds, room)));
         }
         tokio::select! {
             // Whoever could stop us is gone: that is a stop as well.
@@ -93,7 +92,8 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
                 is_told = true;
                 look_at = Instant::now();
             }
-            () = tokio::time::sleep(STUCK), if !waiting.is_empty() => {}
+            Ok(turn) = session.suspects.clone().acquire_owned(), if !is_full && waiting.has_suspects() => waiting.keep_turn(turn),
+            () = tokio::time::sleep(LOOK_AT_WAITING), if !waiting.is_empty() => {}
             () = tokio::time::sleep_until(look_at.into()), if claiming.is_none() && look_at > Instant::now() => {}
         }
     }
@@ -103,12 +103,12 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
     {
         waiting.extend(jobs);
     }
-    wind_up(session, tasks, waiting).await;
+    wind_up(session, tasks, &waiting.take_all()).await;
 }
 
 /// Gives back what was not begun, and waits for the rest as long as may be.
-async fn wind_up(session: &Session, mut tasks: JoinSet<Duration>, waiting: VecDeque<Claimed>) {
-    give_back(session, &waiting.iter().map(|job| job.id).collect::<Vec<_>>()).await;
+async fn wind_up(session: &Session, mut tasks: JoinSet<Duration>, waiting: &[JobId]) {
+    give_back(session, waiting).await;
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(session.work.settings.grace, all).await.is_ok() {
         return;
@@ -133,12 +133,12 @@ async fn give_back(session: &Session, jobs: &[JobId]) {
     }
 }
 
-async fn claim(session: &Session, kinds: &[String], most: usize) -> Result<Found, StoreError> {
+async fn claim(session: &Session, pool: Pool, kinds: &[String], most: usize) -> Result<Found, StoreError> {
     let system = session.store().system();
     system.count_arrivals().await?;
     let candidates = system.list_candidates(kinds).await?;
     let has_limits = candidates.iter().any(|c| c.tenant_room.is_some() || c.kind_room.is_some());
-    session.has_limits.store(has_limits, Ordering::Relaxed);
+    session.limits.saw(pool, has_limits);
     let shares = fair::plan(&candidates, most as u64);
     if shares.is_empty() {
         return Ok(Found::Nothing);

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use domain::JobId;
 use store::sql::jobs::Claimed;
@@ -45,7 +44,7 @@ async fn complete(session: &Session, jobs: &[Claimed]) {
     for job in jobs {
         session.let_go(job.id);
     }
-    if session.has_limits.load(Ordering::Relaxed) {
+    if session.limits.are_there() {
         session.store().look_for_jobs();
     }
 }

@@ -8,19 +8,20 @@ mod completer;
 mod run;
 mod session;
 mod upkeep;
+mod waiting;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{JobId, WorkerId};
 use store::sql::jobs::Claimed;
 use store::{Store, StoreError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::{Dice, Kinds};
+use crate::{Dice, Kinds, Pool};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -77,12 +78,32 @@ struct Session {
     held: Mutex<HashSet<JobId>>,
     /// How to stop each job that runs.
     running: Mutex<HashMap<JobId, oneshot::Sender<String>>>,
-    /// Jobs that were around when a process died are run one at a time.
-    suspects: tokio::sync::Mutex<()>,
+    /// Jobs that were around when a process died are run one at a time: who begins one holds this turn.
+    suspects: Arc<Semaphore>,
     /// Jobs that are done and wrote nothing.
     done: Mutex<Option<mpsc::Sender<Arc<Claimed>>>>,
-    /// Some tenant or kind has a limit, so whatever ends may let another begin.
-    has_limits: AtomicBool,
+    limits: Limits,
+}
+
+/// Whether some tenant or kind has a limit, as each pool saw it last: whatever ends may then let another begin.
+#[derive(Debug, Default)]
+struct Limits {
+    io: AtomicBool,
+    cpu: AtomicBool,
+}
+
+impl Limits {
+    fn saw(&self, pool: Pool, has_limits: bool) {
+        let seen = match pool {
+            Pool::Io => &self.io,
+            Pool::Cpu => &self.cpu,
+        };
+        seen.store(has_limits, Ordering::Relaxed);
+    }
+
+    fn are_there(&self) -> bool {
+        self.io.load(Ordering::Relaxed) || self.cpu.load(Ordering::Relaxed)
+    }
 }
 
 impl Session {

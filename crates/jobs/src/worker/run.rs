@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use store::failpoint::{self, Effect};
 use store::sql::jobs::{AfterFailure, Claimed, End, Failure, NO_LONGER_HELD, Outcome};
 use store::{StoreError, TenantUnit};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::Instrument;
 
 use super::{Session, is_passing, pause};
@@ -33,8 +33,11 @@ enum Ended {
     Cancelled(String),
 }
 
-/// How long it took.
-pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>) -> Duration {
+/// The right of a suspect to begin.
+pub(super) type Turn = OwnedSemaphorePermit;
+
+/// How long it took. A suspect comes with its turn.
+pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>, turn: Option<Turn>) -> Duration {
     let begun = Instant::now();
     // Claims ask for known kinds only.
     let Some(kind) = session.work.kinds.find(&job.kind).cloned() else { return begun.elapsed() };
@@ -42,10 +45,9 @@ pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>) -> Duration {
     let span = tracing::info_span!("job", kind = kind.name, id = %job.id, trace);
     metrics::histogram!("mailroom_jobs_wait_seconds").record(job.waited_micros.max(0) as f64 / 1e6);
     async {
-        if job.is_suspect {
-            run_alone(&session, &kind, &job).await;
-        } else {
-            attempt_and_settle(&session, &kind, &job).await;
+        match turn {
+            Some(turn) => run_alone(&session, &kind, &job, turn).await,
+            None => attempt_and_settle(&session, &kind, &job).await,
         }
     }
     .instrument(span)
@@ -54,8 +56,7 @@ pub(super) async fn run(session: Arc<Session>, job: Arc<Claimed>) -> Duration {
 }
 
 /// One that was around when a process died: marked first, and without other suspects, so that it is known whom to blame.
-async fn run_alone(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>) {
-    let turn = session.suspects.lock().await;
+async fn run_alone(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, turn: Turn) {
     match session.store().system().mark_started(job).await {
         Ok(true) => {
             let mut work = std::pin::pin!(attempt_and_settle(session, kind, job));

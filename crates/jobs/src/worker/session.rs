@@ -1,15 +1,14 @@
 //! Registers, keeps the lease, and runs everything else while it holds.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use store::StoreError;
 use store::failpoint::{self, Guard};
 use store::sql::jobs::LEASE_LOST;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::{Session, Work, claimer, completer, is_passing, pause, upkeep};
+use super::{Limits, Session, Work, claimer, completer, is_passing, pause, upkeep};
 use crate::Pool;
 
 /// Completions on their way: enough for several batches, so that nobody waits for a commit to begin the next job.
@@ -44,9 +43,9 @@ async fn run_session(work: &Work, worker: domain::WorkerId, stopped: &mut watch:
         worker,
         held: std::sync::Mutex::default(),
         running: std::sync::Mutex::default(),
-        suspects: tokio::sync::Mutex::default(),
+        suspects: Arc::new(Semaphore::new(1)),
         done: std::sync::Mutex::new(Some(done)),
-        has_limits: AtomicBool::new(false),
+        limits: Limits::default(),
     });
     // A task of its own, so that nothing else can keep it from renewing.
     let (lost, mut is_lost) = watch::channel(false);

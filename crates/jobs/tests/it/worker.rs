@@ -9,8 +9,9 @@ use jobs::probe::{Noop, Probe, Trouble};
 use jobs::{Job, JobError, Kind, Kinds, Pool, Retry, Settings, SystemDice, Verdict, Worker, new_job, probe};
 use serde::{Deserialize, Serialize};
 use store::Store;
-use store::sql::jobs::{JobRow, NewJob};
-use store::testing::on_each_database;
+use store::sql::jobs::{JobRow, Limit, NewJob};
+use store::testing::{TestDatabase, on_each_database};
+use tokio::sync::Semaphore;
 
 /// Only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -18,15 +19,18 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const SOON: Retry = Retry { retries: 2, first: Duration::from_millis(1), longest: Duration::from_millis(1) };
 
 fn start(store: &Store, kinds: Kinds) -> Worker {
-    let settings = Settings {
+    Worker::start(store.clone(), kinds, settings(), Arc::new(SystemDice))
+}
+
+fn settings() -> Settings {
+    Settings {
         name: "test".into(),
         lease: Duration::from_secs(10),
         poll: Duration::from_millis(200),
         io_slots: 4,
         cpu_slots: 1,
         grace: Duration::from_secs(10),
-    };
-    Worker::start(store.clone(), kinds, settings, Arc::new(SystemDice))
+    }
 }
 
 async fn tenant(store: &Store) -> TenantId {
@@ -210,6 +214,224 @@ async fn work_that_computes_keeps_no_other_from_running_and_a_trace_travels_alon
         let all = db.store.system().list_jobs(&Default::default(), None, 10).await.unwrap();
         let traced = all.iter().filter(|job| job.traceparent.as_deref() == Some(trace)).count();
         assert_eq!(traced, 2, "the child is in its parent's trace");
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wait {}
+
+impl Job for Wait {
+    const KIND: &'static str = "wait";
+}
+
+#[derive(Serialize, Deserialize)]
+struct Compute {}
+
+impl Job for Compute {
+    const KIND: &'static str = "compute";
+}
+
+/// Each waits until it may end, and tells how many have begun.
+fn wait(begun: &Arc<AtomicU64>, may_end: &Arc<Semaphore>) -> Kind {
+    let (begun, may_end) = (begun.clone(), may_end.clone());
+    Kind::new(move |_, _: Wait| {
+        begun.fetch_add(1, Ordering::Relaxed);
+        let may_end = may_end.clone();
+        async move {
+            may_end.acquire().await.unwrap().forget();
+            Ok(Verdict::Done)
+        }
+    })
+}
+
+async fn add_many<J: Job>(store: &Store, tenant: TenantId, count: usize, job: &J) -> Vec<JobId> {
+    let jobs: Vec<NewJob> = (0..count).map(|_| new_job(job, &SystemClock, None).unwrap()).collect();
+    let ids = jobs.iter().map(|job| job.id).collect();
+    let mut unit = store.tenant(tenant).write();
+    unit.enqueue(jobs);
+    unit.commit().await.unwrap();
+    ids
+}
+
+/// As if all that is there had been around when a process died.
+async fn suspect_all(db: &TestDatabase) {
+    db.run("update jobs set suspected = 1").await;
+}
+
+async fn until_begun(begun: &AtomicU64, count: u64) {
+    let wait = async {
+        while begun.load(Ordering::Relaxed) < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, wait).await.expect("waited too long for jobs to begin");
+}
+
+async fn number(db: &TestDatabase, sql: &str) -> i64 {
+    db.rows(sql).await[0].get(0).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspects_wait_for_their_turn_without_a_slot() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        let (begun, may_end) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
+        // More than there are slots.
+        let suspects = add_many(&db.store, tenant, 12, &Wait {}).await;
+        suspect_all(&db).await;
+        let worker = start(&db.store, Kinds::default().with(wait(&begun, &may_end)).with(probe::noop()));
+        until_begun(&begun, 1).await;
+
+        let others = add_many(&db.store, tenant, 20, &Noop {}).await;
+
+        for id in others {
+            assert_eq!(until_ended(&db.store, id).await.state, JobState::Done);
+        }
+        // Longer than what was claimed ahead is kept: nothing goes to and fro.
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(number(&db, "select max(token) from jobs").await, 1, "claimed once and kept");
+        may_end.add_permits(12);
+        for id in suspects {
+            assert_eq!(until_ended(&db.store, id).await.state, JobState::Done);
+        }
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspects_run_one_at_a_time_in_both_pools_beside_the_others() {
+    on_each_database(|db| async move {
+        // How many run now, and how many did at most.
+        let counts = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+        async fn run(held: jobs::Held, counts: Arc<(AtomicU64, AtomicU64)>) -> Result<Verdict, JobError> {
+            if held.job.is_suspect {
+                let running = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+                counts.1.fetch_max(running, Ordering::SeqCst);
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            if held.job.is_suspect {
+                counts.0.fetch_sub(1, Ordering::SeqCst);
+            }
+            Ok(Verdict::Done)
+        }
+        let (for_io, for_cpu) = (counts.clone(), counts.clone());
+        let io = Kind::new(move |held, _: Noop| run(held, for_io.clone()));
+        let cpu = Kind::new(move |held, _: Compute| run(held, for_cpu.clone())).on(Pool::Cpu);
+        let tenant = tenant(&db.store).await;
+        let mut jobs = add_many(&db.store, tenant, 30, &Noop {}).await;
+        jobs.extend(add_many(&db.store, tenant, 30, &Compute {}).await);
+        suspect_all(&db).await;
+        // A backlog of others must not keep them waiting either.
+        jobs.extend(add_many(&db.store, tenant, 200, &Noop {}).await);
+
+        let worker = start(&db.store, Kinds::default().with(io).with(cpu));
+
+        for id in jobs {
+            assert_eq!(until_ended(&db.store, id).await.state, JobState::Done);
+        }
+        assert_eq!(counts.1.load(Ordering::SeqCst), 1, "suspects at the same time");
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_survived_is_no_suspect_any_more() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let witness = seen.clone();
+        let kind = Kind::new(move |held, _: Noop| {
+            let mut seen = witness.lock().unwrap();
+            seen.push(held.job.is_suspect);
+            let first = match seen.len() {
+                1 => Err(JobError::Failed { class: "test", message: "once".into() }),
+                2 => Err(JobError::Throttled(Duration::ZERO)),
+                _ => Ok(Verdict::Done),
+            };
+            async move { first }
+        });
+        let failed = add_many(&db.store, tenant, 1, &Noop {}).await[0];
+        suspect_all(&db).await;
+
+        let worker = start(&db.store, Kinds::default().with(kind.retried(SOON)));
+
+        assert_eq!(until_ended(&db.store, failed).await.state, JobState::Done);
+        assert_eq!(*seen.lock().unwrap(), [true, false, false]);
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_shutdown_cannot_wait_for_is_given_back() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        let (begun, may_end) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
+        let (free, is_free) = std::sync::mpsc::channel::<()>();
+        let (is_free, has_begun) = (Arc::new(Mutex::new(is_free)), begun.clone());
+        // A thread that computes cannot be stopped.
+        let compute = Kind::new(move |held: jobs::Held, _: Compute| {
+            let is_free = is_free.clone();
+            has_begun.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let _ = is_free.lock().unwrap().recv();
+                let mut unit = held.write();
+                unit.record_probe(&held.job);
+                Ok(Verdict::Commit(unit))
+            }
+        });
+        let suspects = add_many(&db.store, tenant, 2, &Wait {}).await;
+        suspect_all(&db).await;
+        let mut jobs = add_many(&db.store, tenant, 2, &Wait {}).await;
+        jobs.extend(add_many(&db.store, tenant, 1, &Compute {}).await);
+        let kinds = Kinds::default().with(wait(&begun, &may_end)).with(compute.on(Pool::Cpu));
+        let settings = Settings { grace: Duration::from_millis(100), ..settings() };
+        let worker = Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemDice));
+        until_begun(&begun, 4).await;
+
+        tokio::time::timeout(DEADLINE, worker.shut_down()).await.expect("a shutdown ends");
+
+        for id in jobs.iter().chain(&suspects) {
+            let job = until(&db.store, *id, |_| true).await;
+            assert_eq!((job.state, job.attempt, job.abandoned), (JobState::Ready, 0, 0));
+        }
+        assert_eq!(number(&db, "select count(*) from job_workers where gone_at is null").await, 0);
+        // One of them had its turn and did no harm; of the other nothing is known.
+        assert_eq!(number(&db, "select sum(suspected) from jobs").await, 1);
+        drop(free);
+        // Whoever ends later changes nothing: not its job, and nothing beside it.
+        let again = start(&db.store, Kinds::default().with(wait(&begun, &may_end)));
+        may_end.add_permits(4);
+        for id in jobs[..2].iter().chain(&suspects) {
+            assert_eq!(until_ended(&db.store, *id).await.state, JobState::Done);
+        }
+        assert_eq!(until(&db.store, jobs[2], |_| true).await.state, JobState::Ready);
+        assert_eq!(number(&db, "select count(*) from probe_effects").await, 0);
+        again.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_one_pool_is_not_forgotten_because_the_other_has_none() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        db.store.system().limit_kind("noop", Limit::AtMost(1)).await.unwrap();
+        let jobs = add_many(&db.store, tenant, 20, &Noop {}).await;
+        // Only what it is told of is found in time.
+        let settings = Settings { poll: Duration::from_secs(600), ..settings() };
+        let compute = Kind::new(|_, _: Compute| async { Ok(Verdict::Done) }).on(Pool::Cpu);
+
+        let kinds = Kinds::default().with(probe::noop()).with(compute);
+        let worker = Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemDice));
+
+        for id in jobs {
+            assert_eq!(until_ended(&db.store, id).await.state, JobState::Done);
+        }
         worker.shut_down().await;
     })
     .await;

@@ -104,6 +104,7 @@ impl SystemStore {
         self.end_attempt(unit).await
     }
 
+    /// Whoever was around when it ran has survived it, so it is no suspect any more.
     fn put_back(&self, unit: &mut Unit, job: &Claimed, delay: Duration, spent: u32) {
         let run_at = later(self.store.dialect(), "$4");
         unit.op_exactly(
@@ -111,7 +112,7 @@ impl SystemStore {
             NO_LONGER_HELD,
             format!(
                 "update jobs set state = {}, run_at = {run_at}, attempt = attempt + $5, worker = null,
-                    is_marked = false
+                    is_marked = false, suspected = 0
                  where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
                 unless_cancelled("retry")
             ),

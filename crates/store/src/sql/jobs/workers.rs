@@ -218,9 +218,11 @@ impl SystemStore {
     }
 }
 
+/// A suspect that had begun, which its mark tells, was survived and is none any more.
 fn give_back_sql() -> String {
     format!(
-        "update jobs set state = {}, worker = null, started_at = null, is_marked = false",
+        "update jobs set state = {}, worker = null, started_at = null, is_marked = false,
+             suspected = case when is_marked then 0 else suspected end",
         unless_cancelled("ready")
     )
 }

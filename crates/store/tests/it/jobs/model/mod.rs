@@ -326,6 +326,7 @@ impl<'a> World<'a> {
             let state = there.unless_unwanted(State::Retry);
             (there.state, there.is_due, there.worker, there.is_marked) = (state, is_due, None, false);
             there.attempt += spent;
+            there.suspected = 0;
         }
     }
 
@@ -339,6 +340,7 @@ impl<'a> World<'a> {
                 && job.state == State::Running
                 && job.worker == Some(worker)
             {
+                job.suspected = if job.is_marked { 0 } else { job.suspected };
                 (job.state, job.worker, job.is_marked) = (job.unless_unwanted(State::Ready), None, false);
                 expected += 1;
             }
