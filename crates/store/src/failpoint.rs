@@ -1,4 +1,4 @@
-//! Places where a test makes the process die, stop, or leave out a guard: one before and one after every durable effect.
+//! Places where a test makes the process die, stop, panic, or leave out a guard: one before and one after every durable effect.
 //!
 //! Without the feature `testing` all of it compiles to nothing.
 
@@ -167,6 +167,7 @@ mod actions {
     enum Action {
         Crash,
         Stop,
+        Panic,
         Once,
         Always,
     }
@@ -191,6 +192,7 @@ mod actions {
                     let action = match action {
                         "crash" => Action::Crash,
                         "stop" => Action::Stop,
+                        "panic" => Action::Panic,
                         "once" => Action::Once,
                         "always" => Action::Always,
                         other => panic!("a failpoint cannot {other}"),
@@ -228,6 +230,7 @@ mod actions {
         match due(place) {
             Some(Action::Crash) => signal("KILL"),
             Some(Action::Stop) => signal("STOP"),
+            Some(Action::Panic) => panic!("a failpoint was told to panic at {place}"),
             Some(Action::Once | Action::Always) | None => {}
         }
     }

@@ -51,6 +51,18 @@ impl Worker {
         Self { stop, task: tokio::spawn(session::run_sessions(work, stopped)) }
     }
 
+    /// Shuts down once `stop` ends. Returns before that only if the worker has ended, and panics if that was by a panic.
+    pub async fn work_until(mut self, stop: impl Future<Output = ()>) {
+        tokio::select! {
+            ended = &mut self.task => if let Err(e) = ended
+                && let Ok(panic) = e.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            },
+            () = stop => self.shut_down().await,
+        }
+    }
+
     /// Gives back what was not begun, and waits for what runs, as long as the settings say.
     pub async fn shut_down(self) {
         self.stop.send_replace(true);

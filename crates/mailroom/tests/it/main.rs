@@ -26,6 +26,7 @@ mod place;
 mod processes;
 mod restart;
 mod search;
+mod serve;
 mod servers;
 mod tenants;
 mod upgrade;

@@ -34,6 +34,12 @@ impl Running {
         Done::new(output.status.code(), output.stdout, &output.stderr)
     }
 
+    /// The exit code and standard error of one that is meant to panic.
+    pub fn finish_by_panic(mut self) -> (Option<i32>, String) {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
     /// As `kill -9` does it.
     pub fn kill(mut self) -> Done {
         let mut child = self.child.take().unwrap();

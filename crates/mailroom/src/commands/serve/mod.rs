@@ -1,5 +1,8 @@
 //! `mailroom serve`: everything that happens by itself, until it is told to stop.
 
+mod parts;
+
+use std::convert::Infallible;
 use std::fs::File;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,14 +17,17 @@ use store::sql::jobs::KeepFor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::cli::{self, Role};
 use crate::config::{Config, DatabaseUrl};
 use crate::failure::Failure;
 use crate::output::{Output, tell};
+use parts::Parts;
 
-/// What is left of the 30 seconds that a shutdown may take, when what is under way has had its time.
+/// How long a shutdown may take: supervisors kill what takes longer.
+const SHUTDOWN: Duration = Duration::from_secs(30);
+
+/// How much of it jobs get that are under way.
 const GRACE: Duration = Duration::from_secs(25);
 
 /// How often the leader looks at the calendar.
@@ -37,38 +43,50 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let (close, closed) = watch::channel(false);
     let (open, is_open) = watch::channel(true);
     let app = web::App { store: engine.store.clone(), recorder, is_open };
-    let mut servers = JoinSet::new();
+    let mut servers = Parts::default();
     let listener = bind(config.server.listen, "server.listen").await?;
     announce(&listener, args, out)?;
-    servers.spawn(web::serve(listener, app.clone(), closed.clone()));
+    servers.add("web server", web::serve(listener, app.clone(), closed.clone()));
     if let Some(address) = config.server.metrics_listen {
         let listener = bind(address, "server.metrics_listen").await?;
-        servers.spawn(web::serve_metrics(listener, app, closed));
+        servers.add("metrics server", web::serve_metrics(listener, app, closed));
     }
     let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
-    let worker = has(Role::Worker).then(|| start_worker(config, &engine, &name));
-    let mut schedulers = JoinSet::new();
+    let mut workers = Parts::default();
+    if has(Role::Worker) {
+        let worker = start_worker(config, &engine, &name);
+        workers.add("worker", work(worker, stopped.clone()));
+    }
     if has(Role::Scheduler) {
-        schedulers.spawn(keep_schedules(engine.store.clone(), name, stopped));
+        workers.add("scheduler", keep_schedules(engine.store.clone(), name, stopped));
     }
 
-    signals.wait().await;
-    tell("Stopping: what runs is finished or given back. Once more to stop at once.");
+    let missed = tokio::select! {
+        () = signals.wait() => None,
+        missed = workers.first_to_end() => Some(missed),
+        missed = servers.first_to_end() => Some(missed),
+    };
     open.send_replace(false);
+    if let Some(missed) = &missed {
+        tracing::error!("{missed}; the process ends, so that it is started anew");
+    }
+    tell("Stopping: what runs is finished or given back. Once more to stop at once.");
     stop.send_replace(true);
     let wind_up = async {
-        if let Some(worker) = worker {
-            worker.shut_down().await;
-        }
-        while schedulers.join_next().await.is_some() {}
+        workers.finish().await;
         close.send_replace(true);
-        while servers.join_next().await.is_some() {}
+        servers.finish().await;
     };
     tokio::select! {
-        () = wind_up => {}
+        wound_up = tokio::time::timeout(SHUTDOWN, wind_up) => if wound_up.is_err() {
+            tell("Stopped, though not all had ended; what ran here begins again when its lease runs out.");
+        },
         () = signals.wait() => tell("Stopped at once; what ran here begins again when its lease runs out."),
     }
-    Ok(ExitCode::SUCCESS)
+    match missed {
+        None => Ok(ExitCode::SUCCESS),
+        Some(missed) => Err(Failure::problem(format!("{missed}; start `mailroom serve` again"))),
+    }
 }
 
 /// On an embedded database one process serves; commands work beside it.
@@ -115,12 +133,19 @@ fn start_worker(config: &Config, engine: &Engine, name: &str) -> Worker {
     Worker::start(engine.store.clone(), engine::jobs::kinds(engine, keep), settings, Arc::new(SystemDice))
 }
 
-async fn keep_schedules(store: Store, name: String, mut stopped: watch::Receiver<bool>) {
+async fn work(worker: Worker, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+    worker.work_until(is_true(stopped)).await;
+    Ok(())
+}
+
+async fn keep_schedules(store: Store, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEASE };
-    let stop = async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    leader::lead(&store, &election, stop, |leadership| lead(&store, leadership)).await;
+    leader::lead(&store, &election, is_true(stopped), |leadership| lead(&store, leadership)).await;
+    Ok(())
+}
+
+async fn is_true(mut told: watch::Receiver<bool>) {
+    let _ = told.wait_for(|told| *told).await;
 }
 
 /// Ends only with the leadership.
