@@ -6,6 +6,7 @@ use domain::{Clock, JobId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use store::sql::jobs::{NewJob, OnConflict, Unique, When};
+use store::sql::leases::NO_LONGER_LEADER;
 use store::sql::schedules::{LeaseToken, Missed, NewSchedule, Overlap, Schedule};
 use store::{Store, StoreError};
 
@@ -35,6 +36,8 @@ pub struct Ticked {
     pub skipped: Vec<String>,
     /// Their times cannot be told, for instance because a newer version wrote them. They are left alone.
     pub unreadable: Vec<String>,
+    /// The database did not take them; they are still due.
+    pub failed: Vec<String>,
 }
 
 /// When a schedule comes.
@@ -69,7 +72,8 @@ pub async fn define(store: &Store, clock: &dyn Clock, schedule: &NewSchedule) ->
     Ok(store.system().put_schedule(schedule, next).await?)
 }
 
-/// Fires what is due. With a lease, only while it is held: fails with the store's refusal once it is not.
+/// Fires what is due; one that cannot be fired keeps no other from it. With a lease, only while it is held: fails with the
+/// store's refusal once it is not.
 pub async fn tick(store: &Store, clock: &dyn Clock, lease: Option<LeaseToken<'_>>) -> Result<Ticked, RecurringError> {
     let mut ticked = Ticked::default();
     let now = clock.now();
@@ -89,10 +93,17 @@ pub async fn tick(store: &Store, clock: &dyn Clock, lease: Option<LeaseToken<'_>
             Missed::Skip | Missed::RunOnce => Some(job_of(&schedule, clock)),
         };
         let is_run = job.is_some();
-        if store.system().fire_schedule(&schedule, next, job, lease).await? {
-            let list = if is_run { &mut ticked.fired } else { &mut ticked.skipped };
-            list.push(schedule.name);
-        }
+        let list = match store.system().fire_schedule(&schedule, next, job, lease).await {
+            Ok(true) if is_run => &mut ticked.fired,
+            Ok(true) => &mut ticked.skipped,
+            Ok(false) => continue,
+            Err(e @ StoreError::Precondition(NO_LONGER_LEADER)) => return Err(e.into()),
+            Err(e) => {
+                tracing::warn!(schedule = schedule.name, "{} cannot be fired and stays due: {e}", schedule.name);
+                &mut ticked.failed
+            }
+        };
+        list.push(schedule.name);
     }
     Ok(ticked)
 }

@@ -6,9 +6,9 @@ use domain::{Clock, Lane, TenantId, TestClock};
 use jobs::recurring::{self, RecurringError, Ticked};
 use serde_json::json;
 use store::sql::jobs::{JobFilter, JobRow};
-use store::sql::schedules::{Missed, NewSchedule, Overlap, Schedule};
-use store::testing::on_each_database;
-use store::{Store, SystemStore};
+use store::sql::schedules::{LeaseToken, Missed, NewSchedule, Overlap, Schedule};
+use store::testing::{TestDatabase, on_each_database};
+use store::{Location, Store, StoreError, SystemStore};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -144,6 +144,46 @@ async fn what_cannot_be_read_is_refused_or_left_alone() {
         let ticked = recurring::tick(&db.store, &clock, None).await.unwrap();
         assert_eq!((ticked.fired.len(), ticked.unreadable), (1, vec!["newer".to_owned()]));
         assert_eq!(db.store.system().list_schedules().await.unwrap().len(), 2);
+    })
+    .await;
+}
+
+/// From now on the database refuses jobs of this kind.
+async fn refuse_kind(db: &TestDatabase, kind: &str) {
+    let sql = match db.location {
+        Location::Sqlite { .. } => format!(
+            "create trigger refuse before insert on jobs when new.kind = '{kind}'
+             begin select raise(abort, 'not this kind'); end"
+        ),
+        Location::Postgres { .. } => format!("alter table jobs add constraint refuse check (kind <> '{kind}')"),
+    };
+    db.run(&sql).await;
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_fired_or_read_keeps_no_other_from_firing() {
+    on_each_database(|db| async move {
+        let clock = clock();
+        let good = hourly(Missed::RunOnce, Overlap::Allow);
+        // Both come before the good one.
+        let bad = NewSchedule { name: "bad".into(), kind: "refused".into(), ..good.clone() };
+        let newer = NewSchedule { name: "newer".into(), ..good.clone() };
+        for schedule in [&bad, &newer, &good] {
+            recurring::define(&db.store, &clock, schedule).await.unwrap();
+        }
+        db.run("update job_schedules set lane = 9 where name = 'newer'").await;
+        refuse_kind(&db, "refused").await;
+        clock.advance(HOUR);
+
+        let ticked = recurring::tick(&db.store, &clock, None).await.unwrap();
+
+        assert_eq!(ticked, Ticked { failed: vec!["bad".into()], ..fired() });
+        let again = recurring::tick(&db.store, &clock, None).await.unwrap();
+        assert_eq!(again, Ticked { failed: vec!["bad".into()], ..Ticked::default() }, "it stays due");
+        // That one is not the leader is no fault of a schedule.
+        let nobody = LeaseToken { name: "scheduler", token: 1 };
+        let refused = recurring::tick(&db.store, &clock, Some(nobody)).await;
+        assert!(matches!(refused, Err(RecurringError::Store(StoreError::Precondition(_)))), "{refused:?}");
     })
     .await;
 }
