@@ -1,5 +1,5 @@
-//! "There may be work": told within a process at once, and to other processes by PostgreSQL's NOTIFY. Only ever a hint:
-//! whoever misses one finds the work by looking.
+//! "There may be work": told within a process at once, and to other processes by PostgreSQL's NOTIFY; on SQLite they see
+//! that the file has changed. Only ever a hint: whoever misses one finds the work by looking.
 
 use tokio::sync::watch;
 
@@ -46,7 +46,7 @@ impl Store {
         self.hints.here.subscribe()
     }
 
-    /// Tells other processes that there are jobs. PostgreSQL lets one transaction at a time do that, so it is never part
+    /// Tells other processes that there are jobs; on SQLite they see it themselves. PostgreSQL lets one transaction at a time do that, so it is never part
     /// of a unit.
     pub async fn tell_of_jobs(&self) -> Result<(), StoreError> {
         match &*self.database {
@@ -55,10 +55,10 @@ impl Store {
         }
     }
 
-    /// Hears of jobs that others add, until the connection ends. On SQLite it never ends and never hears anything.
+    /// Hears of jobs that others add, until the connection ends. On SQLite whatever others change counts.
     pub async fn listen_for_jobs(&self) -> Result<(), StoreError> {
         match &*self.database {
-            Database::Sqlite(_) => std::future::pending().await,
+            Database::Sqlite(db) => db.listen(|| self.hints.jobs_added()).await,
             Database::Postgres(db) => db.listen(|| self.hints.jobs_added()).await,
         }
     }

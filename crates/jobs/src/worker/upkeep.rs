@@ -10,11 +10,14 @@ use super::Session;
 /// NOTIFY makes commits wait for each other, so many hints become one.
 const HINT_EVERY: Duration = Duration::from_millis(20);
 
+/// How long to wait before listening again: whatever ended it may pass.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
 const COMPARE_EVERY: Duration = Duration::from_secs(5);
 
 /// Never ends by itself.
 pub(super) async fn run(session: &Session) {
-    tokio::join!(look_after(session), tell(session.store()), listen(session.store(), session.work.settings.poll));
+    tokio::join!(look_after(session), tell(session.store()), listen(session.store()));
 }
 
 async fn look_after(session: &Session) {
@@ -70,11 +73,12 @@ async fn tell(store: &Store) {
     std::future::pending::<()>().await;
 }
 
-async fn listen(store: &Store, pause: Duration) {
+async fn listen(store: &Store) {
     loop {
         if let Err(e) = store.listen_for_jobs().await {
             tracing::debug!("not told of new jobs for a while: {e}");
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(LISTEN_AGAIN).await;
+        store.look_for_jobs(); // what was told meanwhile was not heard
     }
 }

@@ -436,3 +436,34 @@ async fn a_limit_of_one_pool_is_not_forgotten_because_the_other_has_none() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_adds_is_found_without_polling() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        let settings = Settings { poll: Duration::from_secs(600), ..settings() };
+        let kinds = Kinds::default().with(probe::noop());
+        let worker = Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemDice));
+        let own = add_many(&db.store, tenant, 1, &Noop {}).await[0];
+        until_ended(&db.store, own).await;
+        let another = db.second_store();
+
+        for _ in 0..3 {
+            let id = add_many(&another, tenant, 1, &Noop {}).await[0];
+            let told = async {
+                loop {
+                    // As a command does it; more than once, because the worker may just be about to listen.
+                    another.tell_of_jobs().await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            let ended = tokio::select! {
+                ended = until_ended(&db.store, id) => ended,
+                () = told => unreachable!("it tells for ever"),
+            };
+            assert_eq!(ended.state, JobState::Done);
+        }
+        worker.shut_down().await;
+    })
+    .await;
+}

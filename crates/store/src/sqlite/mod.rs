@@ -31,6 +31,10 @@ const WRITER_CACHE_KIB: i64 = 24 << 10;
 /// the more disk the log takes (32 MB).
 const CHECKPOINT_PAGES: i64 = 4000;
 
+/// How often to look whether another process has changed the file: soon enough that nobody notices, and seldom enough that
+/// a process with nothing to do needs less than a hundredth of a core for it.
+const LOOK_FOR_OTHERS: Duration = Duration::from_millis(40);
+
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     path: PathBuf,
@@ -60,6 +64,19 @@ impl Sqlite {
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         self.readers.query(sql, params).await
+    }
+
+    /// Calls `heard` whenever others have changed the file, until that cannot be told any more.
+    pub async fn listen(&self, heard: impl Fn()) -> Result<(), StoreError> {
+        let mut seen = self.writer.version().await?;
+        loop {
+            tokio::time::sleep(LOOK_FOR_OTHERS).await;
+            let now = self.writer.version().await?;
+            if now != seen {
+                seen = now;
+                heard();
+            }
+        }
     }
 
     /// See [`crate::Store::snapshot`].

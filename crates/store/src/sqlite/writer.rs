@@ -29,9 +29,15 @@ const MOST_PARAMETERS: usize = 32_000;
 
 type Answer = oneshot::Sender<Result<Committed, StoreError>>;
 
+enum Request {
+    Commit(Unit, Answer),
+    /// What SQLite's `data_version` is for the writer's connection.
+    Version(oneshot::Sender<Result<i64, StoreError>>),
+}
+
 #[derive(Debug)]
 pub(super) struct Writer {
-    requests: mpsc::Sender<(Unit, Answer)>,
+    requests: mpsc::Sender<Request>,
 }
 
 impl Writer {
@@ -46,30 +52,50 @@ impl Writer {
 
     pub async fn commit(&self, unit: Unit) -> Result<Committed, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let stopped = || StoreError::other("the database writer has stopped");
-        self.requests.send((unit, answer)).await.map_err(|_| stopped())?;
+        self.requests.send(Request::Commit(unit, answer)).await.map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    /// Differs from the last answer when others have committed since; what this writer commits does not change it.
+    pub async fn version(&self) -> Result<i64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::Version(answer)).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
 
-fn run(connection: &Connection, mut waiting: mpsc::Receiver<(Unit, Answer)>) {
+fn stopped() -> StoreError {
+    StoreError::other("the database writer has stopped")
+}
+
+fn run(connection: &Connection, mut waiting: mpsc::Receiver<Request>) {
     let mut next = None;
     while let Some(first) = next.take().or_else(|| waiting.blocking_recv()) {
-        let mut group = vec![first];
+        let mut group = match first {
+            Request::Commit(unit, answer) => vec![(unit, answer)],
+            Request::Version(answer) => {
+                let _ = answer.send(version(connection)); // whoever asked may be gone
+                continue;
+            }
+        };
         while next.is_none()
             && group.len() < GROUP
             && group[0].0.rows() <= HEAVY_ROWS
-            && let Ok((unit, answer)) = waiting.try_recv()
+            && let Ok(request) = waiting.try_recv()
         {
-            if unit.rows() > HEAVY_ROWS {
-                next = Some((unit, answer));
-            } else {
-                group.push((unit, answer));
+            match request {
+                Request::Commit(unit, answer) if unit.rows() <= HEAVY_ROWS => group.push((unit, answer)),
+                other => next = Some(other),
             }
         }
         commit_group(connection, group);
         std::thread::sleep(REST);
     }
+}
+
+fn version(connection: &Connection) -> Result<i64, StoreError> {
+    let mut statement = connection.prepare_cached("pragma data_version").map_err(error)?;
+    statement.query_row([], |row| row.get(0)).map_err(error)
 }
 
 fn commit_group(connection: &Connection, group: Vec<(Unit, Answer)>) {
