@@ -1,13 +1,13 @@
 //! A tenant's flood starves nobody, whoever else is paused or at its limit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::{JobId, Lane, PlanTier, SystemClock, TenantId, WorkerId};
 use jobs::fair;
-use store::sql::jobs::{AfterFailure, Claimed, Failure, NewJob, Outcome, When};
+use store::sql::jobs::{AfterFailure, Claimed, Failure, Limit, NewJob, Outcome, When};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, Store};
 
@@ -27,17 +27,21 @@ fn flood() -> u64 {
 
 /// Many at once, as a program of somebody else's would bring them.
 async fn pour(db: &TestDatabase, tenant: TenantId, jobs: u64) {
+    pour_kind(db, tenant, "a", jobs).await;
+}
+
+async fn pour_kind(db: &TestDatabase, tenant: TenantId, kind: &str, jobs: u64) {
     let columns = "insert into jobs (id, tenant_id, kind, lane, state, position, run_at, payload, created_at)";
     let sql = match db.store.dialect() {
         Dialect::Postgres => format!(
-            "{columns} select gen_random_uuid(), '{tenant}', 'a', 2, 'ready', mailroom_micros() + n, mailroom_now(), '{{}}',
+            "{columns} select gen_random_uuid(), '{tenant}', '{kind}', 2, 'ready', mailroom_micros() + n, mailroom_now(), '{{}}',
              mailroom_now() from generate_series(1, {jobs}) n"
         ),
         Dialect::Sqlite => format!(
             "{columns} with recursive n(n) as (select 1 union all select n + 1 from n where n < {jobs})
              select lower(printf('%s-%s-7%s-8%s-%s', hex(randomblob(4)), hex(randomblob(2)), substr(hex(randomblob(2)), 2),
                                  substr(hex(randomblob(2)), 2), hex(randomblob(6)))),
-             '{tenant}', 'a', 2, 'ready', mailroom_micros() + n, mailroom_now(), '{{}}', mailroom_now() from n"
+             '{tenant}', '{kind}', 2, 'ready', mailroom_micros() + n, mailroom_now(), '{{}}', mailroom_now() from n"
         ),
     };
     db.run(&sql).await;
@@ -71,9 +75,13 @@ async fn register(store: &Store) -> WorkerId {
 
 /// As a worker does it.
 async fn claim(store: &Store, worker: WorkerId, slots: u64) -> Vec<Claimed> {
+    claim_kinds(store, worker, &["a".to_owned()], slots).await
+}
+
+async fn claim_kinds(store: &Store, worker: WorkerId, kinds: &[String], slots: u64) -> Vec<Claimed> {
     let system = store.system();
     system.count_arrivals().await.unwrap();
-    let candidates = system.list_candidates(&["a".to_owned()]).await.unwrap();
+    let candidates = system.list_candidates(kinds).await.unwrap();
     let shares = fair::plan(&candidates, slots);
     if shares.is_empty() { Vec::new() } else { system.claim(worker, &shares).await.unwrap() }
 }
@@ -217,6 +225,107 @@ async fn claims_are_as_full_whoever_is_paused_or_at_its_limit() {
         let beside_floods = per_claim(40).await;
 
         assert_eq!(beside_floods, 40 * SLOTS);
+    })
+    .await;
+}
+
+fn share(taken: &HashMap<(TenantId, String), u64>, tenant: TenantId, kind: Option<&str>) -> u64 {
+    let is_meant = |(key, _): &(&(TenantId, String), &u64)| key.0 == tenant && kind.is_none_or(|kind| key.1 == kind);
+    taken.iter().filter(is_meant).map(|(_, jobs)| jobs).sum()
+}
+
+/// Within a tenth of each other.
+fn are_alike(one: u64, other: u64) -> bool {
+    one * 10 >= other * 9 && other * 10 >= one * 9
+}
+
+/// Three claimers, until so many were taken. What is of kind `b` runs until its claimer has claimed twice more.
+async fn take(db: &TestDatabase, kinds: &[String], jobs: u64) -> HashMap<(TenantId, String), u64> {
+    let taken: Mutex<HashMap<(TenantId, String), u64>> = Mutex::default();
+    let claimer = async |store: Store| {
+        let worker = register(&store).await;
+        let mut slow: VecDeque<Vec<Claimed>> = VecDeque::new();
+        while taken.lock().unwrap().values().sum::<u64>() < jobs {
+            let claimed = claim_kinds(&store, worker, kinds, SLOTS).await;
+            for job in &claimed {
+                *taken.lock().unwrap().entry((job.tenant, job.kind.clone())).or_default() += 1;
+            }
+            let (later, now) = claimed.into_iter().partition(|job| job.kind == "b");
+            slow.push_back(later);
+            let ended = if slow.len() > 2 { slow.pop_front().unwrap_or_default() } else { Vec::new() };
+            let ended: Vec<Claimed> = ended.into_iter().chain(now).collect();
+            store.system().finish_done(&ended, || JobId::new(&SystemClock)).await.unwrap();
+        }
+        for jobs in slow {
+            store.system().finish_done(&jobs, || JobId::new(&SystemClock)).await.unwrap();
+        }
+    };
+    let [one, two, three] = stores(db);
+    tokio::join!(claimer(one), claimer(two), claimer(three));
+    taken.into_inner().unwrap()
+}
+
+/// Of a kind with a limit as much is done as the limit lets through, whoever floods with another kind; and that other
+/// kind goes on meanwhile, for the tenant with the limited work as for those without.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limited_kind_does_not_starve_and_holds_nobody_up() {
+    const MOST: u64 = 4;
+    on_each_database(|db| async move {
+        let [both, only_a, only_b] = [(); 3].map(|()| TenantId::new(&SystemClock));
+        db.store.system().limit_kind("b", Limit::AtMost(MOST)).await.unwrap();
+        for (tenant, kind) in [(both, "b"), (only_b, "b"), (both, "a"), (only_a, "a")] {
+            pour_kind(&db, tenant, kind, flood() / 2).await;
+        }
+        let kinds = ["a", "b"].map(str::to_owned);
+        let watch = async |over: &AtomicBool| {
+            let mut most = 0;
+            while !over.load(Ordering::Relaxed) {
+                let rows = db.rows("select count(*) from jobs where state = 'running' and kind = 'b'").await;
+                most = most.max(rows[0].get::<u64>(0).unwrap());
+            }
+            most
+        };
+        let over = AtomicBool::new(false);
+        let work = async {
+            let taken = take(&db, &kinds, flood() / 4).await;
+            over.store(true, Ordering::Relaxed);
+            taken
+        };
+        let (most, taken) = tokio::join!(watch(&over), work);
+
+        println!("{:?}: {taken:?}, at most {most} at once", db.store.dialect());
+        assert_eq!(most, MOST, "as many at once as may be, and no more");
+        // What a claimer takes it holds for three of its claims, while the two others claim as often. Half of what could
+        // be done in that time will do: they are not in step.
+        let limited = share(&taken, both, Some("b")) + share(&taken, only_b, None);
+        assert!(limited * 9 * SLOTS >= flood() / 4 * MOST / 2, "the limited kind starves: {taken:?}");
+        assert!(share(&taken, only_b, None) * 2 >= limited * 9 / 10, "who has nothing else starves: {taken:?}");
+        assert!(are_alike(share(&taken, both, None), share(&taken, only_a, None)), "held up: {taken:?}");
+    })
+    .await;
+}
+
+/// Work of many kinds is no way to a larger share.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_with_many_kinds_gets_no_more_than_its_share() {
+    const KINDS: u64 = 20;
+    on_each_database(|db| async move {
+        let [hoarder, modest] = [(); 2].map(|()| TenantId::new(&SystemClock));
+        let kinds: Vec<String> = (0..KINDS).map(|n| format!("k{n}")).chain(["a".to_owned()]).collect();
+        for kind in &kinds {
+            pour_kind(&db, hoarder, kind, flood() / KINDS).await;
+        }
+        pour(&db, modest, flood()).await;
+
+        let taken = take(&db, &kinds, flood() / 4).await;
+
+        let (of_hoarder, of_modest) = (share(&taken, hoarder, None), share(&taken, modest, None));
+        println!("{:?}: hoarder {of_hoarder}, modest {of_modest}", db.store.dialect());
+        assert!(are_alike(of_hoarder, of_modest), "{of_hoarder} and {of_modest}");
+        // And none of its kinds is forgotten.
+        let of_kind = |kind: &String| share(&taken, hoarder, Some(kind));
+        let (least, most) = (kinds.iter().map(of_kind).min().unwrap(), kinds.iter().map(of_kind).max().unwrap());
+        assert!(least * 2 >= most, "{least} to {most} of a kind");
     })
     .await;
 }
