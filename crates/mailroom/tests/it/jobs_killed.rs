@@ -16,12 +16,17 @@ use crate::place::{PROGRAM, Place, block_on};
 use crate::processes::{Running, wait_until};
 use crate::servers::Postgres;
 
-/// Each has a child, so there are twice as many.
-const PROBES: u64 = 300;
+/// Before each trouble so many come, with a child each: enough to be in the middle of when it happens.
+const PROBES: u64 = 99;
 
+const TENANTS: u64 = 3;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// With `make chaos` there are many more, and so thousands of probes.
 const TROUBLES: u64 = 6;
 
-fn open(place: &Place) -> Store {
+pub fn open(place: &Place) -> Store {
     let location = match place.url() {
         None => Location::Sqlite { path: place.data_dir().join("mailroom.db"), connections: 2 },
         Some(url) => Location::Postgres { url: url.to_owned(), connections: 2 },
@@ -29,11 +34,11 @@ fn open(place: &Place) -> Store {
     Store::open(&location, Arc::new(SystemClock)).unwrap()
 }
 
-fn worker(place: &Place, failpoints: &str) -> Command {
+pub fn worker(place: &Place, failpoints: &str) -> Command {
     let mut command = place.command(PROGRAM, &["serve", "--roles", "worker"]);
     command
         .env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0")
-        .env("MAILROOM_JOBS__LEASE", "1s")
+        .env("MAILROOM_JOBS__LEASE", format!("{}s", LEASE.as_secs()))
         .env("MAILROOM_JOBS__POLL", "1s")
         .env("MAILROOM_JOBS__CONCURRENCY", "8")
         .env("MAILROOM_LOG__LEVEL", "off")
@@ -41,7 +46,7 @@ fn worker(place: &Place, failpoints: &str) -> Command {
     command
 }
 
-async fn enqueue(store: &Store, tenant: TenantId, probes: impl IntoIterator<Item = Probe>) {
+pub async fn enqueue(store: &Store, tenant: TenantId, probes: impl IntoIterator<Item = Probe>) {
     let mut unit = store.tenant(tenant).write();
     unit.enqueue(probes.into_iter().map(|probe| new_job(&probe, &SystemClock, None).unwrap()).collect());
     unit.commit().await.unwrap();
@@ -66,73 +71,94 @@ impl Tokens {
     }
 }
 
-fn number(place: &Place, sql: &str) -> u64 {
+pub fn number(place: &Place, sql: &str) -> u64 {
     place.select(&format!("select cast(({sql}) as text)"))[0].parse().unwrap()
 }
 
-fn effects(place: &Place) -> u64 {
+pub fn effects(place: &Place) -> u64 {
     number(place, "select count(*) from probe_effects")
 }
 
-/// Some fail once, some take a moment, all have a child.
+/// Some fail once, all take a moment and have a child.
 fn probes(random: &mut Random, count: u64) -> Vec<Probe> {
     let mut probe = || Probe {
         children: 1,
         fail: u32::from(random.below(20) == 0),
-        sleep_ms: u32::try_from(random.below(15)).unwrap(),
+        sleep_ms: u32::try_from(random.below(60)).unwrap(),
         then: None,
     };
     (0..count).map(|_| probe()).collect()
 }
 
+/// Work keeps coming, and so does trouble, until both are over.
 fn storm(place: &Place, workers: usize, server: Option<&Postgres>) {
     let mut random = random();
     let store = open(place);
-    block_on(async {
+    let tenants = block_on(async {
         store.migrate().await.unwrap();
-        for n in 0..3 {
-            let tenant =
-                store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
-            enqueue(&store, tenant.id, probes(&mut random, PROBES / 3)).await;
+        let mut tenants = Vec::new();
+        for n in 0..TENANTS {
+            let made = store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await;
+            tenants.push(made.unwrap().unwrap().id);
         }
+        tenants
     });
     let mut running: Vec<Running> = (0..workers).map(|_| Running::start(&mut worker(place, ""))).collect();
-    let mut tokens = Tokens::default();
-    for _ in 0..setting("MAILROOM_TEST_CHAOS_ROUNDS", TROUBLES) {
-        let so_far = effects(place);
-        let next = (so_far + random.below(80)).min(2 * PROBES);
-        wait_until("work goes on", || effects(place) >= next);
-        tokens.look(place);
-        let n = usize::try_from(random.below(workers as u64)).unwrap();
-        match (random.below(3), server) {
-            (0, Some(server)) => server.restart(),
-            (1, _) if workers > 1 => {
-                running[n].pause();
-                // Long enough for the others to take it for dead.
-                let paused = Instant::now();
-                wait_until("the lease runs out", || paused.elapsed() > Duration::from_millis(1500));
-                running[n].resume();
-            }
-            _ => {
-                running.remove(n).kill();
-                running.push(Running::start(&mut worker(place, "")));
-            }
+    let (mut tokens, mut expected, mut interrupted) = (Tokens::default(), 0, 0);
+    let troubles = setting("MAILROOM_TEST_CHAOS_ROUNDS", TROUBLES);
+    for _ in 0..troubles {
+        for tenant in &tenants {
+            block_on(enqueue(&store, *tenant, probes(&mut random, PROBES / TENANTS)));
         }
+        expected += 2 * PROBES;
+        let next = effects(place) + random.below(PROBES);
+        wait_until("work goes on", || effects(place) >= next.min(expected));
+        tokens.look(place);
+        interrupted += u64::from(effects(place) < expected);
+        make_trouble(&mut random, place, &mut running, server);
     }
     wait_until("everything is done", || number(place, "select count(*) from jobs") == 0);
     tokens.look(place);
-    assert_exactly_once(place, &store);
+    let again = number(place, "select count(*) from finished_jobs where token > attempt + 1");
+    tell(&format!(
+        "{expected} jobs; {interrupted} of {troubles} troubles came in the middle; {again} were begun again"
+    ));
+    assert_exactly_once(place, &store, expected);
+    assert!(again > 0, "nothing was interrupted");
 }
 
-fn assert_exactly_once(place: &Place, store: &Store) {
+fn make_trouble(random: &mut Random, place: &Place, running: &mut Vec<Running>, server: Option<&Postgres>) {
+    let n = usize::try_from(random.below(running.len() as u64)).unwrap();
+    match (random.below(3), server) {
+        (0, Some(server)) => server.restart(),
+        (1, _) if running.len() > 1 => {
+            running[n].pause();
+            // Long enough for the others to take it for dead.
+            let paused = Instant::now();
+            wait_until("the lease runs out", || paused.elapsed() > LEASE.mul_f32(1.5));
+            running[n].resume();
+        }
+        _ => {
+            running.remove(n).kill();
+            running.push(Running::start(&mut worker(place, "")));
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "for who runs it")]
+fn tell(text: &str) {
+    println!("{text}");
+}
+
+fn assert_exactly_once(place: &Place, store: &Store, expected: u64) {
     assert_eq!(
         place.select("select state || ' ' || cast(id as text) from finished_jobs where state <> 'done'"),
         [""; 0]
     );
-    assert_eq!(number(place, "select count(*) from finished_jobs"), 2 * PROBES);
+    assert_eq!(number(place, "select count(*) from finished_jobs"), expected);
     let doubles = "select cast(job_id as text) from probe_effects group by job_id having count(*) > 1";
     assert_eq!(place.select(doubles), [""; 0], "an effect is there twice");
-    assert_eq!(effects(place), 2 * PROBES);
+    assert_eq!(effects(place), expected);
     // The effect was written by who completed the job.
     let by_another = "select cast(e.job_id as text) from probe_effects e join finished_jobs f on f.id = e.job_id
                       where f.token <> e.token";

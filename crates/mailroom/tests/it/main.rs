@@ -19,6 +19,7 @@ mod gc;
 mod import;
 mod jobs;
 mod jobs_killed;
+mod jobs_unanswered;
 mod mail;
 mod memory;
 mod objects;
