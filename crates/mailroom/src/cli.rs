@@ -400,7 +400,7 @@ pub struct BenchJobs {
     /// How long the sustained mix goes on
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub seconds: u64,
-    /// Finished jobs in the database before it begins
+    /// Measure beside so many finished jobs too, by turns with a database that has none
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub finished: u64,
     /// Measure on this PostgreSQL server too, in databases of our own that are dropped again

@@ -4,5 +4,6 @@
 
 mod fairness;
 mod leader;
+mod plain;
 mod recurring;
 mod worker;

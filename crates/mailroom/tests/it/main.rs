@@ -4,6 +4,7 @@
 
 mod backup;
 mod bad_input;
+mod bench_jobs;
 mod blobs_away;
 mod commands;
 mod corpus;

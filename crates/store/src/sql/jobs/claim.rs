@@ -168,7 +168,7 @@ fn candidates(dialect: Dialect) -> String {
     )
 }
 
-const CLAIMED: &str = "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
+pub(super) const CLAIMED: &str = "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
     order_key, unique_key is not null, mailroom_micros() - position, created_at, worker, position";
 
 /// One statement: it locks the queues that nobody else is taking from, takes from each in order, and moves their shares.
@@ -305,7 +305,7 @@ fn candidate(row: &Row) -> Result<Candidate, StoreError> {
     })
 }
 
-fn claimed(row: &Row) -> Result<Claimed, StoreError> {
+pub(super) fn claimed(row: &Row) -> Result<Claimed, StoreError> {
     Ok(Claimed {
         tenant: row.get(0)?,
         id: row.get(1)?,
