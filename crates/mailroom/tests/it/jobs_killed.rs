@@ -125,6 +125,7 @@ fn storm(place: &Place, workers: usize, server: Option<&Postgres>) {
         make_trouble(&mut random, place, &mut running, server);
     }
     wait_until("everything is done", || live(place) == 0);
+    assert_no_doubles(place);
     replay_the_blamed(place, &store, troubles);
     tokens.look(place);
     let again = number(place, "select count(*) from finished_jobs where token > attempt + 1");
@@ -175,14 +176,18 @@ fn tell(text: &str) {
     println!("{text}");
 }
 
+fn assert_no_doubles(place: &Place) {
+    let doubles = "select cast(job_id as text) from probe_effects group by job_id having count(*) > 1";
+    assert_eq!(place.select(doubles), [""; 0], "an effect is there twice");
+}
+
 fn assert_exactly_once(place: &Place, store: &Store, expected: u64) {
+    assert_no_doubles(place);
     assert_eq!(
         place.select("select state || ' ' || cast(id as text) from finished_jobs where state <> 'done'"),
         [""; 0]
     );
     assert_eq!(number(place, "select count(*) from finished_jobs"), expected);
-    let doubles = "select cast(job_id as text) from probe_effects group by job_id having count(*) > 1";
-    assert_eq!(place.select(doubles), [""; 0], "an effect is there twice");
     assert_eq!(effects(place), expected);
     // The effect was written by who completed the job.
     let by_another = "select cast(e.job_id as text) from probe_effects e join finished_jobs f on f.id = e.job_id
