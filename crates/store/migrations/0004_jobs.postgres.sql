@@ -50,7 +50,8 @@ create index jobs_running on jobs (tenant_id, kind) where state = 'running';
 create index jobs_worker on jobs (worker) where state = 'running';
 create index jobs_doomed on jobs (id) where state = 'doomed';
 create index jobs_blocked on jobs (tenant_id, id) where state = 'blocked';
-create unique index jobs_unique_key on jobs (tenant_id, kind, unique_key) where unique_key is not null;
+-- What is about to be cancelled gives its key up: who asks for the same then gets a job of its own.
+create unique index jobs_unique_key on jobs (tenant_id, kind, unique_key) where unique_key is not null and state <> 'doomed';
 create index jobs_order_key on jobs (tenant_id, order_key, order_number) where order_key is not null;
 
 create table finished_jobs (
@@ -69,6 +70,9 @@ create table finished_jobs (
     reason text,
     error_class text,
     fingerprint text,
+    -- Taken up again when it is replayed.
+    unique_key text,
+    order_key text,
     created_at timestamptz not null,
     started_at timestamptz,
     ended_at timestamptz not null,
@@ -83,7 +87,7 @@ create table job_attempts (
     job_id uuid not null,
     -- The token of the claim.
     token bigint not null,
-    outcome text not null check (outcome in ('failed', 'panicked', 'timed_out', 'throttled', 'abandoned')),
+    outcome text not null check (outcome in ('failed', 'panicked', 'timed_out', 'abandoned')),
     error_class text not null,
     message text not null,
     fingerprint text not null,
@@ -100,8 +104,6 @@ create table job_queues (
     kind text not null,
     waiting bigint not null default 0,
     vtime bigint not null default 0,
-    -- At most this old is the first that waits.
-    oldest bigint not null default 0,
     -- Where claims begin to look: what stands before it is claimed, though an old snapshot may keep the rows alive.
     head bigint not null default 0,
     -- Whether anything waits. Apart from `waiting`, so that counting changes no index.
@@ -117,8 +119,12 @@ create table job_arrivals (
     lane smallint not null,
     kind text not null,
     change bigint not null,
-    oldest bigint not null
+    -- Where the first of them stands.
+    oldest bigint not null,
+    -- By which what came lately is found, though an old snapshot keeps what was added up alive.
+    at bigint not null default mailroom_micros()
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create index job_arrivals_at on job_arrivals (at);
 
 create table job_lanes (
     lane smallint primary key,
@@ -192,7 +198,7 @@ create table job_schedules (
     last_at timestamptz,
     last_job uuid,
     updated_at timestamptz not null,
-    primary key (tenant_id, name)
+    primary key (name)
 );
 
 -- Who may act for all: the token grows with every change of holder and is checked by what the holder writes.

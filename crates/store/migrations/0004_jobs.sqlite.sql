@@ -45,7 +45,8 @@ create index jobs_running on jobs (tenant_id, kind) where state = 'running';
 create index jobs_worker on jobs (worker) where state = 'running';
 create index jobs_doomed on jobs (id) where state = 'doomed';
 create index jobs_blocked on jobs (tenant_id, id) where state = 'blocked';
-create unique index jobs_unique_key on jobs (tenant_id, kind, unique_key) where unique_key is not null;
+-- What is about to be cancelled gives its key up: who asks for the same then gets a job of its own.
+create unique index jobs_unique_key on jobs (tenant_id, kind, unique_key) where unique_key is not null and state <> 'doomed';
 create index jobs_order_key on jobs (tenant_id, order_key, order_number) where order_key is not null;
 
 create table finished_jobs (
@@ -64,6 +65,9 @@ create table finished_jobs (
     reason text,
     error_class text,
     fingerprint text,
+    -- Taken up again when it is replayed.
+    unique_key text,
+    order_key text,
     created_at text not null,
     started_at text,
     ended_at text not null,
@@ -78,7 +82,7 @@ create table job_attempts (
     job_id text not null,
     -- The token of the claim.
     token integer not null,
-    outcome text not null check (outcome in ('failed', 'panicked', 'timed_out', 'throttled', 'abandoned')),
+    outcome text not null check (outcome in ('failed', 'panicked', 'timed_out', 'abandoned')),
     error_class text not null,
     message text not null,
     fingerprint text not null,
@@ -95,8 +99,6 @@ create table job_queues (
     kind text not null,
     waiting integer not null default 0,
     vtime integer not null default 0,
-    -- At most this old is the first that waits.
-    oldest integer not null default 0,
     primary key (tenant_id, lane, kind)
 ) without rowid;
 create index job_queues_active on job_queues (lane, vtime) where waiting > 0;
@@ -173,7 +175,7 @@ create table job_schedules (
     last_at text,
     last_job text,
     updated_at text not null,
-    primary key (tenant_id, name)
+    primary key (name)
 );
 
 -- Who may act for all: the token grows with every change of holder and is checked by what the holder writes.
@@ -199,22 +201,20 @@ create table probe_effects (
 create table job_counting (queue text primary key) without rowid;
 create trigger jobs_added after insert on jobs when new.state = 'ready' and not exists (select 1 from job_counting)
 begin
-    insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
+    insert into job_queues (tenant_id, lane, kind, waiting, vtime)
     values (new.tenant_id, new.lane, new.kind, 1, coalesce((select min(vtime) from job_queues where lane = new.lane and kind = new.kind and waiting > 0),
-                 (select clock from job_lanes where lane = new.lane)), new.position)
+                 (select clock from job_lanes where lane = new.lane)))
     on conflict (tenant_id, lane, kind) do update set waiting = waiting + 1,
-        vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
-        oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end;
+        vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end;
 end;
 create trigger jobs_became_ready after update of state, lane on jobs
     when new.state = 'ready' and (old.state <> 'ready' or old.lane <> new.lane)
 begin
-    insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
+    insert into job_queues (tenant_id, lane, kind, waiting, vtime)
     values (new.tenant_id, new.lane, new.kind, 1, coalesce((select min(vtime) from job_queues where lane = new.lane and kind = new.kind and waiting > 0),
-                 (select clock from job_lanes where lane = new.lane)), new.position)
+                 (select clock from job_lanes where lane = new.lane)))
     on conflict (tenant_id, lane, kind) do update set waiting = waiting + 1,
-        vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
-        oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end;
+        vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end;
 end;
 create trigger jobs_left_ready after update of state, lane on jobs
     when old.state = 'ready' and (new.state <> 'ready' or old.lane <> new.lane)

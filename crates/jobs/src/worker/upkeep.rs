@@ -52,7 +52,7 @@ async fn compare(session: &Session) {
 async fn pass(session: &Session) -> Result<Option<Duration>, StoreError> {
     let system = session.store().system();
     while system.ready_due_jobs().await? {}
-    let abandoned = system.take_back_abandoned().await?;
+    let abandoned = system.take_back_abandoned(|| session.new_id()).await?;
     if abandoned.workers > 0 {
         let (workers, returned, parked) = (abandoned.workers, abandoned.returned, abandoned.parked);
         tracing::warn!(workers, returned, parked, "workers died; what they held is back");

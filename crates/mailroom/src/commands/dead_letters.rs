@@ -73,7 +73,8 @@ async fn matching(store: &Store, which: &WhichLetters) -> Result<JobFilter, Fail
 fn done(number: u64, what: &str, out: Output) -> Result<(), Failure> {
     if number == 0 {
         return Err(Failure::problem(format!(
-            "no dead letter matches, so none was {what}; `mailroom dead-letters list` shows those that there are"
+            "no dead letter was {what}: none matches, or a job with the same unique key lives; `mailroom dead-letters list` \
+             shows those that there are"
         )));
     }
     if out.json {

@@ -252,7 +252,7 @@ async fn enqueue(store: &Store, args: &Enqueue, out: Output) -> Result<(), Failu
         let batch: Vec<NewJob> = (0..BATCH.min(args.count - added)).map(|_| job()).collect();
         let (size, id) = (batch.len() as u64, batch.last().map(|job| job.id));
         let mut unit = store.system().write_for(tenant);
-        unit.admit();
+        unit.admit(size);
         unit.enqueue(batch);
         unit.commit().await.map_err(|e| refused(e, added))?;
         (added, last) = (added + size, id);

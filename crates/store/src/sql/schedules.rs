@@ -82,7 +82,7 @@ impl SystemStore {
         unit.op(
             "insert into job_schedules (name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, next_at, updated_at)
              values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, mailroom_now())
-             on conflict (tenant_id, name) do update set kind = excluded.kind, lane = excluded.lane,
+             on conflict (name) do update set tenant_id = excluded.tenant_id, kind = excluded.kind, lane = excluded.lane,
                  payload = excluded.payload, cron = excluded.cron, zone = excluded.zone, missed = excluded.missed,
                  overlap = excluded.overlap, updated_at = excluded.updated_at,
                  next_at = case when job_schedules.cron = excluded.cron and job_schedules.zone = excluded.zone

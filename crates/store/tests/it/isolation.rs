@@ -132,7 +132,7 @@ async fn leave_jobs(db: &TestDatabase, tenant: &TenantStore) {
     child.after = vec![failed.id];
     child.order_key = Some("key".into());
     let mut unit = tenant.write();
-    unit.admit();
+    unit.admit(1);
     unit.enqueue(vec![done, failed, child]);
     unit.commit().await.unwrap();
 

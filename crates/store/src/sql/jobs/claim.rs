@@ -70,15 +70,51 @@ pub struct Claimed {
 const MOST_CANDIDATES: u64 = 256;
 
 impl SystemStore {
-    /// Counts what has come since: a claim sees a job only after that. Nothing to do where the database counts at once.
+    /// Counts what has come: a claim sees a job only after that. Nothing to do where the database counts at once.
     pub async fn count_arrivals(&self) -> Result<(), StoreError> {
+        self.count_arrivals_since(i64::MAX / 2).await
+    }
+
+    /// Beside a snapshot that is hours old, all that ever came is still there, counted or not: who looks often looks at the
+    /// last of it, and now and then at all of it.
+    pub async fn count_latest_arrivals(&self) -> Result<(), StoreError> {
+        self.count_arrivals_since(LATEST).await
+    }
+
+    async fn count_arrivals_since(&self, micros_ago: i64) -> Result<(), StoreError> {
         if self.store.dialect() == Dialect::Sqlite {
             return Ok(());
         }
+        loop {
+            let mut unit = Unit::default();
+            // Losing this in a crash loses nothing: the rows come back with the counts.
+            unit.op("select set_config('synchronous_commit', 'off', true)", vec![]);
+            let counted = unit.op_returning(COUNT_ARRIVALS, params![micros_ago, AT_ONCE]);
+            let committed = self.commit(unit).await?;
+            let counted: u64 = committed.returned(counted).first().map_or(Ok(0), |row| row.get(0))?;
+            if counted < AT_ONCE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Claims pass over what stands before the head of a queue. It is where the first that waits stood, so there is nothing
+    /// before it, unless the database's clock went back: who finds nothing where something waits looks at all of it.
+    pub async fn look_from_the_start(&self, shares: &[Share]) -> Result<(), StoreError> {
+        if self.store.dialect() == Dialect::Sqlite {
+            return Ok(());
+        }
+        let list = |value: fn(&Share) -> Value| Value::List(shares.iter().map(value).collect());
         let mut unit = Unit::default();
-        // Losing this in a crash loses nothing: the rows come back with the counts.
-        unit.op("select set_config('synchronous_commit', 'off', true)", vec![]);
-        unit.op(COUNT_ARRIVALS, vec![]);
+        unit.op(
+            "update job_queues set head = 0 where (tenant_id, lane, kind) in (
+                 select * from unnest($1::uuid[], $2::int2[], $3::text[]))",
+            vec![
+                list(|share| share.tenant.into()),
+                list(|share| share.lane.into()),
+                list(|share| share.kind.as_str().into()),
+            ],
+        );
         self.commit(unit).await.map(drop)
     }
 
@@ -106,18 +142,27 @@ impl SystemStore {
     }
 }
 
+/// Microseconds. What is on its way for longer is counted when all of it is.
+const LATEST: i64 = 10_000_000;
+
+/// As many as fit well into one commit.
+const AT_ONCE: u64 = 10_000;
+
+/// `$1` is how old they may be, `$2` how many are counted.
 const COUNT_ARRIVALS: &str = "
     with taken as (
-        delete from job_arrivals
-        where ctid = any(array(select ctid from job_arrivals limit 10000 for update skip locked))
+        delete from job_arrivals where ctid = any(array(
+            select ctid from job_arrivals where at >= (select mailroom_micros() - $1::int8)
+            order by at limit $2::int8 for update skip locked))
         returning tenant_id, lane, kind, change, oldest),
     summed as (
         select tenant_id, lane, kind, sum(change)::bigint as change,
                coalesce(min(oldest) filter (where change > 0), 9223372036854775807) as oldest
         from taken group by tenant_id, lane, kind),
-    at_work as (select lane, kind, min(vtime) as vtime from job_queues where is_active group by lane, kind)
-    insert into job_queues as q (tenant_id, lane, kind, waiting, vtime, oldest, head, is_active)
-    select s.tenant_id, s.lane, s.kind, s.change, coalesce(w.vtime, l.clock), s.oldest, s.oldest, s.change > 0
+    at_work as (select lane, kind, min(vtime) as vtime from job_queues where is_active group by lane, kind),
+    counted as (
+    insert into job_queues as q (tenant_id, lane, kind, waiting, vtime, head, is_active)
+    select s.tenant_id, s.lane, s.kind, s.change, coalesce(w.vtime, l.clock), s.oldest, s.change > 0
     from summed s join job_lanes l on l.lane = s.lane left join at_work w on w.lane = s.lane and w.kind = s.kind
     -- Always in this order, so that two who count do not wait for each other.
     order by s.tenant_id, s.lane, s.kind
@@ -127,8 +172,8 @@ const COUNT_ARRIVALS: &str = "
         -- Who comes back from a rest begins where the last of those is that have work of this kind, or else at the lane's
         -- clock: nobody saves up shares.
         vtime = case when q.waiting > 0 then q.vtime else greatest(q.vtime, excluded.vtime) end,
-        oldest = case when q.waiting > 0 then least(q.oldest, excluded.oldest) else excluded.oldest end,
-        head = least(q.head, excluded.head)";
+        head = least(q.head, excluded.head))
+    select count(*) from taken";
 
 /// `$1` are the kinds, `$2` how many.
 fn candidates(dialect: Dialect) -> String {
@@ -191,18 +236,16 @@ const CLAIM: &str = "
         -- By where the rows are: whatever the planner believes about a table that fills and empties, no join goes wrong.
         where j.ctid = any(array(select p.row from allowed p))
         returning j.*),
-    heads as (
-        select tenant_id, lane, kind, count(*) as taken, max(position) as last
+    counts as (
+        select tenant_id, lane, kind, count(*) as taken
         from taken group by tenant_id, lane, kind),
     costs as (
-        select h.tenant_id, h.lane, sum(h.taken * l.cost)::bigint as cost from heads h
+        select h.tenant_id, h.lane, sum(h.taken * l.cost)::bigint as cost from counts h
         join locked l on l.tenant_id = h.tenant_id and l.lane = h.lane and l.kind = h.kind group by h.tenant_id, h.lane),
     moved as (
-        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, oldest = coalesce(h.last, q.oldest),
-               head = coalesce({FIRST}, q.head)
+        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, head = coalesce({FIRST}, q.head)
         from locked l
         join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane
-        left join heads h on h.tenant_id = l.tenant_id and h.lane = l.lane and h.kind = l.kind
         where q.tenant_id = l.tenant_id and q.lane = l.lane and q.kind = l.kind),
     ticked as (
         update job_lanes set clock = n.clock

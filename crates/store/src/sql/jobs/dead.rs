@@ -1,11 +1,13 @@
 //! Dead letters: jobs that went wrong too often. They are looked at, put right and replayed, or thrown away.
 
+use std::time::Duration;
+
 use domain::{JobId, JobState, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::inspect::Conditions;
-use super::{JobFilter, for_update};
+use super::{JobFilter, NewJob, OnConflict, Unique, When, for_update};
 use crate::failpoint::{self, Effect};
 use crate::unit::Insert;
 use crate::value::{Kind, Value};
@@ -60,13 +62,14 @@ impl SystemStore {
         self.query(sql, conditions.params).await?.iter().map(group).collect()
     }
 
-    /// A dead or cancelled job is live again, with the same id and all its attempts to spend. Its token stays, for tokens
-    /// never fall. `false`: it is neither dead nor cancelled.
+    /// A dead or cancelled job is live again, with the same id and all its attempts to spend, last in the order of its key.
+    /// Its token stays, for tokens never fall. `false`: it is neither dead nor cancelled, or another has its unique key.
     pub async fn replay_one(&self, tenant: TenantId, id: JobId, replay: &Replay) -> Result<bool, StoreError> {
         Ok(self.replay_batch(&[(tenant, id)], 0, replay).await? == 1)
     }
 
-    /// All dead letters that match; how many. Interrupted, the rest are still dead letters.
+    /// All dead letters that match; how many. Interrupted, the rest are still dead letters; and so are those of whose unique
+    /// key another lives.
     pub async fn replay_dead(&self, filter: &JobFilter, replay: &Replay) -> Result<u64, StoreError> {
         let (mut replayed, mut begun) = (0, 0);
         let mut after = None;
@@ -137,7 +140,45 @@ impl SystemStore {
         failpoint::before(Effect::ReplayJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ReplayJobs);
-        Ok(committed.changed(inserted))
+        let mut replayed = committed.changed(inserted);
+        let sql = format!(
+            "select tenant_id, id, kind, lane, payload, traceparent, unique_key, order_key from finished_jobs
+             where {these} and state <> 'done' and not ({WITHOUT_KEYS}) order by tenant_id, id"
+        );
+        for row in self.query(sql, lists(jobs)).await? {
+            let (tenant, mut job) = with_keys(&row)?;
+            let place = begun + jobs.iter().position(|(_, id)| *id == job.id).unwrap_or(0) as u64;
+            job.when = When::In(Duration::from_millis(replay.delay(place)));
+            job.payload = replay.payload.clone().unwrap_or(job.payload);
+            replayed += u64::from(self.replay_with_keys(tenant, job).await?);
+        }
+        Ok(replayed)
+    }
+
+    /// As it was first added, with the locks that its keys need.
+    async fn replay_with_keys(&self, tenant: TenantId, job: NewJob) -> Result<bool, StoreError> {
+        let id = job.id;
+        let this = "tenant_id = $1 and id = $2";
+        let mut unit = self.write_for(tenant);
+        let locked = format!(
+            "select id from finished_jobs where {this} and state <> 'done' {}",
+            for_update(self.store.dialect())
+        );
+        unit.unit.op_returning_exactly(1, NOT_DEAD, locked, params![tenant, id]);
+        unit.enqueue(vec![job]);
+        let from = |column: &str| format!("{column} = (select {column} from finished_jobs where {this})");
+        let sql = format!("update jobs set {}, {} where {this}", from("token"), from("created_at"));
+        let live = unit.unit.op(sql, params![tenant, id]);
+        let sql = format!("delete from finished_jobs where {this} and exists (select 1 from jobs where {this})");
+        unit.unit.op(sql, params![tenant, id]);
+        failpoint::before(Effect::ReplayJobs);
+        let committed = match unit.commit().await {
+            Ok(committed) => committed,
+            Err(StoreError::Precondition(NOT_DEAD)) => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        failpoint::after(Effect::ReplayJobs);
+        Ok(committed.changed(live) == 1)
     }
 
     async fn discard_batch(&self, jobs: &[(TenantId, JobId)]) -> Result<u64, StoreError> {
@@ -154,6 +195,34 @@ fn dead(filter: &JobFilter) -> Conditions {
     Conditions::of(&JobFilter { state: Some(JobState::Dead), ..filter.clone() })
 }
 
+/// Somebody else replayed or discarded it.
+const NOT_DEAD: &str = "the job is not dead any more";
+
+const WITHOUT_KEYS: &str = "unique_key is null and order_key is null";
+
+fn with_keys(row: &Row) -> Result<(TenantId, NewJob), StoreError> {
+    let unique: Option<String> = row.get(6)?;
+    let job = NewJob {
+        id: row.get(1)?,
+        kind: row.get(2)?,
+        lane: row.get(3)?,
+        payload: row.get(4)?,
+        when: When::Now,
+        unique: unique.map(|key| Unique { key, policy: OnConflict::Keep }),
+        order_key: row.get(7)?,
+        after: Vec::new(),
+        traceparent: row.get(5)?,
+    };
+    Ok((row.get(0)?, job))
+}
+
+impl Replay {
+    /// Of the so-manyth, in whole milliseconds, as the database keeps them.
+    fn delay(&self, place: u64) -> u64 {
+        self.per_second.map_or(0, |rate| (place as f64 * 1000.0 / rate) as u64)
+    }
+}
+
 const COLUMNS: &[(&str, Kind)] = &[
     ("tenant_id", Kind::Uuid),
     ("id", Kind::Uuid),
@@ -164,10 +233,7 @@ const COLUMNS: &[(&str, Kind)] = &[
 
 fn replayed(dialect: Dialect, jobs: &[(TenantId, JobId)], begun: u64, replay: &Replay) -> Insert {
     let row = |(n, (tenant, id)): (usize, &(TenantId, JobId))| {
-        let place = begun + n as u64;
-        // Whole milliseconds, as the database keeps them.
-        let delay = replay.per_second.map_or(0, |rate| (place as f64 * 1000.0 / rate) as u64);
-        params![*tenant, *id, delay, replay.payload.clone(), n]
+        params![*tenant, *id, replay.delay(begun + n as u64), replay.payload.clone(), n]
     };
     let run_at = super::later(dialect, "u.delay");
     Insert {
@@ -179,7 +245,8 @@ fn replayed(dialect: Dialect, jobs: &[(TenantId, JobId)], begun: u64, replay: &R
              mailroom_micros() + u.ordinal, {run_at}, coalesce(u.payload, f.payload), f.traceparent, f.token, f.created_at"
         )
         .into(),
-        join_where: "join finished_jobs f on f.tenant_id = u.tenant_id and f.id = u.id where f.state <> 'done'",
+        join_where: "join finished_jobs f on f.tenant_id = u.tenant_id and f.id = u.id
+                     where f.state <> 'done' and f.unique_key is null and f.order_key is null",
         on_conflict: "".into(),
         at_once: false,
     }

@@ -107,17 +107,17 @@ impl TenantUnit {
         }
     }
 
-    /// The unit is refused when this tenant has its fill of waiting jobs.
-    pub fn admit(&mut self) {
+    /// The unit is refused when with so many more this tenant would have more jobs that are ready and wait than it may.
+    pub fn admit(&mut self, jobs: u64) {
         let unfolded = match self.store.dialect() {
             Dialect::Postgres => "+ (select coalesce(sum(change), 0) from job_arrivals where tenant_id = $1)",
             Dialect::Sqlite => "",
         };
         let sql = format!(
-            "select 1 where (select coalesce(sum(waiting), 0) from job_queues where tenant_id = $1) {unfolded}
-                < coalesce((select most_waiting from job_tenants where tenant_id = $1), 9223372036854775807)"
+            "select 1 where (select coalesce(sum(waiting), 0) from job_queues where tenant_id = $1) {unfolded} + $2
+                <= coalesce((select most_waiting from job_tenants where tenant_id = $1), 9223372036854775807)"
         );
-        self.unit.op_returning_exactly(1, TOO_MANY_WAITING, sql, params![self.tenant]);
+        self.unit.op_returning_exactly(1, TOO_MANY_WAITING, sql, params![self.tenant, jobs]);
     }
 
     /// All of them are ready, so they can be counted here, once per queue, instead of one by one by the trigger.
@@ -129,13 +129,12 @@ impl TenantUnit {
         }
         for ((lane, kind), count) in queues {
             self.unit.op(
-                "insert into job_queues (tenant_id, lane, kind, waiting, vtime, oldest)
+                "insert into job_queues (tenant_id, lane, kind, waiting, vtime)
                  values ($1, $2, $3, $4,
                          coalesce((select min(vtime) from job_queues where lane = $2 and kind = $3 and waiting > 0),
-                                  (select clock from job_lanes where lane = $2)), mailroom_micros())
+                                  (select clock from job_lanes where lane = $2)))
                  on conflict (tenant_id, lane, kind) do update set waiting = waiting + excluded.waiting,
-                    vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end,
-                    oldest = case when waiting > 0 then min(oldest, excluded.oldest) else excluded.oldest end",
+                    vtime = case when waiting > 0 then vtime else max(vtime, excluded.vtime) end",
                 params![self.tenant, lane, kind, count],
             );
         }
@@ -170,9 +169,14 @@ impl TenantUnit {
         let dialect = self.store.dialect();
         let tenant = self.tenant;
         if !job.after.is_empty() {
-            // Waits for a parent that is just ending; what it became is seen by the statements below.
+            // Waits for a parent that is just ending, and for one that is just replayed or pruned; what it became is seen
+            // by the statements below.
             let parents = any(dialect, "id", 2);
             if !failpoint::is_off(Guard::ParentLock) {
+                if dialect == Dialect::Postgres {
+                    let sql = format!("select id from finished_jobs where tenant_id = $1 and {parents} for share");
+                    self.unit.op(sql, params![tenant, job.after.clone()]);
+                }
                 let sql = format!("update jobs set has_children = true where tenant_id = $1 and {parents}");
                 self.unit.op(sql, params![tenant, job.after.clone()]);
             }
@@ -206,10 +210,21 @@ impl TenantUnit {
             drop_idle_key(&mut self.unit, tenant, key);
         }
         match job.unique.as_ref().map(|unique| unique.policy) {
-            None | Some(OnConflict::Keep) => {}
+            None => {}
+            Some(OnConflict::Keep) => self.keep(&job),
             Some(OnConflict::Merge) => self.merge(&job),
             Some(OnConflict::Replace) => self.replace(&job),
         }
+    }
+
+    /// The one that is there does the work, unless it is just being stopped: then another follows it.
+    fn keep(&mut self, job: &NewJob) {
+        let sql = format!(
+            "update jobs set rerun = true
+             where {THE_OTHER} and state = 'running' and cancel_reason is not null and not {}",
+            failed_parent(self.store.dialect(), "$1", 5)
+        );
+        self.unit.op(sql, params![self.tenant, &job.kind, job.unique_key(), job.id, job.after.clone()]);
     }
 
     fn merge(&mut self, job: &NewJob) {
@@ -218,13 +233,15 @@ impl TenantUnit {
             Dialect::Sqlite => "min",
         };
         let run_at = run_at(self.store.dialect(), "$5", "$6", "mailroom_now()");
+        // Not one that failed or was sent away: it waits as long as it was told to.
+        let is_waiting = "state in ('scheduled', 'blocked')";
         let becomes_ready = format!("state = 'scheduled' and {run_at} <= mailroom_now()");
         let sql = format!(
             "update jobs set lane = {least}(lane, $7), rerun = (rerun or state = 'running'),
-                run_at = case when state = 'scheduled' then {least}(run_at, {run_at}) else run_at end,
+                run_at = case when {is_waiting} then {least}(run_at, {run_at}) else run_at end,
                 position = case when {becomes_ready} then mailroom_micros() else position end,
                 state = case when {becomes_ready} then 'ready' else state end
-             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and not {}",
+             where {THE_OTHER} and not {}",
             failed_parent(self.store.dialect(), "$1", 8)
         );
         let (at, delay) = job.times();
@@ -241,7 +258,7 @@ impl TenantUnit {
                 position = case when {is_free} then mailroom_micros() else position end,
                 state = case when {is_free} then case when {run_at} > mailroom_now() then 'scheduled' else 'ready' end
                              else state end
-             where tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and not {}",
+             where {THE_OTHER} and not {}",
             failed_parent(self.store.dialect(), "$1", 10)
         );
         let (at, delay) = job.times();
@@ -257,7 +274,7 @@ impl TenantUnit {
         let on_conflict = match job.unique {
             // Changes nothing, but locks the row, so that it cannot end before what follows here.
             Some(_) => {
-                "on conflict (tenant_id, kind, unique_key) where unique_key is not null
+                "on conflict (tenant_id, kind, unique_key) where unique_key is not null and state <> 'doomed'
                  do update set unique_key = excluded.unique_key"
             }
             None => "",
@@ -300,16 +317,20 @@ impl TenantUnit {
     fn insert_cancelled(&mut self, job: &NewJob) {
         let sql = format!(
             "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, traceparent, token, attempt, abandoned,
-                                        reason, created_at, ended_at)
-             select $1, $2, $3, $4, 'cancelled', $5, $6, 0, 0, 0, $7, mailroom_now(), mailroom_now() where {}",
+                                        reason, unique_key, order_key, created_at, ended_at)
+             select $1, $2, $3, $4, 'cancelled', $5, $6, 0, 0, 0, $7, $9, $10, mailroom_now(), mailroom_now() where {}",
             failed_parent(self.store.dialect(), "$2", 8)
         );
         let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
-        let after = job.after.clone();
-        let params = params![job.id, self.tenant, &job.kind, job.lane, payload, trace, super::PARENT_FAILED, after];
+        let (after, unique, order) = (job.after.clone(), job.unique_key(), job.order_key.clone());
+        let reason = super::PARENT_FAILED;
+        let params = params![job.id, self.tenant, &job.kind, job.lane, payload, trace, reason, after, unique, order];
         self.unit.op(sql, params);
     }
 }
+
+/// The job that has the unique key.
+const THE_OTHER: &str = "tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and state <> 'doomed'";
 
 /// What a unit with [`TenantUnit::admit`] is refused with.
 pub const TOO_MANY_WAITING: &str = "this tenant has as many waiting jobs as it may";

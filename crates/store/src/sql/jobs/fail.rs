@@ -111,7 +111,7 @@ impl SystemStore {
             1,
             NO_LONGER_HELD,
             format!(
-                "update jobs set state = {}, run_at = {run_at}, attempt = attempt + $5, worker = null,
+                "update jobs set {}, run_at = {run_at}, attempt = attempt + $5, worker = null,
                     is_marked = false, suspected = 0
                  where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
                 unless_cancelled("retry")

@@ -1,6 +1,7 @@
 //! The end of a job: done, dead or cancelled. It moves to `finished_jobs`, and what waited behind it goes on.
 
 use domain::{JobId, JobState, TenantId};
+use futures_util::{StreamExt, TryStreamExt};
 
 use super::release::{doom_children, lock_key, release_children, release_key};
 use super::{Claimed, for_update};
@@ -35,6 +36,9 @@ impl End<'_> {
         }
     }
 }
+
+/// Commits on their way together: enough for a group on SQLite, and few enough for the pool of PostgreSQL.
+const AT_ONCE: usize = 32;
 
 /// What a holder is told whose job has gone to somebody else.
 pub const NO_LONGER_HELD: &str = "the job is no longer held by this worker";
@@ -83,21 +87,33 @@ impl SystemStore {
                 finished.push(row.get(0)?);
             }
         }
-        for job in bound {
-            let mut unit = Unit::default();
-            finish_held(&mut unit, dialect, job, End::Done, successor());
-            failpoint::before(Effect::FinishJobs);
-            match self.commit(unit).await {
-                Ok(_) => {
-                    finished.push(job.id);
-                    self.store.hints.jobs_added_here();
-                }
-                Err(StoreError::Precondition(NO_LONGER_HELD)) => {}
-                Err(e) => return Err(e),
-            }
-            failpoint::after(Effect::FinishJobs);
-        }
+        finished.extend(self.finish_bound(bound, successor).await?);
         Ok(finished)
+    }
+
+    /// Each in a unit of its own, for it has a key to look after; all on their way at once.
+    async fn finish_bound(&self, jobs: Vec<&Claimed>, successor: impl Fn() -> JobId) -> Result<Vec<JobId>, StoreError> {
+        let dialect = self.store.dialect();
+        let finish = |job: &Claimed| {
+            let (id, mut unit) = (job.id, Unit::default());
+            finish_held(&mut unit, dialect, job, End::Done, successor());
+            async move {
+                failpoint::before(Effect::FinishJobs);
+                let finished = match self.commit(unit).await {
+                    Ok(_) => Some(id),
+                    Err(StoreError::Precondition(NO_LONGER_HELD)) => None,
+                    Err(e) => return Err(e),
+                };
+                failpoint::after(Effect::FinishJobs);
+                Ok(finished)
+            }
+        };
+        let units: Vec<_> = jobs.into_iter().map(finish).collect();
+        let finished: Vec<Option<JobId>> = futures_util::stream::iter(units).buffered(AT_ONCE).try_collect().await?;
+        if finished.iter().any(Option::is_some) {
+            self.store.hints.jobs_added_here();
+        }
+        Ok(finished.into_iter().flatten().collect())
     }
 
     /// A job that nobody holds ends at once; one that runs is marked, and its worker stops it.
@@ -109,14 +125,15 @@ impl SystemStore {
         if let Some(key) = &order_key {
             lock_key(&mut unit, tenant, key);
         }
-        // Whatever its state: from here on nobody else changes that.
+        // Whatever its state: from here on nobody else changes that. What was asked for until now is not wanted either.
         let live = unit.op(
-            "update jobs set cancel_reason = case when state = 'running' then $3 else cancel_reason end
+            "update jobs set cancel_reason = case when state = 'running' then $3 else cancel_reason end, rerun = false
              where tenant_id = $1 and id = $2",
             params![tenant, id, reason],
         );
         let end = End::Cancelled { reason };
-        let moved = finish_one(&mut unit, self.store.dialect(), tenant, id, order_key.as_deref(), end, FREE);
+        let job = (tenant, id, order_key.as_deref());
+        let moved = finish_one(&mut unit, self.store.dialect(), job, end, FREE, None);
         failpoint::before(Effect::FinishJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::FinishJobs);
@@ -133,13 +150,13 @@ const FREE: &str = "state <> 'running'";
 
 const MOVED: &str =
     "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, traceparent, token, worker, attempt,
-    abandoned, reason, error_class, fingerprint, created_at, started_at, ended_at)";
+    abandoned, reason, error_class, fingerprint, unique_key, order_key, created_at, started_at, ended_at)";
 
 /// Everything but the end's own state and reasons comes from the row.
 fn moved_columns(state: &str, reason: &str, class: &str, fingerprint: &str) -> String {
     format!(
         "j.id, j.tenant_id, j.kind, j.lane, {state}, j.payload, j.traceparent, j.token, j.worker, j.attempt, j.abandoned,
-         {reason}, {class}, {fingerprint}, j.created_at, j.started_at, mailroom_now()"
+         {reason}, {class}, {fingerprint}, j.unique_key, j.order_key, j.created_at, j.started_at, mailroom_now()"
     )
 }
 
@@ -158,36 +175,40 @@ pub(super) fn finish_held(unit: &mut Unit, dialect: Dialect, job: &Claimed, end:
     } else {
         unit.op_exactly(1, NO_LONGER_HELD, sql, params);
     }
-    if job.is_unique && !matches!(end, End::Cancelled { .. }) {
-        // Asked for again while it ran: the row itself becomes the job that follows.
-        unit.op(
-            "update jobs set id = $3, state = 'ready', position = mailroom_micros(), run_at = mailroom_now(),
-                created_at = mailroom_now(), token = 0, attempt = 0, abandoned = 0, suspected = 0, is_marked = false,
-                worker = null, started_at = null, rerun = false, has_children = false, cancel_reason = null
-             where tenant_id = $1 and id = $2 and rerun",
-            params![job.tenant, job.id, successor],
-        );
+    if job.is_unique {
+        follow(unit, job.tenant, job.id, successor);
     }
     after_the_move(unit, dialect, job.tenant, job.id, job.order_key.as_deref(), end);
 }
 
-/// Ends a job that is in one of the states of `condition`, if it is; the operation that tells.
+/// Ends a job that is as `condition` says, if it is; the operation that tells. Its key is locked already.
 pub(super) fn finish_one(
     unit: &mut Unit,
     dialect: Dialect,
-    tenant: TenantId,
-    id: JobId,
-    order_key: Option<&str>,
+    (tenant, id, order_key): (TenantId, JobId, Option<&str>),
     end: End<'_>,
     condition: &str,
+    successor: Option<JobId>,
 ) -> crate::unit::OpId {
-    if let Some(key) = order_key {
-        lock_key(unit, tenant, key);
-    }
     let (sql, params) = move_one(dialect, tenant, id, end, condition);
     let moved = unit.op(sql, params);
+    if let Some(successor) = successor {
+        follow(unit, tenant, id, successor);
+    }
     after_the_move(unit, dialect, tenant, id, order_key, end);
     moved
+}
+
+/// Asked for again while it ran: the row itself becomes the job that follows.
+pub(super) fn follow(unit: &mut Unit, tenant: TenantId, id: JobId, successor: JobId) {
+    unit.op(
+        "update jobs set id = $3, state = 'ready', position = mailroom_micros(), run_at = mailroom_now(),
+            created_at = mailroom_now(), token = 0, attempt = 0, abandoned = 0, suspected = 0, is_marked = false,
+            worker = null, started_at = null, rerun = false, has_children = false, cancel_reason = null
+         where tenant_id = $1 and id = $2 and rerun
+           and exists (select 1 from finished_jobs where tenant_id = $1 and id = $2)",
+        params![tenant, id, successor],
+    );
 }
 
 fn move_one(dialect: Dialect, tenant: TenantId, id: JobId, end: End<'_>, condition: &str) -> (String, Vec<Value>) {

@@ -55,9 +55,13 @@ fn for_update(dialect: Dialect) -> &'static str {
 /// What a job is when nothing holds it: ready, or not due yet.
 const FREE_STATE: &str = "case when run_at > mailroom_now() then 'scheduled' else 'ready' end";
 
-/// What becomes of a job that its worker lets go of: this, or, if somebody wanted it to end meanwhile, that.
+/// What becomes of a job that its worker lets go of: this, or, if somebody wanted it to end meanwhile, that. Who asked
+/// for the same after that gets it.
 fn unless_cancelled(state: &str) -> String {
-    format!("case when cancel_reason is null then '{state}' else 'doomed' end")
+    format!(
+        "state = case when cancel_reason is null or rerun then '{state}' else 'doomed' end,
+         cancel_reason = case when rerun then null else cancel_reason end"
+    )
 }
 
 /// The reason of a job that is cancelled because what it was to follow did not succeed.

@@ -49,7 +49,9 @@ impl SystemStore {
         // Behind its lane's clock, where it would begin again anyway.
         let queues = unit.op(
             "delete from job_queues where waiting = 0
-             and vtime <= (select l.clock from job_lanes l where l.lane = job_queues.lane)",
+             and vtime <= (select l.clock from job_lanes l where l.lane = job_queues.lane)
+             and not exists (select 1 from jobs j where j.tenant_id = job_queues.tenant_id and j.lane = job_queues.lane
+                             and j.kind = job_queues.kind and j.state = 'ready')",
             vec![],
         );
         failpoint::before(Effect::PruneQueues);

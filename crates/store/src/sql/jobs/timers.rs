@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::{JobId, TenantId};
 
 use super::finish::finish_one;
+use super::release::lock_key;
 use super::{End, PARENT_FAILED};
 use crate::failpoint::{self, Effect};
 use crate::{Dialect, StoreError, SystemStore, Unit, params};
@@ -63,7 +64,11 @@ impl SystemStore {
             let reason: Option<String> = row.get(3)?;
             let end = End::Cancelled { reason: reason.as_deref().unwrap_or(PARENT_FAILED) };
             let dialect = self.store.dialect();
-            let moved = finish_one(&mut unit, dialect, tenant, id, order_key.as_deref(), end, "state = 'doomed'");
+            if let Some(key) = &order_key {
+                lock_key(&mut unit, tenant, key);
+            }
+            let job = (tenant, id, order_key.as_deref());
+            let moved = finish_one(&mut unit, dialect, job, end, "state = 'doomed'", None);
             failpoint::before(Effect::CancelDoomed);
             cancelled += self.commit(unit).await?.changed(moved);
             failpoint::after(Effect::CancelDoomed);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use domain::{JobId, TenantId, WorkerId};
 
 use super::finish::finish_one;
+use super::release::lock_key;
 use super::{Claimed, End, later, unless_cancelled};
 use crate::failpoint::{self, Effect};
 use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
@@ -138,8 +139,9 @@ impl SystemStore {
         self.commit(unit).await.map(drop)
     }
 
-    /// Takes back what workers hold whose lease has run out.
-    pub async fn take_back_abandoned(&self) -> Result<Abandoned, StoreError> {
+    /// Takes back what workers hold whose lease has run out. `successor` makes ids for jobs that were asked for again and
+    /// follow one that is parked.
+    pub async fn take_back_abandoned(&self, successor: impl Fn() -> JobId) -> Result<Abandoned, StoreError> {
         let mut unit = Unit::default();
         let expired = unit.op(
             "update job_workers set gone_at = mailroom_now()
@@ -154,7 +156,7 @@ impl SystemStore {
         for row in self.query(sql, vec![]).await? {
             let worker: WorkerId = row.get(0)?;
             abandoned.returned += self.return_jobs_of(worker).await?;
-            abandoned.parked += self.park_jobs_of(worker).await?;
+            abandoned.parked += self.park_jobs_of(worker, &successor).await?;
         }
         if abandoned.returned + abandoned.parked > 0 {
             self.store.hints.jobs_added_here();
@@ -179,7 +181,7 @@ impl SystemStore {
         );
         let returned = unit.op(
             format!(
-                "update jobs set state = {}, worker = null, position = mailroom_micros(),
+                "update jobs set {}, worker = null, position = mailroom_micros(),
                 abandoned = abandoned + case when is_marked then 1 else 0 end,
                 suspected = suspected + case when is_marked then 0 else 1 end, is_marked = false
              where worker = $1 and state = 'running' and not (is_marked and abandoned + {AROUND} + 1 >= $2)",
@@ -193,15 +195,18 @@ impl SystemStore {
         Ok(committed.changed(returned))
     }
 
-    async fn park_jobs_of(&self, worker: WorkerId) -> Result<u64, StoreError> {
+    async fn park_jobs_of(&self, worker: WorkerId, successor: &impl Fn() -> JobId) -> Result<u64, StoreError> {
         let sql = format!(
             "select tenant_id, id, order_key from jobs where worker = $1 and state = 'running' and is_marked
-             and abandoned + {AROUND} + 1 >= $2"
+             and abandoned + {AROUND} + 1 >= $2 order by id"
         );
         let mut parked = 0;
         for row in self.query(sql, params![worker, MOST_DEATHS]).await? {
             let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let mut unit = Unit::default();
+            if let Some(key) = &order_key {
+                lock_key(&mut unit, tenant, key);
+            }
             let held = format!("state = 'running' and is_marked and worker = '{worker}'");
             unit.op(
                 format!("update jobs set abandoned = abandoned + 1 where tenant_id = $1 and id = $2 and {held}"),
@@ -209,7 +214,8 @@ impl SystemStore {
             );
             let end = End::Dead { reason: POISON, error_class: "poison", fingerprint: "poison" };
             let dialect = self.store.dialect();
-            let moved = finish_one(&mut unit, dialect, tenant, id, order_key.as_deref(), end, &held);
+            let job = (tenant, id, order_key.as_deref());
+            let moved = finish_one(&mut unit, dialect, job, end, &held, Some(successor()));
             failpoint::before(Effect::ParkJob);
             parked += self.commit(unit).await?.changed(moved);
             failpoint::after(Effect::ParkJob);
@@ -221,7 +227,7 @@ impl SystemStore {
 /// A suspect that had begun, which its mark tells, was survived and is none any more.
 fn give_back_sql() -> String {
     format!(
-        "update jobs set state = {}, worker = null, started_at = null, is_marked = false,
+        "update jobs set {}, worker = null, started_at = null, is_marked = false,
              suspected = case when is_marked then 0 else suspected end",
         unless_cancelled("ready")
     )

@@ -75,7 +75,7 @@ async fn limits_hold_are_changed_one_by_one_and_lifted() {
         assert_eq!(claim(&db.store, worker, 10).await.len(), 2);
         let admitted = async || {
             let mut unit = system.write_for(acme);
-            unit.admit();
+            unit.admit(1);
             unit.enqueue(vec![job("b")]);
             unit.commit().await
         };

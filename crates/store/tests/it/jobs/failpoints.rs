@@ -95,7 +95,7 @@ async fn story(db: &TestDatabase) {
             }
         }
         die(db).await;
-        system.take_back_abandoned().await.unwrap();
+        system.take_back_abandoned(|| JobId::new(&SystemClock)).await.unwrap();
     }
     system.replay_dead(&JobFilter::default(), &Replay::default()).await.unwrap();
     lead(db).await;
@@ -147,7 +147,7 @@ async fn recover(db: &TestDatabase) {
     let system = db.store.system();
     db.run_all(&["delete from job_tenants", "delete from job_kinds", "update job_lanes set is_paused = false"]).await;
     die(db).await;
-    system.take_back_abandoned().await.unwrap();
+    system.take_back_abandoned(|| JobId::new(&SystemClock)).await.unwrap();
     db.run(&format!("update jobs set run_at = {}", past(db))).await;
     let worker = register(&db.store).await;
     loop {

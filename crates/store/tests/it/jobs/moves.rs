@@ -191,7 +191,7 @@ async fn who_takes_its_process_down_three_times_is_parked_and_its_mates_are_not_
                 }
             }
             db.run("update job_workers set lease_until = started_at").await;
-            let abandoned = system.take_back_abandoned().await.unwrap();
+            let abandoned = system.take_back_abandoned(|| JobId::new(&SystemClock)).await.unwrap();
             assert_eq!(
                 (abandoned.returned, abandoned.parked),
                 if death < 3 { (2, 0) } else { (1, 1) },

@@ -256,11 +256,7 @@ impl<'a> World<'a> {
         jobs.sort_by_key(|job| (job.id, job.token));
         jobs.dedup_by_key(|job| (job.id, job.token));
         let made = RefCell::new(Vec::new());
-        let successor = || {
-            made.borrow_mut().push(new_id());
-            *made.borrow().last().unwrap()
-        };
-        let finished = self.system().finish_done(&jobs, successor).await.unwrap();
+        let finished = self.system().finish_done(&jobs, || make(&made)).await.unwrap();
 
         let held: BTreeSet<JobId> = jobs.iter().filter(|job| self.model.holds(job)).map(|job| job.id).collect();
         assert_eq!(finished.iter().copied().collect::<BTreeSet<_>>(), held);
@@ -362,8 +358,9 @@ impl<'a> World<'a> {
         let n = usize::from(worker) % 2;
         let past = past(self.db);
         self.db.run(&format!("update job_workers set lease_until = {past} where id = '{}'", self.workers[n])).await;
-        self.system().take_back_abandoned().await.unwrap();
-        self.model.take_back(self.workers[n]);
+        let made = RefCell::new(Vec::new());
+        self.system().take_back_abandoned(|| make(&made)).await.unwrap();
+        self.model.take_back(self.workers[n], made.into_inner());
         self.workers[n] = register(self.store()).await;
     }
 
@@ -383,19 +380,24 @@ impl<'a> World<'a> {
         let payload = serde_json::json!({"n": "edited"});
         let replay = Replay { payload: Some(payload.clone()), ..Replay::default() };
         let replayed = self.system().replay_one(tenant, id, &replay).await.unwrap();
-        assert_eq!(replayed, matches!(state, State::Dead | State::Cancelled));
+        let expected = matches!(state, State::Dead | State::Cancelled) && self.model.replay(id);
+        assert_eq!(replayed, expected);
         if replayed {
-            self.model.replay(id);
             self.model.jobs.get_mut(&id).unwrap().payload = payload;
         }
     }
 
     async fn replay_dead(&mut self) {
-        let is_dead = |(id, job): (&JobId, &Job)| (job.state == State::Dead).then_some(*id);
-        let dead: Vec<JobId> = self.model.jobs.iter().filter_map(is_dead).collect();
+        // Those without keys first.
+        let dead = |(id, job): (&JobId, &Job)| {
+            let has_keys = job.unique.is_some() || job.order.is_some();
+            (job.state == State::Dead).then_some((has_keys, job.tenant, *id))
+        };
+        let mut dead: Vec<_> = self.model.jobs.iter().filter_map(dead).collect();
+        dead.sort_unstable();
         let replayed = self.system().replay_dead(&JobFilter::default(), &Replay::default()).await.unwrap();
-        assert_eq!(replayed, dead.len() as u64);
-        dead.into_iter().for_each(|id| self.model.replay(id));
+        let expected = dead.into_iter().filter(|(_, _, id)| self.model.replay(*id)).count();
+        assert_eq!(replayed, expected as u64);
     }
 
     async fn discard(&mut self, which: u8) {
@@ -434,10 +436,7 @@ impl<'a> World<'a> {
                 let job = self.model.jobs.get_mut(&id).unwrap();
                 (job.state, job.is_due, job.rank) = (State::Ready, true, now);
             }
-            State::Dead | State::Cancelled => {
-                assert_eq!(answer, Retrying::Replayed);
-                self.model.replay(id);
-            }
+            State::Dead | State::Cancelled if self.model.replay(id) => assert_eq!(answer, Retrying::Replayed),
             _ => assert!(matches!(answer, Retrying::Not { .. }), "{answer:?}"),
         }
     }
@@ -453,7 +452,10 @@ impl<'a> World<'a> {
         assert_eq!(answer, expected);
         match answer {
             Cancelling::Cancelled => self.model.end(id, Ending::Cancelled, None),
-            Cancelling::Asked => self.model.jobs.get_mut(&id).unwrap().is_unwanted = true,
+            Cancelling::Asked => {
+                let job = self.model.jobs.get_mut(&id).unwrap();
+                (job.is_unwanted, job.rerun) = (true, false);
+            }
             Cancelling::NotLive => {}
         }
     }
@@ -560,6 +562,13 @@ impl<'a> World<'a> {
         assert!(self.model.jobs.values().all(|job| !job.state.is_live()));
         assert!(self.db.rows("select 1 from job_edges").await.is_empty(), "edges are left");
     }
+}
+
+/// An id that is remembered.
+fn make(made: &RefCell<Vec<JobId>>) -> JobId {
+    let id = new_id();
+    made.borrow_mut().push(id);
+    id
 }
 
 fn set<T: Ord>(these: &mut BTreeSet<T>, one: T, is_in: bool) {

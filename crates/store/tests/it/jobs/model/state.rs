@@ -108,7 +108,7 @@ impl Model {
             unique: new.unique.as_ref().map(|unique| unique.key.clone()),
             rerun: false,
             is_unwanted: false,
-            order: None,
+            order: new.order_key.clone().map(|key| (key, 0)),
             is_behind: false,
             parents: parents.iter().filter(|(_, state)| state.is_live()).map(|(id, _)| *id).collect(),
         };
@@ -123,25 +123,34 @@ impl Model {
             let now = self.now;
             let there = self.jobs.get_mut(&id).unwrap();
             match unique.policy {
-                OnConflict::Keep => {}
+                OnConflict::Keep => there.keep(),
                 OnConflict::Merge => there.merge(new.lane, is_due, now),
                 OnConflict::Replace => there.replace(new, is_due, now),
             }
             return;
         }
-        if let Some(key) = &new.order_key {
-            job.is_behind = self.of_key(tenant, key).next().is_some();
+        self.line_up(&mut job);
+        self.jobs.insert(new.id, job);
+    }
+
+    /// Last in the order of its key, and free when nothing holds it.
+    fn line_up(&mut self, job: &mut Job) {
+        if let Some((key, _)) = job.order.clone() {
+            job.is_behind = self.of_key(job.tenant, &key).next().is_some();
             self.numbers += 1;
-            job.order = Some((key.clone(), self.numbers));
+            job.order = Some((key, self.numbers));
         }
         job.state = State::Blocked;
         job.settle(self.now);
-        self.jobs.insert(new.id, job);
     }
 
     fn live_with_key(&self, tenant: TenantId, kind: &str, key: &str) -> Option<JobId> {
         let is_it = |job: &Job| {
-            job.state.is_live() && job.tenant == tenant && job.kind == kind && job.unique.as_deref() == Some(key)
+            job.state.is_live()
+                && job.state != State::Doomed
+                && job.tenant == tenant
+                && job.kind == kind
+                && job.unique.as_deref() == Some(key)
         };
         self.jobs.iter().find(|(_, job)| is_it(job)).map(|(id, _)| *id)
     }
@@ -161,7 +170,7 @@ impl Model {
     pub fn end(&mut self, id: JobId, ending: Ending, successor: Option<JobId>) {
         let now = self.now;
         let job = self.jobs.get_mut(&id).unwrap();
-        let again = (job.rerun && ending != Ending::Cancelled).then_some(successor).flatten();
+        let again = job.rerun.then_some(successor).flatten();
         let next = again.map(|_| Job {
             state: State::Ready,
             is_due: true,
@@ -206,8 +215,9 @@ impl Model {
         }
     }
 
-    /// What a worker held goes back, or is parked.
-    pub fn take_back(&mut self, worker: WorkerId) {
+    /// What a worker held goes back, or is parked, with a successor for each of those.
+    pub fn take_back(&mut self, worker: WorkerId, successors: Vec<JobId>) {
+        let mut successors = successors.into_iter();
         let held: Vec<JobId> = self
             .jobs
             .iter()
@@ -221,7 +231,7 @@ impl Model {
             job.is_marked |= is_alone;
             if job.is_marked && job.abandoned + job.suspected.min(1) + 1 >= 3 {
                 job.abandoned += 1;
-                self.end(id, Ending::Dead, None);
+                self.end(id, Ending::Dead, successors.next());
                 continue;
             }
             let (blamed, there) = if job.is_marked { (1, 0) } else { (0, 1) };
@@ -231,15 +241,22 @@ impl Model {
         }
     }
 
-    /// It starts again, alone, and its token goes on.
-    pub fn replay(&mut self, id: JobId) {
-        let now = self.now;
-        let job = self.jobs.get_mut(&id).unwrap();
-        (job.state, job.is_due, job.rank) = (State::Ready, true, now);
+    /// It starts again, without parents, and its token goes on. Not while another has its unique key.
+    pub fn replay(&mut self, id: JobId) -> bool {
+        let mut job = self.jobs[&id].clone();
+        if let Some(key) = &job.unique
+            && let Some(there) = self.live_with_key(job.tenant, &job.kind, key)
+        {
+            self.jobs.get_mut(&there).unwrap().keep();
+            return false;
+        }
+        (job.is_due, job.rank, job.worker) = (true, self.now, None);
         (job.attempt, job.abandoned, job.suspected, job.is_marked) = (0, 0, 0, false);
-        (job.worker, job.unique, job.rerun, job.order, job.is_behind) = (None, None, false, None, false);
-        job.is_unwanted = false;
+        (job.rerun, job.is_behind, job.is_unwanted) = (false, false, false);
         job.parents.clear();
+        self.line_up(&mut job);
+        self.jobs.insert(id, job);
+        true
     }
 
     pub fn ready_due(&mut self) {
@@ -272,8 +289,15 @@ impl Model {
 
 impl Job {
     /// What becomes of it when its worker lets go.
-    pub fn unless_unwanted(&self, state: State) -> State {
+    pub fn unless_unwanted(&mut self, state: State) -> State {
+        // Who asked for it after that gets it.
+        self.is_unwanted &= !self.rerun;
         if self.is_unwanted { State::Doomed } else { state }
+    }
+
+    /// It does the work, unless it is about to be stopped.
+    fn keep(&mut self) {
+        self.rerun |= self.state == State::Running && self.is_unwanted;
     }
 
     /// It is free when nothing holds it any more.
@@ -286,6 +310,7 @@ impl Job {
     fn merge(&mut self, lane: Lane, is_due: bool, now: u64) {
         self.lane = if lane.number() < self.lane.number() { lane } else { self.lane };
         self.rerun |= self.state == State::Running;
+        self.is_due |= self.state == State::Blocked && is_due;
         if self.state == State::Scheduled && is_due {
             (self.state, self.is_due, self.rank) = (State::Ready, true, now);
         }
