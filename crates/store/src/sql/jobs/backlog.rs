@@ -98,7 +98,7 @@ impl SystemStore {
         Ok(waiting.into_iter().filter(|(kind, _)| !known.contains(kind)).collect())
     }
 
-    /// Looks at every live job.
+    /// Looks at every queue and at every job that is blocked or runs.
     pub async fn count_strays(&self) -> Result<Strays, StoreError> {
         Ok(Strays {
             blocked: self.number(BLOCKED).await?,
@@ -180,9 +180,11 @@ fn uncounted(dialect: Dialect) -> String {
                              and j.state = 'ready')";
     match dialect {
         Dialect::Postgres => format!(
-            "select count(*) from job_queues q where (q.waiting > 0 and not q.is_active) or (q.waiting + coalesce((
-                 select sum(a.change) from job_arrivals a
-                 where a.tenant_id = q.tenant_id and a.lane = q.lane and a.kind = q.kind), 0) <= 0 and {ready})"
+            "with arrived as (
+                 select tenant_id, lane, kind, sum(change) as change from job_arrivals group by tenant_id, lane, kind)
+             select count(*) from job_queues q
+             left join arrived a on a.tenant_id = q.tenant_id and a.lane = q.lane and a.kind = q.kind
+             where (q.waiting > 0 and not q.is_active) or (q.waiting + coalesce(a.change, 0) <= 0 and {ready})"
         ),
         Dialect::Sqlite => format!("select count(*) from job_queues q where q.waiting <= 0 and {ready}"),
     }
