@@ -118,7 +118,7 @@ pub async fn run_now(store: &Store, clock: &dyn Clock, schedule: &Schedule) -> R
 /// Goes on from now; what passed during the pause does not count as missed. Whether anything changed.
 pub async fn resume(store: &Store, clock: &dyn Clock, schedule: &Schedule) -> Result<bool, RecurringError> {
     let next = next_after(&Times::of(schedule)?, &schedule.cron, clock.now())?;
-    Ok(store.system().resume_schedule(&schedule.name, next).await?)
+    Ok(store.system().resume_schedule(schedule.tenant_id, &schedule.name, next).await?)
 }
 
 fn next_after(times: &Times, cron: &str, now: Timestamp) -> Result<Timestamp, RecurringError> {

@@ -198,7 +198,7 @@ create table job_schedules (
     last_at timestamptz,
     last_job uuid,
     updated_at timestamptz not null,
-    primary key (name)
+    primary key (tenant_id, name)
 );
 
 -- Who may act for all: the token grows with every change of holder and is checked by what the holder writes.

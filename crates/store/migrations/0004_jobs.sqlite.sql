@@ -175,7 +175,7 @@ create table job_schedules (
     last_at text,
     last_job text,
     updated_at text not null,
-    primary key (name)
+    primary key (tenant_id, name)
 );
 
 -- Who may act for all: the token grows with every change of holder and is checked by what the holder writes.

@@ -36,7 +36,7 @@ async fn live(system: &SystemStore) -> Vec<JobRow> {
 }
 
 async fn get(store: &Store) -> Schedule {
-    store.system().find_schedule("sweep").await.unwrap().unwrap()
+    store.system().find_schedule(TenantId::SYSTEM, "sweep").await.unwrap().unwrap()
 }
 
 fn fired() -> Ticked {
@@ -111,7 +111,7 @@ async fn a_pause_is_no_miss() {
     on_each_database(|db| async move {
         let clock = clock();
         recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
-        db.store.system().pause_schedule("sweep").await.unwrap();
+        db.store.system().pause_schedule(TenantId::SYSTEM, "sweep").await.unwrap();
         clock.advance(5 * HOUR);
         assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ::jobs::recurring::{self, RecurringError, Times};
+use domain::TenantId;
 use serde_json::json;
 use store::Store;
 use store::sql::schedules::Schedule;
@@ -24,7 +25,7 @@ pub async fn run(config: &Config, command: Recurring, out: Output) -> Result<Exi
         Recurring::Run(one) => run_now(&store, &get(&store, &one.name).await?, out).await?,
         Recurring::Pause(one) => {
             let schedule = get(&store, &one.name).await?;
-            let changed = store.system().pause_schedule(&schedule.name).await?;
+            let changed = store.system().pause_schedule(schedule.tenant_id, &schedule.name).await?;
             switched(&schedule.name, true, changed, out)?;
         }
         Recurring::Resume(one) => {
@@ -37,7 +38,7 @@ pub async fn run(config: &Config, command: Recurring, out: Output) -> Result<Exi
 }
 
 async fn get(store: &Store, name: &str) -> Result<Schedule, Failure> {
-    store.system().find_schedule(name).await?.ok_or_else(|| {
+    store.system().find_schedule(TenantId::SYSTEM, name).await?.ok_or_else(|| {
         Failure::problem(format!(
             "nothing that comes back is called {name:?}; `mailroom recurring list` shows what does"
         ))

@@ -82,7 +82,7 @@ impl SystemStore {
         unit.op(
             "insert into job_schedules (name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, next_at, updated_at)
              values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, mailroom_now())
-             on conflict (name) do update set tenant_id = excluded.tenant_id, kind = excluded.kind, lane = excluded.lane,
+             on conflict (tenant_id, name) do update set kind = excluded.kind, lane = excluded.lane,
                  payload = excluded.payload, cron = excluded.cron, zone = excluded.zone, missed = excluded.missed,
                  overlap = excluded.overlap, updated_at = excluded.updated_at,
                  next_at = case when job_schedules.cron = excluded.cron and job_schedules.zone = excluded.zone
@@ -107,9 +107,9 @@ impl SystemStore {
     }
 
     /// `false`: there was none of that name.
-    pub async fn remove_schedule(&self, name: &str) -> Result<bool, StoreError> {
+    pub async fn remove_schedule(&self, tenant: TenantId, name: &str) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
-        let removed = unit.op("delete from job_schedules where name = $1", params![name]);
+        let removed = unit.op("delete from job_schedules where tenant_id = $1 and name = $2", params![tenant, name]);
         Ok(self.commit(unit).await?.changed(removed) == 1)
     }
 
@@ -118,9 +118,9 @@ impl SystemStore {
         self.query(sql, vec![]).await?.iter().map(schedule).collect()
     }
 
-    pub async fn find_schedule(&self, name: &str) -> Result<Option<Schedule>, StoreError> {
-        let sql = format!("select {COLUMNS} from job_schedules where name = $1");
-        self.query_one(sql, params![name]).await?.as_ref().map(schedule).transpose()
+    pub async fn find_schedule(&self, tenant: TenantId, name: &str) -> Result<Option<Schedule>, StoreError> {
+        let sql = format!("select {COLUMNS} from job_schedules where tenant_id = $1 and name = $2");
+        self.query_one(sql, params![tenant, name]).await?.as_ref().map(schedule).transpose()
     }
 
     /// Those whose time has come, the earliest first. Paused ones never, and none that only a newer version can read.
@@ -138,17 +138,17 @@ impl SystemStore {
     }
 
     /// Whether anything changed. `next_at` is from when on it runs again: what passed while it was paused is not missed.
-    pub async fn resume_schedule(&self, name: &str, next_at: Timestamp) -> Result<bool, StoreError> {
-        let sql = "update job_schedules set is_paused = false, next_at = $2, updated_at = mailroom_now()
-                   where name = $1 and is_paused";
-        self.switch_schedule(sql, params![name, next_at]).await
+    pub async fn resume_schedule(&self, tenant: TenantId, name: &str, next_at: Timestamp) -> Result<bool, StoreError> {
+        let sql = "update job_schedules set is_paused = false, next_at = $3, updated_at = mailroom_now()
+                   where tenant_id = $1 and name = $2 and is_paused";
+        self.switch_schedule(sql, params![tenant, name, next_at]).await
     }
 
     /// Whether anything changed.
-    pub async fn pause_schedule(&self, name: &str) -> Result<bool, StoreError> {
-        let sql =
-            "update job_schedules set is_paused = true, updated_at = mailroom_now() where name = $1 and not is_paused";
-        self.switch_schedule(sql, params![name]).await
+    pub async fn pause_schedule(&self, tenant: TenantId, name: &str) -> Result<bool, StoreError> {
+        let sql = "update job_schedules set is_paused = true, updated_at = mailroom_now()
+                   where tenant_id = $1 and name = $2 and not is_paused";
+        self.switch_schedule(sql, params![tenant, name]).await
     }
 
     async fn switch_schedule(&self, sql: &str, params: Vec<crate::Value>) -> Result<bool, StoreError> {
@@ -177,8 +177,9 @@ impl SystemStore {
         unit.unit.op_exactly(
             1,
             ALREADY_FIRED,
-            "update job_schedules set next_at = $3 where name = $1 and next_at = $2 and not is_paused",
-            params![&schedule.name, schedule.next_at, next_at],
+            "update job_schedules set next_at = $4
+             where tenant_id = $1 and name = $2 and next_at = $3 and not is_paused",
+            params![schedule.tenant_id, &schedule.name, schedule.next_at, next_at],
         );
         if let Some(job) = job {
             let id = job.id;
@@ -212,7 +213,7 @@ impl SystemStore {
 fn remember_run(unit: &mut Unit, name: &str, tenant: TenantId, job: JobId) -> crate::OpId {
     unit.op(
         "update job_schedules set last_at = mailroom_now(), last_job = $3
-         where name = $1 and exists (select 1 from jobs where tenant_id = $2 and id = $3)",
+         where tenant_id = $2 and name = $1 and exists (select 1 from jobs where tenant_id = $2 and id = $3)",
         params![name, tenant, job],
     )
 }

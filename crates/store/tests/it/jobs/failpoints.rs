@@ -123,9 +123,9 @@ async fn lead(db: &TestDatabase) {
     let (first, second): (Timestamp, Timestamp) =
         ("2026-01-01T02:00:00Z".parse().unwrap(), "2026-01-02T02:00:00Z".parse().unwrap());
     system.put_schedule(&schedule, first).await.unwrap();
-    system.pause_schedule("nightly").await.unwrap();
-    system.resume_schedule("nightly", first).await.unwrap();
-    let schedule = system.find_schedule("nightly").await.unwrap().unwrap();
+    system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap();
+    system.resume_schedule(TenantId::SYSTEM, "nightly", first).await.unwrap();
+    let schedule = system.find_schedule(TenantId::SYSTEM, "nightly").await.unwrap().unwrap();
     assert!(system.fire_schedule(&schedule, second, Some(numbered(10, "a")), None).await.unwrap());
     assert!(!system.fire_schedule(&schedule, second, Some(numbered(11, "a")), None).await.unwrap());
     system.release_lease("leader", "me", token).await.unwrap();

@@ -32,7 +32,7 @@ fn at(text: &str) -> Timestamp {
 }
 
 async fn get(system: &SystemStore) -> Schedule {
-    system.find_schedule("nightly").await.unwrap().unwrap()
+    system.find_schedule(TenantId::SYSTEM, "nightly").await.unwrap().unwrap()
 }
 
 async fn count(system: &SystemStore) -> usize {
@@ -45,8 +45,8 @@ async fn a_definition_that_is_put_again_keeps_its_pause_and_its_next_time() {
         let system = db.store.system();
         let (first, second) = (at("2030-01-01T01:00:00Z"), at("2030-01-02T01:00:00Z"));
         system.put_schedule(&nightly("0 2 * * *"), first).await.unwrap();
-        assert!(system.pause_schedule("nightly").await.unwrap());
-        assert!(!system.pause_schedule("nightly").await.unwrap());
+        assert!(system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap());
+        assert!(!system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap());
 
         let changed = NewSchedule { payload: json!({"n": 2}), overlap: Overlap::Queue, ..nightly("0 2 * * *") };
         system.put_schedule(&changed, second).await.unwrap();
@@ -56,13 +56,13 @@ async fn a_definition_that_is_put_again_keeps_its_pause_and_its_next_time() {
 
         system.put_schedule(&nightly("0 3 * * *"), second).await.unwrap();
         assert_eq!(get(&system).await.next_at, second);
-        assert!(system.resume_schedule("nightly", first).await.unwrap());
-        assert!(!system.resume_schedule("nightly", second).await.unwrap());
+        assert!(system.resume_schedule(TenantId::SYSTEM, "nightly", first).await.unwrap());
+        assert!(!system.resume_schedule(TenantId::SYSTEM, "nightly", second).await.unwrap());
         let resumed = get(&system).await;
         assert_eq!((resumed.is_paused, resumed.next_at), (false, first));
         assert_eq!(system.list_schedules().await.unwrap(), [resumed]);
-        assert!(system.remove_schedule("nightly").await.unwrap());
-        assert!(!system.pause_schedule("nightly").await.unwrap());
+        assert!(system.remove_schedule(TenantId::SYSTEM, "nightly").await.unwrap());
+        assert!(!system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap());
     })
     .await;
 }
@@ -111,7 +111,7 @@ async fn who_has_lost_the_lease_fires_nothing() {
 
         assert!(matches!(fired, Err(StoreError::Precondition(NO_LONGER_LEADER))));
         assert_eq!((get(&system).await, count(&system).await), (due.clone(), 0));
-        system.pause_schedule("nightly").await.unwrap();
+        system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap();
         assert!(!system.fire_schedule(&due, next, Some(job("a")), None).await.unwrap());
     })
     .await;
