@@ -22,8 +22,14 @@ const AHEAD: Duration = Duration::from_millis(40);
 /// How long what was claimed ahead may wait before somebody looks whether it is to go back.
 const LOOK_AT_WAITING: Duration = Duration::from_secs(1);
 
-/// Queues were there but somebody else was taking from them.
+/// Queues were there but somebody else was taking from them. It doubles from time to time, up to a quarter of a second.
 const ANOTHER_IS_AT_IT: Duration = Duration::from_millis(2);
+
+/// Nobody takes from a queue that often in a row: perhaps what waits stands where nobody looks.
+const SUSPICIOUS: u32 = 5;
+
+/// How often everything that came is counted, not only what came lately.
+const COUNT_ALL_EVERY: Duration = Duration::from_secs(5);
 
 /// What a claim found.
 enum Found {
@@ -49,6 +55,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
     let mut look_at = Instant::now();
     // Somebody told of jobs while a claim was on its way, which may have looked before they came.
     let mut is_told = false;
+    let mut look = Look::default();
     let mut claiming = std::pin::pin!(None);
     while !*stopped.borrow() {
         while tasks.len() < slots
@@ -66,7 +73,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
         let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.room_taken());
         if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
             is_told = false;
-            claiming.set(Some(claim(session, pool, &kinds, room)));
+            claiming.set(Some(claim(session, pool, &kinds, room, look.next())));
         }
         tokio::select! {
             // Whoever could stop us is gone: that is a stop as well.
@@ -74,12 +81,13 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => pace.ended(ended.unwrap_or_default()),
             found = async { claiming.as_mut().as_pin_mut().expect("only polled while there is one").await }, if claiming.is_some() => {
                 claiming.set(None);
+                look.found(&found);
                 look_at = match found {
                     Ok(Found::Jobs(jobs)) => {
                         waiting.extend(jobs);
                         Instant::now()
                     }
-                    Ok(Found::Contended) => Instant::now() + ANOTHER_IS_AT_IT.mul_f64(0.5 + session.work.dice.fraction()),
+                    Ok(Found::Contended) => Instant::now() + look.pause().mul_f64(0.5 + session.work.dice.fraction()),
                     Ok(Found::Nothing) if is_told => Instant::now(),
                     Ok(Found::Nothing) => Instant::now() + poll,
                     Err(e) => {
@@ -133,15 +141,59 @@ async fn give_back(session: &Session, jobs: &[JobId]) {
     }
 }
 
-async fn claim(session: &Session, pool: Pool, kinds: &[String], most: usize) -> Result<Found, StoreError> {
+/// How thoroughly to look.
+#[derive(Debug, Clone, Copy)]
+struct Thoroughly {
+    counts_all: bool,
+    from_the_start: bool,
+}
+
+/// What the last claims found, and so how to look next.
+#[derive(Default)]
+struct Look {
+    counted_all: Option<Instant>,
+    contended: u32,
+}
+
+impl Look {
+    fn next(&mut self) -> Thoroughly {
+        let counts_all = self.counted_all.is_none_or(|then| then.elapsed() > COUNT_ALL_EVERY);
+        if counts_all {
+            self.counted_all = Some(Instant::now());
+        }
+        Thoroughly { counts_all, from_the_start: self.contended > 0 && self.contended.is_multiple_of(SUSPICIOUS) }
+    }
+
+    fn found(&mut self, found: &Result<Found, StoreError>) {
+        self.contended = if matches!(found, Ok(Found::Contended)) { self.contended + 1 } else { 0 };
+    }
+
+    fn pause(&self) -> Duration {
+        ANOTHER_IS_AT_IT * (1 << (self.contended / SUSPICIOUS).min(7))
+    }
+}
+
+async fn claim(
+    session: &Session,
+    pool: Pool,
+    kinds: &[String],
+    most: usize,
+    look: Thoroughly,
+) -> Result<Found, StoreError> {
     let system = session.store().system();
-    system.count_arrivals().await?;
+    match look.counts_all {
+        true => system.count_arrivals().await?,
+        false => system.count_latest_arrivals().await?,
+    }
     let candidates = system.list_candidates(kinds).await?;
     let has_limits = candidates.iter().any(|c| c.tenant_room.is_some() || c.kind_room.is_some());
     session.limits.saw(pool, has_limits);
     let shares = fair::plan(&candidates, most as u64);
     if shares.is_empty() {
         return Ok(Found::Nothing);
+    }
+    if look.from_the_start {
+        system.look_from_the_start(&shares).await?;
     }
     let jobs = system.claim(session.worker, &shares).await?;
     session.hold(&jobs);

@@ -467,3 +467,21 @@ async fn what_another_process_adds_is_found_without_polling() {
     })
     .await;
 }
+
+/// As when the database's clock went back: what waits stands before the place where claims begin to look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_stands_where_nobody_looks_is_found() {
+    on_each_database(|db| async move {
+        let tenant = tenant(&db.store).await;
+        let hidden = add_probe(&db.store, tenant, Probe::default()).await;
+        db.store.system().count_arrivals().await.unwrap();
+        if db.store.dialect() == store::Dialect::Postgres {
+            db.run("update job_queues set head = 9000000000000000000").await;
+        }
+        let worker = start(&db.store, Kinds::default().with(probe::probe(SOON)));
+
+        assert_eq!(until_ended(&db.store, hidden).await.state, JobState::Done);
+        worker.shut_down().await;
+    })
+    .await;
+}
