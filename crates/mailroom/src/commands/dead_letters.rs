@@ -73,7 +73,7 @@ async fn matching(store: &Store, which: &WhichLetters) -> Result<JobFilter, Fail
 fn done(number: u64, what: &str, out: Output) -> Result<(), Failure> {
     if number == 0 {
         return Err(Failure::problem(format!(
-            "no dead letter was {what}: none matches, or a job with the same unique key lives; `mailroom dead-letters list` \
+            "no dead letter matches, or a job with its unique key lives, so none was {what}; `mailroom dead-letters list` \
              shows those that there are"
         )));
     }

@@ -112,7 +112,8 @@ impl SystemStore {
         let held: Vec<JobId> = held.iter().copied().chain([JobId(uuid::Uuid::nil())]).collect();
         let dialect = self.store.dialect();
         let unknown = match dialect {
-            Dialect::Postgres => "id <> all($2)",
+            // An empty list goes over as null.
+            Dialect::Postgres => "not coalesce(id = any($2), false)",
             Dialect::Sqlite => "id not in (select value from json_each($2))",
         };
         // An answer may be on its way.
