@@ -221,6 +221,10 @@ create table probe_effects (
 -- The one place that counts what waits: whatever changes a job, by whichever hand, says so here.
 create function mailroom_count_jobs() returns trigger language plpgsql as $$
 begin
+    -- A claim takes what it claims off the counts itself.
+    if current_setting('mailroom.counts_itself', true) = 'yes' then
+        return null;
+    end if;
     if tg_op = 'INSERT' then
         insert into job_arrivals (tenant_id, lane, kind, change, oldest)
         select tenant_id, lane, kind, count(*), min(position) from new_jobs where state = 'ready' group by tenant_id, lane, kind;

@@ -243,9 +243,11 @@ const CLAIM: &str = "
         select h.tenant_id, h.lane, sum(h.taken * l.cost)::bigint as cost from counts h
         join locked l on l.tenant_id = h.tenant_id and l.lane = h.lane and l.kind = h.kind group by h.tenant_id, h.lane),
     moved as (
-        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, head = coalesce({FIRST}, q.head)
+        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, head = coalesce({FIRST}, q.head),
+               waiting = q.waiting - coalesce(h.taken, 0), is_active = q.waiting > coalesce(h.taken, 0)
         from locked l
         join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane
+        left join counts h on h.tenant_id = l.tenant_id and h.lane = l.lane and h.kind = l.kind
         where q.tenant_id = l.tenant_id and q.lane = l.lane and q.kind = l.kind),
     ticked as (
         update job_lanes set clock = n.clock
@@ -301,6 +303,8 @@ fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<cr
         list(|share| share.vtime.into()),
     ];
     let claim = CLAIM.replace("{ALLOWED}", if is_limited { LIMITED } else { ALL_ALLOWED }).replace("{FIRST}", FIRST);
+    // It counts what it takes itself, at once and in the rows that it has anyway.
+    unit.op("select set_config('mailroom.counts_itself', 'yes', true)", vec![]);
     vec![unit.op_returning(format!("{claim} {CLAIMED} from taken"), params)]
 }
 
