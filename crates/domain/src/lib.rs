@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod clock;
+pub mod connector;
 pub mod flags;
 pub mod hash;
 pub mod ids;
@@ -15,6 +16,7 @@ pub mod tenant;
 
 pub use address::{Address, Recipient, RecipientKind};
 pub use clock::{Clock, SystemClock, TestClock};
+pub use connector::{Connector, ConnectorError, FolderRole};
 pub use flags::Flags;
 pub use hash::Sha256;
 pub use ids::{ApiKeyId, AttachmentId, EmailId, FolderId, JobId, MailboxId, PackId, TenantId, WorkerId};

@@ -7,17 +7,22 @@ use serde::{Deserialize, Serialize};
 pub enum Provider {
     /// Mail files that someone imports. Any mailbox takes imports; this one takes nothing else.
     Files,
+    /// A mailbox that follows a script, at [`sim`](../../../sim): for trials and tests, spoken to over HTTP.
+    Scripted,
 }
 
 impl Provider {
+    pub const ALL: [Self; 2] = [Self::Files, Self::Scripted];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
+            Self::Scripted => "scripted",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Files].into_iter().find(|provider| provider.as_str() == text)
+        Self::ALL.into_iter().find(|provider| provider.as_str() == text)
     }
 }
 

@@ -39,6 +39,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0004_jobs.sqlite.sql"),
         postgres: include_str!("../migrations/0004_jobs.postgres.sql"),
     },
+    Migration {
+        version: 5,
+        name: "sync",
+        sqlite: include_str!("../migrations/0005_sync.sqlite.sql"),
+        postgres: include_str!("../migrations/0005_sync.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

@@ -159,8 +159,28 @@ async fn leave_jobs(db: &TestDatabase, tenant: &TenantStore) {
         tenant.id
     ))
     .await;
+    leave_sync(db, tenant).await;
     // What it left behind is nobody's while the other tenant's jobs are claimed.
     db.run("update jobs set run_at = now() + interval '1 hour', state = 'scheduled' where state = 'ready'").await;
+}
+
+/// And one in each table of what is synced.
+async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
+    let id = tenant.id;
+    let of_mailbox = format!("from mailboxes where tenant_id = '{id}'");
+    let draft = "type, is_backfill, data) values";
+    db.run_all(&[
+        &format!(
+            "insert into sync_states (tenant_id, mailbox_id, updated_at) select tenant_id, id, now() {of_mailbox}"
+        ),
+        &format!("insert into sync_cursors select tenant_id, id, 'changes', '', 'x' {of_mailbox}"),
+        &format!("insert into tenant_counters (tenant_id) values ('{id}')"),
+        &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1, now(), 'x', false, '{{}}')"),
+        &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),
+        &format!("insert into tenant_keys values ('{id}', 1, 'x', 'x', now())"),
+        &format!("insert into secrets values ('{id}', '{id}', 1, 'x', now(), now())"),
+    ])
+    .await;
 }
 
 /// A key that two tenants could share would tell one of them of the other.

@@ -1,0 +1,171 @@
+//! What Mailroom asks of somebody else's mail server. A connector translates and nothing more: when to call, how often,
+//! and what to store is decided by who calls it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{Flags, MailboxId, Provider, Secret, TenantId};
+
+/// What a call to a provider comes to.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectorError>> + Send + 'a>>;
+
+/// One account, as its connector needs to know it.
+#[derive(Debug, Clone)]
+pub struct Account {
+    pub tenant: TenantId,
+    pub mailbox: MailboxId,
+    pub address: String,
+    /// Where and how to connect: JSON that only the provider's own connector reads.
+    pub settings: String,
+    pub secret: Option<Secret<String>>,
+}
+
+/// Where a listing stands, by scope: a scope is the whole mailbox or a folder, as the provider has it. What is in a
+/// cursor only its connector knows.
+pub type Cursors = BTreeMap<String, String>;
+
+pub trait Connector: Send + Sync + fmt::Debug {
+    fn provider(&self) -> Provider;
+
+    /// What has changed since the cursors, a page at a time. Without cursors: the folders as they are and the place from
+    /// which on changes are told, but no message that is there already; those come by `history`.
+    fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page>;
+
+    /// Messages that were there before the first call of `changes`, newest first as far as the provider can, none that
+    /// arrived before `since`. The same cursors all the time, which a page moves.
+    fn history<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, since: Option<Timestamp>) -> Answer<'a, Page>;
+
+    /// Everything that is in the mailbox now, for a comparison with what we have.
+    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page>;
+
+    /// The bytes of messages, in any order. What happens to each is told to the sink.
+    fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()>;
+
+    /// Whether the account can be used, with as little traffic as can be.
+    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()>;
+}
+
+/// One page of a listing. It is recorded with the cursors, in one commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// New or changed ones.
+    pub folders: Vec<SeenFolder>,
+    /// These are no more, with everything that was in them.
+    pub gone_folders: Vec<String>,
+    /// Messages that came, moved here, or have other flags or another text now.
+    pub messages: Vec<Seen>,
+    /// Places in which a message is no more.
+    pub vanished: Vec<Place>,
+    /// Folders of which this page says everything that is in them: what else we have there is no more.
+    pub present: Vec<Present>,
+    /// Replaces what was known of these scopes; an empty one forgets its scope.
+    pub cursors: Cursors,
+    /// Nothing follows for now.
+    pub is_last: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenFolder {
+    /// Stays the same when the folder is renamed.
+    pub id: String,
+    pub name: String,
+    pub role: Option<FolderRole>,
+    pub delimiter: Option<String>,
+    pub uid_validity: Option<u64>,
+}
+
+/// What a folder is for. By default mail is taken in from all but the last three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FolderRole {
+    Inbox,
+    Sent,
+    Archive,
+    /// Everything there is, whatever folder it is in.
+    All,
+    Drafts,
+    Spam,
+    Trash,
+}
+
+/// A message in a place: the same message in two folders is seen twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// What the provider calls the message, in this account and for ever.
+    pub message: String,
+    pub place: Place,
+    pub flags: Flags,
+    pub size_bytes: Option<u64>,
+    pub received_at: Option<Timestamp>,
+    /// Changes when its text does: a draft.
+    pub revision: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The folder's id at the provider.
+    pub folder: String,
+    /// What the message is called there.
+    pub uid: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Present {
+    pub folder: String,
+    pub uids: Vec<String>,
+}
+
+/// A message to be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub message: String,
+    /// Where it was seen, for providers that fetch from a folder.
+    pub places: Vec<Place>,
+    pub size_bytes: Option<u64>,
+}
+
+/// Takes messages as they come. A message begins, is written, and ends; or it fails, begun or not.
+pub trait Sink: Send {
+    fn begin(&mut self, message: &str, facts: Facts);
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()>;
+    fn end(&mut self) -> std::io::Result<()>;
+    /// [`ConnectorError::Gone`], or what was wrong with this message alone.
+    fn fail(&mut self, message: &str, error: ConnectorError);
+}
+
+/// What is known of a message only when it is fetched.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub received_at: Option<Timestamp>,
+    /// The revision of these very bytes.
+    pub revision: Option<String>,
+    pub thread: Option<String>,
+}
+
+/// Each is one behaviour.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectorError {
+    /// Wait; no attempt is spent.
+    #[error("the provider asks to wait")]
+    Throttled { retry_after: Option<Duration> },
+    /// Try again; counts for the breaker.
+    #[error("the provider cannot be reached or does not work: {0}")]
+    Unavailable(String),
+    /// The credentials are refused: no more calls until they are renewed.
+    #[error("the provider refuses the credentials: {0}")]
+    Unauthorized(String),
+    /// What the cursors stand for is forgotten: everything is compared.
+    #[error("the provider has forgotten where we were")]
+    CursorExpired,
+    /// There is no such message any more.
+    #[error("it is not there any more")]
+    Gone,
+    /// Not what the provider's rules promise; trying again is of little use.
+    #[error("an answer that makes no sense: {0}")]
+    Protocol(String),
+}
