@@ -93,6 +93,20 @@ pub enum FolderRole {
     Trash,
 }
 
+impl FolderRole {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inbox => "inbox",
+            Self::Sent => "sent",
+            Self::Archive => "archive",
+            Self::All => "all",
+            Self::Drafts => "drafts",
+            Self::Spam => "spam",
+            Self::Trash => "trash",
+        }
+    }
+}
+
 /// A message in a place: the same message in two folders is seen twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {

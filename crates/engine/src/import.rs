@@ -17,7 +17,7 @@ use store::Dialect;
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::ingest::{Message, Prepared};
+use crate::ingest::{Message, Prepared, Source};
 use crate::{Engine, Progress};
 
 #[derive(Debug, Clone)]
@@ -165,8 +165,7 @@ impl Engine {
             let folder = *folders.get(&found.folder).context("a folder was removed meanwhile")?;
             Ok(Message {
                 raw: found.raw,
-                folder: Some(folder),
-                flags: found.flags,
+                source: Source::File { folder, flags: found.flags },
                 received_at: found.envelope_time,
                 origin: found.origin,
             })

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use content::spool::Data;
-use domain::Flags;
 use serde::Serialize;
 use store::sql::blobs::BlobPlace;
 use store::sql::mailboxes::Mailbox;
 use store::{StoreError, TenantStore};
 
-use crate::ingest::{Ingested, Message};
+use crate::ingest::{Ingested, Message, Source};
 use crate::{Engine, Progress};
 
 /// Emails that are read back and stored again in one unit; few, for each may be as large as what is held in memory.
@@ -64,8 +63,7 @@ impl Engine {
                 };
                 messages.push(Message {
                     raw,
-                    folder: None,
-                    flags: Flags::default(),
+                    source: Source::Stored { message: email.provider_message_id },
                     received_at: Some(email.received_at),
                     origin: format!("email {}", email.id),
                 });

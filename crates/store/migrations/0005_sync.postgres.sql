@@ -46,6 +46,8 @@ alter table folders add column is_in_scope boolean not null default true, add co
 alter table ledger add column received_at timestamptz, add column is_backfill boolean not null default false;
 alter table placements add column listing bigint not null default 0;
 create index placements_message on placements (tenant_id, mailbox_id, provider_message_id);
+-- Which unit brought it: the one that says that the email was received.
+alter table email_contents add column unit uuid;
 
 -- Taken by a unit as the last thing it does, so that numbers come in the order of commits and none is left out.
 create table tenant_counters (

@@ -70,6 +70,8 @@ alter table ledger add column received_at text;
 alter table ledger add column is_backfill integer not null default 0;
 alter table placements add column listing integer not null default 0;
 create index placements_message on placements (tenant_id, mailbox_id, provider_message_id);
+-- Which unit brought it: the one that says that the email was received.
+alter table email_contents add column unit text;
 
 -- Taken by a unit as the last thing it does, so that numbers come in the order of commits and none is left out.
 create table tenant_counters (

@@ -70,6 +70,9 @@ named! {
         PutSchedule = "put_schedule",
         PauseSchedule = "pause_schedule",
         FireSchedule = "fire_schedule",
+        BeginSync = "begin_sync",
+        /// What a provider listed, with the cursor and the jobs that follow.
+        RecordPage = "record_page",
     }
 }
 
@@ -102,6 +105,9 @@ impl Effect {
         Self::PauseSchedule,
         Self::FireSchedule,
     ];
+
+    /// What is done while a mailbox is synced.
+    pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
 }
 
 named! {
@@ -121,6 +127,10 @@ named! {
         ParentLock = "parent_lock",
         /// Who ends a job holds its ordering key meanwhile.
         KeyLock = "key_lock",
+        /// Only who syncs a mailbox by its newest token may record what it lists.
+        SyncToken = "sync_token",
+        /// Events take their numbers from a counter that is held until the commit.
+        EventCounter = "event_counter",
     }
 }
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use store::sql::ingest::{NewAttachment, NewEmail};
 use store::sql::mailboxes::Mailbox;
 
-use super::Hashed;
+use super::{Hashed, Source};
 
 /// No mail that anyone has is older; ids sort from here.
 const EARLIEST: Timestamp = Timestamp::constant(631_152_000, 0); // 1990-01-01
@@ -28,7 +28,11 @@ impl Parsed {
         spool: &Spool,
         now: Timestamp,
     ) -> std::io::Result<Self> {
-        let Hashed { message, sha256, provider_message_id, email } = hashed;
+        let Hashed { message, sha256, provider_message_id, content_key, email, .. } = hashed;
+        let (revision, thread_id, is_backfill) = match message.source {
+            Source::Provider(fetched) => (fetched.revision, fetched.thread, fetched.is_backfill),
+            Source::File { .. } | Source::Stored { .. } => (None, None, true),
+        };
         let mut parsed = match &message.raw {
             Data::Held(raw) => mime::parse(raw, limits),
             Data::Spooled(raw) => mime::parse_spooled(raw, spool, limits)?,
@@ -61,6 +65,10 @@ impl Parsed {
             received_at,
             size_bytes,
             raw_sha256: sha256,
+            content_key,
+            thread_id,
+            revision,
+            is_backfill,
             raw_is_stored: true,
             headers: serde_json::to_string(&parsed.headers).expect("pairs of strings are always JSON"),
             defects: parsed.defects,

@@ -28,13 +28,33 @@ const MOST_TRIES: u32 = 5;
 #[derive(Debug, Clone)]
 pub struct Message {
     pub raw: Data,
-    /// Where it is; `None` for one that has its place already.
-    pub folder: Option<FolderId>,
-    pub flags: Flags,
+    pub source: Source,
     /// When the source says that it arrived.
     pub received_at: Option<Timestamp>,
     /// Where it was found, for people.
     pub origin: String,
+}
+
+/// Where a message comes from, and so what it is known by.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A file in this folder, known by its bytes.
+    File { folder: FolderId, flags: Flags },
+    /// What is stored already of an email that lacks bytes.
+    Stored { message: String },
+    /// Fetched from its provider, which has said where it is.
+    Provider(Fetched),
+}
+
+/// A message as its provider knows it.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    pub message: String,
+    /// Whether the same bytes under another id are the same email.
+    pub binds_by_content: bool,
+    pub revision: Option<String>,
+    pub thread: Option<String>,
+    pub is_backfill: bool,
 }
 
 /// A batch whose bytes are durable and whose unit is ready to be committed. It keeps its messages until then: if the
@@ -67,8 +87,11 @@ struct Hashed {
     message: Message,
     sha256: Sha256,
     provider_message_id: String,
+    content_key: Sha256,
     /// Of an earlier try that is not done. An id is given once; a second one would stand beside the first.
     email: Option<EmailId>,
+    /// It was stored with another text.
+    is_revised: bool,
 }
 
 /// How committing a batch ended.
@@ -92,10 +115,11 @@ impl Engine {
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
         let known = store.known_messages(mailbox.id, ids).await.context("looking up known messages")?;
         // These are repaired, not taken in: whoever removed one meanwhile has the last word.
-        let repaired = hashed.iter().filter(|hashed| hashed.message.folder.is_none());
-        let repaired: Vec<String> = repaired.map(|hashed| hashed.provider_message_id.clone()).collect();
-        let Packed { mut emails, packs, shared, lost } =
-            self.parse_and_pack(&store, &mailbox, only_new(hashed, &known)).await?;
+        let repaired = those(&hashed, |source| matches!(source, Source::Stored { .. }));
+        let new = only_new(hashed, &known);
+        let fetched = those(&new, |source| matches!(source, Source::Provider(_)));
+        let revised: Vec<EmailId> = new.iter().filter(|new| new.is_revised).filter_map(|new| new.email).collect();
+        let Packed { mut emails, packs, shared, lost } = self.parse_and_pack(&store, &mailbox, new).await?;
         let incomplete = emails.iter_mut().map(|email| leave_out(email, &lost)).filter(|is_incomplete| *is_incomplete);
         let expected = Ingested {
             incomplete: incomplete.count() as u64,
@@ -108,12 +132,21 @@ impl Engine {
         if !repaired.is_empty() {
             unit.expect_failed(mailbox.id, repaired);
         }
+        if !fetched.is_empty() {
+            unit.share_sync(mailbox.id);
+            unit.take_messages(mailbox.id, fetched.clone());
+        }
         for pack in &packs {
             unit.record_pack(pack.id, pack.size_bytes, &pack.members);
         }
         unit.reprieve_blobs(shared);
-        let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails));
-        unit.record_placements(&placements);
+        let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails, &revised));
+        if !placements.is_empty() {
+            unit.record_placements(&placements);
+        }
+        if !fetched.is_empty() {
+            unit.bind_places(mailbox.id, fetched);
+        }
         Ok(Prepared { unit, recorded, packs, messages, expected })
     }
 
@@ -228,28 +261,57 @@ impl Ingested {
 impl Hashed {
     fn of(message: Message) -> Self {
         let sha256 = message.raw.sha256();
-        Self { message, sha256, provider_message_id: format!("sha256:{sha256}"), email: None }
+        let by_content = format!("sha256:{sha256}");
+        let (provider_message_id, binds) = match &message.source {
+            Source::File { .. } => (by_content, true),
+            // Whichever it was known by, its email has its id already.
+            Source::Stored { message } => (message.clone(), *message == by_content),
+            Source::Provider(fetched) => (fetched.message.clone(), fetched.binds_by_content),
+        };
+        let content_key = if binds { sha256 } else { Sha256::of(provider_message_id.as_bytes()) };
+        Self { message, sha256, provider_message_id, content_key, email: None, is_revised: false }
     }
 
     fn placement(&self, mailbox: &Mailbox) -> Option<NewPlacement> {
+        let Source::File { folder, flags } = &self.message.source else { return None };
         Some(NewPlacement {
             mailbox: mailbox.id,
-            folder: self.message.folder?,
+            folder: *folder,
             provider_message_id: self.provider_message_id.clone(),
             provider_uid: self.provider_message_id.clone(),
-            flags: self.message.flags.clone(),
+            flags: flags.clone(),
         })
     }
 }
 
-/// What is neither stored nor met earlier in the same batch.
+/// The messages that come from such a source, each once and in order.
+fn those(hashed: &[Hashed], is_such: impl Fn(&Source) -> bool) -> Vec<String> {
+    let such = hashed.iter().filter(|hashed| is_such(&hashed.message.source));
+    let mut messages: Vec<String> = such.map(|hashed| hashed.provider_message_id.clone()).collect();
+    messages.sort();
+    messages.dedup();
+    messages
+}
+
+/// What is neither stored nor met earlier in the same batch. Of a fetched message nothing is left when it is gone by now.
 fn only_new(hashed: Vec<Hashed>, known: &HashMap<String, Known>) -> Vec<Hashed> {
-    let mut seen: HashSet<Sha256> = HashSet::new();
+    let mut seen: HashSet<(String, Sha256)> = HashSet::new();
     let is_new = |hashed: Hashed| {
         let known = known.get(&hashed.provider_message_id);
-        let is_done = known.is_some_and(|known| known.state == LedgerState::Processed);
-        (!is_done && seen.insert(hashed.sha256))
-            .then(|| Hashed { email: known.and_then(|known| known.email), ..hashed })
+        let state = known.map(|known| known.state);
+        let is_wanted = match hashed.message.source {
+            Source::Provider(_) => {
+                matches!(state, Some(LedgerState::Queued | LedgerState::Processing | LedgerState::Failed))
+            }
+            Source::File { .. } | Source::Stored { .. } => state != Some(LedgerState::Processed),
+        };
+        let email = known.and_then(|known| known.email);
+        let is_revised = email.is_some() && matches!(state, Some(LedgerState::Queued | LedgerState::Processing));
+        (is_wanted && seen.insert((hashed.provider_message_id.clone(), hashed.content_key))).then_some(Hashed {
+            email,
+            is_revised,
+            ..hashed
+        })
     };
     hashed.into_iter().filter_map(is_new).collect()
 }

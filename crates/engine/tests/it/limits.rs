@@ -3,7 +3,7 @@
 use domain::search::Query;
 use domain::{Flags, Limits};
 use engine::Progress;
-use engine::ingest::{Ingested, Message};
+use engine::ingest::{Ingested, Message, Source};
 use store::sql::emails::Email;
 use store::sql::search::Page;
 use store::testing::on_each_database;
@@ -69,8 +69,7 @@ async fn store_all(bench: &Bench, mails: Vec<Vec<u8>>) -> Ingested {
     let folder = bench.folders(&["INBOX".to_owned()]).await["INBOX"];
     let message = |raw: Vec<u8>| Message {
         raw: raw.into(),
-        folder: Some(folder),
-        flags: Flags::default(),
+        source: Source::File { folder, flags: Flags::default() },
         received_at: None,
         origin: String::new(),
     };

@@ -2,7 +2,7 @@
 
 use domain::{Flags, Limits};
 use engine::Progress;
-use engine::ingest::Message;
+use engine::ingest::{Message, Source};
 use store::Location;
 use store::testing::{on_each_database, run_sql};
 
@@ -35,8 +35,7 @@ async fn the_rest_of_a_batch_is_stored_when_the_database_refuses_one_message() {
         let inbox = bench.folders(&["INBOX".into()]).await["INBOX"];
         let message = |subject: &str| Message {
             raw: format!("Subject: {subject}\n\nhello").into_bytes().into(),
-            folder: Some(inbox),
-            flags: Flags::default(),
+            source: Source::File { folder: inbox, flags: Flags::default() },
             received_at: None,
             origin: format!("{subject}.eml"),
         };

@@ -10,7 +10,7 @@ use content::tokens::{EmailText, email_tokens};
 use content::{mime, query};
 use domain::search::{Order, Query};
 use domain::{EmailId, Flags, FolderId, Limits, Sha256, SystemClock};
-use engine::ingest::Message;
+use engine::ingest::{Message, Source};
 use engine::search::Search;
 use jiff::Timestamp;
 use sim::mail::{Generator, Profile};
@@ -132,8 +132,7 @@ async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> Filled {
     let folders: HashMap<String, FolderId> = bench.folders(&names).await;
     let message = |mail: &Mail| Message {
         raw: mail.raw.clone().into(),
-        folder: Some(folders[&mail.folder]),
-        flags: Flags::default(),
+        source: Source::File { folder: folders[&mail.folder], flags: Flags::default() },
         received_at: mail.received_at,
         origin: String::new(),
     };

@@ -66,6 +66,7 @@ pub struct IncompleteEmail {
     pub raw_sha256: Sha256,
     pub raw_is_stored: bool,
     pub received_at: Timestamp,
+    pub provider_message_id: String,
 }
 
 impl TenantStore {
@@ -76,7 +77,7 @@ impl TenantStore {
         after: Option<EmailId>,
         limit: u64,
     ) -> Result<Vec<IncompleteEmail>, StoreError> {
-        let sql = "select id, raw_sha256, raw_blob_sha256 is not null, received_at from emails
+        let sql = "select id, raw_sha256, raw_blob_sha256 is not null, received_at, provider_message_id from emails
                    where tenant_id = $1 and mailbox_id = $2 and processing_status = 'failed' and id > $3
                    order by id limit $4";
         let after = after.unwrap_or(EmailId(uuid::Uuid::nil()));
@@ -86,6 +87,7 @@ impl TenantStore {
                 raw_sha256: row.get(1)?,
                 raw_is_stored: row.get(2)?,
                 received_at: row.get(3)?,
+                provider_message_id: row.get(4)?,
             })
         };
         self.query(sql, params![self.id, mailbox, after, limit]).await?.iter().map(incomplete).collect()

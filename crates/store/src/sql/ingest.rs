@@ -30,6 +30,14 @@ pub struct NewEmail {
     pub received_at: Timestamp,
     pub size_bytes: u64,
     pub raw_sha256: Sha256,
+    /// Emails of a mailbox with the same key are one: the hash of the bytes, or, where the provider's ids are to be relied
+    /// on, of the id.
+    pub content_key: Sha256,
+    pub thread_id: Option<String>,
+    /// Of these very bytes, where the provider tells it.
+    pub revision: Option<String>,
+    /// It was there before its mailbox was connected.
+    pub is_backfill: bool,
     /// Whether the raw message is among the blobs, from before or from this unit.
     pub raw_is_stored: bool,
     /// A JSON list of `[name, value]`, ready to store.
@@ -87,13 +95,19 @@ impl NewEmail {
 }
 
 impl TenantUnit {
-    pub fn record_emails(&mut self, mut emails: Vec<NewEmail>) -> Recorded {
+    /// `revised` are emails that have another text now: what was stored of them gives way.
+    pub fn record_emails(&mut self, mut emails: Vec<NewEmail>, revised: &[EmailId]) -> Recorded {
         if self.store.dialect() == Dialect::Postgres {
             // Everybody in the same order, so that two who record the same messages wait for each other only one way.
-            emails.sort_by_key(|email| (email.mailbox, email.raw_sha256));
+            emails.sort_by_key(|email| (email.mailbox, email.content_key));
         }
         self.unit.emails.extend(emails.iter().map(|email| email.id.0));
         self.record_contents(&emails);
+        self.tell_received(&emails);
+        if !revised.is_empty() {
+            self.tell_updated(revised);
+            self.remove_parts(revised);
+        }
         self.record_ledger(&emails);
         let mut rows = Rows::default();
         for email in emails {
@@ -107,17 +121,19 @@ impl TenantUnit {
     }
 
     fn record_contents(&mut self, emails: &[NewEmail]) {
-        let row = |email: &NewEmail| params![email.mailbox, email.raw_sha256, self.tenant, email.id];
+        let (tenant, unit) = (self.tenant, self.drafting());
+        let row = |email: &NewEmail| params![email.mailbox, email.content_key, tenant, email.id, unit];
         self.unit.insert(Insert {
-            into: "email_contents (mailbox_id, raw_sha256, tenant_id, email_id)".into(),
+            into: "email_contents (mailbox_id, raw_sha256, tenant_id, email_id, unit)".into(),
             columns: &[
                 ("mailbox_id", Kind::Uuid),
                 ("raw_sha256", Kind::Hash),
                 ("tenant_id", Kind::Uuid),
                 ("email_id", Kind::Uuid),
+                ("unit", Kind::Uuid),
             ],
             rows: emails.iter().map(row).collect(),
-            select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id".into(),
+            select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id, u.unit".into(),
             join_where: "",
             on_conflict: "on conflict do nothing".into(),
             at_once: false,
@@ -138,11 +154,13 @@ impl TenantUnit {
                 reason,
                 email.size_bytes,
                 email.raw_sha256,
-                email.id
+                email.id,
+                email.content_key,
+                email.revision.clone()
             ]
         };
         self.unit.insert(Insert {
-            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, reason, size_bytes, raw_sha256, email_id,
+            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, reason, size_bytes, raw_sha256, email_id, revision,
                    first_seen_at, processing_started_at, processing_completed_at)"
                 .into(),
             columns: &[
@@ -154,6 +172,8 @@ impl TenantUnit {
                 ("size_bytes", Kind::Int),
                 ("raw_sha256", Kind::Hash),
                 ("email_id", Kind::Uuid),
+                ("content_key", Kind::Hash),
+                ("revision", Kind::Text),
             ],
             rows: emails.iter().map(row).collect(),
             // Bound to another's email that lacks bytes, it is not done either: what we brought fills in our own only.
@@ -162,15 +182,16 @@ impl TenantUnit {
                          select 1 from ledger l where l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
                          and l.provider_message_id = u.provider_message_id and l.state = 'failed')
                      then 'failed' else u.state end,
-                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, mailroom_now(), mailroom_now(), mailroom_now()"
+                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, u.revision, mailroom_now(), mailroom_now(), mailroom_now()"
                 .into(),
             join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
-                         and c.raw_sha256 = u.raw_sha256",
+                         and c.raw_sha256 = u.content_key",
             // One that was not done, or that was gone and is back.
             on_conflict: format!(
                 "on conflict ({}mailbox_id, provider_message_id)
                  do update set state = excluded.state, reason = excluded.reason, email_id = excluded.email_id,
                  size_bytes = excluded.size_bytes, raw_sha256 = excluded.raw_sha256,
+                 revision = coalesce(excluded.revision, ledger.revision),
                  attempts = ledger.attempts + 1, processing_completed_at = excluded.processing_completed_at
                  where ledger.state <> 'processed'",
                 self.key_begins()
@@ -262,12 +283,12 @@ impl Rows {
                 address,
                 name,
                 email.mailbox,
-                email.raw_sha256
+                email.content_key
             ]);
         }
         for (position, attachment) in email.attachments.into_iter().enumerate() {
             let mut row = attachment_row(tenant.clone(), id, position, attachment);
-            row.extend(params![email.mailbox, email.raw_sha256]);
+            row.extend(params![email.mailbox, email.content_key]);
             self.attachments.push(row);
         }
         self.search.push(params![
@@ -275,7 +296,7 @@ impl Rows {
             id,
             email.mailbox,
             email.received_at,
-            email.raw_sha256,
+            email.content_key,
             Value::Tokens(email.tokens)
         ]);
         let (from_name, from_address) = email.from.map(|from| (from.name, from.address)).unzip();
@@ -302,6 +323,8 @@ impl Rows {
             Value::Json(email.headers),
             serde_json::json!(email.defects),
             search_second(id),
+            email.content_key,
+            email.thread_id,
         ]);
     }
 }
@@ -357,16 +380,18 @@ const EMAIL_COLUMNS: &[(&str, Kind)] = &[
     ("headers", Kind::Json),
     ("defects", Kind::Json),
     ("search_second", Kind::Int),
+    ("content_key", Kind::Hash),
+    ("thread_id", Kind::Text),
 ];
 
 const EMAILS_INTO: &str = "id, tenant_id, mailbox_id, provider, provider_message_id, internet_message_id,
     message_id_hash, subject, from_name, from_address, body_text, body_html, sent_at, received_at, processing_status,
-    has_attachments, size_bytes, raw_sha256, headers, defects, raw_blob_sha256, processed_at, created_at";
+    has_attachments, size_bytes, raw_sha256, headers, defects, raw_blob_sha256, thread_id, processed_at, created_at";
 
 const EMAILS_SELECT: &str = "u.id, u.tenant_id, u.mailbox_id, u.provider, u.provider_message_id, u.internet_message_id,
     u.message_id_hash, u.subject, u.from_name, u.from_address, u.body_text, u.body_html, u.sent_at, u.received_at,
     u.processing_status, u.has_attachments, u.size_bytes, u.raw_sha256, u.headers, u.defects,
-    u.raw_blob_sha256, mailroom_now(), mailroom_now()";
+    u.raw_blob_sha256, u.thread_id, mailroom_now(), mailroom_now()";
 
 /// The next free number of the email's second; when all 65,536 are taken, one past the tenant's newest, which lists it
 /// too early but never fails.
@@ -396,7 +421,7 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
         rows,
         select: select.into(),
         join_where: "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
-                     and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256 and c.email_id = u.id)",
+                     and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.content_key and c.email_id = u.id)",
         // Fills in what was missing, and nothing else.
         on_conflict: "on conflict (tenant_id, id)
                       do update set raw_blob_sha256 = excluded.raw_blob_sha256,
@@ -410,7 +435,7 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
 /// Parts follow their email: where it lost against another, there is none with this id. Asked of the table that decided
 /// it, because emails are many partitions.
 const IF_EMAIL_WON: &str = "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
-     and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.raw_sha256 and c.email_id = u.email_id)";
+     and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.content_key and c.email_id = u.email_id)";
 
 fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
     Insert {
@@ -423,7 +448,7 @@ fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
             ("address", Kind::Text),
             ("name", Kind::Text),
             ("mailbox_id", Kind::Uuid),
-            ("raw_sha256", Kind::Hash),
+            ("content_key", Kind::Hash),
         ],
         rows,
         select: "u.email_id, u.position, u.tenant_id, u.kind, u.address, u.name".into(),
@@ -456,7 +481,7 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
             ("status", Kind::Text),
             ("blob_sha256", Kind::Hash),
             ("mailbox_id", Kind::Uuid),
-            ("raw_sha256", Kind::Hash),
+            ("content_key", Kind::Hash),
         ],
         rows,
         select: "u.id, u.tenant_id, u.email_id, u.position, u.part_path, u.filename, u.content_type, u.sniffed_type,
@@ -478,7 +503,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
         ("email_id", Kind::Uuid),
         ("mailbox_id", Kind::Uuid),
         ("received_at", Kind::Time),
-        ("raw_sha256", Kind::Hash),
+        ("content_key", Kind::Hash),
         ("tokens", Kind::Tokens),
     ];
     match dialect {

@@ -1,6 +1,6 @@
 //! Removing emails for good.
 
-use domain::EmailId;
+use domain::{EmailId, MailboxId, Sha256};
 
 use super::any;
 use crate::failpoint::{self, Effect};
@@ -11,6 +11,7 @@ impl TenantStore {
     /// so that nothing fetches them again by itself; bytes that nobody else names are left to the collector.
     pub async fn purge_emails(&self, ids: &[EmailId]) -> Result<u64, StoreError> {
         let dialect = self.store.dialect();
+        let (mailboxes, keys) = self.content_keys(ids).await?;
         let of = |column| format!("tenant_id = $1 and {}", any(dialect, column, 2));
         let search = match dialect {
             Dialect::Postgres => format!("delete from email_search where {}", of("email_id")),
@@ -30,19 +31,37 @@ impl TenantStore {
                      union select mailbox_id, provider_message_id from placements where {by_email})"
             ),
             format!("delete from placements where {by_email}"),
-            format!(
-                "delete from email_contents where (mailbox_id, raw_sha256) in (
-                     select mailbox_id, raw_sha256 from emails where {by_id})"
-            ),
         ];
         let mut unit = self.write();
         for sql in statements {
             unit.unit.op(sql, params![self.id, ids.to_vec()]);
         }
+        unit.unit.op(
+            format!(
+                "delete from email_contents where {by_email} and {} and {}",
+                any(dialect, "mailbox_id", 3),
+                any(dialect, "raw_sha256", 4)
+            ),
+            params![self.id, ids.to_vec(), mailboxes, keys],
+        );
         let purged = unit.unit.op(format!("delete from emails where {by_id}"), params![self.id, ids.to_vec()]);
         failpoint::before(Effect::PurgeEmails);
         let committed = unit.commit().await?;
         failpoint::after(Effect::PurgeEmails);
         Ok(committed.changed(purged))
+    }
+    /// By which emails may be known in their mailboxes: the hash of their bytes, or of their provider's id.
+    async fn content_keys(&self, ids: &[EmailId]) -> Result<(Vec<MailboxId>, Vec<Sha256>), StoreError> {
+        let sql = format!(
+            "select mailbox_id, provider_message_id, raw_sha256 from emails where tenant_id = $1 and {}",
+            any(self.store.dialect(), "id", 2)
+        );
+        let (mut mailboxes, mut keys) = (Vec::new(), Vec::new());
+        for row in self.query(sql, params![self.id, ids.to_vec()]).await? {
+            mailboxes.push(row.get(0)?);
+            keys.push(Sha256::of(row.get::<String>(1)?.as_bytes()));
+            keys.push(row.get(2)?);
+        }
+        Ok((mailboxes, keys))
     }
 }

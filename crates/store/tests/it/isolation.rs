@@ -174,8 +174,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
             "insert into sync_states (tenant_id, mailbox_id, updated_at) select tenant_id, id, now() {of_mailbox}"
         ),
         &format!("insert into sync_cursors select tenant_id, id, 'changes', '', 'x' {of_mailbox}"),
-        &format!("insert into tenant_counters (tenant_id) values ('{id}')"),
-        &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1, now(), 'x', false, '{{}}')"),
+        &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1000, now(), 'x', false, '{{}}')"),
         &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),
         &format!("insert into tenant_keys values ('{id}', 1, 'x', 'x', now())"),
         &format!("insert into secrets values ('{id}', '{id}', 1, 'x', now(), now())"),

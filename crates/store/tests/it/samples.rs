@@ -46,6 +46,10 @@ pub fn email(mailbox: MailboxId, subject: &str, received_at: Timestamp) -> NewEm
         received_at,
         size_bytes: subject.len() as u64,
         raw_sha256: sha256,
+        content_key: sha256,
+        thread_id: None,
+        revision: None,
+        is_backfill: true,
         raw_is_stored: true,
         headers: serde_json::json!([["Subject", subject]]).to_string(),
         defects: vec!["bad_date".into()],
@@ -111,7 +115,7 @@ pub async fn record(
             flags: Flags::from_names(["seen"]),
         })
         .collect();
-    let stored = unit.record_emails(emails).emails;
+    let stored = unit.record_emails(emails, &[]).emails;
     unit.record_placements(&placements);
     Ok((unit.commit().await?, stored))
 }

@@ -16,7 +16,7 @@ async fn a_unit_with_a_failed_precondition_changes_nothing_and_harms_no_other() 
                 let subject = format!("Subject {n}");
                 let mut unit = acme.write();
                 let id = pack(&acme, &blobs, &mut unit, &[subject.as_bytes()]).await;
-                unit.record_emails(vec![email(mailbox.id, &subject, time("2026-01-02T03:04:05Z"))]);
+                unit.record_emails(vec![email(mailbox.id, &subject, time("2026-01-02T03:04:05Z"))], &[]);
                 if n % 2 == 1 {
                     unit.record_pack(id, 1, &[]); // it is live already, so this cannot hold
                 }

@@ -1,0 +1,191 @@
+//! What happened to a tenant's mail, in the order of commits and without gaps.
+//!
+//! A unit first drafts what it will say. What an email was like before the unit is drafted too, as an image, so that at the
+//! end it can be told what became of it. The numbers are taken last: whoever has a tenant's counter is about to commit, so a
+//! reader that has seen a number has seen all before it.
+
+use domain::{EmailId, MailboxId};
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::failpoint::{self, Guard};
+use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    pub seq: u64,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub mailbox_id: Option<MailboxId>,
+    pub email_id: Option<EmailId>,
+    pub backfill: bool,
+    pub data: serde_json::Value,
+    pub at: Timestamp,
+}
+
+/// Drafts of a unit: images come first, then what is said.
+pub(super) const IMAGE: i64 = 0;
+pub(super) const SAID: i64 = 1;
+
+pub(super) const DRAFTS: &str = "event_drafts (tenant_id, unit, step, type, mailbox_id, email_id, is_backfill, data)";
+
+impl TenantStore {
+    /// Those after a number, oldest first.
+    pub async fn list_events(&self, after: u64, limit: u64) -> Result<Vec<Event>, StoreError> {
+        let sql = "select seq, type, mailbox_id, email_id, is_backfill, data, at from events
+                   where tenant_id = $1 and seq > $2 order by seq limit $3";
+        let event = |row: &Row| {
+            Ok(Event {
+                seq: row.get(0)?,
+                kind: row.get(1)?,
+                mailbox_id: row.get(2)?,
+                email_id: row.get(3)?,
+                backfill: row.get(4)?,
+                data: row.get(5)?,
+                at: row.get(6)?,
+            })
+        };
+        self.query(sql, params![self.id, after, limit]).await?.iter().map(event).collect()
+    }
+}
+
+impl TenantUnit {
+    /// The name under which this unit's drafts stand.
+    pub(super) fn drafting(&mut self) -> Uuid {
+        let clock = self.store.clock();
+        *self.drafts.get_or_insert_with(|| domain::JobId::new(clock).0)
+    }
+
+    /// Something about a mailbox or the tenant that needs no comparison.
+    pub fn say(&mut self, kind: &str, mailbox: Option<MailboxId>, data: serde_json::Value) {
+        let unit = self.drafting();
+        self.unit.op(
+            format!("insert into {DRAFTS} values ($1, $2, {SAID}, $3, $4, null, false, $5)"),
+            params![self.tenant, unit, kind, mailbox, data],
+        );
+    }
+
+    /// What became of the emails of which there are images.
+    pub(super) fn tell_changes(&mut self) {
+        let unit = self.drafting();
+        let dialect = self.store.dialect();
+        let part = |name: &str| match dialect {
+            Dialect::Postgres => format!("b.data -> '{name}'"),
+            Dialect::Sqlite => format!("b.data -> '$.{name}'"),
+        };
+        let object = match dialect {
+            Dialect::Postgres => "jsonb_build_object",
+            Dialect::Sqlite => "json_object",
+        };
+        let (json, empty) = match dialect {
+            Dialect::Postgres => ("", "'[]'::jsonb"),
+            Dialect::Sqlite => ("json", "'[]'"),
+        };
+        let image = image(dialect, "b");
+        let (was, flags_were) = (part("folders"), part("flags"));
+        let (now, flags_now) =
+            (format!("n.now {}", arrow(dialect, "folders")), format!("n.now {}", arrow(dialect, "flags")));
+        let compared = format!(
+            "from (select b.tenant_id, b.unit, b.mailbox_id, b.email_id, {was} as folders, {flags_were} as flags, {image} as now
+                   from (select distinct tenant_id, unit, mailbox_id, email_id, data from event_drafts
+                         where tenant_id = $1 and unit = $2 and step = {IMAGE}) b) n"
+        );
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select n.tenant_id, n.unit, {SAID},
+                    case when {now} = {empty} then 'email.deleted' when n.folders = {empty} then 'email.restored'
+                         else 'email.moved' end,
+                    n.mailbox_id, n.email_id, false, {object}('from', {json}(n.folders), 'to', {json}({now}))
+                 {compared} where n.folders <> {now}"
+            ),
+            params![self.tenant, unit],
+        );
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select n.tenant_id, n.unit, {SAID}, 'email.flags_changed', n.mailbox_id, n.email_id, false,
+                    {object}('from', {json}(n.flags), 'to', {json}({flags_now}))
+                 {compared} where n.folders <> {empty} and {now} <> {empty} and n.flags <> {flags_now}"
+            ),
+            params![self.tenant, unit],
+        );
+        // An email without a place is deleted, and one that has a place again is not.
+        let changed = |kind: &str| {
+            format!(
+                "(select email_id from event_drafts where tenant_id = $1 and unit = $2 and step = {SAID} and type = '{kind}')"
+            )
+        };
+        let (gone, back) = (changed("email.deleted"), changed("email.restored"));
+        for (emails, deleted_at, is_live) in [(gone, "mailroom_now()", "false"), (back, "null", "true")] {
+            self.unit.op(
+                format!("update emails set deleted_at = {deleted_at} where tenant_id = $1 and id in {emails}"),
+                params![self.tenant, unit],
+            );
+            if dialect == Dialect::Postgres {
+                self.unit.op(
+                    format!(
+                        "update email_search set is_live = {is_live} where tenant_id = $1 and email_id in {emails}"
+                    ),
+                    params![self.tenant, unit],
+                );
+            }
+        }
+    }
+
+    /// The last thing that a unit does: what was drafted gets its numbers.
+    pub(crate) fn number_events(&mut self) {
+        let Some(unit) = self.drafts else { return };
+        let drafted = format!("from event_drafts where tenant_id = $1 and unit = $2 and step = {SAID}");
+        if !failpoint::is_off(Guard::EventCounter) {
+            self.unit.op(
+                format!(
+                    "insert into tenant_counters (tenant_id, event_seq) select $1, count(*) {drafted} having count(*) > 0
+                     on conflict (tenant_id) do update set event_seq = tenant_counters.event_seq + excluded.event_seq"
+                ),
+                params![self.tenant, unit],
+            );
+        }
+        let last = match failpoint::is_off(Guard::EventCounter) {
+            false => "(select event_seq from tenant_counters where tenant_id = $1)".to_owned(),
+            true => {
+                format!("(select coalesce(max(seq), 0) from events where tenant_id = $1) + (select count(*) {drafted})")
+            }
+        };
+        self.unit.op(
+            format!(
+                "insert into events (tenant_id, seq, type, mailbox_id, email_id, is_backfill, data, at)
+                 select tenant_id, {last} - (select count(*) {drafted}) + row_number() over (order by type, email_id),
+                        type, mailbox_id, email_id, is_backfill, data, mailroom_now() {drafted}"
+            ),
+            params![self.tenant, unit],
+        );
+        self.unit.op("delete from event_drafts where tenant_id = $1 and unit = $2", params![self.tenant, unit]);
+    }
+}
+
+fn arrow(dialect: Dialect, name: &str) -> String {
+    match dialect {
+        Dialect::Postgres => format!("-> '{name}'"),
+        Dialect::Sqlite => format!("-> '$.{name}'"),
+    }
+}
+
+/// Where the email of a row is and what it is marked with, over all its live places.
+pub(super) fn image(dialect: Dialect, row: &str) -> String {
+    let live =
+        format!("placements p where p.tenant_id = {row}.tenant_id and p.email_id = {row}.email_id and p.is_live");
+    match dialect {
+        Dialect::Postgres => format!(
+            "jsonb_build_object(
+                'folders', (select coalesce(jsonb_agg(distinct p.folder_id), '[]') from {live}),
+                'flags', (select coalesce(jsonb_agg(distinct flag.name), '[]')
+                          from (select p.flags from {live}) p, jsonb_array_elements_text(p.flags) as flag (name)))"
+        ),
+        Dialect::Sqlite => format!(
+            "json_object(
+                'folders', json((select json_group_array(folder_id) from (select distinct p.folder_id from {live} order by 1))),
+                'flags', json((select json_group_array(value) from (
+                    select distinct flag.value from (select p.flags from {live}) p, json_each(p.flags) flag order by 1))))"
+        ),
+    }
+}

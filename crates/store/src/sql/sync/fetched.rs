@@ -1,0 +1,112 @@
+//! Messages that were fetched become emails: what is told of that, and where it leads.
+
+use domain::{EmailId, MailboxId};
+
+use super::super::events::{DRAFTS, IMAGE, SAID, image};
+use crate::sql::any;
+use crate::sql::ingest::NewEmail;
+use crate::unit::Insert;
+use crate::value::Kind;
+use crate::{Dialect, TenantUnit, params};
+
+/// What who stores messages is told when some of them are gone or stored meanwhile.
+pub const MESSAGES_CHANGED: &str = "some of these messages were stored or went away meanwhile";
+
+impl TenantUnit {
+    /// Those that this unit was the first to bring.
+    pub(in crate::sql) fn tell_received(&mut self, emails: &[NewEmail]) {
+        let (tenant, unit) = (self.tenant, self.drafting());
+        let row =
+            |email: &NewEmail| params![tenant, unit, email.mailbox, email.id, email.content_key, email.is_backfill];
+        self.unit.insert(Insert {
+            into: DRAFTS.into(),
+            columns: &[
+                ("tenant_id", Kind::Uuid),
+                ("unit", Kind::Uuid),
+                ("mailbox_id", Kind::Uuid),
+                ("email_id", Kind::Uuid),
+                ("content_key", Kind::Hash),
+                ("is_backfill", Kind::Bool),
+            ],
+            rows: emails.iter().map(row).collect(),
+            select: format!(
+                "u.tenant_id, u.unit, {SAID}, 'email.received', u.mailbox_id, u.email_id, u.is_backfill, '{{}}'"
+            )
+            .into(),
+            join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
+                             and c.raw_sha256 = u.content_key and c.email_id = u.email_id and c.unit = u.unit",
+            on_conflict: "".into(),
+            at_once: false,
+        });
+    }
+
+    pub(in crate::sql) fn tell_updated(&mut self, revised: &[EmailId]) {
+        let unit = self.drafting();
+        let sql = format!(
+            "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'email.updated', mailbox_id, id, false, '{{}}'
+             from emails where tenant_id = $1 and {}",
+            any(self.store.dialect(), "id", 2)
+        );
+        self.unit.op(sql, params![self.tenant, revised.to_vec(), unit]);
+    }
+
+    /// The rows of these emails, but not what they are known by.
+    pub(in crate::sql) fn remove_parts(&mut self, ids: &[EmailId]) {
+        let dialect = self.store.dialect();
+        let of = |column| format!("tenant_id = $1 and {}", any(dialect, column, 2));
+        let search = match dialect {
+            Dialect::Postgres => format!("delete from email_search where {}", of("email_id")),
+            Dialect::Sqlite => {
+                format!("delete from email_search where rowid in (select search_rowid from emails where {})", of("id"))
+            }
+        };
+        let statements = [
+            search,
+            format!("delete from attachments where {}", of("email_id")),
+            format!("delete from email_recipients where {}", of("email_id")),
+            format!("delete from emails where {}", of("id")),
+        ];
+        for sql in statements {
+            self.unit.op(sql, params![self.tenant, ids.to_vec()]);
+        }
+    }
+
+    /// These are stored now, if none of them is gone, stored or somebody else's meanwhile; else nothing of the unit happens.
+    pub fn take_messages(&mut self, mailbox: MailboxId, messages: Vec<String>) {
+        let rows = messages.len() as u64;
+        let sql = format!(
+            "update ledger set state = 'processing', processing_started_at = mailroom_now()
+             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
+            any(self.store.dialect(), "provider_message_id", 3)
+        );
+        self.unit.op_exactly(rows, MESSAGES_CHANGED, sql, params![self.tenant, mailbox, messages]);
+    }
+
+    /// The places of these messages lead to their emails now; of emails that were there before, it is told what that changes.
+    pub fn bind_places(&mut self, mailbox: MailboxId, messages: Vec<String>) {
+        let dialect = self.store.dialect();
+        let unit = self.drafting();
+        let of = any(dialect, "provider_message_id", 3);
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select e.tenant_id, $4, {IMAGE}, 'image', $2, e.email_id, false, {}
+                 from (select distinct tenant_id, email_id from ledger
+                       where tenant_id = $1 and mailbox_id = $2 and email_id is not null and {of}) e
+                 where not exists (select 1 from event_drafts d where d.tenant_id = e.tenant_id and d.unit = $4
+                                   and d.email_id = e.email_id and d.type = 'email.received')",
+                image(dialect, "e")
+            ),
+            params![self.tenant, mailbox, messages.clone(), unit],
+        );
+        self.unit.op(
+            format!(
+                "update placements set email_id = (
+                     select l.email_id from ledger l where l.tenant_id = placements.tenant_id
+                     and l.mailbox_id = placements.mailbox_id and l.provider_message_id = placements.provider_message_id)
+                 where tenant_id = $1 and mailbox_id = $2 and {of}"
+            ),
+            params![self.tenant, mailbox, messages],
+        );
+        self.tell_changes();
+    }
+}

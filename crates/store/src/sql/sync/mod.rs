@@ -1,0 +1,201 @@
+//! Mailboxes that live somewhere else: when to look, who may write for them, where their listings stand.
+
+mod fetched;
+mod page;
+
+use std::time::Duration;
+
+use domain::connector::Cursors;
+use domain::{MailboxId, TenantId};
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use fetched::MESSAGES_CHANGED;
+pub use page::{PageRows, Phase};
+
+use super::jobs::later;
+use crate::failpoint::{self, Effect, Guard};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SyncState {
+    pub status: String,
+    pub next_sync_at: Option<Timestamp>,
+    pub last_sync_at: Option<Timestamp>,
+    pub error_count: u64,
+    pub last_error: Option<String>,
+    pub since: Option<Timestamp>,
+    pub is_history_done: bool,
+    pub listing: u64,
+    pub is_listing: bool,
+}
+
+/// A mailbox whose time has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    pub tenant: TenantId,
+    pub mailbox: MailboxId,
+    pub since: Timestamp,
+}
+
+/// What a holder is told that somebody else has followed.
+pub const NO_LONGER_SYNCING: &str = "somebody else syncs this mailbox now";
+
+impl TenantStore {
+    pub async fn find_sync(&self, mailbox: MailboxId) -> Result<Option<SyncState>, StoreError> {
+        let sql = "select status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing,
+                          is_listing
+                   from sync_states where tenant_id = $1 and mailbox_id = $2";
+        let state = |row: &Row| {
+            Ok(SyncState {
+                status: row.get(0)?,
+                next_sync_at: row.get(1)?,
+                last_sync_at: row.get(2)?,
+                error_count: row.get(3)?,
+                last_error: row.get(4)?,
+                since: row.get(5)?,
+                is_history_done: row.get(6)?,
+                listing: row.get(7)?,
+                is_listing: row.get(8)?,
+            })
+        };
+        self.query_one(sql, params![self.id, mailbox]).await?.as_ref().map(state).transpose()
+    }
+
+    pub async fn list_cursors(&self, mailbox: MailboxId, phase: Phase) -> Result<Cursors, StoreError> {
+        let sql = "select scope, cursor from sync_cursors where tenant_id = $1 and mailbox_id = $2 and phase = $3";
+        let rows = self.query(sql, params![self.id, mailbox, phase.as_str()]).await?;
+        rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+
+    /// The token, if nobody syncs the mailbox, or whoever did has not been heard of for as long as was agreed.
+    pub async fn begin_sync(
+        &self,
+        mailbox: MailboxId,
+        holder: &str,
+        lease: Duration,
+    ) -> Result<Option<u64>, StoreError> {
+        let until = later(self.store.dialect(), "$4");
+        let mut unit = self.write();
+        let taken = unit.unit.op_returning(
+            format!(
+                "update sync_states set holder = $3, token = token + 1, held_until = {until}, status = 'syncing'
+                 where tenant_id = $1 and mailbox_id = $2 and (held_until is null or held_until <= mailroom_now())
+                 returning token"
+            ),
+            params![self.id, mailbox, holder, millis(lease)],
+        );
+        failpoint::before(Effect::BeginSync);
+        let committed = unit.commit().await?;
+        failpoint::after(Effect::BeginSync);
+        committed.returned(taken).first().map(|row| row.get(0)).transpose()
+    }
+
+    /// `false`: somebody else has it.
+    pub async fn renew_sync(&self, mailbox: MailboxId, token: u64, lease: Duration) -> Result<bool, StoreError> {
+        let until = later(self.store.dialect(), "$4");
+        let mut unit = self.write();
+        let renewed = unit.unit.op(
+            format!(
+                "update sync_states set held_until = {until} where tenant_id = $1 and mailbox_id = $2 and token = $3"
+            ),
+            params![self.id, mailbox, token, millis(lease)],
+        );
+        Ok(unit.commit().await?.changed(renewed) == 1)
+    }
+}
+
+/// How a sync ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncEnd<'a> {
+    /// Up to date.
+    Done,
+    /// There is more to do, or it was not the sync's fault: as it was.
+    Interrupted,
+    Failed(&'a str),
+}
+
+impl TenantUnit {
+    /// Nothing of the unit happens when somebody else syncs the mailbox by now. Whoever stores its messages waits.
+    pub fn guard_sync(&mut self, mailbox: MailboxId, token: u64) {
+        let is_off = failpoint::is_off(Guard::SyncToken);
+        let held = if is_off { "true" } else { "token = $3" };
+        self.unit.op_exactly(
+            1,
+            NO_LONGER_SYNCING,
+            format!(
+                "update sync_states set updated_at = mailroom_now()
+                 where tenant_id = $1 and mailbox_id = $2 and ({held} or $3 < 0)"
+            ),
+            params![self.tenant, mailbox, token],
+        );
+    }
+
+    /// Beside others who store messages of the mailbox, but not beside who records what its provider lists.
+    pub fn share_sync(&mut self, mailbox: MailboxId) {
+        if self.store.dialect() == Dialect::Postgres {
+            self.unit.op(
+                "select 1 from sync_states where tenant_id = $1 and mailbox_id = $2 for share",
+                params![self.tenant, mailbox],
+            );
+        }
+    }
+
+    /// Others may sync the mailbox now.
+    pub fn end_sync(&mut self, mailbox: MailboxId, token: u64, end: SyncEnd<'_>) {
+        let set = match end {
+            SyncEnd::Done => "status = 'idle', last_sync_at = mailroom_now(), error_count = 0, last_error = $4",
+            SyncEnd::Interrupted => "status = 'idle', last_error = coalesce($4, last_error)",
+            SyncEnd::Failed(_) => "status = 'error', error_count = error_count + 1, last_error = $4",
+        };
+        let error = match end {
+            SyncEnd::Failed(error) => Some(error),
+            _ => None,
+        };
+        self.unit.op(
+            format!(
+                "update sync_states set {set}, holder = null, held_until = null, updated_at = mailroom_now()
+                 where tenant_id = $1 and mailbox_id = $2 and token = $3"
+            ),
+            params![self.tenant, mailbox, token, error],
+        );
+    }
+
+    /// When the mailbox is looked at next.
+    pub fn sync_again_in(&mut self, mailbox: MailboxId, pause: Duration) {
+        self.unit.op(
+            format!(
+                "update sync_states set next_sync_at = {} where tenant_id = $1 and mailbox_id = $2",
+                later(self.store.dialect(), "$3")
+            ),
+            params![self.tenant, mailbox, millis(pause)],
+        );
+    }
+
+    /// A mailbox is looked at from now on. What arrived before `since` is left out.
+    pub fn start_syncing(&mut self, mailbox: MailboxId, since: Option<Timestamp>) {
+        self.unit.op(
+            "insert into sync_states (tenant_id, mailbox_id, next_sync_at, since, updated_at)
+             values ($1, $2, mailroom_now(), $3, mailroom_now()) on conflict (tenant_id, mailbox_id) do nothing",
+            params![self.tenant, mailbox, since],
+        );
+    }
+}
+
+impl SystemStore {
+    /// Mailboxes whose time has come, the longest overdue first, none of tenants or mailboxes that are switched off.
+    pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
+        let sql = "select s.tenant_id, s.mailbox_id, s.next_sync_at from sync_states s
+                   join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
+                   join tenants t on t.id = s.tenant_id
+                   where s.next_sync_at <= (select mailroom_now()) and m.is_active and t.is_active
+                     and m.state in ('connecting', 'active', 'error')
+                   order by s.next_sync_at limit $1";
+        let due = |row: &Row| Ok(Due { tenant: row.get(0)?, mailbox: row.get(1)?, since: row.get(2)? });
+        self.query(sql, params![limit]).await?.iter().map(due).collect()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
