@@ -69,6 +69,17 @@ pub struct Page {
     pub is_last: bool,
 }
 
+impl Page {
+    /// Nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.folders.is_empty()
+            && self.gone_folders.is_empty()
+            && self.messages.is_empty()
+            && self.vanished.is_empty()
+            && self.present.is_empty()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenFolder {
     /// Stays the same when the folder is renamed.

@@ -21,6 +21,14 @@ impl Provider {
         }
     }
 
+    /// Whether its ids leave open if two messages are one, so that the same bytes decide.
+    pub fn binds_by_content(self) -> bool {
+        match self {
+            Self::Files => true,
+            Self::Scripted => false,
+        }
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provider| provider.as_str() == text)
     }
@@ -38,6 +46,11 @@ pub enum MailboxState {
 }
 
 impl MailboxState {
+    /// Whether its provider is called by ourselves.
+    pub fn is_synced(self) -> bool {
+        matches!(self, Self::Connecting | Self::Active | Self::Error)
+    }
+
     pub const ALL: [Self; 6] =
         [Self::Connecting, Self::Active, Self::Paused, Self::NeedsReauth, Self::Error, Self::Disconnected];
 

@@ -20,6 +20,8 @@ create table sync_states (
     -- The number of the full comparison that is under way, or was the last; places that it saw carry it.
     listing bigint not null default 0,
     is_listing boolean not null default false,
+    -- What it found that we did not have.
+    found bigint not null default 0,
     -- Who may write for this mailbox: the token grows with every change of holder and is checked by what the holder writes.
     holder text,
     token bigint not null default 0,

@@ -42,6 +42,8 @@ create table sync_states (
     -- The number of the full comparison that is under way, or was the last; places that it saw carry it.
     listing integer not null default 0,
     is_listing integer not null default 0,
+    -- What it found that we did not have.
+    found integer not null default 0,
     -- Who may write for this mailbox: the token grows with every change of holder and is checked by what the holder writes.
     holder text,
     token integer not null default 0,

@@ -68,6 +68,13 @@ pub struct Prepared {
     expected: Ingested,
 }
 
+impl Prepared {
+    /// For who commits it with more; and whether some of its bytes are missing.
+    pub fn into_unit(self) -> (TenantUnit, bool) {
+        (self.unit, self.expected.incomplete > 0)
+    }
+}
+
 /// What a batch came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ingested {

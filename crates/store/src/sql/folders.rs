@@ -45,6 +45,14 @@ impl TenantStore {
         self.list_folders(mailbox).await
     }
 
+    /// Of the folders at a provider, whether mail is taken in from them.
+    pub async fn list_folder_scopes(&self, mailbox: MailboxId) -> Result<HashMap<String, bool>, StoreError> {
+        let sql = "select provider_folder_id, is_in_scope and gone_at is null from folders
+                   where tenant_id = $1 and mailbox_id = $2";
+        let rows = self.query(sql, params![self.id, mailbox]).await?;
+        rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+
     fn folder_row(&self, mailbox: MailboxId, name: &str) -> Vec<Value> {
         let key = name.to_lowercase();
         let last_segment = key.rsplit('/').next().unwrap_or_default().to_owned();

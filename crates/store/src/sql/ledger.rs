@@ -8,11 +8,12 @@ use super::any;
 use crate::{Row, StoreError, TenantStore, TenantUnit, params};
 
 /// A message that the ledger has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Known {
     pub state: LedgerState,
     /// Given when it was first recorded, and never changed.
     pub email: Option<EmailId>,
+    pub revision: Option<String>,
 }
 
 impl TenantStore {
@@ -23,11 +24,12 @@ impl TenantStore {
         provider_message_ids: Vec<String>,
     ) -> Result<HashMap<String, Known>, StoreError> {
         let sql = format!(
-            "select provider_message_id, state, email_id from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
+            "select provider_message_id, state, email_id, revision from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
             any(self.store.dialect(), "provider_message_id", 3)
         );
         let rows = self.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
-        let known = |row: &Row| Ok((row.get(0)?, Known { state: row.get(1)?, email: row.get(2)? }));
+        let known =
+            |row: &Row| Ok((row.get(0)?, Known { state: row.get(1)?, email: row.get(2)?, revision: row.get(3)? }));
         rows.iter().map(known).collect()
     }
 }

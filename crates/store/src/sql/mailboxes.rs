@@ -4,8 +4,9 @@ use domain::{MailboxId, MailboxState, Provider, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::events::{DRAFTS, SAID};
 use crate::failpoint::{self, Effect};
-use crate::{Row, StoreError, TenantStore, params};
+use crate::{Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Mailbox {
@@ -14,11 +15,16 @@ pub struct Mailbox {
     pub provider: Provider,
     pub address: String,
     pub state: MailboxState,
+    pub state_reason: Option<String>,
+    pub state_since: Timestamp,
+    pub settings: serde_json::Value,
+    pub secret_ref: Option<String>,
     pub is_active: bool,
     pub created_at: Timestamp,
 }
 
-const COLUMNS: &str = "id, tenant_id, provider, address, state, is_active, created_at";
+const COLUMNS: &str =
+    "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref";
 
 impl TenantStore {
     /// The mailbox with this (canonical) address, made now if there is none. Two callers at once get the same one.
@@ -60,6 +66,60 @@ impl TenantStore {
     }
 }
 
+/// A mailbox that lives somewhere else.
+#[derive(Debug, Clone)]
+pub struct NewMailbox {
+    pub id: MailboxId,
+    pub provider: Provider,
+    pub address: String,
+    pub settings: serde_json::Value,
+    pub secret_ref: Option<String>,
+    /// What arrived before this is left out.
+    pub since: Option<Timestamp>,
+}
+
+/// What who adds a mailbox is told when there is one of that address.
+pub const MAILBOX_EXISTS: &str = "the tenant has a mailbox of this address already";
+
+impl TenantUnit {
+    /// It is looked at from the commit on.
+    pub fn add_mailbox(&mut self, new: NewMailbox) {
+        let NewMailbox { id, provider, address, settings, secret_ref, since } = new;
+        self.unit.op_exactly(
+            1,
+            MAILBOX_EXISTS,
+            "insert into mailboxes (id, tenant_id, provider, address, state, state_since, settings, secret_ref, created_at,
+                                    updated_at)
+             values ($1, $2, $3, $4, $5, mailroom_now(), $6, $7, mailroom_now(), mailroom_now())
+             on conflict (tenant_id, address) do nothing",
+            params![id, self.tenant, provider, address, MailboxState::Connecting, settings, secret_ref],
+        );
+        self.start_syncing(id, since);
+    }
+
+    /// If it is in one of these states, it is in that one now, which is told.
+    pub fn move_mailbox(&mut self, mailbox: MailboxId, from: &[MailboxState], to: MailboxState, reason: Option<&str>) {
+        let states: Vec<String> = from.iter().map(|state| format!("'{}'", state.as_str())).collect();
+        let here = format!("tenant_id = $1 and id = $2 and state in ({})", states.join(", "));
+        let unit = self.drafting();
+        let data = serde_json::json!({"state": to.as_str(), "reason": reason});
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'mailbox.state_changed', id, null, false, $4
+                 from mailboxes where {here}"
+            ),
+            params![self.tenant, mailbox, unit, data],
+        );
+        self.unit.op(
+            format!(
+                "update mailboxes set state = $3, state_reason = $4, state_since = mailroom_now(), version = version + 1,
+                    updated_at = mailroom_now() where {here}"
+            ),
+            params![self.tenant, mailbox, to, reason.map(str::to_owned)],
+        );
+    }
+}
+
 fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
     Ok(Mailbox {
         id: row.get(0)?,
@@ -69,5 +129,9 @@ fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
         state: row.get(4)?,
         is_active: row.get(5)?,
         created_at: row.get(6)?,
+        state_reason: row.get(7)?,
+        state_since: row.get(8)?,
+        settings: row.get(9)?,
+        secret_ref: row.get(10)?,
     })
 }

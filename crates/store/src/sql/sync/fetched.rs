@@ -1,5 +1,8 @@
 //! Messages that were fetched become emails: what is told of that, and where it leads.
 
+use std::collections::HashMap;
+
+use domain::connector::{Place, Wanted};
 use domain::{EmailId, MailboxId};
 
 use super::super::events::{DRAFTS, IMAGE, SAID, image};
@@ -7,12 +10,79 @@ use crate::sql::any;
 use crate::sql::ingest::NewEmail;
 use crate::unit::Insert;
 use crate::value::Kind;
-use crate::{Dialect, TenantUnit, params};
+use crate::{Dialect, StoreError, TenantStore, TenantUnit, params};
 
 /// What who stores messages is told when some of them are gone or stored meanwhile.
 pub const MESSAGES_CHANGED: &str = "some of these messages were stored or went away meanwhile";
 
+/// A message that is to be fetched.
+#[derive(Debug, Clone)]
+pub struct Queued {
+    pub message: String,
+    pub places: Vec<Place>,
+    pub size_bytes: Option<u64>,
+    pub is_backfill: bool,
+}
+
+impl Queued {
+    pub fn wanted(&self) -> Wanted {
+        Wanted { message: self.message.clone(), places: self.places.clone(), size_bytes: self.size_bytes }
+    }
+}
+
+impl TenantStore {
+    /// Those of the given messages that are not stored yet and are not gone.
+    pub async fn list_queued(&self, mailbox: MailboxId, messages: Vec<String>) -> Result<Vec<Queued>, StoreError> {
+        let dialect = self.store.dialect();
+        let queued = format!(
+            "select provider_message_id, size_bytes, is_backfill from ledger
+             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
+            any(dialect, "provider_message_id", 3)
+        );
+        let places = format!(
+            "select p.provider_message_id, f.provider_folder_id, p.provider_uid from placements p
+             join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+             where p.tenant_id = $1 and p.mailbox_id = $2 and p.is_live and {}",
+            any(dialect, "p.provider_message_id", 3)
+        );
+        let params = params![self.id, mailbox, messages];
+        let [queued, placed] = self.query_all([(queued, params.clone()), (places, params)]).await?;
+        let mut places: HashMap<String, Vec<Place>> = HashMap::new();
+        for row in &placed {
+            places.entry(row.get(0)?).or_default().push(Place { folder: row.get(1)?, uid: row.get(2)? });
+        }
+        let mut list = Vec::with_capacity(queued.len());
+        for row in &queued {
+            let message: String = row.get(0)?;
+            let places = places.remove(&message).unwrap_or_default();
+            list.push(Queued { message, places, size_bytes: row.get(1)?, is_backfill: row.get(2)? });
+        }
+        Ok(list)
+    }
+
+    /// Messages that were given up or put off, to be fetched once more.
+    pub async fn list_failed(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<String>, StoreError> {
+        let sql = "select provider_message_id from ledger where tenant_id = $1 and mailbox_id = $2 and state = 'failed'
+                   order by provider_message_id limit $3";
+        self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
+    }
+}
+
 impl TenantUnit {
+    /// These are not fetched now; whoever looks after the mailbox asks for them again.
+    pub fn put_off(&mut self, mailbox: MailboxId, messages: Vec<String>) {
+        self.fail_messages(mailbox, messages, "put off until the mailbox can be read");
+    }
+
+    pub fn fail_messages(&mut self, mailbox: MailboxId, messages: Vec<String>, reason: &str) {
+        let sql = format!(
+            "update ledger set state = 'failed', reason = $4, attempts = attempts + 1
+             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
+            any(self.store.dialect(), "provider_message_id", 3)
+        );
+        self.unit.op(sql, params![self.tenant, mailbox, messages, reason]);
+    }
+
     /// Those that this unit was the first to bring.
     pub(in crate::sql) fn tell_received(&mut self, emails: &[NewEmail]) {
         let (tenant, unit) = (self.tenant, self.drafting());

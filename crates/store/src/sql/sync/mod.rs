@@ -10,7 +10,7 @@ use domain::{MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use fetched::MESSAGES_CHANGED;
+pub use fetched::{MESSAGES_CHANGED, Queued};
 pub use page::{PageRows, Phase};
 
 use super::jobs::later;
@@ -35,7 +35,8 @@ pub struct SyncState {
 pub struct Due {
     pub tenant: TenantId,
     pub mailbox: MailboxId,
-    pub since: Timestamp,
+    /// How often, if it says so itself.
+    pub every: Option<Duration>,
 }
 
 /// What a holder is told that somebody else has followed.
@@ -185,13 +186,17 @@ impl TenantUnit {
 impl SystemStore {
     /// Mailboxes whose time has come, the longest overdue first, none of tenants or mailboxes that are switched off.
     pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
-        let sql = "select s.tenant_id, s.mailbox_id, s.next_sync_at from sync_states s
+        let sql =
+            "select s.tenant_id, s.mailbox_id, cast(m.settings ->> 'interval_seconds' as integer) from sync_states s
                    join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
                    join tenants t on t.id = s.tenant_id
                    where s.next_sync_at <= (select mailroom_now()) and m.is_active and t.is_active
                      and m.state in ('connecting', 'active', 'error')
                    order by s.next_sync_at limit $1";
-        let due = |row: &Row| Ok(Due { tenant: row.get(0)?, mailbox: row.get(1)?, since: row.get(2)? });
+        let due = |row: &Row| {
+            let every = row.get::<Option<u64>>(2)?.map(Duration::from_secs);
+            Ok(Due { tenant: row.get(0)?, mailbox: row.get(1)?, every })
+        };
         self.query(sql, params![limit]).await?.iter().map(due).collect()
     }
 }

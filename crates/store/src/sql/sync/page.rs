@@ -3,7 +3,7 @@
 use domain::connector::{Cursors, Place, Present, Seen, SeenFolder};
 use domain::{FolderId, MailboxId};
 
-use super::super::events::{DRAFTS, IMAGE, image};
+use super::super::events::{DRAFTS, IMAGE, SAID, image};
 use crate::sql::{any, cut};
 use crate::unit::Insert;
 use crate::value::Kind;
@@ -46,6 +46,8 @@ pub struct PageRows {
     /// The comparison ends with this page: whatever it has not seen is no more.
     pub is_listed: bool,
     pub is_history_done: bool,
+    /// How many of its messages we did not have.
+    pub found: u64,
 }
 
 /// What is about to be no more: a condition on `placements p`, with what it needs from `$3` on.
@@ -79,6 +81,9 @@ impl TenantUnit {
         }
         if !page.messages.is_empty() || !vanishing.is_empty() {
             self.tell_changes();
+        }
+        if page.phase == Phase::List {
+            self.count_found(mailbox, page.found, page.is_listed);
         }
         self.record_cursors(mailbox, page.phase, page.cursors);
         self.record_progress(mailbox, page.is_history_done, page.is_listed);
@@ -340,6 +345,43 @@ impl TenantUnit {
         );
     }
 
+    /// At the end of a comparison it is told what it found.
+    fn count_found(&mut self, mailbox: MailboxId, found: u64, is_listed: bool) {
+        self.unit.op(
+            "update sync_states set found = found + $3 where tenant_id = $1 and mailbox_id = $2",
+            params![self.tenant, mailbox, found],
+        );
+        if !is_listed {
+            return;
+        }
+        let unit = self.drafting();
+        let object = match self.store.dialect() {
+            Dialect::Postgres => "jsonb_build_object",
+            Dialect::Sqlite => "json_object",
+        };
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'mailbox.gap_healed', mailbox_id, null, false,
+                    {object}('found', found, 'gone', (
+                        select count(*) from event_drafts where tenant_id = $1 and unit = $3 and type = 'email.deleted'))
+                 from sync_states where tenant_id = $1 and mailbox_id = $2"
+            ),
+            params![self.tenant, mailbox, unit],
+        );
+    }
+
+    /// The provider does not have these messages any more.
+    pub fn lose_messages(&mut self, mailbox: MailboxId, messages: Vec<String>) {
+        if messages.is_empty() {
+            return;
+        }
+        let condition = any(self.store.dialect(), "p.provider_message_id", 3);
+        let values = params![messages];
+        self.draw_vanishing(mailbox, &condition, &values);
+        self.vanish(mailbox, &condition, &values);
+        self.tell_changes();
+    }
+
     fn record_cursors(&mut self, mailbox: MailboxId, phase: Phase, cursors: Cursors) {
         for (scope, cursor) in cursors {
             if cursor.is_empty() {
@@ -371,7 +413,7 @@ impl TenantUnit {
     /// Everything is compared from here on: the number of this comparison goes up, and no cursor holds any more.
     pub fn begin_listing(&mut self, mailbox: MailboxId) {
         self.unit.op(
-            "update sync_states set listing = listing + 1, is_listing = true where tenant_id = $1 and mailbox_id = $2",
+            "update sync_states set listing = listing + 1, is_listing = true, found = 0 where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
         self.unit.op(

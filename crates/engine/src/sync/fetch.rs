@@ -1,0 +1,287 @@
+//! Messages of one mailbox are fetched and become emails: a batch, one commit.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use content::spool::{Draft, Spool};
+use domain::connector::{Facts, Seen, Sink, Wanted};
+use domain::{ConnectorError, Lane, MailboxId};
+use jobs::{Held, Job, JobError, Kind, Verdict};
+use serde::{Deserialize, Serialize};
+use store::sql::jobs::{NewJob, When};
+use store::sql::sync::Queued;
+use store::{TenantStore, TenantUnit};
+
+use super::list::PATIENT;
+use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
+use crate::ingest::{Fetched, Message, Source};
+
+/// Messages that the ledger has queued.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FetchEmails {
+    pub mailbox: MailboxId,
+    pub messages: Vec<String>,
+}
+
+impl Job for FetchEmails {
+    const KIND: &'static str = "fetch_emails";
+}
+
+const MOST_MESSAGES: usize = 100;
+const MOST_BYTES: u64 = 8 << 20;
+
+/// Of a message whose size nobody told.
+const USUAL_BYTES: u64 = 100 << 10;
+
+/// A message that is refused each time is given up after so many tries, alone.
+const MOST_TRIES: u64 = 6;
+
+/// Blob storage was away: the message is fetched once more.
+const WITHOUT_BYTES: Duration = Duration::from_secs(60);
+
+impl FetchEmails {
+    /// A large message is alone.
+    pub fn batches(mailbox: MailboxId, wanted: &[&Seen]) -> Vec<Self> {
+        let mut batches: Vec<Self> = Vec::new();
+        let mut bytes = 0;
+        for seen in wanted {
+            let size = seen.size_bytes.unwrap_or(USUAL_BYTES);
+            match batches.last_mut() {
+                Some(last) if last.messages.len() < MOST_MESSAGES && bytes + size <= MOST_BYTES => {
+                    last.messages.push(seen.message.clone());
+                    bytes += size;
+                }
+                _ => {
+                    batches.push(Self { mailbox, messages: vec![seen.message.clone()] });
+                    bytes = size;
+                }
+            }
+        }
+        batches
+    }
+}
+
+impl Syncer {
+    pub fn fetch_kind(&self) -> Kind {
+        let sync = self.clone();
+        let kind = Kind::new(move |held: Held, job: FetchEmails| {
+            let sync = sync.clone();
+            async move { sync.fetch(&held, job).await }
+        });
+        Kind { retry: PATIENT, ..kind }
+    }
+
+    async fn fetch(&self, held: &Held, job: FetchEmails) -> Result<Verdict, JobError> {
+        let Some(opened) = self.open(held.tenant(), job.mailbox).await? else { return self.put_off(held, job) };
+        let store = self.engine.store.tenant(held.tenant());
+        let queued = store.list_queued(job.mailbox, job.messages.clone()).await?;
+        if queued.is_empty() {
+            return Ok(Verdict::Done);
+        }
+        if queued.len() > 1 && (held.job.attempt > 0 || held.job.is_suspect) {
+            // Something in it went wrong, or took the process with it: one bad message harms only itself.
+            return singles(held, &queued, job.mailbox);
+        }
+        let bytes: u64 = queued.iter().map(|queued| queued.size_bytes.unwrap_or(USUAL_BYTES)).sum();
+        let permits = bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES);
+        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
+        let _memory = self.memory.clone().acquire_many_owned(permits).await.map_err(anyhow::Error::from)?;
+        let (messages, trouble) = self.fetch_from(&opened, &queued).await;
+        held.progress();
+        self.store(held, &store, &opened, &queued, messages, trouble).await
+    }
+
+    /// The mailbox is paused or switched off: its messages stay queued, and whoever resumes it asks again.
+    fn put_off(&self, held: &Held, job: FetchEmails) -> Result<Verdict, JobError> {
+        let mut unit = held.write();
+        unit.put_off(job.mailbox, job.messages);
+        Ok(Verdict::Commit(unit))
+    }
+
+    async fn fetch_from(&self, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {
+        let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
+        let mut collector = Collector::new(&self.engine.spool, opened, queued);
+        let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
+        let outcome = self.calls.make(&opened.mailbox, call).await;
+        let Collector { messages, failed, .. } = collector;
+        (messages, Trouble { failed, all: outcome.err() })
+    }
+
+    /// Whatever came whole is stored; the rest is told of, or tried again by a job of its own.
+    async fn store(
+        &self,
+        held: &Held,
+        store: &TenantStore,
+        opened: &Opened,
+        queued: &[Queued],
+        messages: Vec<Message>,
+        trouble: Trouble,
+    ) -> Result<Verdict, JobError> {
+        let mailbox = opened.mailbox.id;
+        let missing = trouble.missing(queued, &messages);
+        if messages.is_empty() && missing.gone.is_empty() {
+            if let Some(ConnectorError::Unauthorized(_)) = trouble.all {
+                let mut unit = store.write();
+                states::needs_reauth(&mut unit, mailbox, &missing.reason());
+                unit.put_off(mailbox, missing.later);
+                return Ok(Verdict::Commit(unit));
+            }
+            if queued.len() > 1 && trouble.all.is_none() {
+                return singles(held, queued, mailbox);
+            }
+            if held.job.attempt + 1 < MOST_TRIES || trouble.is_passing() {
+                return Err(trouble.all.as_ref().or(missing.error.as_ref()).map_or_else(nothing_came, job_error));
+            }
+            let mut unit = store.write();
+            unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());
+            return Ok(Verdict::Commit(unit));
+        }
+        let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
+        let count = messages.len() as u64;
+        let (mut unit, is_incomplete) = match messages.is_empty() {
+            true => (store.write(), false),
+            false => self.engine.prepare(opened.mailbox.clone(), messages).await?.into_unit(),
+        };
+        unit.lose_messages(mailbox, missing.gone);
+        let lane = held.job.lane;
+        if !missing.later.is_empty() {
+            enqueue(held, &mut unit, FetchEmails { mailbox, messages: missing.later }, lane, When::Now)?;
+        }
+        if is_incomplete {
+            enqueue(held, &mut unit, FetchEmails { mailbox, messages: stored }, lane, When::In(WITHOUT_BYTES))?;
+        }
+        let provider = opened.mailbox.provider.as_str();
+        metrics::counter!("mailroom_emails_ingested_total", "provider" => provider).increment(count);
+        Ok(Verdict::Commit(unit))
+    }
+}
+
+fn nothing_came() -> JobError {
+    JobError::Failed { class: "protocol", message: "the provider answered without the messages".to_owned() }
+}
+
+fn provider_id(message: &Message) -> Option<String> {
+    match &message.source {
+        Source::Provider(fetched) => Some(fetched.message.clone()),
+        _ => None,
+    }
+}
+
+fn enqueue(held: &Held, unit: &mut TenantUnit, job: FetchEmails, lane: Lane, when: When) -> Result<(), JobError> {
+    let job = held.follow_up(&job).map_err(anyhow::Error::from)?;
+    unit.enqueue(vec![NewJob { lane, when, ..job }]);
+    Ok(())
+}
+
+fn singles(held: &Held, queued: &[Queued], mailbox: MailboxId) -> Result<Verdict, JobError> {
+    let mut unit = held.write();
+    for queued in queued {
+        let job = FetchEmails { mailbox, messages: vec![queued.message.clone()] };
+        enqueue(held, &mut unit, job, held.job.lane, When::Now)?;
+    }
+    Ok(Verdict::Commit(unit))
+}
+
+/// What went wrong with a batch.
+struct Trouble {
+    failed: BTreeMap<String, ConnectorError>,
+    all: Option<ConnectorError>,
+}
+
+/// Messages that did not come.
+struct Missing {
+    gone: Vec<String>,
+    later: Vec<String>,
+    error: Option<ConnectorError>,
+}
+
+impl Trouble {
+    fn missing(&self, queued: &[Queued], came: &[Message]) -> Missing {
+        let came: Vec<String> = came.iter().filter_map(provider_id).collect();
+        let mut missing = Missing { gone: Vec::new(), later: Vec::new(), error: None };
+        for queued in queued.iter().filter(|queued| !came.contains(&queued.message)) {
+            match self.failed.get(&queued.message) {
+                Some(ConnectorError::Gone) => missing.gone.push(queued.message.clone()),
+                error => {
+                    missing.error = missing.error.or_else(|| error.cloned());
+                    missing.later.push(queued.message.clone());
+                }
+            }
+        }
+        missing
+    }
+
+    /// The provider as a whole does not work, which says nothing about a message.
+    fn is_passing(&self) -> bool {
+        matches!(self.all, Some(ConnectorError::Throttled { .. } | ConnectorError::Unavailable(_)))
+    }
+}
+
+impl Missing {
+    fn reason(&self) -> String {
+        self.error.as_ref().map_or_else(|| "the provider did not give it".to_owned(), ToString::to_string)
+    }
+}
+
+/// Takes messages as they come, in memory or in the spool. One that breaks off never becomes a message.
+struct Collector {
+    spool: Spool,
+    most_bytes: u64,
+    binds_by_content: bool,
+    backfill: BTreeMap<String, bool>,
+    current: Option<(String, Facts, Draft)>,
+    messages: Vec<Message>,
+    failed: BTreeMap<String, ConnectorError>,
+}
+
+impl Collector {
+    fn new(spool: &Spool, opened: &Opened, queued: &[Queued]) -> Self {
+        Self {
+            spool: spool.clone(),
+            most_bytes: u64::MAX,
+            binds_by_content: opened.mailbox.provider.binds_by_content(),
+            backfill: queued.iter().map(|queued| (queued.message.clone(), queued.is_backfill)).collect(),
+            current: None,
+            messages: Vec::new(),
+            failed: BTreeMap::new(),
+        }
+    }
+}
+
+impl Sink for Collector {
+    fn begin(&mut self, message: &str, facts: Facts) {
+        self.current = Some((message.to_owned(), facts, self.spool.draft()));
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some((_, _, draft)) = &mut self.current else { return Ok(()) };
+        if draft.len() + bytes.len() as u64 > self.most_bytes {
+            return Err(std::io::Error::other("the message is larger than limits.message_size"));
+        }
+        draft.push(bytes)
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        let Some((message, facts, draft)) = self.current.take() else { return Ok(()) };
+        // Only what was asked for, and once.
+        let Some(is_backfill) = self.backfill.remove(&message) else { return Ok(()) };
+        self.messages.push(Message {
+            raw: draft.finish(),
+            received_at: facts.received_at,
+            origin: format!("message {message}"),
+            source: Source::Provider(Fetched {
+                message,
+                binds_by_content: self.binds_by_content,
+                revision: facts.revision,
+                thread: facts.thread,
+                is_backfill,
+            }),
+        });
+        Ok(())
+    }
+
+    fn fail(&mut self, message: &str, error: ConnectorError) {
+        self.current = None;
+        self.failed.insert(message.to_owned(), error);
+    }
+}

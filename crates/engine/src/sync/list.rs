@@ -1,0 +1,333 @@
+//! The three listings of a mailbox, as jobs: what happens now, what was there before, and everything for a comparison.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use domain::connector::{Cursors, Page, Seen};
+use domain::{ConnectorError, Lane, LedgerState, MailboxId};
+use jobs::{Held, Job, JobError, Kind, Retry, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::failpoint::{self, Effect};
+use store::sql::jobs::{NewJob, OnConflict, Unique};
+use store::sql::ledger::Known;
+use store::sql::sync::{PageRows, Phase, SyncEnd, SyncState};
+use store::{TenantStore, TenantUnit};
+
+use super::fetch::FetchEmails;
+use super::hold::Hold;
+use super::{Opened, Syncer, job_error, states};
+
+/// Looks at what has changed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SyncMailbox {
+    pub mailbox: MailboxId,
+}
+
+/// The next page of what was there before the first sync, newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListHistory {
+    pub mailbox: MailboxId,
+}
+
+/// The next page of everything, because the provider has forgotten where we were.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListMailbox {
+    pub mailbox: MailboxId,
+}
+
+impl Job for SyncMailbox {
+    const KIND: &'static str = "sync_mailbox";
+}
+
+impl Job for ListHistory {
+    const KIND: &'static str = "list_history";
+    const LANE: Lane = Lane::Low;
+}
+
+impl Job for ListMailbox {
+    const KIND: &'static str = "list_mailbox";
+}
+
+/// A provider that is away for hours must not end a listing: what it holds is still to be had.
+pub(super) const PATIENT: Retry =
+    Retry { retries: 500, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+
+/// Somebody else lists the mailbox, which takes seconds.
+const ANOTHER_LISTS_IT: Duration = Duration::from_millis(500);
+
+/// One live job of its kind per mailbox; asked for while it runs, it runs once more.
+pub fn only_one(job: NewJob, mailbox: MailboxId) -> NewJob {
+    NewJob { unique: Some(Unique { key: mailbox.to_string(), policy: OnConflict::Merge }), ..job }
+}
+
+impl Syncer {
+    pub fn list_kinds(&self) -> [Kind; 3] {
+        let (changes, history, everything) = (self.clone(), self.clone(), self.clone());
+        let patient = |kind: Kind| Kind { retry: PATIENT, ..kind };
+        [
+            patient(Kind::new(move |held: Held, job: SyncMailbox| {
+                let sync = changes.clone();
+                async move { sync.list(&held, job.mailbox, Phase::Changes).await }
+            })),
+            patient(Kind::new(move |held: Held, job: ListHistory| {
+                let sync = history.clone();
+                async move { sync.list(&held, job.mailbox, Phase::History).await }
+            })),
+            patient(Kind::new(move |held: Held, job: ListMailbox| {
+                let sync = everything.clone();
+                async move { sync.list(&held, job.mailbox, Phase::List).await }
+            })),
+        ]
+    }
+
+    async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
+        let Some(opened) = self.open(held.tenant(), mailbox).await? else { return Ok(Verdict::Done) };
+        let store = self.engine.store.tenant(held.tenant());
+        let hold = Hold::take(&store, mailbox, &self.settings.holder, self.settings.lease).await?;
+        let acquired = if hold.is_some() { "true" } else { "false" };
+        metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
+        let Some(hold) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
+        let listing = Listing { sync: self, held, store, opened, hold, phase };
+        match listing.run().await {
+            Ok(unit) => Ok(Verdict::Commit(unit)),
+            Err(Trouble::Job(e)) => Err(e),
+            Err(Trouble::Provider(e)) => listing.give_up(&e).await,
+        }
+    }
+}
+
+/// One job's part of a listing.
+struct Listing<'a> {
+    sync: &'a Syncer,
+    held: &'a Held,
+    store: TenantStore,
+    opened: Opened,
+    hold: Hold,
+    phase: Phase,
+}
+
+enum Trouble {
+    Provider(ConnectorError),
+    Job(JobError),
+}
+
+impl From<ConnectorError> for Trouble {
+    fn from(e: ConnectorError) -> Self {
+        Self::Provider(e)
+    }
+}
+
+impl From<store::StoreError> for Trouble {
+    fn from(e: store::StoreError) -> Self {
+        Self::Job(e.into())
+    }
+}
+
+impl From<anyhow::Error> for Trouble {
+    fn from(e: anyhow::Error) -> Self {
+        Self::Job(e.into())
+    }
+}
+
+impl Listing<'_> {
+    fn mailbox(&self) -> MailboxId {
+        self.opened.mailbox.id
+    }
+
+    /// The unit with which the job ends: the last page is part of it.
+    async fn run(&self) -> Result<TenantUnit, Trouble> {
+        let begun = std::time::Instant::now();
+        let mut has_news = false;
+        let mut cursors = self.store.list_cursors(self.mailbox(), self.phase).await?;
+        loop {
+            let state = self.store.find_sync(self.mailbox()).await?;
+            let state = state.ok_or_else(|| anyhow::anyhow!("the mailbox is not synced any more"))?;
+            if (self.phase == Phase::History && state.is_history_done)
+                || (self.phase == Phase::List && !state.is_listing)
+            {
+                return Ok(self.end(SyncEnd::Interrupted));
+            }
+            let page = match self.ask(&cursors, &state).await {
+                Err(ConnectorError::CursorExpired) if self.phase == Phase::Changes => {
+                    self.start_over().await?;
+                    cursors = Cursors::new();
+                    continue;
+                }
+                page => page?,
+            };
+            if self.hold.is_lost() {
+                return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
+            }
+            has_news |= !page.is_empty();
+            let is_last = page.is_last || self.phase != Phase::Changes;
+            for (scope, cursor) in &page.cursors {
+                cursors.insert(scope.clone(), cursor.clone());
+            }
+            let mut unit = self.record(page, &state).await?;
+            self.held.progress();
+            if is_last {
+                metrics::histogram!("mailroom_sync_duration_seconds").record(begun.elapsed().as_secs_f64());
+                self.finish(&mut unit, &state, has_news)?;
+                return Ok(unit);
+            }
+            failpoint::before(Effect::RecordPage);
+            unit.commit().await?;
+            failpoint::after(Effect::RecordPage);
+        }
+    }
+
+    async fn ask(&self, cursors: &Cursors, state: &SyncState) -> Result<Page, ConnectorError> {
+        let Opened { mailbox, account, connector, .. } = &self.opened;
+        let call = match self.phase {
+            Phase::Changes => connector.changes(account, cursors),
+            Phase::History => connector.history(account, cursors, state.since),
+            Phase::List => connector.list(account, cursors),
+        };
+        self.sync.calls.make(mailbox, call).await
+    }
+
+    /// The provider does not know any more what changed, so everything is compared.
+    async fn start_over(&self) -> Result<(), Trouble> {
+        let mut unit = self.store.write();
+        unit.guard_sync(self.mailbox(), self.hold.token);
+        unit.begin_listing(self.mailbox());
+        self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
+        failpoint::before(Effect::RecordPage);
+        unit.commit().await?;
+        failpoint::after(Effect::RecordPage);
+        Ok(())
+    }
+
+    async fn record(&self, mut page: Page, state: &SyncState) -> Result<TenantUnit, Trouble> {
+        let folders = std::mem::take(&mut page.folders);
+        let folders: Vec<_> =
+            folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
+        self.leave_out_of_scope(&mut page, &folders).await?;
+        let ids = page.messages.iter().map(|seen| seen.message.clone()).collect();
+        let known = self.store.known_messages(self.mailbox(), ids).await?;
+        if self.phase == Phase::List {
+            // What is older was never wanted, unless we have it.
+            let is_wanted = |seen: &Seen| state.since.is_none() || seen.received_at >= state.since;
+            page.messages.retain(|seen| is_wanted(seen) || known.contains_key(&seen.message));
+        }
+        let mut unit = self.store.write();
+        unit.guard_sync(self.mailbox(), self.hold.token);
+        let wanted = wanted(&page.messages, &known);
+        self.fetch(&mut unit, &wanted)?;
+        let found = wanted.len() as u64;
+        let is_end = page.is_last;
+        unit.record_page(
+            self.mailbox(),
+            PageRows {
+                phase: self.phase,
+                folders,
+                gone_folders: page.gone_folders,
+                messages: page.messages,
+                vanished: page.vanished,
+                present: page.present,
+                cursors: page.cursors,
+                listing: state.is_listing.then_some(state.listing),
+                is_listed: self.phase == Phase::List && is_end,
+                is_history_done: self.phase == Phase::History && is_end,
+                found,
+            },
+        );
+        if !is_end && self.phase != Phase::Changes {
+            match self.phase {
+                Phase::History => self.follow(&mut unit, &ListHistory { mailbox: self.mailbox() })?,
+                _ => self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?,
+            }
+        }
+        Ok(unit)
+    }
+
+    /// Messages in folders that nobody asked for are not looked at.
+    async fn leave_out_of_scope(
+        &self,
+        page: &mut Page,
+        folders: &[(domain::connector::SeenFolder, bool)],
+    ) -> Result<(), Trouble> {
+        if page.messages.is_empty() {
+            return Ok(());
+        }
+        let mut is_in_scope = self.store.list_folder_scopes(self.mailbox()).await?;
+        is_in_scope.extend(folders.iter().map(|(folder, is_in)| (folder.id.clone(), *is_in)));
+        page.messages.retain(|seen| is_in_scope.get(&seen.place.folder).copied().unwrap_or(false));
+        Ok(())
+    }
+
+    fn fetch(&self, unit: &mut TenantUnit, wanted: &[&Seen]) -> Result<(), Trouble> {
+        let lane = if self.phase == Phase::Changes { Lane::Normal } else { Lane::Low };
+        let mut jobs = Vec::new();
+        for batch in FetchEmails::batches(self.mailbox(), wanted) {
+            jobs.push(NewJob { lane, ..self.held.follow_up(&batch).map_err(anyhow::Error::from)? });
+        }
+        unit.enqueue(jobs);
+        Ok(())
+    }
+
+    fn follow<J: Job>(&self, unit: &mut TenantUnit, job: &J) -> Result<(), Trouble> {
+        let job = self.held.follow_up(job).map_err(anyhow::Error::from)?;
+        unit.enqueue(vec![only_one(job, self.mailbox())]);
+        Ok(())
+    }
+
+    fn finish(&self, unit: &mut TenantUnit, state: &SyncState, has_news: bool) -> Result<(), Trouble> {
+        let end = if self.phase == Phase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
+        unit.end_sync(self.mailbox(), self.hold.token, end);
+        states::works(unit, self.mailbox());
+        if self.phase != Phase::Changes {
+            return Ok(());
+        }
+        if has_news {
+            unit.say("sync.completed", Some(self.mailbox()), json!({}));
+        }
+        if !state.is_history_done {
+            self.follow(unit, &ListHistory { mailbox: self.mailbox() })?;
+        }
+        Ok(())
+    }
+
+    fn end(&self, end: SyncEnd<'_>) -> TenantUnit {
+        let mut unit = self.store.write();
+        unit.end_sync(self.mailbox(), self.hold.token, end);
+        unit
+    }
+
+    /// What the provider said is remembered; the job ends, or is tried again.
+    async fn give_up(&self, e: &ConnectorError) -> Result<Verdict, JobError> {
+        let reason = e.to_string();
+        let mut unit = match e {
+            ConnectorError::Throttled { .. } => self.end(SyncEnd::Interrupted),
+            _ => self.end(SyncEnd::Failed(&reason)),
+        };
+        match e {
+            ConnectorError::Throttled { .. } => {}
+            ConnectorError::Unauthorized(_) => {
+                states::needs_reauth(&mut unit, self.mailbox(), &reason);
+                return Ok(Verdict::Commit(unit));
+            }
+            _ if self.held.job.attempt >= 3 => states::fails(&mut unit, self.mailbox(), &reason),
+            _ => {}
+        }
+        unit.commit().await?;
+        Err(job_error(e))
+    }
+}
+
+/// Those that we do not have, or not with this text.
+fn wanted<'a>(messages: &'a [Seen], known: &HashMap<String, Known>) -> Vec<&'a Seen> {
+    let mut met = std::collections::HashSet::new();
+    let is_wanted = |seen: &&Seen| {
+        let needs_fetching = match known.get(&seen.message) {
+            None => true,
+            Some(known) => {
+                let is_revised = seen.revision.is_some() && known.revision != seen.revision;
+                is_revised || (known.state == LedgerState::Gone && known.email.is_none())
+            }
+        };
+        needs_fetching && met.insert(seen.message.clone())
+    };
+    messages.iter().filter(is_wanted).collect()
+}

@@ -1,0 +1,116 @@
+//! Mailboxes that live somewhere else, kept equal to what their providers show.
+//!
+//! A listing comes in pages. Each page is one commit: the ledger, where messages are, the jobs that fetch them, and the
+//! cursor. Whoever lists a mailbox holds its token, which every one of these commits checks.
+
+mod fetch;
+mod hold;
+mod list;
+mod scope;
+mod states;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::connector::Account;
+use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
+use futures_util::future::BoxFuture;
+use store::sql::mailboxes::Mailbox;
+use tokio::sync::Semaphore;
+
+pub use fetch::FetchEmails;
+pub use list::{ListHistory, ListMailbox, SyncMailbox, only_one};
+pub use scope::Scope;
+
+use crate::Engine;
+use crate::calls::Calls;
+
+/// Bytes of messages that are under way at once, over all mailboxes.
+const BYTES_IN_FLIGHT: usize = 64 << 20;
+
+/// Semaphores count in kilobytes, for they cannot count far.
+const PERMIT_BYTES: u64 = 1024;
+
+#[derive(Debug, Clone)]
+pub struct SyncSettings {
+    /// Who holds a mailbox, for people.
+    pub holder: String,
+    pub lease: Duration,
+    /// How often a mailbox is looked at that does not say otherwise.
+    pub interval: Duration,
+    /// Whether the same bytes under two ids are one email, where ids do not say.
+    pub duplicate_check: bool,
+}
+
+/// Opens a mailbox's secret. Apart, so that what lists and fetches need not know how secrets are kept.
+pub trait Secrets: Send + Sync + std::fmt::Debug {
+    fn open<'a>(&'a self, mailbox: &'a Mailbox) -> BoxFuture<'a, anyhow::Result<Option<domain::Secret<String>>>>;
+}
+
+/// Everything that syncing needs. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Syncer {
+    pub engine: Engine,
+    pub settings: Arc<SyncSettings>,
+    pub connectors: Arc<HashMap<Provider, Arc<dyn Connector>>>,
+    pub secrets: Arc<dyn Secrets>,
+    pub calls: Calls,
+    memory: Arc<Semaphore>,
+}
+
+/// A mailbox as a listing or a fetch needs it.
+#[derive(Debug)]
+struct Opened {
+    mailbox: Arc<Mailbox>,
+    account: Account,
+    connector: Arc<dyn Connector>,
+    scope: Scope,
+}
+
+impl Syncer {
+    pub fn new(
+        engine: Engine,
+        settings: SyncSettings,
+        connectors: HashMap<Provider, Arc<dyn Connector>>,
+        secrets: Arc<dyn Secrets>,
+        calls: Calls,
+    ) -> Self {
+        let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
+        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), secrets, calls, memory }
+    }
+
+    /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
+    async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
+        let store = self.engine.store.tenant(tenant);
+        let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await? else { return Ok(None) };
+        if !mailbox.is_active || !mailbox.state.is_synced() {
+            return Ok(None);
+        }
+        let Some(connector) = self.connectors.get(&mailbox.provider).cloned() else { return Ok(None) };
+        let secret = self.secrets.open(&mailbox).await?;
+        let account = Account {
+            tenant,
+            mailbox: mailbox.id,
+            address: mailbox.address.clone(),
+            settings: mailbox.settings.to_string(),
+            secret,
+        };
+        let scope = Scope::of(&mailbox.settings);
+        Ok(Some(Opened { mailbox: Arc::new(mailbox), account, connector, scope }))
+    }
+}
+
+/// What a provider's refusal means for a job.
+fn job_error(e: &ConnectorError) -> jobs::JobError {
+    match e {
+        ConnectorError::Throttled { retry_after } => {
+            jobs::JobError::Throttled(retry_after.unwrap_or(Duration::from_secs(30)))
+        }
+        ConnectorError::Unavailable(_) => jobs::JobError::Failed { class: "unavailable", message: e.to_string() },
+        ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
+        ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
+        ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
+        ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
+    }
+}
