@@ -64,11 +64,12 @@ impl FetchEmails {
 impl Syncer {
     pub fn fetch_kind(&self) -> Kind {
         let sync = self.clone();
-        let kind = Kind::new(move |held: Held, job: FetchEmails| {
+        let mut kind = Kind::new(move |held: Held, job: FetchEmails| {
             let sync = sync.clone();
             async move { sync.fetch(&held, job).await }
         });
-        Kind { retry: PATIENT, ..kind }
+        kind.retry = PATIENT;
+        kind
     }
 
     async fn fetch(&self, held: &Held, job: FetchEmails) -> Result<Verdict, JobError> {

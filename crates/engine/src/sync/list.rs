@@ -64,7 +64,10 @@ pub fn only_one(job: NewJob, mailbox: MailboxId) -> NewJob {
 impl Syncer {
     pub fn list_kinds(&self) -> [Kind; 3] {
         let (changes, history, everything) = (self.clone(), self.clone(), self.clone());
-        let patient = |kind: Kind| Kind { retry: PATIENT, ..kind };
+        let patient = |mut kind: Kind| {
+            kind.retry = PATIENT;
+            kind
+        };
         [
             patient(Kind::new(move |held: Held, job: SyncMailbox| {
                 let sync = changes.clone();

@@ -24,13 +24,22 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new(store: Store, folder: &Path, limits: Limits) -> Self {
-        let blobs = Blobs::local(&folder.join("blobs")).unwrap();
-        let spool = Spool::new(&folder.join("spool"));
-        let engine = Engine { store, blobs, limits, spool, cpu: Cpu::all_cores(), patience: Duration::ZERO };
+        let engine = Engine { limits, ..Self::engine(&store, folder) };
         let tenant = engine.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
         let tenant = engine.store.tenant(tenant.id);
         let mailbox = Arc::new(tenant.ensure_files_mailbox("me@acme.test").await.unwrap());
         Self { engine, tenant, mailbox }
+    }
+
+    pub fn engine(store: &Store, folder: &Path) -> Engine {
+        Engine {
+            store: store.clone(),
+            blobs: Blobs::local(&folder.join("blobs")).unwrap(),
+            limits: Limits::default(),
+            spool: Spool::new(&folder.join("spool")),
+            cpu: Cpu::all_cores(),
+            patience: Duration::ZERO,
+        }
     }
 
     pub async fn folders(&self, names: &[String]) -> HashMap<String, FolderId> {

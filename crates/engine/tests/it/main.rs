@@ -6,3 +6,4 @@ mod bench;
 mod limits;
 mod refused;
 mod search_agrees;
+mod sync;

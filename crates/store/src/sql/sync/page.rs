@@ -110,7 +110,8 @@ impl TenantUnit {
             vanishing.push((condition, params![vec![id.to_owned()], uids]));
         }
         for Present { folder: id, uids } in &page.present {
-            let condition = format!("{} and not ({})", folder(3), any(dialect, "p.provider_uid", 4));
+            // On PostgreSQL an empty list goes over as null.
+            let condition = format!("{} and not coalesce({}, false)", folder(3), any(dialect, "p.provider_uid", 4));
             vanishing.push((condition, params![vec![id.clone()], uids.clone()]));
         }
         if let (true, Some(listing)) = (page.is_listed, page.listing) {
@@ -129,7 +130,7 @@ impl TenantUnit {
             let key = folder.name.to_lowercase();
             let last = folder.delimiter.as_deref().filter(|d| !d.is_empty()).and_then(|d| key.rsplit(d).next());
             let last = last.unwrap_or(&key).to_owned();
-            let role = folder.role.map(|role| role.as_str());
+            let role = folder.role.map(domain::FolderRole::as_str);
             params![
                 FolderId::new(self.store.clock()),
                 self.tenant,
