@@ -3,6 +3,7 @@
 
 mod blobs;
 mod copy;
+mod events;
 mod ingest;
 mod isolation;
 mod jobs;
@@ -11,6 +12,7 @@ mod objects;
 mod partitions;
 mod samples;
 mod search;
+mod sync;
 mod tenants;
 mod units;
 mod verify;

@@ -1,0 +1,143 @@
+//! Who may record what a mailbox's provider lists.
+
+use std::time::Duration;
+
+use domain::connector::{Cursors, Place, Seen, SeenFolder};
+use domain::{Flags, MailboxId, MailboxState, PlanTier, Provider, SystemClock};
+use serde_json::json;
+use store::failpoint::{Guard, VARIABLE};
+use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
+use store::sql::sync::{NO_LONGER_SYNCING, PageRows, Phase, SyncEnd};
+use store::testing::on_each_database;
+use store::{StoreError, TenantStore};
+
+use crate::samples::tenant;
+
+fn new_mailbox(address: &str) -> NewMailbox {
+    NewMailbox {
+        id: MailboxId::new(&SystemClock),
+        provider: Provider::Scripted,
+        address: address.into(),
+        settings: json!({}),
+        secret_ref: None,
+        since: None,
+    }
+}
+
+async fn mailbox(store: &TenantStore, address: &str) -> MailboxId {
+    let new = new_mailbox(address);
+    let id = new.id;
+    let mut unit = store.write();
+    unit.add_mailbox(new);
+    unit.commit().await.unwrap();
+    id
+}
+
+fn page(message: &str, cursor: &str) -> PageRows {
+    let place = Place { folder: "in".into(), uid: message.into() };
+    let folder = SeenFolder { id: "in".into(), name: "INBOX".into(), role: None, delimiter: None, uid_validity: None };
+    PageRows {
+        phase: Phase::Changes,
+        folders: vec![(folder, true)],
+        gone_folders: vec![],
+        messages: vec![Seen {
+            message: message.into(),
+            place,
+            flags: Flags::default(),
+            size_bytes: None,
+            received_at: None,
+            revision: None,
+        }],
+        vanished: vec![],
+        present: vec![],
+        cursors: Cursors::from([(String::new(), cursor.into())]),
+        listing: None,
+        is_listed: false,
+        is_history_done: false,
+        found: 1,
+    }
+}
+
+#[tokio::test]
+async fn who_was_followed_records_nothing_more() {
+    on_each_database(|db| async move {
+        let store = db.store.tenant(tenant(&db.store, "acme").await.id);
+        let mailbox = mailbox(&store, "me@acme.test").await;
+        let record = async |token: u64, message: &str, cursor: &str| {
+            let mut unit = store.write();
+            unit.guard_sync(mailbox, token);
+            unit.record_page(mailbox, page(message, cursor));
+            unit.commit().await.map(drop)
+        };
+        let first = store.begin_sync(mailbox, "one", Duration::from_secs(60)).await.unwrap().unwrap();
+        assert_eq!(store.begin_sync(mailbox, "two", Duration::from_secs(60)).await.unwrap(), None);
+        record(first, "a", "1").await.unwrap();
+
+        db.run("update sync_states set held_until = null").await; // as when it ran out
+        let second = store.begin_sync(mailbox, "two", Duration::from_secs(60)).await.unwrap().unwrap();
+        assert!(second > first);
+        record(second, "b", "2").await.unwrap();
+        let late = record(first, "c", "1").await;
+        assert!(matches!(late, Err(StoreError::Precondition(NO_LONGER_SYNCING))), "{late:?}");
+        assert!(!store.renew_sync(mailbox, first, Duration::from_secs(60)).await.unwrap());
+
+        let cursors = store.list_cursors(mailbox, Phase::Changes).await.unwrap();
+        assert_eq!(cursors, Cursors::from([(String::new(), "2".to_owned())]));
+        assert_eq!(db.rows("select 1 from ledger").await.len(), 2);
+        assert_eq!(db.rows("select 1 from placements").await.len(), 2);
+    })
+    .await;
+}
+
+#[test]
+fn without_the_token_that_test_fails() {
+    let program = std::env::current_exe().unwrap();
+    let outcome = std::process::Command::new(program)
+        .args(["--exact", "sync::who_was_followed_records_nothing_more"])
+        .env(VARIABLE, format!("off={}", Guard::SyncToken.name()))
+        .output()
+        .unwrap();
+    assert!(!outcome.status.success(), "the token guards nothing");
+}
+
+#[tokio::test]
+async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
+        let store = db.store.tenant(acme);
+        let [one, two] = [mailbox(&store, "1@acme.test").await, mailbox(&store, "2@acme.test").await];
+        let due = async || -> Vec<MailboxId> {
+            system.list_due_mailboxes(10).await.unwrap().into_iter().map(|due| due.mailbox).collect()
+        };
+        assert_eq!(due().await, [one, two]);
+
+        let mut unit = system.write_for(acme);
+        unit.sync_again_in(one, Duration::from_secs(300));
+        unit.commit().await.unwrap();
+        assert_eq!(due().await, [two]);
+
+        let mut unit = store.write();
+        unit.move_mailbox(two, &[MailboxState::Connecting], MailboxState::NeedsReauth, Some("no"));
+        unit.commit().await.unwrap();
+        assert!(due().await.is_empty());
+
+        let mut unit = store.write();
+        unit.add_mailbox(new_mailbox("1@acme.test"));
+        let again = unit.commit().await;
+        assert!(matches!(again, Err(StoreError::Precondition(MAILBOX_EXISTS))), "{again:?}");
+        assert_eq!(db.rows("select 1 from sync_states").await.len(), 2);
+
+        db.run("update sync_states set next_sync_at = null").await;
+        let token = store.begin_sync(one, "x", Duration::from_secs(1)).await.unwrap().unwrap();
+        let mut unit = store.write();
+        unit.end_sync(one, token, SyncEnd::Failed("it is away"));
+        unit.commit().await.unwrap();
+        let state = store.find_sync(one).await.unwrap().unwrap();
+        assert_eq!(
+            (state.status.as_str(), state.error_count, state.last_error.as_deref()),
+            ("error", 1, Some("it is away"))
+        );
+    })
+    .await;
+}
