@@ -17,7 +17,7 @@ mod mbox;
 mod mime;
 mod people;
 mod profile;
-mod rng;
+pub(crate) mod rng;
 mod text;
 mod threads;
 mod transport;
