@@ -43,7 +43,8 @@ pub trait Connector: Send + Sync + fmt::Debug {
     /// Everything that is in the mailbox now, for a comparison with what we have.
     fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page>;
 
-    /// The bytes of messages, in any order. What happens to each is told to the sink.
+    /// The bytes of messages, in any order. What happens to each is told to the sink. When the call fails as a whole,
+    /// what the sink was told before still holds, and of the others nothing is known.
     fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()>;
 
     /// Whether the account can be used, with as little traffic as can be.
@@ -154,7 +155,8 @@ pub struct Wanted {
     pub size_bytes: Option<u64>,
 }
 
-/// Takes messages as they come. A message begins, is written, and ends; or it fails, begun or not.
+/// Takes messages as they come. A message begins, is written, and ends; or it fails, begun or not. It ends only when it
+/// is known to be whole. An error of the sink itself fails the message and ends the call.
 pub trait Sink: Send {
     fn begin(&mut self, message: &str, facts: Facts);
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()>;

@@ -1,0 +1,21 @@
+//! Other people's mail servers. A connector translates and nothing more: when to call, how often, and what to store is
+//! decided by who calls it.
+//!
+//! A folder per provider: `mod.rs` is its [`Connector`], `api.rs` has their words, `translate.rs` turns theirs into ours.
+
+pub mod http;
+pub mod scripted;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use domain::{Connector, Provider};
+
+use http::{Deadlines, Http, NoClient};
+
+/// Those of every provider that has one.
+pub fn all() -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
+    let http = Http::new(Deadlines::default())?;
+    let all: [Arc<dyn Connector>; 1] = [Arc::new(scripted::Scripted::new(http))];
+    Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())
+}

@@ -1,0 +1,8 @@
+//! Connectors against the servers of `sim`, and against servers that mean harm.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+mod faults;
+mod follow;
+mod hostile;
+mod model;
+mod place;
