@@ -64,9 +64,11 @@ ids! {
     JobId;
     /// One run of a process that works on jobs.
     WorkerId;
+    /// Something that opens a mailbox or signs in our name, kept encrypted.
+    SecretId;
 }
 
-made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId);
+made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId);
 
 impl TenantId {
     /// Owns the work that Mailroom does for itself.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use content::spool::Spool;
 use domain::SystemClock;
-use engine::{Cpu, Engine};
+use engine::secrets::KeySource;
+use engine::{Cpu, Engine, Vault};
 use store::blobs::{Blobs, RemoteSettings};
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
@@ -41,6 +42,27 @@ pub fn open_blobs(config: &Config) -> Result<Blobs, Failure> {
     })
 }
 
+/// It asks for the master key when it is first used; `unlock` does so at once.
+pub fn vault(config: &Config, store: &Store) -> Vault {
+    let source = match &config.secrets.key {
+        Some(key) => KeySource::Given(key.clone()),
+        None => KeySource::File(config.secrets.key_file.clone()),
+    };
+    Vault::new(store.clone(), source)
+}
+
+/// A process that holds secrets leaves no image of its memory behind.
+pub fn forbid_core_dumps() -> Result<(), Failure> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let failed = |e| Failure::problem(format!("cannot forbid core dumps: {e}"));
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).map_err(failed)?;
+    // The limit alone does not do where cores are piped into a program. This also keeps other processes of the same user
+    // from looking into our memory.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).map_err(failed)?;
+    Ok(())
+}
+
 /// Ready to work: an embedded database is brought up to date, a PostgreSQL must be.
 pub async fn open(config: &Config) -> Result<Engine, Failure> {
     let store = open_store(config)?;
@@ -49,8 +71,9 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
         DatabaseUrl::Postgres(_) => store.check_schema().await?,
     }
     Ok(Engine {
-        store,
         blobs: open_blobs(config)?,
+        vault: vault(config, &store),
+        store,
         limits: config.limits.clone(),
         spool: Spool::new(&config.data_dir.join("spool")),
         cpu: Cpu::all_cores(),

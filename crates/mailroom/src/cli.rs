@@ -34,7 +34,7 @@ pub enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Check configuration, database, blobs and clock, and say how to mend what is wrong
+    /// Check configuration, database, keys, blobs and clock, and say how to mend what is wrong
     #[command(after_help = "Example:\n  mailroom doctor")]
     Doctor,
     /// Show the settings in force
@@ -117,6 +117,9 @@ pub enum Command {
     /// Look at jobs that went wrong too often, and run them again
     #[command(subcommand, after_help = "Example:\n  mailroom dead-letters replay --all --kind noop --rate 10/s")]
     DeadLetters(jobs::DeadLetters),
+    /// Keep what opens mailboxes safe
+    #[command(subcommand, after_help = "Example:\n  mailroom secrets rotate")]
+    Secrets(Secrets),
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),
@@ -377,6 +380,22 @@ impl Role {
             Self::Worker => "worker",
         }
     }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Secrets {
+    /// Go over to a new master key and new keys for all tenants, and encrypt every secret anew
+    #[command(
+        after_help = "Example:\n  mailroom secrets rotate\n\nServers go on meanwhile. Interrupted, it goes on when it is run again. Backups that were made before need the old key."
+    )]
+    Rotate(Rotate),
+}
+
+#[derive(Debug, Args)]
+pub struct Rotate {
+    /// A file with the new key (default: KEYFILE.new if it is there, else one is made)
+    #[arg(long, value_name = "FILE")]
+    pub new_key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use engine::secrets::VaultError;
 use store::StoreError;
 
 use crate::config::ConfigError;
@@ -65,6 +66,17 @@ impl From<anyhow::Error> for Failure {
 impl From<StoreError> for Failure {
     fn from(e: StoreError) -> Self {
         anyhow::Error::from(e).into()
+    }
+}
+
+impl From<VaultError> for Failure {
+    fn from(e: VaultError) -> Self {
+        match e {
+            VaultError::Key(sentence) => Self::Usage(sentence),
+            VaultError::Store(e) => e.into(),
+            VaultError::Other(e) => e.into(),
+            damaged @ VaultError::Damaged(_) => Self::problem(damaged.to_string()),
+        }
     }
 }
 

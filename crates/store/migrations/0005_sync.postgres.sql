@@ -98,18 +98,25 @@ create table tenant_keys (
 create table secrets (
     tenant_id uuid not null references tenants (id),
     id uuid not null,
+    kind text not null,
     key_version integer not null,
+    -- With tenant, id, kind and version as associated data, so that it opens nowhere else.
     ciphertext bytea not null,
     created_at timestamptz not null,
     updated_at timestamptz not null,
     primary key (tenant_id, id),
     foreign key (tenant_id, key_version) references tenant_keys (tenant_id, version)
 );
+create index secrets_key on secrets (tenant_id, key_version);
 
--- The fingerprints of keys that this database was opened with. A key that is not here is not this database's.
+-- The master keys of this database, by their fingerprints. A key that is not here is not this database's.
 create table key_fingerprints (
     name text not null,
     fingerprint text not null,
+    -- The current one wraps; one that comes next wraps nothing yet; one that retires still opens what is not wrapped again.
+    state text not null check (state in ('next', 'current', 'retiring')),
     created_at timestamptz not null,
     primary key (name, fingerprint)
 );
+-- The first one to come in wins.
+create unique index key_fingerprints_one on key_fingerprints (name, state) where state <> 'retiring';

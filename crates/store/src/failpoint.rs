@@ -73,6 +73,16 @@ named! {
         BeginSync = "begin_sync",
         /// What a provider listed, with the cursor and the jobs that follow.
         RecordPage = "record_page",
+        MakeKeyFile = "make_key_file",
+        RecordMasterKey = "record_master_key",
+        MakeTenantKey = "make_tenant_key",
+        AnnounceMasterKey = "announce_master_key",
+        SwitchKeyFile = "switch_key_file",
+        TurnMasterKey = "turn_master_key",
+        RotateTenantKey = "rotate_tenant_key",
+        SealAgain = "seal_again",
+        ForgetMasterKey = "forget_master_key",
+        RemoveKeyFile = "remove_key_file",
     }
 }
 
@@ -108,6 +118,20 @@ impl Effect {
 
     /// What is done while a mailbox is synced.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
+
+    /// What is done to keys and secrets.
+    pub const SECRETS: &'static [Self] = &[
+        Self::MakeKeyFile,
+        Self::RecordMasterKey,
+        Self::MakeTenantKey,
+        Self::AnnounceMasterKey,
+        Self::SwitchKeyFile,
+        Self::TurnMasterKey,
+        Self::RotateTenantKey,
+        Self::SealAgain,
+        Self::ForgetMasterKey,
+        Self::RemoveKeyFile,
+    ];
 }
 
 named! {

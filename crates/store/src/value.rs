@@ -94,6 +94,8 @@ into_value! {
     domain::ApiKeyId => |v| Self::Uuid(v.0);
     domain::JobId => |v| Self::Uuid(v.0);
     domain::WorkerId => |v| Self::Uuid(v.0);
+    domain::SecretId => |v| Self::Uuid(v.0);
+    &[u8] => |v| Self::Bytes(v.to_owned());
     domain::Lane => |v| Self::Int(v.number());
 }
 
@@ -198,6 +200,17 @@ impl FromValue for Sha256 {
     }
 }
 
+impl FromValue for Vec<u8> {
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Bytes(bytes) => Some(bytes.clone()),
+            // PostgreSQL does not tell a hash from other 32 bytes.
+            Value::Hash(hash) => Some(hash.0.to_vec()),
+            _ => None,
+        }
+    }
+}
+
 impl FromValue for serde_json::Value {
     fn from_value(value: &Value) -> Option<Self> {
         match value {
@@ -234,9 +247,10 @@ macro_rules! from_value_by {
 }
 
 from_value_by!(ids domain::TenantId, domain::MailboxId, domain::FolderId, domain::EmailId, domain::AttachmentId,
-    domain::PackId, domain::ApiKeyId, domain::JobId, domain::WorkerId);
+    domain::PackId, domain::ApiKeyId, domain::JobId, domain::WorkerId, domain::SecretId);
 from_value_by!(words domain::PlanTier, domain::Provider, domain::MailboxState, domain::LedgerState,
-    domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState, domain::JobState);
+    domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState, domain::JobState,
+    domain::SecretKind);
 
 impl FromValue for domain::Lane {
     fn from_value(value: &Value) -> Option<Self> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use content::spool::Spool;
 use domain::{FolderId, Limits, PlanTier};
 use engine::ingest::{Ingested, Message};
-use engine::{Cpu, Engine};
+use engine::secrets::KeySource;
+use engine::{Cpu, Engine, Vault};
 use store::blobs::Blobs;
 use store::sql::mailboxes::Mailbox;
 use store::{Store, TenantStore};
@@ -35,6 +36,7 @@ impl Bench {
         Engine {
             store: store.clone(),
             blobs: Blobs::local(&folder.join("blobs")).unwrap(),
+            vault: Vault::new(store.clone(), KeySource::File(folder.join("master.key"))),
             limits: Limits::default(),
             spool: Spool::new(&folder.join("spool")),
             cpu: Cpu::all_cores(),

@@ -6,4 +6,5 @@ mod bench;
 mod limits;
 mod refused;
 mod search_agrees;
+mod secrets;
 mod sync;

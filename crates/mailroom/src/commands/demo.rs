@@ -12,7 +12,8 @@ use content::spool::Spool;
 use domain::{PlanTier, SystemClock};
 use engine::import::{Import, Summary};
 use engine::search::Search;
-use engine::{Cpu, Engine};
+use engine::secrets::KeySource;
+use engine::{Cpu, Engine, Vault};
 use serde_json::json;
 use sim::mail::{Delivery, demo};
 use store::blobs::Blobs;
@@ -117,7 +118,8 @@ async fn open(config: &Config, folder: &Path) -> Result<Engine, Failure> {
     let blobs = Blobs::local(&folder.join("blobs"))?;
     let patience = config.import.patience;
     let spool = Spool::new(&folder.join("spool"));
-    Ok(Engine { store, blobs, limits: config.limits.clone(), spool, cpu: Cpu::all_cores(), patience })
+    let vault = Vault::new(store.clone(), KeySource::File(folder.join("master.key")));
+    Ok(Engine { store, blobs, vault, limits: config.limits.clone(), spool, cpu: Cpu::all_cores(), patience })
 }
 
 async fn import_all(engine: &Engine, config: &Config, sources: &[Source]) -> Result<Vec<Done>, Failure> {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use engine::Progress;
+use engine::secrets::Standing;
 use jiff::SignedDuration;
 use serde::Serialize;
 
@@ -36,6 +37,9 @@ pub async fn run(config: &Config, out: Output) -> Result<ExitCode, Failure> {
                 findings.push(finding("schema", schema(&store).await));
                 findings.push(finding("clock", clock(&store).await));
                 findings.extend(isolation(&store).await);
+                if store.check_schema().await.is_ok() {
+                    findings.push(finding("keys", keys(config, &store).await));
+                }
             }
         }
     }
@@ -112,6 +116,16 @@ async fn clock(store: &store::Store) -> Result<String, Failure> {
         )));
     }
     Ok("the database's clock agrees with this machine's".to_owned())
+}
+
+/// Whether what opens mailboxes can be read here.
+async fn keys(config: &Config, store: &store::Store) -> Result<String, Failure> {
+    let vault = app::vault(config, store);
+    Ok(match vault.standing().await? {
+        Standing::None => format!("none yet; the first start makes {}", config.secrets.key_file.display()),
+        Standing::Unused(fingerprint) => format!("master key {fingerprint}, not in use yet"),
+        Standing::Ready(fingerprint) => format!("master key {fingerprint}, the one of this database"),
+    })
 }
 
 async fn blobs(config: &Config) -> Result<String, Failure> {

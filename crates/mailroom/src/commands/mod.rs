@@ -20,6 +20,7 @@ mod purge;
 mod recurring;
 mod retry_blobs;
 mod search;
+mod secrets;
 mod serve;
 mod tenant;
 mod verify;
@@ -53,6 +54,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Jobs(command) => jobs::run(&config, command, out).await,
         Command::Recurring(command) => recurring::run(&config, command, out).await,
         Command::DeadLetters(command) => dead_letters::run(&config, command, out).await,
+        Command::Secrets(crate::cli::Secrets::Rotate(args)) => secrets::rotate(&config, &args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }

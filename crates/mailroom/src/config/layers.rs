@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 8] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 11] = [
     "backup.postgres_url",
     "backup.postgres_url_file",
     "blobs.url",
@@ -19,6 +19,9 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 8] = [
     "database.url_file",
     "instance.id",
     "jobs.concurrency",
+    "secrets.key",
+    "secrets.key_file",
+    "secrets.kms_url",
     "server.metrics_listen",
 ];
 

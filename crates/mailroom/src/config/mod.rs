@@ -31,6 +31,7 @@ pub struct Config {
     pub database: Database,
     pub blobs: Blobs,
     pub backup: Backup,
+    pub secrets: Secrets,
     pub limits: Limits,
     pub import: Import,
     pub server: Server,
@@ -62,6 +63,14 @@ pub struct Blobs {
 pub struct Backup {
     /// The login for `pg_dump` and `pg_restore`, if it is not that of `database.url`.
     pub postgres_url: Option<Secret<String>>,
+}
+
+/// Where the master key comes from.
+#[derive(Debug, Clone)]
+pub struct Secrets {
+    pub key_file: PathBuf,
+    /// In the place of the file.
+    pub key: Option<Secret<String>>,
 }
 
 /// How an import cuts its work; a batch ends at whichever limit comes first.
@@ -198,6 +207,7 @@ impl Config {
             database: database(&mut read, &data_dir)?,
             blobs: blobs(&mut read, &data_dir, providers)?,
             backup: backup(&mut read)?,
+            secrets: secrets(&mut read, &data_dir)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
             server: server(&mut read)?,
@@ -267,6 +277,37 @@ fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
     };
     read.show("backup.postgres_url", url.shown(), &source);
     Ok(Backup { postgres_url: Some(Secret::new(text)) })
+}
+
+fn secrets(read: &mut Reader, data_dir: &Path) -> Result<Secrets, ConfigError> {
+    let (key_file, source) = match read.text("secrets.key_file", "the path of a file")? {
+        None => (data_dir.join("master.key"), "default".to_owned()),
+        Some((path, origin)) => (read.expand(Path::new(&path))?, origin.to_string()),
+    };
+    read.show("secrets.key_file", key_file.display().to_string(), &source);
+    let key = match read.text("secrets.key", "a key in quotes") {
+        // The sentence would repeat what was written.
+        Err(_) => return Err(ConfigError::new("`secrets.key` wants a key in quotes: 64 hexadecimal digits or Base64")),
+        Ok(None) => {
+            read.show("secrets.key", "none", &"default");
+            None
+        }
+        Ok(Some((_, origin))) if read.is_given("secrets.key_file") => {
+            return Err(ConfigError::new(format!(
+                "`secrets.key` ({origin}) and `secrets.key_file` ({source}) are both given; keep one of them"
+            )));
+        }
+        Ok(Some((key, origin))) => {
+            read.show("secrets.key", "***", &origin);
+            Some(Secret::new(key))
+        }
+    };
+    if let Some((_, origin)) = read.text("secrets.kms_url", "a URL")? {
+        let wants = "is for a later release; keep the master key in a file (secrets.key_file) or in secrets.key";
+        return Err(refuse("secrets.kms_url", &origin, wants));
+    }
+    read.show("secrets.kms_url", "none", &"default");
+    Ok(Secrets { key_file, key })
 }
 
 /// The floors still let ordinary mail through. The ceilings are what a disk may have to spare (messages) and what a

@@ -17,6 +17,7 @@ pub mod mailboxes;
 pub mod purge;
 pub mod schedules;
 pub mod search;
+pub mod secrets;
 pub mod sync;
 pub mod system;
 pub mod tenants;

@@ -177,7 +177,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
         &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1000, now(), 'x', false, '{{}}')"),
         &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),
         &format!("insert into tenant_keys values ('{id}', 1, 'x', 'x', now())"),
-        &format!("insert into secrets values ('{id}', '{id}', 1, 'x', now(), now())"),
+        &format!("insert into secrets values ('{id}', '{id}', 'password', 1, 'x', now(), now())"),
     ])
     .await;
 }

@@ -12,6 +12,7 @@ mod objects;
 mod partitions;
 mod samples;
 mod search;
+mod secrets;
 mod sync;
 mod tenants;
 mod units;

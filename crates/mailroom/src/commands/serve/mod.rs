@@ -35,7 +35,10 @@ const TICK: Duration = Duration::from_secs(1);
 
 pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<ExitCode, Failure> {
     let has = |role| args.roles.contains(&role);
+    crate::app::forbid_core_dumps()?;
     let engine = crate::app::open(config).await?;
+    // A wrong key is told now, and not by the first mailbox.
+    engine.vault.unlock().await?;
     let _only_one = lock(config)?;
     let recorder = web::Recorder::install().map_err(|e| Failure::problem(format!("cannot keep metrics: {e}")))?;
     let mut signals = Signals::listen()?;

@@ -1,0 +1,197 @@
+//! A new master key, new keys for all tenants, and every secret encrypted anew, while everything goes on. Each step finds
+//! out from the database what is left to do, so it can be cut off anywhere and run again.
+
+use std::path::Path;
+
+use domain::{SecretId, TenantId};
+use serde::Serialize;
+use store::StoreError;
+use store::sql::secrets::{MASTER_KEY_CHANGED, MasterState, SealedSecret};
+
+use super::master::MasterKey;
+use super::seal::{self, Place};
+use super::source::{self, KeySource};
+use super::{TRIES, Vault, VaultError, wrap};
+
+/// Secrets in one unit: a few milliseconds of work.
+const BATCH: u64 = 100;
+
+/// What was done; a second run after an interruption counts only what was left.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Rotated {
+    /// The fingerprint of the key that is in force now.
+    pub fingerprint: String,
+    /// Those of keys that are not needed any more, except for backups that were made before.
+    pub retired: Vec<String>,
+    /// Tenants that got a new key.
+    pub tenants: u64,
+    /// Secrets that were encrypted anew.
+    pub secrets: u64,
+    /// Keys and secrets that cannot be decrypted, a sentence each. They stay as they are.
+    pub damaged: Vec<String>,
+}
+
+impl Vault {
+    /// `new_key_file`: the key to go over to; without it `FILE.new` if that is there, else one is made. It needs to be at
+    /// hand for every process that runs.
+    pub async fn rotate(&self, new_key_file: Option<&Path>) -> Result<Rotated, VaultError> {
+        self.unlock().await?;
+        let mut rotated = Rotated::default();
+        if self.in_state(MasterState::Retiring).await?.is_empty() {
+            self.change_master_key(new_key_file).await?;
+        }
+        rotated.fingerprint = self.unlock().await?;
+        for retiring in self.in_state(MasterState::Retiring).await? {
+            for tenant in self.store.system().list_tenants_wrapped_by(&retiring).await? {
+                match self.rotate_tenant(tenant).await {
+                    Ok(()) => rotated.tenants += 1,
+                    Err(VaultError::Damaged(what)) => rotated.damaged.push(what),
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        for tenant in self.store.system().list_tenants_with_keys().await? {
+            self.seal_again(tenant, &mut rotated).await?;
+        }
+        for retiring in self.in_state(MasterState::Retiring).await? {
+            if self.store.system().forget_master_key(&retiring).await? {
+                rotated.retired.push(retiring);
+            }
+        }
+        if let KeySource::File(path) = &self.source {
+            let known = self.store.system().list_master_fingerprints().await?;
+            let needed: Vec<String> = known.into_iter().map(|key| key.fingerprint).collect();
+            source::tidy(path, &needed)?;
+        }
+        Ok(rotated)
+    }
+
+    /// Before the database says that the new key wraps, it is where every process that runs can find it.
+    async fn change_master_key(&self, new_key_file: Option<&Path>) -> Result<(), VaultError> {
+        let current = self.unlock().await?;
+        let next = self.next_key(&current, new_key_file).await?;
+        if next.fingerprint() == current {
+            return Err(VaultError::Key(format!(
+                "the new master key is the one that is in force ({current}); give another one"
+            )));
+        }
+        self.store.system().announce_master_key(next.fingerprint()).await?;
+        if let KeySource::File(path) = &self.source {
+            source::switch(path, &current, next.fingerprint())?;
+        }
+        match self.store.system().turn_master_key(&current, next.fingerprint()).await {
+            Err(StoreError::Precondition(MASTER_KEY_CHANGED)) => Err(VaultError::Key(
+                "somebody else is changing the master key; run the command again when that is done".to_owned(),
+            )),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    async fn next_key(&self, current: &str, new_key_file: Option<&Path>) -> Result<MasterKey, VaultError> {
+        let given = match new_key_file {
+            None => None,
+            Some(path) => Some(
+                source::read(path)?
+                    .ok_or_else(|| VaultError::Key(format!("there is no key file {}", path.display())))?,
+            ),
+        };
+        let ring = self.source.load()?;
+        let KeySource::File(path) = &self.source else {
+            if given.is_some() {
+                return Err(VaultError::Key(
+                    "the master key comes from secrets.key; give the new one there too, after a comma".to_owned(),
+                ));
+            }
+            // A process cannot look again at what it was started with.
+            return ring.0.into_iter().find(|key| key.fingerprint() != current).ok_or_else(|| {
+                VaultError::Key(
+                    "the master key comes from secrets.key, so every process must be told of the new one first: set it \
+                     to both keys with a comma between them, everywhere, and run the command again"
+                        .to_owned(),
+                )
+            });
+        };
+        // One that was announced and put in place goes on, so that an interruption does not make a third key.
+        for next in self.in_state(MasterState::Next).await? {
+            if let (None, Some(key)) = (&given, ring.find(&next)) {
+                return Ok(key.clone());
+            }
+        }
+        let new = source::beside(path, "new");
+        match (given, source::read(&new)?) {
+            (None, Some(there)) => Ok(there),
+            (Some(given), Some(there)) if given.fingerprint() != there.fingerprint() => Err(VaultError::Key(format!(
+                "{} holds another key ({}) than the one to go over to ({}); remove one of them",
+                new.display(),
+                there.fingerprint(),
+                given.fingerprint()
+            ))),
+            (Some(_), Some(there)) => Ok(there),
+            (given, None) => {
+                let key = given.map_or_else(MasterKey::random, Ok)?;
+                let is_in_place = source::read(path)?.is_some_and(|there| there.fingerprint() == key.fingerprint());
+                if !is_in_place {
+                    source::make(&new, &key)?;
+                }
+                Ok(key)
+            }
+        }
+    }
+
+    /// The tenant's keys go over to the current master key, and a new one encrypts from now on.
+    async fn rotate_tenant(&self, tenant: TenantId) -> Result<(), VaultError> {
+        for _ in 0..TRIES {
+            let master = self.current_master().await?;
+            let keys = self.store.tenant(tenant).list_keys().await?;
+            let Some(last) = keys.last().map(|key| key.version) else { return Ok(()) };
+            let mut rewrapped = Vec::new();
+            for key in keys.into_iter().filter(|key| key.master != master.fingerprint()) {
+                let wrapped = wrap(&master, tenant, key.version, &self.unwrap(tenant, &key)?)?;
+                rewrapped.push((key, wrapped));
+            }
+            if rewrapped.is_empty() {
+                return Ok(());
+            }
+            let new = wrap(&master, tenant, last + 1, &seal::random_key()?)?;
+            if self.store.system().rotate_tenant_key(tenant, &rewrapped, &new).await? {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Precondition("a tenant's keys keep changing; run the command again").into())
+    }
+
+    /// Until nothing is left that an older key encrypted. Whoever stores a secret meanwhile wins.
+    async fn seal_again(&self, tenant: TenantId, rotated: &mut Rotated) -> Result<(), VaultError> {
+        let store = self.store.tenant(tenant);
+        let mut after: Option<SecretId> = None;
+        loop {
+            let page = store.list_secrets_under_old_keys(after, BATCH).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.id);
+            let mut pairs = Vec::new();
+            for old in page {
+                match self.sealed_again(tenant, &old).await {
+                    Ok(new) => pairs.push((old, new)),
+                    Err(VaultError::Damaged(what)) => rotated.damaged.push(what),
+                    Err(e) => return Err(e),
+                }
+            }
+            if !pairs.is_empty() {
+                rotated.secrets += store.replace_sealed(&pairs).await?;
+            }
+        }
+    }
+
+    async fn sealed_again(&self, tenant: TenantId, old: &SealedSecret) -> Result<SealedSecret, VaultError> {
+        let plaintext = self.open_as(tenant, old.kind, old).await?;
+        let (key_version, key) = self.last_key(tenant).await?;
+        let place = Place::Secret { tenant, id: old.id, key_version, kind: old.kind };
+        let ciphertext = seal::seal(&key, place, plaintext.expose())?;
+        Ok(SealedSecret { key_version, ciphertext, ..old.clone() })
+    }
+
+    async fn in_state(&self, state: MasterState) -> Result<Vec<String>, VaultError> {
+        let known = self.store.system().list_master_fingerprints().await?;
+        Ok(known.into_iter().filter(|key| key.state == state).map(|key| key.fingerprint).collect())
+    }
+}
