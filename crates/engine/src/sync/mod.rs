@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use domain::connector::Account;
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
-use futures_util::future::BoxFuture;
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::Semaphore;
 
@@ -43,29 +42,23 @@ pub struct SyncSettings {
     pub duplicate_check: bool,
 }
 
-/// Opens a mailbox's secret. Apart, so that what lists and fetches need not know how secrets are kept.
-pub trait Secrets: Send + Sync + std::fmt::Debug {
-    fn open<'a>(&'a self, mailbox: &'a Mailbox) -> BoxFuture<'a, anyhow::Result<Option<domain::Secret<String>>>>;
-}
-
 /// Everything that syncing needs. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Syncer {
     pub engine: Engine,
     pub settings: Arc<SyncSettings>,
     pub connectors: Arc<HashMap<Provider, Arc<dyn Connector>>>,
-    pub secrets: Arc<dyn Secrets>,
     pub calls: Calls,
     memory: Arc<Semaphore>,
 }
 
 /// A mailbox as a listing or a fetch needs it.
 #[derive(Debug)]
-struct Opened {
-    mailbox: Arc<Mailbox>,
-    account: Account,
-    connector: Arc<dyn Connector>,
-    scope: Scope,
+pub(crate) struct Opened {
+    pub mailbox: Arc<Mailbox>,
+    pub account: Account,
+    pub connector: Arc<dyn Connector>,
+    pub scope: Scope,
 }
 
 impl Syncer {
@@ -73,22 +66,21 @@ impl Syncer {
         engine: Engine,
         settings: SyncSettings,
         connectors: HashMap<Provider, Arc<dyn Connector>>,
-        secrets: Arc<dyn Secrets>,
         calls: Calls,
     ) -> Self {
         let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
-        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), secrets, calls, memory }
+        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), calls, memory }
     }
 
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
-    async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
+    pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
         let store = self.engine.store.tenant(tenant);
         let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await? else { return Ok(None) };
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
         }
         let Some(connector) = self.connectors.get(&mailbox.provider).cloned() else { return Ok(None) };
-        let secret = self.secrets.open(&mailbox).await?;
+        let secret = self.engine.open_secret(&mailbox).await?;
         let account = Account {
             tenant,
             mailbox: mailbox.id,

@@ -5,17 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::connector::{Account, Answer, Cursors, Facts, Page, Place, Present, Seen, SeenFolder, Sink, Wanted};
-use domain::{
-    Connector, ConnectorError, Flags, FolderRole, JobState, MailboxId, PlanTier, Provider, Secret, SystemClock,
-};
+use domain::{Connector, ConnectorError, Flags, FolderRole, JobState, MailboxId, PlanTier, Provider, SystemClock};
 use engine::calls::Calls;
-use engine::sync::{Secrets, SyncMailbox, SyncSettings, Syncer, only_one};
-use futures_util::future::BoxFuture;
+use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
 use jobs::{Kinds, Settings, SystemDice, Worker, new_job};
 use serde_json::json;
 use store::TenantStore;
 use store::sql::jobs::JobFilter;
-use store::sql::mailboxes::{Mailbox, NewMailbox};
+use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
 
 use crate::bench::Bench;
@@ -85,15 +82,6 @@ impl Connector for Script {
     }
 }
 
-#[derive(Debug)]
-struct NoSecrets;
-
-impl Secrets for NoSecrets {
-    fn open<'a>(&'a self, _: &'a Mailbox) -> BoxFuture<'a, anyhow::Result<Option<Secret<String>>>> {
-        Box::pin(async { Ok(None) })
-    }
-}
-
 struct Scene<'a> {
     db: &'a TestDatabase,
     script: Arc<Script>,
@@ -152,7 +140,7 @@ impl<'a> Scene<'a> {
             duplicate_check: true,
         };
         let engine = Bench::engine(&db.store, folder_of_files.path());
-        let syncer = Syncer::new(engine, settings, connectors, Arc::new(NoSecrets), Calls::default());
+        let syncer = Syncer::new(engine, settings, connectors, Calls::default());
         let scene = Self { db, script, store, mailbox, syncer, _folder: folder_of_files };
         scene.says(Page {
             folders: vec![

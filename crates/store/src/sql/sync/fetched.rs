@@ -61,10 +61,10 @@ impl TenantStore {
     }
 
     /// Messages that were given up or put off, to be fetched once more.
-    pub async fn list_failed(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<String>, StoreError> {
+    pub async fn list_failed(&self, mailbox: MailboxId, after: &str, limit: u64) -> Result<Vec<String>, StoreError> {
         let sql = "select provider_message_id from ledger where tenant_id = $1 and mailbox_id = $2 and state = 'failed'
-                   order by provider_message_id limit $3";
-        self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
+                   and provider_message_id > $3 order by provider_message_id limit $4";
+        self.query(sql, params![self.id, mailbox, after, limit]).await?.iter().map(|row| row.get(0)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Mailboxes that live somewhere else: when to look, who may write for them, where their listings stand.
 
+mod counts;
 mod fetched;
 mod page;
 
@@ -10,6 +11,7 @@ use domain::{MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use counts::LedgerCounts;
 pub use fetched::{MESSAGES_CHANGED, Queued};
 pub use page::{PageRows, Phase};
 
@@ -160,6 +162,16 @@ impl TenantUnit {
             ),
             params![self.tenant, mailbox, token, error],
         );
+    }
+
+    /// The mailbox is not looked at any more, and where its listings stood is forgotten.
+    pub fn stop_syncing(&mut self, mailbox: MailboxId) {
+        self.unit.op(
+            "update sync_states set next_sync_at = null where tenant_id = $1 and mailbox_id = $2",
+            params![self.tenant, mailbox],
+        );
+        self.unit
+            .op("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2", params![self.tenant, mailbox]);
     }
 
     /// When the mailbox is looked at next.

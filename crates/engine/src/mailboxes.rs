@@ -1,0 +1,151 @@
+//! Mailboxes that live somewhere else are connected, paused, resumed and let go.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, TenantId};
+use jobs::new_job;
+use store::StoreError;
+use store::sql::jobs::NewJob;
+use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
+
+use crate::Engine;
+use crate::sync::{FetchEmails, SyncMailbox, only_one};
+
+/// How much of what is there already is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backfill {
+    All,
+    None,
+    Last(Duration),
+}
+
+/// A mailbox to be connected.
+#[derive(Debug)]
+pub struct Connect {
+    pub provider: Provider,
+    /// In canonical case.
+    pub address: String,
+    /// For its connector, and which folders are wanted; see [`crate::sync::Scope`].
+    pub settings: serde_json::Value,
+    pub secret: Option<Secret<String>>,
+    pub backfill: Backfill,
+}
+
+/// Failed messages that are asked for again in one commit.
+const BATCH: u64 = 1000;
+
+impl Engine {
+    /// The mailbox, its secret and the first look at it are one commit. `None`: there is one of that address.
+    pub async fn connect(&self, tenant: TenantId, connect: Connect) -> anyhow::Result<Option<MailboxId>> {
+        let now = self.store.system().now().await?;
+        let since = match connect.backfill {
+            Backfill::All => None,
+            Backfill::None => Some(now),
+            Backfill::Last(duration) => Some(now - jiff::SignedDuration::try_from(duration)?),
+        };
+        let id = MailboxId::new(self.store.clock());
+        let mut unit = self.store.tenant(tenant).write();
+        let mut secret_ref = None;
+        if let Some(secret) = connect.secret {
+            let secret_id = SecretId::new(self.store.clock());
+            let bytes = Secret::new(secret.expose().as_bytes().to_vec());
+            let sealed = self.vault.seal(tenant, secret_id, SecretKind::Password, &bytes).await?;
+            unit.put_secret(&sealed);
+            secret_ref = Some(secret_id.to_string());
+        }
+        unit.add_mailbox(NewMailbox {
+            id,
+            provider: connect.provider,
+            address: connect.address,
+            settings: connect.settings,
+            secret_ref,
+            since,
+        });
+        unit.enqueue(vec![self.look_at(id, Lane::High)?]);
+        match unit.commit().await {
+            Ok(_) => Ok(Some(id)),
+            Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(None),
+            Err(e) => Err(e).context("storing the mailbox"),
+        }
+    }
+
+    /// What opens it, if it needs anything.
+    pub(crate) async fn open_secret(&self, mailbox: &Mailbox) -> anyhow::Result<Option<Secret<String>>> {
+        let Some(id) = &mailbox.secret_ref else { return Ok(None) };
+        let id: SecretId = id.parse().context("reading which secret opens the mailbox")?;
+        let bytes = self.vault.open(mailbox.tenant_id, id, SecretKind::Password).await?;
+        let bytes = bytes.context("the secret of the mailbox is not there any more")?;
+        let text = String::from_utf8(bytes.expose().clone()).context("the secret of the mailbox is not text")?;
+        Ok(Some(Secret::new(text)))
+    }
+
+    fn look_at(&self, mailbox: MailboxId, lane: Lane) -> anyhow::Result<NewJob> {
+        let job = new_job(&SyncMailbox { mailbox }, self.store.clock(), None)?;
+        Ok(only_one(NewJob { lane, ..job }, mailbox))
+    }
+
+    /// It is looked at soon, whenever it was to be.
+    pub async fn request_sync(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
+        let mut unit = self.store.tenant(mailbox.tenant_id).write();
+        unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+        unit.commit().await?;
+        self.store.tell_of_jobs().await?;
+        Ok(())
+    }
+
+    /// Its provider is not called until it is resumed. `false`: it was not at work.
+    pub async fn pause_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<bool> {
+        let from = [MailboxState::Connecting, MailboxState::Active, MailboxState::Error, MailboxState::NeedsReauth];
+        let mut unit = self.store.tenant(mailbox.tenant_id).write();
+        unit.move_mailbox(mailbox.id, &from, MailboxState::Paused, Some("paused by somebody"));
+        unit.commit().await?;
+        Ok(from.contains(&mailbox.state))
+    }
+
+    /// It is looked at again, and what was put off or given up is fetched. `false`: it is at work, or gone.
+    pub async fn resume_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<bool> {
+        let from = [MailboxState::Paused, MailboxState::NeedsReauth, MailboxState::Error];
+        if !from.contains(&mailbox.state) {
+            return Ok(false);
+        }
+        let store = self.store.tenant(mailbox.tenant_id);
+        let mut unit = store.write();
+        unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
+        unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+        unit.commit().await?;
+        self.fetch_failed(mailbox).await?;
+        self.store.tell_of_jobs().await?;
+        Ok(true)
+    }
+
+    async fn fetch_failed(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
+        let store = self.store.tenant(mailbox.tenant_id);
+        let mut after = String::new();
+        loop {
+            let failed = store.list_failed(mailbox.id, &after, BATCH).await?;
+            let Some(last) = failed.last().cloned() else { return Ok(()) };
+            after = last;
+            let mut unit = store.write();
+            for messages in failed.chunks(100) {
+                let job = FetchEmails { mailbox: mailbox.id, messages: messages.to_vec() };
+                unit.enqueue(vec![new_job(&job, self.store.clock(), None)?]);
+            }
+            unit.commit().await?;
+        }
+    }
+
+    /// Its provider is never called again and its secret is forgotten; what is stored stays.
+    pub async fn disconnect(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
+        let mut unit = self.store.tenant(mailbox.tenant_id).write();
+        let from: Vec<MailboxState> =
+            MailboxState::ALL.into_iter().filter(|state| *state != MailboxState::Disconnected).collect();
+        unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
+        unit.stop_syncing(mailbox.id);
+        if let Some(id) = &mailbox.secret_ref {
+            unit.delete_secret(id.parse()?);
+        }
+        unit.commit().await?;
+        Ok(())
+    }
+}

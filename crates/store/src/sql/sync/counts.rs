@@ -1,0 +1,65 @@
+//! Numbers by which a mailbox can be compared with its provider.
+
+use std::collections::BTreeMap;
+
+use domain::connector::Place;
+use domain::{MailboxId, TenantId};
+
+use crate::{Row, StoreError, SystemStore, TenantStore, params};
+
+/// The ledger of a mailbox, counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LedgerCounts {
+    /// Messages that have a place, by state.
+    pub live: BTreeMap<String, u64>,
+    pub gone: u64,
+    /// Those that are neither, or both.
+    pub unbalanced: u64,
+}
+
+impl TenantStore {
+    /// Every live place of messages that came from the provider.
+    pub async fn list_places(&self, mailbox: MailboxId) -> Result<Vec<Place>, StoreError> {
+        let sql = "select f.provider_folder_id, p.provider_uid from placements p
+                   join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+                   where p.tenant_id = $1 and p.mailbox_id = $2 and p.is_live and p.provider_message_id not like 'sha256:%'";
+        let place = |row: &Row| Ok(Place { folder: row.get(0)?, uid: row.get(1)? });
+        self.query(sql, params![self.id, mailbox]).await?.iter().map(place).collect()
+    }
+
+    pub async fn count_ledger(&self, mailbox: MailboxId) -> Result<LedgerCounts, StoreError> {
+        let sql = "select state, has_place, count(*) from (
+                       select l.state, exists (
+                           select 1 from placements p where p.tenant_id = l.tenant_id and p.mailbox_id = l.mailbox_id
+                           and p.provider_message_id = l.provider_message_id and p.is_live) as has_place
+                       from ledger l where l.tenant_id = $1 and l.mailbox_id = $2) counted
+                   group by state, has_place";
+        let mut counts = LedgerCounts::default();
+        for row in self.query(sql, params![self.id, mailbox]).await? {
+            let (state, has_place, count): (String, bool, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            match (state.as_str(), has_place) {
+                ("gone", false) => counts.gone += count,
+                ("gone", true) | (_, false) => counts.unbalanced += count,
+                (_, true) => *counts.live.entry(state).or_default() += count,
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Whether anything is still to be done for a mailbox.
+    pub async fn is_at_work(&self, mailbox: MailboxId) -> Result<bool, StoreError> {
+        let sql = "select 1 from jobs where tenant_id = $1 and payload ->> 'mailbox' = $2
+                   and kind in ('sync_mailbox', 'list_history', 'list_mailbox', 'fetch_emails') limit 1";
+        Ok(self.query_one(sql, params![self.id, mailbox.to_string()]).await?.is_some())
+    }
+}
+
+impl SystemStore {
+    /// Some mailboxes that are synced, others each time.
+    pub async fn sample_mailboxes(&self, limit: u64) -> Result<Vec<(TenantId, MailboxId)>, StoreError> {
+        let sql = "select s.tenant_id, s.mailbox_id from sync_states s
+                   join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
+                   where m.is_active and m.state = 'active' order by random() limit $1";
+        self.query(sql, params![limit]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+}
