@@ -80,6 +80,19 @@ impl Engine {
         Ok(Some(Secret::new(text)))
     }
 
+    /// Every email of a mailbox, for good; how many.
+    pub async fn erase_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<u64> {
+        let store = self.store.tenant(mailbox.tenant_id);
+        let mut erased = 0;
+        loop {
+            let ids = store.list_email_ids(mailbox.id, BATCH).await?;
+            if ids.is_empty() {
+                return Ok(erased);
+            }
+            erased += self.purge(&store, &ids).await?;
+        }
+    }
+
     fn look_at(&self, mailbox: MailboxId, lane: Lane) -> anyhow::Result<NewJob> {
         let job = new_job(&SyncMailbox { mailbox }, self.store.clock(), None)?;
         Ok(only_one(NewJob { lane, ..job }, mailbox))

@@ -2,12 +2,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use content::spool::Spool;
 use domain::SystemClock;
+use engine::calls::Calls;
 use engine::secrets::KeySource;
+use engine::sync::{SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
+use jiff::SignedDuration;
+use jobs::{Settings, SystemDice, Worker};
 use store::blobs::{Blobs, RemoteSettings};
+use store::sql::jobs::KeepFor;
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
 use store::{Location, Store, TenantStore};
@@ -80,6 +86,36 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
         patience: config.import.patience,
     })
 }
+
+/// What syncs mailboxes, in the name of this process.
+pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
+    let connectors = connectors::all().map_err(|e| Failure::problem(format!("cannot speak to mail providers: {e}")))?;
+    let settings = SyncSettings {
+        holder: holder.to_owned(),
+        lease: config.sync.lease,
+        duplicate_check: config.sync.duplicate_check,
+    };
+    Ok(Syncer::new(engine.clone(), settings, connectors, Calls::default()))
+}
+
+/// Works on jobs of every kind.
+pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
+    let keep = KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead };
+    let grace = SignedDuration::try_from(config.blobs.grace).unwrap_or(SignedDuration::MAX);
+    let settings = Settings {
+        name: name.to_owned(),
+        lease: config.jobs.lease,
+        poll: config.jobs.poll,
+        io_slots: config.jobs.concurrency.max(config.sync.mailbox_workers),
+        cpu_slots: std::thread::available_parallelism().map_or(1, usize::from),
+        grace: SHUTDOWN_GRACE,
+    };
+    let kinds = engine::jobs::kinds(syncer, keep, grace);
+    Worker::start(syncer.engine.store.clone(), kinds, settings, Arc::new(SystemDice))
+}
+
+/// What jobs get that are under way, of the 30 seconds that a shutdown may take.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
 pub async fn tenant(store: &Store, name_or_id: &str) -> Result<Tenant, Failure> {
     store.system().find_tenant(name_or_id).await?.ok_or_else(|| {

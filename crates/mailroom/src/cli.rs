@@ -1,6 +1,7 @@
 //! The command line, as CONTRACT promises it.
 
 pub mod jobs;
+pub mod mailbox;
 
 use std::path::PathBuf;
 
@@ -43,6 +44,9 @@ pub enum Command {
     /// Make and manage tenants
     #[command(subcommand, after_help = "Example:\n  mailroom tenant create acme --plan vip")]
     Tenant(Tenant),
+    /// Connect mailboxes and look after them
+    #[command(subcommand, after_help = "Example:\n  mailroom mailbox show me@acme.test --tenant acme")]
+    Mailbox(mailbox::Mailbox),
     /// Make and manage a tenant's API keys
     #[command(
         subcommand,

@@ -36,8 +36,6 @@ pub struct SyncSettings {
     /// Who holds a mailbox, for people.
     pub holder: String,
     pub lease: Duration,
-    /// How often a mailbox is looked at that does not say otherwise.
-    pub interval: Duration,
     /// Whether the same bytes under two ids are one email, where ids do not say.
     pub duplicate_check: bool,
 }

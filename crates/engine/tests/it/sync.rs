@@ -133,12 +133,7 @@ impl<'a> Scene<'a> {
         let script = Arc::new(Script::default());
         let connectors: HashMap<Provider, Arc<dyn Connector>> =
             HashMap::from([(Provider::Scripted, script.clone() as _)]);
-        let settings = SyncSettings {
-            holder: "test".into(),
-            lease: Duration::from_secs(60),
-            interval: Duration::from_secs(300),
-            duplicate_check: true,
-        };
+        let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
         let engine = Bench::engine(&db.store, folder_of_files.path());
         let syncer = Syncer::new(engine, settings, connectors, Calls::default());
         let scene = Self { db, script, store, mailbox, syncer, _folder: folder_of_files };

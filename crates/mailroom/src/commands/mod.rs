@@ -15,6 +15,7 @@ mod job_output;
 mod job_stats;
 mod jobs;
 mod key;
+mod mailbox;
 mod migrate;
 mod purge;
 mod recurring;
@@ -40,6 +41,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Doctor => doctor::run(&config, out).await,
         Command::Config(crate::cli::Config::Show) => config::show(&config, out),
         Command::Tenant(command) => tenant::run(&config, command, out).await,
+        Command::Mailbox(command) => mailbox::run(&config, command, out).await,
         Command::Key(command) => key::run(&config, command, out).await,
         Command::Import(args) => import::run(&config, args, out).await,
         Command::Export(args) => export::run(&config, &args, out).await,

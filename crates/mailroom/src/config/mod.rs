@@ -12,6 +12,7 @@ pub use error::ConfigError;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::{Limits, Secret};
+use engine::mailboxes::Backfill;
 use layers::Layers;
 use read::{Reader, refuse};
 use serde::Serialize;
@@ -37,6 +38,7 @@ pub struct Config {
     pub server: Server,
     pub instance: Instance,
     pub jobs: Jobs,
+    pub sync: Sync,
     pub log: Log,
     shown: Vec<Shown>,
 }
@@ -105,6 +107,17 @@ pub struct Jobs {
     pub concurrency: usize,
     pub keep_finished: Duration,
     pub keep_dead: Duration,
+}
+
+/// Mailboxes that live somewhere else.
+#[derive(Debug, Clone)]
+pub struct Sync {
+    pub interval: Duration,
+    pub lease: Duration,
+    pub backfill: Backfill,
+    pub leader_election: bool,
+    pub duplicate_check: bool,
+    pub mailbox_workers: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -213,6 +226,7 @@ impl Config {
             server: server(&mut read)?,
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
+            sync: sync(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
             data_dir,
             shown: read.into_shown(),
@@ -383,6 +397,29 @@ fn jobs(read: &mut Reader) -> Result<Jobs, ConfigError> {
         keep_finished: read.duration("jobs.keep_finished", SECOND..=3650 * DAY)?,
         keep_dead: read.duration("jobs.keep_dead", SECOND..=3650 * DAY)?,
     })
+}
+
+fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let switch = [("true", true), ("false", false)];
+    Ok(Sync {
+        interval: read.duration("sync.interval", SECOND..=DAY)?,
+        lease: read.duration("sync.lease", SECOND..=600 * SECOND)?,
+        backfill: backfill(read)?,
+        leader_election: read.choice("sync.leader_election", &switch)?,
+        duplicate_check: read.choice("sync.duplicate_check", &switch)?,
+        mailbox_workers: read.count("sync.mailbox_workers", 1..=10_000)?,
+    })
+}
+
+fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {
+    const WANTS: &str = "\"all\", \"none\", or a duration like \"30d\"";
+    let Some((text, origin)) = read.text("sync.backfill", WANTS)? else {
+        return Err(refuse("sync.backfill", "default", WANTS));
+    };
+    let backfill = units::parse_backfill(&text).ok_or_else(|| refuse("sync.backfill", &origin, WANTS))?;
+    read.show("sync.backfill", text, &origin);
+    Ok(backfill)
 }
 
 fn in_memory(bytes: u64) -> usize {

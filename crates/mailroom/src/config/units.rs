@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use engine::mailboxes::Backfill;
+
 pub const SIZE_UNITS: &str = "B, KB, MB, GB, KiB, MiB or GiB";
 pub const DURATION_UNITS: &str = "ms, s, m, h or d";
 
@@ -33,6 +35,15 @@ pub fn parse_size(text: &str) -> Result<u64, BadQuantity> {
 }
 
 /// A duration from "500ms", "60s", "5 m", "1h30m" or "90d": numbers with units, largest unit first.
+/// `all`, `none`, or a duration.
+pub fn parse_backfill(text: &str) -> Option<Backfill> {
+    match text.trim() {
+        "all" => Some(Backfill::All),
+        "none" => Some(Backfill::None),
+        text => parse_duration(text).ok().map(Backfill::Last),
+    }
+}
+
 pub fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
     let mut rest = text.trim();
     let mut total: u64 = 0;

@@ -93,6 +93,12 @@ impl TenantStore {
         self.query(sql, params![self.id, mailbox, after, limit]).await?.iter().map(incomplete).collect()
     }
 
+    /// Some emails of a mailbox, whichever.
+    pub async fn list_email_ids(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<EmailId>, StoreError> {
+        let sql = "select id from emails where tenant_id = $1 and mailbox_id = $2 limit $3";
+        self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
+    }
+
     pub async fn find_email(&self, id: EmailId) -> Result<Option<Email>, StoreError> {
         Ok(self.get_emails(&[id]).await?.pop())
     }

@@ -5,30 +5,25 @@ mod parts;
 use std::convert::Infallible;
 use std::fs::File;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{SystemClock, WorkerId};
-use engine::Engine;
+use engine::schedule::{self, Ticked};
 use jobs::leader::{self, Election, Leadership};
-use jobs::{Settings, SystemDice, Worker, recurring};
+use jobs::{SystemDice, Worker, recurring};
 use store::Store;
-use store::sql::jobs::KeepFor;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{self, Role};
-use crate::config::{Config, DatabaseUrl};
+use crate::config::{Config, DatabaseUrl, Sync};
 use crate::failure::Failure;
 use crate::output::{Output, tell};
 use parts::Parts;
 
 /// How long a shutdown may take: supervisors kill what takes longer.
 const SHUTDOWN: Duration = Duration::from_secs(30);
-
-/// How much of it jobs get that are under way.
-const GRACE: Duration = Duration::from_secs(25);
 
 /// How often the leader looks at the calendar.
 const TICK: Duration = Duration::from_secs(1);
@@ -55,13 +50,14 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         servers.add("metrics server", web::serve_metrics(listener, app, closed));
     }
     let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
+    let syncer = crate::app::syncer(config, &engine, &name)?;
     let mut workers = Parts::default();
     if has(Role::Worker) {
-        let worker = start_worker(config, &engine, &name);
+        let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
     }
     if has(Role::Scheduler) {
-        workers.add("scheduler", keep_schedules(engine.store.clone(), name, stopped));
+        workers.add("scheduler", keep_schedules(engine.store.clone(), name, config.sync.clone(), stopped));
     }
 
     let missed = tokio::select! {
@@ -123,27 +119,28 @@ fn announce(listener: &TcpListener, args: &cli::Serve, out: Output) -> Result<()
     out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))
 }
 
-fn start_worker(config: &Config, engine: &Engine, name: &str) -> Worker {
-    let keep = KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead };
-    let settings = Settings {
-        name: name.to_owned(),
-        lease: config.jobs.lease,
-        poll: config.jobs.poll,
-        io_slots: config.jobs.concurrency,
-        cpu_slots: std::thread::available_parallelism().map_or(1, usize::from),
-        grace: GRACE,
-    };
-    Worker::start(engine.store.clone(), engine::jobs::kinds(engine, keep), settings, Arc::new(SystemDice))
-}
-
 async fn work(worker: Worker, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     worker.work_until(is_true(stopped)).await;
     Ok(())
 }
 
-async fn keep_schedules(store: Store, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+async fn keep_schedules(
+    store: Store,
+    name: String,
+    settings: Sync,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), Infallible> {
+    if !settings.leader_election {
+        // Each slot of the calendar and each mailbox is still taken once, whoever is first.
+        tokio::select! {
+            () = lead(&store, None, &settings) => {}
+            () = is_true(stopped) => {}
+        }
+        return Ok(());
+    }
     let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEASE };
-    leader::lead(&store, &election, is_true(stopped), |leadership| lead(&store, leadership)).await;
+    let lead = |leadership| lead(&store, Some(leadership), &settings);
+    leader::lead(&store, &election, is_true(stopped), lead).await;
     Ok(())
 }
 
@@ -152,24 +149,60 @@ async fn is_true(mut told: watch::Receiver<bool>) {
 }
 
 /// Ends only with the leadership.
-async fn lead(store: &Store, leadership: Leadership) {
+async fn lead(store: &Store, leadership: Option<Leadership>, settings: &Sync) {
     for schedule in engine::jobs::schedules() {
         if let Err(e) = recurring::define(store, &SystemClock, &schedule).await {
             tracing::error!(schedule = schedule.name, "cannot define a schedule: {e}");
         }
     }
+    tokio::join!(keep_calendar(store, leadership), look_for_mailboxes(store, settings.interval));
+}
+
+async fn keep_calendar(store: &Store, leadership: Option<Leadership>) {
     loop {
-        match recurring::tick(store, &SystemClock, Some(leadership.token())).await {
+        match recurring::tick(store, &SystemClock, leadership.as_ref().map(Leadership::token)).await {
             Ok(ticked) if ticked.fired.is_empty() => {}
-            Ok(_) => {
-                // Workers may be other processes; whoever misses it finds the jobs by looking.
-                if let Err(e) = store.tell_of_jobs().await {
-                    tracing::debug!("workers are not told of what was fired: {e}");
-                }
-            }
+            Ok(_) => tell_workers(store).await,
             Err(e) => tracing::warn!("schedules: {e}"),
         }
         tokio::time::sleep(TICK).await;
+    }
+}
+
+async fn look_for_mailboxes(store: &Store, interval: Duration) {
+    let mut held_back = false;
+    loop {
+        let is_more = match schedule::tick(store, interval, &SystemDice).await {
+            Ok(Ticked::Asked { mailboxes, is_more }) => {
+                if std::mem::take(&mut held_back) {
+                    tracing::info!("mailboxes are looked at again");
+                }
+                if mailboxes > 0 {
+                    tell_workers(store).await;
+                }
+                is_more
+            }
+            Ok(Ticked::HeldBack(why)) => {
+                if !std::mem::replace(&mut held_back, true) {
+                    tracing::warn!("mailboxes are not looked at for now: {why}");
+                }
+                false
+            }
+            Err(e) => {
+                tracing::warn!("looking for mailboxes that are due: {e:#}");
+                false
+            }
+        };
+        if !is_more {
+            tokio::time::sleep(TICK).await;
+        }
+    }
+}
+
+/// Workers may be other processes; whoever misses it finds the jobs by looking.
+async fn tell_workers(store: &Store) {
+    if let Err(e) = store.tell_of_jobs().await {
+        tracing::debug!("workers are not told of new jobs: {e}");
     }
 }
 
