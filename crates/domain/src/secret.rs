@@ -1,6 +1,6 @@
 use std::fmt;
 
-use zeroize::Zeroize;
+pub use zeroize::Zeroize;
 
 /// A value that must not reach a log, an error or a screen: it prints as `***`, reading it is easy to grep, and its bytes
 /// are wiped when it goes. It cannot be serialized, on purpose.

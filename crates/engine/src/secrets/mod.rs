@@ -9,6 +9,7 @@ mod source;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use domain::secret::Zeroize;
 use domain::{Secret, SecretId, SecretKind, TenantId};
 use store::sql::secrets::{MASTER_KEY_CHANGED, MasterState, SealedSecret, WrappedKey};
 use store::{Store, StoreError};
@@ -94,10 +95,11 @@ impl Vault {
         tenant: TenantId,
         id: SecretId,
         kind: SecretKind,
-        plaintext: &Secret<Vec<u8>>,
+        plaintext: &Secret<impl AsRef<[u8]> + Zeroize>,
     ) -> Result<SealedSecret, VaultError> {
         let (key_version, key) = self.last_key(tenant).await?;
-        let ciphertext = seal::seal(&key, Place::Secret { tenant, id, key_version, kind }, plaintext.expose())?;
+        let place = Place::Secret { tenant, id, key_version, kind };
+        let ciphertext = seal::seal(&key, place, plaintext.expose().as_ref())?;
         Ok(SealedSecret { id, kind, key_version, ciphertext })
     }
 
@@ -112,6 +114,19 @@ impl Vault {
             Some(sealed) => self.open_as(tenant, kind, &sealed).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The same for what was a text.
+    pub async fn open_text(
+        &self,
+        tenant: TenantId,
+        id: SecretId,
+        kind: SecretKind,
+    ) -> Result<Option<Secret<String>>, VaultError> {
+        let Some(bytes) = self.open(tenant, id, kind).await? else { return Ok(None) };
+        let text = std::str::from_utf8(bytes.expose());
+        let text = text.map_err(|_| VaultError::Damaged(format!("the secret {id}")))?;
+        Ok(Some(Secret::new(text.to_owned())))
     }
 
     async fn open_as(

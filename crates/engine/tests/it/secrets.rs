@@ -12,10 +12,6 @@ use store::testing::{TestDatabase, on_each_database};
 
 const KIND: SecretKind = SecretKind::Password;
 
-fn text(text: &str) -> Secret<Vec<u8>> {
-    Secret::new(text.as_bytes().to_vec())
-}
-
 fn vault(store: &Store, path: &Path) -> Vault {
     Vault::new(store.clone(), KeySource::File(path.to_owned()))
 }
@@ -33,15 +29,14 @@ async fn tenant(store: &Store, name: &str) -> TenantId {
 }
 
 async fn put(vault: &Vault, store: &Store, tenant: TenantId, id: SecretId, plain: &str) {
-    let sealed = vault.seal(tenant, id, KIND, &text(plain)).await.unwrap();
+    let sealed = vault.seal(tenant, id, KIND, &Secret::new(plain.to_owned())).await.unwrap();
     let mut unit = store.tenant(tenant).write();
     unit.put_secret(&sealed);
     unit.commit().await.unwrap();
 }
 
 async fn opened(vault: &Vault, tenant: TenantId, id: SecretId) -> String {
-    let secret = vault.open(tenant, id, KIND).await.unwrap().unwrap();
-    String::from_utf8(secret.expose().clone()).unwrap()
+    vault.open_text(tenant, id, KIND).await.unwrap().unwrap().expose().clone()
 }
 
 async fn refused(vault: &Vault) -> String {

@@ -38,6 +38,7 @@ fn every_command_has_help_with_an_example() {
         "jobs",
         "recurring",
         "dead-letters",
+        "secrets",
         "bench",
     ];
     assert_eq!(top, promised);

@@ -28,6 +28,7 @@ mod place;
 mod processes;
 mod restart;
 mod search;
+mod secrets;
 mod serve;
 mod servers;
 mod tenants;

@@ -18,7 +18,12 @@ pub struct Running {
 
 impl Running {
     pub fn start(command: &mut Command) -> Self {
-        Self { child: Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()) }
+        Self::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// What it says goes where the command says; a pipe that nobody reads stops whoever says much.
+    pub fn spawn(command: &mut Command) -> Self {
+        Self { child: Some(command.spawn().unwrap()) }
     }
 
     pub fn id(&self) -> u32 {
@@ -124,11 +129,15 @@ impl Nobody {
     }
 
     pub fn run(&self, place: &Place, args: &[&str]) -> Done {
+        Done::of(&mut self.command(place, args))
+    }
+
+    pub fn command(&self, place: &Place, args: &[&str]) -> Command {
         if !self.is_another {
-            return place.run(args);
+            return place.command(PROGRAM, args);
         }
         let become_nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", &self.program];
-        Done::of(&mut place.command("setpriv", &[&become_nobody[..], args].concat()))
+        place.command("setpriv", &[&become_nobody[..], args].concat())
     }
 }
 
