@@ -3,6 +3,7 @@
 pub mod jobs;
 pub mod mailbox;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -124,6 +125,11 @@ pub enum Command {
     /// Keep what opens mailboxes safe
     #[command(subcommand, after_help = "Example:\n  mailroom secrets rotate")]
     Secrets(Secrets),
+    /// Run a mail provider that does not exist, with mailboxes that change and faults on demand
+    #[command(
+        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nPrints how to steer it. Nothing is kept when it stops."
+    )]
+    Sim(Sim),
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),
@@ -384,6 +390,22 @@ impl Role {
             Self::Worker => "worker",
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub struct Sim {
+    /// Where it listens; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:8026", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// The same seed makes the same mailboxes
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// How many mailboxes there are from the start
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub accounts: usize,
+    /// How many emails are in each of them
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub emails: usize,
 }
 
 #[derive(Debug, Subcommand)]

@@ -23,6 +23,7 @@ mod retry_blobs;
 mod search;
 mod secrets;
 mod serve;
+mod sim;
 mod tenant;
 mod verify;
 
@@ -57,6 +58,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Recurring(command) => recurring::run(&config, command, out).await,
         Command::DeadLetters(command) => dead_letters::run(&config, command, out).await,
         Command::Secrets(crate::cli::Secrets::Rotate(args)) => secrets::rotate(&config, &args, out).await,
+        Command::Sim(args) => sim::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }

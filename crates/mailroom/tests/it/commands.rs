@@ -39,6 +39,7 @@ fn every_command_has_help_with_an_example() {
         "recurring",
         "dead-letters",
         "secrets",
+        "sim",
         "bench",
     ];
     assert_eq!(top, promised);

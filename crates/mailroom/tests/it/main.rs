@@ -31,6 +31,7 @@ mod search;
 mod secrets;
 mod serve;
 mod servers;
+mod sim;
 mod tenants;
 mod upgrade;
 mod verify;

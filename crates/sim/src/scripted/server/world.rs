@@ -176,8 +176,10 @@ impl World {
         true
     }
 
+    /// To the millisecond, as providers tell it.
     pub(super) fn now(&self) -> Timestamp {
-        (self.now)()
+        let now = (self.now)();
+        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
     }
 
     pub(super) fn find(&self, address: &str) -> Option<Arc<Mailbox>> {

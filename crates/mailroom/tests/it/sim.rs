@@ -1,0 +1,62 @@
+//! `mailroom sim`, from its first line to its end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::place::{PROGRAM, Place};
+
+/// Ends with the test, whatever becomes of it.
+struct Sim(Child);
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn get(address: &str, path: &str) -> Value {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    serde_json::from_str(body).unwrap()
+}
+
+#[test]
+fn a_simulated_provider_has_the_mailboxes_it_was_asked_for_until_it_is_stopped() {
+    let place = Place::sqlite();
+    let args = ["sim", "--listen", "127.0.0.1:0", "--accounts", "2", "--emails", "7", "--json"];
+    let mut sim = Sim(place.command(PROGRAM, &args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(sim.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let said: Value = serde_json::from_str(&line).unwrap();
+    let address = said["listening"].as_str().unwrap();
+
+    let accounts = get(address, "/control/accounts");
+    let truth = get(address, "/control/accounts/box2@scripted.example/truth");
+
+    assert_eq!(said["control"], format!("http://{address}/control"));
+    assert_eq!(accounts["items"].as_array().unwrap().len(), 2);
+    assert_eq!(accounts["items"][0]["token"], "token-1");
+    let places = truth["folders"].as_object().unwrap().values().map(|f| f["places"].as_array().unwrap().len());
+    assert_eq!(places.sum::<usize>(), 7);
+    assert!(!place.data_dir().join("mailroom.db").exists(), "it needs no database");
+    let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", sim.0.id())]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(sim.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_with_what_to_do() {
+    let place = Place::sqlite();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+
+    place.run(&["sim", "--listen", &address]).assert_refused(1, &["choose another address with --listen"]);
+}
