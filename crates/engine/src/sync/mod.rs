@@ -83,12 +83,17 @@ impl Syncer {
             tenant,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
-            settings: mailbox.settings.to_string(),
+            settings: connection(&mailbox.settings),
             secret,
         };
         let scope = Scope::of(&mailbox.settings);
         Ok(Some(Opened { mailbox: Arc::new(mailbox), account, connector, scope }))
     }
+}
+
+/// The part of a mailbox's settings that its connector reads.
+pub fn connection(settings: &serde_json::Value) -> String {
+    settings.get("connection").map_or_else(|| "{}".to_owned(), ToString::to_string)
 }
 
 /// What a provider's refusal means for a job.

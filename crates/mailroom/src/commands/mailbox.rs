@@ -9,7 +9,7 @@ use domain::connector::Account;
 use domain::{MailboxId, Provider, Secret};
 use engine::Engine;
 use engine::mailboxes::Connect;
-use engine::sync::SyncMailbox;
+use engine::sync::{SyncMailbox, connection};
 use jobs::Job;
 use serde_json::{Map, Value, json};
 use store::TenantStore;
@@ -52,8 +52,7 @@ async fn find(engine: &Engine, which: &Which) -> Result<Mailbox, Failure> {
 }
 
 async fn add_scripted(config: &Config, engine: &Engine, args: Scripted, out: Output) -> Result<(), Failure> {
-    let mut settings = Map::new();
-    settings.insert("url".to_owned(), args.url.clone().into());
+    let settings = Map::from_iter([("connection".to_owned(), json!({"url": args.url}))]);
     let secret = args.token_file.as_deref().map(read_secret).transpose()?;
     add(config, engine, Provider::Scripted, args.common, settings, secret, out).await
 }
@@ -133,7 +132,7 @@ async fn check(
         tenant: *tenant,
         mailbox: MailboxId::new(engine.store.clock()),
         address: address.to_owned(),
-        settings: settings.to_string(),
+        settings: connection(settings),
         secret: secret.cloned(),
     };
     connector

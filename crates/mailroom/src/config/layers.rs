@@ -53,6 +53,8 @@ impl fmt::Display for Origin {
 pub(super) enum Value {
     Text(String),
     Number(String),
+    /// `true` or `false`.
+    Word(&'static str),
     /// A TOML type that no setting has.
     Other(&'static str),
 }
@@ -180,7 +182,8 @@ fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(Strin
             DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str().to_owned()),
             DeValue::Integer(_) => Value::Other("a number that is not decimal"),
             DeValue::Float(number) => Value::Number(number.as_str().to_owned()),
-            DeValue::Boolean(_) => Value::Other("true or false"),
+            DeValue::Boolean(true) => Value::Word("true"),
+            DeValue::Boolean(false) => Value::Word("false"),
             DeValue::Datetime(_) => Value::Other("a date"),
             DeValue::Array(_) => Value::Other("a list"),
         };

@@ -176,6 +176,7 @@ fn written(value: &Value) -> String {
         Value::Text(text) | Value::Number(text) => {
             format!("{}…", text.chars().take(LONGEST).collect::<String>().escape_debug())
         }
+        Value::Word(word) => (*word).to_owned(),
         Value::Other(what) => (*what).to_owned(),
     }
 }
