@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod config;
 mod failure;
+mod logging;
 mod output;
 mod progress;
 
@@ -28,7 +29,8 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let config = config::Config::from_environment(cli.config.as_deref())?;
-    start_logging(&config);
+    let is_service = matches!(cli.command, cli::Command::Serve(_));
+    logging::start(&config, is_service, cli.config.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -37,9 +39,4 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     // Work that nobody waits for any more must not keep the process alive.
     runtime.shutdown_background();
     outcome
-}
-
-fn start_logging(config: &config::Config) {
-    let filter = tracing_subscriber::EnvFilter::new(config.log.level.as_str());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -3,10 +3,13 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use domain::MailboxId;
+use domain::{MailboxId, Provider};
+use engine::completeness::FolderCount;
+use engine::sync::Syncer;
 use engine::verify::Report;
 use engine::{Engine, Progress};
 use serde_json::json;
+use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
 
 use crate::app;
@@ -29,11 +32,20 @@ pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<Exi
         None => engine.store.system().list_tenants().await?,
     };
     let mut differences = 0;
+    let syncer = app::syncer(config, &engine, "verify")?;
     for tenant in &tenants {
-        let mailbox = app::mailbox(&engine.store.tenant(tenant.id), args.mailbox.as_deref()).await?;
-        let report = with_bar(&engine, tenant, mailbox.map(|mailbox| mailbox.id), args.deep).await?;
+        let store = engine.store.tenant(tenant.id);
+        let mailbox = app::mailbox(&store, args.mailbox.as_deref()).await?;
+        let report = with_bar(&engine, tenant, mailbox.as_ref().map(|mailbox| mailbox.id), args.deep).await?;
         differences += report.differences.len();
         print(tenant, &report, out)?;
+        let mailboxes = match mailbox {
+            Some(mailbox) => vec![mailbox],
+            None => store.list_mailboxes().await?,
+        };
+        for mailbox in mailboxes.iter().filter(|mailbox| mailbox.provider != Provider::Files) {
+            differences += at_provider(&syncer, mailbox, out).await?;
+        }
     }
     if args.deep
         && let Some(damage) = engine.store.system().verify_index().await?
@@ -45,6 +57,55 @@ pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<Exi
         out.line("Nothing to verify: there are no tenants yet.")?;
     }
     Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Counts the mailbox once more where it lives; how many folders differ.
+async fn at_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<usize, Failure> {
+    let compared = match syncer.compare(mailbox).await {
+        Ok(Some(compared)) => compared,
+        Ok(None) => {
+            let (state, address) = (mailbox.state.as_str(), &mailbox.address);
+            if out.json {
+                out.object(&json!({"mailbox": address, "state": state, "compared": null}))?;
+            } else {
+                out.line(&format!("  {address} is {state}, so it is not compared with its provider"))?;
+            }
+            return Ok(0);
+        }
+        Err(e) => {
+            let why = format!("cannot compare {} with its provider: {e:#}", mailbox.address);
+            out.line(&format!("  {why}"))?;
+            return Ok(1);
+        }
+    };
+    let difference = compared.difference();
+    if out.json {
+        out.object(&json!({"mailbox": mailbox.address, "ok": difference == 0, "compared": compared}))?;
+        return Ok(usize::try_from(difference).unwrap_or(usize::MAX));
+    }
+    let sum = |of: fn(&FolderCount) -> u64| compared.folders.iter().map(of).sum::<u64>();
+    let verdict = if difference == 0 { "equal" } else { "NOT equal" };
+    out.line(&format!(
+        "  {}: {verdict} to its provider: {} there = {} here + {} out of scope",
+        mailbox.address,
+        count(sum(|folder| folder.provider)),
+        count(sum(|folder| folder.live)),
+        count(sum(|folder| folder.out_of_scope))
+    ))?;
+    for folder in compared.folders.iter().filter(|folder| folder.missing + folder.surplus > 0) {
+        let example = folder.example.as_deref().unwrap_or_default();
+        out.line(&format!(
+            "    {}: {} missing here, {} not there, for example {}",
+            one_line(&folder.name, EXAMPLE),
+            count(folder.missing),
+            count(folder.surplus),
+            one_line(example, EXAMPLE)
+        ))?;
+    }
+    if compared.unbalanced > 0 {
+        out.line(&format!("    {} rows of the ledger are neither live nor gone, or both", count(compared.unbalanced)))?;
+    }
+    Ok(usize::try_from(difference).unwrap_or(usize::MAX))
 }
 
 pub async fn with_bar(

@@ -45,8 +45,30 @@ const CHECKS: &[(&str, &str)] = &[
         "ledger rows have no live placement though they are not gone",
         "select l.provider_message_id as id from ledger l
          where {l} and l.state <> 'gone' and not exists (
-             select 1 from placements p where p.tenant_id = l.tenant_id and p.email_id = l.email_id
+             select 1 from placements p where p.tenant_id = l.tenant_id and p.mailbox_id = l.mailbox_id
+             and p.provider_message_id = l.provider_message_id and p.is_live
+             and (l.email_id is null or p.email_id = l.email_id))",
+    ),
+    (
+        "messages are gone though they have a live placement",
+        "select l.provider_message_id as id from ledger l
+         where {l} and l.state = 'gone' and exists (
+             select 1 from placements p where p.tenant_id = l.tenant_id and p.mailbox_id = l.mailbox_id
              and p.provider_message_id = l.provider_message_id and p.is_live)",
+    ),
+    (
+        "messages could not be fetched or stored",
+        "select l.provider_message_id as id from ledger l where {l} and l.state = 'failed' and l.email_id is null",
+    ),
+    (
+        "emails are not deleted though they are in no folder",
+        "select cast(e.id as text) as id from emails e where {e} and e.deleted_at is null and not exists (
+             select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)",
+    ),
+    (
+        "emails are deleted though they are in a folder",
+        "select cast(e.id as text) as id from emails e where {e} and e.deleted_at is not null and exists (
+             select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)",
     ),
     (
         "emails have no ledger row",

@@ -210,17 +210,25 @@ async fn tell_workers(store: &Store) {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => crate::logging::reload_level(),
+            }
         }
     }
 }
