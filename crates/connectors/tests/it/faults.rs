@@ -39,7 +39,7 @@ async fn every_fault_of_an_answer_is_the_right_error_on_every_route() {
         (Kind::Throttled { retry_after: None }, |e| *e == ConnectorError::Throttled { retry_after: None }),
         (Kind::Unavailable, is_unavailable),
         (Kind::Unauthorized, |e| matches!(e, ConnectorError::Unauthorized(_))),
-        (Kind::Hang { ms: 3_600_000 }, is_unavailable),
+        (Kind::Hang { ms: 3_600_000 }, |e| *e == ConnectorError::Unavailable("no answer in time".to_owned())),
         (Kind::Cut, is_unavailable),
         (Kind::CutBody, is_unavailable),
         (Kind::Garbage, is_protocol),

@@ -62,7 +62,8 @@ pub fn connector(deadlines: Deadlines) -> Scripted {
 
 /// For what hangs on purpose.
 pub fn impatient() -> Deadlines {
-    Deadlines { silence: Duration::from_millis(300), answer: Duration::from_secs(2), ..Deadlines::default() }
+    let (answer, stream) = (Duration::from_secs(2), Duration::from_secs(20));
+    Deadlines { silence: Duration::from_millis(300), answer, stream, ..Deadlines::default() }
 }
 
 /// An error goes into rows and logs.
