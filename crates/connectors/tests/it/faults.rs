@@ -8,7 +8,7 @@ use domain::{Connector, ConnectorError, Secret};
 use sim::scripted::{Fault, Kind, MessageId, Operation};
 
 use crate::model::{Model, Taken};
-use crate::place::{ADDRESS, Place, assert_says_nothing, impatient};
+use crate::place::{ADDRESS, Place, assert_says_nothing, connector, impatient};
 
 async fn wanted(place: &Place) -> Vec<Wanted> {
     let (mut model, mut cursors) = (Model::default(), Cursors::new());
@@ -28,7 +28,7 @@ fn is_unavailable(error: &ConnectorError) -> bool {
 
 #[tokio::test]
 async fn every_fault_of_an_answer_is_the_right_error_on_every_route() {
-    let place = Place::with(1, 10, impatient()).await;
+    let mut place = Place::new(1, 10).await;
     let wanted = wanted(&place).await;
     let is_protocol = |e: &ConnectorError| matches!(e, ConnectorError::Protocol(_));
     let is_throttled =
@@ -48,6 +48,8 @@ async fn every_fault_of_an_answer_is_the_right_error_on_every_route() {
     for (kind, is_right) in cases {
         place.world.clear_faults();
         place.world.add_fault(Fault::always(kind.clone()));
+        let is_hanging = matches!(kind, Kind::Hang { .. });
+        place.connector = connector(if is_hanging { impatient() } else { Deadlines::default() });
         let (connector, account, none) = (&place.connector, &place.account, Cursors::new());
         let mut errors = vec![
             connector.changes(account, &none).await.unwrap_err(),
@@ -166,11 +168,12 @@ async fn a_message_deleted_after_it_was_listed_is_gone() {
 
 #[tokio::test]
 async fn slow_bytes_are_waited_for_but_not_for_ever() {
-    let place = Place::with(2, 12, impatient()).await;
+    let mut place = Place::new(2, 12).await;
     place.world.add_fault(Fault::once(Kind::Slow { bytes: 2_000, ms: 1 }));
     place.connector.list(&place.account, &Cursors::new()).await.unwrap();
     // Never silent for long, and never done: ten bytes a second.
     place.world.add_fault(Fault::once(Kind::Slow { bytes: 1, ms: 100 }));
+    place.connector = connector(Deadlines { answer: Duration::from_secs(2), ..Deadlines::default() });
 
     let error = place.connector.list(&place.account, &Cursors::new()).await.unwrap_err();
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use connectors::http::Deadlines;
 use domain::connector::{Cursors, Wanted};
 use domain::{Connector, ConnectorError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::model::Taken;
-use crate::place::{account, assert_says_nothing, connector, impatient};
+use crate::place::{account, assert_says_nothing, connector};
 
 /// Says the same to everybody: the beginning once, then the rest for as long as somebody listens.
 struct Hostile {
@@ -43,7 +44,7 @@ impl Hostile {
     }
 
     async fn changes(&self) -> ConnectorError {
-        let error = connector(impatient()).changes(&account(&self.url), &Cursors::new()).await.unwrap_err();
+        let error = connector(Deadlines::default()).changes(&account(&self.url), &Cursors::new()).await.unwrap_err();
         assert_says_nothing(&error);
         error
     }
@@ -51,7 +52,7 @@ impl Hostile {
     async fn fetch(&self) -> (Taken, ConnectorError) {
         let wanted = [Wanted { message: "m1".to_owned(), places: Vec::new(), size_bytes: None }];
         let mut taken = Taken::at_most(64 << 20);
-        let outcome = connector(impatient()).fetch(&account(&self.url), &wanted, &mut taken).await;
+        let outcome = connector(Deadlines::default()).fetch(&account(&self.url), &wanted, &mut taken).await;
         let error = outcome.unwrap_err();
         assert_says_nothing(&error);
         (taken, error)
@@ -124,7 +125,7 @@ async fn names_that_no_database_takes_are_refused_or_cleaned() {
 
     let folders = r#"[{"id":"f1","name":"a\u0000b\nc","role":"weird","delimiter":null}]"#;
     let server = Hostile::start(page("[]", folders), b"").await;
-    let page = connector(impatient()).changes(&account(&server.url), &Cursors::new()).await.unwrap();
+    let page = connector(Deadlines::default()).changes(&account(&server.url), &Cursors::new()).await.unwrap();
     assert_eq!((page.folders[0].name.as_str(), page.folders[0].role), ("abc", None));
 }
 

@@ -60,7 +60,7 @@ pub fn connector(deadlines: Deadlines) -> Scripted {
     Scripted::new(Http::new(deadlines).unwrap())
 }
 
-/// For what hangs on purpose.
+/// For what hangs on purpose, and nothing else: on a busy machine an honest answer may take as long.
 pub fn impatient() -> Deadlines {
     let (answer, stream) = (Duration::from_secs(2), Duration::from_secs(20));
     Deadlines { silence: Duration::from_millis(300), answer, stream, ..Deadlines::default() }
