@@ -1,6 +1,7 @@
 //! What other crates rely on when they ask for mail.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod control;
 mod demo;
 mod mailbox;
 mod scripted;
