@@ -110,8 +110,9 @@ fn copy_blobs(place: &Place, fixture: &Path) {
 fn load_sqlite(fixture: &Path) -> Place {
     let place = Place::sqlite();
     copy_blobs(&place, fixture);
-    let database = Done::of(Command::new("gzip").arg("-dc").arg(fixture.join("mailroom.db.gz")));
-    assert_eq!(database.code, Some(0), "{database}");
+    // Not as what our program says: a schema may have any word in it.
+    let database = Command::new("gzip").arg("-dc").arg(fixture.join("mailroom.db.gz")).output().unwrap();
+    assert!(database.status.success(), "{}", String::from_utf8_lossy(&database.stderr));
     fs::write(place.data_dir().join("mailroom.db"), database.stdout).unwrap();
     place
 }
