@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2317 # `part` calls the functions that look unreachable
-# Every test, part by part, with what they need: programs from packages, and a PostgreSQL, an S3 and an Azure Blob Storage
-# that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_S3_URL and
-# MAILROOM_TEST_AZURE_URL point at servers of your own instead.
+# Every test, part by part, with what they need: programs from packages, and a PostgreSQL, a Redis, an S3 and an Azure
+# Blob Storage that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_REDIS_URL,
+# MAILROOM_TEST_S3_URL and MAILROOM_TEST_AZURE_URL point at servers of your own instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
@@ -55,7 +55,7 @@ test_store_through_pgbouncer() {
 }
 
 need_cargo
-packages=(build-essential curl pgbouncer strace)
+packages=(build-essential curl pgbouncer redis-server strace)
 # Asked for together: one line names all that is missing.
 [[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql)
 [[ -n ${MAILROOM_TEST_S3_URL:-} ]] || packages+=(python3-venv)
@@ -64,6 +64,7 @@ need_packages "${packages[@]}"
 use_postgres MAILROOM_TEST_POSTGRES_URL "$([[ ${MAILROOM_TEST_DURABLE:-} == 1 ]] && echo durable || echo fast)"
 pooler_address='' # not under the name that tests look for: most of them talk to the server itself
 use_service pgbouncer pooler_address "$MAILROOM_TEST_POSTGRES_URL" mailroom_test_login
+use_service redis MAILROOM_TEST_REDIS_URL
 use_service moto MAILROOM_TEST_S3_URL
 use_service azurite MAILROOM_TEST_AZURE_URL
 mkdir -p "$target"

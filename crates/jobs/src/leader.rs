@@ -4,6 +4,7 @@
 //! monotonic clock at two thirds of the lease, before anybody else can begin; and whatever it still writes carries the
 //! lease's token (P5), so that even one that stopped to exist for a while and comes back harms nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use store::Store;
@@ -11,6 +12,8 @@ use store::sql::schedules::LeaseToken;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::Gate;
 
 /// So that a new leader is there within 15 s of the death of the old one: the lease, and a third of it between tries.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -23,6 +26,8 @@ pub struct Election {
     /// Different for every process.
     pub holder: String,
     pub lease: Duration,
+    /// Asked before the database.
+    pub gate: Arc<dyn Gate>,
 }
 
 /// The right to act, for as long as it lasts.
@@ -68,6 +73,7 @@ pub async fn lead<F: Future<Output = ()>>(
         if let Err(e) = store.system().release_lease(&election.name, &election.holder, token).await {
             tracing::debug!("the lease {} runs out by itself: {e}", election.name);
         }
+        election.gate.release(&election.name, &election.holder).await;
         if is_stopped {
             return;
         }
@@ -78,11 +84,16 @@ pub async fn lead<F: Future<Output = ()>>(
 
 /// Waits until the lease is ours.
 async fn elected(store: &Store, election: &Election) -> u64 {
+    let Election { name, holder, lease, gate } = election;
     loop {
-        match store.system().acquire_lease(&election.name, &election.holder, election.lease).await {
+        if !gate.may_try(name, holder, *lease).await {
+            sleep(pause(election)).await;
+            continue;
+        }
+        match store.system().acquire_lease(name, holder, *lease).await {
             Ok(Some(token)) => return token,
             Ok(None) => {}
-            Err(e) => tracing::warn!("cannot ask for the lease {}: {e}", election.name),
+            Err(e) => tracing::warn!("cannot ask for the lease {name}: {e}"),
         }
         sleep(pause(election)).await;
     }
@@ -128,7 +139,7 @@ impl Drop for Renewing {
 }
 
 async fn renew(store: Store, election: Election, token: u64, until: watch::Sender<Instant>) {
-    let Election { name, holder, lease } = &election;
+    let Election { name, holder, lease, .. } = &election;
     let mut wait = pause(&election);
     loop {
         sleep(wait).await;

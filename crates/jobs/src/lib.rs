@@ -5,6 +5,7 @@
 pub mod cron;
 pub mod dice;
 pub mod fair;
+pub mod gate;
 pub mod kind;
 pub mod leader;
 pub mod probe;
@@ -14,6 +15,7 @@ pub mod trace;
 pub mod worker;
 
 pub use dice::{Dice, SystemDice};
+pub use gate::{Gate, NoGate};
 pub use kind::{Held, Job, JobError, Kind, Kinds, Pool, Verdict, new_job};
 pub use retry::Retry;
 pub use worker::{Settings, Worker};

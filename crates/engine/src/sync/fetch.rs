@@ -104,7 +104,8 @@ impl Syncer {
         let mut collector = Collector::new(&self.engine.spool, opened, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
         let outcome = self.calls.make(&opened.mailbox, call).await;
-        let Collector { messages, failed, .. } = collector;
+        let Collector { messages, failed, bytes, .. } = collector;
+        self.calls.spend_bytes(&opened.mailbox, bytes).await;
         (messages, Trouble { failed, all: outcome.err() })
     }
 
@@ -228,6 +229,8 @@ impl Missing {
 struct Collector {
     spool: Spool,
     most_bytes: u64,
+    /// All that came, also of messages that broke off.
+    bytes: u64,
     binds_by_content: bool,
     backfill: BTreeMap<String, bool>,
     current: Option<(String, Facts, Draft)>,
@@ -240,6 +243,7 @@ impl Collector {
         Self {
             spool: spool.clone(),
             most_bytes: u64::MAX,
+            bytes: 0,
             binds_by_content: opened.mailbox.provider.binds_by_content(),
             backfill: queued.iter().map(|queued| (queued.message.clone(), queued.is_backfill)).collect(),
             current: None,
@@ -255,6 +259,7 @@ impl Sink for Collector {
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.bytes += bytes.len() as u64;
         let Some((_, _, draft)) = &mut self.current else { return Ok(()) };
         if draft.len() + bytes.len() as u64 > self.most_bytes {
             return Err(std::io::Error::other("the message is larger than limits.message_size"));

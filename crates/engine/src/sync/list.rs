@@ -87,7 +87,7 @@ impl Syncer {
     async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
         let Some(opened) = self.open(held.tenant(), mailbox).await? else { return Ok(Verdict::Done) };
         let store = self.engine.store.tenant(held.tenant());
-        let hold = Hold::take(&store, mailbox, &self.settings.holder, self.settings.lease).await?;
+        let hold = Hold::take(&self.gate, &store, mailbox, &self.settings.holder, self.settings.lease).await?;
         let acquired = if hold.is_some() { "true" } else { "false" };
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
         let Some(hold) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };

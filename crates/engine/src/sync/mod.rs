@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use domain::connector::Account;
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
+use jobs::{Gate, NoGate};
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::Semaphore;
 
@@ -47,6 +48,8 @@ pub struct Syncer {
     pub settings: Arc<SyncSettings>,
     pub connectors: Arc<HashMap<Provider, Arc<dyn Connector>>>,
     pub calls: Calls,
+    /// Asked before the database who may list a mailbox.
+    gate: Arc<dyn Gate>,
     memory: Arc<Semaphore>,
 }
 
@@ -67,7 +70,12 @@ impl Syncer {
         calls: Calls,
     ) -> Self {
         let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
-        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), calls, memory }
+        let gate = Arc::new(NoGate);
+        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), calls, gate, memory }
+    }
+
+    pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {
+        Self { gate, ..self }
     }
 
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
 mod bench;
+mod calls;
+mod gate;
 mod limits;
 mod refused;
 mod search_agrees;

@@ -1,9 +1,12 @@
 //! Leaders: one at a time, replaced when they die, stopped when they lose the lease.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jobs::leader::{Election, Leadership, lead};
+use jobs::{Gate, NoGate};
 use store::Store;
 use store::testing::on_each_database;
 use tokio::sync::mpsc;
@@ -13,7 +16,7 @@ use tokio::task::JoinHandle;
 const LEASE: Duration = Duration::from_secs(4);
 
 fn election(holder: &str) -> Election {
-    Election { name: "scheduler".into(), holder: holder.into(), lease: LEASE }
+    Election { name: "scheduler".into(), holder: holder.into(), lease: LEASE, gate: Arc::new(NoGate) }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -124,6 +127,43 @@ async fn long_work_keeps_its_lease() {
         }
         assert!(news.try_recv().is_err());
         leading.abort();
+    })
+    .await;
+}
+
+/// Lets one holder try.
+#[derive(Debug)]
+struct Only(&'static str);
+
+impl Gate for Only {
+    fn may_try<'a>(&'a self, _: &'a str, holder: &'a str, _: Duration) -> BoxFuture<'a, bool> {
+        Box::pin(async move { holder == self.0 })
+    }
+
+    fn release<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_try_does_not_lead() {
+    on_each_database(|db| async move {
+        let (begun, mut has_begun) = mpsc::unbounded_channel();
+        let lead_as = |holder: &'static str| {
+            let (store, begun) = (db.store.clone(), begun.clone());
+            tokio::spawn(async move {
+                let election = Election { gate: Arc::new(Only("second")), ..election(holder) };
+                let work = |_| {
+                    begun.send(holder).unwrap();
+                    pending()
+                };
+                lead(&store, &election, pending(), work).await;
+            })
+        };
+        let candidates = [lead_as("first"), lead_as("third"), lead_as("second")];
+
+        assert_eq!(has_begun.recv().await, Some("second"));
+        candidates.iter().for_each(JoinHandle::abort);
     })
     .await;
 }

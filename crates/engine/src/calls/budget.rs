@@ -1,0 +1,205 @@
+//! How much may be asked of a provider, as buckets that fill evenly.
+//!
+//! A bucket is one instant: when it would be full again. Whoever comes when it is empty is given a place in the future,
+//! so that waiting is fair and nobody polls.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use domain::{MailboxId, Provider, TenantId};
+use tokio::time::Instant;
+
+/// So much per second, and so much at once after a rest: of calls, or of bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    pub per_second: f64,
+    pub burst: f64,
+}
+
+impl Budget {
+    pub fn per_second(amount: f64) -> Self {
+        Self { per_second: amount, burst: amount.max(1.0) }
+    }
+
+    /// For limits whose breach locks an account out: no 24 hours take more, whatever was saved up before.
+    pub fn per_day(amount: f64) -> Self {
+        let burst = (amount / 10.0).max(1.0);
+        Self { per_second: (amount - burst).max(1.0) / 86_400.0, burst }
+    }
+
+    /// What is left for each of so many.
+    pub fn share(self, of: usize) -> Self {
+        let of = of.max(1) as f64;
+        Self { per_second: self.per_second / of, burst: (self.burst / of).max(1.0) }
+    }
+
+    pub fn time_for(self, amount: f64) -> Duration {
+        // A budget of nothing would be a wait for ever; a year is as good and is a number.
+        Duration::from_secs_f64((amount / self.per_second).clamp(0.0, 31_536_000.0))
+    }
+}
+
+/// Whose budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owner {
+    App(Provider),
+    Credential(TenantId, Provider),
+    Mailbox(MailboxId),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Measure {
+    Calls,
+    Bytes,
+}
+
+/// What one call takes from one bucket. An amount of 0 waits until the bucket is in debt no more.
+#[derive(Debug, Clone, Copy)]
+pub struct Charge {
+    pub owner: Owner,
+    pub measure: Measure,
+    pub budget: Budget,
+    pub amount: f64,
+}
+
+/// In all processes the same.
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measure = match self.measure {
+            Measure::Calls => "calls",
+            Measure::Bytes => "bytes",
+        };
+        match self.owner {
+            Owner::App(provider) => write!(f, "{measure}:app:{}", provider.as_str()),
+            Owner::Credential(tenant, provider) => write!(f, "{measure}:tenant:{tenant}:{}", provider.as_str()),
+            Owner::Mailbox(mailbox) => write!(f, "{measure}:mailbox:{mailbox}"),
+        }
+    }
+}
+
+/// A place: how long to wait for it, or how long it would be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    In(Duration),
+    TooLong(Duration),
+}
+
+/// The buckets of one process that are not full.
+#[derive(Debug, Default)]
+pub struct Buckets {
+    full_at: HashMap<(Owner, Measure), Instant>,
+}
+
+impl Buckets {
+    /// A place in all of them or in none.
+    pub fn take(&mut self, charges: &[Charge], now: Instant, longest: Duration) -> Place {
+        let mut wait = Duration::ZERO;
+        let mut full_at = Vec::with_capacity(charges.len());
+        for charge in charges {
+            let key = (charge.owner, charge.measure);
+            let before = self.full_at.get(&key).copied().unwrap_or(now).max(now);
+            let after = before + charge.budget.time_for(charge.amount);
+            let room = charge.budget.time_for(charge.budget.burst);
+            wait = wait.max(after.duration_since(now).saturating_sub(room));
+            full_at.push((key, after));
+        }
+        if wait > longest {
+            return Place::TooLong(wait);
+        }
+        self.full_at.extend(full_at.into_iter().filter(|(_, at)| *at > now));
+        Place::In(wait)
+    }
+
+    /// A full bucket is as good as none.
+    pub fn forget_full(&mut self, now: Instant) {
+        self.full_at.retain(|_, at| *at > now);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.full_at.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    fn charge(owner: Owner, per_second: f64, amount: f64) -> Charge {
+        Charge { owner, measure: Measure::Calls, budget: Budget::per_second(per_second), amount }
+    }
+
+    fn app(per_second: f64, amount: f64) -> Charge {
+        charge(Owner::App(Provider::Scripted), per_second, amount)
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_then_each_has_its_place_and_who_would_wait_too_long_takes_none() {
+        let now = Instant::now();
+        let mut buckets = Buckets::default();
+        let mut take = |at| buckets.take(&[app(2.0, 1.0)], at, Duration::from_secs(1));
+
+        assert_eq!(take(now), Place::In(Duration::ZERO));
+        assert_eq!(take(now), Place::In(Duration::ZERO));
+        assert_eq!(take(now), Place::In(Duration::from_millis(500)));
+        assert_eq!(take(now), Place::In(Duration::from_secs(1)));
+        assert_eq!(take(now), Place::TooLong(Duration::from_millis(1500)));
+        assert_eq!(take(now + Duration::from_millis(500)), Place::In(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn who_is_refused_by_one_bucket_takes_from_none() {
+        let now = Instant::now();
+        let mut buckets = Buckets::default();
+        let mailbox = Owner::Credential(TenantId(uuid::Uuid::nil()), Provider::Scripted);
+        let both = [app(10.0, 1.0), charge(mailbox, 0.1, 1.0)];
+        assert_eq!(buckets.take(&both, now, LONGEST), Place::In(Duration::ZERO));
+        for _ in 0..100 {
+            assert!(matches!(buckets.take(&both, now, LONGEST), Place::TooLong(_)));
+        }
+
+        assert_eq!(buckets.take(&[app(10.0, 9.0)], now, LONGEST), Place::In(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_debt_is_waited_for() {
+        let now = Instant::now();
+        let mut buckets = Buckets::default();
+        assert_eq!(buckets.take(&[app(10.0, 0.0)], now, LONGEST), Place::In(Duration::ZERO));
+        buckets.take(&[app(10.0, 40.0)], now, Duration::MAX);
+
+        assert_eq!(buckets.take(&[app(10.0, 0.0)], now, LONGEST), Place::In(Duration::from_secs(3)));
+        let later = now + Duration::from_secs(3);
+        assert_eq!(buckets.take(&[app(10.0, 0.0)], later, LONGEST), Place::In(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_day_takes_no_more_than_its_limit() {
+        let begin = Instant::now();
+        let mut buckets = Buckets::default();
+        let mut taken = 0;
+        for minute in 0..24 * 60 {
+            let now = begin + Duration::from_secs(minute * 60);
+            let charge = Charge { budget: Budget::per_day(1000.0), ..app(1.0, 1.0) };
+            while buckets.take(&[charge], now, Duration::ZERO) == Place::In(Duration::ZERO) {
+                taken += 1;
+            }
+        }
+        assert!((990..=1000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn full_buckets_are_forgotten() {
+        let now = Instant::now();
+        let mut buckets = Buckets::default();
+        buckets.take(&[app(1.0, 1.0)], now, LONGEST);
+
+        buckets.forget_full(now);
+        assert_eq!(buckets.len(), 1);
+        buckets.forget_full(now + Duration::from_secs(1));
+        assert_eq!(buckets.len(), 0);
+    }
+}

@@ -1,0 +1,355 @@
+//! Every call to a provider goes through here: no sooner than the provider asked for, no more often than it allows, not at
+//! all while it does not work, and never for ever.
+
+pub mod breaker;
+pub mod budget;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::connector::Answer;
+use domain::{ConnectorError, MailboxId, Provider, TenantId};
+use jobs::{Dice, SystemDice};
+use store::sql::mailboxes::Mailbox;
+use tokio::time::{Instant, sleep, timeout};
+
+use breaker::{Breaker, PROBE_EVERY, Pass};
+use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
+
+use crate::gate::Redis;
+
+/// How often what is of no use any more is forgotten.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+
+/// For waits that a provider made up.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+#[derive(Debug, Clone)]
+pub struct CallSettings {
+    /// Of providers without a line of their own in `paces`.
+    pub pace: Pace,
+    pub paces: HashMap<Provider, Pace>,
+    /// A job that would wait longer for its turn gives its place to others and comes back.
+    pub longest_wait: Duration,
+    /// Connectors watch over the bytes of a message themselves; this ends what they did not think of.
+    pub deadline: Duration,
+}
+
+impl Default for CallSettings {
+    fn default() -> Self {
+        Self {
+            pace: Pace::calls_per_second(150.0),
+            paces: HashMap::new(),
+            longest_wait: Duration::from_secs(5),
+            deadline: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What a provider allows to our app as a whole, to each tenant's credential, and to each mailbox.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pace {
+    pub app: Allowance,
+    pub credential: Allowance,
+    pub mailbox: Allowance,
+}
+
+/// `None`: as much as one likes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Allowance {
+    pub calls: Option<Budget>,
+    pub bytes: Option<Budget>,
+}
+
+impl Pace {
+    pub fn calls_per_second(app: f64) -> Self {
+        Self { app: Allowance { calls: Some(Budget::per_second(app)), bytes: None }, ..Self::default() }
+    }
+
+    /// What a call takes: all that have a budget.
+    fn charges(&self, mailbox: &Mailbox, calls: f64, bytes: f64) -> Vec<Charge> {
+        let owners = [
+            (Owner::App(mailbox.provider), self.app),
+            (Owner::Credential(mailbox.tenant_id, mailbox.provider), self.credential),
+            (Owner::Mailbox(mailbox.id), self.mailbox),
+        ];
+        let of = |(owner, allowance): (Owner, Allowance)| {
+            let charge = |measure, budget: Option<Budget>, amount| {
+                budget.map(|budget| Charge { owner, measure, budget, amount })
+            };
+            [charge(Measure::Calls, allowance.calls, calls), charge(Measure::Bytes, allowance.bytes, bytes)]
+        };
+        owners.into_iter().flat_map(of).flatten().collect()
+    }
+}
+
+/// Cheap to clone; clones are one.
+#[derive(Debug, Clone)]
+pub struct Calls {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: CallSettings,
+    dice: Arc<dyn Dice>,
+    /// Budgets are everybody's there.
+    redis: Option<Redis>,
+    /// How many share the budgets while Redis is away, or when there is none.
+    instances: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    breakers: HashMap<(TenantId, Provider), Breaker>,
+    /// Until when a provider asked to be left alone for the sake of a mailbox.
+    quiet: HashMap<MailboxId, Instant>,
+    buckets: Buckets,
+    tidied: Instant,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self::new(CallSettings::default(), Arc::new(SystemDice), None)
+    }
+}
+
+impl Calls {
+    pub fn new(settings: CallSettings, dice: Arc<dyn Dice>, redis: Option<Redis>) -> Self {
+        let state = State {
+            breakers: HashMap::new(),
+            quiet: HashMap::new(),
+            buckets: Buckets::default(),
+            tidied: Instant::now(),
+        };
+        let inner = Inner { settings, dice, redis, instances: AtomicUsize::new(1), state: Mutex::new(state) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// How many processes make calls, as far as is known.
+    pub fn set_instances(&self, count: usize) {
+        self.inner.instances.store(count.max(1), Ordering::Relaxed);
+    }
+
+    /// Makes the call when its turn comes, or says at once for how long it is of no use.
+    pub async fn make<T>(&self, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.inner.look(mailbox)?;
+        self.inner.wait_for_turn(mailbox).await?;
+        let pass = self.inner.begin(mailbox)?;
+        let deadline = self.inner.settings.deadline;
+        let outcome = match timeout(deadline, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ConnectorError::Unavailable(format!("no answer within {} s", deadline.as_secs()))),
+        };
+        self.inner.end(mailbox, pass, outcome.as_ref().err());
+        outcome
+    }
+
+    /// What a call has brought. Too much is not refused: it came already. The next calls wait for it.
+    pub async fn spend_bytes(&self, mailbox: &Mailbox, bytes: u64) {
+        let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, bytes as f64);
+        charges.retain(|charge| charge.amount > 0.0);
+        self.inner.take(&charges, YEAR).await;
+    }
+}
+
+impl Inner {
+    fn pace(&self, mailbox: &Mailbox) -> &Pace {
+        self.settings.paces.get(&mailbox.provider).unwrap_or(&self.settings.pace)
+    }
+
+    /// Whether there is any use in waiting for a turn. Takes nothing: a probe must not be spent on a call that does not
+    /// get its turn.
+    fn look(&self, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+        let now = Instant::now();
+        let mut state = self.state();
+        state.tidy(now);
+        if let Some(breaker) = state.breakers.get(&key(mailbox)) {
+            breaker.look(now).map_err(|until| self.not_before(until, now))?;
+        }
+        state.is_welcome(mailbox, now)
+    }
+
+    async fn wait_for_turn(&self, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+        let charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
+        match self.take(&charges, self.settings.longest_wait).await {
+            Place::In(wait) => {
+                sleep(wait).await;
+                Ok(())
+            }
+            Place::TooLong(wait) => Err(throttled(self.spread(wait, self.settings.longest_wait))),
+        }
+    }
+
+    async fn take(&self, charges: &[Charge], longest: Duration) -> Place {
+        if charges.is_empty() {
+            return Place::In(Duration::ZERO);
+        }
+        if let Some(redis) = &self.redis
+            && let Some(place) = redis.take(charges, longest).await
+        {
+            return place;
+        }
+        let instances = self.instances.load(Ordering::Relaxed);
+        let share = |charge: &Charge| Charge { budget: charge.budget.share(instances), ..*charge };
+        let charges: Vec<Charge> = charges.iter().map(share).collect();
+        self.state().buckets.take(&charges, Instant::now(), longest)
+    }
+
+    fn begin(&self, mailbox: &Mailbox) -> Result<Pass, ConnectorError> {
+        let now = Instant::now();
+        let mut state = self.state();
+        // Others were told something while this one waited.
+        state.is_welcome(mailbox, now)?;
+        let taken = state.breaker(mailbox, now).take(now);
+        taken.map_err(|until| self.not_before(until, now))
+    }
+
+    fn end(&self, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
+        let now = Instant::now();
+        let provider = mailbox.provider.as_str();
+        let (word, is_failure) = verdict(error);
+        metrics::counter!("mailroom_provider_requests_total", "provider" => provider, "outcome" => word).increment(1);
+        let mut state = self.state();
+        if let Some(ConnectorError::Throttled { retry_after: Some(wait) }) = error {
+            let until = now + (*wait).min(YEAR);
+            let quiet = state.quiet.entry(mailbox.id).or_insert(until);
+            *quiet = until.max(*quiet);
+        }
+        let Some(is_failure) = is_failure else { return };
+        let breaker = state.breaker(mailbox, now);
+        let before = breaker.state();
+        breaker.record(now, pass, is_failure);
+        let after = breaker.state();
+        if before != after {
+            tracing::warn!(tenant = %mailbox.tenant_id, provider, "calls to the provider: the breaker is {after}");
+            count_breakers(provider, before, -1.0);
+            count_breakers(provider, after, 1.0);
+        }
+    }
+
+    /// Those who are refused together do not come back together; one of them comes in time.
+    fn not_before(&self, until: Instant, now: Instant) -> ConnectorError {
+        throttled(self.spread(until - now, PROBE_EVERY / 10))
+    }
+
+    fn spread(&self, wait: Duration, over: Duration) -> Duration {
+        wait + over.mul_f64(self.dice.fraction())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Nothing in there is ever half done for longer than a statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn breaker(&mut self, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
+        self.breakers.entry(key(mailbox)).or_insert_with(|| {
+            let breaker = Breaker::new(now);
+            count_breakers(mailbox.provider.as_str(), breaker.state(), 1.0);
+            breaker
+        })
+    }
+
+    /// To the moment: this is the provider's word.
+    fn is_welcome(&self, mailbox: &Mailbox, now: Instant) -> Result<(), ConnectorError> {
+        match self.quiet.get(&mailbox.id) {
+            Some(until) if *until > now => Err(throttled(*until - now)),
+            _ => Ok(()),
+        }
+    }
+
+    fn tidy(&mut self, now: Instant) {
+        if now.duration_since(self.tidied) < TIDY_EVERY {
+            return;
+        }
+        self.tidied = now;
+        self.quiet.retain(|_, until| *until > now);
+        self.buckets.forget_full(now);
+        self.breakers.retain(|(_, provider), breaker| {
+            let is_idle = breaker.is_idle(now);
+            if is_idle {
+                count_breakers(provider.as_str(), breaker.state(), -1.0);
+            }
+            !is_idle
+        });
+    }
+}
+
+fn key(mailbox: &Mailbox) -> (TenantId, Provider) {
+    (mailbox.tenant_id, mailbox.provider)
+}
+
+fn throttled(wait: Duration) -> ConnectorError {
+    ConnectorError::Throttled { retry_after: Some(wait) }
+}
+
+fn count_breakers(provider: &'static str, state: &'static str, by: f64) {
+    metrics::gauge!("mailroom_breakers", "provider" => provider, "state" => state).increment(by);
+}
+
+/// A word for people, and whether it is a failure: a refusal is an answer, so the provider works. Being told to wait
+/// says neither.
+fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
+    match error {
+        None => ("ok", Some(false)),
+        Some(ConnectorError::Throttled { .. }) => ("throttled", None),
+        Some(ConnectorError::Unavailable(_)) => ("unavailable", Some(true)),
+        Some(ConnectorError::Unauthorized(_)) => ("unauthorized", Some(false)),
+        Some(ConnectorError::CursorExpired) => ("cursor_expired", Some(false)),
+        Some(ConnectorError::Gone) => ("gone", Some(false)),
+        Some(ConnectorError::Protocol(_)) => ("protocol", Some(false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{Clock, MailboxState, SystemClock};
+
+    use super::*;
+
+    fn mailbox() -> Mailbox {
+        let now = SystemClock.now();
+        Mailbox {
+            id: MailboxId::new(&SystemClock),
+            tenant_id: TenantId::new(&SystemClock),
+            provider: Provider::Scripted,
+            address: "me@acme.test".into(),
+            state: MailboxState::Active,
+            state_reason: None,
+            state_since: now,
+            settings: serde_json::json!({}),
+            secret_ref: None,
+            is_active: true,
+            created_at: now,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_of_no_use_any_more_is_forgotten() {
+        let allowance = Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)) };
+        let pace = Pace { app: Allowance::default(), credential: allowance, mailbox: allowance };
+        let calls = Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
+        let kept = || {
+            let state = calls.inner.state();
+            (state.breakers.len(), state.quiet.len(), state.buckets.len())
+        };
+        for _ in 0..100 {
+            let mailbox = mailbox();
+            let _ = calls.make::<()>(&mailbox, Box::pin(async { Err(throttled(Duration::from_secs(90))) })).await;
+            calls.spend_bytes(&mailbox, 100).await;
+        }
+        assert_eq!(kept(), (100, 100, 400));
+
+        tokio::time::advance(Duration::from_secs(89)).await;
+        let _ = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+        assert_eq!(kept(), (101, 100, 202), "calls are affordable again, bytes are still owed");
+        tokio::time::advance(Duration::from_secs(601)).await;
+        let _ = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+        assert_eq!(kept(), (1, 0, 2));
+    }
+}

@@ -1,0 +1,175 @@
+//! What processes share through Redis: who may try for a lease, and how much of a budget is left.
+//!
+//! It grants nothing. Whoever may try still asks the database, and only its token counts. Redis may be flushed, slow or
+//! away at any moment: then everybody may try, and each process keeps to its own share of the budgets.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jobs::Gate;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::io::tcp::TcpSettings;
+use redis::{IntoConnectionInfo, RedisError, Script, ScriptInvocation};
+use tokio::time::{Instant, timeout};
+
+use crate::calls::budget::{Charge, Place};
+
+/// Longer than Redis ever takes when it is well, and not worth mentioning beside a call to a provider.
+const ANSWER_TIME: Duration = Duration::from_millis(50);
+
+/// While it is away, it is asked only this often, so that not every call waits for it.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A server that was unplugged says nothing; after this its connection counts as lost.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Its holder may come again, and keeps it then.
+const MAY_TRY: &str = "
+local holder = redis.call('get', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('set', KEYS[1], ARGV[1], 'px', ARGV[2])
+return 1";
+
+const RELEASE: &str = "
+if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end
+return 0";
+
+/// The same as [`Buckets::take`](crate::calls::budget::Buckets::take), in microseconds of Redis's clock.
+const TAKE: &str = "
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+local wait, full_at = 0, {}
+for i, key in ipairs(KEYS) do
+    local room, cost = tonumber(ARGV[i * 2]), tonumber(ARGV[i * 2 + 1])
+    full_at[i] = math.max(now, tonumber(redis.call('get', key) or now)) + cost
+    wait = math.max(wait, full_at[i] - now - room)
+end
+if wait > tonumber(ARGV[1]) then return {0, math.ceil(wait)} end
+for i, key in ipairs(KEYS) do
+    if full_at[i] > now then
+        redis.call('set', key, string.format('%.0f', full_at[i]), 'px', math.ceil((full_at[i] - now) / 1000))
+    end
+end
+return {1, math.ceil(wait)}";
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Redis {
+    inner: Arc<Inner>,
+    answer_time: Duration,
+}
+
+struct Inner {
+    connection: ConnectionManager,
+    /// What all our keys begin with: two Mailrooms at one Redis must not hold each other back.
+    prefix: String,
+    may_try: Script,
+    release: Script,
+    take: Script,
+    away_until: Mutex<Option<Instant>>,
+}
+
+/// Without its address, which may have a password in it.
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("prefix", &self.inner.prefix).finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    /// Fails for an address that makes no sense, not for a server that is away. `prefix` is different for each database
+    /// that Mailroom runs on.
+    pub fn connect(url: &str, prefix: &str) -> Result<Self, RedisError> {
+        let info = url.into_connection_info()?;
+        let info = info.set_tcp_settings(TcpSettings::default().set_user_timeout(SILENCE));
+        // Asking again is up to us: a connection that is being retried would make everybody wait.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_connection_timeout(Some(ASK_AGAIN))
+            .set_response_timeout(None); // ours counts
+        let connection = ConnectionManager::new_lazy_with_config(redis::Client::open(info)?, config)?;
+        let inner = Inner {
+            connection,
+            prefix: prefix.to_owned(),
+            may_try: Script::new(MAY_TRY),
+            release: Script::new(RELEASE),
+            take: Script::new(TAKE),
+            away_until: Mutex::new(None),
+        };
+        Ok(Self { inner: Arc::new(inner), answer_time: ANSWER_TIME })
+    }
+
+    /// How long to wait for what it says, in place of 50 ms.
+    pub fn with_answer_time(self, answer_time: Duration) -> Self {
+        Self { answer_time, ..self }
+    }
+
+    /// `None`: it does not say.
+    pub async fn take(&self, charges: &[Charge], longest: Duration) -> Option<Place> {
+        let mut call = self.inner.take.prepare_invoke();
+        call.arg(micros(longest));
+        for Charge { budget, amount, .. } in charges {
+            call.arg(micros(budget.time_for(budget.burst))).arg(micros(budget.time_for(*amount)));
+        }
+        for charge in charges {
+            call.key(format!("{}:budget:{charge}", self.inner.prefix));
+        }
+        let (is_given, wait): (u8, u64) = self.ask(&call).await?;
+        let wait = Duration::from_micros(wait);
+        Some(if is_given == 1 { Place::In(wait) } else { Place::TooLong(wait) })
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Option<T> {
+        let now = Instant::now();
+        if self.away_until().is_some_and(|until| now < until) {
+            return None;
+        }
+        let mut connection = self.inner.connection.clone();
+        let trouble = match timeout(self.answer_time, call.invoke_async(&mut connection)).await {
+            Ok(Ok(answer)) => {
+                if self.away_until().take().is_some() {
+                    tracing::info!("Redis is back");
+                }
+                return Some(answer);
+            }
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => format!("no answer within {} ms", self.answer_time.as_millis()),
+        };
+        if self.away_until().replace(now + ASK_AGAIN).is_none() {
+            tracing::warn!("Redis is away, and we go on without it: {trouble}");
+        }
+        None
+    }
+
+    fn away_until(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.inner.away_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gate(&self, name: &str) -> String {
+        format!("{}:gate:{name}", self.inner.prefix)
+    }
+}
+
+impl Gate for Redis {
+    fn may_try<'a>(&'a self, name: &'a str, holder: &'a str, lease: Duration) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            let mut call = self.inner.may_try.key(self.gate(name));
+            call.arg(holder).arg(lease.as_millis().max(1) as u64);
+            self.ask(&call).await != Some(0)
+        })
+    }
+
+    fn release<'a>(&'a self, name: &'a str, holder: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut call = self.inner.release.key(self.gate(name));
+            call.arg(holder);
+            self.ask::<u8>(&call).await;
+        })
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
