@@ -35,6 +35,9 @@ impl Budget {
     }
 
     pub fn time_for(self, amount: f64) -> Duration {
+        if amount <= 0.0 {
+            return Duration::ZERO;
+        }
         // A budget of nothing would be a wait for ever; a year is as good and is a number.
         Duration::from_secs_f64((amount / self.per_second).clamp(0.0, 31_536_000.0))
     }
@@ -189,6 +192,15 @@ mod tests {
             }
         }
         assert!((990..=1000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn a_budget_of_nothing_holds_up_and_breaks_nothing() {
+        let now = Instant::now();
+        let mut buckets = Buckets::default();
+        assert_eq!(buckets.take(&[app(0.0, 0.0)], now, LONGEST), Place::In(Duration::ZERO));
+        assert_eq!(buckets.take(&[app(0.0, 1.0)], now, LONGEST), Place::In(Duration::ZERO), "the burst");
+        assert!(matches!(buckets.take(&[app(0.0, 1.0)], now, LONGEST), Place::TooLong(_)));
     }
 
     #[test]

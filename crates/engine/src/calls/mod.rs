@@ -225,7 +225,10 @@ impl Inner {
         breaker.record(now, pass, is_failure);
         let after = breaker.state();
         if before != after {
-            tracing::warn!(tenant = %mailbox.tenant_id, provider, "calls to the provider: the breaker is {after}");
+            match after {
+                "open" => tracing::warn!(tenant = %mailbox.tenant_id, "{provider} does not work: its breaker is open"),
+                _ => tracing::info!(tenant = %mailbox.tenant_id, "{provider} answers: its breaker is {after}"),
+            }
             count_breakers(provider, before, -1.0);
             count_breakers(provider, after, 1.0);
         }

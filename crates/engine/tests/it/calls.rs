@@ -47,7 +47,7 @@ impl Scene {
     }
 }
 
-fn mailbox() -> Mailbox {
+pub fn mailbox() -> Mailbox {
     mailbox_of(TenantId::new(&SystemClock))
 }
 
@@ -83,8 +83,8 @@ async fn pass(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_does_not_work_is_asked_every_thirty_seconds_and_only_for_that_tenant() {
     let scene = Scene::new(Pace::default());
-    let (ours, mates, others) = { (mailbox(), mailbox(), mailbox()) };
-    let mates = Mailbox { tenant_id: ours.tenant_id, ..mates };
+    let (ours, others) = (mailbox(), mailbox());
+    let mates = mailbox_of(ours.tenant_id);
     for _ in 0..10 {
         assert_eq!(scene.call(&ours, unavailable()).await, unavailable());
     }

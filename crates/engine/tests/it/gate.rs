@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use domain::{Provider, TenantId};
 use engine::calls::budget::{Budget, Charge, Measure, Owner, Place};
+use engine::calls::{Allowance, CallSettings, Calls, Pace};
 use engine::gate::Redis;
-use jobs::Gate;
 use jobs::leader::{Election, Leadership, lead};
+use jobs::{Gate, SystemDice};
 use store::Dialect;
 use store::testing::{TestDatabase, on_each_database};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+
+use crate::calls::mailbox;
 
 /// Only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -183,6 +186,38 @@ async fn budgets_are_shared() {
     first.take(&[charge(100.0, budget)], MINUTE * 60 * 24).await.unwrap();
     let Place::TooLong(wait) = second.take(&[charge(0.0, budget)], MINUTE).await.unwrap() else { panic!("a debt") };
     assert!(wait > MINUTE * 99 && wait <= MINUTE * 101, "{wait:?}");
+}
+
+fn calls(redis: Redis) -> Calls {
+    let budget = Budget { per_second: 1.0 / 600.0, burst: 6.0 };
+    let pace = Pace { app: Allowance { calls: Some(budget), bytes: None }, ..Pace::default() };
+    let settings = CallSettings { pace, longest_wait: Duration::ZERO, ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemDice), Some(redis));
+    calls.set_instances(2);
+    calls
+}
+
+/// How many of ten are made.
+async fn make_ten(calls: &Calls) -> usize {
+    let mut made = 0;
+    for _ in 0..10 {
+        let call = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+        made += usize::from(call.is_ok());
+    }
+    made
+}
+
+#[tokio::test]
+async fn processes_share_a_budget_and_part_it_when_redis_goes_away() {
+    let server = Server::start();
+    let redis = || connect(&server.url, "mailroom");
+    let (first, second) = (calls(redis()), calls(redis()));
+    assert_eq!(make_ten(&first).await, 6);
+    assert_eq!(make_ten(&second).await, 0);
+
+    server.signal("-KILL");
+    assert_eq!(make_ten(&first).await, 3);
+    assert_eq!(make_ten(&second).await, 3);
 }
 
 /// Leads until told to stop, and says so each time it begins, and whether somebody else did at the same time.
