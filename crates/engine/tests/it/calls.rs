@@ -10,6 +10,7 @@ use domain::{Clock, ConnectorError, MailboxId, MailboxState, Provider, SystemClo
 use engine::calls::budget::Budget;
 use engine::calls::{Allowance, CallSettings, Calls, Pace};
 use jobs::Dice;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use store::sql::mailboxes::Mailbox;
 use tokio::time::{Instant, advance};
 
@@ -221,4 +222,31 @@ async fn without_a_place_to_share_budgets_each_process_takes_its_part() {
     }
 
     assert_eq!(begun.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn breakers_and_calls_are_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let told = |line: &str| assert!(recorder.handle().render().contains(line), "{}", recorder.handle().render());
+    let scene = Scene::new(Pace::default());
+    let (ours, others) = (mailbox(), mailbox());
+    scene.call(&others, Ok(())).await.unwrap();
+    for _ in 0..12 {
+        assert!(scene.call(&ours, unavailable()).await.is_err());
+    }
+    told("mailroom_breakers{provider=\"scripted\",state=\"open\"} 1");
+    told("mailroom_breakers{provider=\"scripted\",state=\"closed\"} 1");
+    told("mailroom_provider_requests_total{provider=\"scripted\",outcome=\"unavailable\"} 10");
+    told("mailroom_provider_requests_total{provider=\"scripted\",outcome=\"ok\"} 1");
+
+    pass(30).await;
+    scene.call(&ours, Ok(())).await.unwrap();
+    told("mailroom_breakers{provider=\"scripted\",state=\"open\"} 0");
+    told("mailroom_breakers{provider=\"scripted\",state=\"half_open\"} 1");
+
+    pass(3600).await;
+    scene.call(&others, Ok(())).await.unwrap();
+    told("mailroom_breakers{provider=\"scripted\",state=\"half_open\"} 0");
+    told("mailroom_breakers{provider=\"scripted\",state=\"closed\"} 1");
 }
