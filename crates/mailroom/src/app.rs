@@ -1,17 +1,19 @@
 //! From settings to a working engine.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use content::spool::Spool;
-use domain::SystemClock;
-use engine::calls::Calls;
+use domain::{Provider, Sha256, SystemClock};
+use engine::calls::{CallSettings, Calls, Pace};
+use engine::gate::Redis;
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
-use jobs::{Settings, SystemDice, Worker};
+use jobs::{Gate, NoGate, Settings, SystemDice, Worker};
 use store::blobs::{Blobs, RemoteSettings};
 use store::sql::jobs::KeepFor;
 use store::sql::mailboxes::Mailbox;
@@ -95,7 +97,36 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
         lease: config.sync.lease,
         duplicate_check: config.sync.duplicate_check,
     };
-    Ok(Syncer::new(engine.clone(), settings, connectors, Calls::default()))
+    let redis = redis(config)?;
+    let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
+    let calls = CallSettings { paces: HashMap::from([(Provider::Scripted, scripted)]), ..CallSettings::default() };
+    let calls = Calls::new(calls, Arc::new(SystemDice), redis.clone());
+    let syncer = Syncer::new(engine.clone(), settings, connectors, calls);
+    Ok(match redis {
+        Some(redis) => syncer.with_gate(Arc::new(redis)),
+        None => syncer,
+    })
+}
+
+/// Who may ask for a lease.
+pub fn gate(config: &Config) -> Result<Arc<dyn Gate>, Failure> {
+    Ok(match redis(config)? {
+        Some(redis) => Arc::new(redis),
+        None => Arc::new(NoGate),
+    })
+}
+
+fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
+    let Some(url) = &config.cache.url else { return Ok(None) };
+    // Two Mailrooms at one Redis must not hold each other back.
+    let database = match &config.database.url {
+        DatabaseUrl::Sqlite(path) => path.display().to_string(),
+        DatabaseUrl::Postgres(url) => url.expose().clone(),
+    };
+    let prefix = format!("mailroom:{}", &Sha256::of(database.as_bytes()).hex()[..12]);
+    let failed =
+        |_| Failure::usage("`cache.url` is not an address that Redis understands; it is like redis://host:6379/0");
+    Redis::connect(url.expose(), &prefix).map(Some).map_err(failed)
 }
 
 /// Works on jobs of every kind.

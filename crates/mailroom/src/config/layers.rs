@@ -11,13 +11,14 @@ use toml::de::{DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 11] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 12] = [
     "backup.postgres_url",
     "backup.postgres_url_file",
     "blobs.url",
     "database.url",
     "database.url_file",
     "instance.id",
+    "cache.url",
     "jobs.concurrency",
     "secrets.key",
     "secrets.key_file",

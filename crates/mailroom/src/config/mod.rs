@@ -39,6 +39,8 @@ pub struct Config {
     pub instance: Instance,
     pub jobs: Jobs,
     pub sync: Sync,
+    pub cache: Cache,
+    pub providers: Providers,
     pub log: Log,
     shown: Vec<Shown>,
 }
@@ -118,6 +120,17 @@ pub struct Sync {
     pub leader_election: bool,
     pub duplicate_check: bool,
     pub mailbox_workers: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Cache {
+    pub url: Option<Secret<String>>,
+}
+
+/// How fast each provider may be called.
+#[derive(Debug, Clone)]
+pub struct Providers {
+    pub scripted_calls_per_second: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -227,6 +240,8 @@ impl Config {
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
             sync: sync(&mut read)?,
+            cache: cache(&mut read)?,
+            providers: paces(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
             data_dir,
             shown: read.into_shown(),
@@ -410,6 +425,24 @@ fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
         duplicate_check: read.choice("sync.duplicate_check", &switch)?,
         mailbox_workers: read.count("sync.mailbox_workers", 1..=10_000)?,
     })
+}
+
+fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {
+    const WANTS: &str = "an address like \"redis://host:6379/0\"";
+    let Some((url, origin)) = read.text("cache.url", WANTS)? else {
+        read.show("cache.url", "none", &"default");
+        return Ok(Cache { url: None });
+    };
+    if !(url.starts_with("redis://") || url.starts_with("rediss://")) {
+        return Err(refuse("cache.url", &origin, &format!("wants {WANTS}")));
+    }
+    // It may have a password in it.
+    read.show("cache.url", "***", &origin);
+    Ok(Cache { url: Some(Secret::new(url)) })
+}
+
+fn paces(read: &mut Reader) -> Result<Providers, ConfigError> {
+    Ok(Providers { scripted_calls_per_second: read.count("providers.scripted.calls_per_second", 1..=1_000_000)? })
 }
 
 fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {

@@ -168,7 +168,7 @@ fn a_wrong_type_in_a_file_names_its_line() {
         ("data_dir = [\"a\"]", "not a list ("),
         ("limits.message_size = 50", "wants a unit after 50"),
         ("limits.nesting = 2.5", "wants a whole number from 1 to 100, not 2.5"),
-        ("limits.nesting = true", "not true or false ("),
+        ("limits.nesting = true", "not true ("),
     ] {
         let (_folder, path) = file(text);
 

@@ -5,12 +5,14 @@ mod parts;
 use std::convert::Infallible;
 use std::fs::File;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{SystemClock, WorkerId};
 use engine::schedule::{self, Ticked};
+use engine::sync::Syncer;
 use jobs::leader::{self, Election, Leadership};
-use jobs::{SystemDice, Worker, recurring};
+use jobs::{Gate, SystemDice, Worker, recurring};
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,6 +26,8 @@ use parts::Parts;
 
 /// How long a shutdown may take: supervisors kill what takes longer.
 const SHUTDOWN: Duration = Duration::from_secs(30);
+
+const COUNT_INSTANCES: Duration = Duration::from_secs(15);
 
 /// How often the leader looks at the calendar.
 const TICK: Duration = Duration::from_secs(1);
@@ -55,9 +59,13 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     if has(Role::Worker) {
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
+        workers.add("count of instances", count_instances(syncer.clone(), stopped.clone()));
     }
     if has(Role::Scheduler) {
-        workers.add("scheduler", keep_schedules(engine.store.clone(), name, config.sync.clone(), stopped));
+        workers.add(
+            "scheduler",
+            keep_schedules(engine.store.clone(), name, config.sync.clone(), crate::app::gate(config)?, stopped),
+        );
     }
 
     let missed = tokio::select! {
@@ -124,10 +132,28 @@ async fn work(worker: Worker, stopped: watch::Receiver<bool>) -> Result<(), Infa
     Ok(())
 }
 
+/// Budgets are shared by as many as there are, when Redis does not say.
+async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+    let count = async {
+        loop {
+            if let Ok(workers) = syncer.engine.store.system().list_workers().await {
+                syncer.calls.set_instances(workers.len().max(1));
+            }
+            tokio::time::sleep(COUNT_INSTANCES).await;
+        }
+    };
+    tokio::select! {
+        () = count => {}
+        () = is_true(stopped) => {}
+    }
+    Ok(())
+}
+
 async fn keep_schedules(
     store: Store,
     name: String,
     settings: Sync,
+    gate: Arc<dyn Gate>,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), Infallible> {
     if !settings.leader_election {
@@ -138,7 +164,7 @@ async fn keep_schedules(
         }
         return Ok(());
     }
-    let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEASE };
+    let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEASE, gate };
     let lead = |leadership| lead(&store, Some(leadership), &settings);
     leader::lead(&store, &election, is_true(stopped), lead).await;
     Ok(())
