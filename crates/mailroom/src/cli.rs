@@ -406,6 +406,9 @@ pub struct Sim {
     /// How many emails are in each of them
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub emails: usize,
+    /// How long every answer takes at least
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub latency_ms: u64,
 }
 
 #[derive(Debug, Subcommand)]
@@ -432,6 +435,24 @@ pub enum Bench {
     /// Enqueue, claim, run and complete jobs that do nothing
     #[command(after_help = "Example:\n  mailroom bench jobs --postgres postgres://postgres@127.0.0.1/postgres")]
     Jobs(BenchJobs),
+    /// Look at many mailboxes in which nothing is new
+    #[command(after_help = "Example:\n  mailroom bench poll --mailboxes 10000 --latency-ms 20")]
+    Poll(BenchPoll),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchPoll {
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub mailboxes: usize,
+    /// How far away the provider is
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub latency_ms: u64,
+    /// Mailboxes that are looked at at the same time
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    pub in_flight: usize,
+    /// Measure on this PostgreSQL server too, in a database of our own that is dropped again
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<String>,
 }
 
 #[derive(Debug, Args)]

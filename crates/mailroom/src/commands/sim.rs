@@ -24,6 +24,7 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
     })?;
     let world = Arc::new(World::new(args.seed, LETTERS, Arc::new(|| SystemClock.now())));
     world.create_many(args.accounts, args.emails);
+    world.set_latency_ms(args.latency_ms);
     let server = Server::start(listener, world)?;
     announce(&server, args, out)?;
     tokio::select! {

@@ -55,6 +55,19 @@ impl TenantStore {
 }
 
 impl SystemStore {
+    /// For benchmarks: every mailbox is to be looked at now.
+    pub async fn make_all_mailboxes_due(&self) -> Result<(), StoreError> {
+        let mut unit = crate::Unit::default();
+        unit.op("update sync_states set next_sync_at = mailroom_now()", vec![]);
+        self.commit(unit).await.map(drop)
+    }
+
+    /// Whether any job is ready, running or about to be.
+    pub async fn has_work(&self) -> Result<bool, StoreError> {
+        let sql = "select 1 from jobs where state <> 'scheduled' limit 1";
+        Ok(self.query_one(sql, vec![]).await?.is_some())
+    }
+
     /// Some mailboxes that are synced, others each time.
     pub async fn sample_mailboxes(&self, limit: u64) -> Result<Vec<(TenantId, MailboxId)>, StoreError> {
         let sql = "select s.tenant_id, s.mailbox_id from sync_states s
