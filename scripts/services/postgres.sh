@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A PostgreSQL of one's own, on loopback, on a free port, without passwords. `start DIR fast|durable` prints its URL;
-# `restart DIR` restarts it, `stop DIR` stops it and removes its data. A fast one does not wait for the disk: after a power cut tests just run again.
+# `restart DIR` restarts it, `halt DIR` and `resume DIR` do so in two steps, `stop DIR` stops it and removes its data. A fast one does not wait for the disk: after a power cut tests just run again.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-usage="usage: postgres.sh start DIR fast|durable, or postgres.sh restart|stop DIR"
+usage="usage: postgres.sh start DIR fast|durable, or postgres.sh restart|halt|resume|stop DIR"
 action=${1:?$usage}
 dir=${2:?$usage}
 
@@ -54,6 +54,7 @@ try_ports() {
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         port=$((20000 + RANDOM % 12000))
         if as_postgres "$bin/pg_ctl" -D "$home/data" -l "$home/log" -o "$(options "$port")" -t 60 -w start >/dev/null 2>&1; then
+            options "$port" >"$dir/options"
             printf 'postgres://postgres@127.0.0.1:%s/postgres\n' "$port"
             return
         fi
@@ -92,12 +93,27 @@ restart() {
     as_postgres "$bin/pg_ctl" -D "$home/data" -l "$home/log" -m fast -t 60 -w restart >/dev/null
 }
 
+# The two halves of a restart.
+halt() {
+    local home
+    home=$(<"$dir/location")
+    as_postgres "$bin/pg_ctl" -D "$home/data" -m fast -t 60 -w stop >/dev/null
+}
+
+resume() {
+    local home
+    home=$(<"$dir/location")
+    as_postgres "$bin/pg_ctl" -D "$home/data" -l "$home/log" -o "$(<"$dir/options")" -t 60 -w start >/dev/null
+}
+
 case $action:${3:-} in
     start:fast | start:durable)
         mode=$3
         start
         ;;
     restart:) restart ;;
+    halt:) halt ;;
+    resume:) resume ;;
     stop:) stop ;;
     *) die "$usage" ;;
 esac

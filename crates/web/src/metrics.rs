@@ -63,6 +63,9 @@ async fn ask_the_database(app: &App) -> Result<(), store::StoreError> {
     }
     metrics::gauge!("mailroom_dead_letters").set(system.count_dead_letters().await? as f64);
     metrics::gauge!("mailroom_jobs_strays").set(system.count_strays().await?.total() as f64);
+    for (provider, lag) in system.list_sync_lags().await? {
+        metrics::gauge!("mailroom_sync_lag_seconds", "provider" => provider).set(lag);
+    }
     let unknown = system.list_kinds_without_worker().await?;
     let waiting: u64 = unknown.iter().map(|(_, waiting)| waiting).sum();
     metrics::gauge!("mailroom_jobs_without_worker").set(waiting as f64);

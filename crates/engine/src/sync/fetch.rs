@@ -101,7 +101,8 @@ impl Syncer {
 
     async fn fetch_from(&self, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {
         let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
-        let mut collector = Collector::new(&self.engine.spool, opened, queued);
+        let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
+        let mut collector = Collector::new(&self.engine.spool, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
         let outcome = self.calls.make(&opened.mailbox, call).await;
         let Collector { messages, failed, bytes, .. } = collector;
@@ -239,12 +240,12 @@ struct Collector {
 }
 
 impl Collector {
-    fn new(spool: &Spool, opened: &Opened, queued: &[Queued]) -> Self {
+    fn new(spool: &Spool, binds_by_content: bool, queued: &[Queued]) -> Self {
         Self {
             spool: spool.clone(),
             most_bytes: u64::MAX,
             bytes: 0,
-            binds_by_content: opened.mailbox.provider.binds_by_content(),
+            binds_by_content,
             backfill: queued.iter().map(|queued| (queued.message.clone(), queued.is_backfill)).collect(),
             current: None,
             messages: Vec::new(),

@@ -7,6 +7,7 @@ mod calls;
 mod gate;
 mod limits;
 mod refused;
+mod schedule;
 mod search_agrees;
 mod secrets;
 mod sync;

@@ -22,6 +22,7 @@ mod jobs;
 mod jobs_killed;
 mod jobs_unanswered;
 mod mail;
+mod mailboxes;
 mod memory;
 mod objects;
 mod place;

@@ -43,6 +43,17 @@ impl Postgres {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// It is away until it is resumed.
+    pub fn halt(&self) {
+        let done = script("halt", &self.folder.path().join("postgres")).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    pub fn resume(&self) {
+        let done = script("resume", &self.folder.path().join("postgres")).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
     pub fn url_with(&self, password: &str) -> String {
         self.url.replace("postgres@", &format!("postgres:{password}@"))
     }

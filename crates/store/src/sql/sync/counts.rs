@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::connector::Place;
 use domain::{MailboxId, TenantId};
 
-use crate::{Row, StoreError, SystemStore, TenantStore, params};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, params};
 
 /// The ledger of a mailbox, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +55,24 @@ impl TenantStore {
 }
 
 impl SystemStore {
+    /// By provider, how long the mailbox that is longest overdue has been so, in seconds.
+    pub async fn list_sync_lags(&self) -> Result<Vec<(String, f64)>, StoreError> {
+        let late = match self.store.dialect() {
+            Dialect::Postgres => "cast(extract(epoch from mailroom_now() - min(s.next_sync_at)) * 1000 as bigint)",
+            Dialect::Sqlite => {
+                "cast((julianday(mailroom_now()) - julianday(min(s.next_sync_at))) * 86400000 as integer)"
+            }
+        };
+        let sql = format!(
+            "select m.provider, {late} from sync_states s
+             join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
+             where s.next_sync_at is not null and m.is_active and m.state in ('connecting', 'active', 'error')
+             group by m.provider"
+        );
+        let lag = |row: &Row| Ok((row.get(0)?, row.get::<i64>(1)?.max(0) as f64 / 1000.0));
+        self.query(sql, vec![]).await?.iter().map(lag).collect()
+    }
+
     /// For benchmarks: every mailbox is to be looked at now.
     pub async fn make_all_mailboxes_due(&self) -> Result<(), StoreError> {
         let mut unit = crate::Unit::default();

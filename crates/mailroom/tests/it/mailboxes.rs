@@ -1,0 +1,225 @@
+//! Mailboxes at a provider, as people connect them and look after them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::mail;
+use crate::place::{PROGRAM, Place, on_each_database};
+use crate::processes::{Running, wait_until};
+use crate::servers::{Postgres, closed_port};
+
+/// A provider that ends with the test.
+struct Sim {
+    process: Child,
+    address: String,
+}
+
+impl Sim {
+    fn start(place: &Place, accounts: u32, emails: u32) -> Self {
+        let (accounts, emails) = (accounts.to_string(), emails.to_string());
+        let args = ["sim", "--listen", "127.0.0.1:0", "--accounts", &accounts, "--emails", &emails, "--json"];
+        let mut process = place.command(PROGRAM, &args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let said: Value = serde_json::from_str(&line).unwrap();
+        Self { process, address: said["listening"].as_str().unwrap().to_owned() }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn control(&self, method: &str, path: &str, body: &str) -> Value {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} /control{path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 2"), "{answer}");
+        serde_json::from_str(body).unwrap_or_default()
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn add(place: &Place, sim: &Sim, n: u32) -> Vec<String> {
+    let token = place.write(&format!("token-{n}"), format!("token-{n}\n"));
+    let address = format!("box{n}@scripted.example");
+    [
+        "mailbox",
+        "add",
+        "scripted",
+        "--tenant",
+        "acme",
+        "--address",
+        &address,
+        "--url",
+        &sim.url(),
+        "--token-file",
+        &token,
+    ]
+    .into_iter()
+    .map(str::to_owned)
+    .chain(["--backfill", "all", "--interval", "1s"].map(str::to_owned))
+    .collect()
+}
+
+fn words(list: &[String]) -> Vec<&str> {
+    list.iter().map(String::as_str).collect()
+}
+
+fn with<'a>(command: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["mailbox", command], &BOX[..], more].concat()
+}
+
+const BOX: [&str; 3] = ["box1@scripted.example", "--tenant", "acme"];
+
+#[test]
+fn a_mailbox_is_connected_synced_compared_paused_and_removed() {
+    on_each_database(|place| {
+        place.ok(&["migrate"]);
+        place.ok(&["tenant", "create", "acme"]);
+        let sim = Sim::start(place, 1, 40);
+        place.ok(&words(&add(place, &sim, 1)));
+
+        // Nobody serves, so it does the work itself.
+        place.ok(&with("sync", &["--wait"]));
+        let compared = place.objects(&["verify", "--tenant", "acme"]);
+        let compared = compared.iter().find(|line| line["mailbox"] == BOX[0]).unwrap();
+        assert_eq!(compared["ok"], true, "{compared}");
+        let processed = compared["compared"]["processed"].as_u64().unwrap();
+        assert!(processed > 0);
+
+        sim.control("POST", "/steps", r#"{"count":60}"#);
+        assert_eq!(place.run(&["verify", "--tenant", "acme"]).code, Some(1), "what is new there is missing here");
+        place.ok(&with("sync", &["--wait"]));
+        place.ok(&["verify", "--tenant", "acme", "--deep"]);
+
+        place.ok(&with("pause", &[]));
+        place.run(&with("pause", &[])).assert_refused(1, &["is paused", "nothing was changed"]);
+        place.run(&with("sync", &[])).assert_refused(1, &["is paused", "mailbox resume"]);
+        place.ok(&with("resume", &[]));
+        assert_eq!(place.object(&with("show", &[]))["mailbox"]["state"], "active");
+
+        place.run(&with("remove", &[])).assert_refused(2, &["--yes"]);
+        place.ok(&with("remove", &["--yes"]));
+        assert!(!place.emails("acme").is_empty(), "its mail is kept");
+        assert!(place.select("select id from secrets").is_empty(), "its secret is forgotten");
+        place.ok(&with("remove", &["--yes", "--erase"]));
+        assert!(place.emails("acme").is_empty());
+    });
+}
+
+#[test]
+fn what_cannot_be_connected_is_told_in_a_sentence_and_leaves_nothing() {
+    let place = Place::sqlite();
+    place.ok(&["tenant", "create", "acme"]);
+    let sim = Sim::start(&place, 1, 0);
+    let wrong = place.write("wrong", "not the token");
+    let good = add(&place, &sim, 1);
+    let with = |key: &str, value: &str| {
+        let mut args = good.clone();
+        let at = args.iter().position(|arg| arg == key).unwrap();
+        args[at + 1] = value.to_owned();
+        args
+    };
+    let nowhere = format!("http://127.0.0.1:{}", closed_port());
+    let refused: [(Vec<String>, i32, &[&str]); 7] = [
+        (with("--tenant", "nobody"), 1, &["there is no tenant \"nobody\"", "tenant list"]),
+        (with("--address", "nothing"), 2, &["is not an address"]),
+        (with("--token-file", &wrong), 1, &["refuses the credentials", "--no-check"]),
+        (with("--token-file", "/does/not/exist"), 1, &["cannot read the secret"]),
+        (with("--url", &nowhere), 1, &["cannot be reached", "--no-check"]),
+        (with("--backfill", "soon"), 2, &["--backfill wants all, none or a duration"]),
+        (with("--interval", "often"), 2, &["--interval wants a duration"]),
+    ];
+    for (args, code, says) in refused {
+        place.run(&words(&args)).assert_refused(code, says);
+    }
+    assert!(place.objects(&["mailbox", "list"]).is_empty());
+    assert!(place.select("select id from secrets").is_empty());
+
+    place.ok(&words(&good));
+    place.run(&words(&good)).assert_refused(1, &["has a mailbox box1@scripted.example already"]);
+}
+
+fn serve(place: &Place, address: SocketAddr) -> Running {
+    let log = std::fs::File::create(place.path("serve.log")).unwrap();
+    let mut command: Command = place.command(PROGRAM, &["serve"]);
+    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).env("RUST_BACKTRACE", "0");
+    Running::spawn(command.stdout(Stdio::null()).stderr(log))
+}
+
+fn status(address: SocketAddr, path: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+fn is_equal(place: &Place) -> bool {
+    place.run(&["verify", "--tenant", "acme"]).code == Some(0)
+}
+
+#[test]
+fn an_import_beside_a_server_that_syncs_meets_no_lock_and_costs_no_lease() {
+    let place = Place::sqlite();
+    place.ok(&["tenant", "create", "acme"]);
+    let sim = Sim::start(&place, 3, 200);
+    for n in 1..=3 {
+        place.ok(&words(&add(&place, &sim, n)));
+    }
+    sim.control("PUT", "/rate", r#"{"per_second":30}"#);
+    let server = serve(&place, SocketAddr::from(([127, 0, 0, 1], closed_port())));
+    let files = place.write("beside.mbox", mail::mbox(5, 2000));
+    let imported = place.object(&["import", &files, "--tenant", "acme", "--mailbox", "files@acme.test"]);
+    assert_eq!(imported["failed"], 0);
+    sim.control("PUT", "/rate", r#"{"per_second":0}"#);
+
+    wait_until("the mailboxes are equal to the provider's", || is_equal(&place));
+    server.terminate();
+    assert_eq!(server.finish().code, Some(0));
+    let log = std::fs::read_to_string(place.path("serve.log")).unwrap();
+    assert!(!log.contains("lease is lost") && !log.contains("busy"), "{log}");
+}
+
+#[test]
+fn while_the_database_is_away_the_server_is_not_ready_and_then_goes_on() {
+    let database = Postgres::start();
+    let place = Place::on_server(database.url());
+    place.ok(&["tenant", "create", "acme"]);
+    let sim = Sim::start(&place, 1, 60);
+    place.ok(&words(&add(&place, &sim, 1)));
+    let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
+    let mut server = serve(&place, address);
+    wait_until("it is ready", || status(address, "/readyz") == Some(200));
+    sim.control("PUT", "/rate", r#"{"per_second":20}"#);
+
+    database.halt();
+    wait_until("it is not ready", || status(address, "/readyz") == Some(503));
+    assert_eq!(status(address, "/healthz"), Some(200));
+    database.resume();
+    wait_until("it is ready again", || status(address, "/readyz") == Some(200));
+    sim.control("PUT", "/rate", r#"{"per_second":0}"#);
+
+    wait_until("the mailbox is equal to the provider's", || is_equal(&place));
+    assert!(!server.has_ended());
+    server.terminate();
+    assert_eq!(server.finish().code, Some(0));
+}
