@@ -313,7 +313,13 @@ fn only_new(hashed: Vec<Hashed>, known: &HashMap<String, Known>) -> Vec<Hashed> 
             Source::File { .. } | Source::Stored { .. } => state != Some(LedgerState::Processed),
         };
         let email = known.and_then(|known| known.email);
-        let is_revised = email.is_some() && matches!(state, Some(LedgerState::Queued | LedgerState::Processing));
+        let is_revised = email.is_some()
+            && match state {
+                Some(LedgerState::Queued | LedgerState::Processing) => true,
+                // What was stored without its bytes has another text by now.
+                Some(LedgerState::Failed) => known.and_then(|known| known.raw_sha256) != Some(hashed.sha256),
+                _ => false,
+            };
         (is_wanted && seen.insert((hashed.provider_message_id.clone(), hashed.content_key))).then_some(Hashed {
             email,
             is_revised,

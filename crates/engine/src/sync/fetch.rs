@@ -145,7 +145,8 @@ impl Syncer {
             true => (store.write(), false),
             false => self.engine.prepare(opened.mailbox.clone(), messages).await?.into_unit(),
         };
-        unit.lose_messages(mailbox, missing.gone);
+        unit.share_sync(mailbox);
+        unit.lose_messages(mailbox, missing.gone.iter().flat_map(|gone| &gone.places));
         let lane = held.job.lane;
         if !missing.later.is_empty() {
             enqueue(held, &mut unit, FetchEmails { mailbox, messages: missing.later }, lane, When::Now)?;
@@ -193,7 +194,7 @@ struct Trouble {
 
 /// Messages that did not come.
 struct Missing {
-    gone: Vec<String>,
+    gone: Vec<Queued>,
     later: Vec<String>,
     error: Option<ConnectorError>,
 }
@@ -204,7 +205,7 @@ impl Trouble {
         let mut missing = Missing { gone: Vec::new(), later: Vec::new(), error: None };
         for queued in queued.iter().filter(|queued| !came.contains(&queued.message)) {
             match self.failed.get(&queued.message) {
-                Some(ConnectorError::Gone) => missing.gone.push(queued.message.clone()),
+                Some(ConnectorError::Gone) => missing.gone.push(queued.clone()),
                 error => {
                     missing.error = missing.error.or_else(|| error.cloned());
                     missing.later.push(queued.message.clone());

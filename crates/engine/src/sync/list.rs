@@ -325,10 +325,14 @@ fn wanted<'a>(messages: &'a [Seen], known: &HashMap<String, Known>) -> Vec<&'a S
     let is_wanted = |seen: &&Seen| {
         let needs_fetching = match known.get(&seen.message) {
             None => true,
-            Some(known) => {
-                let is_revised = seen.revision.is_some() && known.revision != seen.revision;
-                is_revised || (known.state == LedgerState::Gone && known.email.is_none())
-            }
+            Some(known) => match known.state {
+                LedgerState::Processed | LedgerState::Skipped => {
+                    seen.revision.is_some() && known.revision != seen.revision
+                }
+                LedgerState::Gone => known.email.is_none() || known.went_incomplete,
+                // Whoever fetches it now may find it gone at the same moment, and nobody else would ask again.
+                LedgerState::Queued | LedgerState::Processing | LedgerState::Failed => true,
+            },
         };
         needs_fetching && met.insert(seen.message.clone())
     };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use domain::{EmailId, LedgerState, MailboxId};
+use domain::{EmailId, LedgerState, MailboxId, Sha256};
 
 use super::any;
 use crate::{Row, StoreError, TenantStore, TenantUnit, params};
@@ -14,6 +14,10 @@ pub struct Known {
     /// Given when it was first recorded, and never changed.
     pub email: Option<EmailId>,
     pub revision: Option<String>,
+    /// Of the bytes that its email was last made of.
+    pub raw_sha256: Option<Sha256>,
+    /// It is gone, and its email lacks bytes.
+    pub went_incomplete: bool,
 }
 
 impl TenantStore {
@@ -24,12 +28,18 @@ impl TenantStore {
         provider_message_ids: Vec<String>,
     ) -> Result<HashMap<String, Known>, StoreError> {
         let sql = format!(
-            "select provider_message_id, state, email_id, revision from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
+            "select provider_message_id, state, email_id, revision, raw_sha256,
+                    state = 'gone' and exists (select 1 from emails e where e.tenant_id = ledger.tenant_id
+                                               and e.id = ledger.email_id and e.processing_status = 'failed')
+             from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
             any(self.store.dialect(), "provider_message_id", 3)
         );
         let rows = self.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
-        let known =
-            |row: &Row| Ok((row.get(0)?, Known { state: row.get(1)?, email: row.get(2)?, revision: row.get(3)? }));
+        let known = |row: &Row| {
+            let (state, email, revision) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            let (raw_sha256, went_incomplete) = (row.get(4)?, row.get(5)?);
+            Ok((row.get(0)?, Known { state, email, revision, raw_sha256, went_incomplete }))
+        };
         rows.iter().map(known).collect()
     }
 }

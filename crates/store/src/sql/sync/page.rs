@@ -91,27 +91,15 @@ impl TenantUnit {
 
     fn vanishing(&self, page: &PageRows) -> Vec<Vanishing> {
         let dialect = self.store.dialect();
-        let folder = |n: usize| {
-            format!(
-                "p.folder_id in (select id from folders where tenant_id = $1 and mailbox_id = $2 and {})",
-                any(dialect, "provider_folder_id", n)
-            )
-        };
         let mut vanishing = Vec::new();
         if !page.gone_folders.is_empty() {
-            vanishing.push((folder(3), params![page.gone_folders.clone()]));
+            vanishing.push((in_folders(dialect), params![page.gone_folders.clone()]));
         }
-        let mut by_folder: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
-        for place in &page.vanished {
-            by_folder.entry(&place.folder).or_default().push(place.uid.clone());
-        }
-        for (id, uids) in by_folder {
-            let condition = format!("{} and {}", folder(3), any(dialect, "p.provider_uid", 4));
-            vanishing.push((condition, params![vec![id.to_owned()], uids]));
-        }
+        vanishing.extend(self.vanished(&page.vanished));
         for Present { folder: id, uids } in &page.present {
             // On PostgreSQL an empty list goes over as null.
-            let condition = format!("{} and not coalesce({}, false)", folder(3), any(dialect, "p.provider_uid", 4));
+            let is_there = any(dialect, "p.provider_uid", 4);
+            let condition = format!("{} and not coalesce({is_there}, false)", in_folders(dialect));
             vanishing.push((condition, params![vec![id.clone()], uids.clone()]));
         }
         if let (true, Some(listing)) = (page.is_listed, page.listing) {
@@ -120,6 +108,17 @@ impl TenantUnit {
                 .push(("p.listing < $3 and p.provider_message_id not like 'sha256:%'".to_owned(), params![listing]));
         }
         vanishing
+    }
+
+    fn vanished<'a>(&self, places: impl IntoIterator<Item = &'a Place>) -> Vec<Vanishing> {
+        let dialect = self.store.dialect();
+        let mut by_folder: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+        for place in places {
+            by_folder.entry(&place.folder).or_default().push(place.uid.clone());
+        }
+        let condition = format!("{} and {}", in_folders(dialect), any(dialect, "p.provider_uid", 4));
+        let in_folder = |(id, uids): (&str, _)| (condition.clone(), params![vec![id.to_owned()], uids]);
+        by_folder.into_iter().map(in_folder).collect()
     }
 
     fn record_folders(&mut self, mailbox: MailboxId, folders: &[(SeenFolder, bool)]) {
@@ -243,6 +242,9 @@ impl TenantUnit {
             Dialect::Sqlite => "mailbox_id, provider_message_id",
         };
         let has_changed = "excluded.revision is not null and ledger.revision is distinct from excluded.revision";
+        let is_incomplete =
+            "exists (select 1 from emails e where e.tenant_id = ledger.tenant_id and e.id = ledger.email_id
+                                     and e.processing_status = 'failed')";
         self.unit.insert(Insert {
             into: "ledger (mailbox_id, tenant_id, provider_message_id, state, revision, size_bytes, received_at, is_backfill,
                            first_seen_at)"
@@ -255,7 +257,7 @@ impl TenantUnit {
             join_where: IN_SCOPE,
             on_conflict: format!(
                 "on conflict ({key}) do update set revision = coalesce(excluded.revision, ledger.revision), reason = null,
-                    state = case when {has_changed} or ledger.email_id is null then 'queued'
+                    state = case when {has_changed} or ledger.email_id is null or {is_incomplete} then 'queued'
                                  when ledger.state = 'gone' then 'processed' else ledger.state end
                  where ledger.state = 'gone' or {has_changed}"
             )
@@ -371,16 +373,19 @@ impl TenantUnit {
         );
     }
 
-    /// The provider does not have these messages any more.
-    pub fn lose_messages(&mut self, mailbox: MailboxId, messages: Vec<String>) {
-        if messages.is_empty() {
-            return;
+    /// The provider does not have the messages any more that were in these places. Where they came back to since then is
+    /// another place.
+    pub fn lose_messages<'a>(&mut self, mailbox: MailboxId, places: impl IntoIterator<Item = &'a Place>) {
+        let vanishing = self.vanished(places);
+        for (condition, values) in &vanishing {
+            self.draw_vanishing(mailbox, condition, values);
         }
-        let condition = any(self.store.dialect(), "p.provider_message_id", 3);
-        let values = params![messages];
-        self.draw_vanishing(mailbox, &condition, &values);
-        self.vanish(mailbox, &condition, &values);
-        self.tell_changes();
+        for (condition, values) in &vanishing {
+            self.vanish(mailbox, condition, values);
+        }
+        if !vanishing.is_empty() {
+            self.tell_changes();
+        }
     }
 
     fn record_cursors(&mut self, mailbox: MailboxId, phase: Phase, cursors: Cursors) {
@@ -422,6 +427,14 @@ impl TenantUnit {
             params![self.tenant, mailbox],
         );
     }
+}
+
+/// Places in the folders that `$3` lists.
+fn in_folders(dialect: Dialect) -> String {
+    format!(
+        "p.folder_id in (select id from folders where tenant_id = $1 and mailbox_id = $2 and {})",
+        any(dialect, "provider_folder_id", 3)
+    )
 }
 
 const LEDGER_COLUMNS: &[(&str, Kind)] = &[
