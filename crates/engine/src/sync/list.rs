@@ -143,6 +143,10 @@ impl Listing<'_> {
         let begun = std::time::Instant::now();
         let mut has_news = false;
         let mut cursors = self.store.list_cursors(self.mailbox(), self.phase).await?;
+        if self.phase != Phase::Changes && self.store.list_cursors(self.mailbox(), Phase::Changes).await?.is_empty() {
+            // What changes behind a listing would be told by nobody. The next look at the changes asks for it again.
+            return Ok(self.end(SyncEnd::Interrupted));
+        }
         loop {
             let state = self.store.find_sync(self.mailbox()).await?;
             let state = state.ok_or_else(|| anyhow::anyhow!("the mailbox is not synced any more"))?;
@@ -152,7 +156,7 @@ impl Listing<'_> {
                 return Ok(self.end(SyncEnd::Interrupted));
             }
             let page = match self.ask(&cursors, &state).await {
-                Err(ConnectorError::CursorExpired) if self.phase == Phase::Changes => {
+                Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
                     continue;
@@ -190,12 +194,12 @@ impl Listing<'_> {
         self.sync.calls.make(mailbox, call).await
     }
 
-    /// The provider does not know any more what changed, so everything is compared.
+    /// The provider does not know any more where we were: a listing begins anew, and if it does not know what changed,
+    /// everything is compared once it has told where the changes are now.
     async fn start_over(&self) -> Result<(), Trouble> {
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.hold.token);
-        unit.begin_listing(self.mailbox());
-        self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
+        unit.start_over(self.mailbox(), self.phase);
         failpoint::before(Effect::RecordPage);
         unit.commit().await?;
         failpoint::after(Effect::RecordPage);
@@ -288,6 +292,9 @@ impl Listing<'_> {
         }
         if !state.is_history_done {
             self.follow(unit, &ListHistory { mailbox: self.mailbox() })?;
+        }
+        if state.is_listing {
+            self.follow(unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         Ok(())
     }

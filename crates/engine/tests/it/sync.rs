@@ -316,6 +316,7 @@ async fn when_the_provider_forgets_where_we_were_everything_is_compared() {
 
         // Meanwhile `a` went and `c` came; the list comes in two pages.
         scene.script.changes.lock().unwrap().push_back(Err(ConnectorError::CursorExpired));
+        scene.says(page(vec![]));
         let first = Page { is_last: false, ..page(vec![seen("b", "INBOX", &["seen"])]) };
         scene.script.list.lock().unwrap().extend([first, page(vec![seen("c", "INBOX", &[])])]);
         scene.script.fetched.lock().unwrap().clear();

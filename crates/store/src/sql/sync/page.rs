@@ -416,16 +416,27 @@ impl TenantUnit {
         }
     }
 
-    /// Everything is compared from here on: the number of this comparison goes up, and no cursor holds any more.
-    pub fn begin_listing(&mut self, mailbox: MailboxId) {
-        self.unit.op(
-            "update sync_states set listing = listing + 1, is_listing = true, found = 0 where tenant_id = $1 and mailbox_id = $2",
-            params![self.tenant, mailbox],
-        );
-        self.unit.op(
-            "delete from sync_cursors where tenant_id = $1 and mailbox_id = $2 and phase in ('changes', 'list')",
-            params![self.tenant, mailbox],
-        );
+    /// The cursors of a listing do not hold any more. Without those of the changes everything is compared, and a comparison
+    /// that begins anew has another number.
+    pub fn start_over(&mut self, mailbox: MailboxId, phase: Phase) {
+        if phase != Phase::History {
+            self.unit.op(
+                "update sync_states set listing = listing + 1, is_listing = true, found = 0
+                 where tenant_id = $1 and mailbox_id = $2",
+                params![self.tenant, mailbox],
+            );
+        }
+        let phases: &[Phase] = match phase {
+            Phase::Changes => &[Phase::Changes, Phase::List],
+            Phase::History => &[Phase::History],
+            Phase::List => &[Phase::List],
+        };
+        for phase in phases {
+            self.unit.op(
+                "delete from sync_cursors where tenant_id = $1 and mailbox_id = $2 and phase = $3",
+                params![self.tenant, mailbox, phase.as_str()],
+            );
+        }
     }
 }
 
