@@ -33,6 +33,7 @@ mod secrets;
 mod serve;
 mod servers;
 mod sim;
+mod sync_chaos;
 mod tenants;
 mod upgrade;
 mod verify;

@@ -18,7 +18,7 @@ impl Drop for Sim {
     }
 }
 
-fn get(address: &str, path: &str) -> Value {
+pub fn get(address: &str, path: &str) -> Value {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
