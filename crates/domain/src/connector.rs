@@ -71,6 +71,16 @@ pub struct Page {
 }
 
 impl Page {
+    /// Where the listing stands after this page.
+    pub fn move_cursors(&self, cursors: &mut Cursors) {
+        for (scope, cursor) in &self.cursors {
+            match cursor.is_empty() {
+                true => drop(cursors.remove(scope)),
+                false => drop(cursors.insert(scope.clone(), cursor.clone())),
+            }
+        }
+    }
+
     /// Nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.folders.is_empty()

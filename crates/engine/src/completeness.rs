@@ -3,13 +3,15 @@
 //! Per folder: what the provider lists = live places + what is out of scope. And: rows of the ledger = live + gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use domain::connector::Cursors;
+use domain::ConnectorError;
+use domain::connector::{Cursors, Page};
 use serde::Serialize;
 use store::sql::mailboxes::Mailbox;
 
-use crate::sync::Syncer;
+use crate::sync::{Opened, Syncer};
 
 /// One folder, compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -59,18 +61,22 @@ impl Syncer {
             if page == MOST_PAGES {
                 bail!("the provider's list of the mailbox does not end");
             }
-            let page = self.calls.make(mailbox, opened.connector.list(&opened.account, &cursors)).await;
+            let page = self.list_patiently(mailbox, &opened, &cursors).await;
             let page = page.context("listing the mailbox at its provider")?;
+            page.move_cursors(&mut cursors);
             for folder in page.folders {
                 in_scope.insert(folder.id.clone(), opened.scope.includes(&folder));
                 listed.entry(folder.id.clone()).or_default();
                 names.insert(folder.id, folder.name);
             }
+            let purged =
+                store.list_purged(mailbox.id, page.messages.iter().map(|seen| seen.message.clone()).collect()).await?;
             for seen in page.messages {
-                let is_old = since.is_some() && seen.received_at < since;
-                listed.entry(seen.place.folder).or_default().insert(seen.place.uid, is_old);
+                let is_old = seen.received_at.is_some() && seen.received_at < since;
+                // What somebody removed here for good is left out, too.
+                let is_left_out = is_old || purged.contains(&seen.message);
+                listed.entry(seen.place.folder).or_default().insert(seen.place.uid, is_left_out);
             }
-            cursors.extend(page.cursors);
             if page.is_last {
                 break;
             }
@@ -100,6 +106,30 @@ impl Syncer {
             failed: of("failed"),
             unbalanced: counts.unbalanced,
         }))
+    }
+}
+
+/// A provider that asks to wait is waited for; here is somebody who watches.
+const MOST_WAITS: u32 = 10;
+
+impl Syncer {
+    async fn list_patiently(
+        &self,
+        mailbox: &Mailbox,
+        opened: &Opened,
+        cursors: &Cursors,
+    ) -> Result<Page, ConnectorError> {
+        let mut waits = 0;
+        loop {
+            match self.calls.make(mailbox, opened.connector.list(&opened.account, cursors)).await {
+                Err(ConnectorError::Throttled { retry_after }) if waits < MOST_WAITS => {
+                    waits += 1;
+                    tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))
+                        .await;
+                }
+                answer => return answer,
+            }
+        }
     }
 }
 

@@ -42,10 +42,14 @@ impl Engine {
         let since = match connect.backfill {
             Backfill::All => None,
             Backfill::None => Some(now),
-            Backfill::Last(duration) => Some(now - jiff::SignedDuration::try_from(duration)?),
+            // So long ago that there is no such time: all of it.
+            Backfill::Last(duration) => now.checked_sub(duration).ok(),
         };
-        let id = MailboxId::new(self.store.clock());
-        let mut unit = self.store.tenant(tenant).write();
+        let store = self.store.tenant(tenant);
+        // One that was disconnected, or that took files so far, becomes this one.
+        let there = store.find_mailbox(&connect.address).await?;
+        let id = there.map_or_else(|| MailboxId::new(self.store.clock()), |mailbox| mailbox.id);
+        let mut unit = store.write();
         let mut secret_ref = None;
         if let Some(secret) = connect.secret {
             let secret_id = SecretId::new(self.store.clock());
@@ -116,14 +120,19 @@ impl Engine {
         Ok(from.contains(&mailbox.state))
     }
 
-    /// It is looked at again, and what was put off or given up is fetched. `false`: it is at work, or gone.
-    pub async fn resume_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<bool> {
+    /// It is looked at again, with this secret if one is given, and what was given up is fetched once more. `false`: it is
+    /// disconnected.
+    pub async fn resume_mailbox(&self, mailbox: &Mailbox, secret: Option<Secret<String>>) -> anyhow::Result<bool> {
         let from = [MailboxState::Paused, MailboxState::NeedsReauth, MailboxState::Error];
-        if !from.contains(&mailbox.state) {
+        if mailbox.state == MailboxState::Disconnected {
             return Ok(false);
         }
         let store = self.store.tenant(mailbox.tenant_id);
         let mut unit = store.write();
+        if let (Some(secret), Some(id)) = (secret, &mailbox.secret_ref) {
+            let bytes = Secret::new(secret.expose().as_bytes().to_vec());
+            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, SecretKind::Password, &bytes).await?);
+        }
         unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
         unit.commit().await?;

@@ -52,7 +52,10 @@ pub struct Fetched {
     pub message: String,
     /// Whether the same bytes under another id are the same email.
     pub binds_by_content: bool,
+    /// Of these very bytes, where the provider tells it.
     pub revision: Option<String>,
+    /// As it was listed when it was asked for.
+    pub listed_revision: Option<String>,
     pub thread: Option<String>,
     pub is_backfill: bool,
 }
@@ -116,7 +119,10 @@ impl Engine {
     /// Everything up to the commit: hash, leave out what is known, parse, and make the bytes durable.
     pub async fn prepare(&self, mailbox: Arc<Mailbox>, messages: Vec<Message>) -> anyhow::Result<Prepared> {
         let given = messages.clone();
-        let hashed = self.cpu.run(|| given.into_iter().map(Hashed::of).collect::<Vec<_>>()).await?;
+        let binds = mailbox.provider.binds_by_content();
+        let hashed =
+            self.cpu.run(move || given.into_iter().map(|message| Hashed::of(message, binds)).collect::<Vec<_>>());
+        let hashed = hashed.await?;
         let placements = distinct_placements(hashed.iter().filter_map(|hashed| hashed.placement(&mailbox)).collect());
         let store = self.store.tenant(mailbox.tenant_id);
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
@@ -125,6 +131,7 @@ impl Engine {
         let repaired = those(&hashed, |source| matches!(source, Source::Stored { .. }));
         let new = only_new(hashed, &known);
         let fetched = those(&new, |source| matches!(source, Source::Provider(_)));
+        let listed: Vec<(String, Option<String>)> = new.iter().filter_map(Hashed::listed).collect();
         let revised: Vec<EmailId> = new.iter().filter(|new| new.is_revised).filter_map(|new| new.email).collect();
         let Packed { mut emails, packs, shared, lost } = self.parse_and_pack(&store, &mailbox, new).await?;
         let incomplete = emails.iter_mut().map(|email| leave_out(email, &lost)).filter(|is_incomplete| *is_incomplete);
@@ -141,7 +148,7 @@ impl Engine {
         }
         if !fetched.is_empty() {
             unit.share_sync(mailbox.id);
-            unit.take_messages(mailbox.id, fetched.clone());
+            unit.take_messages(mailbox.id, listed);
         }
         for pack in &packs {
             unit.record_pack(pack.id, pack.size_bytes, &pack.members);
@@ -266,17 +273,22 @@ impl Ingested {
 }
 
 impl Hashed {
-    fn of(message: Message) -> Self {
+    /// `binds`: mail of this provider's is known by its bytes.
+    fn of(message: Message, binds: bool) -> Self {
         let sha256 = message.raw.sha256();
         let by_content = format!("sha256:{sha256}");
         let (provider_message_id, binds) = match &message.source {
             Source::File { .. } => (by_content, true),
-            // Whichever it was known by, its email has its id already.
-            Source::Stored { message } => (message.clone(), *message == by_content),
+            Source::Stored { message } => (message.clone(), binds || *message == by_content),
             Source::Provider(fetched) => (fetched.message.clone(), fetched.binds_by_content),
         };
         let content_key = if binds { sha256 } else { Sha256::of(provider_message_id.as_bytes()) };
         Self { message, sha256, provider_message_id, content_key, email: None, is_revised: false }
+    }
+
+    fn listed(&self) -> Option<(String, Option<String>)> {
+        let Source::Provider(fetched) = &self.message.source else { return None };
+        Some((fetched.message.clone(), fetched.listed_revision.clone()))
     }
 
     fn placement(&self, mailbox: &Mailbox) -> Option<NewPlacement> {

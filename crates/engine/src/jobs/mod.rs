@@ -2,6 +2,7 @@
 
 mod check_completeness;
 mod collect;
+mod fetch_forgotten;
 mod prune_jobs;
 mod retry_blobs;
 mod upkeep;
@@ -15,6 +16,7 @@ use store::sql::schedules::{Missed, NewSchedule, Overlap};
 
 pub use check_completeness::CheckCompleteness;
 pub use collect::Collect;
+pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
 pub use retry_blobs::RetryBlobs;
 pub use upkeep::Upkeep;
@@ -29,6 +31,7 @@ pub fn kinds(syncer: &Syncer, keep: KeepFor, grace: SignedDuration) -> Kinds {
         .with(syncer.fetch_kind())
         .with(check_completeness::kind(syncer.clone()))
         .with(collect::kind(engine.clone(), grace))
+        .with(fetch_forgotten::kind())
         .with(probe::noop())
         .with(probe::probe(Retry::default()))
         .with(upkeep::kind())
@@ -42,6 +45,7 @@ pub fn schedules() -> Vec<NewSchedule> {
         recurring::<Upkeep>("17 3 * * *"),
         recurring::<PruneJobs>("43 * * * *"),
         recurring::<RetryBlobs>("7,37 * * * *"),
+        recurring::<FetchForgotten>("19 * * * *"),
         recurring::<Collect>("29 2 * * *"),
         recurring::<CheckCompleteness>("11 5 * * *"),
     ]

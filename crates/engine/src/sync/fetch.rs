@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use content::spool::{Draft, Spool};
 use domain::connector::{Facts, Seen, Sink, Wanted};
-use domain::{ConnectorError, Lane, MailboxId};
+use domain::{ConnectorError, Lane, MailboxId, MailboxState};
 use jobs::{Held, Job, JobError, Kind, Verdict};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
@@ -14,6 +14,7 @@ use store::{TenantStore, TenantUnit};
 
 use super::list::PATIENT;
 use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
+use crate::Engine;
 use crate::ingest::{Fetched, Message, Source};
 
 /// Messages that the ledger has queued.
@@ -35,6 +36,9 @@ const USUAL_BYTES: u64 = 100 << 10;
 
 /// A message that is refused each time is given up after so many tries, alone.
 const MOST_TRIES: u64 = 6;
+
+/// How long messages of a mailbox wait that must not be read now.
+const PUT_OFF: Duration = Duration::from_secs(60);
 
 /// Blob storage was away: the message is fetched once more.
 const WITHOUT_BYTES: Duration = Duration::from_secs(60);
@@ -73,8 +77,10 @@ impl Syncer {
     }
 
     async fn fetch(&self, held: &Held, job: FetchEmails) -> Result<Verdict, JobError> {
-        let Some(opened) = self.open(held.tenant(), job.mailbox).await? else { return self.put_off(held, job) };
         let store = self.engine.store.tenant(held.tenant());
+        let Some(opened) = self.open(held.tenant(), job.mailbox).await? else {
+            return put_off(&store, job.mailbox).await;
+        };
         let queued = store.list_queued(job.mailbox, job.messages.clone()).await?;
         if queued.is_empty() {
             return Ok(Verdict::Done);
@@ -83,31 +89,32 @@ impl Syncer {
             // Something in it went wrong, or took the process with it: one bad message harms only itself.
             return singles(held, &queued, job.mailbox);
         }
+        if held.job.attempt >= MOST_TRIES {
+            let mut unit = store.write();
+            let messages = queued.into_iter().map(|queued| queued.message).collect();
+            unit.fail_messages(job.mailbox, messages, "it could not be stored; see the attempts of its job");
+            return Ok(Verdict::Commit(unit));
+        }
         let bytes: u64 = queued.iter().map(|queued| queued.size_bytes.unwrap_or(USUAL_BYTES)).sum();
         let permits = bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES);
         let permits = u32::try_from(permits).unwrap_or(u32::MAX);
         let _memory = self.memory.clone().acquire_many_owned(permits).await.map_err(anyhow::Error::from)?;
-        let (messages, trouble) = self.fetch_from(&opened, &queued).await;
+        let (messages, trouble) = self.fetch_from(held, &opened, &queued).await;
         held.progress();
         self.store(held, &store, &opened, &queued, messages, trouble).await
     }
 
-    /// The mailbox is paused or switched off: its messages stay queued, and whoever resumes it asks again.
-    fn put_off(&self, held: &Held, job: FetchEmails) -> Result<Verdict, JobError> {
-        let mut unit = held.write();
-        unit.put_off(job.mailbox, job.messages);
-        Ok(Verdict::Commit(unit))
-    }
-
-    async fn fetch_from(&self, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {
+    async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {
         let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
         let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
-        let mut collector = Collector::new(&self.engine.spool, binds_by_content, queued);
+        let mut collector = Collector::new(&self.engine, held, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
         let outcome = self.calls.make(&opened.mailbox, call).await;
-        let Collector { messages, failed, bytes, .. } = collector;
+        let Collector { messages, failed, bytes, refused, .. } = collector;
         self.calls.spend_bytes(&opened.mailbox, bytes).await;
-        (messages, Trouble { failed, all: outcome.err() })
+        // A message that we would not take says nothing about the provider.
+        let all = outcome.err().filter(|_| refused.is_none());
+        (messages, Trouble { failed, refused, all })
     }
 
     /// Whatever came whole is stored; the rest is told of, or tried again by a job of its own.
@@ -121,23 +128,39 @@ impl Syncer {
         trouble: Trouble,
     ) -> Result<Verdict, JobError> {
         let mailbox = opened.mailbox.id;
-        let missing = trouble.missing(queued, &messages);
+        let mut missing = trouble.missing(queued, &messages);
+        if let Some(message) = &trouble.refused {
+            let mut unit = store.write();
+            unit.fail_messages(mailbox, vec![message.clone()], "it is larger than limits.message_size");
+            unit.commit().await?;
+            missing.later.retain(|later| later != message);
+            if missing.later.is_empty() && messages.is_empty() {
+                return Ok(Verdict::Done);
+            }
+        }
         if messages.is_empty() && missing.gone.is_empty() {
             if let Some(ConnectorError::Unauthorized(_)) = trouble.all {
                 let mut unit = store.write();
                 states::needs_reauth(&mut unit, mailbox, &missing.reason());
-                unit.put_off(mailbox, missing.later);
-                return Ok(Verdict::Commit(unit));
+                unit.commit().await?;
+                return Err(JobError::Throttled(PUT_OFF));
             }
             if queued.len() > 1 && trouble.all.is_none() {
                 return singles(held, queued, mailbox);
             }
             if held.job.attempt + 1 < MOST_TRIES || trouble.is_passing() {
-                return Err(trouble.all.as_ref().or(missing.error.as_ref()).map_or_else(nothing_came, job_error));
+                let error = trouble.all.as_ref().or(missing.error.as_ref());
+                return Err(error.map_or_else(nothing_came, |e| job_error(e, held)));
             }
             let mut unit = store.write();
             unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());
             return Ok(Verdict::Commit(unit));
+        }
+        if !missing.gone.is_empty() {
+            let mut unit = store.write();
+            unit.hold_sync(mailbox);
+            unit.lose_messages(mailbox, missing.gone.iter().flat_map(|gone| &gone.places));
+            unit.commit().await?;
         }
         let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
         let count = messages.len() as u64;
@@ -145,8 +168,6 @@ impl Syncer {
             true => (store.write(), false),
             false => self.engine.prepare(opened.mailbox.clone(), messages).await?.into_unit(),
         };
-        unit.share_sync(mailbox);
-        unit.lose_messages(mailbox, missing.gone.iter().flat_map(|gone| &gone.places));
         let lane = held.job.lane;
         if !missing.later.is_empty() {
             enqueue(held, &mut unit, FetchEmails { mailbox, messages: missing.later }, lane, When::Now)?;
@@ -157,6 +178,14 @@ impl Syncer {
         let provider = opened.mailbox.provider.as_str();
         metrics::counter!("mailroom_emails_ingested_total", "provider" => provider).increment(count);
         Ok(Verdict::Commit(unit))
+    }
+}
+
+/// The mailbox is paused or waits for somebody: so do its messages. One that is disconnected or gone has none to fetch.
+async fn put_off(store: &TenantStore, mailbox: MailboxId) -> Result<Verdict, JobError> {
+    match store.find_mailbox(&mailbox.to_string()).await? {
+        Some(mailbox) if mailbox.state != MailboxState::Disconnected => Err(JobError::Throttled(PUT_OFF)),
+        _ => Ok(Verdict::Done),
     }
 }
 
@@ -188,6 +217,8 @@ fn singles(held: &Held, queued: &[Queued], mailbox: MailboxId) -> Result<Verdict
 
 /// What went wrong with a batch.
 struct Trouble {
+    /// Larger than we take.
+    refused: Option<String>,
     failed: BTreeMap<String, ConnectorError>,
     all: Option<ConnectorError>,
 }
@@ -229,25 +260,30 @@ impl Missing {
 
 /// Takes messages as they come, in memory or in the spool. One that breaks off never becomes a message.
 struct Collector {
+    held: Held,
     spool: Spool,
     most_bytes: u64,
+    /// A message that we do not take.
+    refused: Option<String>,
     /// All that came, also of messages that broke off.
     bytes: u64,
     binds_by_content: bool,
-    backfill: BTreeMap<String, bool>,
+    queued: BTreeMap<String, Queued>,
     current: Option<(String, Facts, Draft)>,
     messages: Vec<Message>,
     failed: BTreeMap<String, ConnectorError>,
 }
 
 impl Collector {
-    fn new(spool: &Spool, binds_by_content: bool, queued: &[Queued]) -> Self {
+    fn new(engine: &Engine, held: &Held, binds_by_content: bool, queued: &[Queued]) -> Self {
         Self {
-            spool: spool.clone(),
-            most_bytes: u64::MAX,
+            held: held.clone(),
+            spool: engine.spool.clone(),
+            most_bytes: engine.limits.message_bytes,
+            refused: None,
             bytes: 0,
             binds_by_content,
-            backfill: queued.iter().map(|queued| (queued.message.clone(), queued.is_backfill)).collect(),
+            queued: queued.iter().map(|queued| (queued.message.clone(), queued.clone())).collect(),
             current: None,
             messages: Vec::new(),
             failed: BTreeMap::new(),
@@ -262,8 +298,10 @@ impl Sink for Collector {
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.bytes += bytes.len() as u64;
-        let Some((_, _, draft)) = &mut self.current else { return Ok(()) };
+        self.held.progress();
+        let Some((message, _, draft)) = &mut self.current else { return Ok(()) };
         if draft.len() + bytes.len() as u64 > self.most_bytes {
+            self.refused = Some(message.clone());
             return Err(std::io::Error::other("the message is larger than limits.message_size"));
         }
         draft.push(bytes)
@@ -272,7 +310,7 @@ impl Sink for Collector {
     fn end(&mut self) -> std::io::Result<()> {
         let Some((message, facts, draft)) = self.current.take() else { return Ok(()) };
         // Only what was asked for, and once.
-        let Some(is_backfill) = self.backfill.remove(&message) else { return Ok(()) };
+        let Some(queued) = self.queued.remove(&message) else { return Ok(()) };
         self.messages.push(Message {
             raw: draft.finish(),
             received_at: facts.received_at,
@@ -281,8 +319,9 @@ impl Sink for Collector {
                 message,
                 binds_by_content: self.binds_by_content,
                 revision: facts.revision,
+                listed_revision: queued.revision,
                 thread: facts.thread,
-                is_backfill,
+                is_backfill: queued.is_backfill,
             }),
         });
         Ok(())

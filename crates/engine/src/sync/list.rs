@@ -1,9 +1,9 @@
 //! The three listings of a mailbox, as jobs: what happens now, what was there before, and everything for a comparison.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use domain::connector::{Cursors, Page, Seen};
+use domain::connector::{Cursors, Page, Place, Seen};
 use domain::{ConnectorError, Lane, LedgerState, MailboxId};
 use jobs::{Held, Job, JobError, Kind, Retry, Verdict};
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,13 @@ impl Syncer {
         let listing = Listing { sync: self, held, store, opened, hold, phase };
         match listing.run().await {
             Ok(unit) => Ok(Verdict::Commit(unit)),
-            Err(Trouble::Job(e)) => Err(e),
+            Err(Trouble::Job(e)) => {
+                // Others need not wait until the right to list it runs out.
+                if let Err(e) = listing.end(SyncEnd::Interrupted).commit().await {
+                    tracing::debug!("the right to list a mailbox runs out by itself: {e}");
+                }
+                Err(e)
+            }
             Err(Trouble::Provider(e)) => listing.give_up(&e).await,
         }
     }
@@ -108,6 +114,13 @@ struct Listing<'a> {
     opened: Opened,
     hold: Hold,
     phase: Phase,
+}
+
+/// How folders came into scope, or left it.
+#[derive(Default)]
+struct Scopes {
+    is_wider: bool,
+    left: Vec<String>,
 }
 
 enum Trouble {
@@ -168,9 +181,7 @@ impl Listing<'_> {
             }
             has_news |= !page.is_empty();
             let is_last = page.is_last || self.phase != Phase::Changes;
-            for (scope, cursor) in &page.cursors {
-                cursors.insert(scope.clone(), cursor.clone());
-            }
+            page.move_cursors(&mut cursors);
             let mut unit = self.record(page, &state).await?;
             self.held.progress();
             if is_last {
@@ -210,16 +221,21 @@ impl Listing<'_> {
         let folders = std::mem::take(&mut page.folders);
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
-        self.leave_out_of_scope(&mut page, &folders).await?;
+        let scopes = self.leave_out_of_scope(&mut page, &folders).await?;
         let ids = page.messages.iter().map(|seen| seen.message.clone()).collect();
         let known = self.store.known_messages(self.mailbox(), ids).await?;
         if self.phase == Phase::List {
             // What is older was never wanted, unless we have it.
-            let is_wanted = |seen: &Seen| state.since.is_none() || seen.received_at >= state.since;
+            let is_wanted = |seen: &Seen| seen.received_at.is_none() || seen.received_at >= state.since;
             page.messages.retain(|seen| is_wanted(seen) || known.contains_key(&seen.message));
         }
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.hold.token);
+        if scopes.is_wider {
+            // What is in them already shows by comparing everything.
+            unit.start_over(self.mailbox(), Phase::List);
+            self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
+        }
         let wanted = wanted(&page.messages, &known);
         self.fetch(&mut unit, &wanted)?;
         let found = wanted.len() as u64;
@@ -238,6 +254,13 @@ impl Listing<'_> {
                 is_listed: self.phase == Phase::List && is_end,
                 is_history_done: self.phase == Phase::History && is_end,
                 found,
+                is_backfill: match self.phase {
+                    Phase::Changes => false,
+                    Phase::History => true,
+                    // What came while nobody looked is new.
+                    Phase::List => !state.is_history_done,
+                },
+                left_folders: scopes.left,
             },
         );
         if !is_end && self.phase != Phase::Changes {
@@ -249,19 +272,33 @@ impl Listing<'_> {
         Ok(unit)
     }
 
-    /// Messages in folders that nobody asked for are not looked at.
+    /// Messages in folders that nobody asked for are not looked at. How the scope of folders has changed.
     async fn leave_out_of_scope(
         &self,
         page: &mut Page,
         folders: &[(domain::connector::SeenFolder, bool)],
-    ) -> Result<(), Trouble> {
-        if page.messages.is_empty() {
-            return Ok(());
+    ) -> Result<Scopes, Trouble> {
+        if page.messages.is_empty() && folders.is_empty() {
+            return Ok(Scopes::default());
         }
         let mut is_in_scope = self.store.list_folder_scopes(self.mailbox()).await?;
-        is_in_scope.extend(folders.iter().map(|(folder, is_in)| (folder.id.clone(), *is_in)));
-        page.messages.retain(|seen| is_in_scope.get(&seen.place.folder).copied().unwrap_or(false));
-        Ok(())
+        let mut scopes = Scopes::default();
+        for (folder, is_in) in folders {
+            match is_in_scope.insert(folder.id.clone(), *is_in) {
+                Some(false) if *is_in => scopes.is_wider = true,
+                Some(true) if !*is_in => scopes.left.push(folder.id.clone()),
+                _ => {}
+            }
+        }
+        let unknown = page.messages.iter().find(|seen| !is_in_scope.contains_key(&seen.place.folder));
+        if unknown.is_some() {
+            return Err(ConnectorError::Protocol("a message is in a folder that was never told of".to_owned()).into());
+        }
+        page.messages.retain(|seen| is_in_scope[&seen.place.folder]);
+        // A place that is told of both ways is as it was told last, and that is what is there now.
+        let seen: HashSet<&Place> = page.messages.iter().map(|seen| &seen.place).collect();
+        page.vanished.retain(|place| !seen.contains(place));
+        Ok(scopes)
     }
 
     fn fetch(&self, unit: &mut TenantUnit, wanted: &[&Seen]) -> Result<(), Trouble> {
@@ -308,21 +345,24 @@ impl Listing<'_> {
     /// What the provider said is remembered; the job ends, or is tried again.
     async fn give_up(&self, e: &ConnectorError) -> Result<Verdict, JobError> {
         let reason = e.to_string();
-        let mut unit = match e {
-            ConnectorError::Throttled { .. } => self.end(SyncEnd::Interrupted),
-            _ => self.end(SyncEnd::Failed(&reason)),
+        let mut unit = self.store.write();
+        unit.guard_sync(self.mailbox(), self.hold.token);
+        let end = match e {
+            ConnectorError::Throttled { .. } => SyncEnd::Interrupted,
+            _ => SyncEnd::Failed(&reason),
         };
+        unit.end_sync(self.mailbox(), self.hold.token, end);
         match e {
             ConnectorError::Throttled { .. } => {}
             ConnectorError::Unauthorized(_) => {
                 states::needs_reauth(&mut unit, self.mailbox(), &reason);
                 return Ok(Verdict::Commit(unit));
             }
-            _ if self.held.job.attempt >= 3 => states::fails(&mut unit, self.mailbox(), &reason),
+            _ if self.held.job.token > 3 => states::fails(&mut unit, self.mailbox(), &reason),
             _ => {}
         }
         unit.commit().await?;
-        Err(job_error(e))
+        Err(job_error(e, self.held))
     }
 }
 
@@ -333,12 +373,11 @@ fn wanted<'a>(messages: &'a [Seen], known: &HashMap<String, Known>) -> Vec<&'a S
         let needs_fetching = match known.get(&seen.message) {
             None => true,
             Some(known) => match known.state {
-                LedgerState::Processed | LedgerState::Skipped => {
-                    seen.revision.is_some() && known.revision != seen.revision
-                }
-                LedgerState::Gone => known.email.is_none() || known.went_incomplete,
+                LedgerState::Gone if known.is_purged => false,
+                LedgerState::Processed => seen.revision.is_some() && known.revision != seen.revision,
+                LedgerState::Gone => known.email.is_none() || known.went_unfinished,
                 // Whoever fetches it now may find it gone at the same moment, and nobody else would ask again.
-                LedgerState::Queued | LedgerState::Processing | LedgerState::Failed => true,
+                LedgerState::Queued | LedgerState::Processing | LedgerState::Failed | LedgerState::Skipped => true,
             },
         };
         needs_fetching && met.insert(seen.message.clone())

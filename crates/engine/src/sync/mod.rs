@@ -29,6 +29,10 @@ use crate::calls::Calls;
 /// Bytes of messages that are under way at once, over all mailboxes.
 const BYTES_IN_FLIGHT: usize = 64 << 20;
 
+/// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
+const AWAY: jobs::Retry =
+    jobs::Retry { retries: u32::MAX, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
 
@@ -105,12 +109,16 @@ pub fn connection(settings: &serde_json::Value) -> String {
 }
 
 /// What a provider's refusal means for a job.
-fn job_error(e: &ConnectorError) -> jobs::JobError {
+fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
     match e {
         ConnectorError::Throttled { retry_after } => {
             jobs::JobError::Throttled(retry_after.unwrap_or(Duration::from_secs(30)))
         }
-        ConnectorError::Unavailable(_) => jobs::JobError::Failed { class: "unavailable", message: e.to_string() },
+        // That says nothing of the work, so no attempt is spent; it waits longer each time.
+        ConnectorError::Unavailable(_) => {
+            let tries = held.job.token.saturating_sub(1);
+            jobs::JobError::Throttled(AWAY.delay(tries.min(500), &jobs::SystemDice).unwrap_or(AWAY.longest))
+        }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
         ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },

@@ -362,3 +362,66 @@ async fn refused_credentials_are_tried_once_and_then_left_alone() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_removed_for_good_is_not_fetched_again() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        scene.has("m", "Subject: secret\n\nhello");
+        scene.says(page(vec![seen("m", "INBOX", &[])]));
+        scene.sync().await;
+        let ids = scene.store.list_email_ids(scene.mailbox, 10).await.unwrap();
+        assert_eq!(scene.store.purge_emails(&ids).await.unwrap(), 1);
+
+        scene.script.fetched.lock().unwrap().clear();
+        scene.says(page(vec![seen("m", "INBOX", &["seen"])]));
+        scene.sync().await;
+
+        assert!(scene.script.fetched.lock().unwrap().is_empty());
+        assert_eq!(scene.emails().await, []);
+        assert_eq!(scene.ledger().await, pairs(&[("m", "gone")]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_comes_into_scope_brings_its_mail_and_one_that_leaves_takes_it() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        scene.has("m", "Subject: one\n\nhello");
+        scene.has("t", "Subject: two\n\nhello");
+        scene.says(page(vec![seen("m", "Archive", &[]), seen("t", "Trash", &[])]));
+        scene.sync().await;
+        assert_eq!(scene.emails().await, pairs(&[("one", "Archive[]")]));
+
+        // What was the trash is an ordinary folder now, and the archive is the trash.
+        let folders = vec![folder("Trash", None), folder("Archive", Some(FolderRole::Trash))];
+        scene.says(Page { folders, ..page(vec![]) });
+        scene.script.list.lock().unwrap().push_back(page(vec![seen("m", "Archive", &[]), seen("t", "Trash", &[])]));
+        scene.sync().await;
+
+        assert_eq!(scene.emails().await, pairs(&[("two", "Trash[]")]));
+        assert_eq!(scene.ledger().await, pairs(&[("m", "gone"), ("t", "processed")]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_that_was_listed_last_is_the_one_that_is_stored() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let draft = |revision: &str| Seen { revision: Some(revision.into()), ..seen("d", "INBOX", &[]) };
+        scene.has("d", "Subject: first\n\nold");
+        // Listed with another text before the first was stored: the job that brings the first must not win.
+        scene.says(Page { is_last: false, ..page(vec![draft("1")]) });
+        scene.says(page(vec![draft("2")]));
+        scene.sync().await;
+        scene.has("d", "Subject: second\n\nnew");
+        scene.says(page(vec![draft("3")]));
+        scene.sync().await;
+
+        assert_eq!(scene.emails().await, pairs(&[("second", "INBOX[]")]));
+        assert_eq!(db.rows("select 1 from ledger where revision = '3' and state = 'processed'").await.len(), 1);
+    })
+    .await;
+}

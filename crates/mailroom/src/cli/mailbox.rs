@@ -38,7 +38,13 @@ pub enum Mailbox {
     Pause(Which),
     /// Go on with a mailbox that is paused or waits for new credentials
     #[command(after_help = "Example:\n  mailroom mailbox resume me@acme.test --tenant acme")]
-    Resume(Which),
+    Resume {
+        #[command(flatten)]
+        which: Which,
+        /// The file with a new secret
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+    },
     /// Disconnect a mailbox for good and forget its secret; its mail stays unless --erase is given
     #[command(after_help = "Example:\n  mailroom mailbox remove me@acme.test --tenant acme")]
     Remove {

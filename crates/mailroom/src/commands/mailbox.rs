@@ -35,9 +35,10 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
             let changed = engine.pause_mailbox(&mailbox).await?;
             changed_to(&mailbox, "paused", changed, out)?;
         }
-        Command::Resume(which) => {
+        Command::Resume { which, token_file } => {
             let mailbox = find(&engine, &which).await?;
-            let changed = engine.resume_mailbox(&mailbox).await?;
+            let secret = token_file.as_deref().map(read_secret).transpose()?;
+            let changed = engine.resume_mailbox(&mailbox, secret).await?;
             changed_to(&mailbox, "active", changed, out)?;
         }
         Command::Remove { which, erase, yes } => remove(&engine, &which, erase, yes, out).await?,
@@ -95,7 +96,7 @@ async fn add(
     if let Some(text) = &common.interval {
         let every = parse_duration(text)
             .map_err(|_| Failure::usage(format!("--interval wants a duration like 5m, not {text:?}")))?;
-        settings.insert("interval_seconds".to_owned(), every.as_secs().max(1).into());
+        settings.insert("interval_seconds".to_owned(), every.as_secs().clamp(1, 30 * 86_400).into());
     }
     let settings = Value::Object(settings);
     if !common.no_check {
@@ -203,6 +204,9 @@ async fn show(engine: &Engine, which: &Which, out: Output) -> Result<(), Failure
 
 async fn sync(config: &Config, engine: &Engine, which: &Which, wait: bool, out: Output) -> Result<(), Failure> {
     let mailbox = find(engine, which).await?;
+    if mailbox.provider == Provider::Files {
+        return Err(Failure::problem(format!("{} takes files only; there is nothing to look at", mailbox.address)));
+    }
     if !mailbox.is_active || !mailbox.state.is_synced() {
         return Err(Failure::problem(format!(
             "{} is {}; `mailroom mailbox resume` makes it go on",
@@ -239,11 +243,23 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
             let why = now.state_reason.unwrap_or_default();
             return Err(Failure::problem(format!("{} is {} now: {why}", now.address, now.state.as_str())));
         }
+        let trouble = store.find_sync(mailbox.id).await?.filter(|state| state.error_count > 2);
+        if let Some(state) = trouble {
+            let why = state.last_error.unwrap_or_default();
+            return Err(Failure::problem(format!("{} is not up to date, and is tried again: {why}", now.address)));
+        }
         if !store.is_at_work(mailbox.id).await? {
             if is_terminal {
                 eprint_line("");
             }
-            return Ok(());
+            let counts = store.count_ledger(mailbox.id).await?;
+            return match counts.live.get("failed") {
+                None => Ok(()),
+                Some(failed) => Err(Failure::problem(format!(
+                    "{} messages could not be fetched or stored; `mailroom mailbox resume` tries them again",
+                    count(*failed)
+                ))),
+            };
         }
         if is_terminal {
             let counts = store.count_ledger(mailbox.id).await?;

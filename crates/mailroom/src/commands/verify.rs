@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::{MailboxId, Provider};
 use engine::completeness::FolderCount;
@@ -21,6 +22,9 @@ use crate::progress::{Bar, Unit};
 
 /// Long enough for the key of any pack.
 const EXAMPLE: usize = 200;
+
+/// How long a change may take to get here.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// More damaged packs than anybody reads one by one.
 const PACKS: usize = 20;
@@ -61,7 +65,15 @@ pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<Exi
 
 /// Counts the mailbox once more where it lives; how many folders differ.
 async fn at_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<usize, Failure> {
-    let compared = match syncer.compare(mailbox).await {
+    let mut compared = syncer.compare(mailbox).await;
+    if let Ok(Some(first)) = &compared
+        && first.difference() > 0
+    {
+        // A change may have been on its way; what still differs does.
+        tokio::time::sleep(ON_ITS_WAY).await;
+        compared = syncer.compare(mailbox).await;
+    }
+    let compared = match compared {
         Ok(Some(compared)) => compared,
         Ok(None) => {
             let (state, address) = (mailbox.state.as_str(), &mailbox.address);
@@ -74,7 +86,11 @@ async fn at_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<
         }
         Err(e) => {
             let why = format!("cannot compare {} with its provider: {e:#}", mailbox.address);
-            out.line(&format!("  {why}"))?;
+            if out.json {
+                out.object(&json!({"mailbox": mailbox.address, "ok": false, "problem": why}))?;
+            } else {
+                out.line(&format!("  {why}"))?;
+            }
             return Ok(1);
         }
     };

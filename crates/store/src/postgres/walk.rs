@@ -130,7 +130,7 @@ with routine as (
     select p.oid, p.proname, p.prosecdef, p.proowner, p.proconfig, coalesce(p.proacl, acldefault('f', p.proowner)) as acl
     from pg_proc p where p.pronamespace = current_schema()::regnamespace and (p.proname like 'mailroom\\_%' or p.prosecdef)
 )
-select format('the function %s is missing', name) from unnest(array['mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_upkeep_partitions']) name
+select format('the function %s is missing', name) from unnest(array['mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_settle_emails', 'mailroom_upkeep_partitions']) name
     where not exists (select from routine where proname = name)
 union all
 select format('the function %s belongs to %s; let an administrator run: alter function %1$s owner to mailroom_system', proname, proowner::regrole) from routine
@@ -141,7 +141,7 @@ select format('everybody may call the function %s', proname) from routine
 union all
 select format('mailroom_tenant may %scall the function %s', case when may then '' else 'not ' end, proname)
     from (select proname, exists (select from aclexplode(acl) g where g.grantee = 'mailroom_tenant'::regrole) as may from routine) r
-    where may <> (proname in ('mailroom_now', 'mailroom_micros', 'mailroom_search'))
+    where may <> (proname in ('mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_settle_emails'))
 union all
 select format('the function %s has no search path of its own', proname) from routine
     where prosecdef and not coalesce(proconfig && array[format('search_path=%I, pg_temp', current_schema())], false)

@@ -109,26 +109,27 @@ impl TenantUnit {
             ),
             params![self.tenant, unit],
         );
+        self.unit.op(
+            format!("delete from event_drafts where tenant_id = $1 and unit = $2 and step = {IMAGE}"),
+            params![self.tenant, unit],
+        );
         // An email without a place is deleted, and one that has a place again is not.
+        if dialect == Dialect::Postgres {
+            // One by one, where there is one: a statement for any number would open every partition.
+            self.unit.op("select mailroom_settle_emails($1, $2)", params![self.tenant, unit]);
+            return;
+        }
         let changed = |kind: &str| {
             format!(
                 "(select email_id from event_drafts where tenant_id = $1 and unit = $2 and step = {SAID} and type = '{kind}')"
             )
         };
         let (gone, back) = (changed("email.deleted"), changed("email.restored"));
-        for (emails, deleted_at, is_live) in [(gone, "mailroom_now()", "false"), (back, "null", "true")] {
+        for (emails, deleted_at) in [(gone, "mailroom_now()"), (back, "null")] {
             self.unit.op(
                 format!("update emails set deleted_at = {deleted_at} where tenant_id = $1 and id in {emails}"),
                 params![self.tenant, unit],
             );
-            if dialect == Dialect::Postgres {
-                self.unit.op(
-                    format!(
-                        "update email_search set is_live = {is_live} where tenant_id = $1 and email_id in {emails}"
-                    ),
-                    params![self.tenant, unit],
-                );
-            }
         }
     }
 

@@ -16,9 +16,17 @@ pub struct Known {
     pub revision: Option<String>,
     /// Of the bytes that its email was last made of.
     pub raw_sha256: Option<Sha256>,
-    /// It is gone, and its email lacks bytes.
-    pub went_incomplete: bool,
+    /// It went before all of it was stored.
+    pub went_unfinished: bool,
+    /// Somebody removed it for good: it is not fetched again.
+    pub is_purged: bool,
 }
+
+/// Why a message is gone: it went before all of it was stored, so it is fetched when it comes back.
+pub(crate) const UNFINISHED: &str = "unfinished";
+
+/// Why a message is gone: somebody removed its email for good.
+pub(crate) const PURGED: &str = "purged";
 
 impl TenantStore {
     /// Those of the given provider ids that the ledger has.
@@ -28,17 +36,17 @@ impl TenantStore {
         provider_message_ids: Vec<String>,
     ) -> Result<HashMap<String, Known>, StoreError> {
         let sql = format!(
-            "select provider_message_id, state, email_id, revision, raw_sha256,
-                    state = 'gone' and exists (select 1 from emails e where e.tenant_id = ledger.tenant_id
-                                               and e.id = ledger.email_id and e.processing_status = 'failed')
+            "select provider_message_id, state, email_id, revision, raw_sha256, reason
              from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
             any(self.store.dialect(), "provider_message_id", 3)
         );
         let rows = self.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
         let known = |row: &Row| {
             let (state, email, revision) = (row.get(1)?, row.get(2)?, row.get(3)?);
-            let (raw_sha256, went_incomplete) = (row.get(4)?, row.get(5)?);
-            Ok((row.get(0)?, Known { state, email, revision, raw_sha256, went_incomplete }))
+            let (raw_sha256, reason): (_, Option<String>) = (row.get(4)?, row.get(5)?);
+            let is_gone_by = |why: &str| state == LedgerState::Gone && reason.as_deref() == Some(why);
+            let (went_unfinished, is_purged) = (is_gone_by(UNFINISHED), is_gone_by(PURGED));
+            Ok((row.get(0)?, Known { state, email, revision, raw_sha256, went_unfinished, is_purged }))
         };
         rows.iter().map(known).collect()
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::events::{DRAFTS, SAID};
 use crate::failpoint::{self, Effect};
-use crate::{Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Mailbox {
@@ -66,7 +66,7 @@ impl TenantStore {
     }
 }
 
-/// A mailbox that lives somewhere else.
+/// A mailbox that lives somewhere else. With the id of one that was disconnected, or that took files so far, it is that one.
 #[derive(Debug, Clone)]
 pub struct NewMailbox {
     pub id: MailboxId,
@@ -91,7 +91,11 @@ impl TenantUnit {
             "insert into mailboxes (id, tenant_id, provider, address, state, state_since, settings, secret_ref, created_at,
                                     updated_at)
              values ($1, $2, $3, $4, $5, mailroom_now(), $6, $7, mailroom_now(), mailroom_now())
-             on conflict (tenant_id, address) do nothing",
+             on conflict (tenant_id, address) do update set provider = excluded.provider, state = excluded.state,
+                 state_reason = null, state_since = excluded.state_since, settings = excluded.settings,
+                 secret_ref = excluded.secret_ref, is_active = true, version = mailboxes.version + 1,
+                 updated_at = excluded.updated_at
+             where mailboxes.id = excluded.id and (mailboxes.state = 'disconnected' or mailboxes.provider = 'files')",
             params![id, self.tenant, provider, address, MailboxState::Connecting, settings, secret_ref],
         );
         self.start_syncing(id, since);
@@ -102,6 +106,11 @@ impl TenantUnit {
         let states: Vec<String> = from.iter().map(|state| format!("'{}'", state.as_str())).collect();
         let here = format!("tenant_id = $1 and id = $2 and state in ({})", states.join(", "));
         let unit = self.drafting();
+        if self.store.dialect() == Dialect::Postgres {
+            // Of two who move it at once, one tells.
+            let sql = "select id from mailboxes where tenant_id = $1 and id = $2 for update";
+            self.unit.op(sql, params![self.tenant, mailbox]);
+        }
         let data = serde_json::json!({"state": to.as_str(), "reason": reason});
         self.unit.op(
             format!(

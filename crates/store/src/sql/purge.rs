@@ -3,6 +3,7 @@
 use domain::{EmailId, MailboxId, Sha256};
 
 use super::any;
+use super::ledger::PURGED;
 use crate::failpoint::{self, Effect};
 use crate::{Dialect, StoreError, TenantStore, params};
 
@@ -25,7 +26,7 @@ impl TenantStore {
             format!("delete from attachments where {by_email}"),
             format!("delete from email_recipients where {by_email}"),
             format!(
-                "update ledger set state = 'gone', reason = 'purged', email_id = null
+                "update ledger set state = 'gone', reason = '{PURGED}', email_id = null
                  where (mailbox_id, provider_message_id) in (
                      select mailbox_id, provider_message_id from emails where {by_id}
                      union select mailbox_id, provider_message_id from placements where {by_email})"

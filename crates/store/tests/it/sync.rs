@@ -55,6 +55,8 @@ fn page(message: &str, cursor: &str) -> PageRows {
         is_listed: false,
         is_history_done: false,
         found: 1,
+        is_backfill: false,
+        left_folders: vec![],
     }
 }
 

@@ -1,10 +1,12 @@
 //! Numbers by which a mailbox can be compared with its provider.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use domain::connector::Place;
 use domain::{MailboxId, TenantId};
 
+use crate::sql::any;
+use crate::sql::ledger::PURGED;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, params};
 
 /// The ledger of a mailbox, counted.
@@ -27,6 +29,16 @@ impl TenantStore {
         self.query(sql, params![self.id, mailbox]).await?.iter().map(place).collect()
     }
 
+    /// Those of the given messages that somebody removed for good.
+    pub async fn list_purged(&self, mailbox: MailboxId, messages: Vec<String>) -> Result<HashSet<String>, StoreError> {
+        let sql = format!(
+            "select provider_message_id from ledger
+             where tenant_id = $1 and mailbox_id = $2 and state = 'gone' and reason = '{PURGED}' and {}",
+            any(self.store.dialect(), "provider_message_id", 3)
+        );
+        self.query(sql, params![self.id, mailbox, messages]).await?.iter().map(|row| row.get(0)).collect()
+    }
+
     pub async fn count_ledger(&self, mailbox: MailboxId) -> Result<LedgerCounts, StoreError> {
         let sql = "select state, has_place, count(*) from (
                        select l.state, exists (
@@ -38,12 +50,19 @@ impl TenantStore {
         for row in self.query(sql, params![self.id, mailbox]).await? {
             let (state, has_place, count): (String, bool, u64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             match (state.as_str(), has_place) {
-                ("gone", false) => counts.gone += count,
+                ("gone" | "skipped", false) => counts.gone += count,
                 ("gone", true) | (_, false) => counts.unbalanced += count,
                 (_, true) => *counts.live.entry(state).or_default() += count,
             }
         }
         Ok(counts)
+    }
+
+    /// Messages that are listed and not stored.
+    pub async fn list_open_messages(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<String>, StoreError> {
+        let sql = "select provider_message_id from ledger where tenant_id = $1 and mailbox_id = $2
+                   and state in ('queued', 'processing') order by provider_message_id limit $3";
+        self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
     }
 
     /// Whether anything is still to be done for a mailbox.
@@ -71,6 +90,31 @@ impl SystemStore {
         );
         let lag = |row: &Row| Ok((row.get(0)?, row.get::<i64>(1)?.max(0) as f64 / 1000.0));
         self.query(sql, vec![]).await?.iter().map(lag).collect()
+    }
+
+    /// Mailboxes that are synced and have messages to fetch, but no job that does, nor a dead one: what took its process
+    /// with it again and again waits for somebody to look at it.
+    pub async fn list_forgetful_mailboxes(&self) -> Result<Vec<(TenantId, MailboxId)>, StoreError> {
+        let id = match self.store.dialect() {
+            Dialect::Postgres => "m.id::text",
+            Dialect::Sqlite => "m.id",
+        };
+        let fetching = |table: &str, more: &str| {
+            format!(
+                "select 1 from {table} j where j.tenant_id = m.tenant_id and j.kind = 'fetch_emails'
+                 and j.payload ->> 'mailbox' = {id} {more}"
+            )
+        };
+        let sql = format!(
+            "select m.tenant_id, m.id from mailboxes m join tenants t on t.id = m.tenant_id
+             where m.is_active and t.is_active and m.state in ('connecting', 'active', 'error') and m.provider <> 'files'
+               and exists (select 1 from ledger l where l.tenant_id = m.tenant_id and l.mailbox_id = m.id
+                           and l.state in ('queued', 'processing'))
+               and not exists ({}) and not exists ({})",
+            fetching("jobs", ""),
+            fetching("finished_jobs", "and j.state = 'dead'")
+        );
+        self.query(sql, vec![]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
     /// For benchmarks: every mailbox is to be looked at now.

@@ -22,6 +22,8 @@ pub struct Queued {
     pub places: Vec<Place>,
     pub size_bytes: Option<u64>,
     pub is_backfill: bool,
+    /// As it was listed last.
+    pub revision: Option<String>,
 }
 
 impl Queued {
@@ -35,7 +37,7 @@ impl TenantStore {
     pub async fn list_queued(&self, mailbox: MailboxId, messages: Vec<String>) -> Result<Vec<Queued>, StoreError> {
         let dialect = self.store.dialect();
         let queued = format!(
-            "select provider_message_id, size_bytes, is_backfill from ledger
+            "select provider_message_id, size_bytes, is_backfill, revision from ledger
              where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
             any(dialect, "provider_message_id", 3)
         );
@@ -55,7 +57,13 @@ impl TenantStore {
         for row in &queued {
             let message: String = row.get(0)?;
             let places = places.remove(&message).unwrap_or_default();
-            list.push(Queued { message, places, size_bytes: row.get(1)?, is_backfill: row.get(2)? });
+            list.push(Queued {
+                message,
+                places,
+                size_bytes: row.get(1)?,
+                is_backfill: row.get(2)?,
+                revision: row.get(3)?,
+            });
         }
         Ok(list)
     }
@@ -69,11 +77,6 @@ impl TenantStore {
 }
 
 impl TenantUnit {
-    /// These are not fetched now; whoever looks after the mailbox asks for them again.
-    pub fn put_off(&mut self, mailbox: MailboxId, messages: Vec<String>) {
-        self.fail_messages(mailbox, messages, "put off until the mailbox can be read");
-    }
-
     pub fn fail_messages(&mut self, mailbox: MailboxId, messages: Vec<String>, reason: &str) {
         let sql = format!(
             "update ledger set state = 'failed', reason = $4, attempts = attempts + 1
@@ -141,15 +144,26 @@ impl TenantUnit {
         }
     }
 
-    /// These are stored now, if none of them is gone, stored or somebody else's meanwhile; else nothing of the unit happens.
-    pub fn take_messages(&mut self, mailbox: MailboxId, messages: Vec<String>) {
-        let rows = messages.len() as u64;
+    /// These are stored now, if none of them is gone, stored, listed with another text or somebody else's meanwhile; else
+    /// nothing of the unit happens.
+    pub fn take_messages(&mut self, mailbox: MailboxId, messages: Vec<(String, Option<String>)>) {
+        let count = messages.len() as u64;
+        let (messages, revisions): (Vec<String>, Vec<String>) =
+            messages.into_iter().map(|(message, revision)| (message, revision.unwrap_or_default())).unzip();
+        let listed = match self.store.dialect() {
+            Dialect::Postgres => {
+                "(provider_message_id, coalesce(revision, '')) in (select * from unnest($3::text[], $4::text[]))"
+            }
+            Dialect::Sqlite => {
+                "(provider_message_id, coalesce(revision, '')) in (
+                     select m.value, r.value from json_each($3) m join json_each($4) r on r.key = m.key)"
+            }
+        };
         let sql = format!(
             "update ledger set state = 'processing', processing_started_at = mailroom_now()
-             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
-            any(self.store.dialect(), "provider_message_id", 3)
+             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {listed}"
         );
-        self.unit.op_exactly(rows, MESSAGES_CHANGED, sql, params![self.tenant, mailbox, messages]);
+        self.unit.op_exactly(count, MESSAGES_CHANGED, sql, params![self.tenant, mailbox, messages, revisions]);
     }
 
     /// The places of these messages lead to their emails now; of emails that were there before, it is told what that changes.

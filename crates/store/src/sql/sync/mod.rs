@@ -100,7 +100,8 @@ impl TenantStore {
         let mut unit = self.write();
         let renewed = unit.unit.op(
             format!(
-                "update sync_states set held_until = {until} where tenant_id = $1 and mailbox_id = $2 and token = $3"
+                "update sync_states set held_until = {until}
+                 where tenant_id = $1 and mailbox_id = $2 and token = $3 and held_until is not null"
             ),
             params![self.id, mailbox, token, millis(lease)],
         );
@@ -131,6 +132,14 @@ impl TenantUnit {
                  where tenant_id = $1 and mailbox_id = $2 and ({held} or $3 < 0)"
             ),
             params![self.tenant, mailbox, token],
+        );
+    }
+
+    /// Nobody else records anything of the mailbox meanwhile.
+    pub fn hold_sync(&mut self, mailbox: MailboxId) {
+        self.unit.op(
+            "update sync_states set updated_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2",
+            params![self.tenant, mailbox],
         );
     }
 
@@ -167,7 +176,14 @@ impl TenantUnit {
     /// The mailbox is not looked at any more, and where its listings stood is forgotten.
     pub fn stop_syncing(&mut self, mailbox: MailboxId) {
         self.unit.op(
-            "update sync_states set next_sync_at = null where tenant_id = $1 and mailbox_id = $2",
+            // Who lists it now writes nothing any more.
+            "update sync_states set next_sync_at = null, token = token + 1, held_until = null, holder = null, is_listing = false
+             where tenant_id = $1 and mailbox_id = $2",
+            params![self.tenant, mailbox],
+        );
+        self.unit.op(
+            "update ledger set state = 'skipped', reason = 'the mailbox was disconnected'
+             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed')",
             params![self.tenant, mailbox],
         );
         self.unit
@@ -189,7 +205,11 @@ impl TenantUnit {
     pub fn start_syncing(&mut self, mailbox: MailboxId, since: Option<Timestamp>) {
         self.unit.op(
             "insert into sync_states (tenant_id, mailbox_id, next_sync_at, since, updated_at)
-             values ($1, $2, mailroom_now(), $3, mailroom_now()) on conflict (tenant_id, mailbox_id) do nothing",
+             values ($1, $2, mailroom_now(), $3, mailroom_now())
+             -- Connected again: what went meanwhile shows by comparing everything.
+             on conflict (tenant_id, mailbox_id) do update set next_sync_at = excluded.next_sync_at, since = excluded.since,
+                 is_history_done = false, is_listing = true, listing = sync_states.listing + 1, found = 0,
+                 error_count = 0, last_error = null",
             params![self.tenant, mailbox, since],
         );
     }
@@ -198,15 +218,15 @@ impl TenantUnit {
 impl SystemStore {
     /// Mailboxes whose time has come, the longest overdue first, none of tenants or mailboxes that are switched off.
     pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
-        let sql =
-            "select s.tenant_id, s.mailbox_id, cast(m.settings ->> 'interval_seconds' as integer) from sync_states s
+        let sql = "select s.tenant_id, s.mailbox_id, cast(m.settings ->> 'interval_seconds' as text) from sync_states s
                    join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
                    join tenants t on t.id = s.tenant_id
                    where s.next_sync_at <= (select mailroom_now()) and m.is_active and t.is_active
                      and m.state in ('connecting', 'active', 'error')
                    order by s.next_sync_at limit $1";
         let due = |row: &Row| {
-            let every = row.get::<Option<u64>>(2)?.map(Duration::from_secs);
+            // What somebody wrote by hand must not keep the others waiting.
+            let every = row.get::<Option<String>>(2)?.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             Ok(Due { tenant: row.get(0)?, mailbox: row.get(1)?, every })
         };
         self.query(sql, params![limit]).await?.iter().map(due).collect()

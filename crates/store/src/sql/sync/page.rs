@@ -4,6 +4,7 @@ use domain::connector::{Cursors, Place, Present, Seen, SeenFolder};
 use domain::{FolderId, MailboxId};
 
 use super::super::events::{DRAFTS, IMAGE, SAID, image};
+use crate::sql::ledger::{PURGED, UNFINISHED};
 use crate::sql::{any, cut};
 use crate::unit::Insert;
 use crate::value::Kind;
@@ -48,6 +49,10 @@ pub struct PageRows {
     pub is_history_done: bool,
     /// How many of its messages we did not have.
     pub found: u64,
+    /// Its messages were there before the mailbox was connected.
+    pub is_backfill: bool,
+    /// Mail is not taken in any more from these folders.
+    pub left_folders: Vec<String>,
 }
 
 /// What is about to be no more: a condition on `placements p`, with what it needs from `$3` on.
@@ -92,8 +97,10 @@ impl TenantUnit {
     fn vanishing(&self, page: &PageRows) -> Vec<Vanishing> {
         let dialect = self.store.dialect();
         let mut vanishing = Vec::new();
-        if !page.gone_folders.is_empty() {
-            vanishing.push((in_folders(dialect), params![page.gone_folders.clone()]));
+        for folders in [&page.gone_folders, &page.left_folders] {
+            if !folders.is_empty() {
+                vanishing.push((in_folders(dialect), params![folders.clone()]));
+            }
         }
         vanishing.extend(self.vanished(&page.vanished));
         for Present { folder: id, uids } in &page.present {
@@ -103,9 +110,7 @@ impl TenantUnit {
             vanishing.push((condition, params![vec![id.clone()], uids.clone()]));
         }
         if let (true, Some(listing)) = (page.is_listed, page.listing) {
-            // Imported mail has no place at the provider.
-            vanishing
-                .push(("p.listing < $3 and p.provider_message_id not like 'sha256:%'".to_owned(), params![listing]));
+            vanishing.push(("p.listing < $3".to_owned(), params![listing]));
         }
         vanishing
     }
@@ -209,7 +214,7 @@ impl TenantUnit {
             format!(
                 "insert into {DRAFTS} select e.tenant_id, ${n}, {IMAGE}, 'image', $2, e.email_id, false, {}
                  from (select distinct p.tenant_id, p.email_id from placements p
-                       where p.tenant_id = $1 and p.mailbox_id = $2 and p.is_live and p.email_id is not null and {condition}) e",
+                       where {FROM_PROVIDER} and p.is_live and p.email_id is not null and {condition}) e",
                 image(self.store.dialect(), "e")
             ),
             given,
@@ -218,7 +223,7 @@ impl TenantUnit {
 
     /// Messages that are new, are back, or have another text are to be fetched; and this is where they are.
     fn record_seen(&mut self, mailbox: MailboxId, page: &PageRows) {
-        let (tenant, is_backfill) = (self.tenant, page.phase != Phase::Changes);
+        let (tenant, is_backfill) = (self.tenant, page.is_backfill);
         let mut rows: Vec<Vec<Value>> = Vec::with_capacity(page.messages.len());
         let mut met = std::collections::HashSet::new();
         // The last one tells how the message is now.
@@ -242,9 +247,6 @@ impl TenantUnit {
             Dialect::Sqlite => "mailbox_id, provider_message_id",
         };
         let has_changed = "excluded.revision is not null and ledger.revision is distinct from excluded.revision";
-        let is_incomplete =
-            "exists (select 1 from emails e where e.tenant_id = ledger.tenant_id and e.id = ledger.email_id
-                                     and e.processing_status = 'failed')";
         self.unit.insert(Insert {
             into: "ledger (mailbox_id, tenant_id, provider_message_id, state, revision, size_bytes, received_at, is_backfill,
                            first_seen_at)"
@@ -257,9 +259,10 @@ impl TenantUnit {
             join_where: IN_SCOPE,
             on_conflict: format!(
                 "on conflict ({key}) do update set revision = coalesce(excluded.revision, ledger.revision), reason = null,
-                    state = case when {has_changed} or ledger.email_id is null or {is_incomplete} then 'queued'
+                    state = case when {has_changed} or ledger.email_id is null or ledger.reason = '{UNFINISHED}' then 'queued'
                                  when ledger.state = 'gone' then 'processed' else ledger.state end
-                 where ledger.state = 'gone' or {has_changed}"
+                 where (ledger.state = 'gone' and ledger.reason is distinct from '{PURGED}')
+                    or (ledger.state <> 'gone' and {has_changed})"
             )
             .into(),
             at_once: false,
@@ -309,7 +312,7 @@ impl TenantUnit {
             join_where: "join folders f on f.tenant_id = u.tenant_id and f.mailbox_id = u.mailbox_id
                              and f.provider_folder_id = u.folder and f.is_in_scope and f.gone_at is null
                          join ledger l on l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
-                             and l.provider_message_id = u.provider_message_id",
+                             and l.provider_message_id = u.provider_message_id and l.state <> 'gone'",
             on_conflict: format!(
                 "on conflict ({key}) do update set flags = excluded.flags, is_live = true,
                     provider_message_id = excluded.provider_message_id, email_id = excluded.email_id,
@@ -328,7 +331,7 @@ impl TenantUnit {
     fn vanish(&mut self, mailbox: MailboxId, condition: &str, values: &[Value]) {
         let mut given = params![self.tenant, mailbox];
         given.extend_from_slice(values);
-        let these = format!("p.tenant_id = $1 and p.mailbox_id = $2 and {condition}");
+        let these = format!("{FROM_PROVIDER} and {condition}");
         self.unit.op(
             format!(
                 "update placements as p set is_live = false, updated_at = mailroom_now() where {these} and p.is_live"
@@ -337,7 +340,7 @@ impl TenantUnit {
         );
         self.unit.op(
             format!(
-                "update ledger set state = 'gone', reason = null
+                "update ledger set reason = case when state = 'processed' then null else '{UNFINISHED}' end, state = 'gone'
                  where tenant_id = $1 and mailbox_id = $2 and state <> 'gone'
                    and provider_message_id in (select p.provider_message_id from placements p where {these})
                    and not exists (
@@ -439,6 +442,9 @@ impl TenantUnit {
         }
     }
 }
+
+/// Imported mail has no place at the provider, though it may be in a folder of the same name.
+const FROM_PROVIDER: &str = "p.tenant_id = $1 and p.mailbox_id = $2 and p.provider_message_id not like 'sha256:%'";
 
 /// Places in the folders that `$3` lists.
 fn in_folders(dialect: Dialect) -> String {

@@ -1,0 +1,39 @@
+//! Messages that wait to be fetched and that no job is about: somebody cancelled it, or it went wrong too often.
+
+use domain::Lane;
+use jobs::{Held, Job, JobError, Kind, Verdict, new_job};
+use serde::{Deserialize, Serialize};
+
+use crate::sync::FetchEmails;
+
+/// Looks at the mailboxes of all tenants for such messages.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FetchForgotten {}
+
+impl Job for FetchForgotten {
+    const KIND: &'static str = "fetch_forgotten";
+    const LANE: Lane = Lane::Low;
+}
+
+/// Messages that are asked for in one commit; the next time asks for more.
+const BATCH: u64 = 5000;
+
+pub(super) fn kind() -> Kind {
+    Kind::new(|held, _: FetchForgotten| async move { run(&held).await })
+}
+
+async fn run(held: &Held) -> Result<Verdict, JobError> {
+    for (tenant, mailbox) in held.store.system().list_forgetful_mailboxes().await? {
+        held.progress();
+        let store = held.store.tenant(tenant);
+        let messages = store.list_open_messages(mailbox, BATCH).await?;
+        tracing::warn!(%mailbox, messages = messages.len(), "messages that nobody was about to fetch are asked for again");
+        let mut unit = store.write();
+        for messages in messages.chunks(100) {
+            let job = FetchEmails { mailbox, messages: messages.to_vec() };
+            unit.enqueue(vec![new_job(&job, held.store.clock(), None).map_err(anyhow::Error::from)?]);
+        }
+        unit.commit().await?;
+    }
+    Ok(Verdict::Done)
+}
