@@ -24,3 +24,9 @@ run env MAILROOM_TEST_CHAOS_ROUNDS=$((3 * MAILROOM_TEST_CHAOS_ROUNDS)) cargo tes
     die "chaos: failed; repeat with $repeat"
 run cargo test -p store --test it -- jobs::model --nocapture || die "chaos: failed; repeat with $repeat"
 run cargo test -p jobs --test it -- fairness --nocapture || die "chaos: failed; repeat with $repeat"
+# Storms over synced mailboxes: N of them, a minute each on both databases side by side, each with a seed of its own.
+for ((round = 0; round < ${N:-3}; round++)); do
+    seed=$((MAILROOM_TEST_SEED + round))
+    run env MAILROOM_TEST_SEED=$seed MAILROOM_TEST_STORM_SECONDS="${MAILROOM_TEST_STORM_SECONDS:-60}" cargo test -p mailroom --test it -- sync_chaos --nocapture ||
+        die "chaos: failed; repeat with MAILROOM_TEST_SEED=$seed MAILROOM_TEST_STORM_SECONDS=60 cargo test -p mailroom --test it -- sync_chaos"
+done

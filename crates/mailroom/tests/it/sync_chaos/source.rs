@@ -47,9 +47,9 @@ impl Source {
     }
 
     /// From here on it changes and fails.
-    pub fn begin(&self, changes_per_second: f64) {
+    pub fn begin(&self, changes_per_second: f64, latency_ms: u64) {
         // So that whoever is stopped is mostly stopped in the middle of a call.
-        self.world.set_latency_ms(30);
+        self.world.set_latency_ms(latency_ms);
         for fault in faults() {
             self.world.add_fault(fault);
         }
