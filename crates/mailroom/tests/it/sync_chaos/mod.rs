@@ -237,6 +237,10 @@ fn rage(mut storm: Storm<'_>, servers: usize, server: Option<&Postgres>) {
 fn assert_readable(place: &Place) -> u64 {
     let mut told = BTreeMap::new();
     for report in place.objects_of(&["verify", "--deep"]) {
+        if !report["mailbox"].is_null() {
+            assert_ne!(report["ok"], false, "{report}");
+            continue;
+        }
         for difference in report["differences"].as_array().unwrap() {
             let what = difference["what"].as_str().unwrap().to_owned();
             *told.entry(what).or_insert(0) += difference["count"].as_u64().unwrap();
