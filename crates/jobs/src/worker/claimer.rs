@@ -28,6 +28,9 @@ const ANOTHER_IS_AT_IT: Duration = Duration::from_millis(2);
 /// Nobody takes from a queue that often in a row: perhaps what waits stands where nobody looks.
 const SUSPICIOUS: u32 = 5;
 
+/// Nobody told of new jobs, so what was counted is what there is; but a message may be lost.
+const COUNT_EVERY: Duration = Duration::from_millis(250);
+
 /// How often everything that came is counted, not only what came lately.
 const COUNT_ALL_EVERY: Duration = Duration::from_secs(5);
 
@@ -72,8 +75,8 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
         }
         let room = pace.wanted(slots - tasks.len()).saturating_sub(waiting.room_taken());
         if claiming.is_none() && look_at <= Instant::now() && room * 2 > pace.wanted(0).max(1) {
-            is_told = false;
-            claiming.set(Some(claim(session, pool, &kinds, room, look.next())));
+            let look = look.next(std::mem::take(&mut is_told));
+            claiming.set(Some(claim(session, pool, &kinds, room, look)));
         }
         tokio::select! {
             // Whoever could stop us is gone: that is a stop as well.
@@ -144,24 +147,41 @@ async fn give_back(session: &Session, jobs: &[JobId]) {
 /// How thoroughly to look.
 #[derive(Debug, Clone, Copy)]
 struct Thoroughly {
-    counts_all: bool,
+    counts: Counts,
     from_the_start: bool,
+}
+
+/// What to count before a claim looks at the queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    All,
+    Latest,
+    Nothing,
 }
 
 /// What the last claims found, and so how to look next.
 #[derive(Default)]
 struct Look {
     counted_all: Option<Instant>,
+    counted: Option<Instant>,
     contended: u32,
 }
 
 impl Look {
-    fn next(&mut self) -> Thoroughly {
-        let counts_all = self.counted_all.is_none_or(|then| then.elapsed() > COUNT_ALL_EVERY);
-        if counts_all {
+    fn next(&mut self, is_told: bool) -> Thoroughly {
+        let is_over = |then: Option<Instant>, every| then.is_none_or(|then: Instant| then.elapsed() > every);
+        let counts = if is_over(self.counted_all, COUNT_ALL_EVERY) {
             self.counted_all = Some(Instant::now());
+            Counts::All
+        } else if is_told || is_over(self.counted, COUNT_EVERY) {
+            Counts::Latest
+        } else {
+            Counts::Nothing
+        };
+        if counts != Counts::Nothing {
+            self.counted = Some(Instant::now());
         }
-        Thoroughly { counts_all, from_the_start: self.contended > 0 && self.contended.is_multiple_of(SUSPICIOUS) }
+        Thoroughly { counts, from_the_start: self.contended > 0 && self.contended.is_multiple_of(SUSPICIOUS) }
     }
 
     fn found(&mut self, found: &Result<Found, StoreError>) {
@@ -181,11 +201,16 @@ async fn claim(
     look: Thoroughly,
 ) -> Result<Found, StoreError> {
     let system = session.store().system();
-    match look.counts_all {
-        true => system.count_arrivals().await?,
-        false => system.count_latest_arrivals().await?,
+    match look.counts {
+        Counts::All => system.count_arrivals().await?,
+        Counts::Latest => system.count_latest_arrivals().await?,
+        Counts::Nothing => {}
     }
-    let candidates = system.list_candidates(kinds).await?;
+    let mut candidates = system.list_candidates(kinds).await?;
+    if candidates.is_empty() && look.counts == Counts::Nothing {
+        system.count_latest_arrivals().await?;
+        candidates = system.list_candidates(kinds).await?;
+    }
     let has_limits = candidates.iter().any(|c| c.tenant_room.is_some() || c.kind_room.is_some());
     session.limits.saw(pool, has_limits);
     let shares = fair::plan(&candidates, most as u64);

@@ -1,7 +1,7 @@
 //! The same backlog claimed in three ways by one and the same loop: a claimer and a completer side by side, with the
 //! batches of a worker. Nothing is run in between, so what is compared is claiming alone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use domain::{JobId, SystemClock, WorkerId};
 use jobs::probe::Noop;
@@ -82,6 +82,9 @@ async fn empty(queue: &Queue, way: Way) -> Result<f64, Failure> {
     Ok(queue.jobs as f64 / seconds)
 }
 
+/// As a worker does when nobody tells of new jobs.
+const COUNT_EVERY: Duration = Duration::from_millis(250);
+
 async fn claim_all(
     system: &SystemStore,
     worker: WorkerId,
@@ -91,10 +94,14 @@ async fn claim_all(
 ) -> Result<(), Failure> {
     let kinds = [Noop::KIND.to_owned()];
     let (mut left, mut in_vain, mut head) = (jobs, 0, Head::default());
+    let mut counted = None;
     while left > 0 {
         let batch = match way {
             Way::Fair => {
-                system.count_arrivals().await?;
+                if counted.is_none_or(|then: Instant| then.elapsed() > COUNT_EVERY) || in_vain > 0 {
+                    counted = Some(Instant::now());
+                    system.count_latest_arrivals().await?;
+                }
                 let shares = fair::plan(&system.list_candidates(&kinds).await?, CLAIM as u64);
                 Batch::Claimed(system.claim(worker, &shares).await?)
             }
