@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use store::failpoint::VARIABLE;
 
 use crate::mail;
 use crate::place::{PROGRAM, Place, on_each_database};
@@ -222,4 +223,56 @@ fn while_the_database_is_away_the_server_is_not_ready_and_then_goes_on() {
     assert!(!server.has_ended());
     server.terminate();
     assert_eq!(server.finish().code, Some(0));
+}
+
+/// A server is stopped right before it records a page of what was there before, a message of that page is deleted from a
+/// folder, another server takes over, and then the first one goes on as if nothing had happened. `then` looks at what came
+/// of it.
+fn record_late(guards: &str, then: impl Fn(&Place)) {
+    let place = Place::postgres();
+    place.ok(&["tenant", "create", "acme"]);
+    let sim = Sim::start(&place, 1, 0);
+    let made = sim.control("POST", "/accounts/box1@scripted.example/apply", r#"{"op":"deliver","folder":"inbox"}"#);
+    let truth = sim.control("GET", "/accounts/box1@scripted.example/truth", "");
+    let places = truth["folders"].as_object().unwrap().values().flat_map(|folder| folder["places"].as_array().unwrap());
+    let place_of = places.into_iter().find(|place| place["message"] == made["messages"][0]);
+    let uid = place_of.unwrap_or_else(|| panic!("{truth}"))["uid"].as_str().unwrap().to_owned();
+    // It stays in another folder, so that nobody asks for it and finds it gone.
+    let copy = format!(r#"{{"op":"copy","folder":"inbox","uid":"{uid}","to":"archive"}}"#);
+    sim.control("POST", "/accounts/box1@scripted.example/apply", &copy);
+    place.ok(&words(&add(&place, &sim, 1)));
+    let trace = place.path("trace");
+    let serve = |failpoints: &str| {
+        let mut command: Command = place.command(PROGRAM, &["serve"]);
+        let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
+        command.env("MAILROOM_SERVER__LISTEN", address.to_string()).env("RUST_BACKTRACE", "0");
+        command.env("MAILROOM_SYNC__LEASE", "1s").env("MAILROOM_JOBS__LEASE", "1s").env(VARIABLE, failpoints);
+        Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
+    };
+    // The first commit is that of the changes.
+    let late = serve(&format!("before:commit_job=stop@2 off=own_stop trace={} {guards}", trace.display()));
+    wait_until("it is about to record the history", || late.is_stopped());
+    let delete = format!(r#"{{"op":"delete","folder":"inbox","uid":"{uid}"}}"#);
+    sim.control("POST", "/accounts/box1@scripted.example/apply", &delete);
+    let _other = serve("");
+    let is_listed = || place.select("select status from sync_states where is_history_done").len() == 1;
+    wait_until("another has listed it", || is_listed() && is_equal(&place));
+
+    late.resume();
+    let has_tried = || std::fs::read_to_string(&trace).unwrap_or_default().matches("after:commit_job").count() > 1;
+    wait_until("it has tried to record", has_tried);
+    then(&place);
+}
+
+#[test]
+fn a_server_that_slept_over_its_lease_records_nothing() {
+    record_late("", |place| assert!(is_equal(place)));
+}
+
+#[test]
+fn without_the_fence_a_server_that_slept_brings_back_what_was_deleted() {
+    // Its first try may meet a connection that the server closed meanwhile.
+    record_late("off=sync_token off=job_token", |place| {
+        wait_until("what was deleted is back", || !is_equal(place));
+    });
 }

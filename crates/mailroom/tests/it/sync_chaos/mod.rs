@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use domain::{JobState, PlanTier, TenantId};
 use store::Store;
-use store::failpoint::VARIABLE;
 use store::sql::jobs::{JobFilter, Replay};
 
 use crate::crash::{random, setting};
@@ -55,15 +54,12 @@ struct Storm<'a> {
     store: Store,
     tenants: Vec<TenantId>,
     source: Source,
-    failpoints: &'a str,
-    /// Nobody is killed, and everybody sleeps where it hurts most.
-    only_sleepers: bool,
     running: Vec<Running>,
     started: usize,
 }
 
 impl<'a> Storm<'a> {
-    fn new(place: &'a Place, failpoints: &'a str, only_sleepers: bool) -> Self {
+    fn new(place: &'a Place) -> Self {
         let source = Source::start(setting("MAILROOM_TEST_SEED", 1), MAILBOXES);
         let store = open(place);
         let tenants = block_on(async {
@@ -75,7 +71,7 @@ impl<'a> Storm<'a> {
             }
             tenants
         });
-        let storm = Self { place, store, tenants, source, failpoints, only_sleepers, running: Vec::new(), started: 0 };
+        let storm = Self { place, store, tenants, source, running: Vec::new(), started: 0 };
         (1..=MAILBOXES).for_each(|number| storm.connect(number));
         // Small pages, so that there are many of them.
         storm.place.sql(match storm.place.is_sqlite() {
@@ -112,8 +108,7 @@ impl<'a> Storm<'a> {
             .env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0")
             .env("MAILROOM_JOBS__LEASE", &lease)
             .env("MAILROOM_SYNC__LEASE", &lease)
-            .env("MAILROOM_SYNC__LEADER_ELECTION", elects)
-            .env(VARIABLE, self.failpoints);
+            .env("MAILROOM_SYNC__LEADER_ELECTION", elects);
         command
     }
 
@@ -206,15 +201,8 @@ impl Storm<'_> {
 }
 
 fn storm(place: &Place, servers: usize, server: Option<&Postgres>) {
-    rage(Storm::new(place, "", false), servers, server);
-}
-
-fn rage(mut storm: Storm<'_>, servers: usize, server: Option<&Postgres>) {
-    let (place, mut random) = (storm.place, random());
-    match storm.only_sleepers {
-        false => storm.source.begin(CHANGES_PER_SECOND, 30),
-        true => storm.source.begin(4.0 * CHANGES_PER_SECOND, 200),
-    }
+    let (mut storm, mut random) = (Storm::new(place), random());
+    storm.source.begin(CHANGES_PER_SECOND, 30);
     (0..servers).for_each(|_| storm.start());
     let duration = Duration::from_secs(setting("MAILROOM_TEST_STORM_SECONDS", SECONDS));
     let troubles = storm.rage(&mut random, duration, server);
@@ -277,24 +265,4 @@ fn three_servers_in_a_storm_end_up_with_what_the_provider_has_on_postgresql() {
 #[test]
 fn a_server_in_a_storm_ends_up_with_what_the_provider_has_on_sqlite() {
     storm(&Place::sqlite(), 1, None);
-}
-
-/// Where nothing checks who may write, somebody who slept writes what was so before. It has to happen at the right moment,
-/// so it is tried again and again, and the same with the fence must end well.
-#[test]
-#[ignore = "takes minutes"]
-fn without_the_fence_a_storm_ends_with_something_else() {
-    let sleep = |failpoints: &str| {
-        let server = Postgres::start();
-        let place = Place::on_server(server.url());
-        rage(Storm::new(&place, failpoints, true), 3, None);
-    };
-    sleep("");
-    for round in 1..=10 {
-        let unfenced = || sleep("off=sync_token off=job_token off=own_stop");
-        if std::panic::catch_unwind(unfenced).is_err() {
-            return tell(&format!("without the fence it failed in round {round}"));
-        }
-    }
-    panic!("nothing failed without the fence: the storm proves nothing");
 }

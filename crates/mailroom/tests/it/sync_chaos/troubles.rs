@@ -28,9 +28,7 @@ impl Storm<'_> {
         let mut made = 0;
         while begun.elapsed() < duration || made < FEWEST {
             sleep(Duration::from_millis(200 + random.below(1200)));
-            if self.only_sleepers {
-                self.list_some(made as usize);
-            } else if random.below(2) == 0 {
+            if random.below(2) == 0 {
                 let number = 1 + usize::try_from(random.below(MAILBOXES as u64)).unwrap();
                 self.source.expire_cursors(number, random.below(3) == 0);
                 troubles.cursors_expired += 1;
@@ -44,17 +42,9 @@ impl Storm<'_> {
         troubles
     }
 
-    /// Some are compared while they change, so that whoever is stopped next holds a page that is soon not so any more; each
-    /// once, for the next comparison would mend it.
-    fn list_some(&self, round: usize) {
-        let some = (1..=MAILBOXES).filter(|number| number % FEWEST as usize == round);
-        some.for_each(|number| self.source.expire_cursors(number, false));
-        sleep(Duration::from_millis(1500));
-    }
-
     fn make_trouble(&mut self, random: &mut Random, server: Option<&Postgres>, troubles: &mut Troubles) {
         let n = usize::try_from(random.below(self.running.len() as u64)).unwrap();
-        match (if self.only_sleepers { 2 } else { random.below(8) }, server) {
+        match (random.below(8), server) {
             (0, Some(server)) => {
                 server.restart();
                 troubles.restarts += 1;
@@ -66,8 +56,7 @@ impl Storm<'_> {
             (2..=4, _) => {
                 assert!(self.running[n].pause(), "a server ended by itself");
                 // Long enough for the others to take it for dead.
-                let leases = if self.only_sleepers { 4.0 } else { 1.2 };
-                sleep(LEASE.mul_f64(leases + random.below(10) as f64 / 10.0));
+                sleep(LEASE.mul_f64(1.2 + random.below(10) as f64 / 10.0));
                 self.running[n].resume();
                 troubles.pauses += 1;
             }
