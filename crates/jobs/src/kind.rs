@@ -36,10 +36,12 @@ pub fn new_job<J: Job>(job: &J, clock: &dyn Clock, traceparent: Option<&str>) ->
     })
 }
 
-/// Where it runs: work that mostly waits, or work that computes and gets a thread of its own.
+/// Where it runs: work that mostly waits, work that waits for somebody far away and of which there is much at once, or work
+/// that computes and gets a thread of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pool {
     Io,
+    Remote,
     Cpu,
 }
 

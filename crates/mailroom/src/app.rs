@@ -137,7 +137,8 @@ pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
         name: name.to_owned(),
         lease: config.jobs.lease,
         poll: config.jobs.poll,
-        io_slots: config.jobs.concurrency.max(config.sync.mailbox_workers),
+        io_slots: config.jobs.concurrency,
+        remote_slots: config.sync.mailbox_workers,
         cpu_slots: std::thread::available_parallelism().map_or(1, usize::from),
         grace: SHUTDOWN_GRACE,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use content::spool::{Draft, Spool};
 use domain::connector::{Facts, Seen, Sink, Wanted};
 use domain::{ConnectorError, Lane, MailboxId, MailboxState};
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use jobs::{Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
 use store::sql::sync::Queued;
@@ -73,6 +73,7 @@ impl Syncer {
             async move { sync.fetch(&held, job).await }
         });
         kind.retry = PATIENT;
+        kind.pool = Pool::Remote;
         kind
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::connector::{Cursors, Page, Place, Seen};
 use domain::{ConnectorError, Lane, LedgerState, MailboxId};
-use jobs::{Held, Job, JobError, Kind, Retry, Verdict};
+use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::failpoint::{self, Effect};
@@ -66,6 +66,7 @@ impl Syncer {
         let (changes, history, everything) = (self.clone(), self.clone(), self.clone());
         let patient = |mut kind: Kind| {
             kind.retry = PATIENT;
+            kind.pool = Pool::Remote;
             kind
         };
         [

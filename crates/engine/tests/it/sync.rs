@@ -169,6 +169,7 @@ impl<'a> Scene<'a> {
             poll: Duration::from_millis(50),
             io_slots: 4,
             cpu_slots: 1,
+            remote_slots: 4,
             grace: Duration::from_secs(10),
         };
         let kinds = self.syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);

@@ -33,6 +33,8 @@ pub struct Settings {
     /// Jobs that run at the same time, of those that mostly wait and of those that compute.
     pub io_slots: usize,
     pub cpu_slots: usize,
+    /// Of those that wait for somebody far away.
+    pub remote_slots: usize,
     /// How long a shutdown waits for what runs.
     pub grace: Duration,
 }
@@ -102,6 +104,7 @@ struct Session {
 struct Limits {
     io: AtomicBool,
     cpu: AtomicBool,
+    remote: AtomicBool,
 }
 
 impl Limits {
@@ -109,12 +112,13 @@ impl Limits {
         let seen = match pool {
             Pool::Io => &self.io,
             Pool::Cpu => &self.cpu,
+            Pool::Remote => &self.remote,
         };
         seen.store(has_limits, Ordering::Relaxed);
     }
 
     fn are_there(&self) -> bool {
-        self.io.load(Ordering::Relaxed) || self.cpu.load(Ordering::Relaxed)
+        [&self.io, &self.cpu, &self.remote].iter().any(|seen| seen.load(Ordering::Relaxed))
     }
 }
 

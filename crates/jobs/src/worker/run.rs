@@ -112,7 +112,7 @@ async fn run_in_pool(kind: &Kind, held: Held) -> Ended {
     // A handler may panic before its first await as well.
     let run = AssertUnwindSafe(async move { run(held).await }).catch_unwind();
     let ended = match kind.pool {
-        Pool::Io => run.await,
+        Pool::Io | Pool::Remote => run.await,
         Pool::Cpu => {
             // On a thread that may be busy for long; the runtime's own must not. It is not stopped by being given up.
             let runtime = tokio::runtime::Handle::current();

@@ -56,6 +56,7 @@ async fn run_session(work: &Work, worker: domain::WorkerId, stopped: &mut watch:
         tokio::join!(
             claimer::run(&session, Pool::Io, work.settings.io_slots, stopped.clone()),
             claimer::run(&session, Pool::Cpu, work.settings.cpu_slots, stopped.clone()),
+            claimer::run(&session, Pool::Remote, work.settings.remote_slots, stopped.clone()),
         );
         // The completer ends when it has completed everything.
         drop(session.done.lock().expect("nobody panics while holding it").take());

@@ -29,6 +29,7 @@ fn settings() -> Settings {
         poll: Duration::from_millis(200),
         io_slots: 4,
         cpu_slots: 1,
+        remote_slots: 1,
         grace: Duration::from_secs(10),
     }
 }

@@ -427,6 +427,7 @@ fn leave_a_dead_letter(place: &Place, tenant: TenantId, secret: SecretId, kind: 
         poll: Duration::from_millis(200),
         io_slots: 1,
         cpu_slots: 1,
+        remote_slots: 1,
         grace: Duration::from_secs(10),
     };
     block_on(async {

@@ -107,6 +107,7 @@ impl Queue {
             poll: Duration::from_secs(1),
             io_slots: 16,
             cpu_slots: 2,
+            remote_slots: 1,
             grace: Duration::from_secs(30),
         };
         Worker::start(self.store.clone(), Kinds::default().with(noop), settings, Arc::new(SystemDice))
