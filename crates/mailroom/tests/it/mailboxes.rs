@@ -242,19 +242,19 @@ fn record_late(guards: &str, then: impl Fn(&Place)) {
     sim.control("POST", "/accounts/box1@scripted.example/apply", &copy);
     place.ok(&words(&add(&place, &sim, 1)));
     let trace = place.path("trace");
-    let serve = |failpoints: &str| {
-        let mut command: Command = place.command(PROGRAM, &["serve"]);
+    let serve = |roles: &str, failpoints: &str| {
+        let mut command: Command = place.command(PROGRAM, &["serve", "--roles", roles]);
         let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
         command.env("MAILROOM_SERVER__LISTEN", address.to_string()).env("RUST_BACKTRACE", "0");
         command.env("MAILROOM_SYNC__LEASE", "1s").env("MAILROOM_JOBS__LEASE", "1s").env(VARIABLE, failpoints);
         Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
     };
-    // The first commit is that of the changes.
-    let late = serve(&format!("before:commit_job=stop@2 off=own_stop trace={} {guards}", trace.display()));
+    // The first commit is that of the changes, and nobody asks for more.
+    let late = serve("worker", &format!("before:commit_job=stop@2 off=own_stop trace={} {guards}", trace.display()));
     wait_until("it is about to record the history", || late.is_stopped());
     let delete = format!(r#"{{"op":"delete","folder":"inbox","uid":"{uid}"}}"#);
     sim.control("POST", "/accounts/box1@scripted.example/apply", &delete);
-    let _other = serve("");
+    let _other = serve("worker,scheduler", "");
     let is_listed = || place.select("select status from sync_states where is_history_done").len() == 1;
     wait_until("another has listed it", || is_listed() && is_equal(&place));
 
