@@ -223,6 +223,10 @@ impl Listing<'_> {
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
         let scopes = self.leave_out_of_scope(&mut page, &folders).await?;
+        if scopes.is_wider && self.phase == Phase::List {
+            // The comparison begins anew, under another number: of this page only the folders count.
+            page = Page::default();
+        }
         let ids = page.messages.iter().map(|seen| seen.message.clone()).collect();
         let known = self.store.known_messages(self.mailbox(), ids).await?;
         if self.phase == Phase::List {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use domain::connector::{Account, Answer, Cursors, Facts, Page, Place, Present, Seen, SeenFolder, Sink, Wanted};
 use domain::{Connector, ConnectorError, Flags, FolderRole, JobState, MailboxId, PlanTier, Provider, SystemClock};
 use engine::calls::Calls;
+use engine::mailboxes::{Backfill, Connect};
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
 use jobs::{Kinds, Settings, SystemDice, Worker, new_job};
 use serde_json::json;
@@ -423,6 +424,62 @@ async fn the_text_that_was_listed_last_is_the_one_that_is_stored() {
 
         assert_eq!(scene.emails().await, pairs(&[("second", "INBOX[]")]));
         assert_eq!(db.rows("select 1 from ledger where revision = '3' and state = 'processed'").await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_that_finds_a_wider_scope_begins_anew_and_loses_nothing() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        for id in ["a", "b", "t"] {
+            scene.has(id, &format!("Subject: {id}\n\nhello"));
+        }
+        scene.says(page(vec![seen("a", "INBOX", &[]), seen("b", "INBOX", &[])]));
+        scene.sync().await;
+
+        // In the middle of it what was the trash turns out to be an ordinary folder.
+        scene.script.changes.lock().unwrap().push_back(Err(ConnectorError::CursorExpired));
+        scene.says(page(vec![]));
+        let first = Page { is_last: false, ..page(vec![seen("a", "INBOX", &[])]) };
+        let wider = Page { folders: vec![folder("Trash", None)], ..page(vec![seen("b", "INBOX", &[])]) };
+        let again = page(vec![seen("a", "INBOX", &[]), seen("b", "INBOX", &[]), seen("t", "Trash", &[])]);
+        scene.script.list.lock().unwrap().extend([first, wider, again]);
+        scene.sync().await;
+
+        assert_eq!(scene.emails().await, pairs(&[("a", "INBOX[]"), ("b", "INBOX[]"), ("t", "Trash[]")]));
+        assert_eq!(db.rows("select 1 from events where type = 'email.deleted'").await.len(), 0);
+        assert!(db.rows("select 1 from sync_states where is_listing").await.is_empty(), "it has ended");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_not_fetched_when_a_mailbox_was_disconnected_is_when_it_is_back() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        scene.has("m", "broken");
+        scene.says(page(vec![seen("m", "INBOX", &[])]));
+        scene.sync().await;
+        let mailbox = scene.store.find_mailbox("me@acme.test").await.unwrap().unwrap();
+        scene.syncer.engine.disconnect(&mailbox).await.unwrap();
+        assert_eq!(scene.ledger().await, pairs(&[("m", "skipped")]));
+
+        scene.has("m", "Subject: mended\n\nhello");
+        scene.says(page(vec![]));
+        scene.script.list.lock().unwrap().push_back(page(vec![seen("m", "INBOX", &[])]));
+        let connect = Connect {
+            provider: Provider::Scripted,
+            address: "me@acme.test".into(),
+            settings: json!({}),
+            secret: None,
+            backfill: Backfill::All,
+        };
+        assert_eq!(scene.syncer.engine.connect(scene.store.id, connect).await.unwrap(), Some(scene.mailbox));
+        scene.sync().await;
+
+        assert_eq!(scene.emails().await, pairs(&[("mended", "INBOX[]")]));
+        assert_eq!(scene.ledger().await, pairs(&[("m", "processed")]));
     })
     .await;
 }

@@ -122,15 +122,13 @@ pub enum SyncEnd<'a> {
 impl TenantUnit {
     /// Nothing of the unit happens when somebody else syncs the mailbox by now. Whoever stores its messages waits.
     pub fn guard_sync(&mut self, mailbox: MailboxId, token: u64) {
-        let is_off = failpoint::is_off(Guard::SyncToken);
-        let held = if is_off { "true" } else { "token = $3" };
+        if failpoint::is_off(Guard::SyncToken) {
+            return self.hold_sync(mailbox);
+        }
         self.unit.op_exactly(
             1,
             NO_LONGER_SYNCING,
-            format!(
-                "update sync_states set updated_at = mailroom_now()
-                 where tenant_id = $1 and mailbox_id = $2 and ({held} or $3 < 0)"
-            ),
+            "update sync_states set updated_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2 and token = $3",
             params![self.tenant, mailbox, token],
         );
     }

@@ -259,10 +259,13 @@ impl TenantUnit {
             join_where: IN_SCOPE,
             on_conflict: format!(
                 "on conflict ({key}) do update set revision = coalesce(excluded.revision, ledger.revision), reason = null,
-                    state = case when {has_changed} or ledger.email_id is null or ledger.reason = '{UNFINISHED}' then 'queued'
+                    state = case when {has_changed} or ledger.email_id is null or ledger.reason = '{UNFINISHED}'
+                                      or ledger.state = 'skipped' then 'queued'
                                  when ledger.state = 'gone' then 'processed' else ledger.state end
                  where (ledger.state = 'gone' and ledger.reason is distinct from '{PURGED}')
-                    or (ledger.state <> 'gone' and {has_changed})"
+                    or (ledger.state <> 'gone' and {has_changed})
+                    -- Its mailbox was disconnected, and is back.
+                    or ledger.state = 'skipped'"
             )
             .into(),
             at_once: false,
