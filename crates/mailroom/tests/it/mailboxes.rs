@@ -246,7 +246,8 @@ fn record_late(guards: &str, then: impl Fn(&Place)) {
         let mut command: Command = place.command(PROGRAM, &["serve", "--roles", roles]);
         let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
         command.env("MAILROOM_SERVER__LISTEN", address.to_string()).env("RUST_BACKTRACE", "0");
-        command.env("MAILROOM_SYNC__LEASE", "1s").env("MAILROOM_JOBS__LEASE", "1s").env(VARIABLE, failpoints);
+        // Short, but long enough that none is lost on a busy machine before the commit that is meant.
+        command.env("MAILROOM_SYNC__LEASE", "5s").env("MAILROOM_JOBS__LEASE", "5s").env(VARIABLE, failpoints);
         Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
     };
     // The first commit is that of the changes, and nobody asks for more.

@@ -11,6 +11,8 @@ use crate::place::{Done, PROGRAM, Place};
 /// Far longer than anything here takes on a busy machine; only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+const BREATH: Duration = Duration::from_millis(20);
+
 /// Ends with the test, whatever becomes of it.
 pub struct Running {
     child: Option<Child>,
@@ -94,12 +96,12 @@ fn signal(name: &str, id: u32) {
     sent.unwrap(); // it may have ended meanwhile, which the caller sees
 }
 
-/// Looks again and again, without waiting in between longer than it takes to let others run.
+/// Looks again and again, with a breath in between: looking often costs a command, and the time of those who are awaited.
 pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_true() {
         assert!(started.elapsed() < DEADLINE, "waited too long until {what}");
-        std::thread::yield_now();
+        std::thread::sleep(BREATH);
     }
 }
 
