@@ -8,6 +8,7 @@ use jobs::new_job;
 use store::StoreError;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
+use store::sql::secrets::SealedSecret;
 
 use crate::Engine;
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
@@ -75,11 +76,16 @@ impl Engine {
     }
 
     /// What opens it, if it needs anything.
-    pub(crate) async fn open_secret(&self, mailbox: &Mailbox) -> anyhow::Result<Option<Secret<String>>> {
-        let Some(id) = &mailbox.secret_ref else { return Ok(None) };
-        let id: SecretId = id.parse().context("reading which secret opens the mailbox")?;
-        let bytes = self.vault.open(mailbox.tenant_id, id, SecretKind::Password).await?;
-        let bytes = bytes.context("the secret of the mailbox is not there any more")?;
+    pub(crate) async fn open_secret(
+        &self,
+        mailbox: &Mailbox,
+        sealed: Option<&SealedSecret>,
+    ) -> anyhow::Result<Option<Secret<String>>> {
+        if mailbox.secret_ref.is_none() {
+            return Ok(None);
+        }
+        let sealed = sealed.context("the secret of the mailbox is not there any more")?;
+        let bytes = self.vault.open_sealed(mailbox.tenant_id, SecretKind::Password, sealed).await?;
         let text = String::from_utf8(bytes.expose().clone()).context("the secret of the mailbox is not text")?;
         Ok(Some(Secret::new(text)))
     }

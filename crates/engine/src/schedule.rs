@@ -49,14 +49,18 @@ pub async fn tick(store: &Store, interval: Duration, dice: &dyn Dice) -> anyhow:
         by_tenant.entry(due.tenant).or_default().push(due);
     }
     for (tenant, due) in by_tenant {
-        let mut unit = system.write_for(tenant);
+        let mut jobs = Vec::with_capacity(due.len());
+        let mut pauses = Vec::with_capacity(due.len());
         for due in due {
             let job = new_job(&SyncMailbox { mailbox: due.mailbox }, store.clock(), None)?;
-            unit.enqueue(vec![only_one(job, due.mailbox)]);
+            jobs.push(only_one(job, due.mailbox));
             // A tenth earlier or later, so that those that were connected together drift apart.
             let every = due.every.unwrap_or(interval);
-            unit.sync_again_in(due.mailbox, every.mul_f64(0.9 + dice.fraction() / 5.0));
+            pauses.push((due.mailbox, every.mul_f64(0.9 + dice.fraction() / 5.0)));
         }
+        let mut unit = system.write_for(tenant);
+        unit.enqueue(jobs);
+        unit.sync_again_in(&pauses);
         unit.commit().await?;
     }
     Ok(Ticked::Asked { mailboxes, is_more: mailboxes == batch })

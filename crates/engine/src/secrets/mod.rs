@@ -111,7 +111,7 @@ impl Vault {
         kind: SecretKind,
     ) -> Result<Option<Secret<Vec<u8>>>, VaultError> {
         match self.store.tenant(tenant).find_secret(id).await? {
-            Some(sealed) => self.open_as(tenant, kind, &sealed).await.map(Some),
+            Some(sealed) => self.open_sealed(tenant, kind, &sealed).await.map(Some),
             None => Ok(None),
         }
     }
@@ -129,7 +129,8 @@ impl Vault {
         Ok(Some(Secret::new(text.to_owned())))
     }
 
-    async fn open_as(
+    /// One that was read already.
+    pub async fn open_sealed(
         &self,
         tenant: TenantId,
         kind: SecretKind,

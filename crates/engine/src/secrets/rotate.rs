@@ -183,7 +183,7 @@ impl Vault {
     }
 
     async fn sealed_again(&self, tenant: TenantId, old: &SealedSecret) -> Result<SealedSecret, VaultError> {
-        let plaintext = self.open_as(tenant, old.kind, old).await?;
+        let plaintext = self.open_sealed(tenant, old.kind, old).await?;
         let (key_version, key) = self.last_key(tenant).await?;
         let place = Place::Secret { tenant, id: old.id, key_version, kind: old.kind };
         let ciphertext = seal::seal(&key, place, plaintext.expose())?;

@@ -6,9 +6,12 @@ use std::time::Duration;
 use domain::MailboxId;
 use jobs::Gate;
 use store::failpoint::{self, Guard};
+use store::sql::sync::Begun;
 use store::{StoreError, TenantStore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+use super::Desk;
 
 /// Renewed by a task of its own while this lives. What is written in its name carries the token; that is what protects.
 #[derive(Debug)]
@@ -23,20 +26,20 @@ impl Hold {
     /// `None`: somebody else lists it.
     pub async fn take(
         gate: &Arc<dyn Gate>,
+        desk: &Desk,
         store: &TenantStore,
         mailbox: MailboxId,
-        holder: &str,
-        lease: Duration,
-    ) -> Result<Option<Self>, StoreError> {
+        (holder, lease): (&str, Duration),
+    ) -> Result<Option<(Self, Begun)>, StoreError> {
         let name = format!("sync:{mailbox}");
         if !gate.may_try(&name, holder, lease).await {
             return Ok(None);
         }
         let turn = Turn { gate: gate.clone(), name, holder: holder.to_owned() };
         let asked = Instant::now();
-        let Some(token) = store.begin_sync(mailbox, holder, lease).await? else { return Ok(None) };
-        let renewing = tokio::spawn(renew(store.clone(), mailbox, token, lease, asked));
-        Ok(Some(Self { token, renewing, _turn: turn }))
+        let Some(begun) = desk.begin((store.id, mailbox), holder, lease).await? else { return Ok(None) };
+        let renewing = tokio::spawn(renew(store.clone(), mailbox, begun.token, lease, asked));
+        Ok(Some((Self { token: begun.token, renewing, _turn: turn }, begun)))
     }
 
     /// By our own clock the right has run out, or the database said so: time to stop.
@@ -140,7 +143,8 @@ mod tests {
             let (store, mailbox) = mailbox(&db).await;
             let doorman = Arc::new(Doorman::default());
             let gate: Arc<dyn Gate> = doorman.clone();
-            let take = || Hold::take(&gate, &store, mailbox, "me", LEASE);
+            let desk = Desk::new(db.store.clone());
+            let take = || Hold::take(&gate, &desk, &store, mailbox, ("me", LEASE));
             let is_released = async |times| {
                 let waiting = async {
                     while doorman.released.load(Ordering::SeqCst) < times {
@@ -153,7 +157,7 @@ mod tests {
             assert!(take().await.unwrap().is_none());
             doorman.refuses.store(false, Ordering::SeqCst);
 
-            let hold = take().await.unwrap().unwrap();
+            let (hold, _) = take().await.unwrap().unwrap();
             assert_eq!(hold.token, 1, "the database was asked for the first time");
             assert_eq!(doorman.released.load(Ordering::SeqCst), 0);
             // The gate says yes, the database no.

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use domain::connector::{Cursors, Page, Place, Seen};
-use domain::{ConnectorError, Lane, LedgerState, MailboxId};
+use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState};
 use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::failpoint::{self, Effect};
 use store::sql::jobs::{NewJob, OnConflict, Unique};
 use store::sql::ledger::Known;
-use store::sql::sync::{PageRows, Phase, SyncEnd, SyncState};
+use store::sql::sync::{Begun, PageRows, Phase, SyncEnd, SyncState};
 use store::{TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
@@ -88,13 +88,15 @@ impl Syncer {
     async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
         let Some(opened) = self.open(held.tenant(), mailbox).await? else { return Ok(Verdict::Done) };
         let store = self.engine.store.tenant(held.tenant());
-        let hold = Hold::take(&self.gate, &store, mailbox, &self.settings.holder, self.settings.lease).await?;
+        let lease = (&*self.settings.holder, self.settings.lease);
+        let hold = Hold::take(&self.gate, &self.desk, &store, mailbox, lease).await?;
         let acquired = if hold.is_some() { "true" } else { "false" };
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
-        let Some(hold) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
+        let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
         let listing = Listing { sync: self, held, store, opened, hold, phase };
-        match listing.run().await {
-            Ok(unit) => Ok(Verdict::Commit(unit)),
+        match listing.run(begun).await {
+            Ok(Some(unit)) => Ok(Verdict::Commit(unit)),
+            Ok(None) => Ok(Verdict::Done),
             Err(Trouble::Job(e)) => {
                 // Others need not wait until the right to list it runs out.
                 if let Err(e) = listing.end(SyncEnd::Interrupted).commit().await {
@@ -152,27 +154,27 @@ impl Listing<'_> {
         self.opened.mailbox.id
     }
 
-    /// The unit with which the job ends: the last page is part of it.
-    async fn run(&self) -> Result<TenantUnit, Trouble> {
-        let begun = std::time::Instant::now();
+    /// The unit with which the job ends: the last page is part of it. `None`: nothing was new, and that is recorded.
+    async fn run(&self, begun: Begun) -> Result<Option<TenantUnit>, Trouble> {
+        let started = std::time::Instant::now();
+        let Begun { mut state, cursors: mut standing, .. } = begun;
         let mut has_news = false;
-        let mut cursors = self.store.list_cursors(self.mailbox(), self.phase).await?;
-        if self.phase != Phase::Changes && self.store.list_cursors(self.mailbox(), Phase::Changes).await?.is_empty() {
+        let mut cursors = standing.remove(self.phase.as_str()).unwrap_or_default();
+        if self.phase != Phase::Changes && !standing.contains_key(Phase::Changes.as_str()) {
             // What changes behind a listing would be told by nobody. The next look at the changes asks for it again.
-            return Ok(self.end(SyncEnd::Interrupted));
+            return Ok(Some(self.end(SyncEnd::Interrupted)));
         }
         loop {
-            let state = self.store.find_sync(self.mailbox()).await?;
-            let state = state.ok_or_else(|| anyhow::anyhow!("the mailbox is not synced any more"))?;
             if (self.phase == Phase::History && state.is_history_done)
                 || (self.phase == Phase::List && !state.is_listing)
             {
-                return Ok(self.end(SyncEnd::Interrupted));
+                return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
             let page = match self.ask(&cursors, &state).await {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
+                    state = self.state().await?;
                     continue;
                 }
                 page => page?,
@@ -180,20 +182,43 @@ impl Listing<'_> {
             if self.hold.is_lost() {
                 return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
             }
+            if !has_news && self.is_quiet(&page, &cursors, &state) {
+                metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
+                self.sync.desk.end_quietly((self.held.tenant(), self.mailbox()), self.hold.token).await?;
+                return Ok(None);
+            }
             has_news |= !page.is_empty();
             let is_last = page.is_last || self.phase != Phase::Changes;
             page.move_cursors(&mut cursors);
             let mut unit = self.record(page, &state).await?;
             self.held.progress();
             if is_last {
-                metrics::histogram!("mailroom_sync_duration_seconds").record(begun.elapsed().as_secs_f64());
+                metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
                 self.finish(&mut unit, &state, has_news)?;
-                return Ok(unit);
+                return Ok(Some(unit));
             }
             failpoint::before(Effect::RecordPage);
             unit.commit().await?;
             failpoint::after(Effect::RecordPage);
+            state = self.state().await?;
         }
+    }
+
+    async fn state(&self) -> Result<SyncState, Trouble> {
+        let state = self.store.find_sync(self.mailbox()).await?;
+        Ok(state.ok_or_else(|| anyhow::anyhow!("the mailbox is not synced any more"))?)
+    }
+
+    /// Nothing is new, nothing is left to do, and the mailbox is as it should be: there is nothing to write but that.
+    fn is_quiet(&self, page: &Page, cursors: &Cursors, state: &SyncState) -> bool {
+        let is_same = page.cursors.iter().all(|(scope, cursor)| cursors.get(scope) == Some(cursor));
+        self.phase == Phase::Changes
+            && page.is_last
+            && page.is_empty()
+            && is_same
+            && state.is_history_done
+            && !state.is_listing
+            && self.opened.mailbox.state == MailboxState::Active
     }
 
     async fn ask(&self, cursors: &Cursors, state: &SyncState) -> Result<Page, ConnectorError> {

@@ -3,6 +3,7 @@
 //! A listing comes in pages. Each page is one commit: the ledger, where messages are, the jobs that fetch them, and the
 //! cursor. Whoever lists a mailbox holds its token, which every one of these commits checks.
 
+mod desk;
 mod fetch;
 mod hold;
 mod list;
@@ -19,6 +20,7 @@ use jobs::{Gate, NoGate};
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::Semaphore;
 
+pub use desk::Desk;
 pub use fetch::FetchEmails;
 pub use list::{ListHistory, ListMailbox, SyncMailbox, only_one};
 pub use scope::Scope;
@@ -55,6 +57,7 @@ pub struct Syncer {
     /// Asked before the database who may list a mailbox.
     gate: Arc<dyn Gate>,
     memory: Arc<Semaphore>,
+    desk: Desk,
 }
 
 /// A mailbox as a listing or a fetch needs it.
@@ -75,7 +78,8 @@ impl Syncer {
     ) -> Self {
         let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
-        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), calls, gate, memory }
+        let desk = Desk::new(engine.store.clone());
+        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), calls, gate, memory, desk }
     }
 
     pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {
@@ -84,13 +88,12 @@ impl Syncer {
 
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
-        let store = self.engine.store.tenant(tenant);
-        let Some(mailbox) = store.find_mailbox(&mailbox.to_string()).await? else { return Ok(None) };
+        let Some((mailbox, sealed)) = self.desk.open((tenant, mailbox)).await? else { return Ok(None) };
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
         }
         let Some(connector) = self.connectors.get(&mailbox.provider).cloned() else { return Ok(None) };
-        let secret = self.engine.open_secret(&mailbox).await?;
+        let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
         let account = Account {
             tenant,
             mailbox: mailbox.id,

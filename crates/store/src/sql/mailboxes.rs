@@ -23,7 +23,7 @@ pub struct Mailbox {
     pub created_at: Timestamp,
 }
 
-const COLUMNS: &str =
+pub(crate) const COLUMNS: &str =
     "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref";
 
 impl TenantStore {
@@ -129,7 +129,7 @@ impl TenantUnit {
     }
 }
 
-fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
+pub(crate) fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
     Ok(Mailbox {
         id: row.get(0)?,
         tenant_id: row.get(1)?,

@@ -23,13 +23,42 @@ pub mod system;
 pub mod tenants;
 pub mod verify;
 
-use crate::Dialect;
+use crate::value::Kind;
+use crate::{Dialect, Value};
 
 /// `column` is one of the list bound as `$n`.
 pub(crate) fn any(dialect: Dialect, column: &str, n: usize) -> String {
     match dialect {
         Dialect::Postgres => format!("{column} = any(${n})"),
         Dialect::Sqlite => format!("{column} in (select value from json_each(${n}))"),
+    }
+}
+
+/// Rows that are given along, as `g` with these columns; and the parameters for that, from `$first` on.
+pub(crate) fn given(
+    dialect: Dialect,
+    first: usize,
+    columns: &[(&str, Kind)],
+    rows: Vec<Vec<Value>>,
+) -> (String, Vec<Value>) {
+    match dialect {
+        Dialect::Postgres => {
+            let mut lists: Vec<Vec<Value>> = columns.iter().map(|_| Vec::with_capacity(rows.len())).collect();
+            for row in rows {
+                lists.iter_mut().zip(row).for_each(|(list, value)| list.push(value));
+            }
+            let list = |(n, (_, kind)): (usize, &(&str, Kind))| format!("${}::{}[]", first + n, kind.postgres());
+            let given: Vec<String> = columns.iter().enumerate().map(list).collect();
+            let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+            let sql = format!("unnest({}) as g ({})", given.join(", "), names.join(", "));
+            (sql, lists.into_iter().map(Value::List).collect())
+        }
+        Dialect::Sqlite => {
+            let column = |(n, (name, _)): (usize, &(&str, Kind))| format!("value ->> {n} as {name}");
+            let names: Vec<String> = columns.iter().enumerate().map(column).collect();
+            let sql = format!("(select {} from json_each(${first})) as g", names.join(", "));
+            (sql, vec![Value::List(rows.into_iter().map(Value::List).collect())])
+        }
     }
 }
 

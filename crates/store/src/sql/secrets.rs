@@ -46,7 +46,7 @@ pub struct MasterFingerprint {
     pub state: MasterState,
 }
 
-const SECRET: &str = "id, kind, key_version, ciphertext";
+pub(crate) const SECRET: &str = "id, kind, key_version, ciphertext";
 const KEY: &str = "version, wrapped, master";
 
 impl TenantUnit {
@@ -282,7 +282,7 @@ fn key_values(tenant: TenantId, key: &WrappedKey) -> Vec<crate::Value> {
     params![tenant, key.version, key.wrapped.as_slice(), key.master.as_str()]
 }
 
-fn sealed(row: &Row) -> Result<SealedSecret, StoreError> {
+pub(crate) fn sealed(row: &Row) -> Result<SealedSecret, StoreError> {
     Ok(SealedSecret { id: row.get(0)?, kind: row.get(1)?, key_version: version(row, 2)?, ciphertext: row.get(3)? })
 }
 

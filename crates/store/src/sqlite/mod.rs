@@ -221,7 +221,8 @@ fn json(value: &Value) -> serde_json::Value {
         Value::Uuid(id) => id.to_string().into(),
         Value::Time(time) => time_text(*time).into(),
         Value::Hash(hash) => hash.hex().into(),
-        Value::Null | Value::Bytes(_) | Value::List(_) => serde_json::Value::Null,
+        Value::List(values) => values.iter().map(json).collect(),
+        Value::Null | Value::Bytes(_) => serde_json::Value::Null,
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use store::failpoint::{Guard, VARIABLE};
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
 use store::sql::sync::{NO_LONGER_SYNCING, PageRows, Phase, SyncEnd};
-use store::testing::on_each_database;
+use store::testing::{TestDatabase, on_each_database};
 use store::{StoreError, TenantStore};
 
 use crate::samples::tenant;
@@ -60,6 +60,50 @@ fn page(message: &str, cursor: &str) -> PageRows {
     }
 }
 
+/// The token of who may list it now.
+async fn begin(db: &TestDatabase, store: &TenantStore, mailbox: MailboxId, holder: &str) -> Option<u64> {
+    let key = (store.id, mailbox);
+    let begun = db.store.system().begin_syncs(&[key], holder, Duration::from_secs(60)).await.unwrap();
+    begun.get(&key).map(|begun| begun.token)
+}
+
+#[tokio::test]
+async fn many_are_begun_and_ended_at_once_but_for_those_that_another_holds() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let (acme, other) = (tenant(&db.store, "acme").await.id, tenant(&db.store, "other").await.id);
+        let mut keys = Vec::new();
+        for (tenant, n) in [(acme, 1), (other, 2), (acme, 3)] {
+            keys.push((tenant, mailbox(&db.store.tenant(tenant), &format!("{n}@acme.test")).await));
+        }
+        db.run(&format!(
+            "insert into sync_cursors (tenant_id, mailbox_id, phase, scope, cursor) values ('{}', '{}', 'changes', 'x', '5')",
+            other, keys[1].1
+        ))
+        .await;
+        let held = begin(&db, &db.store.tenant(acme), keys[0].1, "somebody").await.unwrap();
+        // A key with the wrong tenant is no mailbox.
+        keys.push((acme, keys[1].1));
+
+        let begun = system.begin_syncs(&keys, "me", Duration::from_secs(60)).await.unwrap();
+        assert!(begun.len() == 2 && begun.contains_key(&keys[1]) && begun.contains_key(&keys[2]), "{begun:?}");
+        assert_eq!(begun[&keys[1]].cursors["changes"], Cursors::from([("x".to_owned(), "5".to_owned())]));
+        assert!(begun[&keys[2]].cursors.is_empty());
+
+        let mut tokens: Vec<_> = begun.iter().map(|(key, begun)| (*key, begun.token)).collect();
+        tokens.push((keys[0], held + 1));
+        system.end_quiet_syncs(&tokens).await.unwrap();
+        let left = db.rows("select 1 from sync_states where held_until is not null and holder = 'somebody'").await;
+        assert_eq!(left.len(), 1, "not by a token that is not the holder's");
+        assert_eq!(db.rows("select 1 from sync_states where last_sync_at is not null").await.len(), 2);
+
+        let opened = system.open_mailboxes(&keys).await.unwrap();
+        assert_eq!(opened.len(), 3);
+        assert_eq!(opened[&keys[1]].0.address, "2@acme.test");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn who_was_followed_records_nothing_more() {
     on_each_database(|db| async move {
@@ -71,20 +115,19 @@ async fn who_was_followed_records_nothing_more() {
             unit.record_page(mailbox, page(message, cursor));
             unit.commit().await.map(drop)
         };
-        let first = store.begin_sync(mailbox, "one", Duration::from_secs(60)).await.unwrap().unwrap();
-        assert_eq!(store.begin_sync(mailbox, "two", Duration::from_secs(60)).await.unwrap(), None);
+        let first = begin(&db, &store, mailbox, "one").await.unwrap();
+        assert_eq!(begin(&db, &store, mailbox, "two").await, None);
         record(first, "a", "1").await.unwrap();
 
         db.run("update sync_states set held_until = null").await; // as when it ran out
-        let second = store.begin_sync(mailbox, "two", Duration::from_secs(60)).await.unwrap().unwrap();
+        let second = begin(&db, &store, mailbox, "two").await.unwrap();
         assert!(second > first);
         record(second, "b", "2").await.unwrap();
         let late = record(first, "c", "1").await;
         assert!(matches!(late, Err(StoreError::Precondition(NO_LONGER_SYNCING))), "{late:?}");
         assert!(!store.renew_sync(mailbox, first, Duration::from_secs(60)).await.unwrap());
 
-        let cursors = store.list_cursors(mailbox, Phase::Changes).await.unwrap();
-        assert_eq!(cursors, Cursors::from([(String::new(), "2".to_owned())]));
+        assert_eq!(db.rows("select 1 from sync_cursors where cursor = '2'").await.len(), 1);
         assert_eq!(db.rows("select 1 from ledger").await.len(), 2);
         assert_eq!(db.rows("select 1 from placements").await.len(), 2);
     })
@@ -115,7 +158,7 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
         assert_eq!(due().await, [one, two]);
 
         let mut unit = system.write_for(acme);
-        unit.sync_again_in(one, Duration::from_secs(300));
+        unit.sync_again_in(&[(one, Duration::from_secs(300))]);
         unit.commit().await.unwrap();
         assert_eq!(due().await, [two]);
 
@@ -131,7 +174,7 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
         assert_eq!(db.rows("select 1 from sync_states").await.len(), 2);
 
         db.run("update sync_states set next_sync_at = null").await;
-        let token = store.begin_sync(one, "x", Duration::from_secs(1)).await.unwrap().unwrap();
+        let token = begin(&db, &store, one, "x").await.unwrap();
         let mut unit = store.write();
         unit.end_sync(one, token, SyncEnd::Failed("it is away"));
         unit.commit().await.unwrap();

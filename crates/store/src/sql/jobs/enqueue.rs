@@ -1,6 +1,7 @@
 //! New jobs, always part of a unit with the rows that they follow.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use domain::{JobId, Lane};
@@ -60,6 +61,12 @@ impl NewJob {
         self.unique.is_none() && self.order_key.is_none() && self.after.is_empty()
     }
 
+    /// It is to be done soon, and once for all who ask.
+    fn is_merely_merged(&self) -> bool {
+        let is_merged = self.unique.as_ref().is_some_and(|unique| unique.policy == OnConflict::Merge);
+        is_merged && self.when == When::Now && self.order_key.is_none() && self.after.is_empty()
+    }
+
     fn unique_key(&self) -> Option<String> {
         self.unique.as_ref().map(|unique| unique.key.clone())
     }
@@ -85,6 +92,17 @@ const COLUMNS: &[(&str, Kind)] = &[
     ("ordinal", Kind::Int),
 ];
 
+const MERGED_COLUMNS: &[(&str, Kind)] = &[
+    ("id", Kind::Uuid),
+    ("tenant_id", Kind::Uuid),
+    ("kind", Kind::Text),
+    ("lane", Kind::Int),
+    ("payload", Kind::Json),
+    ("traceparent", Kind::Text),
+    ("unique_key", Kind::Text),
+    ("ordinal", Kind::Int),
+];
+
 /// From here on counting by ourselves pays.
 const MANY: usize = 16;
 
@@ -101,6 +119,12 @@ impl TenantUnit {
         }
         if !later.is_empty() {
             self.enqueue_plain(later);
+        }
+        let (merged, bound): (Vec<_>, Vec<_>) = bound.into_iter().partition(NewJob::is_merely_merged);
+        match self.store.dialect() {
+            // SQLite prepares each statement once, so one by one is as fast.
+            Dialect::Postgres if merged.len() > 1 => self.enqueue_merged(merged),
+            _ => merged.into_iter().for_each(|job| self.enqueue_bound(job)),
         }
         for job in bound {
             self.enqueue_bound(job);
@@ -227,22 +251,62 @@ impl TenantUnit {
         self.unit.op(sql, params![self.tenant, &job.kind, job.unique_key(), job.id, job.after.clone()]);
     }
 
-    fn merge(&mut self, job: &NewJob) {
-        let least = match self.store.dialect() {
-            Dialect::Postgres => "least",
-            Dialect::Sqlite => "min",
+    /// What [`TenantUnit::enqueue_bound`] does, for many by a few statements.
+    fn enqueue_merged(&mut self, jobs: Vec<NewJob>) {
+        // One statement cannot meet a row twice, and those who lock the same rows do so in the same order.
+        let mut by_key: BTreeMap<(String, Option<String>), NewJob> = BTreeMap::new();
+        for job in jobs {
+            match by_key.entry((job.kind.clone(), job.unique_key())) {
+                Entry::Vacant(place) => drop(place.insert(job)),
+                Entry::Occupied(mut first) => first.get_mut().lane = first.get().lane.min(job.lane),
+            }
+        }
+        let row = |(ordinal, job): (usize, &NewJob)| {
+            let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
+            params![job.id, self.tenant, &job.kind, job.lane, payload, trace, job.unique_key(), ordinal]
         };
-        let run_at = run_at(self.store.dialect(), "$5", "$6", "mailroom_now()");
-        // Not one that failed or was sent away: it waits as long as it was told to.
-        let is_waiting = "state in ('scheduled', 'blocked')";
-        let becomes_ready = format!("state = 'scheduled' and {run_at} <= mailroom_now()");
+        self.unit.insert(Insert {
+            into: "jobs (id, tenant_id, kind, lane, state, position, run_at, payload, traceparent, unique_key, created_at)"
+                .into(),
+            columns: MERGED_COLUMNS,
+            rows: by_key.values().enumerate().map(row).collect(),
+            select: "u.id, u.tenant_id, u.kind, u.lane, 'ready', n.micros + u.ordinal, n.now, u.payload, u.traceparent,
+                     u.unique_key, n.now"
+                .into(),
+            join_where: "cross join (select mailroom_now() as now, mailroom_micros() as micros) n",
+            on_conflict: LOCK_THE_OTHER.into(),
+            at_once: false,
+        });
+        let mut lanes: BTreeMap<Lane, Vec<NewJob>> = BTreeMap::new();
+        for job in by_key.into_values() {
+            lanes.entry(job.lane).or_default().push(job);
+        }
+        for (lane, jobs) in lanes {
+            let kinds: Vec<&str> = jobs.iter().map(|job| &*job.kind).collect();
+            let keys: Vec<String> = jobs.iter().filter_map(NewJob::unique_key).collect();
+            let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+            // They are locked by now, so they stay where they are; and they are looked for by the key alone, whatever
+            // was once known of a table that fills and empties all the time.
+            let sql = format!(
+                "update jobs set {} where ctid = any(array(
+                     select f.row from unnest($2::text[], $3::text[], $4::uuid[]) as g (kind, unique_key, id)
+                     cross join lateral (
+                         select j.ctid as row, j.id from jobs j where j.tenant_id = $1 and j.kind = g.kind
+                         and j.unique_key = g.unique_key and j.state <> 'doomed' offset 0) f
+                     where f.id <> g.id))",
+                merged(Dialect::Postgres, "mailroom_now()", "$5")
+            );
+            self.unit.op(sql, params![self.tenant, kinds, keys, ids, lane]);
+        }
+    }
+
+    fn merge(&mut self, job: &NewJob) {
+        let dialect = self.store.dialect();
+        let run_at = run_at(dialect, "$5", "$6", "mailroom_now()");
         let sql = format!(
-            "update jobs set lane = {least}(lane, $7), rerun = (rerun or state = 'running'),
-                run_at = case when {is_waiting} then {least}(run_at, {run_at}) else run_at end,
-                position = case when {becomes_ready} then mailroom_micros() else position end,
-                state = case when {becomes_ready} then 'ready' else state end
-             where {THE_OTHER} and not {}",
-            failed_parent(self.store.dialect(), "$1", 8)
+            "update jobs set {} where {THE_OTHER} and not {}",
+            merged(dialect, &run_at, "$7"),
+            failed_parent(dialect, "$1", 8)
         );
         let (at, delay) = job.times();
         let after = job.after.clone();
@@ -272,11 +336,7 @@ impl TenantUnit {
         let dialect = self.store.dialect();
         let run_at = run_at(dialect, "$5", "$6", "mailroom_now()");
         let on_conflict = match job.unique {
-            // Changes nothing, but locks the row, so that it cannot end before what follows here.
-            Some(_) => {
-                "on conflict (tenant_id, kind, unique_key) where unique_key is not null and state <> 'doomed'
-                 do update set unique_key = excluded.unique_key"
-            }
+            Some(_) => LOCK_THE_OTHER,
             None => "",
         };
         let failed_parent = failed_parent(dialect, "$2", 11);
@@ -331,6 +391,28 @@ impl TenantUnit {
 
 /// The job that has the unique key.
 const THE_OTHER: &str = "tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and state <> 'doomed'";
+
+/// Changes nothing, but locks the row, so that it cannot end before what follows.
+const LOCK_THE_OTHER: &str =
+    "on conflict (tenant_id, kind, unique_key) where unique_key is not null and state <> 'doomed'
+    do update set unique_key = excluded.unique_key";
+
+/// The one that is there becomes as urgent and as early. Not one that failed or was sent away: it waits as long as it was
+/// told to.
+fn merged(dialect: Dialect, run_at: &str, lane: &str) -> String {
+    let least = match dialect {
+        Dialect::Postgres => "least",
+        Dialect::Sqlite => "min",
+    };
+    let is_waiting = "state in ('scheduled', 'blocked')";
+    let becomes_ready = format!("state = 'scheduled' and {run_at} <= mailroom_now()");
+    format!(
+        "lane = {least}(lane, {lane}), rerun = (rerun or state = 'running'),
+         run_at = case when {is_waiting} then {least}(run_at, {run_at}) else run_at end,
+         position = case when {becomes_ready} then mailroom_micros() else position end,
+         state = case when {becomes_ready} then 'ready' else state end"
+    )
+}
 
 /// What a unit with [`TenantUnit::admit`] is refused with.
 pub const TOO_MANY_WAITING: &str = "this tenant has as many waiting jobs as it may";

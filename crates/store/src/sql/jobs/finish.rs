@@ -1,5 +1,7 @@
 //! The end of a job: done, dead or cancelled. It moves to `finished_jobs`, and what waited behind it goes on.
 
+use std::collections::HashSet;
+
 use domain::{JobId, JobState, TenantId};
 use futures_util::{StreamExt, TryStreamExt};
 
@@ -66,16 +68,15 @@ impl SystemStore {
     /// The same for many at once that are done and wrote nothing; which of them were still ours.
     pub async fn finish_done(&self, jobs: &[Claimed], successor: impl Fn() -> JobId) -> Result<Vec<JobId>, StoreError> {
         let dialect = self.store.dialect();
-        let (plain, bound): (Vec<&Claimed>, Vec<&Claimed>) =
-            jobs.iter().partition(|job| job.order_key.is_none() && !job.is_unique);
+        let (free, mut bound): (Vec<&Claimed>, Vec<&Claimed>) = jobs.iter().partition(|job| job.order_key.is_none());
         let mut finished = Vec::with_capacity(jobs.len());
-        if !plain.is_empty() {
+        if !free.is_empty() {
             let mut unit = Unit::default();
             let moved = match dialect {
-                Dialect::Postgres => move_many_postgres(&mut unit, &plain),
-                Dialect::Sqlite => move_many_sqlite(&mut unit, &plain),
+                Dialect::Postgres => move_many_postgres(&mut unit, &free),
+                Dialect::Sqlite => move_many_sqlite(&mut unit, &free),
             };
-            let ended: Vec<(TenantId, JobId)> = plain.iter().map(|job| (job.tenant, job.id)).collect();
+            let ended: Vec<(TenantId, JobId)> = free.iter().map(|job| (job.tenant, job.id)).collect();
             let released = release_children(&mut unit, dialect, &ended);
             failpoint::before(Effect::FinishJobs);
             let committed = self.commit(unit).await?;
@@ -86,6 +87,9 @@ impl SystemStore {
             for row in committed.returned(moved) {
                 finished.push(row.get(0)?);
             }
+            // Asked for again while they ran, or not ours any more.
+            let ended: HashSet<JobId> = finished.iter().copied().collect();
+            bound.extend(free.into_iter().filter(|job| job.is_unique && !ended.contains(&job.id)));
         }
         finished.extend(self.finish_bound(bound, successor).await?);
         Ok(finished)
@@ -245,16 +249,16 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
     }
 }
 
-/// Locked first, so that the second statement sees the rows as they stay, and can take them by where they are: a join
+/// One that was asked for again stays: another follows it. Locked first, so that the second statement sees the rows as they stay, and can take them by where they are: a join
 /// would be planned by what was once known of a table that fills and empties all the time.
 fn move_many_postgres(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
     let list = |value: fn(&Claimed) -> Value| Value::List(jobs.iter().map(|job| value(job)).collect());
     let params = vec![list(|job| job.tenant.into()), list(|job| job.id.into()), list(|job| job.token.into())];
     let held = if failpoint::is_off(Guard::JobToken) { "true" } else { "f.token = g.token and f.state = 'running'" };
+    let held = format!("{held} and not f.rerun");
     let given = "unnest($1::uuid[], $2::uuid[], $3::int8[]) as g (tenant_id, id, token)";
     // Only the key inside, or another index seems better that has every running job in it.
-    let found =
-        "select j.ctid as row, token, state from jobs j where j.tenant_id = g.tenant_id and j.id = g.id offset 0";
+    let found = "select j.ctid as row, token, state, rerun from jobs j where j.tenant_id = g.tenant_id and j.id = g.id offset 0";
     unit.op(format!("select count(*) from {given} cross join lateral ({found} for update) f"), params.clone());
     let sql = format!(
         "with gone as (
@@ -274,7 +278,8 @@ fn move_many_sqlite(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
     let given = Value::Json(serde_json::json!(given).to_string());
     let moved = unit.op_returning(
         format!(
-            "{MOVED} select {} from json_each($1) g cross join jobs j on j.id = g.value ->> 0 {held} returning id",
+            "{MOVED} select {} from json_each($1) g cross join jobs j on j.id = g.value ->> 0 {held} and not j.rerun
+             returning id",
             moved_columns("'done'", "null", "null", "null")
         ),
         vec![given.clone()],

@@ -2,21 +2,24 @@
 
 mod counts;
 mod fetched;
+mod many;
 mod page;
 
 use std::time::Duration;
 
-use domain::connector::Cursors;
 use domain::{MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
 pub use counts::LedgerCounts;
 pub use fetched::{MESSAGES_CHANGED, Queued};
+pub use many::{Begun, Key};
 pub use page::{PageRows, Phase};
 
+use super::given;
 use super::jobs::later;
-use crate::failpoint::{self, Effect, Guard};
+use crate::failpoint::{self, Guard};
+use crate::value::Kind;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,54 +47,27 @@ pub struct Due {
 /// What a holder is told that somebody else has followed.
 pub const NO_LONGER_SYNCING: &str = "somebody else syncs this mailbox now";
 
+const SYNC_STATE: &str =
+    "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing";
+
+fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
+    Ok(SyncState {
+        status: row.get(0)?,
+        next_sync_at: row.get(1)?,
+        last_sync_at: row.get(2)?,
+        error_count: row.get(3)?,
+        last_error: row.get(4)?,
+        since: row.get(5)?,
+        is_history_done: row.get(6)?,
+        listing: row.get(7)?,
+        is_listing: row.get(8)?,
+    })
+}
+
 impl TenantStore {
     pub async fn find_sync(&self, mailbox: MailboxId) -> Result<Option<SyncState>, StoreError> {
-        let sql = "select status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing,
-                          is_listing
-                   from sync_states where tenant_id = $1 and mailbox_id = $2";
-        let state = |row: &Row| {
-            Ok(SyncState {
-                status: row.get(0)?,
-                next_sync_at: row.get(1)?,
-                last_sync_at: row.get(2)?,
-                error_count: row.get(3)?,
-                last_error: row.get(4)?,
-                since: row.get(5)?,
-                is_history_done: row.get(6)?,
-                listing: row.get(7)?,
-                is_listing: row.get(8)?,
-            })
-        };
-        self.query_one(sql, params![self.id, mailbox]).await?.as_ref().map(state).transpose()
-    }
-
-    pub async fn list_cursors(&self, mailbox: MailboxId, phase: Phase) -> Result<Cursors, StoreError> {
-        let sql = "select scope, cursor from sync_cursors where tenant_id = $1 and mailbox_id = $2 and phase = $3";
-        let rows = self.query(sql, params![self.id, mailbox, phase.as_str()]).await?;
-        rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
-    }
-
-    /// The token, if nobody syncs the mailbox, or whoever did has not been heard of for as long as was agreed.
-    pub async fn begin_sync(
-        &self,
-        mailbox: MailboxId,
-        holder: &str,
-        lease: Duration,
-    ) -> Result<Option<u64>, StoreError> {
-        let until = later(self.store.dialect(), "$4");
-        let mut unit = self.write();
-        let taken = unit.unit.op_returning(
-            format!(
-                "update sync_states set holder = $3, token = token + 1, held_until = {until}, status = 'syncing'
-                 where tenant_id = $1 and mailbox_id = $2 and (held_until is null or held_until <= mailroom_now())
-                 returning token"
-            ),
-            params![self.id, mailbox, holder, millis(lease)],
-        );
-        failpoint::before(Effect::BeginSync);
-        let committed = unit.commit().await?;
-        failpoint::after(Effect::BeginSync);
-        committed.returned(taken).first().map(|row| row.get(0)).transpose()
+        let sql = format!("select {SYNC_STATE} from sync_states where tenant_id = $1 and mailbox_id = $2");
+        self.query_one(sql, params![self.id, mailbox]).await?.as_ref().map(sync_state).transpose()
     }
 
     /// `false`: somebody else has it.
@@ -188,14 +164,22 @@ impl TenantUnit {
             .op("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2", params![self.tenant, mailbox]);
     }
 
-    /// When the mailbox is looked at next.
-    pub fn sync_again_in(&mut self, mailbox: MailboxId, pause: Duration) {
+    /// When mailboxes are looked at next.
+    pub fn sync_again_in(&mut self, pauses: &[(MailboxId, Duration)]) {
+        let dialect = self.store.dialect();
+        let mut pauses = pauses.to_vec();
+        pauses.sort_unstable();
+        let rows = pauses.iter().map(|(mailbox, pause)| params![*mailbox, millis(*pause)]).collect();
+        let (these, pauses) = given(dialect, 2, &[("mailbox_id", Kind::Uuid), ("pause", Kind::Int)], rows);
+        let mut values = params![self.tenant];
+        values.extend(pauses);
         self.unit.op(
             format!(
-                "update sync_states set next_sync_at = {} where tenant_id = $1 and mailbox_id = $2",
-                later(self.store.dialect(), "$3")
+                "update sync_states set next_sync_at = {} from {these}
+                 where sync_states.tenant_id = $1 and sync_states.mailbox_id = g.mailbox_id",
+                later(dialect, "g.pause")
             ),
-            params![self.tenant, mailbox, millis(pause)],
+            values,
         );
     }
 

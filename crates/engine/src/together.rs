@@ -1,0 +1,145 @@
+//! What many ask for at the same time is asked for once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use store::StoreError;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Questions on their way at once; while they are, the next ones gather.
+const AT_ONCE: usize = 2;
+
+/// As many as keep a question well under 50 ms.
+const MOST: usize = 500;
+
+type Asked<K, V> = (K, oneshot::Sender<Result<V, StoreError>>);
+
+/// Cheap to clone.
+#[derive(Debug)]
+pub struct Together<K, V> {
+    waiting: Arc<Mutex<Vec<Asked<K, V>>>>,
+    turns: Arc<Semaphore>,
+}
+
+impl<K, V> Clone for Together<K, V> {
+    fn clone(&self) -> Self {
+        Self { waiting: self.waiting.clone(), turns: self.turns.clone() }
+    }
+}
+
+impl<K, V> Default for Together<K, V> {
+    fn default() -> Self {
+        Self { waiting: Arc::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> Together<K, V> {
+    /// `answer` gets what has gathered and gives as many answers, in the same order.
+    pub async fn ask<F>(&self, key: K, answer: impl Fn(Vec<K>) -> F) -> Result<V, StoreError>
+    where
+        F: Future<Output = Result<Vec<V>, StoreError>> + Send + 'static,
+    {
+        let (sender, mut answered) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((key, sender));
+        loop {
+            let turn = tokio::select! {
+                biased;
+                answered = &mut answered => return answered.unwrap_or_else(|_| Err(nobody_answered())),
+                turn = self.turns.clone().acquire_owned() => turn.map_err(|_| nobody_answered())?,
+            };
+            let (keys, senders): (Vec<K>, Vec<_>) = self.gathered().into_iter().unzip();
+            if keys.is_empty() {
+                // Ours is on its way with somebody else's.
+                drop(turn);
+                return answered.await.unwrap_or_else(|_| Err(nobody_answered()));
+            }
+            let answers = answer(keys);
+            // A task of its own, for whoever began it may be gone before the others have their answers.
+            tokio::spawn(async move {
+                let answers = answers.await;
+                drop(turn);
+                tell(senders, answers);
+            });
+        }
+    }
+
+    fn gathered(&self) -> Vec<Asked<K, V>> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = waiting.len().min(MOST);
+        waiting.drain(..most).collect()
+    }
+}
+
+/// Who is gone does not hear it.
+fn tell<V>(senders: Vec<oneshot::Sender<Result<V, StoreError>>>, answers: Result<Vec<V>, StoreError>) {
+    match answers {
+        Ok(answers) => {
+            for (sender, answer) in senders.into_iter().zip(answers) {
+                let _ = sender.send(Ok(answer));
+            }
+        }
+        Err(e) => {
+            for sender in senders {
+                let _ = sender.send(Err(e.clone()));
+            }
+        }
+    }
+}
+
+fn nobody_answered() -> StoreError {
+    StoreError::Unavailable("a question to the database was given up".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_gathers_is_asked_for_at_once_and_everybody_gets_their_own_answer() {
+        let together = Together::<u32, u32>::default();
+        let (asked, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let answer = |keys: Vec<u32>| {
+            let (asked, gate) = (asked.clone(), gate.clone());
+            async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let _open = gate.acquire().await;
+                Ok(keys.into_iter().map(|key| key * 2).collect())
+            }
+        };
+        let all = futures_util::future::join_all((0..1200).map(|key| together.ask(key, &answer)));
+        let open = async { gate.add_permits(AT_ONCE) };
+        let (answers, ()) = tokio::join!(all, open);
+        let doubled: Vec<u32> = answers.into_iter().map(Result::unwrap).collect();
+        assert_eq!(doubled, (0..1200).map(|key| key * 2).collect::<Vec<_>>());
+        assert!(asked.load(Ordering::SeqCst) <= 6, "{asked:?} questions for 1,200");
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_takes_nobody_along_and_an_error_is_told_to_all() {
+        let together = Together::<u32, u32>::default();
+        let gate = Arc::new(Semaphore::new(0));
+        let answer = |keys: Vec<u32>| {
+            let gate = gate.clone();
+            async move {
+                let _open = gate.acquire().await;
+                if keys.contains(&7) { Err(StoreError::Busy(1)) } else { Ok(keys) }
+            }
+        };
+        // The first ones begin a question each; the others gather behind them.
+        let mut first: Vec<_> = (0..2).map(|key| Box::pin(together.ask(key, &answer))).collect();
+        for asked in &mut first {
+            assert!(futures_util::poll!(asked).is_pending());
+        }
+        let mut later: Vec<_> = [5, 7].map(|key| Box::pin(together.ask(key, &answer))).into();
+        for asked in &mut later {
+            assert!(futures_util::poll!(asked).is_pending());
+        }
+        drop(first.remove(0));
+        gate.add_permits(AT_ONCE);
+        assert_eq!(first.remove(0).await.unwrap(), 1);
+        for asked in later {
+            assert!(matches!(asked.await, Err(StoreError::Busy(1))));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Many mailboxes at once: a look at ten thousand in which nothing is new must not cost as many commits.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use domain::connector::Cursors;
+use domain::{MailboxId, SecretId, TenantId};
+
+use super::{SYNC_STATE, SyncState, millis, sync_state};
+use crate::failpoint::{self, Effect};
+use crate::sql::given;
+use crate::sql::jobs::later;
+use crate::sql::mailboxes::{self, Mailbox};
+use crate::sql::secrets::{self, SealedSecret};
+use crate::value::Kind;
+use crate::{Dialect, StoreError, SystemStore, Unit, Value, params};
+
+/// Which mailbox.
+pub type Key = (TenantId, MailboxId);
+
+/// The right to list a mailbox, and what was there when it was given.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    pub token: u64,
+    pub state: SyncState,
+    /// By the name of their phase.
+    pub cursors: HashMap<String, Cursors>,
+}
+
+const MAILBOX: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid)];
+const HELD: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid), ("token", Kind::Int)];
+const SECRET: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("secret_id", Kind::Uuid)];
+
+impl SystemStore {
+    /// Those that are there, with what opens them.
+    pub async fn open_mailboxes(
+        &self,
+        wanted: &[Key],
+    ) -> Result<HashMap<Key, (Mailbox, Option<SealedSecret>)>, StoreError> {
+        let rows = wanted.iter().map(|(tenant, mailbox)| params![*tenant, *mailbox]).collect();
+        let (these, params) = given(self.store.dialect(), 1, MAILBOX, rows);
+        let sql = format!(
+            "select {} from mailboxes where (tenant_id, id) in (select tenant_id, mailbox_id from {these})",
+            mailboxes::COLUMNS
+        );
+        let found: Vec<Mailbox> =
+            self.query(sql, params).await?.iter().map(mailboxes::mailbox).collect::<Result<_, _>>()?;
+        let secret_of = |mailbox: &Mailbox| mailbox.secret_ref.as_ref()?.parse::<SecretId>().ok();
+        let rows: Vec<Vec<Value>> =
+            found.iter().filter_map(|found| Some(params![found.tenant_id, secret_of(found)?])).collect();
+        let mut sealed: HashMap<(TenantId, SecretId), SealedSecret> = HashMap::new();
+        if !rows.is_empty() {
+            let (these, params) = given(self.store.dialect(), 1, SECRET, rows);
+            let sql = format!(
+                "select {}, tenant_id from secrets
+                 where (tenant_id, id) in (select tenant_id, secret_id from {these})",
+                secrets::SECRET
+            );
+            for row in self.query(sql, params).await? {
+                let secret = secrets::sealed(&row)?;
+                sealed.insert((row.get(4)?, secret.id), secret);
+            }
+        }
+        let open = |mailbox: Mailbox| {
+            let secret = secret_of(&mailbox).and_then(|id| sealed.remove(&(mailbox.tenant_id, id)));
+            ((mailbox.tenant_id, mailbox.id), (mailbox, secret))
+        };
+        Ok(found.into_iter().map(open).collect())
+    }
+
+    /// The right to list them, for those that nobody lists, or whose holder has not been heard of for as long as was agreed.
+    pub async fn begin_syncs(
+        &self,
+        wanted: &[Key],
+        holder: &str,
+        lease: Duration,
+    ) -> Result<HashMap<Key, Begun>, StoreError> {
+        let dialect = self.store.dialect();
+        let mut rows: Vec<Vec<Value>> = Vec::with_capacity(wanted.len());
+        for (tenant, mailbox) in sorted(wanted) {
+            rows.push(params![tenant, mailbox]);
+        }
+        let mut unit = Unit::default();
+        self.lock_in_order(&mut unit, rows.clone());
+        let (these, listed) = given(dialect, 3, MAILBOX, rows.clone());
+        let mut values = params![holder, millis(lease)];
+        values.extend(listed);
+        let until = later(dialect, "$2");
+        let taken = unit.op_returning(
+            format!(
+                "update sync_states set holder = $1, token = token + 1, held_until = {until}, status = 'syncing'
+                 where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
+                   and (held_until is null or held_until <= mailroom_now())
+                 returning {SYNC_STATE}, tenant_id, mailbox_id, token"
+            ),
+            values,
+        );
+        let (these, values) = given(dialect, 1, MAILBOX, rows);
+        let cursors = unit.op_returning(
+            format!(
+                "select tenant_id, mailbox_id, phase, scope, cursor from sync_cursors
+                 where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})"
+            ),
+            values,
+        );
+        failpoint::before(Effect::BeginSync);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::BeginSync);
+        let mut begun = HashMap::new();
+        for row in committed.returned(taken) {
+            let state = sync_state(row)?;
+            begun.insert((row.get(9)?, row.get(10)?), Begun { token: row.get(11)?, state, cursors: HashMap::new() });
+        }
+        for row in committed.returned(cursors) {
+            let Some(begun) = begun.get_mut(&(row.get(0)?, row.get(1)?)) else { continue };
+            begun.cursors.entry(row.get(2)?).or_default().insert(row.get(3)?, row.get(4)?);
+        }
+        Ok(begun)
+    }
+
+    /// They are up to date, and nothing was new. Of one that somebody else lists by now nothing changes.
+    pub async fn end_quiet_syncs(&self, held: &[(Key, u64)]) -> Result<(), StoreError> {
+        let mut held = held.to_vec();
+        held.sort_unstable();
+        let mut unit = Unit::default();
+        self.lock_in_order(&mut unit, held.iter().map(|((tenant, mailbox), _)| params![*tenant, *mailbox]).collect());
+        let rows = held.iter().map(|((tenant, mailbox), token)| params![*tenant, *mailbox, *token]).collect();
+        let (these, values) = given(self.store.dialect(), 1, HELD, rows);
+        unit.op(
+            format!(
+                "update sync_states set status = 'idle', last_sync_at = mailroom_now(), error_count = 0, last_error = null,
+                    holder = null, held_until = null, updated_at = mailroom_now()
+                 where (tenant_id, mailbox_id, token) in (select tenant_id, mailbox_id, token from {these})"
+            ),
+            values,
+        );
+        self.commit(unit).await.map(drop)
+    }
+
+    /// Two who change some of the same must not wait for each other.
+    fn lock_in_order(&self, unit: &mut Unit, rows: Vec<Vec<Value>>) {
+        let dialect = self.store.dialect();
+        if dialect == Dialect::Postgres {
+            let (these, values) = given(dialect, 1, MAILBOX, rows);
+            unit.op(
+                format!(
+                    "select count(*) from {these} cross join lateral (
+                         select 1 from sync_states s where s.tenant_id = g.tenant_id and s.mailbox_id = g.mailbox_id
+                         offset 0 for update) f"
+                ),
+                values,
+            );
+        }
+    }
+}
+
+fn sorted(keys: &[Key]) -> Vec<Key> {
+    let mut keys = keys.to_vec();
+    keys.sort_unstable();
+    keys
+}
