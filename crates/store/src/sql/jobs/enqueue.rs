@@ -120,11 +120,9 @@ impl TenantUnit {
         if !later.is_empty() {
             self.enqueue_plain(later);
         }
-        let (merged, bound): (Vec<_>, Vec<_>) = bound.into_iter().partition(NewJob::is_merely_merged);
-        match self.store.dialect() {
-            // SQLite prepares each statement once, so one by one is as fast.
-            Dialect::Postgres if merged.len() > 1 => self.enqueue_merged(merged),
-            _ => merged.into_iter().for_each(|job| self.enqueue_bound(job)),
+        // SQLite prepares each statement once, so one by one is as fast. Where others are between them, their order counts.
+        if self.store.dialect() == Dialect::Postgres && bound.len() > 1 && bound.iter().all(NewJob::is_merely_merged) {
+            return self.enqueue_merged(bound);
         }
         for job in bound {
             self.enqueue_bound(job);
