@@ -14,7 +14,7 @@ export MAILROOM_TEST_FLOOD=${MAILROOM_TEST_FLOOD:-100000}
 export MAILROOM_TEST_SEED=${MAILROOM_TEST_SEED:-$((RANDOM * 32768 + RANDOM))}
 
 need_cargo
-need_packages build-essential strace
+need_packages build-essential redis-server strace
 use_postgres MAILROOM_TEST_POSTGRES_URL fast
 repeat="MAILROOM_TEST_SEED=$MAILROOM_TEST_SEED MAILROOM_TEST_CHAOS_ROUNDS=$MAILROOM_TEST_CHAOS_ROUNDS make chaos"
 echo "chaos: $repeat"

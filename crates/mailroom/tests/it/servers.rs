@@ -1,4 +1,4 @@
-//! A PostgreSQL of a test's own, for what the shared one must not be put through.
+//! Servers of a test's own, for what the shared ones must not be put through.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,8 +65,50 @@ impl Drop for Postgres {
     }
 }
 
+/// A Redis of a test's own. What it held is gone when it comes back.
+pub struct Redis {
+    folder: TempDir,
+    url: String,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = Self::launch(folder.path(), None);
+        Self { folder, url }
+    }
+
+    fn launch(folder: &Path, port: Option<&str>) -> String {
+        let started = service("redis.sh", "start", folder).args(port).output().unwrap();
+        assert!(started.status.success(), "no Redis: {}", String::from_utf8_lossy(&started.stderr));
+        String::from_utf8(started.stdout).unwrap().trim().to_owned()
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn halt(&self) {
+        let _ = service("redis.sh", "stop", self.folder.path()).status();
+    }
+
+    pub fn resume(&self) {
+        Self::launch(self.folder.path(), self.url.rsplit(':').next());
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
 fn script(action: &str, folder: &Path) -> Command {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/services/postgres.sh");
+    service("postgres.sh", action, folder)
+}
+
+fn service(name: &str, action: &str, folder: &Path) -> Command {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/services").join(name);
     let mut command = Command::new("bash");
     command.arg(path).arg(action).arg(folder);
     command

@@ -19,7 +19,7 @@ use crate::crash::{random, setting};
 use crate::jobs_killed::{number, open};
 use crate::place::{PROGRAM, Place, block_on};
 use crate::processes::Running;
-use crate::servers::Postgres;
+use crate::servers::{Postgres, Redis};
 use source::{FAILING, Source, address};
 
 const TENANTS: usize = 5;
@@ -56,10 +56,11 @@ struct Storm<'a> {
     source: Source,
     running: Vec<Running>,
     started: usize,
+    redis: Option<Redis>,
 }
 
 impl<'a> Storm<'a> {
-    fn new(place: &'a Place) -> Self {
+    fn new(place: &'a Place, redis: Option<Redis>) -> Self {
         let source = Source::start(setting("MAILROOM_TEST_SEED", 1), MAILBOXES);
         let store = open(place);
         let tenants = block_on(async {
@@ -71,7 +72,7 @@ impl<'a> Storm<'a> {
             }
             tenants
         });
-        let storm = Self { place, store, tenants, source, running: Vec::new(), started: 0 };
+        let storm = Self { place, store, tenants, source, running: Vec::new(), started: 0, redis };
         (1..=MAILBOXES).for_each(|number| storm.connect(number));
         // Small pages, so that there are many of them.
         storm.place.sql(match storm.place.is_sqlite() {
@@ -108,7 +109,8 @@ impl<'a> Storm<'a> {
             .env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0")
             .env("MAILROOM_JOBS__LEASE", &lease)
             .env("MAILROOM_SYNC__LEASE", &lease)
-            .env("MAILROOM_SYNC__LEADER_ELECTION", elects);
+            .env("MAILROOM_SYNC__LEADER_ELECTION", elects)
+            .envs(self.redis.iter().map(|redis| ("MAILROOM_CACHE__URL", redis.url())));
         command
     }
 
@@ -201,7 +203,9 @@ impl Storm<'_> {
 }
 
 fn storm(place: &Place, servers: usize, server: Option<&Postgres>) {
-    let (mut storm, mut random) = (Storm::new(place), random());
+    // One server alone has nobody to ask for its turn.
+    let redis = server.map(|_| Redis::start());
+    let (mut storm, mut random) = (Storm::new(place, redis), random());
     storm.source.begin(CHANGES_PER_SECOND, 30);
     (0..servers).for_each(|_| storm.start());
     let duration = Duration::from_secs(setting("MAILROOM_TEST_STORM_SECONDS", SECONDS));

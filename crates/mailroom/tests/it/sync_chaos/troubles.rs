@@ -14,6 +14,7 @@ pub struct Troubles {
     pub kills: u32,
     pub pauses: u32,
     pub restarts: u32,
+    pub redis_away: u32,
     pub blobs_away: u32,
     pub cursors_expired: u32,
 }
@@ -44,10 +45,14 @@ impl Storm<'_> {
 
     fn make_trouble(&mut self, random: &mut Random, server: Option<&Postgres>, troubles: &mut Troubles) {
         let n = usize::try_from(random.below(self.running.len() as u64)).unwrap();
-        match (random.below(8), server) {
+        match (random.below(10), server) {
             (0, Some(server)) => {
                 server.restart();
                 troubles.restarts += 1;
+            }
+            (1 | 8, _) if self.redis.is_some() && random.below(2) == 0 => {
+                self.take_redis_away(Duration::from_millis(200 + random.below(2000)));
+                troubles.redis_away += 1;
             }
             (1, _) => {
                 self.take_blobs_away(Duration::from_millis(200 + random.below(800)));
@@ -67,6 +72,14 @@ impl Storm<'_> {
                 troubles.kills += 1;
             }
         }
+    }
+
+    /// It comes back empty: whoever had a turn has none any more.
+    fn take_redis_away(&self, how_long: Duration) {
+        let Some(redis) = &self.redis else { return };
+        redis.halt();
+        sleep(how_long);
+        redis.resume();
     }
 
     /// Where the folder of the blobs was there is nothing that anything can be written to.
