@@ -23,6 +23,7 @@ const EACH_TIME: &[&str] = &[
     include_str!("../../migrations/each_time/2_search.postgres.sql"),
     include_str!("../../migrations/each_time/3_partitions.postgres.sql"),
     include_str!("../../migrations/each_time/4_events.postgres.sql"),
+    include_str!("../../migrations/each_time/5_jobs.postgres.sql"),
 ];
 
 /// The list of migrations belongs to mailroom_system like everything else, so that a dump by it is whole; whoever

@@ -130,7 +130,8 @@ with routine as (
     select p.oid, p.proname, p.prosecdef, p.proowner, p.proconfig, coalesce(p.proacl, acldefault('f', p.proowner)) as acl
     from pg_proc p where p.pronamespace = current_schema()::regnamespace and (p.proname like 'mailroom\\_%' or p.prosecdef)
 )
-select format('the function %s is missing', name) from unnest(array['mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_settle_emails', 'mailroom_upkeep_partitions']) name
+select format('the function %s is missing', name) from unnest(array['mailroom_now', 'mailroom_micros', 'mailroom_search', 'mailroom_settle_emails', 'mailroom_upkeep_partitions',
+        'mailroom_job_candidates', 'mailroom_claim_jobs']) name
     where not exists (select from routine where proname = name)
 union all
 select format('the function %s belongs to %s; let an administrator run: alter function %1$s owner to mailroom_system', proname, proowner::regrole) from routine

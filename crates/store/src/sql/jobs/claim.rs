@@ -175,13 +175,11 @@ const COUNT_ARRIVALS: &str = "
         head = least(q.head, excluded.head))
     select count(*) from taken";
 
-/// `$1` are the kinds, `$2` how many.
+/// `$1` are the kinds, `$2` how many. What PostgreSQL does is in migrations/each_time/5_jobs.
 fn candidates(dialect: Dialect) -> String {
-    let is_active = match dialect {
-        Dialect::Postgres => "q.is_active and q.waiting > 0",
-        Dialect::Sqlite => "q.waiting > 0",
-    };
-    let kinds = any(dialect, "q.kind", 1);
+    if dialect == Dialect::Postgres {
+        return "select * from mailroom_job_candidates($1::text[], $2::int8)".to_owned();
+    }
     // Only what has a limit is counted, and never more runs than there are workers.
     let running = |of: &str, limit: &str| {
         format!(
@@ -191,6 +189,7 @@ fn candidates(dialect: Dialect) -> String {
     };
     let tenant_room = running("j.tenant_id = q.tenant_id", "t.most_running");
     let kind_room = running("j.kind = q.kind", "k.most_running");
+    let kinds = any(dialect, "q.kind", 1);
     format!(
         "select tenant_id, lane, kind, waiting, vtime, weight, tenant_room, kind_room from (
           select *, row_number() over (
@@ -206,7 +205,7 @@ fn candidates(dialect: Dialect) -> String {
             left join job_kinds k on k.kind = q.kind
             left join tenants n on n.id = q.tenant_id
             left join job_weights w on w.plan_tier = n.plan_tier
-            where {is_active} and {kinds}
+            where q.waiting > 0 and {kinds}
               and not coalesce(t.is_paused, false) and not coalesce(k.is_paused, false) and coalesce(n.is_active, true)
           ) open
         ) placed where place <= $2"
@@ -215,76 +214,6 @@ fn candidates(dialect: Dialect) -> String {
 
 pub(super) const CLAIMED: &str = "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
     order_key, unique_key is not null, mailroom_micros() - position, created_at, worker, position";
-
-/// One statement: it locks the queues that nobody else is taking from, takes from each in order, and moves their shares.
-const CLAIM: &str = "
-    with wanted as (
-        select * from unnest($2::uuid[], $3::int8[], $4::text[], $5::int8[], $6::int8[], $7::int8[])
-            as w (tenant_id, lane, kind, take, cost, vtime)),
-    locked as materialized (
-        select q.tenant_id, q.lane, q.kind, q.head, q.ctid as version, w.take, w.cost, w.vtime from job_queues q
-        join wanted w on w.tenant_id = q.tenant_id and w.lane = q.lane and w.kind = q.kind
-        for no key update of q skip locked),
-    picked as materialized (
-        select j.tenant_id, j.id, j.row, l.lane, l.kind, j.position from locked l cross join lateral (
-            select tenant_id, id, ctid as row, position from jobs
-            where tenant_id = l.tenant_id and lane = l.lane and kind = l.kind and state = 'ready' and position >= l.head
-            order by position, id limit l.take for update skip locked) j),
-    {ALLOWED}
-    taken as (
-        update jobs j set state = 'running', token = token + 1, worker = $1, started_at = mailroom_now(), rerun = false
-        -- By where the rows are: whatever the planner believes about a table that fills and empties, no join goes wrong.
-        where j.ctid = any(array(select p.row from allowed p))
-        returning j.*),
-    counts as (
-        select tenant_id, lane, kind, count(*) as taken
-        from taken group by tenant_id, lane, kind),
-    costs as (
-        select h.tenant_id, h.lane, sum(h.taken * l.cost)::bigint as cost from counts h
-        join locked l on l.tenant_id = h.tenant_id and l.lane = h.lane and l.kind = h.kind group by h.tenant_id, h.lane),
-    moved as (
-        update job_queues q set vtime = greatest(q.vtime, l.vtime) + c.cost, head = coalesce({FIRST}, q.head),
-               waiting = q.waiting - coalesce(h.taken, 0), is_active = q.waiting > coalesce(h.taken, 0)
-        from locked l
-        join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane
-        left join counts h on h.tenant_id = l.tenant_id and h.lane = l.lane and h.kind = l.kind
-        where q.tenant_id = l.tenant_id and q.lane = l.lane and q.kind = l.kind),
-    ticked as (
-        update job_lanes set clock = n.clock
-        from (select l.lane, max(l.vtime) as clock from locked l
-              join costs c on c.tenant_id = l.tenant_id and c.lane = l.lane group by l.lane) n
-        -- Never waited for: a clock that is a moment late harms nobody.
-        where job_lanes.lane in (select lane from job_lanes for update skip locked)
-          and job_lanes.lane = n.lane and job_lanes.clock < n.clock)
-    select ";
-
-/// The first that stood in a queue, also if it was passed over because somebody was changing it. What was counted after
-/// this statement began is not seen by it, though the queue may be locked as it was left by that: then its head stays.
-const FIRST: &str = "
-    (select first.position from job_queues seen cross join lateral (
-         select position from jobs where tenant_id = l.tenant_id and lane = l.lane and kind = l.kind and state = 'ready'
-             and position >= l.head order by position, id limit 1) first
-     where seen.tenant_id = l.tenant_id and seen.lane = l.lane and seen.kind = l.kind and seen.ctid = l.version)";
-
-const ALL_ALLOWED: &str = "allowed as (select * from picked),";
-
-/// Counted here, where no other claim of limited work can come between.
-const LIMITED: &str = "
-    tenant_rooms as materialized (
-        select t.tenant_id, t.most_running - (
-            select count(*) from jobs j where j.state = 'running' and j.tenant_id = t.tenant_id) as room
-        from job_tenants t where t.most_running is not null and t.tenant_id in (select tenant_id from wanted)),
-    kind_rooms as materialized (
-        select k.kind, k.most_running - (select count(*) from jobs j where j.state = 'running' and j.kind = k.kind) as room
-        from job_kinds k where k.most_running is not null and k.kind in (select kind from wanted)),
-    numbered as (
-        select p.*, row_number() over (partition by tenant_id order by lane, position, id) as of_tenant,
-               row_number() over (partition by kind order by lane, position, id) as of_kind
-        from picked p),
-    allowed as (
-        select n.* from numbered n
-        left join tenant_rooms t on t.tenant_id = n.tenant_id left join kind_rooms k on k.kind = n.kind
-        where n.of_tenant <= coalesce(t.room, n.of_tenant) and n.of_kind <= coalesce(k.room, n.of_kind)),";
 
 fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crate::unit::OpId> {
     let is_limited = shares.iter().any(|share| share.is_limited);
@@ -301,11 +230,10 @@ fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<cr
         list(|share| share.take.into()),
         list(|share| share.cost.into()),
         list(|share| share.vtime.into()),
+        is_limited.into(),
     ];
-    let claim = CLAIM.replace("{ALLOWED}", if is_limited { LIMITED } else { ALL_ALLOWED }).replace("{FIRST}", FIRST);
-    // It counts what it takes itself, at once and in the rows that it has anyway.
-    unit.op("select set_config('mailroom.counts_itself', 'yes', true)", vec![]);
-    vec![unit.op_returning(format!("{claim} {CLAIMED} from taken"), params)]
+    let claim = "mailroom_claim_jobs($1, $2::uuid[], $3::int8[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8)";
+    vec![unit.op_returning(format!("select {CLAIMED} from {claim}"), params)]
 }
 
 /// Two statements per queue; the second moves the share by what the first took.
