@@ -258,7 +258,7 @@ async fn a_job_comes_back_while_a_claim_begins() {
     let store::Location::Postgres { url, .. } = &db.location else { unreachable!() };
     // Claims stop between the two while somebody holds this lock.
     let stop = "create function stop_claims() returns boolean language plpgsql as $$ begin
-                    if current_query() like '%locked as%' then perform pg_advisory_xact_lock_shared(4711); end if;
+                    if current_query() like '%mailroom_claim_jobs%' then perform pg_advisory_xact_lock_shared(4711); end if;
                     return true;
                 end $$;
                 grant execute on function stop_claims to mailroom_system;
