@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2317 # `part` calls the functions that look unreachable
-# Every test, part by part, with what they need: programs from packages, and a PostgreSQL, a Redis, an S3 and an Azure
-# Blob Storage that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_REDIS_URL,
-# MAILROOM_TEST_S3_URL and MAILROOM_TEST_AZURE_URL point at servers of your own instead.
+# Every test, part by part, with what they need: programs from packages, and a PostgreSQL, a Redis, an S3, an Azure Blob
+# Storage and a Dovecot that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_REDIS_URL,
+# MAILROOM_TEST_S3_URL, MAILROOM_TEST_AZURE_URL and MAILROOM_TEST_IMAP_URL point at servers of your own instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
@@ -60,6 +60,7 @@ packages=(build-essential curl pgbouncer redis-server strace)
 [[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql)
 [[ -n ${MAILROOM_TEST_S3_URL:-} ]] || packages+=(python3-venv)
 [[ -n ${MAILROOM_TEST_AZURE_URL:-} ]] || packages+=(npm)
+[[ -n ${MAILROOM_TEST_IMAP_URL:-} ]] || packages+=(dovecot-imapd openssl)
 need_packages "${packages[@]}"
 use_postgres MAILROOM_TEST_POSTGRES_URL "$([[ ${MAILROOM_TEST_DURABLE:-} == 1 ]] && echo durable || echo fast)"
 pooler_address='' # not under the name that tests look for: most of them talk to the server itself
@@ -67,6 +68,8 @@ use_service pgbouncer pooler_address "$MAILROOM_TEST_POSTGRES_URL" mailroom_test
 use_service redis MAILROOM_TEST_REDIS_URL
 use_service moto MAILROOM_TEST_S3_URL
 use_service azurite MAILROOM_TEST_AZURE_URL
+use_service dovecot MAILROOM_TEST_IMAP_URL
+if [[ -d $servers/dovecot ]]; then export MAILROOM_TEST_IMAP_DIR=$servers/dovecot; fi
 mkdir -p "$target"
 scratch=$(mktemp "$target/built-XXXXXX")
 

@@ -4,6 +4,7 @@
 //! A folder per provider: `mod.rs` is its [`Connector`], `api.rs` has their words, `translate.rs` turns theirs into ours.
 
 pub mod http;
+pub mod imap;
 pub mod scripted;
 
 use std::collections::HashMap;
@@ -16,6 +17,6 @@ use http::{Deadlines, Http, NoClient};
 /// Those of every provider that has one.
 pub fn all() -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
     let http = Http::new(Deadlines::default())?;
-    let all: [Arc<dyn Connector>; 1] = [Arc::new(scripted::Scripted::new(http))];
+    let all: [Arc<dyn Connector>; 2] = [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default())];
     Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())
 }

@@ -23,6 +23,18 @@ pub struct Account {
     /// Where and how to connect: JSON that only the provider's own connector reads.
     pub settings: String,
     pub secret: Option<Secret<String>>,
+    /// What was recorded of its folders so far, for providers whose folders have no ids of their own.
+    pub folders: Vec<KnownFolder>,
+}
+
+/// A folder as a page told of it last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownFolder {
+    pub id: String,
+    pub name: String,
+    pub uid_validity: Option<u64>,
+    /// Mail is taken in from it.
+    pub is_in_scope: bool,
 }
 
 /// Where a listing stands, by scope: a scope is the whole mailbox or a folder, as the provider has it. What is in a
@@ -49,6 +61,12 @@ pub trait Connector: Send + Sync + fmt::Debug {
 
     /// Whether the account can be used, with as little traffic as can be.
     fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()>;
+
+    /// Waits until something happens in the mailbox, or until the time has passed; whether something happened. What it
+    /// was, the next call of `changes` tells. `None`: the provider does not say anything by itself.
+    fn listen<'a>(&'a self, _account: &'a Account, _at_most: Duration) -> Option<Answer<'a, bool>> {
+        None
+    }
 }
 
 /// One page of a listing. It is recorded with the cursors, in one commit.
@@ -60,6 +78,8 @@ pub struct Page {
     pub gone_folders: Vec<String>,
     /// Messages that came, moved here, or have other flags or another text now.
     pub messages: Vec<Seen>,
+    /// Messages that were there before and may have other flags now. Of one that we do not have this says nothing.
+    pub marked: Vec<Seen>,
     /// Places in which a message is no more.
     pub vanished: Vec<Place>,
     /// Folders of which this page says everything that is in them: what else we have there is no more.
@@ -86,6 +106,7 @@ impl Page {
         self.folders.is_empty()
             && self.gone_folders.is_empty()
             && self.messages.is_empty()
+            && self.marked.is_empty()
             && self.vanished.is_empty()
             && self.present.is_empty()
     }

@@ -9,24 +9,32 @@ pub enum Provider {
     Files,
     /// A mailbox that follows a script, at [`sim`](../../../sim): for trials and tests, spoken to over HTTP.
     Scripted,
+    /// Any server that speaks IMAP.
+    Imap,
 }
 
 impl Provider {
-    pub const ALL: [Self; 2] = [Self::Files, Self::Scripted];
+    pub const ALL: [Self; 3] = [Self::Files, Self::Scripted, Self::Imap];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
             Self::Scripted => "scripted",
+            Self::Imap => "imap",
         }
     }
 
     /// Whether its ids leave open if two messages are one, so that the same bytes decide.
     pub fn binds_by_content(self) -> bool {
         match self {
-            Self::Files => true,
+            Self::Files | Self::Imap => true,
             Self::Scripted => false,
         }
+    }
+
+    /// Whether its connector has to be told what its folders were called; see [`crate::connector::Account::folders`].
+    pub fn knows_folders_by_name(self) -> bool {
+        self == Self::Imap
     }
 
     pub fn parse(text: &str) -> Option<Self> {

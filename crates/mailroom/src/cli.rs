@@ -378,7 +378,7 @@ pub enum Role {
     Web,
     /// Fires what happens again and again; one of all processes does, the others stand by
     Scheduler,
-    /// Works on jobs
+    /// Works on jobs, and listens to mailboxes whose servers tell what is new
     Worker,
 }
 

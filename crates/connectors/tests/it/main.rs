@@ -4,5 +4,6 @@
 mod faults;
 mod follow;
 mod hostile;
+mod imap;
 mod model;
 mod place;

@@ -53,6 +53,7 @@ pub fn account(url: &str) -> Account {
         address: ADDRESS.to_owned(),
         settings: serde_json::json!({ "url": url }).to_string(),
         secret: Some(Secret::new(TOKEN.to_owned())),
+        folders: Vec::new(),
     }
 }
 

@@ -314,7 +314,8 @@ impl Sink for Collector {
         let Some(queued) = self.queued.remove(&message) else { return Ok(()) };
         self.messages.push(Message {
             raw: draft.finish(),
-            received_at: facts.received_at,
+            // What was listed holds for providers that say it only then.
+            received_at: facts.received_at.or(queued.received_at),
             origin: format!("message {message}"),
             source: Source::Provider(Fetched {
                 message,

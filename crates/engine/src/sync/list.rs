@@ -244,6 +244,7 @@ impl Listing<'_> {
     }
 
     async fn record(&self, mut page: Page, state: &SyncState) -> Result<TenantUnit, Trouble> {
+        self.add_marked(&mut page).await?;
         let folders = std::mem::take(&mut page.folders);
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
@@ -300,6 +301,18 @@ impl Listing<'_> {
             }
         }
         Ok(unit)
+    }
+
+    /// Other flags of what we have are told like anything else of it.
+    async fn add_marked(&self, page: &mut Page) -> Result<(), Trouble> {
+        let mut marked = std::mem::take(&mut page.marked);
+        if !marked.is_empty() {
+            let ids = marked.iter().map(|seen| seen.message.clone()).collect();
+            let known = self.store.known_messages(self.mailbox(), ids).await?;
+            marked.retain(|seen| known.get(&seen.message).is_some_and(|known| known.state != LedgerState::Gone));
+            page.messages.extend(marked);
+        }
+        Ok(())
     }
 
     /// Messages in folders that nobody asked for are not looked at. How the scope of folders has changed.

@@ -18,6 +18,7 @@ use domain::connector::Account;
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{Gate, NoGate};
 use store::sql::mailboxes::Mailbox;
+use store::sql::sync::OpenMailbox;
 use tokio::sync::Semaphore;
 
 pub use desk::Desk;
@@ -88,7 +89,8 @@ impl Syncer {
 
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
-        let Some((mailbox, sealed)) = self.desk.open((tenant, mailbox)).await? else { return Ok(None) };
+        let Some(opened) = self.desk.open((tenant, mailbox)).await? else { return Ok(None) };
+        let OpenMailbox { mailbox, secret: sealed, folders } = opened;
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
         }
@@ -100,6 +102,7 @@ impl Syncer {
             address: mailbox.address.clone(),
             settings: connection(&mailbox.settings),
             secret,
+            folders,
         };
         let scope = Scope::of(&mailbox.settings);
         Ok(Some(Opened { mailbox: Arc::new(mailbox), account, connector, scope }))

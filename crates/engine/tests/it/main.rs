@@ -5,9 +5,11 @@
 mod bench;
 mod calls;
 mod gate;
+mod imap;
 mod limits;
 mod refused;
 mod schedule;
 mod search_agrees;
 mod secrets;
 mod sync;
+mod watch;

@@ -2,24 +2,24 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub enum Mailbox {
     /// Connect a mailbox
     #[command(
         subcommand,
-        after_help = "Example:\n  mailroom mailbox add scripted --tenant acme --address me@acme.test --url http://127.0.0.1:8026 --token-file token"
+        after_help = "Example:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password"
     )]
     Add(Add),
-    /// List a tenant's mailboxes, or all
+    /// List a tenant's mailboxes, or all: their state and why, and how far older mail has come
     #[command(after_help = "Example:\n  mailroom mailbox list --tenant acme")]
     List {
         /// Name or id
         #[arg(long, value_name = "TENANT")]
         tenant: Option<String>,
     },
-    /// Show one mailbox: its state and why, when it was looked at, and how complete it is
+    /// Show one mailbox: its state and why, when it was looked at, how far older mail has come, and how complete it is
     #[command(after_help = "Example:\n  mailroom mailbox show me@acme.test --tenant acme")]
     Show(Which),
     /// Look at a mailbox now
@@ -37,13 +37,19 @@ pub enum Mailbox {
     #[command(after_help = "Example:\n  mailroom mailbox pause me@acme.test --tenant acme")]
     Pause(Which),
     /// Go on with a mailbox that is paused or waits for new credentials
-    #[command(after_help = "Example:\n  mailroom mailbox resume me@acme.test --tenant acme")]
+    #[command(after_help = "Example:\n  mailroom mailbox resume me@acme.test --tenant acme --password-file password")]
     Resume {
         #[command(flatten)]
         which: Which,
-        /// The file with a new secret
+        /// The file with a new password
+        #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
+        password_file: Option<PathBuf>,
+        /// The file with a new token
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
+        /// Do not try a new password or token first
+        #[arg(long)]
+        no_check: bool,
     },
     /// Disconnect a mailbox for good and forget its secret; its mail stays unless --erase is given
     #[command(after_help = "Example:\n  mailroom mailbox remove me@acme.test --tenant acme")]
@@ -71,11 +77,56 @@ pub struct Which {
 
 #[derive(Debug, Subcommand)]
 pub enum Add {
+    /// A mailbox at any server that speaks IMAP
+    #[command(
+        after_help = "Examples:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host mail.acme.test --tls starttls --backfill 90d --exclude Archive\n\nWithout --password-file the password is asked for, or read from standard input when that is no terminal."
+    )]
+    Imap(Imap),
     /// A mailbox that follows a script, at `mailroom sim`
     #[command(
         after_help = "Example:\n  mailroom mailbox add scripted --tenant acme --address me@acme.test --url http://127.0.0.1:8026 --token-file token"
     )]
     Scripted(Scripted),
+}
+
+#[derive(Debug, Args)]
+pub struct Imap {
+    #[command(flatten)]
+    pub common: Common,
+    /// Name or address of the server
+    #[arg(long, value_name = "HOST")]
+    pub host: String,
+    /// 993, or 143 unless TLS is implicit
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// How the connection is secured
+    #[arg(long, value_enum, default_value_t = Tls::Implicit, value_name = "HOW")]
+    pub tls: Tls,
+    /// Who logs in, when it is not the address
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// The file with the password
+    #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
+    pub password_file: Option<PathBuf>,
+    /// The file with an OAuth access token, in the place of a password
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The file with the certificate (PEM) of an authority of your own that the server's is signed by
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Let password and mail cross a network in the open, with --tls none
+    #[arg(long)]
+    pub allow_plaintext: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tls {
+    /// From the first byte on
+    Implicit,
+    /// After the greeting, or not at all
+    Starttls,
+    /// Not at all, for servers on this machine
+    None,
 }
 
 #[derive(Debug, Args)]

@@ -17,6 +17,7 @@ mod elsewhere;
 mod export;
 mod failpoints;
 mod gc;
+mod imap_commands;
 mod import;
 mod jobs;
 mod jobs_killed;

@@ -3,6 +3,7 @@
 pub(crate) mod steps;
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
@@ -56,6 +57,11 @@ pub async fn on_each_database<F: Future<Output = ()>>(test: impl Fn(TestDatabase
     let folder = tempfile::tempdir().expect("a temporary folder");
     test(open(Location::Sqlite { path: folder.path().join("mailroom.db"), connections: 4 }).await).await;
     test(open(fresh_postgres().await).await).await;
+}
+
+/// Where it makes no difference which one it is.
+pub async fn migrated_sqlite(folder: &Path) -> TestDatabase {
+    open(Location::Sqlite { path: folder.join("mailroom.db"), connections: 4 }).await
 }
 
 /// For what PostgreSQL alone has.

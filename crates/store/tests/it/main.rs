@@ -7,6 +7,7 @@ mod events;
 mod ingest;
 mod isolation;
 mod jobs;
+mod listening;
 mod migrate;
 mod objects;
 mod partitions;

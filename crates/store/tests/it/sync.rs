@@ -99,7 +99,7 @@ async fn many_are_begun_and_ended_at_once_but_for_those_that_another_holds() {
 
         let opened = system.open_mailboxes(&keys).await.unwrap();
         assert_eq!(opened.len(), 3);
-        assert_eq!(opened[&keys[1]].0.address, "2@acme.test");
+        assert_eq!(opened[&keys[1]].mailbox.address, "2@acme.test");
     })
     .await;
 }
@@ -183,6 +183,47 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
             (state.status.as_str(), state.error_count, state.last_error.as_deref()),
             ("error", 1, Some("it is away"))
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_backfill_is_told_with_how_far_it_is_until_it_is_done() {
+    on_each_database(|db| async move {
+        let store = db.store.tenant(tenant(&db.store, "acme").await.id);
+        let (mailbox, other) = (mailbox(&store, "me@acme.test").await, mailbox(&store, "you@acme.test").await);
+        let token = begin(&db, &store, mailbox, "me").await.unwrap();
+        for (n, is_backfill) in [(1, true), (2, true), (3, true), (4, false)] {
+            let mut unit = store.write();
+            unit.guard_sync(mailbox, token);
+            unit.record_page(mailbox, PageRows { is_backfill, ..page(&n.to_string(), "1") });
+            unit.commit().await.unwrap();
+        }
+        let progress = async || store.list_backfills(Some(mailbox)).await.unwrap().remove(&mailbox);
+
+        let listing = progress().await.unwrap();
+        assert_eq!((listing.is_listed, listing.stored, listing.to_fetch), (false, 0, 3), "new mail does not count");
+        assert_eq!(listing.per_second, None);
+        assert!(store.list_backfills(None).await.unwrap().contains_key(&other), "it is not listed yet");
+
+        let at = db.store.system().now().await.unwrap() - Duration::from_secs(60);
+        let store_message = async |n: u32| {
+            db.run(&format!(
+                "update ledger set state = 'processed', processing_started_at = '{at:.3}', processing_completed_at = '{at:.3}'
+                 where provider_message_id = '{n}'"
+            ))
+            .await;
+        };
+        store_message(1).await;
+        store_message(2).await;
+        db.run("update sync_states set is_history_done = true").await;
+        let fetching = progress().await.unwrap();
+        assert_eq!((fetching.is_listed, fetching.stored, fetching.to_fetch), (true, 2, 1));
+        assert!(fetching.per_second.is_some_and(|rate| rate > 0.0 && rate <= 2.0 / 60.0), "{fetching:?}");
+        assert_eq!(store.list_backfills(None).await.unwrap().len(), 1, "the other is done");
+
+        store_message(3).await;
+        assert_eq!(progress().await, None);
     })
     .await;
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use domain::{SystemClock, WorkerId};
 use engine::schedule::{self, Ticked};
 use engine::sync::Syncer;
+use engine::watch::WatchSettings;
 use jobs::leader::{self, Election, Leadership};
 use jobs::{Gate, SystemDice, Worker, recurring};
 use store::Store;
@@ -60,6 +61,9 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
         workers.add("count of instances", count_instances(syncer.clone(), stopped.clone()));
+        if config.sync.listen {
+            workers.add("listener", listen(syncer, name.clone(), stopped.clone()));
+        }
     }
     if has(Role::Scheduler) {
         workers.add(
@@ -146,6 +150,13 @@ async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Resu
         () = count => {}
         () = is_true(stopped) => {}
     }
+    Ok(())
+}
+
+/// To mailboxes whose servers tell by themselves what is new.
+async fn listen(syncer: Syncer, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+    let settings = WatchSettings::new(&name, Arc::new(SystemDice));
+    engine::watch::watch(&syncer, &settings, is_true(stopped)).await;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use domain::connector::{Place, Wanted};
 use domain::{EmailId, MailboxId};
+use jiff::Timestamp;
 
 use super::super::events::{DRAFTS, IMAGE, SAID, image};
 use crate::sql::any;
@@ -24,6 +25,7 @@ pub struct Queued {
     pub is_backfill: bool,
     /// As it was listed last.
     pub revision: Option<String>,
+    pub received_at: Option<Timestamp>,
 }
 
 impl Queued {
@@ -37,7 +39,7 @@ impl TenantStore {
     pub async fn list_queued(&self, mailbox: MailboxId, messages: Vec<String>) -> Result<Vec<Queued>, StoreError> {
         let dialect = self.store.dialect();
         let queued = format!(
-            "select provider_message_id, size_bytes, is_backfill, revision from ledger
+            "select provider_message_id, size_bytes, is_backfill, revision, received_at from ledger
              where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
             any(dialect, "provider_message_id", 3)
         );
@@ -63,6 +65,7 @@ impl TenantStore {
                 size_bytes: row.get(1)?,
                 is_backfill: row.get(2)?,
                 revision: row.get(3)?,
+                received_at: row.get(4)?,
             });
         }
         Ok(list)

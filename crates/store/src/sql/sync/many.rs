@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::connector::Cursors;
+use domain::connector::{Cursors, KnownFolder};
 use domain::{MailboxId, SecretId, TenantId};
 
 use super::{SYNC_STATE, SyncState, millis, sync_state};
@@ -17,6 +17,14 @@ use crate::{Dialect, StoreError, SystemStore, Unit, Value, params};
 
 /// Which mailbox.
 pub type Key = (TenantId, MailboxId);
+
+/// A mailbox as who syncs it needs to know it.
+#[derive(Debug, Clone)]
+pub struct OpenMailbox {
+    pub mailbox: Mailbox,
+    pub secret: Option<SealedSecret>,
+    pub folders: Vec<KnownFolder>,
+}
 
 /// The right to list a mailbox, and what was there when it was given.
 #[derive(Debug, Clone)]
@@ -33,10 +41,7 @@ const SECRET: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("secret_id", Kind:
 
 impl SystemStore {
     /// Those that are there, with what opens them.
-    pub async fn open_mailboxes(
-        &self,
-        wanted: &[Key],
-    ) -> Result<HashMap<Key, (Mailbox, Option<SealedSecret>)>, StoreError> {
+    pub async fn open_mailboxes(&self, wanted: &[Key]) -> Result<HashMap<Key, OpenMailbox>, StoreError> {
         let rows = wanted.iter().map(|(tenant, mailbox)| params![*tenant, *mailbox]).collect();
         let (these, params) = given(self.store.dialect(), 1, MAILBOX, rows);
         let sql = format!(
@@ -61,11 +66,35 @@ impl SystemStore {
                 sealed.insert((row.get(4)?, secret.id), secret);
             }
         }
+        let mut folders = self.known_folders(&found).await?;
         let open = |mailbox: Mailbox| {
+            let key = (mailbox.tenant_id, mailbox.id);
             let secret = secret_of(&mailbox).and_then(|id| sealed.remove(&(mailbox.tenant_id, id)));
-            ((mailbox.tenant_id, mailbox.id), (mailbox, secret))
+            (key, OpenMailbox { mailbox, secret, folders: folders.remove(&key).unwrap_or_default() })
         };
         Ok(found.into_iter().map(open).collect())
+    }
+
+    /// For those whose provider has to be told.
+    async fn known_folders(&self, mailboxes: &[Mailbox]) -> Result<HashMap<Key, Vec<KnownFolder>>, StoreError> {
+        let by_name = mailboxes.iter().filter(|mailbox| mailbox.provider.knows_folders_by_name());
+        let rows: Vec<Vec<Value>> = by_name.map(|mailbox| params![mailbox.tenant_id, mailbox.id]).collect();
+        let mut folders: HashMap<Key, Vec<KnownFolder>> = HashMap::new();
+        if rows.is_empty() {
+            return Ok(folders);
+        }
+        let (these, params) = given(self.store.dialect(), 1, MAILBOX, rows);
+        let sql = format!(
+            "select tenant_id, mailbox_id, provider_folder_id, name, uid_validity, is_in_scope from folders
+             where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
+               and provider_folder_id is not null and gone_at is null"
+        );
+        for row in self.query(sql, params).await? {
+            let folder =
+                KnownFolder { id: row.get(2)?, name: row.get(3)?, uid_validity: row.get(4)?, is_in_scope: row.get(5)? };
+            folders.entry((row.get(0)?, row.get(1)?)).or_default().push(folder);
+        }
+        Ok(folders)
     }
 
     /// The right to list them, for those that nobody lists, or whose holder has not been heard of for as long as was agreed.

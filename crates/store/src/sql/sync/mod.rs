@@ -1,7 +1,9 @@
 //! Mailboxes that live somewhere else: when to look, who may write for them, where their listings stand.
 
+mod backfill;
 mod counts;
 mod fetched;
+mod listening;
 mod many;
 mod page;
 
@@ -11,9 +13,11 @@ use domain::{MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use backfill::BackfillProgress;
 pub use counts::LedgerCounts;
 pub use fetched::{MESSAGES_CHANGED, Queued};
-pub use many::{Begun, Key};
+pub use listening::{Held, ToListen};
+pub use many::{Begun, Key, OpenMailbox};
 pub use page::{PageRows, Phase};
 
 use super::given;

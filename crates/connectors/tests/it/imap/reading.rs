@@ -1,0 +1,305 @@
+//! What is read of folders and messages, in the dialects of servers.
+
+use std::time::Duration;
+
+use connectors::imap::client::{BodyFault, ChangedSince, Class, ImapError, Items, Search, UidSet, WireName};
+use domain::connector::FolderRole;
+
+use super::script::{Kept, logged_in};
+
+fn set(text: &str) -> UidSet {
+    UidSet::parse(text.as_bytes()).unwrap()
+}
+
+fn inbox() -> WireName {
+    WireName::new(b"INBOX")
+}
+
+#[tokio::test(start_paused = true)]
+async fn folders_come_with_their_status_in_one_call() {
+    let script = r#"C: A1 LIST "" "*" RETURN (SPECIAL-USE STATUS (MESSAGES UIDNEXT UIDVALIDITY))
+        S: * LIST (\HasNoChildren) "/" INBOX
+        S: * STATUS INBOX (MESSAGES 3 UIDNEXT 4 UIDVALIDITY 9)
+        S: * LIST (\Noselect \HasChildren) "/" "[Gmail]"
+        S: * LIST (\Sent) "/" {12}
+        S: Entw&APw-rfe
+        S: * STATUS "Entw&APw-rfe" (MESSAGES 0 UIDNEXT 1 UIDVALIDITY 9)
+        S: * LIST () NIL "\xff"
+        S: A1 OK"#;
+    let (server, mut client) = logged_in("LIST-EXTENDED LIST-STATUS SPECIAL-USE", script).await;
+
+    let folders = client.list_with_status().await.unwrap();
+
+    server.was_followed().await;
+    let seen: Vec<_> =
+        folders.iter().map(|folder| (folder.name.as_str(), folder.role(), folder.is_selectable())).collect();
+    assert_eq!(
+        seen,
+        [
+            ("INBOX", Some(FolderRole::Inbox), true),
+            ("[Gmail]", None, false),
+            ("Entwürfe", Some(FolderRole::Sent), true),
+            ("\u{fffd}", None, true)
+        ]
+    );
+    assert_eq!(folders[0].status.as_ref().unwrap().messages, Some(3));
+    assert_eq!(folders[2].status.as_ref().unwrap().uid_next, Some(1));
+    assert_eq!((folders[3].wire.as_bytes(), folders[3].delimiter), (&b"\xff"[..], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_extension_each_folder_is_asked_for_and_one_refusal_costs_only_that_one() {
+    let script = r#"C: A1 LIST "" "*"
+        S: * LIST () "." INBOX
+        S: * LIST (\NoSelect) "." x
+        S: * LIST () "." a
+        S: A1 OK
+        C: A2 STATUS "INBOX" (MESSAGES UIDNEXT UIDVALIDITY)
+        C: A3 STATUS "a" (MESSAGES UIDNEXT UIDVALIDITY)
+        S: * STATUS Inbox (MESSAGES 1 UIDNEXT 2 UIDVALIDITY 3)
+        S: A2 OK
+        S: A3 NO [NOPERM] no"#;
+    let (server, mut client) = logged_in("", script).await;
+
+    let folders = client.list_with_status().await.unwrap();
+
+    server.was_followed().await;
+    assert_eq!(folders[0].status.as_ref().unwrap().messages, Some(1));
+    assert!(folders[1].status.is_none() && folders[2].status.is_none() && client.is_usable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_is_opened_with_what_the_server_tells_of_it() {
+    let script = r#"C: A1 EXAMINE "INBOX" (CONDSTORE)
+        S: * 10000000 EXISTS
+        S: * OK [UIDVALIDITY 0] odd
+        S: * OK [UIDNEXT 4392] next
+        S: * OK [HIGHESTMODSEQ 715194045007] yes
+        S: * OK [MAILBOXID (F22)] id
+        S: A1 OK [READ-ONLY] done
+        C: A2 EXAMINE "gone" (CONDSTORE)
+        S: A2 NO [NONEXISTENT] no such folder"#;
+    let (server, mut client) = logged_in("CONDSTORE", script).await;
+
+    let opened = client.examine(&inbox()).await.unwrap();
+
+    assert_eq!((opened.exists, opened.uid_validity, opened.uid_next), (10_000_000, None, Some(4_392)));
+    assert_eq!((opened.highest_modseq, opened.mailbox_id.as_deref()), (Some(715_194_045_007), Some("F22")));
+    let error = client.examine(&WireName::new(b"gone")).await.unwrap_err();
+    assert_eq!(error.refusal().unwrap().class, Class::NoSuchFolder);
+    assert!(client.is_usable());
+    server.was_followed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_since_a_moment_come_with_what_has_disappeared() {
+    let script = r#"C: A2 EXAMINE "INBOX" (QRESYNC (67890007 90060115194045000))
+        S: * 5 EXISTS
+        S: * OK [CLOSED]
+        S: * 314 EXISTS
+        S: * OK [UIDVALIDITY 67890007] v
+        S: * OK [NOMODSEQ] x
+        S: * OK [HIGHESTMODSEQ 90060115205545359] m
+        S: * VANISHED (EARLIER) 41,43:116,118
+        S: * 49 FETCH (UID 117 FLAGS (\Seen) MODSEQ (90060115194045001))
+        S: A2 OK
+        C: A3 UID FETCH 1:* (UID FLAGS INTERNALDATE RFC822.SIZE MODSEQ) (CHANGEDSINCE 7 VANISHED)
+        S: * VANISHED (EARLIER) 1:4294967295
+        S: * 50 FETCH (UID 118 FLAGS () INTERNALDATE " 1-Jan-2026 00:00:00 +0000" RFC822.SIZE 12 MODSEQ (8))
+        S: A3 OK"#;
+    let (server, mut client) = logged_in("ENABLE CONDSTORE QRESYNC", script).await;
+    let mut changed = Vec::new();
+
+    let opened = client
+        .resync(&inbox(), 67_890_007, 90_060_115_194_045_000, |one| {
+            changed.push((one.uid, one.flags().unwrap().map(str::to_owned).collect::<Vec<_>>()));
+        })
+        .await
+        .unwrap();
+
+    assert_eq!((opened.exists, opened.highest_modseq), (314, Some(90_060_115_205_545_359)));
+    assert_eq!(opened.vanished, set("41,43:116,118"));
+    assert_eq!(changed, [(117, vec!["\\Seen".to_owned()])]);
+    let since = Some(ChangedSince { modseq: 7, vanished: true });
+    let mut sizes = Vec::new();
+    let vanished =
+        client.fetch_metadata(&set("1:*"), Items::All, since, |one| sizes.push(one.size_bytes)).await.unwrap();
+    assert_eq!((vanished, sizes), (set("1:*"), vec![Some(12)]));
+    server.was_followed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_were_not_asked_for_are_left_out() {
+    let script = r"C: A1 UID FETCH 10:* (UID FLAGS)
+        S: * 4 FETCH (UID 9 FLAGS ())
+        S: * 5 FETCH (FLAGS (\Seen))
+        S: * 6 EXPUNGE
+        S: * 6 FETCH (UID 11 FLAGS (\Deleted))
+        S: A1 OK";
+    let (server, mut client) = logged_in("", script).await;
+    let mut uids = Vec::new();
+
+    client.fetch_metadata(&UidSet::from(10), Items::Flags, None, |one| uids.push(one.uid)).await.unwrap();
+
+    assert_eq!(uids, [11]);
+    server.was_followed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn searches_are_answered_in_the_short_or_the_long_form() {
+    let long = r"C: A1 UID SEARCH SINCE 1-Feb-2026
+        S: * SEARCH 1 2 3 7 (MODSEQ 5)
+        S: * SEARCH
+        S: A1 OK
+        C: A2 UID SEARCH UID 5:*
+        S: * SEARCH 4
+        S: A2 OK";
+    let (server, mut client) = logged_in("", long).await;
+    let since = Search { since: Some(jiff::civil::date(2026, 2, 1)), within: None };
+    assert_eq!(client.search(&since).await.unwrap(), set("1:3,7"));
+    assert!(client.search(&Search { since: None, within: Some(UidSet::from(5)) }).await.unwrap().is_empty());
+    server.was_followed().await;
+
+    let short = r#"C: A1 UID SEARCH RETURN (ALL) ALL
+        S: * ESEARCH (TAG "A1") UID MIN 2 ALL 2,10:4294967295 COUNT 9
+        S: A1 OK
+        C: A2 UID SEARCH RETURN (ALL) ALL
+        S: * ESEARCH (TAG "A2") UID
+        S: A2 OK"#;
+    let (server, mut client) = logged_in("ESEARCH", short).await;
+    assert_eq!(client.search(&Search::default()).await.unwrap(), set("2,10:*"));
+    assert!(client.search(&Search::default()).await.unwrap().is_empty());
+    server.was_followed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_come_in_any_shape_and_what_does_not_come_is_said() {
+    let script = r#"C: A1 UID FETCH 1:4 (UID BODY.PEEK[])
+        C: A2 UID FETCH 7:8 (UID BODY.PEEK[])
+        S: * 1 FETCH (UID 1 RFC822.SIZE 99 BODY[] {6}
+        S~ ab\r\ncd
+        S:  FLAGS ({1}
+        S: x))
+        S: * 2 FETCH (BODY[] {3}
+        S~ two
+        S:  UID 2)
+        S: * 1 FETCH (UID 1 BODY[] {5}
+        S~ again
+        S: )
+        S: * 99 FETCH (UID 99 BODY[] {5}
+        S~ wrong
+        S: )
+        S: * 3 FETCH (UID 3 BODY[] NIL)
+        S: * 9 FETCH (UID 7 BODY[] "se\"ven")
+        S: A1 OK
+        S: A2 NO [EXPUNGEISSUED] some are gone"#;
+    let (server, mut client) = logged_in("", &script.replace("se\"ven", "se\\\"ven")).await;
+    let mut kept = Kept::default();
+
+    client.fetch_bodies(&[set("1:4"), set("7:8")], &mut kept).await.unwrap();
+
+    server.was_followed().await;
+    let expected = [(1, b"ab\r\ncd".to_vec()), (2, b"two".to_vec()), (7, b"se\"ven".to_vec())];
+    assert_eq!(kept.whole, expected);
+    assert_eq!(kept.failed, [(3, BodyFault::Empty), (4, BodyFault::Missing), (8, BodyFault::Missing)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_message_that_a_server_cannot_read_does_not_stop_the_others() {
+    let script = r"C: A1 UID FETCH 1:3 (UID BODY.PEEK[])
+        S: * 1 FETCH (UID 1 BODY[] {3}
+        S~ one
+        S: )
+        S: A1 NO The requested message could not be converted
+        C: A2 UID FETCH 2 (UID BODY.PEEK[])
+        S: A2 NO The requested message could not be converted
+        C: A3 UID FETCH 3 (UID BODY.PEEK[])
+        S: * 3 FETCH (BODY[] {5}
+        S~ three
+        S:  UID 3)
+        S: A3 OK";
+    let (server, mut client) = logged_in("", script).await;
+    let mut kept = Kept::default();
+
+    client.fetch_bodies(&[set("1:3")], &mut kept).await.unwrap();
+
+    server.was_followed().await;
+    assert_eq!(kept.whole, [(1, b"one".to_vec()), (3, b"three".to_vec())]);
+    assert!(matches!(kept.failed.as_slice(), [(2, BodyFault::Refused(_))]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn being_told_to_wait_ends_the_call_and_not_the_connection() {
+    let script = r"C: A1 UID FETCH 1:2 (UID BODY.PEEK[])
+        C: A2 UID FETCH 5 (UID BODY.PEEK[])
+        S: A1 NO [THROTTLED] slower
+        S: * 3 FETCH (UID 5 BODY[] {1}
+        S~ x
+        S: )
+        S: A2 OK";
+    let (server, mut client) = logged_in("", script).await;
+    let mut kept = Kept::default();
+
+    let error = client.fetch_bodies(&[set("1:2"), set("5")], &mut kept).await.unwrap_err();
+
+    server.was_followed().await;
+    assert!(matches!(domain::ConnectorError::from(&error), domain::ConnectorError::Throttled { .. }));
+    assert!(client.is_usable() && kept.failed.is_empty());
+    assert_eq!(kept.whole, [(5, b"x".to_vec())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_message_whose_uid_comes_late_is_asked_for_by_itself() {
+    let long = "m".repeat(5 << 20);
+    let script = format!(
+        "C: A1 UID FETCH 1:2 (UID BODY.PEEK[])
+        S: * 1 FETCH (BODY[] {{{0}}}
+        S~ {long}
+        S:  UID 1)
+        S: A1 OK
+        C: A2 UID FETCH 1 (UID BODY.PEEK[])
+        S: * 1 FETCH (BODY[] {{{0}}}
+        S~ {long}
+        S:  UID 1)
+        S: A2 OK",
+        long.len()
+    );
+    let (server, mut client) = logged_in("", &script).await;
+    let mut kept = Kept::default();
+
+    client.fetch_bodies(&[set("1:2")], &mut kept).await.unwrap();
+
+    server.was_followed().await;
+    assert!(kept.whole.len() == 1 && kept.whole[0].1 == long.as_bytes());
+    assert_eq!(kept.failed, [(2, BodyFault::Missing)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idling_ends_with_news_or_when_its_time_is_over() {
+    let script = r"C: A1 IDLE
+        S: + idling
+        S: * OK Still here
+        S: * 4 EXISTS
+        C: DONE
+        S: * 2 EXPUNGE
+        S: A1 OK
+        C: A2 IDLE
+        S: + idling
+        S~ * 1 FET
+        C: DONE
+        S: CH (FLAGS ())
+        S: A2 OK
+        C: A3 IDLE
+        S: + idling
+        S: * BYE Disconnected for inactivity.";
+    let (server, mut client) = logged_in("IDLE", script).await;
+
+    let news = client.idle(Duration::from_secs(600)).await.unwrap();
+    assert_eq!((news.exists, news.expunged), (Some(4), 1));
+    let began = tokio::time::Instant::now();
+    assert_eq!(client.idle(Duration::from_secs(600)).await.unwrap().changed, 1);
+    assert!(began.elapsed() >= Duration::from_secs(600));
+    let error = client.idle(Duration::from_secs(600)).await.unwrap_err();
+    assert!(matches!(error, ImapError::Bye(_)), "{error:?}");
+    server.was_followed().await;
+}

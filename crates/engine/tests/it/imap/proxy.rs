@@ -1,0 +1,141 @@
+//! Between us and the server: leaves out what a server might not offer, counts, and holds the traffic up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Notify, Semaphore};
+
+/// What becomes of a line of the server; it stays as long as it was.
+pub type Rewrite = fn(&mut [u8]);
+
+#[derive(Debug)]
+pub struct Proxy {
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    rewrites: Mutex<Vec<Rewrite>>,
+    bodies: AtomicUsize,
+    /// Whoever asks for bodies waits for it.
+    gate: Semaphore,
+    asked: Notify,
+}
+
+/// More than anybody asks for.
+const OPEN: usize = 1_000_000;
+
+impl Proxy {
+    pub async fn start(server: u16, rewrites: Vec<Rewrite>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (rewrites, bodies) = (Mutex::new(rewrites), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { rewrites, bodies, gate: Semaphore::new(OPEN), asked: Notify::new() });
+        let here = shared.clone();
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let far = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
+                tokio::spawn(relay(near, far, here.clone()));
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Messages that were asked for since the last time.
+    pub fn take_bodies(&self) -> usize {
+        self.shared.bodies.swap(0, Ordering::SeqCst)
+    }
+
+    pub async fn rewrite(&self, rewrites: Vec<Rewrite>) {
+        *self.shared.rewrites.lock().await = rewrites;
+    }
+
+    /// From here on nobody gets the bytes of a message before [`Proxy::release`].
+    pub async fn hold_bodies(&self) {
+        self.shared.gate.acquire_many(u32::try_from(OPEN).unwrap()).await.unwrap().forget();
+    }
+
+    pub async fn until_asked(&self) {
+        self.shared.asked.notified().await;
+    }
+
+    pub fn release(&self) {
+        self.shared.gate.add_permits(OPEN);
+    }
+}
+
+async fn relay(near: TcpStream, far: TcpStream, shared: Arc<Shared>) {
+    let (near_in, mut near_out) = near.into_split();
+    let (far_in, mut far_out) = far.into_split();
+    let here = shared.clone();
+    let ours = async move {
+        let (mut lines, mut line) = (BufReader::new(near_in), Vec::new());
+        while lines.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+            if find(&line, b"BODY.PEEK[]").is_some() {
+                here.asked.notify_one();
+                drop(here.gate.acquire().await.unwrap());
+            }
+            if far_out.write_all(&line).await.is_err() {
+                break;
+            }
+            line.clear();
+        }
+        let _ = far_out.shutdown().await;
+    };
+    let theirs = async move {
+        let (mut lines, mut line) = (BufReader::new(far_in), Vec::new());
+        while lines.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+            shared.bodies.fetch_add(usize::from(find(&line, b"BODY[] {").is_some()), Ordering::SeqCst);
+            for rewrite in shared.rewrites.lock().await.iter() {
+                rewrite(&mut line);
+            }
+            if near_out.write_all(&line).await.is_err() {
+                break;
+            }
+            line.clear();
+        }
+        let _ = near_out.shutdown().await;
+    };
+    tokio::join!(ours, theirs);
+}
+
+fn find(line: &[u8], what: &[u8]) -> Option<usize> {
+    line.windows(what.len()).position(|part| part == what)
+}
+
+fn replace(line: &mut [u8], what: &[u8], with: &[u8]) {
+    assert_eq!(what.len(), with.len());
+    while let Some(at) = find(line, what) {
+        line[at..at + what.len()].copy_from_slice(with);
+    }
+}
+
+/// A server that does not say what has disappeared.
+pub fn without_qresync(line: &mut [u8]) {
+    replace(line, b"QRESYNC", b"XRESYNC");
+}
+
+/// A server without modification numbers.
+pub fn without_modseq(line: &mut [u8]) {
+    without_qresync(line);
+    replace(line, b"CONDSTORE", b"XONDSTORE");
+    replace(line, b"HIGHESTMODSEQ", b"XIGHESTMODSEQ");
+}
+
+pub fn without_uid_validity(line: &mut [u8]) {
+    replace(line, b"UIDVALIDITY", b"XIDVALIDITY");
+}
+
+/// As after a restore from a backup.
+pub fn modseq_goes_back(line: &mut [u8]) {
+    if let Some(at) = find(line, b"HIGHESTMODSEQ ") {
+        let digits = line[at + 14..].iter_mut().take_while(|byte| byte.is_ascii_digit());
+        for (n, digit) in digits.enumerate() {
+            *digit = if n == 0 { b'1' } else { *digit };
+        }
+        replace(line, b"HIGHESTMODSEQ 1", b"HIGHESTMODSEQ 0");
+    }
+}

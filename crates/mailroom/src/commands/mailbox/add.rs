@@ -1,0 +1,192 @@
+//! A mailbox is connected: tried out first, so that nothing half-made is left behind.
+
+use std::path::Path;
+
+use connectors::imap::{self, Auth, Connection, Tls};
+use domain::connector::Account;
+use domain::{MailboxId, MailboxState, Provider, Secret, TenantId};
+use engine::Engine;
+use engine::mailboxes::{Backfill, Connect};
+use engine::sync::connection;
+use serde_json::{Map, Value, json};
+use store::sql::mailboxes::Mailbox;
+
+use super::secret::{SecretFiles, ask_password, read_secret};
+use crate::app;
+use crate::cli::mailbox::{self as cli, Common, Imap, Scripted};
+use crate::config::Config;
+use crate::config::units::{parse_backfill, parse_duration};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What is tried out before it is stored.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    provider: Provider,
+    tenant: TenantId,
+    address: String,
+    settings: Value,
+}
+
+impl Candidate {
+    pub fn of(mailbox: &Mailbox) -> Self {
+        Self {
+            provider: mailbox.provider,
+            tenant: mailbox.tenant_id,
+            address: mailbox.address.clone(),
+            settings: mailbox.settings.clone(),
+        }
+    }
+}
+
+pub(super) async fn imap(config: &Config, engine: &Engine, args: Imap, out: Output) -> Result<(), Failure> {
+    let tls = match args.tls {
+        cli::Tls::Implicit => Tls::Implicit,
+        cli::Tls::Starttls => Tls::StartTls,
+        cli::Tls::None => Tls::None,
+    };
+    if tls == Tls::None && !args.allow_plaintext && !imap::is_this_machine(&args.host) {
+        return Err(Failure::usage(format!(
+            "--tls none would send the password to {} in the open; use --tls starttls or implicit, or say --allow-plaintext",
+            args.host
+        )));
+    }
+    let is_token = args.token_file.is_some();
+    let reaching = Connection {
+        port: args.port.unwrap_or_else(|| tls.usual_port()),
+        tls,
+        user: args.user.unwrap_or_else(|| args.common.address.clone()),
+        auth: if is_token { Auth::Token } else { Auth::Password },
+        authority: args.ca_file.as_deref().map(read_authority).transpose()?,
+        compress: None,
+        host: args.host,
+    };
+    let settings = serde_json::to_value(&reaching).map_err(|e| Failure::problem(e.to_string()))?;
+    let (candidate, backfill) = candidate(config, engine, Provider::Imap, &args.common, settings).await?;
+    if is_there(engine, &candidate).await? {
+        return Err(already_there(&args.common.tenant, &candidate.address));
+    }
+    // Asked for last, so that nobody types it in vain.
+    let files = SecretFiles { password: args.password_file, token: args.token_file };
+    let secret = match files.read()? {
+        Some(secret) => secret.value,
+        None => ask_password(&reaching.user, &reaching.host).await?,
+    };
+    add(config, engine, &args.common, (candidate, backfill), Some(secret), out).await
+}
+
+fn read_authority(file: &Path) -> Result<String, Failure> {
+    let pem = std::fs::read_to_string(file)
+        .map_err(|e| Failure::problem(format!("cannot read the certificate in {} ({e})", file.display())))?;
+    if !imap::has_authority(&pem) {
+        return Err(Failure::problem(format!(
+            "{} has no certificate in it; --ca-file wants one as PEM, which begins with -----BEGIN CERTIFICATE-----",
+            file.display()
+        )));
+    }
+    Ok(pem)
+}
+
+pub(super) async fn scripted(config: &Config, engine: &Engine, args: Scripted, out: Output) -> Result<(), Failure> {
+    let settings = json!({"url": args.url});
+    let (candidate, backfill) = candidate(config, engine, Provider::Scripted, &args.common, settings).await?;
+    let secret = args.token_file.as_deref().map(read_secret).transpose()?;
+    add(config, engine, &args.common, (candidate, backfill), secret, out).await
+}
+
+/// What all providers have in common.
+async fn candidate(
+    config: &Config,
+    engine: &Engine,
+    provider: Provider,
+    common: &Common,
+    connection: Value,
+) -> Result<(Candidate, Backfill), Failure> {
+    let tenant = app::tenant(&engine.store, &common.tenant).await?;
+    let Some(address) = domain::address::canonical(&common.address) else {
+        return Err(Failure::usage(format!("{:?} is not an address; it wants somebody@somewhere", common.address)));
+    };
+    let backfill = match &common.backfill {
+        None => config.sync.backfill,
+        Some(text) => parse_backfill(text).ok_or_else(|| {
+            Failure::usage(format!("--backfill wants all, none or a duration like 30d, not {text:?}"))
+        })?,
+    };
+    let mut settings = Map::from_iter([("connection".to_owned(), connection)]);
+    for (key, folders) in [("folders", &common.folders), ("exclude", &common.exclude)] {
+        if !folders.is_empty() {
+            settings.insert(key.to_owned(), json!(folders));
+        }
+    }
+    if let Some(text) = &common.interval {
+        let every = parse_duration(text)
+            .map_err(|_| Failure::usage(format!("--interval wants a duration like 5m, not {text:?}")))?;
+        settings.insert("interval_seconds".to_owned(), every.as_secs().clamp(1, 30 * 86_400).into());
+    }
+    let settings = Value::Object(settings);
+    Ok((Candidate { provider, tenant: tenant.id, address, settings }, backfill))
+}
+
+async fn add(
+    config: &Config,
+    engine: &Engine,
+    common: &Common,
+    (candidate, backfill): (Candidate, Backfill),
+    secret: Option<Secret<String>>,
+    out: Output,
+) -> Result<(), Failure> {
+    if !common.no_check {
+        let mend = |sentence| Failure::problem(format!("{sentence}; mend that, or add it with --no-check"));
+        check(config, engine, &candidate, secret.as_ref()).await.map_err(mend)?;
+    }
+    let Candidate { provider, tenant, address, settings } = candidate;
+    let connect = Connect { provider, address: address.clone(), settings, secret, backfill };
+    let Some(id) = engine.connect(tenant, connect).await? else {
+        return Err(already_there(&common.tenant, &address));
+    };
+    engine.store.tell_of_jobs().await?;
+    if out.json {
+        return out.object(&json!({"id": id, "address": address, "provider": provider.as_str()}));
+    }
+    out.line(&format!("Connected {address} ({id}). A running `mailroom serve` begins at once."))
+}
+
+/// As the commit will see it, which decides.
+async fn is_there(engine: &Engine, candidate: &Candidate) -> Result<bool, Failure> {
+    let there = engine.store.tenant(candidate.tenant).find_mailbox(&candidate.address).await?;
+    Ok(there.is_some_and(|there| there.state != MailboxState::Disconnected && there.provider != Provider::Files))
+}
+
+fn already_there(tenant: &str, address: &str) -> Failure {
+    Failure::problem(format!(
+        "tenant {tenant} has a mailbox {address} already; `mailroom mailbox show {address} --tenant {tenant}` shows it"
+    ))
+}
+
+/// Whether the account can be used; if not, a sentence that says what is wrong.
+pub(super) async fn check(
+    config: &Config,
+    engine: &Engine,
+    candidate: &Candidate,
+    secret: Option<&Secret<String>>,
+) -> Result<(), String> {
+    let Candidate { provider, tenant, address, settings } = candidate;
+    let account = Account {
+        tenant: *tenant,
+        mailbox: MailboxId::new(engine.store.clock()),
+        address: address.clone(),
+        settings: connection(settings),
+        secret: secret.cloned(),
+        folders: Vec::new(),
+    };
+    let cannot = |why: String| format!("cannot use {address}: {why}");
+    // What a server says to the owner of a mailbox is for the owner, and not for a connector's errors, which are logged.
+    if *provider == Provider::Imap {
+        return imap::try_out(&account).await.map_err(cannot);
+    }
+    let syncer = app::syncer(config, engine, "command").map_err(|e| e.to_string())?;
+    let Some(connector) = syncer.connectors.get(provider) else {
+        return Err(format!("this program does not speak {}", provider.as_str()));
+    };
+    connector.check(&account).await.map_err(|e| cannot(e.to_string()))
+}

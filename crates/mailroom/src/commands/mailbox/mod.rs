@@ -1,0 +1,125 @@
+//! `mailroom mailbox …`
+
+mod add;
+mod secret;
+mod show;
+mod sync;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use domain::Provider;
+use engine::Engine;
+use serde_json::json;
+use store::sql::mailboxes::Mailbox;
+
+use crate::app;
+use crate::cli::mailbox::{Add, Mailbox as Command, Which};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count, tell};
+use add::Candidate;
+use secret::{NewSecret, SecretFiles};
+
+pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
+    let engine = app::open(config).await?;
+    match command {
+        Command::Add(Add::Imap(args)) => add::imap(config, &engine, args, out).await?,
+        Command::Add(Add::Scripted(args)) => add::scripted(config, &engine, args, out).await?,
+        Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
+        Command::Show(which) => show::show(&engine, &which, out).await?,
+        Command::Sync { which, wait } => sync::run(config, &engine, &which, wait, out).await?,
+        Command::Pause(which) => {
+            let mailbox = find(&engine, &which).await?;
+            let changed = engine.pause_mailbox(&mailbox).await?;
+            changed_to(&mailbox, "paused", changed, out)?;
+        }
+        Command::Resume { which, password_file, token_file, no_check } => {
+            let files = SecretFiles { password: password_file, token: token_file };
+            resume(config, &engine, &which, files, no_check, out).await?;
+        }
+        Command::Remove { which, erase, yes } => remove(&engine, &which, erase, yes, out).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn find(engine: &Engine, which: &Which) -> Result<Mailbox, Failure> {
+    let store = app::tenant_store(engine, &which.tenant).await?;
+    let found = app::mailbox(&store, Some(&which.mailbox)).await?;
+    found.ok_or_else(|| Failure::problem("there is no such mailbox"))
+}
+
+async fn resume(
+    config: &Config,
+    engine: &Engine,
+    which: &Which,
+    files: SecretFiles,
+    no_check: bool,
+    out: Output,
+) -> Result<(), Failure> {
+    let mailbox = find(engine, which).await?;
+    let secret = files.read()?;
+    if let Some(secret) = &secret {
+        if mailbox.provider == Provider::Imap {
+            check_sort(&mailbox, secret)?;
+        }
+        if !no_check {
+            let candidate = Candidate::of(&mailbox);
+            let refused = |sentence| Failure::problem(format!("{sentence}; nothing was changed"));
+            add::check(config, engine, &candidate, Some(&secret.value)).await.map_err(refused)?;
+        }
+    }
+    let changed = engine.resume_mailbox(&mailbox, secret.map(|secret| secret.value)).await?;
+    changed_to(&mailbox, "active", changed, out)
+}
+
+/// A token in the place of a password is refused by every server, and nobody would see why.
+fn check_sort(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
+    let is_token = mailbox.settings["connection"]["auth"] == "token";
+    if is_token == secret.is_token {
+        return Ok(());
+    }
+    let (it, option) = if is_token { ("a token", "--token-file") } else { ("a password", "--password-file") };
+    Err(Failure::usage(format!("{} was connected with {it}; give a new one with {option}", mailbox.address)))
+}
+
+async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Output) -> Result<(), Failure> {
+    let mailbox = find(engine, which).await?;
+    let what = if erase { "and all its mail is erased" } else { "and its mail is kept" };
+    if !yes {
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::usage(format!("{} is disconnected {what}; say --yes", mailbox.address)));
+        }
+        tell(&format!("{} is disconnected {what}. Type its address to go on:", mailbox.address));
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if answer.trim() != mailbox.address {
+            return Err(Failure::problem("nothing was changed"));
+        }
+    }
+    engine.disconnect(&mailbox).await?;
+    let erased = if erase { engine.erase_mailbox(&mailbox).await? } else { 0 };
+    if out.json {
+        return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));
+    }
+    let erased = if erase { format!(" {} emails were erased.", count(erased)) } else { String::new() };
+    out.line(&format!("Disconnected {}.{erased}", mailbox.address))
+}
+
+fn changed_to(mailbox: &Mailbox, state: &str, changed: bool, out: Output) -> Result<(), Failure> {
+    if !changed {
+        return Err(Failure::problem(format!(
+            "{} is {}; nothing was changed",
+            mailbox.address,
+            mailbox.state.as_str()
+        )));
+    }
+    done(mailbox, state, &format!("is {state} now"), out)
+}
+
+fn done(mailbox: &Mailbox, word: &str, sentence: &str, out: Output) -> Result<(), Failure> {
+    if out.json {
+        return out.object(&json!({"id": mailbox.id, "outcome": word}));
+    }
+    out.line(&format!("{} {sentence}.", mailbox.address))
+}

@@ -1,0 +1,132 @@
+//! How mailboxes are, for people and programs.
+
+use std::time::Duration;
+
+use engine::Engine;
+use serde_json::json;
+use store::sql::sync::BackfillProgress;
+
+use super::find;
+use crate::app;
+use crate::cli::mailbox::Which;
+use crate::commands::job_output::when;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+
+pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> Result<(), Failure> {
+    let tenants = match tenant {
+        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        None => engine.store.system().list_tenants().await?,
+    };
+    let mut rows = Vec::new();
+    for tenant in tenants {
+        let store = engine.store.tenant(tenant.id);
+        let backfills = store.list_backfills(None).await?;
+        for mailbox in store.list_mailboxes().await? {
+            let backfill = backfills.get(&mailbox.id);
+            if out.json {
+                let mut object = json!(mailbox);
+                object["backfill"] = json!(backfill);
+                out.object(&object)?;
+                continue;
+            }
+            rows.push([
+                tenant.name.clone(),
+                mailbox.address,
+                mailbox.provider.as_str().to_owned(),
+                mailbox.state.as_str().to_owned(),
+                backfill.map_or_else(String::new, how_far),
+                mailbox.state_reason.unwrap_or_default(),
+            ]);
+        }
+    }
+    if out.json {
+        return Ok(());
+    }
+    if rows.is_empty() {
+        return out.line("No mailboxes yet; `mailroom mailbox add --help` shows how to connect one.");
+    }
+    out.table(["tenant", "address", "provider", "state", "backfill", "why"], &rows)
+}
+
+pub(super) async fn show(engine: &Engine, which: &Which, out: Output) -> Result<(), Failure> {
+    let mailbox = find(engine, which).await?;
+    let store = engine.store.tenant(mailbox.tenant_id);
+    let state = store.find_sync(mailbox.id).await?;
+    let counts = store.count_ledger(mailbox.id).await?;
+    let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
+    if out.json {
+        let ledger = json!({"live": counts.live, "gone": counts.gone, "unbalanced": counts.unbalanced});
+        return out.object(&json!({"mailbox": mailbox, "sync": state, "ledger": ledger, "backfill": backfill}));
+    }
+    let since = when(mailbox.state_since);
+    let at = |time: Option<jiff::Timestamp>| time.map_or_else(|| "never".to_owned(), when);
+    let why = mailbox.state_reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    out.line(&format!("{} ({}), {}", mailbox.address, mailbox.id, mailbox.provider.as_str()))?;
+    out.line(&format!("{} since {since}{why}", mailbox.state.as_str()))?;
+    if let Some(state) = state {
+        out.line(&format!("last up to date {}, next look {}", at(state.last_sync_at), at(state.next_sync_at)))?;
+        if let Some(error) = state.last_error {
+            out.line(&format!("last trouble ({} in a row): {error}", state.error_count))?;
+        }
+        match backfill {
+            Some(backfill) => out.line(&format!("backfill: {}", how_far(&backfill)))?,
+            None if state.is_history_done => out.line("backfill: done")?,
+            None => {}
+        }
+    }
+    let mut live: Vec<String> = counts.live.iter().map(|(state, n)| format!("{} {state}", count(*n))).collect();
+    if live.is_empty() {
+        live.push("none yet".to_owned());
+    }
+    out.line(&format!("messages: {}; {} gone", live.join(", "), count(counts.gone)))
+}
+
+/// `4,200 of 10,000, done in about 3 min`
+fn how_far(backfill: &BackfillProgress) -> String {
+    let BackfillProgress { is_listed, stored, to_fetch, per_second } = *backfill;
+    let listed = stored + to_fetch;
+    if !is_listed && listed == 0 {
+        return "being listed".to_owned();
+    }
+    let so_far = format!("{} of {}{}", count(stored), if is_listed { "" } else { "at least " }, count(listed));
+    match per_second {
+        _ if !is_listed => format!("{so_far}, older mail is still being listed"),
+        Some(rate) if rate > 0.0 => {
+            // Weeks are no forecast.
+            let left = Duration::try_from_secs_f64(to_fetch as f64 / rate).unwrap_or(Duration::MAX);
+            format!("{so_far}, done in {}", about(left))
+        }
+        _ => so_far,
+    }
+}
+
+fn about(left: Duration) -> String {
+    match left.as_secs() {
+        0..10 => "a few seconds".to_owned(),
+        seconds @ 10..90 => format!("about {} s", seconds.next_multiple_of(10)),
+        seconds @ 90..5400 => format!("about {} min", (seconds + 30) / 60),
+        seconds @ 5400..172_800 => format!("about {} h", (seconds + 1800) / 3600),
+        seconds => format!("about {} days", count((seconds / 86_400).min(9_999))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(is_listed: bool, stored: u64, to_fetch: u64, per_second: Option<f64>) -> String {
+        how_far(&BackfillProgress { is_listed, stored, to_fetch, per_second })
+    }
+
+    #[test]
+    fn a_backfill_tells_how_far_it_is_and_when_it_is_done_as_far_as_that_is_known() {
+        assert_eq!(told(true, 4_200, 5_800, Some(32.0)), "4,200 of 10,000, done in about 3 min");
+        assert_eq!(told(true, 4_200, 5_800, None), "4,200 of 10,000");
+        assert_eq!(told(true, 10, 5, Some(100.0)), "10 of 15, done in a few seconds");
+        assert_eq!(told(true, 0, 100_000, Some(0.01)), "0 of 100,000, done in about 115 days");
+        assert_eq!(told(false, 0, 0, None), "being listed");
+        let listing = "4,200 of at least 10,000, older mail is still being listed";
+        assert_eq!(told(false, 4_200, 5_800, Some(32.0)), listing);
+    }
+}

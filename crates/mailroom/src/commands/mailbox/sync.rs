@@ -1,0 +1,111 @@
+//! A look at a mailbox now, and waiting for its end.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::Provider;
+use engine::sync::SyncMailbox;
+use engine::{Engine, Progress};
+use jobs::Job;
+use store::TenantStore;
+use store::sql::mailboxes::Mailbox;
+
+use super::{done, find};
+use crate::app;
+use crate::cli::mailbox::Which;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count};
+use crate::progress::{Bar, Unit};
+
+/// Counting costs the database something.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(
+    config: &Config,
+    engine: &Engine,
+    which: &Which,
+    wait: bool,
+    out: Output,
+) -> Result<(), Failure> {
+    let mailbox = find(engine, which).await?;
+    if mailbox.provider == Provider::Files {
+        return Err(Failure::problem(format!("{} takes files only; there is nothing to look at", mailbox.address)));
+    }
+    if !mailbox.is_active || !mailbox.state.is_synced() {
+        return Err(Failure::problem(format!(
+            "{} is {}; `mailroom mailbox resume` makes it go on",
+            mailbox.address,
+            mailbox.state.as_str()
+        )));
+    }
+    engine.request_sync(&mailbox).await?;
+    if !wait {
+        return done(&mailbox, "asked", "is looked at as soon as a worker is free", out);
+    }
+    let store = engine.store.tenant(mailbox.tenant_id);
+    let workers = engine.store.system().list_workers().await?;
+    let has_server = workers.iter().any(|worker| worker.kinds.iter().any(|kind| kind == SyncMailbox::KIND));
+    let worker = (!has_server).then(|| -> Result<_, Failure> {
+        let syncer = app::syncer(config, engine, "command")?;
+        Ok(app::start_worker(config, &syncer, "command"))
+    });
+    let worker = worker.transpose()?;
+    let outcome = until_up_to_date(&store, &mailbox).await;
+    if let Some(worker) = worker {
+        worker.shut_down().await;
+    }
+    outcome?;
+    done(&mailbox, "synced", "is up to date", out)
+}
+
+async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), Failure> {
+    let is_shown = std::io::stderr().is_terminal();
+    let progress = Arc::new(Progress::default());
+    let _bar = Bar::follow(&progress, Unit::Items, "messages stored");
+    let already = count_messages(store, mailbox).await?.stored;
+    loop {
+        let now = store.find_mailbox(&mailbox.id.to_string()).await?;
+        let now = now.ok_or_else(|| Failure::problem("the mailbox was removed meanwhile"))?;
+        if !now.state.is_synced() {
+            let why = now.state_reason.unwrap_or_default();
+            return Err(Failure::problem(format!("{} is {} now: {why}", now.address, now.state.as_str())));
+        }
+        let trouble = store.find_sync(mailbox.id).await?.filter(|state| state.error_count > 2);
+        if let Some(state) = trouble {
+            let why = state.last_error.unwrap_or_default();
+            return Err(Failure::problem(format!("{} is not up to date, and is tried again: {why}", now.address)));
+        }
+        if !store.is_at_work(mailbox.id).await? {
+            return match count_messages(store, mailbox).await?.failed {
+                0 => Ok(()),
+                failed => Err(Failure::problem(format!(
+                    "{} messages could not be fetched or stored; `mailroom mailbox resume` tries them again",
+                    count(failed)
+                ))),
+            };
+        }
+        if is_shown {
+            let messages = count_messages(store, mailbox).await?;
+            let stored = messages.stored.saturating_sub(already);
+            progress.set_total(stored + messages.to_fetch);
+            progress.add_items(stored.saturating_sub(progress.items()));
+            progress.set_done(stored);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[derive(Debug)]
+struct Messages {
+    stored: u64,
+    to_fetch: u64,
+    failed: u64,
+}
+
+async fn count_messages(store: &TenantStore, mailbox: &Mailbox) -> Result<Messages, Failure> {
+    let counts = store.count_ledger(mailbox.id).await?;
+    let of = |state: &str| counts.live.get(state).copied().unwrap_or(0);
+    Ok(Messages { stored: of("processed"), to_fetch: of("queued") + of("processing"), failed: of("failed") })
+}
