@@ -144,3 +144,13 @@ create table key_fingerprints (
 );
 -- The first one to come in wins.
 create unique index key_fingerprints_one on key_fingerprints (name, state) where state <> 'retiring';
+
+-- What the planner cannot know of a table that is empty now: a mailbox has many places, a message few. Without this it
+-- reads every place of a mailbox to find those of one message.
+analyze placements;
+delete from sqlite_stat1 where tbl = 'placements';
+insert into sqlite_stat1 (tbl, idx, stat) values
+    ('placements', 'placements', '1000000 20000 1000 1'),
+    ('placements', 'placements_email', '1000000 100000 2'),
+    ('placements', 'placements_message', '1000000 100000 20000 2');
+analyze sqlite_schema;

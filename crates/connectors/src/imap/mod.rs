@@ -27,11 +27,23 @@ pub use try_out::{has_authority, try_out};
 use client::WireName;
 use sessions::Sessions;
 
-#[derive(Debug, Default)]
+/// Connections that work, to one server.
+const WORKERS: usize = 200;
+
+/// Connections that listen, to one server: one for each mailbox, and they cost it little.
+const LISTENERS: usize = 20_000;
+
+#[derive(Debug)]
 pub struct Imap {
     sessions: Sessions,
     /// Connections that wait for news, apart from those that work.
     listeners: Sessions,
+}
+
+impl Default for Imap {
+    fn default() -> Self {
+        Self { sessions: Sessions::new(WORKERS), listeners: Sessions::new(LISTENERS) }
+    }
 }
 
 impl Connector for Imap {

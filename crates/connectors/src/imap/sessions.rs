@@ -16,9 +16,6 @@ use super::settings::Connection;
 /// Servers count connections of one user; many allow ten, some fewer.
 const PER_MAILBOX: usize = 4;
 
-/// Connections to one server, over all mailboxes.
-const PER_HOST: usize = 200;
-
 /// A connection that nobody needs is closed after this long: well before servers do it.
 const KEPT: Duration = Duration::from_secs(240);
 
@@ -28,14 +25,16 @@ const FRESH: Duration = Duration::from_secs(20);
 /// Connections that wait for the next call, over all mailboxes.
 const MOST_KEPT: usize = 1000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sessions {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// Connections to one server, over all mailboxes.
+    per_host: usize,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +76,10 @@ pub struct Session {
 }
 
 impl Sessions {
+    pub fn new(per_host: usize) -> Self {
+        Self { shared: Arc::new(Shared { state: Mutex::default(), per_host }) }
+    }
+
     pub async fn take(&self, account: &Account) -> Result<Session, ConnectorError> {
         let connection = Connection::of(account)?;
         let secret = account.secret.as_ref().map(|secret| fingerprint(secret.expose()));
@@ -129,7 +132,7 @@ impl Shared {
 
     fn host(&self, connection: &Connection) -> Arc<Semaphore> {
         let name = format!("{}:{}", connection.host, connection.port);
-        self.state().hosts.entry(name).or_insert_with(|| Arc::new(Semaphore::new(PER_HOST))).clone()
+        self.state().hosts.entry(name).or_insert_with(|| Arc::new(Semaphore::new(self.per_host))).clone()
     }
 
     fn pop(&self, mailbox: MailboxId) -> Option<Kept> {

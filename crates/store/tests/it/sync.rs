@@ -8,7 +8,7 @@ use serde_json::json;
 use store::failpoint::{Guard, VARIABLE};
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
 use store::sql::sync::{NO_LONGER_SYNCING, PageRows, Phase, SyncEnd};
-use store::testing::{TestDatabase, on_each_database};
+use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 use store::{StoreError, TenantStore};
 
 use crate::samples::tenant;
@@ -226,4 +226,21 @@ async fn a_backfill_is_told_with_how_far_it_is_until_it_is_done() {
         assert_eq!(progress().await, None);
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_places_of_a_message_are_found_without_reading_all_of_its_mailbox() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = migrated_sqlite(folder.path()).await;
+    let finds = "explain query plan select exists (
+                     select 1 from placements p where p.tenant_id = l.tenant_id and p.mailbox_id = l.mailbox_id
+                     and p.provider_message_id = l.provider_message_id and p.is_live)
+                 from ledger l where l.tenant_id = '' and l.mailbox_id = ''";
+    // A process that opens the file later plans the same way.
+    let later = TestDatabase { store: db.second_store(), location: db.location.clone() };
+    for db in [&db, &later] {
+        let plan = db.rows(finds).await;
+        let plan: Vec<String> = plan.iter().map(|row| row.get(3).unwrap()).collect();
+        assert!(plan.iter().any(|step| step.contains("placements_message")), "{plan:?}");
+    }
 }
