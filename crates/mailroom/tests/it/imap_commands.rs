@@ -13,7 +13,7 @@ use crate::servers::closed_port;
 /// Any user may log in with this.
 const DOVECOTS_PASSWORD: &str = "pw";
 
-fn plain_port() -> String {
+pub fn plain_port() -> String {
     let url = variable("MAILROOM_TEST_IMAP_URL");
     url.trim_end_matches('/').rsplit(':').next().unwrap().to_owned()
 }
@@ -55,21 +55,21 @@ fn speak(mut stream: TcpStream, greeting: &str, answer: impl Fn(&str, &str) -> S
     Ok(())
 }
 
-struct Add<'a> {
+pub struct Add<'a> {
     place: &'a Place,
     args: Vec<String>,
 }
 
 impl<'a> Add<'a> {
     /// To the Dovecot, in the open, with the right password.
-    fn new(place: &'a Place) -> Self {
+    pub fn new(place: &'a Place) -> Self {
         let password = place.write("password", format!("{DOVECOTS_PASSWORD}\n"));
         let args = ["--tenant", "acme", "--address", "ann@acme.test", "--host", "127.0.0.1", "--tls", "none"];
         let args = ["mailbox", "add", "imap"].into_iter().chain(args).map(str::to_owned).collect();
         Self { place, args }.with("--port", &plain_port()).with("--password-file", &password)
     }
 
-    fn with(mut self, key: &str, value: &str) -> Self {
+    pub fn with(mut self, key: &str, value: &str) -> Self {
         match self.args.iter().position(|arg| arg == key) {
             Some(at) => self.args[at + 1] = value.to_owned(),
             None => self.args.extend([key.to_owned(), value.to_owned()]),
@@ -92,7 +92,7 @@ impl<'a> Add<'a> {
         self.args.iter().map(String::as_str).collect()
     }
 
-    fn run(&self) -> Done {
+    pub fn run(&self) -> Done {
         self.place.run(&self.args())
     }
 
@@ -111,7 +111,7 @@ impl<'a> Add<'a> {
     }
 }
 
-fn place() -> Place {
+pub fn place() -> Place {
     let place = Place::sqlite();
     place.ok(&["tenant", "create", "acme"]);
     place

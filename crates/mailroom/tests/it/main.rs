@@ -18,6 +18,7 @@ mod export;
 mod failpoints;
 mod gc;
 mod imap_commands;
+mod imap_serve;
 mod import;
 mod jobs;
 mod jobs_killed;
