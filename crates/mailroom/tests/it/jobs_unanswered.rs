@@ -16,7 +16,7 @@ use crate::processes::{Running, wait_until};
 const PROBES: u64 = 20;
 
 /// A piece of the statement that claims.
-const CLAIM: &str = "set state = 'running', token = token + 1";
+const CLAIM: &str = "mailroom_claim_jobs(";
 
 /// As the wire has it: one message, in a packet of its own because it follows an answer.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bcommit\0";
