@@ -59,8 +59,9 @@ pub async fn tick(store: &Store, interval: Duration, dice: &dyn Dice) -> anyhow:
             pauses.push((due.mailbox, every.mul_f64(0.9 + dice.fraction() / 5.0)));
         }
         let mut unit = system.write_for(tenant);
-        unit.enqueue(jobs);
+        // In the order in which a sync that ends takes them, so that neither waits for the other.
         unit.sync_again_in(&pauses);
+        unit.enqueue(jobs);
         unit.commit().await?;
     }
     Ok(Ticked::Asked { mailboxes, is_more: mailboxes == batch })

@@ -64,6 +64,8 @@ impl<K: Send + 'static, V: Send + 'static> Together<K, V> {
 
     fn gathered(&self) -> Vec<Asked<K, V>> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who has gone needs no answer, and must not be given a right that nobody would use.
+        waiting.retain(|(_, sender)| !sender.is_closed());
         let most = waiting.len().min(MOST);
         waiting.drain(..most).collect()
     }

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use domain::ConnectorError;
 use domain::connector::{Account, Cursors, FolderRole, Page, Present};
 
-use super::client::{ChangedSince, Class, Examined, ImapError, Items, Metadata, Refusal, Search, UidSet};
+use super::client::{ChangedSince, Class, Examined, ImapError, Items, Kind, Metadata, Refusal, Search, Step, UidSet};
 use super::cursor::{Standing, read, text};
 use super::folders::{Matched, Ours};
 use super::sessions::Session;
@@ -79,9 +79,14 @@ pub async fn changes(session: &mut Session, account: &Account, cursors: &Cursors
     Ok(page)
 }
 
-/// It is gone, or nobody may look into it; the others are as they are.
+/// It is gone, or cannot be opened; the others are as they are.
 pub fn is_about_the_folder(refusal: &Refusal) -> bool {
-    matches!(refusal.class, Class::NoSuchFolder | Class::Denied)
+    match refusal.class {
+        Class::NoSuchFolder | Class::Denied => true,
+        // Old servers say no more than NO.
+        Class::Fault => refusal.kind == Kind::No && refusal.step == Step::Examine,
+        Class::BadCredentials | Class::Throttled | Class::Transient => false,
+    }
 }
 
 /// From now on; what is there already comes by another way.
@@ -125,28 +130,27 @@ async fn follow(
     let mut standing = anew_if_needed(before, &examined);
     let validity = standing.validity;
 
-    let arrived = arrived(session, &standing, next).await?;
-    let count = u32::try_from(arrived.len()).unwrap_or(u32::MAX);
-    let is_all = arrived.len() < BATCH;
-    let last = arrived.last().map(|found| found.uid);
-    page.messages.extend(arrived.into_iter().map(|found| found.seen(&folder.id, validity)));
     let below = standing.next;
-    standing.messages = standing.messages.saturating_add(count);
-    if let (false, Some(last)) = (is_all, last) {
-        standing.next = last.saturating_add(1);
+    let Arrived { found, up_to } = arrived(session, &standing, next).await?;
+    standing.messages = standing.messages.saturating_add(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    standing.next = up_to;
+    page.messages.extend(found.into_iter().map(|found| found.seen(&folder.id, validity)));
+    if up_to < next {
         return Ok(Followed { standing, is_done: false });
     }
-    standing.next = next;
 
     let told = tell_flags(session, folder, &mut standing, (below, next), changed, page).await?;
     if !told {
+        // What changes from here on, behind what is told, counts as not told.
+        standing.ends_at = standing.ends_at.or(examined.highest_modseq);
         return Ok(Followed { standing, is_done: false });
     }
+    let modseq = standing.ends_at.or(examined.highest_modseq);
     tell_vanished(session, folder, &standing, (below, next), &examined, page).await?;
     let windows = std::mem::take(&mut standing.windows);
     let turn = standing.told_below.take();
     let is_plain = examined.highest_modseq.is_none();
-    let mut standing = Standing { validity, ..Standing::of_examined(&examined, next) };
+    let mut standing = Standing { validity, modseq, ..Standing::of_examined(&examined, next) };
     if is_plain {
         (standing.windows, standing.told_below) = (windows, turn);
     }
@@ -178,26 +182,36 @@ async fn open(
 /// what is left of what we have. A number that is missing says nothing.
 fn anew_if_needed(before: Standing, examined: &Examined) -> Standing {
     let validity = examined.uid_validity.unwrap_or(before.validity);
-    let is_another = before.validity > 0 && validity != before.validity;
+    // Also when there was no number so far: then everything is called by one now.
+    let is_another = validity != before.validity && (before.validity > 0 || before.next > 1);
     let goes_back = before.modseq.is_some_and(|before| examined.highest_modseq.is_none_or(|now| now < before));
-    if is_another || goes_back || before.validity == 0 && before.next <= 1 {
-        let is_anew = is_another || goes_back;
+    let is_anew = is_another || goes_back;
+    if is_anew || before.validity == 0 && before.next <= 1 {
         return Standing { modseq: examined.highest_modseq, is_anew, ..Standing::nothing(validity) };
     }
     Standing { validity, ..before }
 }
 
-/// The oldest of those that are not told yet.
-async fn arrived(session: &mut Session, standing: &Standing, next: u32) -> Result<Vec<Found>, ImapError> {
+struct Arrived {
+    found: Vec<Found>,
+    /// The first UID that was not asked for.
+    up_to: u32,
+}
+
+/// The oldest of those that are not told yet. One that goes meanwhile does not make them all.
+async fn arrived(session: &mut Session, standing: &Standing, next: u32) -> Result<Arrived, ImapError> {
     if standing.next >= next {
-        return Ok(Vec::new());
+        return Ok(Arrived { found: Vec::new(), up_to: next });
     }
-    let mut uids = UidSet::range(standing.next, next - 1);
+    let (mut uids, mut up_to) = (UidSet::range(standing.next, next - 1), next);
     if uids.len() > BATCH as u64 {
-        uids = session.client().search(&Search { within: Some(uids), ..Search::default() }).await?;
-        uids = first(&uids, BATCH);
+        let all = session.client().search(&Search { within: Some(uids), ..Search::default() }).await?;
+        uids = first(&all, BATCH);
+        if uids.len() < all.len() {
+            up_to = uids.last().map_or(next, |last| last.saturating_add(1));
+        }
     }
-    metadata(session, &uids, Items::All, None).await
+    Ok(Arrived { found: metadata(session, &uids, Items::All, None).await?, up_to })
 }
 
 /// By UID, each once.

@@ -24,6 +24,9 @@ pub struct Standing {
     /// Changes of flags are told up to below this UID; nothing: all of them.
     #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
     pub told_below: Option<u32>,
+    /// Where telling the changes of flags leads to, while it takes several pages.
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<u64>,
     /// The folder is another one under its name, or cannot say what has changed: all of it is told anew.
     #[serde(rename = "a", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_anew: bool,

@@ -58,8 +58,15 @@ async fn fetch_from<'a>(
     sink: &mut dyn Sink,
 ) -> Result<Vec<Asked<'a>>, ConnectorError> {
     let newest = messages.keys().max().copied().unwrap_or(0);
-    if !enter(session, account, (folder, validity), newest).await? {
-        return Ok(messages.into_values().collect());
+    match enter(session, account, (folder, validity), newest).await? {
+        Entered::There => {}
+        Entered::Gone => return Ok(messages.into_values().collect()),
+        Entered::Shut => {
+            for (wanted, _) in messages.into_values() {
+                sink.fail(&wanted.message, ConnectorError::Unavailable("its folder cannot be opened".to_owned()));
+            }
+            return Ok(Vec::new());
+        }
     }
     let mut uids: Vec<u32> = messages.keys().copied().collect();
     uids.sort_unstable();
@@ -69,23 +76,32 @@ async fn fetch_from<'a>(
     Ok(bodies.missing)
 }
 
-/// Opens the folder as it was when the messages were seen; whether it is still that one.
+/// Whether a folder is still what it was when its messages were seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entered {
+    There,
+    Gone,
+    /// It is listed and cannot be opened, perhaps for a while: that says nothing of what is in it.
+    Shut,
+}
+
+/// Opens the folder as it was when the messages were seen.
 async fn enter(
     session: &mut Session,
     account: &Account,
     (folder, validity): (&str, u32),
     newest: u32,
-) -> Result<bool, ConnectorError> {
+) -> Result<Entered, ConnectorError> {
     // What it was called a moment ago; if that does not hold any more, all are listed.
     if let Some(name) = session.name_of(folder)
-        && try_to_enter(session, &name, validity, newest).await?
+        && try_to_enter(session, &name, validity, newest).await? == Entered::There
     {
-        return Ok(true);
+        return Ok(Entered::There);
     }
     let matched = session.folders(account).await?;
     match matched.find(folder) {
-        Some(ours) => Ok(try_to_enter(session, &ours.wire, validity, newest).await?),
-        None => Ok(false),
+        Some(ours) => try_to_enter(session, &ours.wire, validity, newest).await,
+        None => Ok(Entered::Gone),
     }
 }
 
@@ -94,15 +110,16 @@ async fn try_to_enter(
     name: &WireName,
     validity: u32,
     newest: u32,
-) -> Result<bool, ConnectorError> {
+) -> Result<Entered, ConnectorError> {
     let mut entered = session.enter(name).await;
     // It was opened before the newest of them came.
-    if entered.as_ref().is_ok_and(|examined| examined.uid_next.is_some_and(|next| next <= newest)) {
+    if entered.as_ref().is_ok_and(|examined| examined.uid_next.is_none_or(|next| next <= newest)) {
         entered = session.examine(name).await;
     }
     match entered {
-        Ok(examined) => Ok(examined.uid_validity.is_none_or(|now| now == validity || validity == 0)),
-        Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => Ok(false),
+        Ok(examined) if examined.uid_validity.is_none_or(|now| now == validity || validity == 0) => Ok(Entered::There),
+        Ok(_) => Ok(Entered::Gone),
+        Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => Ok(Entered::Shut),
         Err(e) => Err(e.into()),
     }
 }

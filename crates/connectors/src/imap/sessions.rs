@@ -16,6 +16,9 @@ use super::settings::Connection;
 /// Servers count connections of one user; many allow ten, some fewer.
 const PER_MAILBOX: usize = 4;
 
+/// How long a call waits for a connection that others use.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A connection that nobody needs is closed after this long: well before servers do it.
 const KEPT: Duration = Duration::from_secs(240);
 
@@ -83,7 +86,9 @@ impl Sessions {
     pub async fn take(&self, account: &Account) -> Result<Session, ConnectorError> {
         let connection = Connection::of(account)?;
         let secret = account.secret.as_ref().map(|secret| fingerprint(secret.expose()));
-        let turn = self.shared.turn_of(account.mailbox).acquire_owned().await;
+        // Others of this mailbox use all that it may have: whoever waits goes back, so that other mailboxes get on.
+        let turn = tokio::time::timeout(PATIENCE, self.shared.turn_of(account.mailbox).acquire_owned()).await;
+        let turn = turn.map_err(|_| ConnectorError::Throttled { retry_after: Some(PATIENCE) })?;
         let turn = turn.map_err(|_| ConnectorError::Unavailable("the program ends".to_owned()))?;
         let inner = match self.kept(account.mailbox, &connection, secret).await {
             Some(kept) => kept,
@@ -95,7 +100,13 @@ impl Sessions {
 
     async fn connect(&self, account: &Account, connection: &Connection) -> Result<Inner, ConnectorError> {
         let credentials = connection.credentials(account.secret.as_ref())?;
-        let host = self.shared.host(connection).acquire_owned().await;
+        let turns = self.shared.host(connection);
+        if turns.available_permits() == 0 {
+            // One that nobody uses makes room.
+            self.shared.drop_oldest_at(connection);
+        }
+        let host = tokio::time::timeout(PATIENCE, turns.acquire_owned()).await;
+        let host = host.map_err(|_| ConnectorError::Throttled { retry_after: Some(PATIENCE) })?;
         let host = host.map_err(|_| ConnectorError::Unavailable("the program ends".to_owned()))?;
         let client = Client::connect(connection.settings(), &credentials).await?;
         Ok(Inner { client, open: None, _host: host })
@@ -144,6 +155,20 @@ impl Shared {
         }
         state.count -= usize::from(last.is_some());
         last
+    }
+
+    fn drop_oldest_at(&self, connection: &Connection) {
+        let mut state = self.state();
+        let is_there =
+            |kept: &&Kept| (&kept.connection.host, kept.connection.port) == (&connection.host, connection.port);
+        let oldest =
+            state.kept.iter().filter_map(|(mailbox, kept)| Some((kept.iter().find(is_there)?.since, *mailbox)));
+        let Some((_, mailbox)) = oldest.min_by_key(|(since, _)| *since) else { return };
+        if let Some(kept) = state.kept.get_mut(&mailbox) {
+            kept.remove(0);
+            state.count -= 1;
+        }
+        state.kept.retain(|_, kept| !kept.is_empty());
     }
 
     fn keep(&self, mailbox: MailboxId, kept: Kept) {

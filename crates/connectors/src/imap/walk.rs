@@ -13,6 +13,9 @@ use super::sessions::Session;
 /// Folders that are opened for one page.
 const MOST_FOLDERS: usize = 50;
 
+/// When only folders are left that cannot be opened.
+const SHUT: std::time::Duration = std::time::Duration::from_secs(300);
+
 /// Servers search by days, each by its own clock.
 const A_DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -48,12 +51,16 @@ async fn walk(
     let mut ahead = plan(matched, cursors, &mut page)?;
     ahead.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
     page.is_last = true;
+    let mut is_shut = false;
     for (opened, (folder, walk)) in ahead.into_iter().enumerate() {
         let left = if opened < MOST_FOLDERS && page.messages.len() < BATCH {
             match step(session, folder, walk, since, &mut page).await {
                 Ok(left) => left,
-                // Removed since it was listed, or closed to us.
-                Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => None,
+                // Removed since it was listed, which the next page sees; or closed to us, perhaps for a while.
+                Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => {
+                    is_shut = true;
+                    Some(walk)
+                }
                 Err(e) => return Err(e.into()),
             }
         } else {
@@ -65,6 +72,10 @@ async fn walk(
             page.cursors.insert(folder.id.clone(), left);
         }
     }
+    if is_shut && page.messages.is_empty() && page.cursors.is_empty() {
+        // To say that this was all would be to say that what is in those folders is no more.
+        return Err(ConnectorError::Throttled { retry_after: Some(SHUT) });
+    }
     Ok(page)
 }
 
@@ -72,10 +83,8 @@ async fn walk(
 fn plan<'a>(matched: &'a Matched, cursors: &Cursors, page: &mut Page) -> Result<Vec<(&'a Ours, Walk)>, ConnectorError> {
     if cursors.is_empty() {
         let wanted = matched.folders.iter().filter(|folder| folder.is_in_scope);
-        let from_the_top = |folder: &'a Ours| {
-            let below = folder.status.uid_next.unwrap_or(u32::MAX);
-            (folder, Walk { validity: folder.status.uid_validity.unwrap_or(0), below })
-        };
+        let from_the_top =
+            |folder: &'a Ours| (folder, Walk { validity: folder.status.uid_validity.unwrap_or(0), below: u32::MAX });
         return Ok(wanted.map(from_the_top).collect());
     }
     let mut ahead = Vec::new();

@@ -159,6 +159,24 @@ async fn mail_that_goes_between_list_and_fetch_is_gone_and_harms_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_goes_while_many_are_listed_does_not_hide_those_behind_it() {
+    let mut scene = Scene::new(vec![]).await;
+    scene.connect(Backfill::All).await;
+    for n in 0..1500 {
+        scene.owner.append("INBOX", "", &letter(&format!("{n}"))).await;
+    }
+    scene.proxy.hold(b"INTERNALDATE").await;
+    let worker = scene.begin().await;
+    scene.proxy.until_asked().await;
+    scene.owner.in_folder("INBOX", &["UID STORE 7 +FLAGS (\\Deleted)", "UID EXPUNGE 7"]).await;
+    scene.proxy.release();
+    worker.shut_down().await;
+    scene.sync().await;
+    scene.assert_equal().await;
+    assert_eq!(scene.count("emails").await, 1499);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn folders_are_taken_in_or_left_out_as_they_are_named() {
     with_each_server(async |scene| {
         for folder in ["Work", "Private", "Work/Deep"] {

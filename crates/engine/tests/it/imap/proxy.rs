@@ -20,7 +20,8 @@ pub struct Proxy {
 struct Shared {
     rewrites: Mutex<Vec<Rewrite>>,
     bodies: AtomicUsize,
-    /// Whoever asks for bodies waits for it.
+    /// Whoever asks for this waits at the gate.
+    held: Mutex<&'static [u8]>,
     gate: Semaphore,
     asked: Notify,
 }
@@ -33,7 +34,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (rewrites, bodies) = (Mutex::new(rewrites), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { rewrites, bodies, gate: Semaphore::new(OPEN), asked: Notify::new() });
+        let (held, gate, asked) = (Mutex::new(&b"BODY.PEEK[]"[..]), Semaphore::new(OPEN), Notify::new());
+        let shared = Arc::new(Shared { rewrites, bodies, held, gate, asked });
         let here = shared.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
@@ -55,6 +57,12 @@ impl Proxy {
 
     /// From here on nobody gets the bytes of a message before [`Proxy::release`].
     pub async fn hold_bodies(&self) {
+        self.hold(b"BODY.PEEK[]").await;
+    }
+
+    /// The same for whatever has this in its command.
+    pub async fn hold(&self, what: &'static [u8]) {
+        *self.shared.held.lock().await = what;
         self.shared.gate.acquire_many(u32::try_from(OPEN).unwrap()).await.unwrap().forget();
     }
 
@@ -74,7 +82,8 @@ async fn relay(near: TcpStream, far: TcpStream, shared: Arc<Shared>) {
     let ours = async move {
         let (mut lines, mut line) = (BufReader::new(near_in), Vec::new());
         while lines.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
-            if find(&line, b"BODY.PEEK[]").is_some() {
+            let held = *here.held.lock().await;
+            if find(&line, held).is_some() && here.gate.available_permits() == 0 {
                 here.asked.notify_one();
                 drop(here.gate.acquire().await.unwrap());
             }

@@ -83,6 +83,12 @@ impl TenantUnit {
                 ),
                 params![self.tenant, mailbox, page.gone_folders.clone()],
             );
+            // Were it to come back, nothing of it would be told by where a listing of the old one stood.
+            let these = any(self.store.dialect(), "scope", 3);
+            self.unit.op(
+                format!("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2 and {these}"),
+                params![self.tenant, mailbox, page.gone_folders.clone()],
+            );
         }
         if !page.messages.is_empty() || !vanishing.is_empty() {
             self.tell_changes();
