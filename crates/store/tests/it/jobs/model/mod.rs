@@ -260,10 +260,13 @@ impl<'a> World<'a> {
 
         let held: BTreeSet<JobId> = jobs.iter().filter(|job| self.model.holds(job)).map(|job| job.id).collect();
         assert_eq!(finished.iter().copied().collect::<BTreeSet<_>>(), held);
-        let (plain, bound): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.order_key.is_none() && !job.is_unique);
-        for job in plain.into_iter().filter(|job| held.contains(&job.id)) {
-            if self.model.holds(job) {
-                self.model.end(job.id, Ending::Done, None);
+        // At once those without an order that nobody asked for again; then the others, one by one.
+        let (free, mut bound): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.order_key.is_none());
+        for job in free {
+            match self.model.jobs.get(&job.id) {
+                Some(there) if self.model.holds(job) && !there.rerun => self.model.end(job.id, Ending::Done, None),
+                _ if job.is_unique => bound.push(job),
+                _ => {}
             }
         }
         let mut successors = made.into_inner().into_iter();
