@@ -13,7 +13,7 @@ use store::testing;
 use crate::crash::{Random, random, setting};
 use crate::mail::{mbox, simple};
 use crate::place::{Done, PROGRAM, Place, files_below, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::processes::{Running, wait_until, watch_until};
 
 const ROUNDS: u64 = 8;
 
@@ -145,7 +145,7 @@ fn a_backup_beside_an_import_is_whole() {
         for is_killed in [true, false] {
             let mut import = start_import(place, &file);
             let before = place.packs().len();
-            wait_until("an import gets somewhere", || import.has_ended() || place.packs().len() > before + 8);
+            watch_until("an import gets somewhere", || import.has_ended() || place.packs().len() > before + 8);
             if is_killed {
                 import.kill();
                 back_up(place);
@@ -171,9 +171,9 @@ fn a_backup_beside_an_import_is_whole() {
 /// Waits until so many files are below a folder, and then a little.
 fn reach_a_moment(folder: &Path, files: u64, running: &mut Running, random: &mut Random) {
     let (files, a_little) = (random.below(files), Duration::from_micros(random.below(8_000)));
-    wait_until("it gets somewhere", || running.has_ended() || files_below(folder).len() as u64 >= files);
+    watch_until("it gets somewhere", || running.has_ended() || files_below(folder).len() as u64 >= files);
     let reached = Instant::now();
-    wait_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
+    watch_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
 }
 
 fn many_packs(place: &Place) {

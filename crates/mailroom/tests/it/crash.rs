@@ -10,7 +10,7 @@ use store::failpoint::VARIABLE;
 use crate::dump::{Everything, assert_same};
 use crate::mail::mbox;
 use crate::place::{PROGRAM, Place};
-use crate::processes::{Running, wait_until};
+use crate::processes::{Running, watch_until};
 
 const MESSAGES: usize = 80;
 
@@ -71,9 +71,9 @@ fn facts(place: &Place, tenant: &str) -> BTreeSet<String> {
 fn reach_a_moment(place: &Place, running: &mut Running, random: &mut Random) {
     let packs = place.packs().len() as u64 + random.below((MESSAGES / BATCH) as u64);
     let a_little = Duration::from_micros(random.below(20_000));
-    wait_until("an import gets somewhere", || running.has_ended() || place.packs().len() as u64 >= packs);
+    watch_until("an import gets somewhere", || running.has_ended() || place.packs().len() as u64 >= packs);
     let reached = Instant::now();
-    wait_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
+    watch_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
 }
 
 /// Where an import was when it died, by the last durable effect that it began or ended.
@@ -106,11 +106,11 @@ fn killed_imports_end_up_whole(place: &Place) {
         let mut command = import(place, &file, &tenant);
         let mut running = Running::start(command.env(VARIABLE, format!("trace={}", trace.display())));
         let (effects, a_little) = (random.below(90), Duration::from_micros(random.below(3000)));
-        wait_until("an import gets somewhere", || {
+        watch_until("an import gets somewhere", || {
             running.has_ended() || read_trace().lines().count() as u64 >= effects
         });
         let reached = Instant::now();
-        wait_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
+        watch_until("a little later", || running.has_ended() || reached.elapsed() >= a_little);
         if running.kill().code.is_none() {
             *kills.entry(stage(&read_trace())).or_default() += 1;
         }

@@ -97,11 +97,20 @@ fn signal(name: &str, id: u32) {
 }
 
 /// Looks again and again, with a breath in between: looking often costs a command, and the time of those who are awaited.
-pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, is_true: impl FnMut() -> bool) {
+    look_until(what, is_true, || std::thread::sleep(BREATH));
+}
+
+/// The same without a breath, to meet a moment that passes at once; for what is looked at without effort.
+pub fn watch_until(what: &str, is_true: impl FnMut() -> bool) {
+    look_until(what, is_true, std::thread::yield_now);
+}
+
+fn look_until(what: &str, mut is_true: impl FnMut() -> bool, pause: impl Fn()) {
     let started = Instant::now();
     while !is_true() {
         assert!(started.elapsed() < DEADLINE, "waited too long until {what}");
-        std::thread::sleep(BREATH);
+        pause();
     }
 }
 
