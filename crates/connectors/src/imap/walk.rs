@@ -52,10 +52,14 @@ async fn walk(
     ahead.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
     page.is_last = true;
     let mut is_shut = false;
-    for (opened, (folder, walk)) in ahead.into_iter().enumerate() {
+    let mut opened = 0;
+    for (folder, walk) in ahead {
         let left = if opened < MOST_FOLDERS && page.messages.len() < BATCH {
             match step(session, folder, walk, since, &mut page).await {
-                Ok(left) => left,
+                Ok(left) => {
+                    opened += 1; // those that are shut must not keep us from the others
+                    left
+                }
                 // Removed since it was listed, which the next page sees; or closed to us, perhaps for a while.
                 Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => {
                     is_shut = true;

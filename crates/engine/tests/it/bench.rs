@@ -60,3 +60,16 @@ impl Bench {
         total
     }
 }
+
+/// For a worker that lives as long as a test.
+pub fn worker_settings() -> jobs::Settings {
+    jobs::Settings {
+        name: "test".into(),
+        lease: Duration::from_secs(10),
+        poll: Duration::from_millis(50),
+        io_slots: 4,
+        cpu_slots: 1,
+        remote_slots: 4,
+        grace: Duration::from_secs(10),
+    }
+}

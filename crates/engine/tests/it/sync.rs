@@ -9,14 +9,14 @@ use domain::{Connector, ConnectorError, Flags, FolderRole, JobState, MailboxId, 
 use engine::calls::Calls;
 use engine::mailboxes::{Backfill, Connect};
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
-use jobs::{Kinds, Settings, SystemDice, Worker, new_job};
+use jobs::{Kinds, SystemDice, Worker, new_job};
 use serde_json::json;
 use store::TenantStore;
 use store::sql::jobs::JobFilter;
 use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, worker_settings};
 
 /// Only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -164,18 +164,9 @@ impl<'a> Scene<'a> {
         let mut unit = self.store.write();
         unit.enqueue(vec![only_one(job, self.mailbox)]);
         unit.commit().await.unwrap();
-        let settings = Settings {
-            name: "test".into(),
-            lease: Duration::from_secs(10),
-            poll: Duration::from_millis(50),
-            io_slots: 4,
-            cpu_slots: 1,
-            remote_slots: 4,
-            grace: Duration::from_secs(10),
-        };
         let kinds = self.syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
         let kinds = kinds.with(self.syncer.fetch_kind());
-        let worker = Worker::start(self.db.store.clone(), kinds, settings, Arc::new(SystemDice));
+        let worker = Worker::start(self.db.store.clone(), kinds, worker_settings(), Arc::new(SystemDice));
         let idle = async {
             while !self.db.rows("select 1 from jobs where state <> 'scheduled'").await.is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -11,7 +11,7 @@ use engine::Engine;
 use engine::calls::Calls;
 use engine::mailboxes::{Backfill, Connect};
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
-use jobs::{Kinds, Settings, SystemDice, Worker, new_job};
+use jobs::{Kinds, SystemDice, Worker, new_job};
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::jobs::JobFilter;
@@ -19,7 +19,7 @@ use store::testing::{TestDatabase, migrated_sqlite};
 
 use super::proxy::{Proxy, Rewrite, without_modseq, without_qresync};
 use super::server::{Owner, Thing, port};
-use crate::bench::Bench;
+use crate::bench::{Bench, worker_settings};
 
 /// Only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -115,18 +115,9 @@ impl Scene {
         let mut unit = self.store.write();
         unit.enqueue(vec![only_one(job, mailbox)]);
         unit.commit().await.unwrap();
-        let settings = Settings {
-            name: "test".into(),
-            lease: Duration::from_secs(10),
-            poll: Duration::from_millis(50),
-            io_slots: 4,
-            cpu_slots: 1,
-            remote_slots: 4,
-            grace: Duration::from_secs(10),
-        };
         let kinds = self.syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
         let kinds = kinds.with(self.syncer.fetch_kind());
-        Worker::start(self.db.store.clone(), kinds, settings, Arc::new(SystemDice))
+        Worker::start(self.db.store.clone(), kinds, worker_settings(), Arc::new(SystemDice))
     }
 
     /// What is stored and not deleted.
