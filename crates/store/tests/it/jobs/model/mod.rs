@@ -257,22 +257,20 @@ impl<'a> World<'a> {
         jobs.dedup_by_key(|job| (job.id, job.token));
         let made = RefCell::new(Vec::new());
         let finished = self.system().finish_done(&jobs, || make(&made)).await.unwrap();
-
         let held: BTreeSet<JobId> = jobs.iter().filter(|job| self.model.holds(job)).map(|job| job.id).collect();
         assert_eq!(finished.iter().copied().collect::<BTreeSet<_>>(), held);
         // At once those without an order that nobody asked for again; then the others, one by one.
         let (free, mut bound): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.order_key.is_none());
         for job in free {
-            match self.model.jobs.get(&job.id) {
-                Some(there) if self.model.holds(job) && !there.rerun => self.model.end(job.id, Ending::Done, None),
-                _ if job.is_unique => bound.push(job),
-                _ => {}
+            if self.model.holds(job) && !self.model.jobs[&job.id].rerun {
+                self.model.end(job.id, Ending::Done, None);
+            } else if job.is_unique {
+                bound.push(job);
             }
         }
         let mut successors = made.into_inner().into_iter();
         for job in bound {
-            let successor = successors.next();
-            if self.model.holds(job) {
+            if let (successor, true) = (successors.next(), self.model.holds(job)) {
                 self.model.end(job.id, Ending::Done, successor);
             }
         }
