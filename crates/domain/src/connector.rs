@@ -78,6 +78,8 @@ pub struct Page {
     pub gone_folders: Vec<String>,
     /// Messages that came, moved here, or have other flags or another text now.
     pub messages: Vec<Seen>,
+    /// Messages of a folder of which everything is told once more: some may have been there for long, under other names.
+    pub again: Vec<Seen>,
     /// Messages that were there before and may have other flags now. Of one that we do not have this says nothing.
     pub marked: Vec<Seen>,
     /// Places in which a message is no more.
@@ -106,6 +108,7 @@ impl Page {
         self.folders.is_empty()
             && self.gone_folders.is_empty()
             && self.messages.is_empty()
+            && self.again.is_empty()
             && self.marked.is_empty()
             && self.vanished.is_empty()
             && self.present.is_empty()

@@ -1,13 +1,22 @@
-//! Heavy work off the async threads, no more of it at once than there are cores.
+//! Work that computes: on threads of its own, as many as there are cores.
+//!
+//! Not on the runtime's threads for blocking calls: those are many and come and go, and each keeps memory of what it did.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
-use anyhow::Context;
-use tokio::sync::Semaphore;
+use anyhow::{Context, anyhow};
+use tokio::sync::{Semaphore, oneshot};
 
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Cpu {
-    turns: Arc<Semaphore>,
+    cores: usize,
+    /// Started when there is something to do, and gone with the last clone.
+    threads: Arc<OnceLock<mpsc::Sender<Task>>>,
     large: Arc<Semaphore>,
 }
 
@@ -17,7 +26,7 @@ const LARGE_AT_ONCE: usize = 2;
 impl Cpu {
     pub fn with_cores(cores: usize) -> Self {
         let large = Arc::new(Semaphore::new(LARGE_AT_ONCE));
-        Self { turns: Arc::new(Semaphore::new(cores.max(1))), large }
+        Self { cores: cores.max(1), threads: Arc::default(), large }
     }
 
     /// As many as the machine has.
@@ -31,13 +40,41 @@ impl Cpu {
         self.run(work).await
     }
 
+    /// First come, first served. Whoever stops waiting does not stop what was begun.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
-        let turn = self.turns.clone().acquire_owned().await.context("waiting for a core")?;
-        let done = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(turn);
-            result
-        });
-        done.await.context("working on a core")
+        let (answer, answered) = oneshot::channel();
+        let task = move || {
+            if !answer.is_closed() {
+                // A panic is told to whoever waits; the thread goes on with the next.
+                let _ = answer.send(catch_unwind(AssertUnwindSafe(work)));
+            }
+        };
+        let threads = self.threads.get_or_init(|| start(self.cores));
+        threads.send(Box::new(task)).map_err(|_| anyhow!("no thread takes work"))?;
+        let done = answered.await.context("working on a core")?;
+        done.map_err(|panic| anyhow!("a computation ended by a panic: {}", message(&*panic)))
     }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+}
+
+fn start(cores: usize) -> mpsc::Sender<Task> {
+    let (tasks, waiting) = mpsc::channel::<Task>();
+    let waiting = Arc::new(Mutex::new(waiting));
+    for n in 1..=cores {
+        let waiting = waiting.clone();
+        let work = move || {
+            let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            while let Ok(task) = next() {
+                task();
+            }
+        };
+        if let Err(e) = std::thread::Builder::new().name(format!("cpu-{n}")).spawn(work) {
+            tracing::error!("cannot start a thread that computes: {e}");
+        }
+    }
+    tasks
 }

@@ -1,9 +1,10 @@
 //! What kinds of work there are, and what a handler sees of a job.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::{Clock, JobId, Lane, TenantId};
@@ -85,11 +86,12 @@ pub struct Held {
     pub job: Arc<Claimed>,
     pub store: Store,
     progress: Arc<AtomicU64>,
+    kept: Arc<Mutex<Vec<Box<dyn Any + Send>>>>,
 }
 
 impl Held {
     pub(crate) fn new(job: Arc<Claimed>, store: Store) -> Self {
-        Self { job, store, progress: Arc::default() }
+        Self { job, store, progress: Arc::default(), kept: Arc::default() }
     }
 
     pub fn tenant(&self) -> TenantId {
@@ -112,6 +114,11 @@ impl Held {
     /// Still at it: the no-progress timer begins again.
     pub fn progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Dropped when the job has ended, which is after the commit of what it returned.
+    pub fn keep(&self, something: impl Send + 'static) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(something));
     }
 
     pub(crate) fn progress_so_far(&self) -> u64 {

@@ -60,8 +60,8 @@ pub struct Insert {
     /// Joins and conditions after `from <given rows> u`.
     pub join_where: &'static str,
     pub on_conflict: std::borrow::Cow<'static, str>,
-    /// SQLite inserts all rows by one statement instead of a prepared one per row: an FTS5 index is written out at the
-    /// end of each statement, so row by row costs twice the time.
+    /// SQLite inserts the rows of all units that commit together by one statement, the last one, and does not tell how
+    /// many they were: an FTS5 index is written out whenever another statement begins.
     pub at_once: bool,
 }
 

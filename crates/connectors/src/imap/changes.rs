@@ -24,6 +24,9 @@ const MOST_CHANGES: usize = 5000;
 /// If more have vanished, it is shorter to say what is left.
 const MOST_VANISHED: u64 = 5000;
 
+/// How often a folder is looked at in which mail comes and goes, until its numbers fit.
+const LOOKS: usize = 4;
+
 /// UIDs whose flags are looked at and remembered together.
 const WINDOW: u32 = 2048;
 
@@ -47,7 +50,7 @@ pub async fn changes(session: &mut Session, account: &Account, cursors: &Cursors
     }
     folders.sort_by_key(|folder| folder.seen.role != Some(FolderRole::Inbox));
     for folder in folders.iter().filter(|folder| folder.is_in_scope) {
-        if page.messages.len() + page.marked.len() >= BATCH {
+        if page.messages.len() + page.again.len() + page.marked.len() >= BATCH {
             page.is_last = false;
             break;
         }
@@ -134,7 +137,8 @@ async fn follow(
     let Arrived { found, up_to } = arrived(session, &standing, next).await?;
     standing.messages = standing.messages.saturating_add(u32::try_from(found.len()).unwrap_or(u32::MAX));
     standing.next = up_to;
-    page.messages.extend(found.into_iter().map(|found| found.seen(&folder.id, validity)));
+    let told = if standing.is_anew { &mut page.again } else { &mut page.messages };
+    told.extend(found.into_iter().map(|found| found.seen(&folder.id, validity)));
     if up_to < next {
         return Ok(Followed { standing, is_done: false });
     }
@@ -333,16 +337,25 @@ async fn tell_vanished(
     if !standing.is_anew && examined.exists == standing.messages {
         return Ok(());
     }
-    let left = match next {
-        0 | 1 => UidSet::default(),
-        next => {
-            let within = Some(UidSet::range(1, next - 1));
-            session.client().search(&Search { within, ..Search::default() }).await?
-        }
-    };
-    let uids = left.iter().map(|uid| uid_text(validity, uid)).collect();
+    let left = all_of(session, folder, validity).await?;
+    let uids = left.iter().take_while(|uid| *uid < next).map(|uid| uid_text(validity, uid)).collect();
     page.present.push(Present { folder: folder.id.clone(), uids });
     Ok(())
+}
+
+/// Every UID of a folder. As many as the server says there are: a short answer would make mail disappear.
+async fn all_of(session: &mut Session, folder: &Ours, validity: u32) -> Result<UidSet, ImapError> {
+    for _ in 0..LOOKS {
+        let examined = session.examine(&folder.wire).await?;
+        if examined.uid_validity.is_some_and(|now| now != validity) {
+            return Err(ImapError::Protocol("a folder was made anew while it was looked at"));
+        }
+        let all = session.client().search(&Search::default()).await?;
+        if all.len() == u64::from(examined.exists) {
+            return Ok(all);
+        }
+    }
+    Err(ImapError::Protocol("a server does not find all messages that it says there are"))
 }
 
 /// The smallest so many.

@@ -7,7 +7,7 @@ use domain::ConnectorError;
 use domain::connector::{Account, Facts, Sink, Wanted};
 
 use super::changes::is_about_the_folder;
-use super::client::{BodyFault, BodySink, Class, ImapError, UidSet, WireName};
+use super::client::{BodyFault, BodySink, Class, ImapError, Search, UidSet, WireName};
 use super::sessions::Session;
 use super::translate::uid_of;
 
@@ -73,7 +73,21 @@ async fn fetch_from<'a>(
     let sets: Vec<UidSet> = uids.chunks(AT_ONCE).map(|uids| uids.iter().copied().collect()).collect();
     let mut bodies = Bodies { sink, messages, missing: Vec::new() };
     session.client().fetch_bodies(&sets, &mut bodies).await?;
-    Ok(bodies.missing)
+    let Bodies { sink, missing, .. } = bodies;
+    let uid = |(wanted, at): &Asked<'_>| uid_of(&wanted.places[*at]).map(|(_, uid)| uid);
+    let unanswered: UidSet = missing.iter().filter_map(uid).collect();
+    if unanswered.is_empty() {
+        return Ok(missing);
+    }
+    // A server may leave out one that it has; only what it does not find either is gone.
+    session.client().noop().await?;
+    let there = session.client().search(&Search { within: Some(unanswered), ..Search::default() }).await?;
+    let (there, gone): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|asked| uid(asked).is_some_and(|uid| there.contains(uid)));
+    for (wanted, _) in there {
+        sink.fail(&wanted.message, ConnectorError::Unavailable("the server has it and did not give it".to_owned()));
+    }
+    Ok(gone)
 }
 
 /// Whether a folder is still what it was when its messages were seen.

@@ -24,6 +24,7 @@ pub fn page(page: api::Page, next: Next) -> Result<Page, ConnectorError> {
         _ => name(page.cursor)?,
     };
     Ok(Page {
+        again: Vec::new(),
         folders: page.folders.into_iter().map(folder).collect::<Result<_, _>>()?,
         gone_folders: page.gone_folders.into_iter().map(name).collect::<Result<_, _>>()?,
         messages: page.messages.into_iter().map(seen).collect::<Result<_, _>>()?,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
 use store::sql::sync::Queued;
 use store::{TenantStore, TenantUnit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::list::PATIENT;
 use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
@@ -36,6 +37,10 @@ const USUAL_BYTES: u64 = 100 << 10;
 
 /// A message that is refused each time is given up after so many tries, alone.
 const MOST_TRIES: u64 = 6;
+
+/// How long a batch waits for its turn before others get its place, and when it is tried again.
+const PATIENCE: Duration = Duration::from_secs(5);
+const NO_TURN: Duration = Duration::from_secs(2);
 
 /// How long messages of a mailbox wait that must not be read now.
 const PUT_OFF: Duration = Duration::from_secs(60);
@@ -96,13 +101,29 @@ impl Syncer {
             unit.fail_messages(job.mailbox, messages, "it could not be stored; see the attempts of its job");
             return Ok(Verdict::Commit(unit));
         }
-        let bytes: u64 = queued.iter().map(|queued| queued.size_bytes.unwrap_or(USUAL_BYTES)).sum();
-        let permits = bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES);
-        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        let _memory = self.memory.clone().acquire_many_owned(permits).await.map_err(anyhow::Error::from)?;
+        let Ok(turn) = tokio::time::timeout(PATIENCE, self.turn(held, job.mailbox, &queued)).await else {
+            return Err(JobError::Throttled(NO_TURN));
+        };
+        let turn = turn.map_err(anyhow::Error::from)?;
         let (messages, trouble) = self.fetch_from(held, &opened, &queued).await;
+        drop(turn);
         held.progress();
         self.store(held, &store, &opened, &queued, messages, trouble).await
+    }
+
+    /// First the mailbox's, then a share of the memory, which the job has until it ends: who waits for a mailbox's
+    /// connections takes no memory from the others.
+    async fn turn(
+        &self,
+        held: &Held,
+        mailbox: MailboxId,
+        queued: &[Queued],
+    ) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let turn = self.turns.of(mailbox).acquire_owned().await?;
+        let bytes: u64 = queued.iter().map(|queued| queued.size_bytes.unwrap_or(USUAL_BYTES)).sum();
+        let permits = bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES);
+        held.keep(self.memory.clone().acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)).await?);
+        Ok(turn)
     }
 
     async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::connector::{Cursors, Page, Place, Seen};
 use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState};
+use jiff::Timestamp;
 use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -245,6 +246,7 @@ impl Listing<'_> {
 
     async fn record(&self, mut page: Page, state: &SyncState) -> Result<TenantUnit, Trouble> {
         self.add_marked(&mut page).await?;
+        self.add_again(&mut page, state.since).await?;
         let folders = std::mem::take(&mut page.folders);
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
@@ -267,10 +269,16 @@ impl Listing<'_> {
             unit.start_over(self.mailbox(), Phase::List);
             self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
+        let is_end = page.is_last;
+        // Before the messages of this page, so that the next one is listed while they are fetched.
+        match self.phase {
+            Phase::History if !is_end => self.follow(&mut unit, &ListHistory { mailbox: self.mailbox() })?,
+            Phase::List if !is_end => self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?,
+            _ => {}
+        }
         let wanted = wanted(&page.messages, &known);
         self.fetch(&mut unit, &wanted)?;
         let found = wanted.len() as u64;
-        let is_end = page.is_last;
         unit.record_page(
             self.mailbox(),
             PageRows {
@@ -294,12 +302,6 @@ impl Listing<'_> {
                 left_folders: scopes.left,
             },
         );
-        if !is_end && self.phase != Phase::Changes {
-            match self.phase {
-                Phase::History => self.follow(&mut unit, &ListHistory { mailbox: self.mailbox() })?,
-                _ => self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?,
-            }
-        }
         Ok(unit)
     }
 
@@ -311,6 +313,19 @@ impl Listing<'_> {
             let known = self.store.known_messages(self.mailbox(), ids).await?;
             marked.retain(|seen| known.get(&seen.message).is_some_and(|known| known.state != LedgerState::Gone));
             page.messages.extend(marked);
+        }
+        Ok(())
+    }
+
+    /// Of what is told once more, what is older than was ever wanted is left out, unless we have it, under whatever name.
+    async fn add_again(&self, page: &mut Page, since: Option<Timestamp>) -> Result<(), Trouble> {
+        let is_older = |seen: &Seen| seen.received_at.is_some() && seen.received_at < since;
+        let (older, wanted): (Vec<_>, Vec<_>) = std::mem::take(&mut page.again).into_iter().partition(is_older);
+        page.messages.extend(wanted);
+        if let (Some(since), false) = (since, older.is_empty()) {
+            let have = self.store.list_arrivals_before(self.mailbox(), since).await?;
+            let is_ours = |seen: &Seen| seen.received_at.is_some_and(|received_at| have.contains(&received_at));
+            page.messages.extend(older.into_iter().filter(is_ours));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod hold;
 mod list;
 mod scope;
 mod states;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,9 +29,10 @@ pub use scope::Scope;
 
 use crate::Engine;
 use crate::calls::Calls;
+use turns::Turns;
 
-/// Bytes of messages that are under way at once, over all mailboxes.
-const BYTES_IN_FLIGHT: usize = 64 << 20;
+/// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
+const BYTES_IN_FLIGHT: usize = 32 << 20;
 
 /// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
 const AWAY: jobs::Retry =
@@ -58,6 +60,7 @@ pub struct Syncer {
     /// Asked before the database who may list a mailbox.
     gate: Arc<dyn Gate>,
     memory: Arc<Semaphore>,
+    turns: Turns,
     desk: Desk,
 }
 
@@ -80,7 +83,16 @@ impl Syncer {
         let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
         let desk = Desk::new(engine.store.clone());
-        Self { engine, settings: Arc::new(settings), connectors: Arc::new(connectors), calls, gate, memory, desk }
+        Self {
+            engine,
+            settings: Arc::new(settings),
+            connectors: Arc::new(connectors),
+            calls,
+            gate,
+            memory,
+            turns: Turns::default(),
+            desk,
+        }
     }
 
     pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {

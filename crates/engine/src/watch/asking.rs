@@ -35,12 +35,9 @@ pub async fn ask(engine: Engine, mut asked: UnboundedReceiver<Ask>) {
         while let Ok(ask) = asked.try_recv() {
             note(&mut open, ask);
         }
-        match request(&engine, &open).await {
-            Ok(()) => open.clear(),
-            Err(e) => {
-                tracing::warn!("news of {} mailboxes wait for the database: {e:#}", open.len());
-                tokio::time::sleep(AGAIN).await;
-            }
+        if let Err(e) = request(&engine, &mut open).await {
+            tracing::warn!("news of {} mailboxes wait for the database: {e:#}", open.len());
+            tokio::time::sleep(AGAIN).await;
         }
     }
 }
@@ -52,24 +49,38 @@ fn note(open: &mut HashMap<Key, Lane>, ask: Ask) {
     }
 }
 
-async fn request(engine: &Engine, open: &HashMap<Key, Lane>) -> anyhow::Result<()> {
+/// Leaves in `open` what could not be asked for. A tenant whose jobs are not taken does not keep the others waiting.
+async fn request(engine: &Engine, open: &mut HashMap<Key, Lane>) -> anyhow::Result<()> {
     let mut by_tenant: BTreeMap<TenantId, Vec<(MailboxId, Lane)>> = BTreeMap::new();
-    for ((tenant, mailbox), lane) in open {
+    for ((tenant, mailbox), lane) in &*open {
         by_tenant.entry(*tenant).or_default().push((*mailbox, *lane));
     }
+    let mut failure = Ok(());
     for (tenant, mut mailboxes) in by_tenant {
         mailboxes.sort_unstable_by_key(|(mailbox, _)| *mailbox);
         for some in mailboxes.chunks(BATCH) {
-            let mut jobs = Vec::with_capacity(some.len());
-            for (mailbox, lane) in some {
-                let job = new_job(&SyncMailbox { mailbox: *mailbox }, engine.store.clock(), None)?;
-                jobs.push(only_one(NewJob { lane: *lane, ..job }, *mailbox));
+            match enqueue(engine, tenant, some).await {
+                Ok(()) => {
+                    for (mailbox, _) in some {
+                        open.remove(&(tenant, *mailbox));
+                    }
+                }
+                Err(e) => failure = Err(e),
             }
-            let mut unit = engine.store.tenant(tenant).write();
-            unit.enqueue(jobs);
-            unit.commit().await?;
         }
     }
     engine.store.tell_of_jobs().await?;
+    failure
+}
+
+async fn enqueue(engine: &Engine, tenant: TenantId, mailboxes: &[(MailboxId, Lane)]) -> anyhow::Result<()> {
+    let mut jobs = Vec::with_capacity(mailboxes.len());
+    for (mailbox, lane) in mailboxes {
+        let job = new_job(&SyncMailbox { mailbox: *mailbox }, engine.store.clock(), None)?;
+        jobs.push(only_one(NewJob { lane: *lane, ..job }, *mailbox));
+    }
+    let mut unit = engine.store.tenant(tenant).write();
+    unit.enqueue(jobs);
+    unit.commit().await?;
     Ok(())
 }

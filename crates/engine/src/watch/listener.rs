@@ -13,6 +13,9 @@ use super::asking::Ask;
 /// After news. A server that has some all the time is listened to less and less often, up to 128 times this.
 const BREATH: Duration = Duration::from_millis(200);
 
+/// Until a server is asked again that cannot say anything by itself.
+const HARDLY_EVER: Duration = Duration::from_secs(3600);
+
 /// Who says something sooner than this after the last time is restless.
 const RESTLESS: Duration = Duration::from_secs(1);
 
@@ -93,6 +96,8 @@ impl Listening {
                 self.ask(Lane::High);
                 retry.longest
             }
+            // It does not know how to tell, and will hardly learn it soon.
+            ConnectorError::Protocol(_) => HARDLY_EVER,
             ConnectorError::Throttled { retry_after } => retry_after.unwrap_or_default().max(usual),
             e => {
                 tracing::debug!(mailbox.id = %self.key.1, "cannot listen to a mailbox for now: {e}");

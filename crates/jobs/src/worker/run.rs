@@ -76,7 +76,8 @@ async fn run_alone(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, turn
 async fn attempt_and_settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>) {
     let (stop, stopped) = oneshot::channel();
     session.running.lock().expect("nobody panics while holding the list").insert(job.id, stop);
-    let ended = attempt(session, kind, job, stopped).await;
+    let held = Held::new(job.clone(), session.store().clone());
+    let ended = attempt(kind, &held, stopped).await;
     let is_settled = is_settled(&ended);
     settle(session, kind, job, ended).await;
     if is_settled {
@@ -90,8 +91,7 @@ fn is_settled(ended: &Ended) -> bool {
     !matches!(ended, Ended::Verdict(Verdict::Done))
 }
 
-async fn attempt(session: &Session, kind: &Kind, job: &Arc<Claimed>, stopped: oneshot::Receiver<String>) -> Ended {
-    let held = Held::new(job.clone(), session.store().clone());
+async fn attempt(kind: &Kind, held: &Held, stopped: oneshot::Receiver<String>) -> Ended {
     let run = run_in_pool(kind, held.clone());
     let stopped = async {
         match stopped.await {
@@ -103,7 +103,7 @@ async fn attempt(session: &Session, kind: &Kind, job: &Arc<Claimed>, stopped: on
     tokio::select! {
         ended = run => ended,
         reason = stopped => Ended::Cancelled(reason),
-        message = time_runs_out(kind, &held) => Ended::TimedOut(message),
+        message = time_runs_out(kind, held) => Ended::TimedOut(message),
     }
 }
 
@@ -176,10 +176,11 @@ async fn settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, ended: 
 /// What the handler wrote and the job's completion: one commit.
 async fn commit(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, mut unit: TenantUnit) {
     unit.finish(job, End::Done, session.new_id());
+    let unit = unit.ready();
     let mut tries = 0;
     loop {
         failpoint::before(Effect::CommitJob);
-        let committed = unit.clone().commit().await;
+        let committed = unit.commit().await;
         failpoint::after(Effect::CommitJob);
         match committed {
             Ok(_) => return count(kind, "done"),

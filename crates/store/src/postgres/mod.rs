@@ -7,6 +7,7 @@ mod tsvector;
 mod values;
 pub(crate) mod walk;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,12 +128,12 @@ impl Postgres {
         rows.iter().map(values::row).collect()
     }
 
-    pub async fn commit(&self, scope: Scope, unit: Unit) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, scope: Scope, unit: &Unit) -> Result<Committed, StoreError> {
         if !unit.emails.is_empty() {
             // A unit of its own, and so no part of this one: a partition too many harms nobody.
             Box::pin(partitions::prepare(self, &unit.emails)).await?;
         }
-        let steps: Vec<Step> = unit.ops.into_iter().map(Step::of).collect();
+        let steps: Vec<Step<'_>> = unit.ops.iter().map(Step::of).collect();
         let begin = begin(scope, "begin");
         let mut tries = 1;
         loop {
@@ -150,7 +151,7 @@ impl Postgres {
     }
 
     /// Two round trips: `begin` and every statement, then `commit` once the counts are as expected.
-    async fn try_commit(&self, begin: &str, steps: &[Step]) -> Result<Committed, TryError> {
+    async fn try_commit(&self, begin: &str, steps: &[Step<'_>]) -> Result<Committed, TryError> {
         let open = OpenTransaction(Some(self.client().await.map_err(TryError::Final)?));
         let outcomes = send(open.client(), begin, steps).await;
         let end = if outcomes.is_ok() { "commit" } else { "rollback" };
@@ -185,7 +186,7 @@ fn begin(scope: Scope, begin: &str) -> String {
 }
 
 /// A test may want it one by one.
-async fn send(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Outcome>, TryError> {
+async fn send(client: &Object, begin: &str, steps: &[Step<'_>]) -> Result<Vec<Outcome>, TryError> {
     #[cfg(feature = "testing")]
     if let Some(gate) = crate::testing::steps::gate() {
         client.batch_execute(begin).await.map_err(TryError::of)?;
@@ -202,7 +203,7 @@ async fn send(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Outcom
 }
 
 /// Sends `begin` and all statements without waiting in between, and collects what each did.
-async fn send_all(client: &Object, begin: &str, steps: &[Step]) -> Result<Vec<Outcome>, TryError> {
+async fn send_all(client: &Object, begin: &str, steps: &[Step<'_>]) -> Result<Vec<Outcome>, TryError> {
     let mut begun = Box::pin(maybe_done(client.batch_execute(begin)));
     let _ = poll!(begun.as_mut()); // the first poll is what sends it
     let mut replies = Vec::with_capacity(steps.len());
@@ -245,9 +246,9 @@ impl Drop for OpenTransaction {
 }
 
 /// A statement ready to be sent, more than once if need be.
-struct Step {
-    sql: String,
-    params: Vec<Param>,
+struct Step<'a> {
+    sql: Cow<'a, str>,
+    params: Vec<Param<'a>>,
     returns: bool,
     expect: Option<(u64, &'static str)>,
 }
@@ -274,22 +275,22 @@ impl Reply {
     }
 }
 
-enum Param {
-    One(Value),
+enum Param<'a> {
+    One(&'a Value),
     /// A column of a bulk insert.
-    Many(Kind, Vec<Value>),
+    Many(Kind, Vec<&'a Value>),
 }
 
-impl Param {
+impl Param<'_> {
     fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
         match self {
-            Self::One(value) => (value, values::type_of(value)),
+            Self::One(value) => (*value, values::type_of(value)),
             Self::Many(kind, values) => (values, values::array_of(*kind)),
         }
     }
 }
 
-impl Step {
+impl<'a> Step<'a> {
     /// Unnamed, because a prepared statement belongs to a session and PgBouncer hands sessions round.
     async fn execute(&self, client: &Object) -> Result<Reply, tokio_postgres::Error> {
         let params: Vec<(&(dyn ToSql + Sync), Type)> = self.params.iter().map(Param::typed).collect();
@@ -310,31 +311,18 @@ impl Step {
         }
     }
 
-    fn of(op: Op) -> Self {
-        let expect = op.expect.map(|expect| (expect.rows, expect.or_else));
-        match op.action {
-            Action::Statement { sql, params } => {
-                Self { sql, params: params.into_iter().map(Param::One).collect(), returns: false, expect }
-            }
-            Action::Returning { sql, params } => {
-                Self { sql, params: params.into_iter().map(Param::One).collect(), returns: true, expect }
-            }
+    fn of(op: &'a Op) -> Self {
+        let expect = op.expect.as_ref().map(|expect| (expect.rows, expect.or_else));
+        let ones = |params: &'a [Value]| params.iter().map(Param::One).collect();
+        match &op.action {
+            Action::Statement { sql, params } => Self { sql: sql.into(), params: ones(params), returns: false, expect },
+            Action::Returning { sql, params } => Self { sql: sql.into(), params: ones(params), returns: true, expect },
             Action::Insert(insert) => {
-                let sql = insert.postgres_sql();
-                let mut columns: Vec<Vec<Value>> =
-                    insert.columns.iter().map(|_| Vec::with_capacity(insert.rows.len())).collect();
-                for row in insert.rows {
-                    for (column, value) in columns.iter_mut().zip(row) {
-                        column.push(value);
-                    }
-                }
-                let kinds = insert.columns.iter().map(|(_, kind)| *kind);
-                Self {
-                    sql,
-                    params: kinds.zip(columns).map(|(kind, column)| Param::Many(kind, column)).collect(),
-                    returns: false,
-                    expect,
-                }
+                let column = |(n, (_, kind)): (usize, &(&str, Kind))| {
+                    Param::Many(*kind, insert.rows.iter().map(|row| &row[n]).collect())
+                };
+                let params = insert.columns.iter().enumerate().map(column).collect();
+                Self { sql: insert.postgres_sql().into(), params, returns: false, expect }
             }
         }
     }

@@ -42,7 +42,7 @@ async fn make(db: &Postgres, expected: Vec<Uuid>, tries: u64) -> Result<(), Stor
     }
     let mut unit = Unit::default();
     unit.op("select mailroom_upkeep_partitions(coalesce($1::uuid[], '{}'), $2::int)", params![expected, tries]);
-    db.commit(Scope::System, unit).await.map(drop)
+    db.commit(Scope::System, &unit).await.map(drop)
 }
 
 impl Known {

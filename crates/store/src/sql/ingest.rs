@@ -192,7 +192,8 @@ impl TenantUnit {
                  do update set state = excluded.state, reason = excluded.reason, email_id = excluded.email_id,
                  size_bytes = excluded.size_bytes, raw_sha256 = excluded.raw_sha256,
                  revision = coalesce(excluded.revision, ledger.revision),
-                 attempts = ledger.attempts + 1, processing_completed_at = excluded.processing_completed_at
+                 attempts = ledger.attempts + 1, processing_started_at = excluded.processing_started_at,
+                 processing_completed_at = excluded.processing_completed_at
                  where ledger.state <> 'processed'",
                 self.key_begins()
             )

@@ -58,7 +58,7 @@ impl Sqlite {
         })
     }
 
-    pub async fn commit(&self, unit: Unit) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, unit: Arc<Unit>) -> Result<Committed, StoreError> {
         self.writer.commit(unit).await
     }
 

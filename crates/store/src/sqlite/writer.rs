@@ -1,6 +1,10 @@
-//! The one writer: a thread that takes waiting units together, runs each in a savepoint, and answers everybody after
-//! the one durable commit.
+//! The one writer: a thread that takes waiting units together and answers everybody after the one durable commit.
+//!
+//! Units rarely fail, and a savepoint for each copies every page that it changes. So a group runs without them first;
+//! when a member fails, all of it is rolled back and run once more, now each in a savepoint of its own.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -9,17 +13,16 @@ use tokio::sync::{mpsc, oneshot};
 use super::error;
 use super::reader::{bind, run as run_query};
 use crate::unit::{Action, Insert, Op, Outcome};
-use crate::{Committed, StoreError, Unit};
+use crate::{Committed, StoreError, Unit, Value};
 
 /// Enough that callers rarely wait for a place, few enough that memory stays bounded.
 const WAITING_UNITS: usize = 256;
 
-/// Units in one commit: a member that fails costs the others nothing, but a group should stay well under 50 ms.
+/// Units in one commit, and rows of all together: the more, the fewer times a hot page is written; but everybody waits
+/// for all of them, which should stay about 100 ms.
 const GROUP: usize = 64;
-
-/// A unit with more rows than this is committed alone: in a group it needs a savepoint, which copies every page that it
-/// changes, and that costs more than the fsync it saves.
-const HEAVY_ROWS: usize = 64;
+const GROUP_ROWS: usize = 4000;
+const SMALL_ROWS: usize = 64;
 
 /// Between groups the lock is free for this long, so that commands in other processes get their turn.
 const REST: Duration = Duration::from_millis(2);
@@ -30,7 +33,7 @@ const MOST_PARAMETERS: usize = 32_000;
 type Answer = oneshot::Sender<Result<Committed, StoreError>>;
 
 enum Request {
-    Commit(Unit, Answer),
+    Commit(Arc<Unit>, Answer),
     /// What SQLite's `data_version` is for the writer's connection.
     Version(oneshot::Sender<Result<i64, StoreError>>),
 }
@@ -50,7 +53,7 @@ impl Writer {
         Ok(Self { requests })
     }
 
-    pub async fn commit(&self, unit: Unit) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, unit: Arc<Unit>) -> Result<Committed, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.requests.send(Request::Commit(unit, answer)).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
@@ -69,27 +72,52 @@ fn stopped() -> StoreError {
 }
 
 fn run(connection: &Connection, mut waiting: mpsc::Receiver<Request>) {
-    let mut next = None;
-    while let Some(first) = next.take().or_else(|| waiting.blocking_recv()) {
-        let mut group = match first {
-            Request::Commit(unit, answer) => vec![(unit, answer)],
-            Request::Version(answer) => {
-                let _ = answer.send(version(connection)); // whoever asked may be gone
-                continue;
-            }
-        };
-        while next.is_none()
-            && group.len() < GROUP
-            && group[0].0.rows() <= HEAVY_ROWS
-            && let Ok(request) = waiting.try_recv()
-        {
-            match request {
-                Request::Commit(unit, answer) if unit.rows() <= HEAVY_ROWS => group.push((unit, answer)),
-                other => next = Some(other),
-            }
-        }
+    let mut queue = Queue::default();
+    while let Some(group) = queue.next(connection, &mut waiting) {
         commit_group(connection, group);
         std::thread::sleep(REST);
+    }
+}
+
+/// Units that wait. Small ones overtake large ones: whoever renews a lease or takes a job must not wait for a page of mail.
+#[derive(Default)]
+struct Queue {
+    small: VecDeque<(Arc<Unit>, Answer)>,
+    large: VecDeque<(Arc<Unit>, Answer)>,
+}
+
+impl Queue {
+    /// The units of the next commit, once there are any. `None`: nobody will ever ask again.
+    fn next(
+        &mut self,
+        connection: &Connection,
+        waiting: &mut mpsc::Receiver<Request>,
+    ) -> Option<Vec<(Arc<Unit>, Answer)>> {
+        while self.small.is_empty() && self.large.is_empty() {
+            self.take(connection, waiting.blocking_recv()?);
+        }
+        while self.small.len() + self.large.len() < WAITING_UNITS
+            && let Ok(request) = waiting.try_recv()
+        {
+            self.take(connection, request);
+        }
+        let mut group: Vec<(Arc<Unit>, Answer)> = self.small.drain(..self.small.len().min(GROUP)).collect();
+        let mut rows: usize = group.iter().map(|(unit, _)| unit.rows()).sum();
+        while rows < GROUP_ROWS
+            && let Some((unit, answer)) = self.large.pop_front()
+        {
+            rows += unit.rows();
+            group.push((unit, answer));
+        }
+        Some(group)
+    }
+
+    fn take(&mut self, connection: &Connection, request: Request) {
+        match request {
+            Request::Version(answer) => drop(answer.send(version(connection))), // whoever asked may be gone
+            Request::Commit(unit, answer) if unit.rows() <= SMALL_ROWS => self.small.push_back((unit, answer)),
+            Request::Commit(unit, answer) => self.large.push_back((unit, answer)),
+        }
     }
 }
 
@@ -98,9 +126,9 @@ fn version(connection: &Connection) -> Result<i64, StoreError> {
     statement.query_row([], |row| row.get(0)).map_err(error)
 }
 
-fn commit_group(connection: &Connection, group: Vec<(Unit, Answer)>) {
-    let (units, answers): (Vec<Unit>, Vec<Answer>) = group.into_iter().unzip();
-    let outcomes = match run_group(connection, units) {
+fn commit_group(connection: &Connection, group: Vec<(Arc<Unit>, Answer)>) {
+    let (units, answers): (Vec<Arc<Unit>>, Vec<Answer>) = group.into_iter().unzip();
+    let outcomes = match run_group(connection, &units) {
         Ok(outcomes) => outcomes,
         Err(e) => {
             if !connection.is_autocommit() {
@@ -117,38 +145,63 @@ fn commit_group(connection: &Connection, group: Vec<(Unit, Answer)>) {
     }
 }
 
-fn run_group(connection: &Connection, units: Vec<Unit>) -> rusqlite::Result<Vec<Result<Committed, StoreError>>> {
+type Outcomes = Vec<Result<Committed, StoreError>>;
+
+fn run_group(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
     connection.execute_batch("begin immediate")?;
+    let outcomes = match run_together(connection, units)? {
+        Some(outcomes) => outcomes,
+        None => {
+            connection.execute_batch("rollback; begin immediate")?;
+            run_apart(connection, units)?
+        }
+    };
+    connection.execute_batch("commit")?;
+    Ok(outcomes)
+}
+
+/// Nothing if one of them failed; what they changed is still there then.
+fn run_together(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<Option<Outcomes>> {
     let mut outcomes = Vec::with_capacity(units.len());
-    // A unit alone needs no savepoint of its own, which would copy every page that it changes.
-    let is_alone = units.len() == 1;
     for unit in units {
-        if !is_alone {
-            connection.execute_batch("savepoint unit")?;
+        match alive(connection, run_ops(connection, unit))? {
+            Ok(committed) => outcomes.push(Ok(committed)),
+            Err(_) => return Ok(None),
         }
-        let outcome = run_unit(connection, unit);
-        if connection.is_autocommit() {
-            // A full disk or a failed write ends the whole transaction by itself; nobody in the group is stored.
-            return Err(match outcome {
-                Err(UnitError::Sql(e)) => e,
-                _ => rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT), None),
-            });
-        }
-        match (&outcome, is_alone) {
-            (Ok(_), true) => {}
-            (Ok(_), false) => connection.execute_batch("release unit")?,
-            (Err(_), true) => connection.execute_batch("rollback")?,
-            (Err(_), false) => connection.execute_batch("rollback to unit; release unit")?,
-        }
-        outcomes.push(outcome.map_err(|e| match e {
-            UnitError::Sql(e) => error(e),
-            UnitError::Precondition(what) => StoreError::Precondition(what),
-        }));
     }
-    if !connection.is_autocommit() {
-        connection.execute_batch("commit")?;
+    let indexed = alive(connection, insert_at_once(connection, units).map_err(UnitError::Sql))?;
+    Ok(indexed.is_ok().then_some(outcomes))
+}
+
+/// One that fails costs the others nothing.
+fn run_apart(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
+    let mut outcomes = Vec::with_capacity(units.len());
+    for unit in units {
+        connection.execute_batch("savepoint unit")?;
+        let outcome = run_ops(connection, unit).and_then(|committed| {
+            insert_at_once(connection, std::slice::from_ref(unit))?;
+            Ok(committed)
+        });
+        let outcome = alive(connection, outcome)?;
+        connection.execute_batch(match outcome {
+            Ok(_) => "release unit",
+            Err(_) => "rollback to unit; release unit",
+        })?;
+        outcomes.push(outcome);
     }
     Ok(outcomes)
+}
+
+/// A full disk or a failed write ends the whole transaction by itself: the outer error, and nobody in the group is stored.
+fn alive<T>(connection: &Connection, outcome: Result<T, UnitError>) -> rusqlite::Result<Result<T, StoreError>> {
+    let aborted = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT), None);
+    match (outcome, connection.is_autocommit()) {
+        (Err(UnitError::Sql(e)), true) => Err(e),
+        (_, true) => Err(aborted()),
+        (Ok(done), false) => Ok(Ok(done)),
+        (Err(UnitError::Sql(e)), false) => Ok(Err(error(e))),
+        (Err(UnitError::Precondition(what)), false) => Ok(Err(StoreError::Precondition(what))),
+    }
 }
 
 enum UnitError {
@@ -162,19 +215,20 @@ impl From<rusqlite::Error> for UnitError {
     }
 }
 
-fn run_unit(connection: &Connection, unit: Unit) -> Result<Committed, UnitError> {
+fn run_ops(connection: &Connection, unit: &Unit) -> Result<Committed, UnitError> {
     let mut outcomes = Vec::with_capacity(unit.ops.len());
     let changed = |rows: usize| Outcome::Changed(rows as u64);
-    for Op { action, expect } in unit.ops {
+    for Op { action, expect } in &unit.ops {
         let outcome = match action {
-            Action::Returning { sql, params } => Outcome::Returned(run_query(connection, &sql, &params)?),
+            Action::Returning { sql, params } => Outcome::Returned(run_query(connection, sql, params)?),
             Action::Statement { sql, params } => {
-                let mut statement = connection.prepare_cached(&sql)?;
-                bind(&mut statement, &params)?;
+                let mut statement = connection.prepare_cached(sql)?;
+                bind(&mut statement, params)?;
                 changed(statement.raw_execute()?)
             }
-            Action::Insert(insert) if insert.at_once => changed(insert_at_once(connection, &insert)?),
-            Action::Insert(insert) => changed(insert_row_by_row(connection, &insert)?),
+            // Comes last, with those of the others.
+            Action::Insert(insert) if insert.at_once => changed(0),
+            Action::Insert(insert) => changed(insert_row_by_row(connection, insert)?),
         };
         if let Some(expect) = expect
             && expect.rows != outcome.rows()
@@ -198,14 +252,24 @@ fn insert_row_by_row(connection: &Connection, insert: &Insert) -> rusqlite::Resu
     Ok(changed)
 }
 
-fn insert_at_once(connection: &Connection, insert: &Insert) -> rusqlite::Result<usize> {
-    let mut changed = 0;
-    for rows in insert.rows.chunks(MOST_PARAMETERS / insert.columns.len()) {
-        let mut statement = connection.prepare(&insert.sqlite_sql(rows.len()))?;
-        for (n, value) in rows.iter().flatten().enumerate() {
-            statement.raw_bind_parameter(n + 1, value)?;
-        }
-        changed += statement.raw_execute()?;
+/// All the rows of all the units by one statement: the text index is written out whenever another one begins.
+fn insert_at_once(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<()> {
+    let inserts = units.iter().flat_map(|unit| &unit.ops).filter_map(|op| match &op.action {
+        Action::Insert(insert) if insert.at_once => Some(insert),
+        _ => None,
+    });
+    let mut by_table: BTreeMap<&str, (&Insert, Vec<&Vec<Value>>)> = BTreeMap::new();
+    for insert in inserts {
+        by_table.entry(&insert.into).or_insert_with(|| (insert, Vec::new())).1.extend(&insert.rows);
     }
-    Ok(changed)
+    for (insert, rows) in by_table.values() {
+        for rows in rows.chunks(MOST_PARAMETERS / insert.columns.len()) {
+            let mut statement = connection.prepare(&insert.sqlite_sql(rows.len()))?;
+            for (n, value) in rows.iter().copied().flatten().enumerate() {
+                statement.raw_bind_parameter(n + 1, value)?;
+            }
+            statement.raw_execute()?;
+        }
+    }
+    Ok(())
 }

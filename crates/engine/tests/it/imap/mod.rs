@@ -1,6 +1,7 @@
 //! Mailboxes at a real IMAP server end up as they are there, whatever their owners do and whatever the server offers.
 
 mod folders;
+mod lies;
 mod proxy;
 mod scene;
 mod server;

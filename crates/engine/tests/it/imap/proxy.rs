@@ -138,6 +138,16 @@ pub fn without_uid_validity(line: &mut [u8]) {
     replace(line, b"UIDVALIDITY", b"XIDVALIDITY");
 }
 
+/// Of up to eight messages only the first five are found.
+pub fn short_searches(line: &mut [u8]) {
+    replace(line, b"ALL 1:8", b"ALL 1:5");
+}
+
+/// Whoever asks for the third message gets one that nobody asked for.
+pub fn hides_uid_three(line: &mut [u8]) {
+    replace(line, b"UID 3 BODY[]", b"UID 9 BODY[]");
+}
+
 /// As after a restore from a backup.
 pub fn modseq_goes_back(line: &mut [u8]) {
     if let Some(at) = find(line, b"HIGHESTMODSEQ ") {

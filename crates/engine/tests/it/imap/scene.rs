@@ -74,7 +74,13 @@ impl Scene {
         self.connect_with(backfill, json!({})).await;
     }
 
-    pub async fn connect_with(&mut self, backfill: Backfill, mut settings: Value) {
+    pub async fn connect_with(&mut self, backfill: Backfill, settings: Value) {
+        self.add(backfill, settings).await;
+        self.sync().await;
+    }
+
+    /// Connected, and nothing is done about it yet.
+    pub async fn add(&mut self, backfill: Backfill, mut settings: Value) {
         settings["connection"] =
             json!({"host": "127.0.0.1", "port": self.proxy.port, "tls": "none", "user": self.owner.user});
         let connect = Connect {
@@ -85,28 +91,37 @@ impl Scene {
             backfill,
         };
         self.mailbox = self.engine.connect(self.store.id, connect).await.unwrap();
-        self.sync().await;
     }
 
     /// Asks for a sync and works until nothing is left to do.
     pub async fn sync(&self) {
         let worker = self.begin().await;
-        let idle = async {
-            while !self.db.rows("select 1 from jobs").await.is_empty() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if tokio::time::timeout(DEADLINE, idle).await.is_err() {
-            let left = self
-                .db
-                .rows("select j.kind, j.state, j.token, a.message from jobs j left join job_attempts a on a.job_id = j.id")
-                .await;
-            panic!("something never ends: {left:?}");
-        }
+        self.until_idle().await;
         worker.shut_down().await;
         let dead = JobFilter { state: Some(JobState::Dead), ..JobFilter::default() };
         let dead = self.db.store.system().list_jobs(&dead, None, 10).await.unwrap();
         assert!(dead.is_empty(), "{dead:?}");
+    }
+
+    /// Until nothing is left to do.
+    pub async fn until_idle(&self) {
+        self.until("jobs", 0).await;
+    }
+
+    /// Until there are so many rows.
+    pub async fn until(&self, from: &str, rows: usize) {
+        let reached = async {
+            while self.count(from).await != rows {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(DEADLINE, reached).await.is_err() {
+            let left = self
+                .db
+                .rows("select j.kind, j.state, j.token, a.message from jobs j left join job_attempts a on a.job_id = j.id")
+                .await;
+            panic!("never {rows} of {from}: {left:?}");
+        }
     }
 
     pub async fn begin(&self) -> Worker {

@@ -18,11 +18,16 @@ impl SystemStore {
     /// As if so many jobs had been done.
     pub async fn fill_finished_jobs(&self, tenant: TenantId, jobs: u64) -> Result<(), StoreError> {
         const AT_ONCE: u64 = 100_000;
+        // Ids that grow, as those of jobs do.
         let (numbers, id) = match self.store.dialect() {
-            Dialect::Postgres => ("generate_series(1, $2) as n", "gen_random_uuid()"),
+            Dialect::Postgres => (
+                "generate_series(1, $2) as n",
+                "(lpad(to_hex((extract(epoch from clock_timestamp()) * 1000000)::bigint), 16, '0')
+                  || left(md5(random()::text), 16))::uuid",
+            ),
             Dialect::Sqlite => (
                 "(with recursive n(n) as (select 1 union all select n + 1 from n where n < $2) select n from n)",
-                "lower(hex(randomblob(16)))",
+                "printf('%016x', mailroom_micros()) || lower(hex(randomblob(8)))",
             ),
         };
         let mut left = jobs;

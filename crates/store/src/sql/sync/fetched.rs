@@ -1,6 +1,6 @@
 //! Messages that were fetched become emails: what is told of that, and where it leads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use domain::connector::{Place, Wanted};
 use domain::{EmailId, MailboxId};
@@ -69,6 +69,17 @@ impl TenantStore {
             });
         }
         Ok(list)
+    }
+
+    /// When messages arrived that we have though they are older than this.
+    pub async fn list_arrivals_before(
+        &self,
+        mailbox: MailboxId,
+        time: Timestamp,
+    ) -> Result<HashSet<Timestamp>, StoreError> {
+        let sql = "select distinct received_at from ledger
+                   where tenant_id = $1 and mailbox_id = $2 and received_at < $3 and state <> 'skipped'";
+        self.query(sql, params![self.id, mailbox, time]).await?.iter().map(|row| row.get(0)).collect()
     }
 
     /// Messages that were given up or put off, to be fetched once more.
@@ -153,20 +164,23 @@ impl TenantUnit {
         let count = messages.len() as u64;
         let (messages, revisions): (Vec<String>, Vec<String>) =
             messages.into_iter().map(|(message, revision)| (message, revision.unwrap_or_default())).unzip();
-        let listed = match self.store.dialect() {
+        let waiting = "select 1 from ledger where tenant_id = $1 and mailbox_id = $2
+                       and state in ('queued', 'processing', 'failed') and (provider_message_id, coalesce(revision, '')) in";
+        let mut params = params![self.tenant, mailbox];
+        let sql = match self.store.dialect() {
             Dialect::Postgres => {
-                "(provider_message_id, coalesce(revision, '')) in (select * from unnest($3::text[], $4::text[]))"
+                params.extend(params![messages, revisions]);
+                format!("{waiting} (select * from unnest($3::text[], $4::text[])) for update")
             }
+            // Nobody else writes meanwhile.
             Dialect::Sqlite => {
-                "(provider_message_id, coalesce(revision, '')) in (
-                     select m.value, r.value from json_each($3) m join json_each($4) r on r.key = m.key)"
+                let listed: serde_json::Map<_, _> =
+                    messages.into_iter().zip(revisions.into_iter().map(serde_json::Value::from)).collect();
+                params.extend(params![serde_json::Value::from(listed)]);
+                format!("{waiting} (select key, value from json_each($3))")
             }
         };
-        let sql = format!(
-            "update ledger set state = 'processing', processing_started_at = mailroom_now()
-             where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {listed}"
-        );
-        self.unit.op_exactly(count, MESSAGES_CHANGED, sql, params![self.tenant, mailbox, messages, revisions]);
+        self.unit.op_returning_exactly(count, MESSAGES_CHANGED, sql, params);
     }
 
     /// The places of these messages lead to their emails now; of emails that were there before, it is told what that changes.
@@ -179,8 +193,8 @@ impl TenantUnit {
                 "insert into {DRAFTS} select e.tenant_id, $4, {IMAGE}, 'image', $2, e.email_id, false, {}
                  from (select distinct tenant_id, email_id from ledger
                        where tenant_id = $1 and mailbox_id = $2 and email_id is not null and {of}) e
-                 where not exists (select 1 from event_drafts d where d.tenant_id = e.tenant_id and d.unit = $4
-                                   and d.email_id = e.email_id and d.type = 'email.received')",
+                 where e.email_id not in (select d.email_id from event_drafts d
+                                          where d.tenant_id = $1 and d.unit = $4 and d.type = 'email.received')",
                 image(dialect, "e")
             ),
             params![self.tenant, mailbox, messages.clone(), unit],
