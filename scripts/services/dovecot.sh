@@ -2,11 +2,11 @@
 # A Dovecot of one's own, on loopback, on free ports; any user may log in with the password `pw`. `start DIR` prints
 # imap://127.0.0.1:PORT, where STARTTLS is offered and not demanded. DIR/imaps-port is the port with TLS from the start,
 # DIR/ca.pem the authority that signed the certificate (for localhost and 127.0.0.1), DIR/mail where the mail is.
-# `stop DIR` stops it, and the mail is gone.
+# `restart DIR` cuts everybody off and starts it again; `stop DIR` stops it, and the mail is gone.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-usage="usage: dovecot.sh start DIR, or dovecot.sh stop DIR"
+usage="usage: dovecot.sh start DIR, or dovecot.sh restart|stop DIR"
 action=${1:?$usage}
 dir=${2:?$usage}
 
@@ -141,6 +141,20 @@ is_listening() {
     return 1
 }
 
+# With its children, which would serve on for those who are logged in.
+restart() {
+    local home pid
+    home=$(<"$dir/location") pid=$(<"$dir/pid")
+    kill "$pid" 2>/dev/null || true
+    for ((i = 0; i < 100; i++)); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.05
+    done
+    launch "$(command -v dovecot || echo /usr/sbin/dovecot)" -F -c "$home/dovecot.conf"
+    (wait_for '(starting up) for imap' >/dev/null)
+    is_listening "$(sed -n 's/^ *port = //p' "$home/dovecot.conf" | head -n 1)" || die "Dovecot does not listen any more"
+}
+
 stop_all() {
     local home=''
     if [[ -e $dir/location ]]; then home=$(<"$dir/location"); fi
@@ -150,6 +164,7 @@ stop_all() {
 
 case $action in
     start) start ;;
+    restart) restart ;;
     stop) stop_all ;;
     *) die "$usage" ;;
 esac

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use content::spool::Data;
-use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, Sha256};
+use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, Sha256};
 use jiff::Timestamp;
 use store::failpoint::{self, Effect};
 use store::sql::ingest::{NewEmail, NewPlacement, Recorded};
@@ -129,7 +129,8 @@ impl Engine {
         let known = store.known_messages(mailbox.id, ids).await.context("looking up known messages")?;
         // These are repaired, not taken in: whoever removed one meanwhile has the last word.
         let repaired = those(&hashed, |source| matches!(source, Source::Stored { .. }));
-        let new = only_new(hashed, &known);
+        let mut new = only_new(hashed, &known);
+        complete_others(&store, mailbox.id, &mut new).await?;
         let fetched = those(&new, |source| matches!(source, Source::Provider(_)));
         let listed: Vec<(String, Option<String>)> = new.iter().filter_map(Hashed::listed).collect();
         let revised: Vec<EmailId> = new.iter().filter(|new| new.is_revised).filter_map(|new| new.email).collect();
@@ -339,6 +340,19 @@ fn only_new(hashed: Vec<Hashed>, known: &HashMap<String, Known>) -> Vec<Hashed> 
         })
     };
     hashed.into_iter().filter_map(is_new).collect()
+}
+
+/// The same bytes may be stored in part, under the name of a message that is no more: who brings them now completes that.
+async fn complete_others(store: &TenantStore, mailbox: MailboxId, new: &mut [Hashed]) -> anyhow::Result<()> {
+    let contents: Vec<Sha256> = new.iter().filter(|new| new.email.is_none()).map(|new| new.content_key).collect();
+    if contents.is_empty() {
+        return Ok(());
+    }
+    let unfinished = store.unfinished_emails(mailbox, contents).await.context("looking up emails without bytes")?;
+    for new in new.iter_mut().filter(|new| new.email.is_none()) {
+        new.email = unfinished.get(&new.content_key).copied();
+    }
+    Ok(())
 }
 
 /// Bytes that did not get to blob storage are not named; a later try fills them in. Whether anything is missing.

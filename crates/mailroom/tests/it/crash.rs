@@ -30,6 +30,11 @@ pub fn setting(name: &str, default: u64) -> u64 {
 pub struct Random(u64);
 
 impl Random {
+    /// For somebody else, who takes numbers at times of their own.
+    pub fn fork(&mut self) -> Self {
+        Self(self.below(u64::MAX))
+    }
+
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

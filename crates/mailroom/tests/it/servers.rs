@@ -103,6 +103,39 @@ impl Drop for Redis {
     }
 }
 
+/// A Dovecot of a test's own; any user may log in with the password `pw`.
+pub struct Dovecot {
+    folder: TempDir,
+    port: u16,
+}
+
+impl Dovecot {
+    pub fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let started = service("dovecot.sh", "start", &folder.path().join("dovecot")).output().unwrap();
+        assert!(started.status.success(), "no Dovecot: {}", String::from_utf8_lossy(&started.stderr));
+        let url = String::from_utf8(started.stdout).unwrap();
+        let port = url.trim().rsplit(':').next().unwrap().parse().unwrap();
+        Self { folder, port }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Everybody is cut off; the mail stays.
+    pub fn restart(&self) {
+        let done = service("dovecot.sh", "restart", &self.folder.path().join("dovecot")).output().unwrap();
+        assert!(done.status.success(), "no Dovecot: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+impl Drop for Dovecot {
+    fn drop(&mut self) {
+        let _ = service("dovecot.sh", "stop", &self.folder.path().join("dovecot")).status();
+    }
+}
+
 fn script(action: &str, folder: &Path) -> Command {
     service("postgres.sh", action, folder)
 }

@@ -1,6 +1,6 @@
 //! Which messages of a mailbox we have met.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use domain::{EmailId, LedgerState, MailboxId, Sha256};
 
@@ -49,6 +49,34 @@ impl TenantStore {
             Ok((row.get(0)?, Known { state, email, revision, raw_sha256, went_unfinished, is_purged }))
         };
         rows.iter().map(known).collect()
+    }
+
+    /// Emails with these contents that lack bytes. Whoever brings the same bytes under another name completes them.
+    pub async fn unfinished_emails(
+        &self,
+        mailbox: MailboxId,
+        contents: Vec<Sha256>,
+    ) -> Result<HashMap<Sha256, EmailId>, StoreError> {
+        let dialect = self.store.dialect();
+        let sql = format!(
+            "select raw_sha256, email_id from email_contents where tenant_id = $1 and mailbox_id = $2 and {}",
+            any(dialect, "raw_sha256", 3)
+        );
+        let rows = self.query(sql, params![self.id, mailbox, contents]).await?;
+        let known = rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?)));
+        let mut known: HashMap<Sha256, EmailId> = known.collect::<Result<_, StoreError>>()?;
+        if !known.is_empty() {
+            // Seldom, and not by a join: that would be planned for every partition of emails.
+            let sql = format!(
+                "select id from emails where tenant_id = $1 and processing_status = 'failed' and {}",
+                any(dialect, "id", 2)
+            );
+            let ids: Vec<EmailId> = known.values().copied().collect();
+            let rows = self.query(sql, params![self.id, ids]).await?;
+            let unfinished: HashSet<EmailId> = rows.iter().map(|row| row.get(0)).collect::<Result<_, _>>()?;
+            known.retain(|_, email| unfinished.contains(email));
+        }
+        Ok(known)
     }
 }
 

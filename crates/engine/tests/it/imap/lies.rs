@@ -45,6 +45,23 @@ async fn a_message_that_is_there_and_does_not_come_is_not_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_could_not_be_stored_are_brought_by_a_copy_when_the_first_is_gone() {
+    let mut scene = Scene::new(vec![]).await;
+    scene.connect(Backfill::All).await;
+    scene.owner.append("INBOX", "", &letter("one")).await;
+    scene.take_blobs_away();
+    let worker = scene.begin().await;
+    scene.until("emails where processing_status = 'failed'", 1).await;
+    worker.shut_down().await;
+    scene.bring_blobs_back();
+    scene.owner.in_folder("INBOX", &["UID COPY 1 Sent", "UID STORE 1 +FLAGS (\\Deleted)", "UID EXPUNGE 1"]).await;
+    let worker = scene.begin().await;
+    scene.until("emails where processing_status = 'processed'", 1).await;
+    worker.shut_down().await;
+    assert_eq!(scene.count("emails").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_older_than_was_wanted_stays_out_when_its_folder_is_made_anew() {
     let mut scene = Scene::new(vec![]).await;
     let now = scene.db.store.system().now().await.unwrap();

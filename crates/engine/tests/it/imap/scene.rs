@@ -32,7 +32,7 @@ pub struct Scene {
     engine: Engine,
     syncer: Syncer,
     mailbox: Option<MailboxId>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// What a server may and may not offer.
@@ -67,7 +67,7 @@ impl Scene {
         let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
         let syncer = Syncer::new(engine.clone(), settings, connectors, Calls::default());
         let store = db.store.tenant(tenant.id);
-        Self { db, owner, proxy, store, engine, syncer, mailbox: None, _folder: folder }
+        Self { db, owner, proxy, store, engine, syncer, mailbox: None, folder }
     }
 
     pub async fn connect(&mut self, backfill: Backfill) {
@@ -163,6 +163,19 @@ impl Scene {
         let live = self.db.rows("select 1 from emails where deleted_at is null").await.len();
         let hashes: BTreeSet<&String> = truth.iter().map(|(_, _, _, hash)| hash).collect();
         assert_eq!(live, hashes.len(), "emails, one for each content");
+    }
+
+    /// Where the folder of the blobs was, nothing can be written.
+    pub fn take_blobs_away(&self) {
+        let blobs = self.folder.path().join("blobs");
+        std::fs::rename(&blobs, self.folder.path().join("away")).unwrap();
+        std::fs::write(&blobs, "").unwrap();
+    }
+
+    pub fn bring_blobs_back(&self) {
+        let blobs = self.folder.path().join("blobs");
+        std::fs::remove_file(&blobs).unwrap();
+        std::fs::rename(self.folder.path().join("away"), blobs).unwrap();
     }
 
     pub async fn folder_ids(&self) -> Vec<(String, String)> {

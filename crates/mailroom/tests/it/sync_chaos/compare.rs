@@ -61,11 +61,19 @@ fn stored(place: &Place) -> BTreeSet<String> {
     rows.iter().map(read).collect()
 }
 
-/// Everything in which the two differ, and everything that is at odds with itself.
+/// Everything in which what is stored differs from what the provider has.
 pub fn differences(place: &Place, source: &Source) -> Vec<String> {
-    let (truth, stored) = (truth(source), stored(place));
-    let mut differences: Vec<String> = truth.difference(&stored).map(|line| format!("missing: {line}")).collect();
-    differences.extend(stored.difference(&truth).map(|line| format!("surplus: {line}")));
+    between(&truth(source), &stored(place))
+}
+
+pub fn between(truth: &BTreeSet<String>, stored: &BTreeSet<String>) -> Vec<String> {
+    let mut differences: Vec<String> = truth.difference(stored).map(|line| format!("missing: {line}")).collect();
+    differences.extend(stored.difference(truth).map(|line| format!("surplus: {line}")));
+    differences
+}
+
+/// Everything that is at odds with itself.
+pub fn odd(place: &Place) -> Vec<String> {
     let live =
         "exists (select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)";
     let place_of = "exists (select 1 from placements p where p.tenant_id = l.tenant_id and p.mailbox_id = l.mailbox_id
@@ -92,6 +100,7 @@ pub fn differences(place: &Place, source: &Source) -> Vec<String> {
             "select address || ' ' || state from mailboxes where state <> 'active'".to_owned(),
         ),
     ];
+    let mut differences = Vec::new();
     for (what, sql) in odd {
         differences.extend(place.select(&sql).into_iter().map(|which| format!("{what}: {which}")));
     }

@@ -1,38 +1,29 @@
 //! P1 and P4 for mail that is synced: whatever is killed, stopped, restarted or away, and whatever the provider does wrong,
 //! in the end everything is there that the provider has, once, and the events tell how it came there.
 
+mod cluster;
 mod compare;
+mod imap;
 mod source;
 mod story;
-mod troubles;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use domain::{JobState, PlanTier, TenantId};
-use store::Store;
-use store::sql::jobs::{JobFilter, Replay};
-
-use crate::crash::{random, setting};
-use crate::jobs_killed::{number, open};
-use crate::place::{PROGRAM, Place, block_on};
-use crate::processes::Running;
-use crate::servers::{Postgres, Redis};
+use crate::crash::{Random, random, setting};
+use crate::jobs_killed::number;
+use crate::place::Place;
+use crate::servers::Postgres;
+use cluster::{Cluster, FEWEST};
 use source::{FAILING, Source, address};
 
 const TENANTS: usize = 5;
 const MAILBOXES_EACH: usize = 4;
 const MAILBOXES: usize = TENANTS * MAILBOXES_EACH;
 
-const LEASE: Duration = Duration::from_secs(1);
-
 /// How long it storms; with `make chaos` much longer.
 const SECONDS: u64 = 10;
-
-/// Far longer than it takes to become quiet on a busy machine; only what never ends gets there.
-const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Over all mailboxes, so that each changes about twice between two looks at it.
 const CHANGES_PER_SECOND: f64 = 40.0;
@@ -50,32 +41,18 @@ fn tenant_name(number: usize) -> String {
 
 /// A Mailroom in a storm.
 struct Storm<'a> {
-    place: &'a Place,
-    store: Store,
-    tenants: Vec<TenantId>,
+    cluster: Cluster<'a>,
     source: Source,
-    running: Vec<Running>,
-    started: usize,
-    redis: Option<Redis>,
+    cursors_expired: u32,
 }
 
 impl<'a> Storm<'a> {
-    fn new(place: &'a Place, redis: Option<Redis>) -> Self {
+    fn new(place: &'a Place, server: Option<&'a Postgres>) -> Self {
         let source = Source::start(setting("MAILROOM_TEST_SEED", 1), MAILBOXES);
-        let store = open(place);
-        let tenants = block_on(async {
-            store.migrate().await.unwrap();
-            let mut tenants = Vec::new();
-            for n in 0..TENANTS {
-                let made = store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await;
-                tenants.push(made.unwrap().unwrap().id);
-            }
-            tenants
-        });
-        let storm = Self { place, store, tenants, source, running: Vec::new(), started: 0, redis };
+        let storm = Self { cluster: Cluster::new(place, TENANTS, server), source, cursors_expired: 0 };
         (1..=MAILBOXES).for_each(|number| storm.connect(number));
         // Small pages, so that there are many of them.
-        storm.place.sql(match storm.place.is_sqlite() {
+        place.sql(match place.is_sqlite() {
             true => "update mailboxes set settings = json_set(settings, '$.connection.page_size', 5)",
             false => "update mailboxes set settings = jsonb_set(settings, '{connection,page_size}', '5')",
         });
@@ -83,47 +60,44 @@ impl<'a> Storm<'a> {
     }
 
     fn connect(&self, number: usize) {
-        let token = self.place.write(&format!("token-{number}"), format!("token-{number}"));
+        let place = self.cluster.place;
+        let token = place.write(&format!("token-{number}"), format!("token-{number}"));
         let (tenant, address, url) = (tenant_name(number), address(number), self.source.url());
         let mut args = vec!["mailbox", "add", "scripted", "--tenant", &tenant, "--address", &address, "--url", &url];
         args.extend(["--token-file", &token, "--backfill", "all", "--interval", "1s"]);
         if has_drafts(number) {
             args.extend(["--folders", WITH_DRAFTS]);
         }
-        self.place.ok(&args);
+        place.ok(&args);
     }
 
-    fn start(&mut self) {
-        let mut command = self.serve();
-        let log = File::create(self.place.path(&format!("serve-{}.log", self.started))).unwrap();
-        self.started += 1;
-        self.running.push(Running::spawn(command.stdout(Stdio::null()).stderr(log)));
-    }
-
-    fn serve(&self) -> Command {
-        let lease = format!("{}s", LEASE.as_secs());
-        // Every other seed lets all of them look at the calendar: that they agree must not be what it rests on.
-        let elects = setting("MAILROOM_TEST_SEED", 1).is_multiple_of(2).to_string();
-        let mut command = self.place.command(PROGRAM, &["serve"]);
-        command
-            .env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0")
-            .env("MAILROOM_JOBS__LEASE", &lease)
-            .env("MAILROOM_SYNC__LEASE", &lease)
-            .env("MAILROOM_SYNC__LEADER_ELECTION", elects)
-            .envs(self.redis.iter().map(|redis| ("MAILROOM_CACHE__URL", redis.url())));
-        command
+    fn rage(&mut self, random: &mut Random, duration: Duration) {
+        let begun = Instant::now();
+        let mut made = 0;
+        while begun.elapsed() < duration || made < FEWEST {
+            sleep(Duration::from_millis(200 + random.below(1200)));
+            if random.below(2) == 0 {
+                let number = 1 + usize::try_from(random.below(MAILBOXES as u64)).unwrap();
+                self.source.expire_cursors(number, random.below(3) == 0);
+                self.cursors_expired += 1;
+            }
+            self.cluster.make_trouble(random);
+            made += 1;
+            if random.below(3) == 0 {
+                self.help("needs_reauth");
+            }
+        }
     }
 
     /// Those whose credentials were refused, and the one of which a message was given up, wait for somebody.
     fn help(&self, state: &str) {
-        for waiting in self.place.select(&format!("select address from mailboxes where state = '{state}'")) {
+        let place = self.cluster.place;
+        for waiting in place.select(&format!("select address from mailboxes where state = '{state}'")) {
             let number = (1..=MAILBOXES).find(|number| address(*number) == waiting).unwrap();
-            self.place.ok(&["mailbox", "resume", &waiting, "--tenant", &tenant_name(number)]);
+            place.ok(&["mailbox", "resume", &waiting, "--tenant", &tenant_name(number)]);
         }
     }
-}
 
-impl Storm<'_> {
     /// Nothing goes wrong any more; everybody who waits for somebody is helped once.
     fn heal(&self) -> String {
         let met = self.source.heal();
@@ -131,97 +105,35 @@ impl Storm<'_> {
         // Its message can be had now, for who asks once more.
         let (tenant, address) = (tenant_name(FAILING), address(FAILING));
         for action in ["pause", "resume"] {
-            self.place.ok(&["mailbox", action, &address, "--tenant", &tenant]);
+            self.cluster.place.ok(&["mailbox", action, &address, "--tenant", &tenant]);
         }
         format!("{met:?}")
-    }
-
-    /// Until what is stored is what the provider has and nothing is left to do. What waits for its time is done now; how
-    /// many were parked and had to be replayed.
-    fn become_quiet(&self) -> u64 {
-        let begun = Instant::now();
-        let mut blamed = 0;
-        loop {
-            let mut differences = compare::differences(self.place, &self.source);
-            differences.extend(compare::unfinished(self.place));
-            if differences.is_empty() {
-                return blamed;
-            }
-            if begun.elapsed() > DEADLINE {
-                let count = differences.len();
-                differences.truncate(40);
-                differences.extend(compare::standing(self.place));
-                panic!("{count} differences after {DEADLINE:?}:\n{}", differences.join("\n"));
-            }
-            blamed += self.replay_the_blamed();
-            self.hurry();
-            std::thread::sleep(Duration::from_millis(500));
-        }
-    }
-
-    fn hurry(&self) {
-        block_on(async {
-            for state in [JobState::Scheduled, JobState::Retry] {
-                let filter = JobFilter { state: Some(state), ..JobFilter::default() };
-                for job in self.store.system().list_jobs(&filter, None, 1000).await.unwrap() {
-                    self.store.system().retry_now(job.id).await.unwrap();
-                }
-            }
-        });
-    }
-
-    /// Who is around whenever a process dies is taken for the cause: parked, not lost, and done when somebody wants it.
-    fn replay_the_blamed(&self) -> u64 {
-        let dead = self.place.select("select coalesce(error_class, '') from finished_jobs where state = 'dead'");
-        assert!(dead.iter().all(|class| class == "poison"), "{dead:?}");
-        block_on(self.store.system().replay_dead(&JobFilter::default(), &Replay::default())).unwrap()
-    }
-
-    fn stop(&mut self) {
-        for running in self.running.drain(..) {
-            running.terminate();
-            let done = running.finish();
-            assert_eq!(done.code, Some(0), "{done}");
-        }
-        for n in 0..self.started {
-            let log = std::fs::read_to_string(self.place.path(&format!("serve-{n}.log"))).unwrap();
-            assert!(!log.contains("panicked"), "{log}");
-        }
-    }
-
-    /// What the events tell is what is there; how many there are.
-    fn assert_story(&self) -> u64 {
-        let mut events = 0;
-        for tenant in &self.tenants {
-            let story = story::read(&self.store, *tenant);
-            let differences = story.differences(&compare::present(self.place, *tenant));
-            assert!(differences.is_empty(), "of tenant {tenant}:\n{}", differences.join("\n"));
-            events += story.events();
-        }
-        events
     }
 }
 
 fn storm(place: &Place, servers: usize, server: Option<&Postgres>) {
-    // One server alone has nobody to ask for its turn.
-    let redis = server.map(|_| Redis::start());
-    let (mut storm, mut random) = (Storm::new(place, redis), random());
+    let (mut storm, mut random) = (Storm::new(place, server), random());
     storm.source.begin(CHANGES_PER_SECOND, 30);
-    (0..servers).for_each(|_| storm.start());
-    let duration = Duration::from_secs(setting("MAILROOM_TEST_STORM_SECONDS", SECONDS));
-    let troubles = storm.rage(&mut random, duration, server);
+    (0..servers).for_each(|_| storm.cluster.start());
+    storm.rage(&mut random, storm_duration());
     let met = storm.heal();
     let healed = Instant::now();
-    let blamed = storm.become_quiet();
+    let blamed = storm.cluster.become_quiet(|| compare::differences(place, &storm.source));
     let quiet = healed.elapsed();
-    storm.stop();
+    storm.cluster.stop();
     assert_eq!(compare::differences(place, &storm.source), [""; 0], "it was quiet");
-    let events = storm.assert_story();
+    assert_eq!(compare::odd(place), [""; 0], "it was quiet");
+    let events = storm.cluster.assert_story();
     let lost = assert_readable(place);
     let messages: usize = (1..=MAILBOXES).map(|number| storm.source.truth(number).messages).sum();
     tell(&format!(
-        "{messages} messages, {events} events; {troubles:?}; faults met: {met}; replayed: {blamed}; without bytes: {lost}; quiet after {quiet:.1?}"
+        "{messages} messages, {events} events; {:?}; {} cursors expired; faults met: {met}; replayed: {blamed}; without bytes: {lost}; quiet after {quiet:.1?}",
+        storm.cluster.troubles, storm.cursors_expired
     ));
+}
+
+fn storm_duration() -> Duration {
+    Duration::from_secs(setting("MAILROOM_TEST_STORM_SECONDS", SECONDS))
 }
 
 /// Every byte is read back. What came while blob storage was away and was deleted before it could be fetched once more has
