@@ -10,21 +10,8 @@ usage="usage: dovecot.sh start DIR, or dovecot.sh restart|stop DIR"
 action=${1:?$usage}
 dir=${2:?$usage}
 
-# shellcheck source=scripts/services/background.sh
-source "$root/scripts/services/background.sh"
-
-# An authority of our own, and a certificate that it signed.
-make_certificates() {
-    local quiet=$dir/openssl.log
-    {
-        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj "/CN=Mailroom tests" \
-            -keyout "$dir/ca.key" -out "$dir/ca.pem"
-        openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=localhost" \
-            -keyout "$dir/server.key" -out "$dir/server.csr"
-        openssl x509 -req -in "$dir/server.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial -days 3650 \
-            -extfile <(printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n') -out "$dir/server.pem"
-    } >"$quiet" 2>&1 || { cat "$quiet" >&2 && die "openssl made no certificate; what it said is above"; }
-}
+# shellcheck source=scripts/services/imap.sh
+source "$root/scripts/services/imap.sh"
 
 # It runs as root with the package's users, or as whoever calls it; then nobody else has a part in it.
 write_settings() {
@@ -102,21 +89,12 @@ userdb {
 CONF
 }
 
-# Paths of sockets are short, and Dovecot's own users must reach them: so a temporary folder, and DIR/location says where.
-make_home() {
-    home=$(mktemp -d "${TMPDIR:-/tmp}/mailroom-dovecot-XXXXXX")
-    chmod 755 "$home"
-    printf '%s\n' "$home" >"$dir/location"
-    mkdir "$home/mail"
-    if [[ $(id -u) == 0 ]]; then chown dovecot: "$home/mail"; fi
-    ln -s "$home/mail" "$dir/mail"
-}
-
 start() {
     local port imaps
     need_packages dovecot-imapd openssl >&2
     dir=$(mkdir -p "$dir" && cd "$dir" && pwd)
-    make_home
+    make_home dovecot
+    ln -s "$home/mail" "$dir/mail"
     make_certificates
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         port=$((20000 + RANDOM % 12000)) imaps=$((20000 + RANDOM % 12000))
@@ -133,14 +111,6 @@ start() {
     die "Dovecot did not start; its log is above"
 }
 
-is_listening() {
-    for ((i = 0; i < 100; i++)); do
-        if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return 0; fi
-        sleep 0.1
-    done
-    return 1
-}
-
 # With its children, which would serve on for those who are logged in.
 restart() {
     local home pid
@@ -153,13 +123,6 @@ restart() {
     launch "$(command -v dovecot || echo /usr/sbin/dovecot)" -F -c "$home/dovecot.conf"
     (wait_for '(starting up) for imap' >/dev/null)
     is_listening "$(sed -n 's/^ *port = //p' "$home/dovecot.conf" | head -n 1)" || die "Dovecot does not listen any more"
-}
-
-stop_all() {
-    local home=''
-    if [[ -e $dir/location ]]; then home=$(<"$dir/location"); fi
-    stop
-    if [[ -n $home ]]; then rm -rf "$home"; fi
 }
 
 case $action in
