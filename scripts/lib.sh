@@ -70,9 +70,9 @@ install_packages() (
     fi
     export DEBIAN_FRONTEND=noninteractive
     log=$(mktemp)
-    # Waits for another apt instead of failing beside it.
+    # Waits for another apt instead of failing beside it, and removes nothing that the new packages don't get along with.
     if ! { apt-get -o DPkg::Lock::Timeout=300 update &&
-        apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null; then
+        apt-get -o DPkg::Lock::Timeout=300 install -y --no-remove --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log" >&2
         die "could not install $*; the whole log is $log"
     fi
