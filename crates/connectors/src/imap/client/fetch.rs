@@ -10,6 +10,7 @@ use super::answer::Answer;
 use super::command::Command;
 use super::error::{ImapError, Step};
 use super::lex::{Lexer, literal_length, number};
+use super::select::object_id;
 use super::uid_set::Gathered;
 use super::{Client, UidSet, utf7};
 
@@ -141,9 +142,9 @@ impl<'a> Metadata<'a> {
         } else if is("MODSEQ") {
             self.modseq = inside(items)?.number();
         } else if is("EMAILID") {
-            self.email_id = object_id(items)?;
+            self.email_id = id_or_nil(items)?;
         } else if is("THREADID") {
-            self.thread_id = object_id(items)?;
+            self.thread_id = id_or_nil(items)?;
         } else if is("X-GM-MSGID") {
             self.gmail_id = items.number();
         } else if is("X-GM-THRID") {
@@ -174,13 +175,12 @@ fn read_body<'a>(items: &mut Lexer<'a>) -> Option<Body<'a>> {
 }
 
 /// `(M6d99ac3275bb4e)`, or NIL.
-fn object_id<'a>(items: &mut Lexer<'a>) -> Option<Option<&'a str>> {
+fn id_or_nil<'a>(items: &mut Lexer<'a>) -> Option<Option<&'a str>> {
     if items.peek() != Some(b'(') {
         items.value()?;
         return Some(None);
     }
-    let id = items.parenthesized()?.atom().and_then(|id| std::str::from_utf8(id).ok());
-    Some(id.filter(|id| id.len() <= 255 && id.bytes().all(|byte| byte.is_ascii_graphic())))
+    Some(object_id(items.parenthesized()?))
 }
 
 /// ` 7-Jul-1996 02:44:25 -0700`
@@ -290,6 +290,8 @@ mod tests {
         assert_eq!(found.received_at.unwrap().to_string(), "1996-07-17T09:44:25Z");
         assert_eq!(found.flags().unwrap().collect::<Vec<_>>(), ["\\Seen", "$Junk", "NonJunk"]);
         assert_eq!((found.email_id, found.thread_id), (Some("M6d99ac3275bb4e"), None));
+        let cyrus = Metadata::parse(Lexer::new(b"(UID 7 EMAILID (M6_d-9) THREADID (NIL))")).unwrap();
+        assert_eq!((cyrus.email_id, cyrus.thread_id), (Some("M6_d-9"), None));
         assert_eq!(found.gmail_id, Some(1_278_455_344_230_334_865));
         assert_eq!(found.labels().collect::<Vec<_>>(), ["\\Inbox", "\\Sent", "Entwürfe", "a)b"]);
         assert!(matches!(found.body, Body::Absent));

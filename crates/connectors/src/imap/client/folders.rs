@@ -15,6 +15,9 @@ use super::{Client, WireName, utf7};
 /// All names of all folders together are no longer than this.
 const NAMES: usize = 16 << 20;
 
+/// What a server knows of a folder without opening it.
+const IDS: &str = "(UIDVALIDITY MAILBOXID)";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
     /// For commands.
@@ -84,14 +87,22 @@ impl Client {
         Ok(self.list_with(options).await?.folders)
     }
 
-    /// All folders and how each stands: in one call where the server can, else with a call for each.
+    /// All folders and how each stands: in one call or two where the server can, else with a call for each.
     pub async fn list_with_status(&mut self) -> Result<Vec<Folder>, ImapError> {
+        let mut folders = self.list_with_numbers().await?;
+        if self.capabilities.has("OBJECTID") {
+            self.add_ids(&mut folders).await?;
+        }
+        Ok(folders)
+    }
+
+    async fn list_with_numbers(&mut self) -> Result<Vec<Folder>, ImapError> {
         if !self.capabilities.has("LIST-STATUS") {
             let folders = self.list().await?;
             return self.add_statuses(folders).await;
         }
         let special = if self.offers_special_use() { "SPECIAL-USE " } else { "" };
-        let options = format!(" RETURN ({special}STATUS {})", self.status_items());
+        let options = format!(" RETURN ({special}STATUS {})", self.numbers());
         match self.list_with(&options).await {
             // It offers what it does not know.
             Err(ImapError::Refused(_)) => {
@@ -102,12 +113,39 @@ impl Client {
         }
     }
 
+    /// Ids are asked for apart from what makes a server open the folder: a Cyrus 3.6 has closed it by the time it answers,
+    /// and sends what is in memory where the id was. A folder may have become another between the two answers.
+    async fn add_ids(&mut self, folders: &mut [Folder]) -> Result<(), ImapError> {
+        let listed = if self.capabilities.has("LIST-STATUS") {
+            match self.list_with(&format!(" RETURN (STATUS {IDS})")).await {
+                Err(ImapError::Refused(refusal)) if !refusal.is_about_the_account() => return Ok(()),
+                listed => listed?.folders,
+            }
+        } else {
+            self.add_statuses_of(folders.to_vec(), IDS).await?
+        };
+        let mut ids: HashMap<WireName, FolderStatus> =
+            listed.into_iter().filter_map(|folder| Some((folder.wire, folder.status?))).collect();
+        for folder in folders {
+            if let (Some(status), Some(found)) = (&mut folder.status, ids.remove(&folder.wire))
+                && status.uid_validity == found.uid_validity
+            {
+                status.mailbox_id = found.mailbox_id;
+            }
+        }
+        Ok(())
+    }
+
     /// How these folders stand, in the same order. Nothing for one that the server refuses.
     pub async fn statuses(&mut self, folders: &[WireName]) -> Result<Vec<Option<FolderStatus>>, ImapError> {
-        let items = self.status_items();
+        let items = self.numbers();
+        self.statuses_of(folders, &items).await
+    }
+
+    async fn statuses_of(&mut self, folders: &[WireName], items: &str) -> Result<Vec<Option<FolderStatus>>, ImapError> {
         let ask = |folder: &WireName| {
             let command = Command::new("STATUS ").string(folder.as_bytes(), &self.capabilities, self.enabled.utf8);
-            command.text(" ").text(&items)
+            command.text(" ").text(items)
         };
         let commands = folders.iter().map(ask).collect();
         let mut found = HashMap::new();
@@ -132,10 +170,15 @@ impl Client {
         }
     }
 
-    async fn add_statuses(&mut self, mut folders: Vec<Folder>) -> Result<Vec<Folder>, ImapError> {
+    async fn add_statuses(&mut self, folders: Vec<Folder>) -> Result<Vec<Folder>, ImapError> {
+        let items = self.numbers();
+        self.add_statuses_of(folders, &items).await
+    }
+
+    async fn add_statuses_of(&mut self, mut folders: Vec<Folder>, items: &str) -> Result<Vec<Folder>, ImapError> {
         let is_open = |folder: &&mut Folder| folder.is_selectable();
         let names: Vec<_> = folders.iter_mut().filter(is_open).map(|folder| folder.wire.clone()).collect();
-        let statuses = self.statuses(&names).await?;
+        let statuses = self.statuses_of(&names, items).await?;
         for (folder, status) in folders.iter_mut().filter(is_open).zip(statuses) {
             folder.status = status;
         }
@@ -146,10 +189,9 @@ impl Client {
         self.capabilities.has("SPECIAL-USE") && self.capabilities.has("LIST-EXTENDED")
     }
 
-    fn status_items(&self) -> String {
+    fn numbers(&self) -> String {
         let modseq = if self.capabilities.has_modseq() { " HIGHESTMODSEQ" } else { "" };
-        let id = if self.capabilities.has("OBJECTID") { " MAILBOXID" } else { "" };
-        format!("(MESSAGES UIDNEXT UIDVALIDITY{modseq}{id})")
+        format!("(MESSAGES UIDNEXT UIDVALIDITY{modseq})")
     }
 
     async fn list_with(&mut self, options: &str) -> Result<Listed, ImapError> {

@@ -105,6 +105,12 @@ impl Examined {
 
 /// `(F2212ea87-6097)`
 pub fn mailbox_id(value: &mut Lexer<'_>) -> Option<String> {
-    let id = std::str::from_utf8(value.parenthesized()?.atom()?).ok()?;
-    (id.len() <= 255 && id.bytes().all(|byte| byte.is_ascii_graphic())).then(|| id.to_owned())
+    object_id(value.parenthesized()?).map(str::to_owned)
+}
+
+/// What is between the parentheses, if it is an id (RFC 8474, section 7). `(NIL)` is what Cyrus sends for NIL.
+pub fn object_id(mut value: Lexer<'_>) -> Option<&str> {
+    let id = std::str::from_utf8(value.atom()?).ok().filter(|_| value.is_at_end())?;
+    let is_id = id.len() <= 255 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    (is_id && !id.eq_ignore_ascii_case("NIL")).then_some(id)
 }

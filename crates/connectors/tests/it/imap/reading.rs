@@ -69,6 +69,34 @@ async fn without_the_extension_each_folder_is_asked_for_and_one_refusal_costs_on
 }
 
 #[tokio::test(start_paused = true)]
+async fn ids_of_folders_are_asked_for_by_themselves_and_believed_if_they_are_ids() {
+    let script = r#"C: A1 LIST "" "*" RETURN (STATUS (MESSAGES UIDNEXT UIDVALIDITY))
+        S: * LIST () "/" INBOX
+        S: * STATUS INBOX (MESSAGES 3 UIDNEXT 4 UIDVALIDITY 9)
+        S: * LIST () "/" a
+        S: * STATUS a (MESSAGES 0 UIDNEXT 1 UIDVALIDITY 9)
+        S: * LIST () "/" b
+        S: * STATUS b (MESSAGES 0 UIDNEXT 1 UIDVALIDITY 9)
+        S: A1 OK
+        C: A2 LIST "" "*" RETURN (STATUS (UIDVALIDITY MAILBOXID))
+        S: * LIST () "/" INBOX
+        S: * STATUS INBOX (UIDVALIDITY 9 MAILBOXID (nw4e7-_A))
+        S: * LIST () "/" a
+        S: * STATUS a (UIDVALIDITY 10 MAILBOXID (another))
+        S: * LIST () "/" b
+        S: * STATUS b (UIDVALIDITY 9 MAILBOXID (;\xbb%U))
+        S: A2 OK"#;
+    let (server, mut client) = logged_in("LIST-STATUS OBJECTID", script).await;
+
+    let folders = client.list_with_status().await.unwrap();
+
+    server.was_followed().await;
+    let ids: Vec<_> = folders.iter().map(|folder| folder.status.as_ref().unwrap().mailbox_id.as_deref()).collect();
+    assert_eq!(ids, [Some("nw4e7-_A"), None, None]);
+    assert_eq!(folders[0].status.as_ref().unwrap().messages, Some(3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_folder_is_opened_with_what_the_server_tells_of_it() {
     let script = r#"C: A1 EXAMINE "INBOX" (CONDSTORE)
         S: * 10000000 EXISTS
