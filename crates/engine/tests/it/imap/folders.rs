@@ -79,7 +79,9 @@ async fn a_folder_that_is_made_anew_is_bound_by_content() {
         scene.sync().await;
         scene.assert_equal().await;
         assert_eq!(scene.count("emails").await, 4);
-        assert_eq!(scene.proxy.take_bodies(), 3, "each once");
+        // Each once; or only what is new, where an id tells the rest.
+        let fetched = if scene.owner.server_has("OBJECTID") { 1 } else { 3 };
+        assert_eq!(scene.proxy.take_bodies(), fetched);
         scene.sync().await;
         scene.assert_equal().await;
         assert_eq!(scene.proxy.take_bodies(), 0);
@@ -156,29 +158,32 @@ async fn three_hundred_folders_are_no_trouble() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_may_be_called_anything() {
     with_each_server(async |scene| {
-        let odd = [
-            "a b",
-            "a%b",
-            "a*b",
-            "\\\"q\\\\\\\"",
-            "&AOQA9g-",
-            "&Jjo-!",
-            "&2D3eAA-",
-            "{5}",
-            "(x)",
-            "a&-b",
-            "#hash",
-            "'",
+        // As they are sent and as they are shown. Some servers do not have those of the second list.
+        let all = [
+            ("a b", "a b"),
+            ("a*b", "a*b"),
+            ("&AOQA9g-", "äö"),
+            ("&2D3eAA-", "😀"),
+            ("(x)", "(x)"),
+            ("a&-b", "a&b"),
+            ("#hash", "#hash"),
+            ("'", "'"),
         ];
-        for (n, name) in odd.iter().enumerate() {
-            scene.owner.does(&format!("CREATE \"{name}\"")).await;
-            scene.owner.append(name, "", &letter(&format!("odd-{n}"))).await;
+        let some = [("a%b", "a%b"), ("\\\"q\\\\\\\"", "\"q\\\""), ("&Jjo-!", "☺!"), ("{5}", "{5}")];
+        let mut expected = Vec::new();
+        for (n, (name, shown)) in all.into_iter().chain(some).enumerate() {
+            let is_taken = scene.owner.tries(&format!("CREATE \"{name}\"")).await;
+            assert!(is_taken || n >= all.len(), "{shown} is refused");
+            if is_taken {
+                scene.owner.append(name, "", &letter(&format!("odd-{n}"))).await;
+                expected.push(shown);
+            }
         }
         scene.connect(Backfill::All).await;
         scene.assert_equal().await;
-        assert_eq!(scene.count("emails").await, odd.len());
+        assert_eq!(scene.count("emails").await, expected.len());
         let names: Vec<String> = scene.folder_ids().await.into_iter().map(|(name, _)| name).collect();
-        for shown in ["äö", "☺!", "😀", "a&b", "\"q\\\""] {
+        for shown in expected {
             assert!(names.iter().any(|name| name == shown), "{shown} in {names:?}");
         }
     })

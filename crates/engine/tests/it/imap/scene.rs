@@ -53,10 +53,7 @@ impl Scene {
     pub async fn new(rewrites: Vec<Rewrite>) -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let user = format!("e{}-{}", TenantId::new(&SystemClock), LAST.fetch_add(1, Ordering::SeqCst));
-        let mut owner = Owner::new(&user).await;
-        for folder in ["Drafts", "Junk", "Sent", "Trash"] {
-            owner.does(&format!("CREATE {folder}")).await;
-        }
+        let owner = Owner::new(&user).await;
         let proxy = Proxy::start(port(), rewrites).await;
         let folder = tempfile::tempdir().unwrap();
         let db = migrated_sqlite(folder.path()).await;

@@ -11,14 +11,16 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 pub fn port() -> u16 {
-    let url =
-        std::env::var("MAILROOM_TEST_IMAP_URL").expect("MAILROOM_TEST_IMAP_URL names a Dovecot; see CONTRIBUTING.md");
+    let url = std::env::var("MAILROOM_TEST_IMAP_URL")
+        .expect("MAILROOM_TEST_IMAP_URL names an IMAP server; see CONTRIBUTING.md");
     url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()
 }
 
 pub struct Owner {
     stream: BufReader<TcpStream>,
     pub user: String,
+    delimiter: String,
+    capabilities: String,
 }
 
 /// A message in its place: folder, number and UID, flags, the hash of its bytes.
@@ -27,25 +29,59 @@ pub type Thing = (String, String, String, String);
 impl Owner {
     pub async fn new(user: &str) -> Self {
         let stream = BufReader::new(TcpStream::connect(("127.0.0.1", port())).await.unwrap());
-        let mut owner = Self { stream, user: user.to_owned() };
+        let mut owner = Self { stream, user: user.to_owned(), delimiter: String::new(), capabilities: String::new() };
         owner.does(&format!("LOGIN {user} pw")).await;
+        let listed = owner.does("LIST \"\" \"\"").await;
+        owner.delimiter = listed[0].split('"').nth(1).unwrap().to_owned();
+        owner.capabilities = owner.does("CAPABILITY").await.concat();
+        owner.create_usual_folders().await;
         owner
+    }
+
+    /// What they are for is known to some servers by their names; others are told.
+    async fn create_usual_folders(&mut self) {
+        let is_told = self.server_has("CREATE-SPECIAL-USE");
+        for folder in ["Drafts", "Junk", "Sent", "Trash"] {
+            let purpose = if is_told { format!(" (USE (\\{folder}))") } else { String::new() };
+            self.does(&format!("CREATE {folder}{purpose}")).await;
+        }
+    }
+
+    pub fn server_has(&self, capability: &str) -> bool {
+        self.capabilities.split_ascii_whitespace().any(|word| word == capability)
+    }
+
+    /// A folder in folders, as this server writes it.
+    pub fn path(&self, names: &[&str]) -> String {
+        names.join(&self.delimiter)
     }
 
     /// A command that must work; what came before the end of it.
     pub async fn does(&mut self, command: &str) -> Vec<String> {
-        self.send(format!("x {command}\r\n").as_bytes(), command).await
+        self.must(format!("x {command}\r\n").as_bytes(), command).await
     }
 
-    async fn send(&mut self, bytes: &[u8], what: &str) -> Vec<String> {
+    /// A command that a server may refuse, if that is no error in the command; whether it worked.
+    pub async fn tries(&mut self, command: &str) -> bool {
+        let (_, end) = self.send(format!("x {command}\r\n").as_bytes(), command).await;
+        assert!(end.starts_with("x OK") || end.starts_with("x NO"), "{command}: {end}");
+        end.starts_with("x OK")
+    }
+
+    async fn must(&mut self, bytes: &[u8], what: &str) -> Vec<String> {
+        let (lines, end) = self.send(bytes, what).await;
+        assert!(end.starts_with("x OK"), "{what}: {end}");
+        lines
+    }
+
+    async fn send(&mut self, bytes: &[u8], what: &str) -> (Vec<String>, String) {
         self.stream.get_mut().write_all(bytes).await.unwrap();
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
             assert!(self.stream.read_line(&mut line).await.unwrap() > 0, "the server went away at {what}");
             if line.starts_with("x ") {
-                assert!(line.starts_with("x OK"), "{what}: {line}");
-                return lines;
+                return (lines, line);
             }
             lines.push(line);
         }
@@ -54,7 +90,7 @@ impl Owner {
     pub async fn append(&mut self, folder: &str, flags: &str, message: &str) {
         let message = message.replace('\n', "\r\n");
         let command = format!("x APPEND \"{folder}\" ({flags}) {{{}+}}\r\n{message}\r\n", message.len());
-        self.send(command.as_bytes(), "an append").await;
+        self.must(command.as_bytes(), "an append").await;
     }
 
     /// Flags, deletions and moves by `UID …` in a folder.
