@@ -1,8 +1,8 @@
-//! The IMAP client against a server that follows a script, against ones that mean harm, and against a Dovecot.
+//! The IMAP client against a server that follows a script, against ones that mean harm, and against a real one.
 
-mod dovecot;
 mod harm;
 mod logins;
 mod mutations;
 mod reading;
 mod script;
+mod server;

@@ -1,5 +1,5 @@
-//! The client against a real server: `make test` starts a Dovecot and names it in MAILROOM_TEST_IMAP_URL, and its folder,
-//! with its authority and the port for TLS, in MAILROOM_TEST_IMAP_DIR.
+//! The client against a real server: `make test` starts a Dovecot, `make test-imap` a Cyrus, and names it in
+//! MAILROOM_TEST_IMAP_URL, and its folder, with its authority and the port for TLS, in MAILROOM_TEST_IMAP_DIR.
 #![expect(clippy::disallowed_methods, reason = "the tests' servers are named in the environment")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 use super::script::Kept;
 
 fn port() -> u16 {
-    let url =
-        std::env::var("MAILROOM_TEST_IMAP_URL").expect("MAILROOM_TEST_IMAP_URL names a Dovecot; see CONTRIBUTING.md");
+    let url = std::env::var("MAILROOM_TEST_IMAP_URL")
+        .expect("MAILROOM_TEST_IMAP_URL names an IMAP server; see CONTRIBUTING.md");
     url.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()
 }
 
 fn in_folder(file: &str) -> String {
-    let folder = std::env::var("MAILROOM_TEST_IMAP_DIR").expect("MAILROOM_TEST_IMAP_DIR is the Dovecot's folder");
+    let folder = std::env::var("MAILROOM_TEST_IMAP_DIR").expect("MAILROOM_TEST_IMAP_DIR is the server's folder");
     std::fs::read_to_string(format!("{folder}/{file}")).unwrap()
 }
 
@@ -142,7 +142,7 @@ async fn idling_sees_new_mail_and_a_resync_sees_what_has_disappeared() {
     let before = client.examine(&inbox).await.unwrap();
     assert!(client.idle(Duration::from_millis(1)).await.unwrap().is_nothing());
 
-    let new = [b"new\r\n".to_vec()];
+    let new = [b"Subject: new\r\n\r\nnew\r\n".to_vec()];
     let (news, ()) = tokio::join!(client.idle(Duration::from_secs(60)), append(&user, "INBOX", &new));
 
     assert_eq!(news.unwrap().exists, Some(4));
