@@ -1,7 +1,7 @@
 # Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench ingest`.
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-all lint bench chaos facts help
+.PHONY: demo test test-imap test-all lint bench chaos facts help
 
 demo: ## build Mailroom, generate mail, ingest it, search it, check that it is complete
 	@scripts/demo.sh $(ARGS)
@@ -9,13 +9,16 @@ demo: ## build Mailroom, generate mail, ingest it, search it, check that it is c
 test: ## run every test on SQLite and PostgreSQL; installs and starts what the tests need
 	@scripts/test.sh
 
+test-imap: ## run the IMAP tests against a second server, a Cyrus
+	@scripts/test-imap.sh
+
 lint: ## formatting, clippy without warnings, licences and forbidden dependencies
 	@scripts/lint.sh
 
 chaos: ## crash tests with a random seed, for longer (MAILROOM_TEST_SEED repeats a run)
 	@scripts/chaos.sh
 
-test-all: lint test chaos ## lint, test and chaos, one after the other
+test-all: lint test test-imap chaos ## lint, test, test-imap and chaos, one after the other
 
 bench: ## measure ingest, search and jobs with the shipped profile and durable databases
 	@scripts/bench.sh $(ARGS)
