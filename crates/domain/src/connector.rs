@@ -49,11 +49,18 @@ pub trait Connector: Send + Sync + fmt::Debug {
     fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page>;
 
     /// Messages that were there before the first call of `changes`, newest first as far as the provider can, none that
-    /// arrived before `since`. The same cursors all the time, which a page moves.
-    fn history<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, since: Option<Timestamp>) -> Answer<'a, Page>;
+    /// arrived before `since`. The same cursors all the time, which a page moves. `told` is where `changes` stands: what it
+    /// has not told of yet is left to it, so that it is also the one to tell when that goes.
+    fn history<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        told: &'a Cursors,
+        since: Option<Timestamp>,
+    ) -> Answer<'a, Page>;
 
-    /// Everything that is in the mailbox now, for a comparison with what we have.
-    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page>;
+    /// Everything that is in the mailbox now, for a comparison with what we have; with `told` as in `history`.
+    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, told: Option<&'a Cursors>) -> Answer<'a, Page>;
 
     /// The bytes of messages, in any order. What happens to each is told to the sink. When the call fails as a whole,
     /// what the sink was told before still holds, and of the others nothing is known.

@@ -121,7 +121,7 @@ impl Syncer {
     ) -> Result<Page, ConnectorError> {
         let mut waits = 0;
         loop {
-            match self.calls.make(mailbox, opened.connector.list(&opened.account, cursors)).await {
+            match self.calls.make(mailbox, opened.connector.list(&opened.account, cursors, None)).await {
                 Err(ConnectorError::Throttled { retry_after }) if waits < MOST_WAITS => {
                     waits += 1;
                     tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))

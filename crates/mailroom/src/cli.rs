@@ -488,6 +488,9 @@ pub struct BenchIngest {
     /// Measure on this PostgreSQL server too, in databases of our own that are dropped again
     #[arg(long, value_name = "URL")]
     pub postgres: Option<String>,
+    /// Measure instead a mailbox at this IMAP server of your own (imap://user:password@host:port), filled if it is empty
+    #[arg(long, value_name = "URL")]
+    pub imap: Option<String>,
     /// A program that prints `{"seconds":x}` for an mbox and a folder to work in, to measure beside us
     #[arg(long, value_name = "PROGRAM")]
     pub floor: Option<PathBuf>,

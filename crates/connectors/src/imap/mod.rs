@@ -55,12 +55,20 @@ impl Connector for Imap {
         Box::pin(async move { changes::changes(&mut self.sessions.take(account).await?, account, cursors).await })
     }
 
-    fn history<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, since: Option<Timestamp>) -> Answer<'a, Page> {
-        Box::pin(async move { walk::history(&mut self.sessions.take(account).await?, account, cursors, since).await })
+    fn history<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        told: &'a Cursors,
+        since: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
+        Box::pin(async move {
+            walk::history(&mut self.sessions.take(account).await?, account, (cursors, told), since).await
+        })
     }
 
-    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page> {
-        Box::pin(async move { walk::list(&mut self.sessions.take(account).await?, account, cursors).await })
+    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, told: Option<&'a Cursors>) -> Answer<'a, Page> {
+        Box::pin(async move { walk::list(&mut self.sessions.take(account).await?, account, (cursors, told)).await })
     }
 
     fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {

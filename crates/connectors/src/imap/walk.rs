@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::changes::{BATCH, is_about_the_folder, last, metadata};
 use super::client::{ImapError, Items, Search, UidSet};
-use super::cursor::{Walk, read, text};
+use super::cursor::{Standing, Walk, read, text};
 use super::folders::{Matched, Ours};
 use super::sessions::Session;
 
@@ -23,32 +23,36 @@ const A_DAY: SignedDuration = SignedDuration::from_hours(24);
 pub async fn history(
     session: &mut Session,
     account: &Account,
-    cursors: &Cursors,
+    (cursors, told): (&Cursors, &Cursors),
     since: Option<Timestamp>,
 ) -> Result<Page, ConnectorError> {
     let matched = session.folders(account).await?;
-    walk(session, &matched, cursors, since, Page::default()).await
+    walk(session, &matched, (cursors, Some(told)), since, Page::default()).await
 }
 
 /// Everything there is, and which folders.
-pub async fn list(session: &mut Session, account: &Account, cursors: &Cursors) -> Result<Page, ConnectorError> {
+pub async fn list(
+    session: &mut Session,
+    account: &Account,
+    (cursors, told): (&Cursors, Option<&Cursors>),
+) -> Result<Page, ConnectorError> {
     let matched = session.folders(account).await?;
     let mut page = Page::default();
     if cursors.is_empty() {
         page.folders = matched.folders.iter().map(|folder| folder.seen.clone()).collect();
         page.gone_folders.clone_from(&matched.gone);
     }
-    walk(session, &matched, cursors, None, page).await
+    walk(session, &matched, (cursors, told), None, page).await
 }
 
 async fn walk(
     session: &mut Session,
     matched: &Matched,
-    cursors: &Cursors,
+    (cursors, told): (&Cursors, Option<&Cursors>),
     since: Option<Timestamp>,
     mut page: Page,
 ) -> Result<Page, ConnectorError> {
-    let mut ahead = plan(matched, cursors, &mut page)?;
+    let mut ahead = plan(matched, (cursors, told), &mut page)?;
     ahead.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
     page.is_last = true;
     let mut is_shut = false;
@@ -84,12 +88,14 @@ async fn walk(
 }
 
 /// What is ahead: all folders to begin with, later those that have a cursor.
-fn plan<'a>(matched: &'a Matched, cursors: &Cursors, page: &mut Page) -> Result<Vec<(&'a Ours, Walk)>, ConnectorError> {
+fn plan<'a>(
+    matched: &'a Matched,
+    (cursors, told): (&Cursors, Option<&Cursors>),
+    page: &mut Page,
+) -> Result<Vec<(&'a Ours, Walk)>, ConnectorError> {
     if cursors.is_empty() {
         let wanted = matched.folders.iter().filter(|folder| folder.is_in_scope);
-        let from_the_top =
-            |folder: &'a Ours| (folder, Walk { validity: folder.status.uid_validity.unwrap_or(0), below: u32::MAX });
-        return Ok(wanted.map(from_the_top).collect());
+        return wanted.filter_map(|folder| from_the_top(folder, told).transpose()).collect();
     }
     let mut ahead = Vec::new();
     for (id, cursor) in cursors {
@@ -99,6 +105,20 @@ fn plan<'a>(matched: &'a Matched, cursors: &Cursors, page: &mut Page) -> Result<
         }
     }
     Ok(ahead)
+}
+
+/// Where a folder's listing begins. Nothing where all of it is still to be told as changes.
+fn from_the_top<'a>(folder: &'a Ours, told: Option<&Cursors>) -> Result<Option<(&'a Ours, Walk)>, ConnectorError> {
+    let validity = folder.status.uid_validity.unwrap_or(0);
+    let below = match told.map(|told| told.get(&folder.id)) {
+        None => u32::MAX,
+        Some(None) => return Ok(None),
+        Some(Some(cursor)) => {
+            let standing: Standing = read(cursor)?;
+            if standing.validity == validity { standing.next } else { u32::MAX }
+        }
+    };
+    Ok(Some((folder, Walk { validity, below })))
 }
 
 /// The inbox is what people look at first.

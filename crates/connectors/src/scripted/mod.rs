@@ -34,14 +34,20 @@ impl Connector for Scripted {
         })
     }
 
-    fn history<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, since: Option<Timestamp>) -> Answer<'a, Page> {
+    fn history<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        _told: &'a Cursors,
+        since: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
         Box::pin(async move {
             let page = Call::new(&self.http, account)?.page(Listing::History, cursors, since).await?;
             translate::page(page, translate::Next::EndOnce)
         })
     }
 
-    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page> {
+    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, _told: Option<&'a Cursors>) -> Answer<'a, Page> {
         Box::pin(async move {
             let page = Call::new(&self.http, account)?.page(Listing::List, cursors, None).await?;
             translate::page(page, translate::Next::EndOnce)

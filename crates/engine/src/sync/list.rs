@@ -161,17 +161,19 @@ impl Listing<'_> {
         let Begun { mut state, cursors: mut standing, .. } = begun;
         let mut has_news = false;
         let mut cursors = standing.remove(self.phase.as_str()).unwrap_or_default();
-        if self.phase != Phase::Changes && !standing.contains_key(Phase::Changes.as_str()) {
+        let told = standing.remove(Phase::Changes.as_str());
+        if self.phase != Phase::Changes && told.is_none() {
             // What changes behind a listing would be told by nobody. The next look at the changes asks for it again.
             return Ok(Some(self.end(SyncEnd::Interrupted)));
         }
+        let told = told.unwrap_or_default();
         loop {
             if (self.phase == Phase::History && state.is_history_done)
                 || (self.phase == Phase::List && !state.is_listing)
             {
                 return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
-            let page = match self.ask(&cursors, &state).await {
+            let page = match self.ask(&cursors, &told, &state).await {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
@@ -222,12 +224,12 @@ impl Listing<'_> {
             && self.opened.mailbox.state == MailboxState::Active
     }
 
-    async fn ask(&self, cursors: &Cursors, state: &SyncState) -> Result<Page, ConnectorError> {
+    async fn ask(&self, cursors: &Cursors, told: &Cursors, state: &SyncState) -> Result<Page, ConnectorError> {
         let Opened { mailbox, account, connector, .. } = &self.opened;
         let call = match self.phase {
             Phase::Changes => connector.changes(account, cursors),
-            Phase::History => connector.history(account, cursors, state.since),
-            Phase::List => connector.list(account, cursors),
+            Phase::History => connector.history(account, cursors, told, state.since),
+            Phase::List => connector.list(account, cursors, Some(told)),
         };
         self.sync.calls.make(mailbox, call).await
     }

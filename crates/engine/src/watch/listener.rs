@@ -10,8 +10,12 @@ use tokio::time::{Instant, sleep};
 use super::Shared;
 use super::asking::Ask;
 
-/// After news. A server that has some all the time is listened to less and less often, up to 128 times this.
+/// After news: what comes in quick succession is one look.
 const BREATH: Duration = Duration::from_millis(200);
+
+/// A server that has been restless for so many times in a row has something to say all the time; mail hardly comes like
+/// that. It is listened to less and less often then, up to 128 times [`BREATH`].
+const PATIENCE: u32 = 100;
 
 /// Until a server is asked again that cannot say anything by itself.
 const HARDLY_EVER: Duration = Duration::from_secs(3600);
@@ -31,7 +35,7 @@ enum Heard {
 pub async fn listen(shared: Arc<Shared>, key: Key, delay: Duration) {
     sleep(delay).await;
     let mut listening = Listening { shared, key, failures: 0, has_missed: true };
-    let mut restless = 0;
+    let mut restless: u32 = 0;
     loop {
         let began = Instant::now();
         match listening.once().await {
@@ -40,7 +44,7 @@ pub async fn listen(shared: Arc<Shared>, key: Key, delay: Duration) {
                 listening.has_missed = true;
                 listening.ask(Lane::High);
                 restless = if began.elapsed() < RESTLESS { restless + 1 } else { 0 };
-                sleep(BREATH * (1 << restless.min(7))).await;
+                sleep(BREATH * (1 << (restless.saturating_sub(PATIENCE) / 4).min(7))).await;
             }
             Ok(Heard::Nothing) => listening.failures = 0,
             Ok(Heard::Never) => std::future::pending().await,

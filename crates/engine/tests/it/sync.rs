@@ -47,12 +47,18 @@ impl Connector for Script {
         Box::pin(async move { page.unwrap_or(Ok(Page { is_last: true, ..Page::default() })) })
     }
 
-    fn history<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: Option<jiff::Timestamp>) -> Answer<'a, Page> {
+    fn history<'a>(
+        &'a self,
+        _: &'a Account,
+        _: &'a Cursors,
+        _: &'a Cursors,
+        _: Option<jiff::Timestamp>,
+    ) -> Answer<'a, Page> {
         let page = next(&self.history);
         Box::pin(async move { Ok(page) })
     }
 
-    fn list<'a>(&'a self, _: &'a Account, _: &'a Cursors) -> Answer<'a, Page> {
+    fn list<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: Option<&'a Cursors>) -> Answer<'a, Page> {
         let page = next(&self.list);
         Box::pin(async move { Ok(page) })
     }

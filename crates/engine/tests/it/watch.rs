@@ -84,11 +84,17 @@ impl Connector for Door {
         Box::pin(async { unreachable!("nobody works on jobs here") })
     }
 
-    fn history<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: Option<jiff::Timestamp>) -> Answer<'a, Page> {
+    fn history<'a>(
+        &'a self,
+        _: &'a Account,
+        _: &'a Cursors,
+        _: &'a Cursors,
+        _: Option<jiff::Timestamp>,
+    ) -> Answer<'a, Page> {
         Box::pin(async { unreachable!("nobody works on jobs here") })
     }
 
-    fn list<'a>(&'a self, _: &'a Account, _: &'a Cursors) -> Answer<'a, Page> {
+    fn list<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: Option<&'a Cursors>) -> Answer<'a, Page> {
         Box::pin(async { unreachable!("nobody works on jobs here") })
     }
 

@@ -21,6 +21,9 @@ use crate::output::{Output, count, size, tell};
 const QUERIES: usize = 400;
 
 pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failure> {
+    if let Some(url) = &args.imap {
+        return super::bench_imap::run(args, url, out).await;
+    }
     // Not the system's temporary folder: where that is memory, an fsync costs nothing.
     let folder = tempfile::Builder::new().prefix("mailroom-bench-").tempdir_in(".")?;
     let mbox = folder.path().join("bench.mbox");

@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod bench_imap;
 mod bench_jobs;
 mod bench_poll;
 mod config;

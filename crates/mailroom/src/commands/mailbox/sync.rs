@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::Provider;
 use engine::sync::SyncMailbox;
@@ -19,8 +19,11 @@ use crate::failure::Failure;
 use crate::output::{Output, count};
 use crate::progress::{Bar, Unit};
 
+/// Whether it is done.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Counting costs the database something.
-const LOOK: Duration = Duration::from_millis(200);
+const COUNT: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(
     config: &Config,
@@ -65,6 +68,7 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
     let progress = Arc::new(Progress::default());
     let _bar = Bar::follow(&progress, Unit::Items, "messages stored");
     let already = count_messages(store, mailbox).await?.stored;
+    let mut counted = None;
     loop {
         let now = store.find_mailbox(&mailbox.id.to_string()).await?;
         let now = now.ok_or_else(|| Failure::problem("the mailbox was removed meanwhile"))?;
@@ -86,7 +90,8 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
                 ))),
             };
         }
-        if is_shown {
+        if is_shown && counted.is_none_or(|counted: Instant| counted.elapsed() >= COUNT) {
+            counted = Some(Instant::now());
             let messages = count_messages(store, mailbox).await?;
             let stored = messages.stored.saturating_sub(already);
             progress.set_total(stored + messages.to_fetch);

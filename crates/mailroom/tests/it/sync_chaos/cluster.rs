@@ -202,4 +202,3 @@ impl<'a> Cluster<'a> {
         events
     }
 }
-

@@ -61,7 +61,8 @@ impl Owner {
             9 => self.with_one(folder, random, |uid| vec![format!("UID COPY {uid} {other}")]),
             10..=11 => self.with_one(folder, random, |uid| vec![format!("UID MOVE {uid} {other}")]),
             12..=14 => {
-                let flag = ["\\Seen", "\\Flagged", "\\Answered", "$Forwarded"][usize::try_from(random.below(4)).unwrap()];
+                let flag =
+                    ["\\Seen", "\\Flagged", "\\Answered", "$Forwarded"][usize::try_from(random.below(4)).unwrap()];
                 let sign = if random.below(3) == 0 { '-' } else { '+' };
                 self.with_one(folder, random, |uid| vec![format!("UID STORE {uid} {sign}FLAGS ({flag})")]);
             }

@@ -1,0 +1,284 @@
+//! `mailroom bench ingest --imap`: a mailbox at an IMAP server is taken in and followed.
+//!
+//! The server is one's own, on this machine: the mailbox is filled if it is empty, and gets more mail.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use domain::{PlanTier, Provider, Secret};
+use engine::mailboxes::{Backfill, Connect};
+use engine::watch::WatchSettings;
+use jobs::SystemDice;
+use serde_json::{Value, json};
+use sim::mail::{Generator, bench_mailbox};
+use store::TenantStore;
+use store::sql::mailboxes::Mailbox;
+
+use super::bench_poll::cpu_seconds;
+use crate::app;
+use crate::cli;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::{Output, count, tell};
+
+/// How often each of the short ones is measured.
+const TIMES: usize = 20;
+
+/// New messages that come together.
+const MANY: usize = 100;
+
+/// Messages whose way through IDLE is measured.
+const HEARD: usize = 100;
+
+pub async fn run(args: &cli::BenchIngest, url: &str, out: Output) -> Result<ExitCode, Failure> {
+    let server = Server::of(url)?;
+    let mut inbox = server.log_in()?;
+    let there = inbox.messages()?;
+    if there == 0 {
+        tell(&format!("Filling the mailbox with {} messages …", count(args.messages as u64)));
+        inbox.append(bench_mailbox(args.seed, args.messages))?;
+    }
+    let messages = inbox.messages()?;
+    // Not the system's temporary folder: where that is memory, an fsync costs nothing.
+    let folder = tempfile::Builder::new().prefix("mailroom-bench-").tempdir_in(".")?;
+    let mut rounds = Vec::new();
+    for n in 1..=args.rounds.max(1) {
+        let is_last = n == args.rounds.max(1);
+        let round = Round { server: &server, seed: args.seed + n as u64, is_last };
+        let figures = round.measure(&folder.path().join(format!("round-{n}")), &mut inbox).await?;
+        tell(&format!("  first sync: {:.2} s", figures["first_seconds"].as_f64().unwrap_or_default()));
+        rounds.push(figures);
+    }
+    let best = rounds.iter().min_by(|a, b| seconds(a).total_cmp(&seconds(b))).cloned().unwrap_or_default();
+    let mut figures = rounds.pop().unwrap_or_default();
+    for key in ["first_seconds", "first_cpu_seconds"] {
+        figures[key] = best[key].clone();
+    }
+    figures["messages"] = json!(messages);
+    show(&figures, out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn seconds(figures: &Value) -> f64 {
+    figures["first_seconds"].as_f64().unwrap_or(f64::INFINITY)
+}
+
+fn show(figures: &Value, out: Output) -> Result<(), Failure> {
+    if out.json {
+        return out.object(figures);
+    }
+    let number = |key: &str| figures[key].as_f64().unwrap_or_default();
+    let row = |what: &str, value: String| [what.to_owned(), value];
+    out.line(&format!(
+        "{} messages over IMAP into SQLite, durable and searchable at the end:\n",
+        count(figures["messages"].as_u64().unwrap_or_default())
+    ))?;
+    let rows = [
+        row("first sync, s", format!("{:.2}", number("first_seconds"))),
+        row("  messages/s", count((number("messages") / number("first_seconds")) as u64)),
+        row("  CPU s of ours", format!("{:.1}", number("first_cpu_seconds"))),
+        row("  memory at most, MB", format!("{:.0}", number("peak_mb"))),
+        row("a look when nothing is new, ms p50 / p99", pair(figures, "nothing_new_ms")),
+        row(&format!("{MANY} new messages, ms p50 / p99"), pair(figures, "many_new_ms")),
+        row("new mail → searchable by IDLE, ms p50 / p99", pair(figures, "heard_ms")),
+    ];
+    out.table(["", ""], &rows)
+}
+
+fn pair(figures: &Value, key: &str) -> String {
+    let at = |n: usize| figures[key][n].as_f64().unwrap_or_default();
+    format!("{:.0} / {:.0}", at(0), at(1))
+}
+
+/// A first sync into a database of its own; in the last round also what comes after it.
+struct Round<'a> {
+    server: &'a Server,
+    seed: u64,
+    is_last: bool,
+}
+
+impl Round<'_> {
+    async fn measure(&self, folder: &Path, inbox: &mut Inbox) -> Result<Value, Failure> {
+        let settings = vec![("MAILROOM_DATA_DIR".to_owned(), folder.display().to_string())];
+        let config = Config::load(None, settings, None)?;
+        let engine = app::open(&config).await?;
+        let tenant = engine.store.system().create_tenant("bench", PlanTier::Standard).await?;
+        let tenant = tenant.ok_or_else(|| Failure::problem("the tenant is there already"))?;
+        let store = engine.store.tenant(tenant.id);
+        let id = engine.connect(tenant.id, self.server.connect()).await?;
+        let id = id.ok_or_else(|| Failure::problem("the mailbox is there already"))?;
+        let mailbox = store.find_mailbox(&id.to_string()).await?;
+        let mailbox = mailbox.ok_or_else(|| Failure::problem("the mailbox is gone"))?;
+        let syncer = app::syncer(&config, &engine, "bench")?;
+        let worker = app::start_worker(&config, &syncer, "bench");
+        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        engine.request_sync(&mailbox).await?;
+        until_done(&store, &mailbox).await?;
+        let mut figures = json!({
+            "first_seconds": begun.elapsed().as_secs_f64(), "first_cpu_seconds": cpu_seconds() - cpu,
+            "peak_mb": super::import::peak_memory().unwrap_or(0) as f64 / 1e6,
+        });
+        if self.is_last {
+            let mut more = bench_mailbox(self.seed * 1000, TIMES * MANY + HEARD);
+            let mut looks = Vec::new();
+            for _ in 0..TIMES {
+                looks.push(timed(&engine, &store, &mailbox).await?);
+            }
+            figures["nothing_new_ms"] = percentiles(looks);
+            let mut many = Vec::new();
+            for _ in 0..TIMES {
+                inbox.append(more.by_ref().take(MANY))?;
+                many.push(timed(&engine, &store, &mailbox).await?);
+            }
+            figures["many_new_ms"] = percentiles(many);
+            let watch = WatchSettings::new("bench", Arc::new(SystemDice));
+            let heard = async { heard(&store, &mailbox, inbox, &mut more).await };
+            let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+            let watching = engine::watch::watch(&syncer, &watch, async { drop(stopped.await) });
+            let heard = async {
+                let heard = heard.await;
+                drop(stop);
+                heard
+            };
+            let (heard, ()) = tokio::join!(heard, watching);
+            figures["heard_ms"] = percentiles(heard?);
+        }
+        worker.shut_down().await;
+        Ok(figures)
+    }
+}
+
+async fn timed(engine: &engine::Engine, store: &TenantStore, mailbox: &Mailbox) -> Result<Duration, Failure> {
+    let begun = Instant::now();
+    engine.request_sync(mailbox).await?;
+    until_done(store, mailbox).await?;
+    Ok(begun.elapsed())
+}
+
+/// From the end of each delivery until its email is there, which is when it can be found.
+async fn heard(
+    store: &TenantStore,
+    mailbox: &Mailbox,
+    inbox: &mut Inbox,
+    more: &mut Generator,
+) -> Result<Vec<Duration>, Failure> {
+    // Until somebody listens, and has looked for what came before.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    until_done(store, mailbox).await?;
+    let mut times = Vec::new();
+    for _ in 0..HEARD {
+        let before = store.totals().await?.emails;
+        inbox.append(more.by_ref().take(1))?;
+        let begun = Instant::now();
+        while store.totals().await?.emails == before {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        times.push(begun.elapsed());
+        // Not in step with anything.
+        tokio::time::sleep(Duration::from_millis(150 + times.len() as u64 * 7 % 200)).await;
+    }
+    Ok(times)
+}
+
+async fn until_done(store: &TenantStore, mailbox: &Mailbox) -> Result<(), Failure> {
+    while store.is_at_work(mailbox.id).await? {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+fn percentiles(mut times: Vec<Duration>) -> Value {
+    times.sort();
+    let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
+    let milliseconds = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
+    json!([milliseconds(at(50)), milliseconds(at(99))])
+}
+
+/// `imap://user:password@host:port`, in the open.
+struct Server {
+    host: String,
+    port: u16,
+    user: String,
+    password: String,
+}
+
+impl Server {
+    fn of(url: &str) -> Result<Self, Failure> {
+        let parts = || {
+            let (user, host) = url.strip_prefix("imap://")?.trim_end_matches('/').split_once('@')?;
+            let ((user, password), (host, port)) = (user.split_once(':')?, host.rsplit_once(':')?);
+            Some(Self {
+                host: host.to_owned(),
+                port: port.parse().ok()?,
+                user: user.to_owned(),
+                password: password.to_owned(),
+            })
+        };
+        parts().ok_or_else(|| Failure::usage("--imap takes imap://user:password@host:port, a server of your own"))
+    }
+
+    fn connect(&self) -> Connect {
+        Connect {
+            provider: Provider::Imap,
+            address: "bench@bench.test".to_owned(),
+            settings: json!({"connection": {"host": self.host, "port": self.port, "tls": "none", "user": self.user}}),
+            secret: Some(Secret::new(self.password.clone())),
+            backfill: Backfill::All,
+        }
+    }
+
+    fn log_in(&self) -> Result<Inbox, Failure> {
+        let stream = TcpStream::connect((&*self.host, self.port))
+            .map_err(|e| Failure::problem(format!("{}:{} cannot be reached: {e}", self.host, self.port)))?;
+        let mut inbox = Inbox { stream: BufReader::new(stream) };
+        inbox.does(&format!("LOGIN \"{}\" \"{}\"", self.user, self.password), b"")?;
+        Ok(inbox)
+    }
+}
+
+/// Mail is delivered here.
+struct Inbox {
+    stream: BufReader<TcpStream>,
+}
+
+impl Inbox {
+    fn does(&mut self, command: &str, then: &[u8]) -> Result<Vec<String>, Failure> {
+        let mut bytes = format!("x {command}\r\n").into_bytes();
+        bytes.extend_from_slice(then);
+        self.stream.get_mut().write_all(&bytes)?;
+        let mut said = Vec::new();
+        loop {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line)? == 0 {
+                return Err(Failure::problem("the IMAP server went away"));
+            }
+            if let Some(end) = line.strip_prefix("x ") {
+                return match end.starts_with("OK") {
+                    true => Ok(said),
+                    false => Err(Failure::problem(format!("the IMAP server says: {}", end.trim()))),
+                };
+            }
+            said.push(line);
+        }
+    }
+
+    fn messages(&mut self) -> Result<u64, Failure> {
+        let said = self.does("STATUS INBOX (MESSAGES)", b"")?;
+        let number =
+            said.iter().find_map(|line| line.split_once("MESSAGES ")?.1.split(')').next()?.trim().parse().ok());
+        number.ok_or_else(|| Failure::problem("the IMAP server does not say how many messages there are"))
+    }
+
+    fn append(&mut self, messages: impl Iterator<Item = sim::mail::Message>) -> Result<(), Failure> {
+        for message in messages {
+            let mut raw = message.raw;
+            raw.extend_from_slice(b"\r\n");
+            self.does(&format!("APPEND INBOX {{{}+}}", raw.len() - 2), &raw)?;
+        }
+        Ok(())
+    }
+}
