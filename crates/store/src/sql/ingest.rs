@@ -3,6 +3,8 @@
 //! Every statement is safe to repeat and safe beside another process that records the same message: the first to
 //! insert into `email_contents` decides the email's id, and whoever comes second binds to it.
 
+use std::collections::HashSet;
+
 use domain::{
     Address, AttachmentId, AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, ProcessingStatus,
     Provider, Recipient, Sha256,
@@ -123,6 +125,16 @@ impl TenantUnit {
     fn record_contents(&mut self, emails: &[NewEmail]) {
         let (tenant, unit) = (self.tenant, self.drafting());
         let row = |email: &NewEmail| params![email.mailbox, email.content_key, tenant, email.id, unit];
+        let mut seen = HashSet::new();
+        let first = |email: &&NewEmail| seen.insert((email.mailbox, email.content_key));
+        // Two units that bring the same content at the same time change the same email: the second waits for the first,
+        // and tells what it changes from there. On SQLite nobody else writes meanwhile.
+        let on_conflict = match self.store.dialect() {
+            Dialect::Postgres => {
+                "on conflict (tenant_id, mailbox_id, raw_sha256) do update set email_id = email_contents.email_id"
+            }
+            Dialect::Sqlite => "on conflict do nothing",
+        };
         self.unit.insert(Insert {
             into: "email_contents (mailbox_id, raw_sha256, tenant_id, email_id, unit)".into(),
             columns: &[
@@ -132,10 +144,10 @@ impl TenantUnit {
                 ("email_id", Kind::Uuid),
                 ("unit", Kind::Uuid),
             ],
-            rows: emails.iter().map(row).collect(),
+            rows: emails.iter().filter(first).map(row).collect(),
             select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id, u.unit".into(),
             join_where: "",
-            on_conflict: "on conflict do nothing".into(),
+            on_conflict: on_conflict.into(),
             at_once: false,
         });
     }
