@@ -45,6 +45,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0005_sync.sqlite.sql"),
         postgres: include_str!("../migrations/0005_sync.postgres.sql"),
     },
+    Migration {
+        version: 6,
+        name: "pauses",
+        sqlite: include_str!("../migrations/0006_pauses.sqlite.sql"),
+        postgres: include_str!("../migrations/0006_pauses.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.
