@@ -3,6 +3,7 @@
 
 pub mod breaker;
 pub mod budget;
+mod day;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use breaker::{Breaker, PROBE_EVERY, Pass};
 use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
+pub use day::bytes_per_day;
 
 use crate::gate::Redis;
 
@@ -31,6 +33,8 @@ pub struct CallSettings {
     /// Of providers without a line of their own in `paces`.
     pub pace: Pace,
     pub paces: HashMap<Provider, Pace>,
+    /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
+    pub imap_bytes_per_day: Option<u64>,
     /// A job that would wait longer for its turn gives its place to others and comes back.
     pub longest_wait: Duration,
     /// Connectors watch over the bytes of a message themselves; this ends what they did not think of.
@@ -42,6 +46,7 @@ impl Default for CallSettings {
         Self {
             pace: Pace::calls_per_second(150.0),
             paces: HashMap::new(),
+            imap_bytes_per_day: None,
             longest_wait: Duration::from_secs(5),
             deadline: Duration::from_secs(600),
         }
@@ -154,11 +159,28 @@ impl Calls {
         charges.retain(|charge| charge.amount > 0.0);
         self.inner.take(&charges, YEAR).await;
     }
+
+    /// Why calls for a mailbox are refused that has to wait for long, in words for people.
+    pub fn why(&self, mailbox: &Mailbox) -> &'static str {
+        if self.inner.state().is_welcome(mailbox, Instant::now()).is_err() {
+            return "its server asked to wait";
+        }
+        let charges = self.inner.pace(mailbox).charges(mailbox, 1.0, 0.0);
+        match charges.iter().any(|charge| charge.measure == Measure::Bytes) {
+            // A debt: of calls nobody ever has one.
+            true => "it has fetched as many bytes as it may in a day",
+            false => "it has been called as often as it may be",
+        }
+    }
 }
 
 impl Inner {
-    fn pace(&self, mailbox: &Mailbox) -> &Pace {
-        self.settings.paces.get(&mailbox.provider).unwrap_or(&self.settings.pace)
+    fn pace(&self, mailbox: &Mailbox) -> Pace {
+        let mut pace = *self.settings.paces.get(&mailbox.provider).unwrap_or(&self.settings.pace);
+        if let Some(bytes) = bytes_per_day(mailbox, self.settings.imap_bytes_per_day) {
+            pace.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
+        }
+        pace
     }
 
     /// Whether there is any use in waiting for a turn. Takes nothing: a probe must not be spent on a call that does not
@@ -330,6 +352,54 @@ mod tests {
             is_active: true,
             created_at: now,
         }
+    }
+
+    #[test]
+    fn a_mailbox_has_the_allowance_that_it_says_itself_or_that_its_server_is_known_for() {
+        let of = |provider, settings, at_imap| {
+            let settings = Mailbox { provider, settings, ..mailbox() };
+            let calls = CallSettings { imap_bytes_per_day: at_imap, ..CallSettings::default() };
+            Calls::new(calls, Arc::new(SystemDice), None).inner.pace(&settings).mailbox.bytes
+        };
+        let at = |host: &str| serde_json::json!({"connection": {"host": host}});
+        let own = |bytes: u64| serde_json::json!({"connection": {"host": "imap.gmail.com"}, "bytes_per_day": bytes});
+        let per_day = |bytes: f64| Some(Budget::per_day(bytes));
+
+        assert_eq!(of(Provider::Imap, at("imap.acme.test"), None), None);
+        assert_eq!(of(Provider::Imap, at("imap.acme.test"), Some(5_000_000)), per_day(5e6));
+        assert_eq!(of(Provider::Imap, at("imap.gmail.com"), None), per_day(2e9));
+        assert_eq!(of(Provider::Imap, at("IMAP.GoogleMail.com."), None), per_day(2e9));
+        assert_eq!(of(Provider::Imap, at("imap.gmail.com"), Some(0)), None, "who says so wants none");
+        assert_eq!(of(Provider::Imap, own(7_000), Some(5_000_000)), per_day(7e3));
+        assert_eq!(of(Provider::Imap, own(0), Some(5_000_000)), None);
+        assert_eq!(of(Provider::Scripted, at("imap.gmail.com"), Some(5_000_000)), None);
+        assert_eq!(of(Provider::Scripted, own(7_000), None), per_day(7e3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mailbox_that_fetched_its_bytes_waits_and_says_why_and_no_other_does() {
+        let calls = Calls::default();
+        let (ours, other) = (
+            Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}), ..mailbox() },
+            Mailbox { settings: serde_json::json!({}), ..mailbox() },
+        );
+        let call = async |mailbox| calls.make(mailbox, Box::pin(async { Ok(()) })).await;
+        for mailbox in [&ours, &other] {
+            assert_eq!(call(mailbox).await, Ok(()));
+            calls.spend_bytes(mailbox, 8_640 + 90).await;
+        }
+
+        let Err(ConnectorError::Throttled { retry_after: Some(wait) }) = call(&ours).await else {
+            panic!("it owes 90 bytes, at 0.9 a second")
+        };
+        assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
+        assert_eq!(calls.why(&ours), "it has fetched as many bytes as it may in a day");
+        assert_eq!(call(&other).await, Ok(()));
+
+        tokio::time::advance(wait).await;
+        let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
+        assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
+        assert_eq!(calls.why(&ours), "its server asked to wait");
     }
 
     #[tokio::test(start_paused = true)]

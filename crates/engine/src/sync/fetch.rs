@@ -108,6 +108,11 @@ impl Syncer {
         let (messages, trouble) = self.fetch_from(held, &opened, &queued).await;
         drop(turn);
         held.progress();
+        if let Some(e) = &trouble.all {
+            let mut unit = store.write();
+            self.tell_pause(&mut unit, &opened.mailbox, e);
+            unit.commit().await?;
+        }
         self.store(held, &store, &opened, &queued, messages, trouble).await
     }
 

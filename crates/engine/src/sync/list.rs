@@ -221,6 +221,7 @@ impl Listing<'_> {
             && is_same
             && state.is_history_done
             && !state.is_listing
+            && state.paused.is_none()
             && self.opened.mailbox.state == MailboxState::Active
     }
 
@@ -381,6 +382,9 @@ impl Listing<'_> {
         let end = if self.phase == Phase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
         unit.end_sync(self.mailbox(), self.hold.token, end);
         states::works(unit, self.mailbox());
+        if let Some(pause) = &state.paused {
+            unit.end_pause(self.mailbox(), pause);
+        }
         if self.phase != Phase::Changes {
             return Ok(());
         }
@@ -413,7 +417,7 @@ impl Listing<'_> {
         };
         unit.end_sync(self.mailbox(), self.hold.token, end);
         match e {
-            ConnectorError::Throttled { .. } => {}
+            ConnectorError::Throttled { .. } => self.sync.tell_pause(&mut unit, &self.opened.mailbox, e),
             ConnectorError::Unauthorized(_) => {
                 states::needs_reauth(&mut unit, self.mailbox(), &reason);
                 return Ok(Verdict::Commit(unit));

@@ -18,6 +18,7 @@ use std::time::Duration;
 use domain::connector::Account;
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{Gate, NoGate};
+use store::TenantUnit;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::OpenMailbox;
 use tokio::sync::Semaphore;
@@ -37,6 +38,9 @@ const BYTES_IN_FLIGHT: usize = 32 << 20;
 /// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
 const AWAY: jobs::Retry =
     jobs::Retry { retries: u32::MAX, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+
+/// Who has to wait for less says nothing of it: it is over before anybody has looked.
+const WORTH_TELLING: Duration = Duration::from_secs(60);
 
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
@@ -118,6 +122,15 @@ impl Syncer {
         };
         let scope = Scope::of(&mailbox.settings);
         Ok(Some(Opened { mailbox: Arc::new(mailbox), account, connector, scope }))
+    }
+
+    /// A mailbox that was refused for long shows until when, and why.
+    fn tell_pause(&self, unit: &mut TenantUnit, mailbox: &Mailbox, e: &ConnectorError) {
+        if let ConnectorError::Throttled { retry_after: Some(wait) } = e
+            && *wait >= WORTH_TELLING
+        {
+            unit.pause_sync(mailbox.id, *wait, self.calls.why(mailbox));
+        }
     }
 }
 

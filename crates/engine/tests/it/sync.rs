@@ -11,10 +11,10 @@ use engine::mailboxes::{Backfill, Connect};
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
 use jobs::{Kinds, SystemDice, Worker, new_job};
 use serde_json::json;
-use store::TenantStore;
 use store::sql::jobs::JobFilter;
 use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
+use store::{Dialect, TenantStore};
 
 use crate::bench::{Bench, worker_settings};
 
@@ -173,8 +173,15 @@ impl<'a> Scene<'a> {
         let kinds = self.syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
         let kinds = kinds.with(self.syncer.fetch_kind());
         let worker = Worker::start(self.db.store.clone(), kinds, worker_settings(), Arc::new(SystemDice));
+        // Nor does it wait for those that were sent away for long.
+        let soon = match self.db.store.dialect() {
+            Dialect::Postgres => "mailroom_now() + interval '30 seconds'",
+            Dialect::Sqlite => "strftime('%Y-%m-%dT%H:%M:%fZ', mailroom_now(), '30 seconds')",
+        };
+        let left =
+            format!("select 1 from jobs where state <> 'scheduled' and (state <> 'retry' or run_at < (select {soon}))");
         let idle = async {
-            while !self.db.rows("select 1 from jobs where state <> 'scheduled'").await.is_empty() {
+            while !self.db.rows(&left).await.is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -186,6 +193,17 @@ impl<'a> Scene<'a> {
         let dead = JobFilter { state: Some(JobState::Dead), ..JobFilter::default() };
         let dead = self.db.store.system().list_jobs(&dead, None, 10).await.unwrap();
         assert!(dead.is_empty(), "{dead:?}");
+    }
+
+    async fn paused(&self) -> Option<String> {
+        let paused = self.store.find_sync(self.mailbox).await.unwrap().unwrap().paused;
+        assert_eq!(self.store.list_pauses().await.unwrap().remove(&self.mailbox), paused);
+        paused.map(|pause| pause.reason)
+    }
+
+    /// What was sent away comes back, as when its time has come.
+    async fn come_back(&self) {
+        self.db.run("update jobs set state = 'ready', run_at = mailroom_now() where state = 'retry'").await;
     }
 
     /// Subject of each email that is not deleted, with its folders and flags.
@@ -477,6 +495,64 @@ async fn what_was_not_fetched_when_a_mailbox_was_disconnected_is_when_it_is_back
 
         assert_eq!(scene.emails().await, pairs(&[("mended", "INBOX[]")]));
         assert_eq!(scene.ledger().await, pairs(&[("m", "processed")]));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_has_fetched_its_bytes_of_a_day_says_so_and_goes_on_when_it_may() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        // There is nothing to list but what is new, so it is those who fetch that are refused.
+        db.run("update sync_states set is_history_done = true").await;
+        // A tenth of it at once. What is owed after one message takes hours.
+        db.run("update mailboxes set settings = '{\"bytes_per_day\": 10000}'").await;
+        let names: Vec<String> = (0..6).map(|n| format!("m{n}")).collect();
+        for name in &names {
+            scene.has(name, &format!("Subject: {name}\r\n\r\n{}", "x".repeat(2000)));
+        }
+        // Each too large to share a batch; and no more than three are fetched before the first is paid for.
+        let large = |name: &String| Seen { size_bytes: Some(5 << 20), ..seen(name, "INBOX", &[]) };
+        scene.says(page(names.iter().map(large).collect()));
+        scene.sync().await;
+
+        let stored = scene.emails().await.len();
+        assert!((1..=3).contains(&stored), "{stored}");
+        assert_eq!(scene.paused().await.as_deref(), Some("it has fetched as many bytes as it may in a day"));
+        scene.come_back().await;
+        scene.sync().await;
+        assert_eq!(scene.script.fetched.lock().unwrap().len(), stored, "nobody calls");
+
+        db.run("update mailboxes set settings = '{\"bytes_per_day\": 0}'").await;
+        scene.come_back().await;
+        scene.sync().await;
+        assert_eq!(scene.emails().await.len(), 6);
+        assert_eq!(scene.script.fetched.lock().unwrap().len(), 6, "none was fetched twice");
+        assert_eq!(scene.paused().await, None);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_whose_server_asked_to_wait_says_so_unless_it_is_for_a_moment() {
+    on_each_database(|db| async move {
+        let mut scene = Scene::new(&db).await;
+        let wait = |seconds| ConnectorError::Throttled { retry_after: Some(Duration::from_secs(seconds)) };
+        scene.script.changes.lock().unwrap().push_front(Err(wait(59)));
+        scene.sync().await;
+        assert_eq!(scene.paused().await, None);
+
+        scene.syncer.calls = Calls::default(); // as when the time has passed
+        scene.script.changes.lock().unwrap().push_front(Err(wait(3600)));
+        scene.come_back().await;
+        scene.sync().await;
+        assert_eq!(scene.paused().await.as_deref(), Some("its server asked to wait"));
+        assert_eq!(scene.store.find_sync(scene.mailbox).await.unwrap().unwrap().error_count, 0);
+
+        scene.syncer.calls = Calls::default();
+        scene.come_back().await;
+        scene.sync().await;
+        assert_eq!(scene.paused().await, None);
     })
     .await;
 }

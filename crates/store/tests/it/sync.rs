@@ -1,5 +1,6 @@
 //! Who may record what a mailbox's provider lists.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::connector::{Cursors, Place, Seen, SeenFolder};
@@ -243,4 +244,43 @@ async fn the_places_of_a_message_are_found_without_reading_all_of_its_mailbox() 
         let plan: Vec<String> = plan.iter().map(|row| row.get(3).unwrap()).collect();
         assert!(plan.iter().any(|step| step.contains("placements_message")), "{plan:?}");
     }
+}
+
+#[tokio::test]
+async fn a_pause_is_told_until_it_is_over_and_not_for_a_few_seconds_more() {
+    on_each_database(|db| async move {
+        let store = db.store.tenant(tenant(&db.store, "acme").await.id);
+        let (ours, other) = (mailbox(&store, "1@acme.test").await, mailbox(&store, "2@acme.test").await);
+        let pause = async |seconds: u64, reason: &str| {
+            let mut unit = store.write();
+            unit.pause_sync(ours, Duration::from_secs(seconds), reason);
+            unit.commit().await.unwrap();
+            store.find_sync(ours).await.unwrap().unwrap().paused.unwrap()
+        };
+        assert_eq!(store.find_sync(ours).await.unwrap().unwrap().paused, None);
+
+        let first = pause(600, "one").await;
+        assert_eq!(first.reason, "one");
+        assert_eq!(pause(605, "two").await, first);
+        assert_eq!(pause(60, "three").await, first, "what is known to last longer does");
+        assert_eq!(store.list_pauses().await.unwrap(), HashMap::from([(ours, first.clone())]));
+        let second = pause(900, "four").await;
+        assert!(second.until > first.until && second.reason == "four", "{second:?}");
+
+        let end = async |pause| {
+            let mut unit = store.write();
+            unit.end_pause(ours, pause);
+            unit.commit().await.unwrap();
+            store.find_sync(ours).await.unwrap().unwrap().paused
+        };
+        assert_eq!(end(&first).await.as_ref(), Some(&second), "another has begun");
+        assert_eq!(end(&second).await, None);
+
+        pause(900, "five").await;
+        db.run("update sync_states set paused_until = mailroom_now()").await;
+        assert_eq!(store.find_sync(ours).await.unwrap().unwrap().paused, None);
+        assert_eq!(store.find_sync(other).await.unwrap().unwrap().paused, None);
+        assert!(store.list_pauses().await.unwrap().is_empty());
+    })
+    .await;
 }

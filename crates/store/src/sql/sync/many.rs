@@ -138,7 +138,7 @@ impl SystemStore {
         let mut begun = HashMap::new();
         for row in committed.returned(taken) {
             let state = sync_state(row)?;
-            begun.insert((row.get(9)?, row.get(10)?), Begun { token: row.get(11)?, state, cursors: HashMap::new() });
+            begun.insert((row.get(11)?, row.get(12)?), Begun { token: row.get(13)?, state, cursors: HashMap::new() });
         }
         for row in committed.returned(cursors) {
             let Some(begun) = begun.get_mut(&(row.get(0)?, row.get(1)?)) else { continue };

@@ -6,6 +6,7 @@ mod fetched;
 mod listening;
 mod many;
 mod page;
+mod pauses;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub use fetched::{MESSAGES_CHANGED, Queued};
 pub use listening::{Held, ToListen};
 pub use many::{Begun, Key, OpenMailbox};
 pub use page::{PageRows, Phase};
+pub use pauses::Pause;
 
 use super::given;
 use super::jobs::later;
@@ -37,6 +39,7 @@ pub struct SyncState {
     pub is_history_done: bool,
     pub listing: u64,
     pub is_listing: bool,
+    pub paused: Option<Pause>,
 }
 
 /// A mailbox whose time has come.
@@ -52,7 +55,8 @@ pub struct Due {
 pub const NO_LONGER_SYNCING: &str = "somebody else syncs this mailbox now";
 
 const SYNC_STATE: &str =
-    "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing";
+    "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing,
+     case when paused_until > mailroom_now() then paused_until end, paused_reason";
 
 fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
     Ok(SyncState {
@@ -65,6 +69,7 @@ fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
         is_history_done: row.get(6)?,
         listing: row.get(7)?,
         is_listing: row.get(8)?,
+        paused: pauses::pause(row, 9)?,
     })
 }
 
@@ -155,7 +160,8 @@ impl TenantUnit {
     pub fn stop_syncing(&mut self, mailbox: MailboxId) {
         self.unit.op(
             // Who lists it now writes nothing any more.
-            "update sync_states set next_sync_at = null, token = token + 1, held_until = null, holder = null, is_listing = false
+            "update sync_states set next_sync_at = null, token = token + 1, held_until = null, holder = null, is_listing = false,
+                 paused_until = null, paused_reason = null
              where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
