@@ -99,7 +99,11 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     };
     let redis = redis(config)?;
     let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
-    let calls = CallSettings { paces: HashMap::from([(Provider::Scripted, scripted)]), ..CallSettings::default() };
+    let calls = CallSettings {
+        paces: HashMap::from([(Provider::Scripted, scripted)]),
+        imap_bytes_per_day: config.providers.imap_bytes_per_day,
+        ..CallSettings::default()
+    };
     let calls = Calls::new(calls, Arc::new(SystemDice), redis.clone());
     let syncer = Syncer::new(engine.clone(), settings, connectors, calls);
     Ok(match redis {

@@ -81,7 +81,7 @@ pub enum Add {
     #[command(
         after_help = "Examples:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host mail.acme.test --tls starttls --backfill 90d --exclude Archive\n\nWithout --password-file the password is asked for, or read from standard input when that is no terminal."
     )]
-    Imap(Imap),
+    Imap(Box<Imap>),
     /// A mailbox that follows a script, at `mailroom sim`
     #[command(
         after_help = "Example:\n  mailroom mailbox add scripted --tenant acme --address me@acme.test --url http://127.0.0.1:8026 --token-file token"
@@ -114,6 +114,9 @@ pub struct Imap {
     /// The file with the certificate (PEM) of an authority of your own that the server's is signed by
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
+    /// How much may be fetched in a day, like 500 MB; 0 B: as much as there is
+    #[arg(long, value_name = "SIZE")]
+    pub bytes_per_day: Option<String>,
     /// Let password and mail cross a network in the open, with --tls none
     #[arg(long)]
     pub allow_plaintext: bool,

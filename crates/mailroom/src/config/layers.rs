@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 12] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 13] = [
     "backup.postgres_url",
     "backup.postgres_url_file",
     "blobs.url",
@@ -20,6 +20,7 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 12] = [
     "instance.id",
     "cache.url",
     "jobs.concurrency",
+    "providers.imap.bytes_per_day",
     "secrets.key",
     "secrets.key_file",
     "secrets.kms_url",
@@ -227,7 +228,7 @@ mod tests {
         let layers = Layers::defaults().unwrap();
 
         for key in WITHOUT_FIXED_DEFAULT {
-            let (section, name) = key.split_once('.').unwrap();
+            let (section, name) = key.rsplit_once('.').unwrap();
             let (_, after) = DEFAULTS.split_once(&format!("\n[{section}]\n")).unwrap();
             let until_next_section = after.split("\n[").next().unwrap();
             assert!(until_next_section.contains(&format!("\n# {name} = ")), "{key}");

@@ -26,6 +26,9 @@ const FILE: &str = "mailroom.toml";
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// No mailbox is that large; it catches a slip.
+pub const MOST_BYTES_PER_DAY: u64 = 1 << 40;
+
 #[derive(Debug, Clone)]
 pub struct Config {
     pub data_dir: PathBuf,
@@ -128,9 +131,11 @@ pub struct Cache {
     pub url: Option<Secret<String>>,
 }
 
-/// How fast each provider may be called.
+/// How fast each provider may be called, and how much may be fetched from it.
 #[derive(Debug, Clone)]
 pub struct Providers {
+    /// Of each mailbox that does not say it itself; 0: as many as one likes. `None`: what its server is known to bear.
+    pub imap_bytes_per_day: Option<u64>,
     pub scripted_calls_per_second: usize,
 }
 
@@ -444,7 +449,15 @@ fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {
 }
 
 fn paces(read: &mut Reader) -> Result<Providers, ConfigError> {
-    Ok(Providers { scripted_calls_per_second: read.count("providers.scripted.calls_per_second", 1..=1_000_000)? })
+    const IMAP: &str = "providers.imap.bytes_per_day";
+    let imap_bytes_per_day = if read.is_given(IMAP) {
+        Some(read.size(IMAP, 0..=MOST_BYTES_PER_DAY)?)
+    } else {
+        read.show(IMAP, "0 B, and 2 GB at Gmail", &"default");
+        None
+    };
+    let scripted_calls_per_second = read.count("providers.scripted.calls_per_second", 1..=1_000_000)?;
+    Ok(Providers { imap_bytes_per_day, scripted_calls_per_second })
 }
 
 fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {

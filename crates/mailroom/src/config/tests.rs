@@ -55,6 +55,17 @@ fn every_known_setting_is_read_and_shown() {
 }
 
 #[test]
+fn no_limit_of_bytes_per_day_is_something_else_than_none_that_was_given() {
+    const NAME: &str = "MAILROOM_PROVIDERS__IMAP__BYTES_PER_DAY";
+    let given = |value| with(&[(NAME, value)]).unwrap().providers.imap_bytes_per_day;
+
+    assert_eq!(with(&[]).unwrap().providers.imap_bytes_per_day, None);
+    assert_eq!((given("0 B"), given("3 GB")), (Some(0), Some(3_000_000_000)));
+    assert!(refusal(NAME, "3").contains("wants a unit after 3"));
+    assert!(refusal(NAME, "2000 GiB").contains("may be from 0 B to 1024 GiB"));
+}
+
+#[test]
 fn the_file_wins_over_defaults_and_the_environment_over_the_file() {
     let (_folder, path) = file("[import]\nin_flight = 5\nbatch_messages = 100\n");
 

@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
+use serde_json::{Value, json};
+
 use crate::place::{Done, PROGRAM, Place};
 use crate::servers::closed_port;
 
@@ -194,6 +196,9 @@ fn wrong_usage_is_told_in_a_sentence_and_nobody_is_called() {
     add().without("--password-file").refused(2, &["there is no password", "--password-file", "standard input"]);
     add().with("--ca-file", &text).refused(1, &["has no certificate in it", "PEM"]);
     add().with("--ca-file", "/does/not/exist").refused(1, &["cannot read the certificate"]);
+    for nonsense in ["much", "50", "1.5 GB", "", "5000 GiB", "99999999999999999999 GB"] {
+        add().with("--bytes-per-day", nonsense).refused(2, &["--bytes-per-day wants a size like \"500 MB\""]);
+    }
     add().with("--backfill", "soon").refused(2, &["--backfill wants all, none or a duration"]);
     let both = add().with("--token-file", &none).run();
     assert_eq!(both.code, Some(2), "{both}");
@@ -234,6 +239,74 @@ fn a_mailbox_is_connected_by_each_kind_of_tls_and_its_password_is_nowhere_to_be_
     assert_eq!(connection.get("password"), None);
     assert_eq!(place.select("select id from secrets").len(), 5);
     assert_eq!(place.select("select id from jobs where kind = 'sync_mailbox'").len(), 5);
+}
+
+#[test]
+fn a_mailbox_shows_how_much_it_may_fetch_in_a_day() {
+    let place = place();
+    let add = |address: &str| Add::new(&place).with("--address", address).and("--no-check");
+    let gmail = |address: &str| add(address).with("--tls", "implicit").with("--host", "imap.gmail.com");
+    for added in [
+        add("any@acme.test"),
+        add("own@acme.test").with("--bytes-per-day", "500 MB"),
+        gmail("gmail@acme.test"),
+        gmail("free@acme.test").with("--bytes-per-day", "0 B"),
+    ] {
+        let done = added.run();
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+
+    let shown = |address: &str| place.object(&["mailbox", "show", address, "--tenant", "acme"]);
+    assert_eq!(shown("any@acme.test")["bytes_per_day"], Value::Null);
+    assert_eq!(shown("own@acme.test")["bytes_per_day"], 500_000_000);
+    assert_eq!(shown("own@acme.test")["mailbox"]["settings"]["bytes_per_day"], 500_000_000);
+    assert_eq!(shown("gmail@acme.test")["bytes_per_day"], 2_000_000_000_u64);
+    assert_eq!(shown("free@acme.test")["bytes_per_day"], Value::Null);
+    let with = |variables: &[(&str, &str)], address: &str| {
+        let done = place.run_with(variables, &["mailbox", "show", address, "--tenant", "acme"]);
+        done.text().lines().find(|line| line.contains("a day")).map(str::to_owned)
+    };
+    assert_eq!(with(&[], "any@acme.test"), None);
+    assert_eq!(with(&[], "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");
+    let for_all = [("MAILROOM_PROVIDERS__IMAP__BYTES_PER_DAY", "3 GB")];
+    assert_eq!(with(&for_all, "any@acme.test").unwrap(), "fetches at most 3.0 GB a day");
+    assert_eq!(with(&for_all, "gmail@acme.test").unwrap(), "fetches at most 3.0 GB a day");
+    assert_eq!(with(&for_all, "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");
+    assert_eq!(with(&for_all, "free@acme.test"), None);
+}
+
+#[test]
+fn a_mailbox_that_is_paused_for_a_while_shows_until_when_and_why() {
+    let place = place();
+    for address in ["ann@acme.test", "bob@acme.test"] {
+        let done = Add::new(&place).with("--address", address).and("--no-check").run();
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+    let pause = |until: &str| {
+        place.sql(&format!(
+            "update sync_states set paused_until = '{until}', paused_reason = 'its server asked to wait'
+             where mailbox_id = (select id from mailboxes where address = 'ann@acme.test')"
+        ));
+    };
+    let sentence = "paused until 2999-11-15 14:05 UTC: its server asked to wait";
+    let show = ["mailbox", "show", "ann@acme.test", "--tenant", "acme"];
+    let told = || {
+        let (list, show) = (place.ok(&["mailbox", "list"]).text(), place.ok(&show).text());
+        (list.matches(sentence).count(), show.lines().filter(|line| *line == sentence).count())
+    };
+    let paused = || {
+        let listed = place.objects(&["mailbox", "list"]).into_iter().find(|one| one["address"] == "ann@acme.test");
+        let (listed, shown) = (listed.unwrap()["paused"].clone(), place.object(&show)["sync"]["paused"].clone());
+        assert_eq!(listed, shown);
+        shown
+    };
+
+    assert_eq!((told(), paused()), ((0, 0), Value::Null));
+    pause("2999-11-15T14:05:00.000Z");
+    assert_eq!(told(), (1, 1));
+    assert_eq!(paused(), json!({"until": "2999-11-15T14:05:00Z", "reason": "its server asked to wait"}));
+    pause("2020-11-15T14:05:00.000Z");
+    assert_eq!((told(), paused()), ((0, 0), Value::Null), "it is over");
 }
 
 #[test]

@@ -14,8 +14,8 @@ use store::sql::mailboxes::Mailbox;
 use super::secret::{SecretFiles, ask_password, read_secret};
 use crate::app;
 use crate::cli::mailbox::{self as cli, Common, Imap, Scripted};
-use crate::config::Config;
-use crate::config::units::{parse_backfill, parse_duration};
+use crate::config::units::{parse_backfill, parse_duration, parse_size};
+use crate::config::{Config, MOST_BYTES_PER_DAY};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -51,6 +51,7 @@ pub(super) async fn imap(config: &Config, engine: &Engine, args: Imap, out: Outp
             args.host
         )));
     }
+    let bytes_per_day = args.bytes_per_day.as_deref().map(read_bytes_per_day).transpose()?;
     let is_token = args.token_file.is_some();
     let reaching = Connection {
         port: args.port.unwrap_or_else(|| tls.usual_port()),
@@ -62,7 +63,10 @@ pub(super) async fn imap(config: &Config, engine: &Engine, args: Imap, out: Outp
         host: args.host,
     };
     let settings = serde_json::to_value(&reaching).map_err(|e| Failure::problem(e.to_string()))?;
-    let (candidate, backfill) = candidate(config, engine, Provider::Imap, &args.common, settings).await?;
+    let (mut candidate, backfill) = candidate(config, engine, Provider::Imap, &args.common, settings).await?;
+    if let Some(bytes) = bytes_per_day {
+        candidate.settings["bytes_per_day"] = bytes.into();
+    }
     if is_there(engine, &candidate).await? {
         return Err(already_there(&args.common.tenant, &candidate.address));
     }
@@ -73,6 +77,15 @@ pub(super) async fn imap(config: &Config, engine: &Engine, args: Imap, out: Outp
         None => ask_password(&reaching.user, &reaching.host).await?,
     };
     add(config, engine, &args.common, (candidate, backfill), Some(secret), out).await
+}
+
+fn read_bytes_per_day(text: &str) -> Result<u64, Failure> {
+    let bytes = parse_size(text).ok().filter(|bytes| *bytes <= MOST_BYTES_PER_DAY);
+    bytes.ok_or_else(|| {
+        Failure::usage(format!(
+            "--bytes-per-day wants a size like \"500 MB\", or \"0 B\" for as much as there is, not {text:?}"
+        ))
+    })
 }
 
 fn read_authority(file: &Path) -> Result<String, Failure> {

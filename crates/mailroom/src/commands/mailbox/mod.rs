@@ -24,10 +24,10 @@ use secret::{NewSecret, SecretFiles};
 pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
-        Command::Add(Add::Imap(args)) => add::imap(config, &engine, args, out).await?,
+        Command::Add(Add::Imap(args)) => add::imap(config, &engine, *args, out).await?,
         Command::Add(Add::Scripted(args)) => add::scripted(config, &engine, args, out).await?,
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
-        Command::Show(which) => show::show(&engine, &which, out).await?,
+        Command::Show(which) => show::show(config, &engine, &which, out).await?,
         Command::Sync { which, wait } => sync::run(config, &engine, &which, wait, out).await?,
         Command::Pause(which) => {
             let mailbox = find(&engine, &which).await?;

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use engine::Engine;
+use engine::calls::bytes_per_day;
 use serde_json::json;
-use store::sql::sync::BackfillProgress;
+use store::sql::sync::{BackfillProgress, Pause};
 
 use super::find;
 use crate::app;
 use crate::cli::mailbox::Which;
 use crate::commands::job_output::when;
+use crate::config::Config;
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::{Output, count, size};
 
 pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> Result<(), Failure> {
     let tenants = match tenant {
@@ -22,11 +24,14 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
     for tenant in tenants {
         let store = engine.store.tenant(tenant.id);
         let backfills = store.list_backfills(None).await?;
+        let pauses = store.list_pauses().await?;
         for mailbox in store.list_mailboxes().await? {
             let backfill = backfills.get(&mailbox.id);
+            let pause = pauses.get(&mailbox.id).filter(|_| mailbox.state.is_synced());
             if out.json {
                 let mut object = json!(mailbox);
                 object["backfill"] = json!(backfill);
+                object["paused"] = json!(pause);
                 out.object(&object)?;
                 continue;
             }
@@ -36,7 +41,7 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
                 mailbox.provider.as_str().to_owned(),
                 mailbox.state.as_str().to_owned(),
                 backfill.map_or_else(String::new, how_far),
-                mailbox.state_reason.unwrap_or_default(),
+                mailbox.state_reason.into_iter().chain(pause.map(until_when)).collect::<Vec<_>>().join("; "),
             ]);
         }
     }
@@ -49,15 +54,19 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
     out.table(["tenant", "address", "provider", "state", "backfill", "why"], &rows)
 }
 
-pub(super) async fn show(engine: &Engine, which: &Which, out: Output) -> Result<(), Failure> {
+pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: Output) -> Result<(), Failure> {
     let mailbox = find(engine, which).await?;
     let store = engine.store.tenant(mailbox.tenant_id);
     let state = store.find_sync(mailbox.id).await?;
     let counts = store.count_ledger(mailbox.id).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
+    let bytes = bytes_per_day(&mailbox, config.providers.imap_bytes_per_day).filter(|bytes| *bytes > 0);
     if out.json {
         let ledger = json!({"live": counts.live, "gone": counts.gone, "unbalanced": counts.unbalanced});
-        return out.object(&json!({"mailbox": mailbox, "sync": state, "ledger": ledger, "backfill": backfill}));
+        let shown = json!({
+            "mailbox": mailbox, "sync": state, "ledger": ledger, "backfill": backfill, "bytes_per_day": bytes,
+        });
+        return out.object(&shown);
     }
     let since = when(mailbox.state_since);
     let at = |time: Option<jiff::Timestamp>| time.map_or_else(|| "never".to_owned(), when);
@@ -65,6 +74,9 @@ pub(super) async fn show(engine: &Engine, which: &Which, out: Output) -> Result<
     out.line(&format!("{} ({}), {}", mailbox.address, mailbox.id, mailbox.provider.as_str()))?;
     out.line(&format!("{} since {since}{why}", mailbox.state.as_str()))?;
     if let Some(state) = state {
+        if let Some(pause) = state.paused.filter(|_| mailbox.state.is_synced()) {
+            out.line(&until_when(&pause))?;
+        }
         out.line(&format!("last up to date {}, next look {}", at(state.last_sync_at), at(state.next_sync_at)))?;
         if let Some(error) = state.last_error {
             out.line(&format!("last trouble ({} in a row): {error}", state.error_count))?;
@@ -75,11 +87,19 @@ pub(super) async fn show(engine: &Engine, which: &Which, out: Output) -> Result<
             None => {}
         }
     }
+    if let Some(bytes) = bytes {
+        out.line(&format!("fetches at most {} a day", size(bytes)))?;
+    }
     let mut live: Vec<String> = counts.live.iter().map(|(state, n)| format!("{} {state}", count(*n))).collect();
     if live.is_empty() {
         live.push("none yet".to_owned());
     }
     out.line(&format!("messages: {}; {} gone", live.join(", "), count(counts.gone)))
+}
+
+/// `paused until 2026-11-15 14:05 UTC: its server asked to wait`
+fn until_when(pause: &Pause) -> String {
+    format!("paused until {}: {}", pause.until.strftime("%Y-%m-%d %H:%M UTC"), pause.reason)
 }
 
 /// `4,200 of 10,000, done in about 3 min`
@@ -117,6 +137,12 @@ mod tests {
 
     fn told(is_listed: bool, stored: u64, to_fetch: u64, per_second: Option<f64>) -> String {
         how_far(&BackfillProgress { is_listed, stored, to_fetch, per_second })
+    }
+
+    #[test]
+    fn a_pause_is_told_with_its_end_and_its_reason() {
+        let pause = Pause { until: "2026-11-15T14:05:59Z".parse().unwrap(), reason: "its server asked to wait".into() };
+        assert_eq!(until_when(&pause), "paused until 2026-11-15 14:05 UTC: its server asked to wait");
     }
 
     #[test]
