@@ -13,3 +13,4 @@ use_postgres MAILROOM_BENCH_POSTGRES_URL durable
 run "$target/shipped/mailroom" bench ingest --postgres "$MAILROOM_BENCH_POSTGRES_URL" \
     --floor "$target/shipped/examples/floor" "$@"
 run "$target/shipped/mailroom" bench jobs --postgres "$MAILROOM_BENCH_POSTGRES_URL"
+scripts/bench-imap.sh

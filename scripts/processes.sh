@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 child=''   # the process group under way
 servers='' # the folder of the servers we started, each in a folder that is named as its script is
-scratch='' # a file to remove
+scratch='' # a file or folder to remove
 
 # Runs a command in a process group of its own, so that an interrupted script can end it with everything it started.
 run() {
@@ -79,7 +79,7 @@ clean_up() {
         wait "$child" 2>/dev/null || true
     fi
     if [[ -n $servers ]]; then stop_servers "$servers" 9>&-; fi
-    if [[ -n $scratch ]]; then rm -f "$scratch"; fi
+    if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
     exit "$status"
 }
 

@@ -76,7 +76,7 @@ impl<'a> Follower<'a> {
     }
 
     async fn look_back(&mut self) {
-        let page = self.connector().history(&self.account, &self.history, None).await;
+        let page = self.connector().history(&self.account, &self.history, &Cursors::new(), None).await;
         match page {
             Ok(page) => {
                 self.model.apply(&page, &mut self.history);
@@ -101,7 +101,7 @@ impl<'a> Follower<'a> {
         let mut cursors = Cursors::new();
         loop {
             self.something_happens();
-            match self.connector().list(&self.account, &cursors).await {
+            match self.connector().list(&self.account, &cursors, None).await {
                 Ok(page) => {
                     folders.extend(page.folders.iter().map(|folder| folder.id.clone()));
                     self.model.apply(&page, &mut cursors);
@@ -222,7 +222,7 @@ async fn a_history_since_some_day_ends_there_and_forgets_its_cursor() {
     let mut times = Vec::new();
 
     loop {
-        let page = place.connector.history(&place.account, &cursors, Some(since)).await.unwrap();
+        let page = place.connector.history(&place.account, &cursors, &Cursors::new(), Some(since)).await.unwrap();
         times.extend(page.messages.iter().map(|seen| seen.received_at.unwrap()));
         model.apply(&page, &mut cursors);
         if page.is_last {

@@ -1,6 +1,6 @@
 //! `mailroom bench ingest --imap`: a mailbox at an IMAP server is taken in and followed.
 //!
-//! The server is one's own, on this machine: the mailbox is filled if it is empty, and gets more mail.
+//! The server is one's own, on this machine: the mailbox is filled if it is empty, and gets more mail for a while.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -59,6 +59,7 @@ pub async fn run(args: &cli::BenchIngest, url: &str, out: Output) -> Result<Exit
         figures[key] = best[key].clone();
     }
     figures["messages"] = json!(messages);
+    inbox.keep_only(messages)?;
     show(&figures, out)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -271,6 +272,13 @@ impl Inbox {
         let number =
             said.iter().find_map(|line| line.split_once("MESSAGES ")?.1.split(')').next()?.trim().parse().ok());
         number.ok_or_else(|| Failure::problem("the IMAP server does not say how many messages there are"))
+    }
+
+    /// What was delivered for the measuring goes again.
+    fn keep_only(&mut self, messages: u64) -> Result<(), Failure> {
+        self.does("SELECT INBOX", b"")?;
+        self.does(&format!("STORE {}:* +FLAGS.SILENT (\\Deleted)", messages + 1), b"")?;
+        self.does("EXPUNGE", b"").map(drop)
     }
 
     fn append(&mut self, messages: impl Iterator<Item = sim::mail::Message>) -> Result<(), Failure> {
