@@ -116,7 +116,8 @@ restart() {
     local home pid
     home=$(<"$dir/location") pid=$(<"$dir/pid")
     kill "$pid" 2>/dev/null || true
-    for ((i = 0; i < 100; i++)); do
+    # It waits for its children, which may be busy.
+    for ((i = 0; i < 1200; i++)); do
         kill -0 "$pid" 2>/dev/null || break
         sleep 0.05
     done
