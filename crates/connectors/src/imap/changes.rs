@@ -150,7 +150,10 @@ async fn follow(
         return Ok(Followed { standing, is_done: false });
     }
     let modseq = standing.ends_at.or(examined.highest_modseq);
-    tell_vanished(session, folder, &standing, (below, next), &examined, page).await?;
+    if !tell_vanished(session, folder, &standing, (below, next), &examined, page).await? {
+        // The count that it stands at is not the server's, so the next look tries again.
+        return Ok(Followed { standing, is_done: true });
+    }
     let windows = std::mem::take(&mut standing.windows);
     let turn = standing.told_below.take();
     let is_plain = examined.highest_modseq.is_none();
@@ -317,7 +320,8 @@ fn in_window(at: u32) -> UidSet {
     UidSet::range(first.max(1), first.saturating_add(WINDOW - 1))
 }
 
-/// What is no more: as the server tells it, or, when there are fewer than there should be, by what is left.
+/// What is no more: as the server tells it, or, when there are fewer than there should be, by what is left. Whether that
+/// could be told.
 async fn tell_vanished(
     session: &mut Session,
     folder: &Ours,
@@ -325,37 +329,37 @@ async fn tell_vanished(
     (below, next): (u32, u32),
     examined: &Examined,
     page: &mut Page,
-) -> Result<(), ImapError> {
+) -> Result<bool, ImapError> {
     let validity = standing.validity;
     let told = if below > 1 { UidSet::range(1, below - 1) } else { UidSet::default() };
     let vanished = examined.vanished.intersection(&told);
     let is_told = session.client().has_qresync() && !standing.is_anew && vanished.len() <= MOST_VANISHED;
     if is_told && standing.modseq.is_some() {
         page.vanished.extend(vanished.iter().map(|uid| place(&folder.id, validity, uid)));
-        return Ok(());
+        return Ok(true);
     }
     if !standing.is_anew && examined.exists == standing.messages {
-        return Ok(());
+        return Ok(true);
     }
-    let left = all_of(session, folder, validity).await?;
+    let Some(left) = all_of(session, folder, validity).await? else { return Ok(false) };
     let uids = left.iter().take_while(|uid| *uid < next).map(|uid| uid_text(validity, uid)).collect();
     page.present.push(Present { folder: folder.id.clone(), uids });
-    Ok(())
+    Ok(true)
 }
 
-/// Every UID of a folder. As many as the server says there are: a short answer would make mail disappear.
-async fn all_of(session: &mut Session, folder: &Ours, validity: u32) -> Result<UidSet, ImapError> {
+/// Every UID of a folder. As many as the server says there are, or nothing: a short answer would make mail disappear.
+async fn all_of(session: &mut Session, folder: &Ours, validity: u32) -> Result<Option<UidSet>, ImapError> {
     for _ in 0..LOOKS {
         let examined = session.examine(&folder.wire).await?;
         if examined.uid_validity.is_some_and(|now| now != validity) {
-            return Err(ImapError::Protocol("a folder was made anew while it was looked at"));
+            return Ok(None); // made anew while it was looked at
         }
         let all = session.client().search(&Search::default()).await?;
         if all.len() == u64::from(examined.exists) {
-            return Ok(all);
+            return Ok(Some(all));
         }
     }
-    Err(ImapError::Protocol("a server does not find all messages that it says there are"))
+    Ok(None)
 }
 
 /// The smallest so many.

@@ -15,10 +15,12 @@ mod translate;
 mod try_out;
 mod walk;
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted};
-use domain::{Connector, ConnectorError, Provider};
+use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
 
 pub use settings::{Auth, Connection, Tls, is_this_machine};
@@ -38,11 +40,13 @@ pub struct Imap {
     sessions: Sessions,
     /// Connections that wait for news, apart from those that work.
     listeners: Sessions,
+    /// Mailboxes whose servers were found not to say anything by themselves.
+    silent: Mutex<HashSet<MailboxId>>,
 }
 
 impl Default for Imap {
     fn default() -> Self {
-        Self { sessions: Sessions::new(WORKERS), listeners: Sessions::new(LISTENERS) }
+        Self { sessions: Sessions::new(WORKERS), listeners: Sessions::new(LISTENERS), silent: Mutex::default() }
     }
 }
 
@@ -83,9 +87,14 @@ impl Connector for Imap {
     }
 
     fn listen<'a>(&'a self, account: &'a Account, at_most: Duration) -> Option<Answer<'a, bool>> {
+        let silent = || self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent().contains(&account.mailbox) {
+            return None;
+        }
         Some(Box::pin(async move {
             let mut session = self.listeners.take(account).await?;
             if !session.client().capabilities().has("IDLE") {
+                silent().insert(account.mailbox);
                 return Err(ConnectorError::Protocol("the server does not offer IDLE".to_owned()));
             }
             session.enter(&inbox()).await?;

@@ -27,7 +27,8 @@ pub async fn history(
     since: Option<Timestamp>,
 ) -> Result<Page, ConnectorError> {
     let matched = session.folders(account).await?;
-    walk(session, &matched, (cursors, Some(told)), since, Page::default()).await
+    let begin = Begin { cursors, told: Some(told), leaves_untold: true };
+    walk(session, &matched, begin, since, Page::default()).await
 }
 
 /// Everything there is, and which folders.
@@ -42,17 +43,29 @@ pub async fn list(
         page.folders = matched.folders.iter().map(|folder| folder.seen.clone()).collect();
         page.gone_folders.clone_from(&matched.gone);
     }
-    walk(session, &matched, (cursors, told), None, page).await
+    // What a comparison does not open would count as no more.
+    walk(session, &matched, Begin { cursors, told, leaves_untold: false }, None, page).await
+}
+
+/// Where a listing goes on, or begins.
+#[derive(Clone, Copy)]
+struct Begin<'a> {
+    cursors: &'a Cursors,
+    /// Where the changes stand.
+    told: Option<&'a Cursors>,
+    /// Folders of which they have told nothing yet are left to them.
+    leaves_untold: bool,
 }
 
 async fn walk(
     session: &mut Session,
     matched: &Matched,
-    (cursors, told): (&Cursors, Option<&Cursors>),
+    begin: Begin<'_>,
     since: Option<Timestamp>,
     mut page: Page,
 ) -> Result<Page, ConnectorError> {
-    let mut ahead = plan(matched, (cursors, told), &mut page)?;
+    let cursors = begin.cursors;
+    let mut ahead = plan(matched, begin, &mut page)?;
     ahead.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
     page.is_last = true;
     let mut is_shut = false;
@@ -88,17 +101,13 @@ async fn walk(
 }
 
 /// What is ahead: all folders to begin with, later those that have a cursor.
-fn plan<'a>(
-    matched: &'a Matched,
-    (cursors, told): (&Cursors, Option<&Cursors>),
-    page: &mut Page,
-) -> Result<Vec<(&'a Ours, Walk)>, ConnectorError> {
-    if cursors.is_empty() {
+fn plan<'a>(matched: &'a Matched, begin: Begin<'_>, page: &mut Page) -> Result<Vec<(&'a Ours, Walk)>, ConnectorError> {
+    if begin.cursors.is_empty() {
         let wanted = matched.folders.iter().filter(|folder| folder.is_in_scope);
-        return wanted.filter_map(|folder| from_the_top(folder, told).transpose()).collect();
+        return wanted.filter_map(|folder| from_the_top(folder, begin).transpose()).collect();
     }
     let mut ahead = Vec::new();
-    for (id, cursor) in cursors {
+    for (id, cursor) in begin.cursors {
         match matched.find(id) {
             Some(folder) => ahead.push((folder, read(cursor)?)),
             None => drop(page.cursors.insert(id.clone(), String::new())),
@@ -108,15 +117,13 @@ fn plan<'a>(
 }
 
 /// Where a folder's listing begins. Nothing where all of it is still to be told as changes.
-fn from_the_top<'a>(folder: &'a Ours, told: Option<&Cursors>) -> Result<Option<(&'a Ours, Walk)>, ConnectorError> {
+fn from_the_top<'a>(folder: &'a Ours, begin: Begin<'_>) -> Result<Option<(&'a Ours, Walk)>, ConnectorError> {
     let validity = folder.status.uid_validity.unwrap_or(0);
-    let below = match told.map(|told| told.get(&folder.id)) {
-        None => u32::MAX,
-        Some(None) => return Ok(None),
-        Some(Some(cursor)) => {
-            let standing: Standing = read(cursor)?;
-            if standing.validity == validity { standing.next } else { u32::MAX }
-        }
+    let standing = begin.told.and_then(|told| told.get(&folder.id)).map(|cursor| read(cursor)).transpose()?;
+    let below = match standing {
+        Some(Standing { validity: known, next, .. }) if known == validity => next,
+        None if begin.leaves_untold => return Ok(None),
+        _ => u32::MAX,
     };
     Ok(Some((folder, Walk { validity, below })))
 }

@@ -348,9 +348,10 @@ async fn complete_others(store: &TenantStore, mailbox: MailboxId, new: &mut [Has
     if contents.is_empty() {
         return Ok(());
     }
-    let unfinished = store.unfinished_emails(mailbox, contents).await.context("looking up emails without bytes")?;
+    let mut unfinished = store.unfinished_emails(mailbox, contents).await.context("looking up emails without bytes")?;
     for new in new.iter_mut().filter(|new| new.email.is_none()) {
-        new.email = unfinished.get(&new.content_key).copied();
+        // The first of several; the others bind to the same email by their content.
+        new.email = unfinished.remove(&new.content_key);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Messages of one mailbox are fetched and become emails: a batch, one commit.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use content::spool::{Draft, Spool};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
 use store::sql::sync::Queued;
 use store::{TenantStore, TenantUnit};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use tokio::sync::AcquireError;
 
 use super::list::PATIENT;
 use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
@@ -30,13 +31,16 @@ impl Job for FetchEmails {
 }
 
 const MOST_MESSAGES: usize = 100;
-const MOST_BYTES: u64 = 8 << 20;
+const MOST_BYTES: u64 = 4 << 20;
 
 /// Of a message whose size nobody told.
 const USUAL_BYTES: u64 = 100 << 10;
 
 /// A message that is refused each time is given up after so many tries, alone.
 const MOST_TRIES: u64 = 6;
+
+/// A message that is longer is not held in memory.
+const SPOOLED: u64 = 8 << 20;
 
 /// How long a batch waits for its turn before others get its place, and when it is tried again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -101,10 +105,12 @@ impl Syncer {
             unit.fail_messages(job.mailbox, messages, "it could not be stored; see the attempts of its job");
             return Ok(Verdict::Commit(unit));
         }
-        let Ok(turn) = tokio::time::timeout(PATIENCE, self.turn(held, job.mailbox, &queued)).await else {
+        let turn = self.turns.take(job.mailbox, held.job.lane);
+        let Ok(turn) = tokio::time::timeout(PATIENCE, turn).await else {
             return Err(JobError::Throttled(NO_TURN));
         };
         let turn = turn.map_err(anyhow::Error::from)?;
+        self.take_memory(held, &queued).await.map_err(anyhow::Error::from)?;
         let (messages, trouble) = self.fetch_from(held, &opened, &queued).await;
         drop(turn);
         held.progress();
@@ -116,19 +122,19 @@ impl Syncer {
         self.store(held, &store, &opened, &queued, messages, trouble).await
     }
 
-    /// First the mailbox's, then a share of the memory, which the job has until it ends: who waits for a mailbox's
-    /// connections takes no memory from the others.
-    async fn turn(
-        &self,
-        held: &Held,
-        mailbox: MailboxId,
-        queued: &[Queued],
-    ) -> Result<OwnedSemaphorePermit, AcquireError> {
-        let turn = self.turns.of(mailbox).acquire_owned().await?;
-        let bytes: u64 = queued.iter().map(|queued| queued.size_bytes.unwrap_or(USUAL_BYTES)).sum();
+    /// A share of the memory, which the job has until it ends. After the mailbox's turn: who waits for a mailbox's
+    /// connections takes nothing from the others.
+    async fn take_memory(&self, held: &Held, queued: &[Queued]) -> Result<(), AcquireError> {
+        let bytes: u64 = queued.iter().map(|queued| in_memory(queued.size_bytes.unwrap_or(USUAL_BYTES))).sum();
         let permits = bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES);
-        held.keep(self.memory.clone().acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)).await?);
-        Ok(turn)
+        let mut taken = pin!(self.memory.clone().acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)));
+        loop {
+            match tokio::time::timeout(PATIENCE, &mut taken).await {
+                Ok(taken) => return taken.map(|taken| held.keep(taken)),
+                // Others are at it, which is progress enough; a place in the line is not given up.
+                Err(_) => held.progress(),
+            }
+        }
     }
 
     async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {
@@ -214,6 +220,11 @@ async fn put_off(store: &TenantStore, mailbox: MailboxId) -> Result<Verdict, Job
         Some(mailbox) if mailbox.state != MailboxState::Disconnected => Err(JobError::Throttled(PUT_OFF)),
         _ => Ok(Verdict::Done),
     }
+}
+
+/// What is longer goes through the spool.
+fn in_memory(bytes: u64) -> u64 {
+    if bytes > SPOOLED { SPOOLED / 2 } else { bytes }
 }
 
 fn nothing_came() -> JobError {

@@ -17,9 +17,6 @@ const BREATH: Duration = Duration::from_millis(200);
 /// that. It is listened to less and less often then, up to 128 times [`BREATH`].
 const PATIENCE: u32 = 100;
 
-/// Until a server is asked again that cannot say anything by itself.
-const HARDLY_EVER: Duration = Duration::from_secs(3600);
-
 /// Who says something sooner than this after the last time is restless.
 const RESTLESS: Duration = Duration::from_secs(1);
 
@@ -100,8 +97,6 @@ impl Listening {
                 self.ask(Lane::High);
                 retry.longest
             }
-            // It does not know how to tell, and will hardly learn it soon.
-            ConnectorError::Protocol(_) => HARDLY_EVER,
             ConnectorError::Throttled { retry_after } => retry_after.unwrap_or_default().max(usual),
             e => {
                 tracing::debug!(mailbox.id = %self.key.1, "cannot listen to a mailbox for now: {e}");

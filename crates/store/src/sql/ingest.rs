@@ -535,9 +535,10 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             columns,
             rows,
             select: "e.search_rowid, u.tokens".into(),
+            // Units of one commit may bring the same email.
             join_where: "join emails e on e.tenant_id = u.tenant_id and e.id = u.email_id
                          where not exists (select 1 from email_search_docsize d where d.id = e.search_rowid)
-                         order by e.search_rowid",
+                         group by e.search_rowid order by e.search_rowid",
             on_conflict: "".into(),
             at_once: true,
         },

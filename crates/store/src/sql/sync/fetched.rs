@@ -162,6 +162,7 @@ impl TenantUnit {
     /// nothing of the unit happens.
     pub fn take_messages(&mut self, mailbox: MailboxId, messages: Vec<(String, Option<String>)>) {
         let count = messages.len() as u64;
+        let given: Vec<String> = messages.iter().map(|(message, _)| message.clone()).collect();
         let (messages, revisions): (Vec<String>, Vec<String>) =
             messages.into_iter().map(|(message, revision)| (message, revision.unwrap_or_default())).unzip();
         let waiting = "select 1 from ledger where tenant_id = $1 and mailbox_id = $2
@@ -181,6 +182,13 @@ impl TenantUnit {
             }
         };
         self.unit.op_returning_exactly(count, MESSAGES_CHANGED, sql, params);
+        // What was given up is under way again, however it ends now.
+        let sql = format!(
+            "update ledger set state = 'processing', reason = null
+             where tenant_id = $1 and mailbox_id = $2 and state = 'failed' and {}",
+            any(self.store.dialect(), "provider_message_id", 3)
+        );
+        self.unit.op(sql, params![self.tenant, mailbox, given]);
     }
 
     /// The places of these messages lead to their emails now; of emails that were there before, it is told what that changes.
