@@ -124,7 +124,7 @@ fn run_import(mbox: &Path, data_dir: &Path, url: Option<&str>) -> Result<Value, 
 }
 
 /// This program again, as a user would run it.
-fn run_self(data_dir: &Path, url: Option<&str>, args: &[&str]) -> Result<Value, Failure> {
+pub(super) fn run_self(data_dir: &Path, url: Option<&str>, args: &[&str]) -> Result<Value, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(args).arg("--json").env("MAILROOM_DATA_DIR", data_dir);
     if let Some(url) = url {

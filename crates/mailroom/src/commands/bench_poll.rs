@@ -183,7 +183,7 @@ async fn until_quiet(engine: &Engine) -> Result<(), Failure> {
 }
 
 /// Of this process, in user and system mode; the system counts in hundredths.
-pub(super) fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name of the program, which may have blanks in it, ends with the last bracket.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();

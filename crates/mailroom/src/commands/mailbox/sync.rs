@@ -8,12 +8,15 @@ use domain::Provider;
 use engine::sync::SyncMailbox;
 use engine::{Engine, Progress};
 use jobs::Job;
+use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 
 use super::{done, find};
 use crate::app;
 use crate::cli::mailbox::Which;
+use crate::commands::bench_poll::cpu_seconds;
+use crate::commands::import::peak_memory;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, count};
@@ -55,11 +58,17 @@ pub(super) async fn run(
         Ok(app::start_worker(config, &syncer, "command"))
     });
     let worker = worker.transpose()?;
+    let begun = Instant::now();
     let outcome = until_up_to_date(&store, &mailbox).await;
+    let seconds = begun.elapsed().as_secs_f64();
     if let Some(worker) = worker {
         worker.shut_down().await;
     }
     outcome?;
+    if out.json {
+        return out.object(&json!({"id": mailbox.id, "outcome": "synced", "seconds": seconds,
+            "cpu_seconds": cpu_seconds(), "peak_memory_bytes": peak_memory()}));
+    }
     done(&mailbox, "synced", "is up to date", out)
 }
 
