@@ -2,11 +2,11 @@
 //!
 //! Not on the runtime's threads for blocking calls: those are many and come and go, and each keeps memory of what it did.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
 use anyhow::{Context, anyhow};
+use jobs::panic_message;
 use tokio::sync::{Semaphore, oneshot};
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -52,13 +52,8 @@ impl Cpu {
         let threads = self.threads.get_or_init(|| start(self.cores));
         threads.send(Box::new(task)).map_err(|_| anyhow!("no thread takes work"))?;
         let done = answered.await.context("working on a core")?;
-        done.map_err(|panic| anyhow!("a computation ended by a panic: {}", message(&*panic)))
+        done.map_err(|panic| anyhow!("a computation ended by a panic: {}", panic_message(&*panic)))
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }
 
 fn start(cores: usize) -> mpsc::Sender<Task> {

@@ -18,4 +18,4 @@ pub use dice::{Dice, SystemDice};
 pub use gate::{Gate, NoGate};
 pub use kind::{Held, Job, JobError, Kind, Kinds, Pool, Verdict, new_job};
 pub use retry::Retry;
-pub use worker::{Settings, Worker};
+pub use worker::{Settings, Worker, panic_message};

@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::{Dice, Kinds, Pool};
+pub use run::panic_message;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
