@@ -185,13 +185,13 @@ mod actions {
     use super::{Effect, Guard};
 
     /// `before:commit_batch=crash@2 after:write_object=stop trace=FILE off=pack_is_writing refuse:write_object=once@3`, by
-    /// words. Without a number it is the first time; `refuse:…=always` needs none.
+    /// words. Without a number it is the first time, with `@each` every time; `refuse:…=always` needs none.
     pub const VARIABLE: &str = "MAILROOM_TEST_FAILPOINTS";
 
     #[derive(Debug, Default)]
     struct Plan {
-        /// Place → what happens there, and at which pass.
-        actions: HashMap<String, (Action, u32)>,
+        /// Place → what happens there, and at which pass, or at each.
+        actions: HashMap<String, (Action, Option<u32>)>,
         passes: Mutex<HashMap<String, u32>>,
         trace: Option<Mutex<std::fs::File>>,
         off: Vec<String>,
@@ -231,7 +231,8 @@ mod actions {
                         "always" => Action::Always,
                         other => panic!("a failpoint cannot {other}"),
                     };
-                    plan.actions.insert(place.to_owned(), (action, pass.parse().expect("a number of passes")));
+                    let pass = (pass != "each").then(|| pass.parse().expect("a number of passes"));
+                    plan.actions.insert(place.to_owned(), (action, pass));
                 }
             }
         }
@@ -276,7 +277,7 @@ mod actions {
         let mut passes = plan.passes.lock().expect("no thread panics while it counts");
         let count = passes.entry(place.to_owned()).or_default();
         *count += 1;
-        (matches!(action, Action::Always) || *count == *wanted).then_some(*action)
+        (matches!(action, Action::Always) || wanted.is_none_or(|wanted| *count == wanted)).then_some(*action)
     }
 
     /// As if somebody else had sent it: nothing of ours runs in between.
