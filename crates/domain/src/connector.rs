@@ -233,6 +233,9 @@ pub enum ConnectorError {
     /// There is no such message any more.
     #[error("it is not there any more")]
     Gone,
+    /// Only folders are left that cannot be opened, perhaps for a while: whoever lists them waits, and nobody else.
+    #[error("a folder cannot be opened")]
+    Shut,
     /// Not what the provider's rules promise; trying again is of little use.
     #[error("an answer that makes no sense: {0}")]
     Protocol(String),

@@ -168,15 +168,11 @@ impl Insert {
         self.sql(&format!("unnest({})", arrays.join(", ")), &format!("u({})", self.column_names()))
     }
 
-    /// The same over `rows` rows of values.
+    /// The same over `rows` rows of values, which are numbered: `u.nth`.
     pub(crate) fn sqlite_sql(&self, rows: usize) -> String {
-        let width = self.columns.len();
-        let row = |n: usize| {
-            let places: Vec<String> = (1..=width).map(|column| format!("?{}", n * width + column)).collect();
-            format!("({})", places.join(", "))
-        };
-        let values: Vec<String> = (0..rows).map(row).collect();
-        let given = format!("with u({}) as (values {}) ", self.column_names(), values.join(", "));
+        let places = "?, ".repeat(self.columns.len());
+        let values: Vec<String> = (0..rows).map(|nth| format!("({places}{nth})")).collect();
+        let given = format!("with u({}, nth) as (values {}) ", self.column_names(), values.join(", "));
         given + &self.sql("u", "")
     }
 

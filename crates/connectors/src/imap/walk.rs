@@ -13,9 +13,6 @@ use super::sessions::Session;
 /// Folders that are opened for one page.
 const MOST_FOLDERS: usize = 50;
 
-/// When only folders are left that cannot be opened.
-const SHUT: std::time::Duration = std::time::Duration::from_secs(300);
-
 /// Servers search by days, each by its own clock.
 const A_DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -95,7 +92,7 @@ async fn walk(
     }
     if is_shut && page.messages.is_empty() && page.cursors.is_empty() {
         // To say that this was all would be to say that what is in those folders is no more.
-        return Err(ConnectorError::Throttled { retry_after: Some(SHUT) });
+        return Err(ConnectorError::Shut);
     }
     Ok(page)
 }

@@ -90,6 +90,13 @@ impl Pace {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// Brings few bytes, which nobody counts.
+    Look,
+    Fetch,
+}
+
 /// Cheap to clone; clones are one.
 #[derive(Debug, Clone)]
 pub struct Calls {
@@ -141,8 +148,17 @@ impl Calls {
 
     /// Makes the call when its turn comes, or says at once for how long it is of no use.
     pub async fn make<T>(&self, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.make_a(Call::Look, mailbox, call).await
+    }
+
+    /// The same for a call that brings messages: it also waits until those that came before are paid for.
+    pub async fn make_fetch<T>(&self, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.make_a(Call::Fetch, mailbox, call).await
+    }
+
+    async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
         self.inner.look(mailbox)?;
-        self.inner.wait_for_turn(mailbox).await?;
+        self.inner.wait_for_turn(kind, mailbox).await?;
         let pass = self.inner.begin(mailbox)?;
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
@@ -153,11 +169,18 @@ impl Calls {
         outcome
     }
 
-    /// What a call has brought. Too much is not refused: it came already. The next calls wait for it.
+    /// What a call has brought. Too much is not refused: it came already. The next fetches wait for it.
     pub async fn spend_bytes(&self, mailbox: &Mailbox, bytes: u64) {
         let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
         self.inner.take(&charges, YEAR).await;
+    }
+
+    /// Whether fetches wait until what came before is paid for.
+    pub async fn owes_bytes(&self, mailbox: &Mailbox) -> bool {
+        let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, 0.0);
+        charges.retain(|charge| charge.measure == Measure::Bytes);
+        matches!(self.inner.take(&charges, Duration::ZERO).await, Place::TooLong(_))
     }
 
     /// Why calls for a mailbox are refused that has to wait for long, in words for people.
@@ -195,8 +218,11 @@ impl Inner {
         state.is_welcome(mailbox, now)
     }
 
-    async fn wait_for_turn(&self, mailbox: &Mailbox) -> Result<(), ConnectorError> {
-        let charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
+    async fn wait_for_turn(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+        let mut charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
+        if kind == Call::Look {
+            charges.retain(|charge| charge.measure == Measure::Calls);
+        }
         match self.take(&charges, self.settings.longest_wait).await {
             Place::In(wait) => {
                 sleep(wait).await;
@@ -327,6 +353,7 @@ fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
         Some(ConnectorError::Unauthorized(_)) => ("unauthorized", Some(false)),
         Some(ConnectorError::CursorExpired) => ("cursor_expired", Some(false)),
         Some(ConnectorError::Gone) => ("gone", Some(false)),
+        Some(ConnectorError::Shut) => ("shut", Some(false)),
         Some(ConnectorError::Protocol(_)) => ("protocol", Some(false)),
     }
 }
@@ -383,7 +410,7 @@ mod tests {
             Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}), ..mailbox() },
             Mailbox { settings: serde_json::json!({}), ..mailbox() },
         );
-        let call = async |mailbox| calls.make(mailbox, Box::pin(async { Ok(()) })).await;
+        let call = async |mailbox| calls.make_fetch(mailbox, Box::pin(async { Ok(()) })).await;
         for mailbox in [&ours, &other] {
             assert_eq!(call(mailbox).await, Ok(()));
             calls.spend_bytes(mailbox, 8_640 + 90).await;
@@ -395,8 +422,11 @@ mod tests {
         assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
         assert_eq!(calls.why(&ours), "it has fetched as many bytes as it may in a day");
         assert_eq!(call(&other).await, Ok(()));
+        assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()), "to look costs nothing");
+        assert!(calls.owes_bytes(&ours).await && !calls.owes_bytes(&other).await);
 
         tokio::time::advance(wait).await;
+        assert!(!calls.owes_bytes(&ours).await);
         let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
         assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
         assert_eq!(calls.why(&ours), "its server asked to wait");

@@ -142,7 +142,7 @@ impl Syncer {
         let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
         let mut collector = Collector::new(&self.engine, held, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
-        let outcome = self.calls.make(&opened.mailbox, call).await;
+        let outcome = self.calls.make_fetch(&opened.mailbox, call).await;
         let Collector { messages, failed, bytes, refused, .. } = collector;
         self.calls.spend_bytes(&opened.mailbox, bytes).await;
         // A message that we would not take says nothing about the provider.

@@ -197,7 +197,7 @@ impl Listing<'_> {
             self.held.progress();
             if is_last {
                 metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
-                self.finish(&mut unit, &state, has_news)?;
+                self.finish(&mut unit, &state, has_news).await?;
                 return Ok(Some(unit));
             }
             failpoint::before(Effect::RecordPage);
@@ -378,11 +378,13 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn finish(&self, unit: &mut TenantUnit, state: &SyncState, has_news: bool) -> Result<(), Trouble> {
+    async fn finish(&self, unit: &mut TenantUnit, state: &SyncState, has_news: bool) -> Result<(), Trouble> {
         let end = if self.phase == Phase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
         unit.end_sync(self.mailbox(), self.hold.token, end);
         states::works(unit, self.mailbox());
-        if let Some(pause) = &state.paused {
+        if let Some(pause) = &state.paused
+            && !self.sync.calls.owes_bytes(&self.opened.mailbox).await
+        {
             unit.end_pause(self.mailbox(), pause);
         }
         if self.phase != Phase::Changes {
@@ -412,7 +414,7 @@ impl Listing<'_> {
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.hold.token);
         let end = match e {
-            ConnectorError::Throttled { .. } => SyncEnd::Interrupted,
+            ConnectorError::Throttled { .. } | ConnectorError::Shut => SyncEnd::Interrupted,
             _ => SyncEnd::Failed(&reason),
         };
         unit.end_sync(self.mailbox(), self.hold.token, end);
@@ -422,6 +424,7 @@ impl Listing<'_> {
                 states::needs_reauth(&mut unit, self.mailbox(), &reason);
                 return Ok(Verdict::Commit(unit));
             }
+            ConnectorError::Shut => {}
             _ if self.held.job.token > 3 => states::fails(&mut unit, self.mailbox(), &reason),
             _ => {}
         }

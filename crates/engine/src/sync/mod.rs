@@ -33,7 +33,7 @@ use crate::calls::Calls;
 use turns::Turns;
 
 /// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
-const BYTES_IN_FLIGHT: usize = 32 << 20;
+const BYTES_IN_FLIGHT: usize = 24 << 20;
 
 /// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
 const AWAY: jobs::Retry =
@@ -41,6 +41,9 @@ const AWAY: jobs::Retry =
 
 /// Who has to wait for less says nothing of it: it is over before anybody has looked.
 const WORTH_TELLING: Duration = Duration::from_secs(60);
+
+/// When to try folders again that could not be opened.
+const SHUT: Duration = Duration::from_secs(300);
 
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
@@ -152,6 +155,7 @@ fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
         }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
         ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
+        ConnectorError::Shut => jobs::JobError::Throttled(SHUT),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
         ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
     }

@@ -410,13 +410,13 @@ const EMAILS_SELECT: &str = "u.id, u.tenant_id, u.mailbox_id, u.provider, u.prov
 /// too early but never fails.
 const NEXT_SEARCH_ROWID: &str = "(select coalesce(
         (select case
-            when max(x.search_rowid) < b.first + 65535 then max(x.search_rowid) + 1
+            when max(x.search_rowid) + u.nth < b.first + 65535 then max(x.search_rowid) + 1 + u.nth
             when max(x.search_rowid) is not null then
-                (select max(y.search_rowid) + 1 from emails y
+                (select max(y.search_rowid) + 1 + u.nth from emails y
                  where y.search_rowid between b.first and ((b.number + 1) << 47) - 1)
          end
          from emails x where x.search_rowid between b.first and b.first + 65535),
-        b.first)
+        b.first + u.nth)
     from (select t.number, (t.number << 47) | (u.search_second << 16) as first
           from tenants t where t.id = u.tenant_id) b)";
 

@@ -3,6 +3,7 @@
 mod compact;
 mod reader;
 mod snapshot;
+mod undo;
 mod writer;
 
 use std::path::{Path, PathBuf};

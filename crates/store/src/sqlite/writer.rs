@@ -1,7 +1,7 @@
 //! The one writer: a thread that takes waiting units together and answers everybody after the one durable commit.
 //!
 //! Units rarely fail, and a savepoint for each copies every page that it changes. So a group runs without them first;
-//! when a member fails, all of it is rolled back and run once more, now each in a savepoint of its own.
+//! when a member fails or takes long, all of it is rolled back and run once more, now each in a savepoint of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error;
 use super::reader::{bind, run as run_query};
+use super::undo::{Undo, is_stopped};
 use crate::unit::{Action, Insert, Op, Outcome};
 use crate::{Committed, StoreError, Unit, Value};
 
@@ -21,7 +22,7 @@ const WAITING_UNITS: usize = 256;
 /// Units in one commit, and rows of all together: the more, the fewer times a hot page is written; but everybody waits
 /// for all of them, which should stay about 100 ms.
 const GROUP: usize = 64;
-const GROUP_ROWS: usize = 4000;
+const GROUP_ROWS: usize = 8000;
 const SMALL_ROWS: usize = 64;
 
 /// Between groups the lock is free for this long, so that commands in other processes get their turn.
@@ -29,6 +30,9 @@ const REST: Duration = Duration::from_millis(2);
 
 /// SQLite takes at most 32,766 values in a statement.
 const MOST_PARAMETERS: usize = 32_000;
+
+/// Rows in a statement, which is kept prepared: few numbers, so that all of them are.
+const STATEMENT_ROWS: [usize; 3] = [100, 10, 1];
 
 type Answer = oneshot::Sender<Result<Committed, StoreError>>;
 
@@ -44,11 +48,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn start(connection: Connection) -> Result<Self, StoreError> {
+    pub fn start(mut connection: Connection) -> Result<Self, StoreError> {
+        let undo = Undo::watch(&mut connection).map_err(error)?;
         let (requests, waiting) = mpsc::channel(WAITING_UNITS);
         std::thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || run(&connection, waiting))
+            .spawn(move || run(&connection, &undo, waiting))
             .map_err(|e| StoreError::other(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { requests })
     }
@@ -71,10 +76,10 @@ fn stopped() -> StoreError {
     StoreError::other("the database writer has stopped")
 }
 
-fn run(connection: &Connection, mut waiting: mpsc::Receiver<Request>) {
+fn run(connection: &Connection, undo: &Undo, mut waiting: mpsc::Receiver<Request>) {
     let mut queue = Queue::default();
     while let Some(group) = queue.next(connection, &mut waiting) {
-        commit_group(connection, group);
+        commit_group(connection, undo, group);
         std::thread::sleep(REST);
     }
 }
@@ -126,9 +131,9 @@ fn version(connection: &Connection) -> Result<i64, StoreError> {
     statement.query_row([], |row| row.get(0)).map_err(error)
 }
 
-fn commit_group(connection: &Connection, group: Vec<(Arc<Unit>, Answer)>) {
+fn commit_group(connection: &Connection, undo: &Undo, group: Vec<(Arc<Unit>, Answer)>) {
     let (units, answers): (Vec<Arc<Unit>>, Vec<Answer>) = group.into_iter().unzip();
-    let outcomes = match run_group(connection, &units) {
+    let outcomes = match run_group(connection, undo, &units) {
         Ok(outcomes) => outcomes,
         Err(e) => {
             if !connection.is_autocommit() {
@@ -147,13 +152,19 @@ fn commit_group(connection: &Connection, group: Vec<(Arc<Unit>, Answer)>) {
 
 type Outcomes = Vec<Result<Committed, StoreError>>;
 
-fn run_group(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
+fn run_group(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
+    undo.in_memory(connection)?;
     connection.execute_batch("begin immediate")?;
-    let outcomes = match run_together(connection, units)? {
-        Some(outcomes) => outcomes,
-        None => {
-            connection.execute_batch("rollback; begin immediate")?;
-            run_apart(connection, units)?
+    let outcomes = match run_together(connection, undo, units) {
+        Ok(Some(outcomes)) => outcomes,
+        Err(e) if !is_stopped(&e) => return Err(e),
+        Ok(None) | Err(_) => {
+            if !connection.is_autocommit() {
+                connection.execute_batch("rollback")?;
+            }
+            undo.in_file(connection)?;
+            connection.execute_batch("begin immediate")?;
+            run_apart(connection, undo, units)?
         }
     };
     connection.execute_batch("commit")?;
@@ -161,24 +172,25 @@ fn run_group(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<O
 }
 
 /// Nothing if one of them failed; what they changed is still there then.
-fn run_together(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<Option<Outcomes>> {
+fn run_together(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusqlite::Result<Option<Outcomes>> {
     let mut outcomes = Vec::with_capacity(units.len());
     for unit in units {
-        match alive(connection, run_ops(connection, unit))? {
+        match alive(connection, run_ops(connection, undo, unit))? {
             Ok(committed) => outcomes.push(Ok(committed)),
             Err(_) => return Ok(None),
         }
     }
+    undo.stop_nothing();
     let indexed = alive(connection, insert_at_once(connection, units).map_err(UnitError::Sql))?;
     Ok(indexed.is_ok().then_some(outcomes))
 }
 
 /// One that fails costs the others nothing.
-fn run_apart(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
+fn run_apart(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
     let mut outcomes = Vec::with_capacity(units.len());
     for unit in units {
         connection.execute_batch("savepoint unit")?;
-        let outcome = run_ops(connection, unit).and_then(|committed| {
+        let outcome = run_ops(connection, undo, unit).and_then(|committed| {
             insert_at_once(connection, std::slice::from_ref(unit))?;
             Ok(committed)
         });
@@ -215,10 +227,11 @@ impl From<rusqlite::Error> for UnitError {
     }
 }
 
-fn run_ops(connection: &Connection, unit: &Unit) -> Result<Committed, UnitError> {
+fn run_ops(connection: &Connection, undo: &Undo, unit: &Unit) -> Result<Committed, UnitError> {
     let mut outcomes = Vec::with_capacity(unit.ops.len());
     let changed = |rows: usize| Outcome::Changed(rows as u64);
     for Op { action, expect } in &unit.ops {
+        undo.statement_begins();
         let outcome = match action {
             Action::Returning { sql, params } => Outcome::Returned(run_query(connection, sql, params)?),
             Action::Statement { sql, params } => {
@@ -228,7 +241,7 @@ fn run_ops(connection: &Connection, unit: &Unit) -> Result<Committed, UnitError>
             }
             // Comes last, with those of the others.
             Action::Insert(insert) if insert.at_once => changed(0),
-            Action::Insert(insert) => changed(insert_row_by_row(connection, insert)?),
+            Action::Insert(insert) => changed(insert_rows(connection, undo, insert)?),
         };
         if let Some(expect) = expect
             && expect.rows != outcome.rows()
@@ -240,14 +253,20 @@ fn run_ops(connection: &Connection, unit: &Unit) -> Result<Committed, UnitError>
     Ok(Committed { outcomes })
 }
 
-fn insert_row_by_row(connection: &Connection, insert: &Insert) -> rusqlite::Result<usize> {
-    let mut statement = connection.prepare_cached(&insert.sqlite_sql(1))?;
+/// Many rows by a statement: each one copies the pages that it changes, in case it fails.
+fn insert_rows(connection: &Connection, undo: &Undo, insert: &Insert) -> rusqlite::Result<usize> {
     let mut changed = 0;
-    for row in &insert.rows {
-        for (n, value) in row.iter().enumerate() {
+    let mut rows = insert.rows.as_slice();
+    while !rows.is_empty() {
+        let count = STATEMENT_ROWS.into_iter().find(|count| *count <= rows.len()).unwrap_or(1);
+        let (these, others) = rows.split_at(count);
+        let mut statement = connection.prepare_cached(&insert.sqlite_sql(count))?;
+        for (n, value) in these.iter().flatten().enumerate() {
             statement.raw_bind_parameter(n + 1, value)?;
         }
+        undo.statement_begins();
         changed += statement.raw_execute()?;
+        rows = others;
     }
     Ok(changed)
 }
@@ -272,4 +291,33 @@ fn insert_at_once(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Res
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(sql: &str) -> Arc<Unit> {
+        let mut unit = Unit::default();
+        unit.op(sql, Vec::new());
+        Arc::new(unit)
+    }
+
+    #[test]
+    fn a_vast_statement_is_committed_with_those_of_its_group_but_not_with_one_that_fails() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let undo = Undo::watch(&mut connection).unwrap();
+        connection.execute_batch("create table t (i integer primary key)").unwrap();
+        let vast = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 300000)
+                    insert into t select i from n";
+        let units = [unit("insert into t values (-1)"), unit(vast), unit("insert into t values (7)")];
+
+        let outcomes = run_group(&connection, &undo, &units).unwrap();
+
+        assert!(outcomes[0].is_ok() && outcomes[1].is_ok() && outcomes[2].is_err(), "{outcomes:?}");
+        let count: u32 = connection.query_row("select count(*) from t", [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 300_001);
+        let after = run_group(&connection, &undo, &[unit("insert into t values (-2)")]).unwrap();
+        assert!(after[0].is_ok());
+    }
 }

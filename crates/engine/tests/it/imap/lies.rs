@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::mailboxes::Backfill;
 use serde_json::json;
 
-use super::proxy::{hides_uid_three, short_searches, without_modseq};
+use super::proxy::{hides_uid_three, no_permission, short_searches, without_modseq};
 use super::scene::{Scene, letter};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,6 +22,29 @@ async fn a_search_that_finds_too_few_deletes_nothing() {
     assert_eq!(scene.count("emails where deleted_at is null").await, 10, "other folders are followed");
     scene.proxy.rewrite(vec![without_modseq]).await;
     scene.sync().await;
+    scene.assert_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_cannot_be_opened_waits_alone() {
+    let mut scene = Scene::new(vec![no_permission]).await;
+    scene.owner.does("CREATE Work").await;
+    scene.owner.append("INBOX", "", &letter("open")).await;
+    scene.owner.append("Work", "", &letter("shut")).await;
+    scene.proxy.shut(Some(b"Work")).await;
+    scene.add(Backfill::All, json!({})).await;
+    let worker = scene.begin().await;
+    scene.until("jobs where kind = 'list_history' and state = 'retry'", 1).await;
+    scene.until("emails", 1).await;
+    worker.shut_down().await;
+
+    scene.owner.append("INBOX", "", &letter("new")).await;
+    let worker = scene.begin().await;
+    scene.until("emails", 2).await;
+    scene.proxy.shut(None).await;
+    scene.db.run("update jobs set state = 'ready', run_at = mailroom_now() where state = 'retry'").await;
+    scene.until_idle().await;
+    worker.shut_down().await;
     scene.assert_equal().await;
 }
 

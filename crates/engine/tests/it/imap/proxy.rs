@@ -20,6 +20,8 @@ pub struct Proxy {
 struct Shared {
     rewrites: Mutex<Vec<Rewrite>>,
     bodies: AtomicUsize,
+    /// A folder that nobody gets into.
+    shut: Mutex<Option<&'static [u8]>>,
     /// Whoever asks for this waits at the gate.
     held: Mutex<&'static [u8]>,
     gate: Semaphore,
@@ -35,7 +37,7 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let (rewrites, bodies) = (Mutex::new(rewrites), AtomicUsize::new(0));
         let (held, gate, asked) = (Mutex::new(&b"BODY.PEEK[]"[..]), Semaphore::new(OPEN), Notify::new());
-        let shared = Arc::new(Shared { rewrites, bodies, held, gate, asked });
+        let shared = Arc::new(Shared { rewrites, bodies, shut: Mutex::default(), held, gate, asked });
         let here = shared.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
@@ -53,6 +55,11 @@ impl Proxy {
 
     pub async fn rewrite(&self, rewrites: Vec<Rewrite>) {
         *self.shared.rewrites.lock().await = rewrites;
+    }
+
+    /// From here on nobody gets into the folder, or everybody into all.
+    pub async fn shut(&self, folder: Option<&'static [u8]>) {
+        *self.shared.shut.lock().await = folder;
     }
 
     /// From here on nobody gets the bytes of a message before [`Proxy::release`].
@@ -86,6 +93,12 @@ async fn relay(near: TcpStream, far: TcpStream, shared: Arc<Shared>) {
             if find(&line, held).is_some() && here.gate.available_permits() == 0 {
                 here.asked.notify_one();
                 drop(here.gate.acquire().await.unwrap());
+            }
+            if let Some(folder) = *here.shut.lock().await
+                && find(&line, b"EXAMINE").is_some()
+                && let Some(at) = find(&line, folder)
+            {
+                line[at..at + folder.len()].fill(b'_'); // there is none of that name
             }
             if far_out.write_all(&line).await.is_err() {
                 break;
@@ -146,6 +159,11 @@ pub fn short_searches(line: &mut [u8]) {
 /// Whoever asks for the third message gets one that nobody asked for.
 pub fn hides_uid_three(line: &mut [u8]) {
     replace(line, b"UID 3 BODY[]", b"UID 9 BODY[]");
+}
+
+/// What is not there is not for us.
+pub fn no_permission(line: &mut [u8]) {
+    replace(line, b"[NONEXISTENT]", b"[NOPERM]     ");
 }
 
 /// As after a restore from a backup.

@@ -98,7 +98,7 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
 }
 
 /// `paused until 2026-11-15 14:05 UTC: its server asked to wait`
-fn until_when(pause: &Pause) -> String {
+pub(super) fn until_when(pause: &Pause) -> String {
     format!("paused until {}: {}", pause.until.strftime("%Y-%m-%d %H:%M UTC"), pause.reason)
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
 
+use super::show::until_when;
 use super::{done, find};
 use crate::app;
 use crate::cli::mailbox::Which;
@@ -75,9 +76,11 @@ pub(super) async fn run(
 async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), Failure> {
     let is_shown = std::io::stderr().is_terminal();
     let progress = Arc::new(Progress::default());
-    let _bar = Bar::follow(&progress, Unit::Items, "messages stored");
+    let bar = Bar::follow(&progress, Unit::Items, "messages stored");
     let already = count_messages(store, mailbox).await?.stored;
     let mut counted = None;
+    // One of before is over with the first look, or told anew.
+    let mut told = store.find_sync(mailbox.id).await?.and_then(|state| state.paused);
     loop {
         let now = store.find_mailbox(&mailbox.id.to_string()).await?;
         let now = now.ok_or_else(|| Failure::problem("the mailbox was removed meanwhile"))?;
@@ -85,8 +88,13 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
             let why = now.state_reason.unwrap_or_default();
             return Err(Failure::problem(format!("{} is {} now: {why}", now.address, now.state.as_str())));
         }
-        let trouble = store.find_sync(mailbox.id).await?.filter(|state| state.error_count > 2);
-        if let Some(state) = trouble {
+        let state = store.find_sync(mailbox.id).await?;
+        let pause = state.as_ref().and_then(|state| state.paused.clone());
+        if let Some(pause) = pause.filter(|pause| told.as_ref() != Some(pause)) {
+            bar.tell(&format!("{} is {}. It goes on then.", now.address, until_when(&pause)));
+            told = Some(pause);
+        }
+        if let Some(state) = state.filter(|state| state.error_count > 2) {
             let why = state.last_error.unwrap_or_default();
             return Err(Failure::problem(format!("{} is not up to date, and is tried again: {why}", now.address)));
         }
