@@ -232,6 +232,13 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// About so much will come: space for it, if it is held in memory.
+    pub fn expect(&mut self, bytes: u64) {
+        if let Some(bytes) = usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.spool.message_bytes) {
+            self.held.reserve(bytes);
+        }
+    }
+
     pub fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
             if self.held.len() + bytes.len() <= self.spool.message_bytes {

@@ -331,7 +331,10 @@ impl Collector {
 
 impl Sink for Collector {
     fn begin(&mut self, message: &str, facts: Facts) {
-        self.current = Some((message.to_owned(), facts, self.spool.draft()));
+        let mut draft = self.spool.draft();
+        // What a provider made up costs nothing for long: a batch is small, and counted by the same sizes.
+        draft.expect(self.queued.get(message).and_then(|queued| queued.size_bytes).unwrap_or(0).min(MOST_BYTES));
+        self.current = Some((message.to_owned(), facts, draft));
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {

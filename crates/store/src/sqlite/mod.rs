@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Clock;
+use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, ffi};
@@ -98,7 +99,9 @@ fn open_connection(path: &Path, clock: &Arc<dyn Clock>, flags: OpenFlags) -> Res
     let mut connection =
         Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(|e| open_error(path, e))?;
     connection.busy_handler(Some(wait_for_turn)).map_err(error)?;
-    connection.set_prepared_statement_cache_capacity(128);
+    connection.set_prepared_statement_cache_capacity(256);
+    // Otherwise a statement is planned anew for each value that it is given.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(error)?;
     let (clock, micros) = (clock.clone(), clock.clone());
     connection
         .create_scalar_function("mailroom_now", 0, FunctionFlags::SQLITE_UTF8, move |_| Ok(time_text(clock.now())))

@@ -24,7 +24,7 @@ use crate::output::{Output, count};
 use crate::progress::{Bar, Unit};
 
 /// Whether it is done.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Counting costs the database something.
 const COUNT: Duration = Duration::from_millis(200);
