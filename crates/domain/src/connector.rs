@@ -234,8 +234,8 @@ pub enum ConnectorError {
     #[error("it is not there any more")]
     Gone,
     /// Only folders are left that cannot be opened, perhaps for a while: whoever lists them waits, and nobody else.
-    #[error("a folder cannot be opened")]
-    Shut,
+    #[error("the folder {0} cannot be opened; the others are not concerned")]
+    Shut(String),
     /// Not what the provider's rules promise; trying again is of little use.
     #[error("an answer that makes no sense: {0}")]
     Protocol(String),

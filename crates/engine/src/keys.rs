@@ -1,11 +1,18 @@
 //! API keys: `mr_<kind>_<id>_<secret><checksum>`. The checksum lets a scanner or a client tell a typo from a stranger
 //! without asking us; the secret is random, so a fast hash of it is enough at rest.
+//!
+//! The operator's key is made on the first start, in a file for its owner; the database has only its hash.
+
+use std::io::ErrorKind;
+use std::path::Path;
 
 use anyhow::Context;
-use domain::{ApiKeyId, Sha256};
+use domain::{ApiKeyId, Secret, Sha256};
 use jiff::Timestamp;
-use store::TenantStore;
-use store::sql::keys::NewApiKey;
+use store::sql::keys::{KeyHolder, NewApiKey};
+use store::{Store, StoreError, TenantStore};
+
+use crate::secrets::write_new;
 
 /// What a key may do.
 pub const SCOPES: [&str; 3] = ["read", "write", "admin"];
@@ -27,6 +34,62 @@ pub async fn create(
         .await
         .context("storing the key")?;
     Ok((id, key))
+}
+
+/// Who sent a request.
+#[derive(Debug, Clone)]
+pub enum Caller {
+    /// Runs this installation, and may act for any tenant.
+    Operator,
+    Tenant(KeyHolder),
+}
+
+/// Whose key this is. By its hash: how long a comparison takes says nothing of the key.
+pub async fn find_caller(store: &Store, key: &str) -> Result<Option<Caller>, StoreError> {
+    if !is_well_formed(key) {
+        return Ok(None);
+    }
+    let (system, hash) = (store.system(), Sha256::of(key.as_bytes()));
+    if key.starts_with(OPERATOR_PREFIX) {
+        let is_operator = system.find_operator_key().await?.is_some_and(|operator| operator == hash.hex());
+        return Ok(is_operator.then_some(Caller::Operator));
+    }
+    Ok(system.find_key_holder(hash).await?.map(Caller::Tenant))
+}
+
+const OPERATOR_PREFIX: &str = "mr_operator_";
+
+/// Makes the operator's key if this database has none. Of several who start at once, one makes it.
+pub async fn ensure_operator_key(store: &Store, path: &Path) -> anyhow::Result<()> {
+    let system = store.system();
+    if system.find_operator_key().await?.is_some() {
+        return Ok(());
+    }
+    let id = ApiKeyId::new(store.clock());
+    let line = Secret::new(compose("operator", id, &random_secret()?) + "\n");
+    let is_ours = write_new(path, &line, &id.to_string())
+        .with_context(|| format!("cannot make the file of the operator's key, {}", path.display()))?;
+    // One who was killed right here left it for us; or somebody makes it at this moment.
+    let key = read_operator_key(path)?;
+    let hash = Sha256::of(key.expose().as_bytes());
+    system.record_first_operator_key(hash).await?;
+    if is_ours && system.find_operator_key().await? != Some(hash.hex()) {
+        std::fs::remove_file(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    }
+    Ok(())
+}
+
+fn read_operator_key(path: &Path) -> anyhow::Result<Secret<String>> {
+    let text = std::fs::read_to_string(path)
+        .map(Secret::new)
+        .with_context(|| format!("cannot read the operator's key from {}", path.display()))?;
+    let key = Secret::new(text.expose().trim().to_owned());
+    anyhow::ensure!(
+        key.expose().starts_with(OPERATOR_PREFIX) && is_well_formed(key.expose()),
+        "{} is not an operator's key, and this database has none yet; remove the file, and one is made",
+        path.display()
+    );
+    Ok(key)
 }
 
 fn compose(kind: &str, id: ApiKeyId, secret: &[u8]) -> String {

@@ -75,6 +75,7 @@ named! {
         RecordPage = "record_page",
         MakeKeyFile = "make_key_file",
         RecordMasterKey = "record_master_key",
+        RecordOperatorKey = "record_operator_key",
         MakeTenantKey = "make_tenant_key",
         AnnounceMasterKey = "announce_master_key",
         SwitchKeyFile = "switch_key_file",
@@ -123,6 +124,7 @@ impl Effect {
     pub const SECRETS: &'static [Self] = &[
         Self::MakeKeyFile,
         Self::RecordMasterKey,
+        Self::RecordOperatorKey,
         Self::MakeTenantKey,
         Self::AnnounceMasterKey,
         Self::SwitchKeyFile,

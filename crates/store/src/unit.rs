@@ -60,9 +60,18 @@ pub struct Insert {
     /// Joins and conditions after `from <given rows> u`.
     pub join_where: &'static str,
     pub on_conflict: std::borrow::Cow<'static, str>,
-    /// SQLite inserts the rows of all units that commit together by one statement, the last one, and does not tell how
-    /// many they were: an FTS5 index is written out whenever another statement begins.
-    pub at_once: bool,
+    pub by: By,
+}
+
+/// How many rows SQLite inserts by one statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// One by one, each seeing those before it.
+    One,
+    Many,
+    /// Those of all units that commit together, by the last statement; it is not told how many they were. An FTS5 index is
+    /// written out whenever another statement begins.
+    Group,
 }
 
 /// What each operation did.
@@ -168,11 +177,10 @@ impl Insert {
         self.sql(&format!("unnest({})", arrays.join(", ")), &format!("u({})", self.column_names()))
     }
 
-    /// The same over `rows` rows of values, which are numbered: `u.nth`.
+    /// The same over `rows` rows of values.
     pub(crate) fn sqlite_sql(&self, rows: usize) -> String {
-        let places = "?, ".repeat(self.columns.len());
-        let values: Vec<String> = (0..rows).map(|nth| format!("({places}{nth})")).collect();
-        let given = format!("with u({}, nth) as (values {}) ", self.column_names(), values.join(", "));
+        let row = format!("({})", vec!["?"; self.columns.len()].join(", "));
+        let given = format!("with u({}) as (values {}) ", self.column_names(), vec![row; rows].join(", "));
         given + &self.sql("u", "")
     }
 

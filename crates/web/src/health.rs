@@ -27,7 +27,7 @@ async fn unready(app: &App) -> Option<String> {
     if !*app.is_open.borrow() {
         return Some("this process is shutting down".to_owned());
     }
-    match tokio::time::timeout(PATIENCE, app.store.system().now()).await {
+    match tokio::time::timeout(PATIENCE, app.engine.store.system().now()).await {
         Ok(Ok(_)) => None,
         // Without details: whoever asks may be anybody.
         Ok(Err(_)) => Some("the database cannot be reached".to_owned()),

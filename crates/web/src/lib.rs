@@ -1,5 +1,6 @@
-//! What Mailroom answers over HTTP: for now, whether it lives, whether it can work, and how it does.
+//! What Mailroom answers over HTTP: the API, whether it lives, whether it can work, and how it does.
 
+mod api;
 mod health;
 mod metrics;
 
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 
 use axum::Router;
 use axum::routing::get;
-use store::Store;
+use engine::Engine;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -17,7 +18,7 @@ pub use metrics::Recorder;
 /// Everything that an answer is made of.
 #[derive(Debug, Clone)]
 pub struct App {
-    pub store: Store,
+    pub engine: Engine,
     pub recorder: Recorder,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
@@ -29,6 +30,7 @@ pub async fn serve(listener: TcpListener, app: App, mut closed: watch::Receiver<
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::for_loopback))
+        .merge(api::router(&app))
         .with_state(app)
         .into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, routes)

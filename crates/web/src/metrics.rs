@@ -55,7 +55,7 @@ pub(crate) async fn for_all(State(app): State<App>) -> Answer {
 }
 
 async fn ask_the_database(app: &App) -> Result<(), store::StoreError> {
-    let system = app.store.system();
+    let system = app.engine.store.system();
     for depth in system.lane_depths().await? {
         let lane = depth.lane.as_str();
         metrics::gauge!("mailroom_jobs_ready", "lane" => lane).set(depth.waiting as f64);

@@ -65,7 +65,7 @@ async fn walk(
     let mut ahead = plan(matched, begin, &mut page)?;
     ahead.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
     page.is_last = true;
-    let mut is_shut = false;
+    let mut shut = None;
     let mut opened = 0;
     for (folder, walk) in ahead {
         let left = if opened < MOST_FOLDERS && page.messages.len() < BATCH {
@@ -76,7 +76,7 @@ async fn walk(
                 }
                 // Removed since it was listed, which the next page sees; or closed to us, perhaps for a while.
                 Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => {
-                    is_shut = true;
+                    shut = Some(folder);
                     Some(walk)
                 }
                 Err(e) => return Err(e.into()),
@@ -90,9 +90,12 @@ async fn walk(
             page.cursors.insert(folder.id.clone(), left);
         }
     }
-    if is_shut && page.messages.is_empty() && page.cursors.is_empty() {
+    if let Some(folder) = shut
+        && page.messages.is_empty()
+        && page.cursors.is_empty()
+    {
         // To say that this was all would be to say that what is in those folders is no more.
-        return Err(ConnectorError::Shut);
+        return Err(ConnectorError::Shut(folder.seen.name.clone()));
     }
     Ok(page)
 }

@@ -353,7 +353,7 @@ fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
         Some(ConnectorError::Unauthorized(_)) => ("unauthorized", Some(false)),
         Some(ConnectorError::CursorExpired) => ("cursor_expired", Some(false)),
         Some(ConnectorError::Gone) => ("gone", Some(false)),
-        Some(ConnectorError::Shut) => ("shut", Some(false)),
+        Some(ConnectorError::Shut(_)) => ("shut", Some(false)),
         Some(ConnectorError::Protocol(_)) => ("protocol", Some(false)),
     }
 }

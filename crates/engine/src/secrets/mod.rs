@@ -17,6 +17,7 @@ use store::{Store, StoreError};
 pub use master::MasterKey;
 pub use rotate::Rotated;
 pub use source::KeySource;
+pub(crate) use source::write_new;
 
 use seal::{Key, Place};
 use source::Ring;

@@ -95,19 +95,20 @@ pub(super) fn read(path: &Path) -> Result<Option<MasterKey>, VaultError> {
 /// Whole and durable, for its owner only. `false` when there is such a file, which stays.
 pub(super) fn make(path: &Path, key: &MasterKey) -> Result<bool, VaultError> {
     failpoint::before(Effect::MakeKeyFile);
-    let made = write_new(path, key).map_err(|e| cannot("make", path, &e))?;
+    let made = write_new(path, &key.line(), key.fingerprint()).map_err(|e| cannot("make", path, &e))?;
     failpoint::after(Effect::MakeKeyFile);
     Ok(made)
 }
 
-fn write_new(path: &Path, key: &MasterKey) -> std::io::Result<bool> {
+/// Whole and durable, for its owner only; `name` is of those who make it. `false` when there is such a file, which stays.
+pub(crate) fn write_new(path: &Path, line: &Secret<String>, name: &str) -> std::io::Result<bool> {
     let folder = folder(path);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // Under its own name it appears whole: another process may be about to read it.
-    let written = beside(path, &format!("{}.{}", key.fingerprint(), std::process::id()));
+    let written = beside(path, &format!("{name}.{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&written)?;
     let outcome = file
-        .write_all(key.line().expose().as_bytes())
+        .write_all(line.expose().as_bytes())
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::hard_link(&written, path));
     fs::remove_file(&written)?;

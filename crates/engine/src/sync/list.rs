@@ -232,7 +232,11 @@ impl Listing<'_> {
             Phase::History => connector.history(account, cursors, told, state.since),
             Phase::List => connector.list(account, cursors, Some(told)),
         };
-        self.sync.calls.make(mailbox, call).await
+        match self.phase {
+            Phase::Changes => self.sync.calls.make(mailbox, call).await,
+            // There is no use in knowing more of what must not be fetched yet.
+            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, call).await,
+        }
     }
 
     /// The provider does not know any more where we were: a listing begins anew, and if it does not know what changed,
@@ -414,7 +418,8 @@ impl Listing<'_> {
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.hold.token);
         let end = match e {
-            ConnectorError::Throttled { .. } | ConnectorError::Shut => SyncEnd::Interrupted,
+            ConnectorError::Throttled { .. } => SyncEnd::Interrupted,
+            ConnectorError::Shut(_) => SyncEnd::Hindered(&reason),
             _ => SyncEnd::Failed(&reason),
         };
         unit.end_sync(self.mailbox(), self.hold.token, end);
@@ -424,7 +429,7 @@ impl Listing<'_> {
                 states::needs_reauth(&mut unit, self.mailbox(), &reason);
                 return Ok(Verdict::Commit(unit));
             }
-            ConnectorError::Shut => {}
+            ConnectorError::Shut(_) => tracing::warn!(mailbox = %self.mailbox(), "a folder cannot be opened"),
             _ if self.held.job.token > 3 => states::fails(&mut unit, self.mailbox(), &reason),
             _ => {}
         }

@@ -155,7 +155,7 @@ fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
         }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
         ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
-        ConnectorError::Shut => jobs::JobError::Throttled(SHUT),
+        ConnectorError::Shut(_) => jobs::JobError::Throttled(SHUT),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
         ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
     }

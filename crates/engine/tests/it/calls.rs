@@ -204,11 +204,14 @@ async fn bytes_that_came_are_waited_for_afterwards() {
     let ours = mailbox();
     scene.calls.spend_bytes(&ours, 4000).await;
     let begun = Instant::now();
+    let fetch = || scene.calls.make_fetch(&ours, Box::pin(async { Ok(()) }));
 
     assert_eq!(scene.call(&ours, Ok(())).await, Ok(()));
+    assert_eq!(begun.elapsed().as_secs(), 0, "a look brings none");
+    assert_eq!(fetch().await, Ok(()));
     assert_eq!(begun.elapsed().as_secs(), 3);
     scene.calls.spend_bytes(&ours, 60_000).await;
-    assert_eq!(scene.call(&ours, Ok(())).await, wait(60.0));
+    assert_eq!(fetch().await, wait(60.0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,8 @@ use toml::de::{DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 13] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 14] = [
+    "auth.admin_key_file",
     "backup.postgres_url",
     "backup.postgres_url_file",
     "blobs.url",

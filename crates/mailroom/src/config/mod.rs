@@ -36,6 +36,7 @@ pub struct Config {
     pub blobs: Blobs,
     pub backup: Backup,
     pub secrets: Secrets,
+    pub auth: Auth,
     pub limits: Limits,
     pub import: Import,
     pub server: Server,
@@ -78,6 +79,12 @@ pub struct Secrets {
     pub key_file: PathBuf,
     /// In the place of the file.
     pub key: Option<Secret<String>>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Auth {
+    /// The operator's key.
+    pub admin_key_file: PathBuf,
 }
 
 /// How an import cuts its work; a batch ends at whichever limit comes first.
@@ -240,6 +247,7 @@ impl Config {
             blobs: blobs(&mut read, &data_dir, providers)?,
             backup: backup(&mut read)?,
             secrets: secrets(&mut read, &data_dir)?,
+            auth: auth(&mut read, &data_dir)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
             server: server(&mut read)?,
@@ -314,12 +322,27 @@ fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
     Ok(Backup { postgres_url: Some(Secret::new(text)) })
 }
 
-fn secrets(read: &mut Reader, data_dir: &Path) -> Result<Secrets, ConfigError> {
-    let (key_file, source) = match read.text("secrets.key_file", "the path of a file")? {
-        None => (data_dir.join("master.key"), "default".to_owned()),
+fn auth(read: &mut Reader, data_dir: &Path) -> Result<Auth, ConfigError> {
+    Ok(Auth { admin_key_file: file_in(read, "auth.admin_key_file", data_dir, "admin.key")?.0 })
+}
+
+/// The path of a file that is in the data folder unless somebody says otherwise, and who says so.
+fn file_in(
+    read: &mut Reader,
+    setting: &'static str,
+    data_dir: &Path,
+    name: &str,
+) -> Result<(PathBuf, String), ConfigError> {
+    let (path, source) = match read.text(setting, "the path of a file")? {
+        None => (data_dir.join(name), "default".to_owned()),
         Some((path, origin)) => (read.expand(Path::new(&path))?, origin.to_string()),
     };
-    read.show("secrets.key_file", key_file.display().to_string(), &source);
+    read.show(setting, path.display().to_string(), &source);
+    Ok((path, source))
+}
+
+fn secrets(read: &mut Reader, data_dir: &Path) -> Result<Secrets, ConfigError> {
+    let (key_file, source) = file_in(read, "secrets.key_file", data_dir, "master.key")?;
     let key = match read.text("secrets.key", "a key in quotes") {
         // The sentence would repeat what was written.
         Err(_) => return Err(ConfigError::new("`secrets.key` wants a key in quotes: 64 hexadecimal digits or Base64")),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
+mod api;
 mod backup;
 mod bad_input;
 mod bench_jobs;

@@ -36,12 +36,21 @@ pub(super) fn of_emails(tenant: &TenantStore, emails: &[EmailId]) -> Read {
         _ => "",
     };
     let sql = format!(
-        "select email_id, id, filename, content_type, size_bytes, sha256, is_inline, content_id, status, sniffed_type, md5,
-                message
-         from attachments where tenant_id = $1 and {} {range} order by email_id, position",
+        "select {COLUMNS} from attachments where tenant_id = $1 and {} {range} order by email_id, position",
         any(tenant.store.dialect(), "email_id", 2)
     );
     (sql, params)
+}
+
+const COLUMNS: &str = "email_id, id, filename, content_type, size_bytes, sha256, is_inline, content_id, status,
+    sniffed_type, md5, message";
+
+impl TenantStore {
+    /// With the email that it belongs to.
+    pub async fn find_attachment(&self, id: AttachmentId) -> Result<Option<(EmailId, Attachment)>, StoreError> {
+        let sql = format!("select {COLUMNS} from attachments where tenant_id = $1 and id = $2");
+        self.query_one(sql, params![self.id, id]).await?.as_ref().map(attachment).transpose()
+    }
 }
 
 /// Ids begin with 48 bits of time.

@@ -7,7 +7,7 @@ use domain::{PackId, PackState, Sha256};
 use super::any;
 use crate::blobs::{Encoding, Member};
 use crate::failpoint::{self, Effect, Guard};
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{Row, StoreError, TenantStore, TenantUnit, params};
 
@@ -148,7 +148,7 @@ impl TenantUnit {
                 .into(),
             join_where: "",
             on_conflict: "on conflict (tenant_id, sha256) do nothing".into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 }

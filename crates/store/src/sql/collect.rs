@@ -12,7 +12,7 @@ use super::any;
 use super::blobs::{BlobPlace, PLACE_COLUMNS, place};
 use crate::blobs::Member;
 use crate::failpoint::{self, Effect};
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{OpId, Store, StoreError, SystemStore, Unit, params};
 
@@ -222,7 +222,7 @@ impl Collector {
                           do update set pack_id = excluded.pack_id, pack_offset = excluded.pack_offset,
                           stored_bytes = excluded.stored_bytes, encoding = excluded.encoding"
                 .into(),
-            at_once: false,
+            by: By::Many,
         });
         self.run(Effect::MovePack, unit, changed).await
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::any;
 use crate::failpoint::{self, Guard};
 use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
 
@@ -30,11 +31,35 @@ pub(super) const SAID: i64 = 1;
 
 pub(super) const DRAFTS: &str = "event_drafts (tenant_id, unit, step, type, mailbox_id, email_id, is_backfill, data)";
 
+/// Which events are wanted; none of these: all.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    pub kinds: Vec<String>,
+    pub mailbox: Option<MailboxId>,
+    /// Also those about mail that was there before.
+    pub with_backfill: bool,
+}
+
 impl TenantStore {
     /// Those after a number, oldest first.
     pub async fn list_events(&self, after: u64, limit: u64) -> Result<Vec<Event>, StoreError> {
-        let sql = "select seq, type, mailbox_id, email_id, is_backfill, data, at from events
-                   where tenant_id = $1 and seq > $2 order by seq limit $3";
+        self.list_events_of(&EventFilter { with_backfill: true, ..EventFilter::default() }, after, limit).await
+    }
+
+    pub async fn list_events_of(&self, filter: &EventFilter, after: u64, limit: u64) -> Result<Vec<Event>, StoreError> {
+        let kinds = match filter.kinds.is_empty() {
+            true => "true".to_owned(),
+            false => any(self.store.dialect(), "type", 6),
+        };
+        let mut params = params![self.id, after, limit, filter.mailbox, filter.with_backfill];
+        if !filter.kinds.is_empty() {
+            params.extend(params![filter.kinds.clone()]);
+        }
+        let sql = format!(
+            "select seq, type, mailbox_id, email_id, is_backfill, data, at from events
+             where tenant_id = $1 and seq > $2 and (mailbox_id = $4 or $4 is null) and ($5 or not is_backfill) and {kinds}
+             order by seq limit $3"
+        );
         let event = |row: &Row| {
             Ok(Event {
                 seq: row.get(0)?,
@@ -46,7 +71,7 @@ impl TenantStore {
                 at: row.get(6)?,
             })
         };
-        self.query(sql, params![self.id, after, limit]).await?.iter().map(event).collect()
+        self.query(sql, params).await?.iter().map(event).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use domain::{FolderId, MailboxId};
 
 use crate::failpoint::{self, Effect};
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{StoreError, TenantStore, Value, params};
 
@@ -37,7 +37,7 @@ impl TenantStore {
                 .into(),
             join_where: "",
             on_conflict: "on conflict do nothing".into(),
-            at_once: false,
+            by: By::Many,
         });
         failpoint::before(Effect::MakeFolders);
         unit.commit().await?;

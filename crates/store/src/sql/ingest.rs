@@ -12,7 +12,7 @@ use domain::{
 use jiff::Timestamp;
 
 use super::cut;
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{Dialect, OpId, TenantUnit, Value, params};
 
@@ -148,7 +148,7 @@ impl TenantUnit {
             select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id, u.unit".into(),
             join_where: "",
             on_conflict: on_conflict.into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 
@@ -210,7 +210,7 @@ impl TenantUnit {
                 self.key_begins()
             )
             .into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 
@@ -265,7 +265,7 @@ impl TenantUnit {
                 self.key_begins()
             )
             .into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 }
@@ -410,13 +410,13 @@ const EMAILS_SELECT: &str = "u.id, u.tenant_id, u.mailbox_id, u.provider, u.prov
 /// too early but never fails.
 const NEXT_SEARCH_ROWID: &str = "(select coalesce(
         (select case
-            when max(x.search_rowid) + u.nth < b.first + 65535 then max(x.search_rowid) + 1 + u.nth
+            when max(x.search_rowid) < b.first + 65535 then max(x.search_rowid) + 1
             when max(x.search_rowid) is not null then
-                (select max(y.search_rowid) + 1 + u.nth from emails y
+                (select max(y.search_rowid) + 1 from emails y
                  where y.search_rowid between b.first and ((b.number + 1) << 47) - 1)
          end
          from emails x where x.search_rowid between b.first and b.first + 65535),
-        b.first + u.nth)
+        b.first)
     from (select t.number, (t.number << 47) | (u.search_second << 16) as first
           from tenants t where t.id = u.tenant_id) b)";
 
@@ -441,7 +441,7 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
                       processing_status = excluded.processing_status, processed_at = excluded.processed_at
                       where emails.processing_status = 'failed' and excluded.raw_blob_sha256 is not null"
             .into(),
-        at_once: false,
+        by: By::One,
     }
 }
 
@@ -467,7 +467,7 @@ fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
         select: "u.email_id, u.position, u.tenant_id, u.kind, u.address, u.name".into(),
         join_where: IF_EMAIL_WON,
         on_conflict: "on conflict do nothing".into(),
-        at_once: false,
+        by: By::Many,
     }
 }
 
@@ -506,7 +506,7 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
                       do update set status = excluded.status, blob_sha256 = excluded.blob_sha256
                       where attachments.status in ('pending', 'failed') and excluded.status = 'stored'"
             .into(),
-        at_once: false,
+        by: By::Many,
     }
 }
 
@@ -527,7 +527,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             select: "u.tenant_id, u.email_id, u.mailbox_id, u.received_at, u.tokens".into(),
             join_where: IF_EMAIL_WON,
             on_conflict: "on conflict (tenant_id, email_id) do nothing".into(),
-            at_once: true,
+            by: By::Group,
         },
         // In row order, because FTS5 writes its index out whenever a row number goes down.
         Dialect::Sqlite => Insert {
@@ -536,11 +536,12 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             rows,
             select: "e.search_rowid, u.tokens".into(),
             // Units of one commit may bring the same email.
-            join_where: "join emails e on e.tenant_id = u.tenant_id and e.id = u.email_id
+            // In this order, whatever the planner thinks of the tables.
+            join_where: "cross join emails e on e.tenant_id = u.tenant_id and e.id = u.email_id
                          where not exists (select 1 from email_search_docsize d where d.id = e.search_rowid)
                          group by e.search_rowid order by e.search_rowid",
             on_conflict: "".into(),
-            at_once: true,
+            by: By::Group,
         },
     }
 }

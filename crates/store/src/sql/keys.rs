@@ -1,10 +1,11 @@
 //! API keys: only a hash of the secret is here.
 
-use domain::{ApiKeyId, Sha256};
+use domain::{ApiKeyId, Sha256, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{Row, StoreError, TenantStore, params};
+use crate::failpoint::{self, Effect};
+use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ApiKey {
@@ -54,12 +55,64 @@ impl TenantStore {
     }
 }
 
+/// Whose key it is. One that is revoked or has expired is nobody's.
+#[derive(Debug, Clone)]
+pub struct KeyHolder {
+    pub key: ApiKeyId,
+    pub tenant: TenantId,
+    pub is_tenant_active: bool,
+    pub scopes: Vec<String>,
+}
+
+/// The name of the operator's key among the fingerprints; its fingerprint is its whole hash, for it is random.
+const OPERATOR: &str = "operator";
+
+impl SystemStore {
+    /// One read for each request, so that a revocation holds at once, everywhere.
+    pub async fn find_key_holder(&self, key_hash: Sha256) -> Result<Option<KeyHolder>, StoreError> {
+        let sql = "select k.id, k.tenant_id, t.is_active, k.scopes from api_keys k join tenants t on t.id = k.tenant_id
+                   where k.key_hash = $1 and k.revoked_at is null
+                   and (k.expires_at is null or k.expires_at > (select mailroom_now()))";
+        let Some(row) = self.query_one(sql, params![key_hash]).await? else { return Ok(None) };
+        let holder = KeyHolder {
+            key: row.get(0)?,
+            tenant: row.get(1)?,
+            is_tenant_active: row.get(2)?,
+            scopes: scopes(&row, 3)?,
+        };
+        Ok(Some(holder))
+    }
+
+    pub async fn find_operator_key(&self) -> Result<Option<String>, StoreError> {
+        let sql = "select fingerprint from key_fingerprints where name = $1 and state = 'current'";
+        self.query_one(sql, params![OPERATOR]).await?.map(|row| row.get(0)).transpose()
+    }
+
+    /// The first one stays; read it again to see whose that is.
+    pub async fn record_first_operator_key(&self, key_hash: Sha256) -> Result<(), StoreError> {
+        let mut unit = Unit::default();
+        unit.op(
+            "insert into key_fingerprints (name, fingerprint, state, created_at)
+             values ($1, $2, 'current', mailroom_now()) on conflict do nothing",
+            params![OPERATOR, key_hash.hex()],
+        );
+        failpoint::before(Effect::RecordOperatorKey);
+        self.commit(unit).await?;
+        failpoint::after(Effect::RecordOperatorKey);
+        Ok(())
+    }
+}
+
+fn scopes(row: &Row, column: usize) -> Result<Vec<String>, StoreError> {
+    let scopes: serde_json::Value = row.get(column)?;
+    serde_json::from_value(scopes).map_err(|e| StoreError::corrupt(format!("scopes of a key: {e}")))
+}
+
 fn api_key(row: &Row) -> Result<ApiKey, StoreError> {
-    let scopes: serde_json::Value = row.get(2)?;
     Ok(ApiKey {
         id: row.get(0)?,
         name: row.get(1)?,
-        scopes: serde_json::from_value(scopes).map_err(|e| StoreError::corrupt(format!("scopes of a key: {e}")))?,
+        scopes: scopes(row, 2)?,
         expires_at: row.get(3)?,
         last_used_at: row.get(4)?,
         revoked_at: row.get(5)?,

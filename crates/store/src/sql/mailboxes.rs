@@ -64,6 +64,13 @@ impl TenantStore {
         let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 order by address");
         self.query(sql, params![self.id]).await?.iter().map(mailbox).collect()
     }
+
+    /// In the order in which they were made, after a given one.
+    pub async fn list_mailboxes_after(&self, after: Option<MailboxId>, limit: u64) -> Result<Vec<Mailbox>, StoreError> {
+        let after = after.unwrap_or(MailboxId(uuid::Uuid::nil()));
+        let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and id > $2 order by id limit $3");
+        self.query(sql, params![self.id, after, limit]).await?.iter().map(mailbox).collect()
+    }
 }
 
 /// A mailbox that lives somewhere else. With the id of one that was disconnected, or that took files so far, it is that one.

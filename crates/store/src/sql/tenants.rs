@@ -57,6 +57,13 @@ impl SystemStore {
         rows.iter().map(tenant).collect()
     }
 
+    /// In the order in which they were made, after a given one.
+    pub async fn list_tenants_after(&self, after: Option<TenantId>, limit: u64) -> Result<Vec<Tenant>, StoreError> {
+        let after = after.unwrap_or(TenantId(uuid::Uuid::nil()));
+        let sql = format!("select {COLUMNS} from tenants where id > $1 order by id limit $2");
+        self.query(sql, params![after, limit]).await?.iter().map(tenant).collect()
+    }
+
     /// Whether anything changed.
     pub async fn set_tenant_active(&self, id: TenantId, is_active: bool) -> Result<bool, StoreError> {
         let mut unit = Unit::default();

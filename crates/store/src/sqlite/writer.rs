@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::error;
 use super::reader::{bind, run as run_query};
 use super::undo::{Undo, is_stopped};
-use crate::unit::{Action, Insert, Op, Outcome};
+use crate::unit::{Action, By, Insert, Op, Outcome};
 use crate::{Committed, StoreError, Unit, Value};
 
 /// Enough that callers rarely wait for a place, few enough that memory stays bounded.
@@ -240,7 +240,7 @@ fn run_ops(connection: &Connection, undo: &Undo, unit: &Unit) -> Result<Committe
                 changed(statement.raw_execute()?)
             }
             // Comes last, with those of the others.
-            Action::Insert(insert) if insert.at_once => changed(0),
+            Action::Insert(insert) if insert.by == By::Group => changed(0),
             Action::Insert(insert) => changed(insert_rows(connection, undo, insert)?),
         };
         if let Some(expect) = expect
@@ -258,7 +258,8 @@ fn insert_rows(connection: &Connection, undo: &Undo, insert: &Insert) -> rusqlit
     let mut changed = 0;
     let mut rows = insert.rows.as_slice();
     while !rows.is_empty() {
-        let count = STATEMENT_ROWS.into_iter().find(|count| *count <= rows.len()).unwrap_or(1);
+        let most = if insert.by == By::One { 1 } else { rows.len() };
+        let count = STATEMENT_ROWS.into_iter().find(|count| *count <= most).unwrap_or(1);
         let (these, others) = rows.split_at(count);
         let mut statement = connection.prepare_cached(&insert.sqlite_sql(count))?;
         for (n, value) in these.iter().flatten().enumerate() {
@@ -274,7 +275,7 @@ fn insert_rows(connection: &Connection, undo: &Undo, insert: &Insert) -> rusqlit
 /// All the rows of all the units by one statement: the text index is written out whenever another one begins.
 fn insert_at_once(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<()> {
     let inserts = units.iter().flat_map(|unit| &unit.ops).filter_map(|op| match &op.action {
-        Action::Insert(insert) if insert.at_once => Some(insert),
+        Action::Insert(insert) if insert.by == By::Group => Some(insert),
         _ => None,
     });
     let mut by_table: BTreeMap<&str, (&Insert, Vec<&Vec<Value>>)> = BTreeMap::new();

@@ -79,8 +79,7 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
     let bar = Bar::follow(&progress, Unit::Items, "messages stored");
     let already = count_messages(store, mailbox).await?.stored;
     let mut counted = None;
-    // One of before is over with the first look, or told anew.
-    let mut told = store.find_sync(mailbox.id).await?.and_then(|state| state.paused);
+    let (mut told, mut hindrance) = (None, None);
     loop {
         let now = store.find_mailbox(&mailbox.id.to_string()).await?;
         let now = now.ok_or_else(|| Failure::problem("the mailbox was removed meanwhile"))?;
@@ -93,6 +92,14 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
         if let Some(pause) = pause.filter(|pause| told.as_ref() != Some(pause)) {
             bar.tell(&format!("{} is {}. It goes on then.", now.address, until_when(&pause)));
             told = Some(pause);
+        }
+        // What only hinders is tried again for as long as somebody waits.
+        let hinders = state.as_ref().filter(|state| state.error_count == 0).and_then(|state| state.last_error.clone());
+        if hinders != hindrance {
+            hindrance = hinders;
+            if let Some(why) = &hindrance {
+                bar.tell(&format!("{}: {why}.", now.address));
+            }
         }
         if let Some(state) = state.filter(|state| state.error_count > 2) {
             let why = state.last_error.unwrap_or_default();

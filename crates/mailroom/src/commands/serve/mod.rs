@@ -4,6 +4,7 @@ mod parts;
 
 use std::convert::Infallible;
 use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,16 +40,17 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let engine = crate::app::open(config).await?;
     // A wrong key is told now, and not by the first mailbox.
     engine.vault.unlock().await?;
+    engine::keys::ensure_operator_key(&engine.store, &config.auth.admin_key_file).await?;
     let _only_one = lock(config)?;
     let recorder = web::Recorder::install().map_err(|e| Failure::problem(format!("cannot keep metrics: {e}")))?;
     let mut signals = Signals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let (close, closed) = watch::channel(false);
     let (open, is_open) = watch::channel(true);
-    let app = web::App { store: engine.store.clone(), recorder, is_open };
+    let app = web::App { engine: engine.clone(), recorder, is_open };
     let mut servers = Parts::default();
     let listener = bind(config.server.listen, "server.listen").await?;
-    announce(&listener, args, out)?;
+    announce(&listener, args, &config.auth.admin_key_file, out)?;
     servers.add("web server", web::serve(listener, app.clone(), closed.clone()));
     if let Some(address) = config.server.metrics_listen {
         let listener = bind(address, "server.metrics_listen").await?;
@@ -122,13 +124,20 @@ async fn bind(address: std::net::SocketAddr, key: &str) -> Result<TcpListener, F
     })
 }
 
-fn announce(listener: &TcpListener, args: &cli::Serve, out: Output) -> Result<(), Failure> {
+fn announce(listener: &TcpListener, args: &cli::Serve, key_file: &Path, out: Output) -> Result<(), Failure> {
     let address = listener.local_addr()?;
     let roles: Vec<&str> = args.roles.iter().map(|role| role.as_str()).collect();
     if out.json {
         return out.object(&serde_json::json!({"listening": address.to_string(), "roles": roles}));
     }
-    out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))
+    out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))?;
+    if !key_file.exists() {
+        return Ok(()); // kept elsewhere
+    }
+    let key_file = key_file.display();
+    tell(&format!("The operator's key is in {key_file}. Try:"));
+    tell(&format!("  curl -H \"Authorization: Bearer $(cat {key_file})\" http://{address}/v1/tenants"));
+    Ok(())
 }
 
 async fn work(worker: Worker, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {

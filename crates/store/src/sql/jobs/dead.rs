@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::inspect::Conditions;
 use super::{JobFilter, NewJob, OnConflict, Unique, When, for_update};
 use crate::failpoint::{self, Effect};
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::{Kind, Value};
 use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
 
@@ -248,7 +248,7 @@ fn replayed(dialect: Dialect, jobs: &[(TenantId, JobId)], begun: u64, replay: &R
         join_where: "join finished_jobs f on f.tenant_id = u.tenant_id and f.id = u.id
                      where f.state <> 'done' and f.unique_key is null and f.order_key is null",
         on_conflict: "".into(),
-        at_once: false,
+        by: By::Many,
     }
 }
 

@@ -11,7 +11,7 @@ use super::later;
 use super::release::drop_idle_key;
 use crate::failpoint::{self, Guard};
 use crate::sql::any;
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{Dialect, TenantUnit, params};
 
@@ -182,7 +182,7 @@ impl TenantUnit {
             .into(),
             join_where: "cross join (select mailroom_now() as now, mailroom_micros() as micros) n",
             on_conflict: "".into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 
@@ -273,7 +273,7 @@ impl TenantUnit {
                 .into(),
             join_where: "cross join (select mailroom_now() as now, mailroom_micros() as micros) n",
             on_conflict: LOCK_THE_OTHER.into(),
-            at_once: false,
+            by: By::Many,
         });
         let mut lanes: BTreeMap<Lane, Vec<NewJob>> = BTreeMap::new();
         for job in by_key.into_values() {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::super::events::{DRAFTS, IMAGE, SAID, image};
 use crate::sql::any;
 use crate::sql::ingest::NewEmail;
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{Dialect, StoreError, TenantStore, TenantUnit, params};
 
@@ -123,7 +123,7 @@ impl TenantUnit {
             join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
                              and c.raw_sha256 = u.content_key and c.email_id = u.email_id and c.unit = u.unit",
             on_conflict: "".into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 

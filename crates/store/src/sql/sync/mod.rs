@@ -101,6 +101,8 @@ pub enum SyncEnd<'a> {
     Done,
     /// There is more to do, or it was not the sync's fault: as it was.
     Interrupted,
+    /// A part of it has to wait; that is no failure.
+    Hindered(&'a str),
     Failed(&'a str),
 }
 
@@ -141,10 +143,11 @@ impl TenantUnit {
         let set = match end {
             SyncEnd::Done => "status = 'idle', last_sync_at = mailroom_now(), error_count = 0, last_error = $4",
             SyncEnd::Interrupted => "status = 'idle', last_error = coalesce($4, last_error)",
+            SyncEnd::Hindered(_) => "status = 'idle', last_error = $4",
             SyncEnd::Failed(_) => "status = 'error', error_count = error_count + 1, last_error = $4",
         };
         let error = match end {
-            SyncEnd::Failed(error) => Some(error),
+            SyncEnd::Hindered(error) | SyncEnd::Failed(error) => Some(error),
             _ => None,
         };
         self.unit.op(

@@ -6,7 +6,7 @@ use domain::{FolderId, MailboxId};
 use super::super::events::{DRAFTS, IMAGE, SAID, image};
 use crate::sql::ledger::{PURGED, UNFINISHED};
 use crate::sql::{any, cut};
-use crate::unit::Insert;
+use crate::unit::{By, Insert};
 use crate::value::Kind;
 use crate::{Dialect, TenantUnit, Value, params};
 
@@ -187,7 +187,7 @@ impl TenantUnit {
                     uid_validity = excluded.uid_validity, is_in_scope = excluded.is_in_scope, gone_at = null"
             )
             .into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 
@@ -274,7 +274,7 @@ impl TenantUnit {
                     or ledger.state = 'skipped'"
             )
             .into(),
-            at_once: false,
+            by: By::Many,
         });
         self.record_places(mailbox, page);
     }
@@ -332,7 +332,7 @@ impl TenantUnit {
                     or placements.email_id is distinct from excluded.email_id or excluded.listing > placements.listing"
             )
             .into(),
-            at_once: false,
+            by: By::Many,
         });
     }
 

@@ -1,0 +1,275 @@
+//! The HTTP API of a running server: who may read what, and what they are told otherwise.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use domain::Sha256;
+use serde_json::Value;
+
+use crate::mail;
+use crate::place::{PROGRAM, Place, on_each_database};
+use crate::processes::{Running, wait_until};
+use crate::servers::closed_port;
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    /// It is the problem that it says, and names the field if there is one.
+    fn assert_problem(&self, status: u16, says: &str) {
+        let problem = self.json();
+        assert_eq!((self.status, problem["status"].as_u64()), (status, Some(status.into())), "{problem}");
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+        assert!(problem["title"].is_string() && problem["type"].is_string(), "{problem}");
+    }
+}
+
+/// A server with two tenants that have mail, and a key of each.
+struct Scene {
+    address: SocketAddr,
+    operator: String,
+    acme: String,
+    beta: String,
+    _server: Running,
+}
+
+impl Scene {
+    fn start(place: &Place) -> Self {
+        for (tenant, seed) in [("acme", 1), ("beta", 2)] {
+            let mbox = place.write(&format!("{tenant}.mbox"), mail::mbox(seed, 30));
+            place.ok(&["import", &mbox, "--tenant", tenant, "--mailbox", &format!("me@{tenant}.test")]);
+        }
+        let key = |tenant: &str| {
+            let made = place.object(&["key", "create", "--tenant", tenant, "--name", "test", "--scopes", "read"]);
+            made["key"].as_str().unwrap().to_owned()
+        };
+        let (acme, beta) = (key("acme"), key("beta"));
+        let (server, address) = serve(place);
+        let operator = fs::read_to_string(place.data_dir().join("admin.key")).unwrap().trim().to_owned();
+        Self { address, operator, acme, beta, _server: server }
+    }
+
+    fn get(&self, path: &str, key: &str) -> Answer {
+        self.ask("GET", path, &[("Authorization", &format!("Bearer {key}"))])
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        let (first, rest) = head.split_once("\r\n").unwrap();
+        let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        Answer {
+            status: first.split(' ').nth(1).unwrap().parse().unwrap(),
+            headers: rest.split("\r\n").filter_map(header).collect(),
+            body: bytes[end + 4..].to_vec(),
+        }
+    }
+
+    fn ids(&self, path: &str, key: &str) -> Vec<String> {
+        let items = self.get(path, key).json()["items"].as_array().unwrap().clone();
+        items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn serve(place: &Place) -> (Running, SocketAddr) {
+    let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
+    let mut command = place.command(PROGRAM, &["serve"]);
+    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Running::spawn(&mut command);
+    wait_until("it answers", || TcpStream::connect(address).is_ok());
+    (server, address)
+}
+
+#[test]
+fn a_tenant_reads_its_mail_and_its_exact_bytes() {
+    on_each_database(|place| {
+        let scene = Scene::start(place);
+
+        let mut ids = Vec::new();
+        let mut path = "/v1/emails?limit=7".to_owned();
+        loop {
+            let page = scene.get(&path, &scene.acme).json();
+            ids.extend(page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+            match page["next_cursor"].as_str() {
+                Some(cursor) => path = format!("/v1/emails?limit=7&cursor={cursor}"),
+                None => break,
+            }
+        }
+        let there = place.emails("acme");
+        assert_eq!(ids, there.iter().map(|email| email["id"].as_str().unwrap()).collect::<Vec<_>>());
+
+        for email in &there {
+            let path = format!("/v1/emails/{}", email["id"].as_str().unwrap());
+            assert_eq!(&scene.get(&path, &scene.acme).json(), email);
+            let raw = scene.get(&format!("{path}/raw"), &scene.acme);
+            assert_eq!(Sha256::of(&raw.body).hex(), email["sha256"].as_str().unwrap());
+            assert_eq!(raw.headers["x-content-type-options"], "nosniff");
+            assert!(raw.headers["content-disposition"].starts_with("attachment"), "{raw:?}");
+            for attachment in email["attachments"].as_array().unwrap() {
+                let path = format!("/v1/attachments/{}", attachment["id"].as_str().unwrap());
+                assert_eq!(scene.get(&path, &scene.acme).json()["email_id"], email["id"]);
+                let content = scene.get(&format!("{path}/content"), &scene.acme);
+                assert_eq!(Sha256::of(&content.body).hex(), attachment["sha256"].as_str().unwrap());
+            }
+        }
+        let raw = format!("/v1/emails/{}/raw", ids[0]);
+        let authorization = format!("Bearer {}", scene.acme);
+        let part = scene.ask("GET", &raw, &[("Authorization", &authorization), ("Range", "bytes=5-9")]);
+        assert_eq!((part.status, part.body.as_slice()), (206, &scene.get(&raw, &scene.acme).body[5..10]));
+        let tag = part.headers["etag"].clone();
+        let known = scene.ask("GET", &raw, &[("Authorization", &authorization), ("If-None-Match", &tag)]);
+        assert_eq!((known.status, known.body.len()), (304, 0));
+        let beyond = scene.ask("GET", &raw, &[("Authorization", &authorization), ("Range", "bytes=99999999-")]);
+        beyond.assert_problem(416, "bytes");
+
+        let mailboxes = scene.get("/v1/mailboxes", &scene.acme).json();
+        let mailbox = &mailboxes["items"][0];
+        assert_eq!((&mailbox["address"], mailbox.get("secret_ref")), (&Value::from("me@acme.test"), None));
+        let id = mailbox["id"].as_str().unwrap();
+        assert_eq!(scene.get(&format!("/v1/mailboxes/{id}/health"), &scene.acme).json()["state"], "active");
+        assert_eq!(scene.ids(&format!("/v1/emails?mailbox={id}&limit=500"), &scene.acme).len(), there.len());
+        assert_eq!(scene.ids("/v1/emails?after=2999", &scene.acme).len(), 0);
+        let live = scene.get("/v1/events", &scene.acme).json();
+        assert_eq!(live["items"].as_array().unwrap().len(), 0, "an import brings what was there before");
+        let page = scene.get("/v1/events?backfill=true&limit=3&types=email.received", &scene.acme).json();
+        assert_eq!(page["items"].as_array().unwrap().len(), 3);
+        let next = page["next_cursor"].as_str().unwrap();
+        let rest = scene.get(&format!("/v1/events?backfill=true&limit=500&cursor={next}"), &scene.acme).json();
+        assert_eq!(rest["items"].as_array().unwrap().len() + 3, there.len());
+    });
+}
+
+/// Every route of the description, asked with every kind of key: what is another's is as if it were not there.
+#[test]
+fn nobody_learns_of_what_is_not_theirs() {
+    on_each_database(|place| {
+        let scene = Scene::start(place);
+        let tenants = scene.ids("/v1/tenants", &scene.operator);
+        let [acme, beta] = tenants.as_slice() else { panic!("{tenants:?}") };
+        let email =
+            scene.get(&format!("/v1/emails/{}", scene.ids("/v1/emails?q=has:attachment", &scene.acme)[0]), &scene.acme);
+        let theirs = BTreeMap::from([
+            ("/v1/tenants/{id}", acme.clone()),
+            ("/v1/mailboxes/{id}", scene.ids("/v1/mailboxes", &scene.acme).remove(0)),
+            ("/v1/emails/{id}", email.json()["id"].as_str().unwrap().to_owned()),
+            ("/v1/attachments/{id}", email.json()["attachments"][0]["id"].as_str().unwrap().to_owned()),
+        ]);
+        let description = scene.ask("GET", "/openapi.json", &[]).json();
+        let nobody = "018f0000-0000-7000-8000-000000000000";
+        for (route, methods) in description["paths"].as_object().unwrap() {
+            assert_eq!(methods.as_object().unwrap().keys().collect::<Vec<_>>(), ["get"], "{route} has no case");
+            scene.ask("GET", &route.replace("{id}", nobody), &[]).assert_problem(401, "Authorization");
+            scene.get(&route.replace("{id}", nobody), "mr_tenant_nonsense").assert_problem(401, "not valid");
+            let (for_operator, id) = (route.starts_with("/v1/tenants"), route.contains("{id}"));
+            if for_operator {
+                scene.get(&route.replace("{id}", acme), &scene.acme).assert_problem(403, "operator");
+                assert_eq!(scene.get(&route.replace("{id}", acme), &scene.operator).status, 200, "{route}");
+                continue;
+            }
+            let other_tenant = [("Authorization", &*format!("Bearer {}", scene.acme)), ("X-Tenant-Id", beta)];
+            scene.ask("GET", &route.replace("{id}", nobody), &other_tenant).assert_problem(403, "another tenant");
+            scene.get(&route.replace("{id}", nobody), &scene.operator).assert_problem(422, "X-Tenant-Id");
+            if !id {
+                continue;
+            }
+            let (_, theirs) =
+                theirs.iter().find(|(prefix, _)| route.starts_with(*prefix)).unwrap_or_else(|| panic!("{route}"));
+            let path = route.replace("{id}", theirs);
+            assert_eq!(scene.get(&path, &scene.acme).status, 200, "{route}");
+            let (foreign, absent) =
+                (scene.get(&path, &scene.beta), scene.get(&route.replace("{id}", nobody), &scene.beta));
+            assert_eq!((foreign.status, &foreign.body), (404, &absent.body), "{route}");
+            let as_beta = [("Authorization", &*format!("Bearer {}", scene.operator)), ("X-Tenant-Id", beta)];
+            assert_eq!(scene.ask("GET", &path, &as_beta).status, 404, "{route}");
+            let as_acme = [("Authorization", &*format!("Bearer {}", scene.operator)), ("X-Tenant-Id", acme)];
+            assert_eq!(scene.ask("GET", &path, &as_acme).status, 200, "{route}");
+        }
+        let mine = scene.ids("/v1/emails?limit=500", &scene.beta);
+        assert!(!mine.contains(&email.json()["id"].as_str().unwrap().to_owned()));
+    });
+}
+
+#[test]
+fn a_key_that_is_revoked_and_a_tenant_that_is_stopped_are_refused_at_once() {
+    on_each_database(|place| {
+        let scene = Scene::start(place);
+        assert_eq!(scene.get("/v1/emails", &scene.acme).status, 200);
+        place.ok(&["tenant", "deactivate", "acme"]);
+        scene.get("/v1/emails", &scene.acme).assert_problem(403, "not active");
+        place.ok(&["tenant", "activate", "acme"]);
+        assert_eq!(scene.get("/v1/emails", &scene.acme).status, 200);
+        let key = place.objects(&["key", "list", "--tenant", "acme"]).remove(0);
+        place.ok(&["key", "revoke", "--tenant", "acme", key["id"].as_str().unwrap()]);
+        scene.get("/v1/emails", &scene.acme).assert_problem(401, "revoked");
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    let place = Place::sqlite();
+    let scene = Scene::start(&place);
+    for (path, says) in [
+        ("/v1/emails?limit=0", "limit"),
+        ("/v1/emails?limit=501", "limit: it is at most 500"),
+        ("/v1/emails?limit=many", "limit"),
+        ("/v1/emails?limit=99999999999999999999", "limit"),
+        ("/v1/emails?lmit=5", "lmit"),
+        ("/v1/emails?cursor=abc", "cursor"),
+        ("/v1/mailboxes?cursor=%00", "cursor"),
+        ("/v1/emails?after=yesterday", "after"),
+        ("/v1/emails?before=2024%20or%201=1", "before"),
+        ("/v1/emails?folder=a%22b", "folder"),
+        ("/v1/emails?mailbox=me@acme.test", "mailbox"),
+        ("/v1/emails?q=after:never", "q"),
+        ("/v1/events?after=-1", "after"),
+        ("/v1/events?after=18446744073709551615", "after"),
+        ("/v1/events?backfill=perhaps", "backfill"),
+    ] {
+        let answer = scene.get(path, &scene.acme);
+        assert_eq!(answer.status, 422, "{path}: {answer:?}");
+        answer.assert_problem(422, says);
+    }
+    for path in ["/v1/emails?q=';drop table emails--", "/v1/emails?q=NEAR(a%20b)", "/v1/emails?q=%F0%9F%98%80*"] {
+        let status = scene.get(&path.replace(' ', "%20"), &scene.acme).status;
+        assert!([200, 422].contains(&status), "{path}: {status}");
+    }
+    for path in ["/v1/emails/1", "/v1/emails/..%2F..%2Fetc", "/v1/nothing", "/"] {
+        scene.get(path, &scene.acme).assert_problem(404, "there is nothing at this address");
+    }
+    scene.ask("POST", "/v1/events", &[("Content-Length", "0")]).assert_problem(405, "method");
+}
+
+#[test]
+fn the_operators_key_is_made_once_and_is_for_its_owner_only() {
+    let place = Place::postgres();
+    place.ok(&["tenant", "create", "acme"]);
+    let servers = [serve(&place), serve(&place), serve(&place)];
+    let file = place.data_dir().join("admin.key");
+    let key = fs::read_to_string(&file).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let hash = Sha256::of(key.trim().as_bytes()).hex();
+    assert_eq!(place.select("select fingerprint from key_fingerprints where name = 'operator'"), [hash]);
+    drop(servers);
+
+    fs::remove_file(&file).unwrap();
+    let (_server, _) = serve(&place);
+    assert!(!file.exists(), "it is kept elsewhere");
+}

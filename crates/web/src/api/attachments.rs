@@ -1,0 +1,96 @@
+//! Attachments and their bytes.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use domain::{AttachmentId, EmailId};
+use serde::Serialize;
+use store::sql::attachments::Attachment;
+use utoipa::ToSchema;
+
+use super::Path;
+use super::auth::Reader;
+use super::download::{Download, send};
+use super::problem::Problem;
+use crate::App;
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Attachment)]
+pub struct AttachmentView {
+    #[schema(value_type = String, format = "uuid")]
+    id: AttachmentId,
+    filename: Option<String>,
+    /// As the sender declared it.
+    #[schema(example = "application/pdf")]
+    content_type: String,
+    /// As its first bytes say.
+    sniffed_type: Option<String>,
+    size_bytes: u64,
+    /// Of the decoded bytes, in hexadecimal digits.
+    sha256: Option<String>,
+    md5: Option<String>,
+    inline: bool,
+    content_id: Option<String>,
+    #[schema(example = "stored")]
+    status: &'static str,
+    /// Of an attached message: its own subject, sender, time and id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    message: Option<serde_json::Value>,
+}
+
+impl From<Attachment> for AttachmentView {
+    fn from(attachment: Attachment) -> Self {
+        Self {
+            id: attachment.id,
+            filename: attachment.filename,
+            content_type: attachment.content_type,
+            sniffed_type: attachment.sniffed_type,
+            size_bytes: attachment.size_bytes,
+            sha256: attachment.sha256.map(|sha256| sha256.hex()),
+            md5: attachment.md5,
+            inline: attachment.inline,
+            content_id: attachment.content_id,
+            status: attachment.status.as_str(),
+            message: attachment.message,
+        }
+    }
+}
+
+/// An attachment, and the email that it came with.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AttachmentOfEmail {
+    #[schema(value_type = String, format = "uuid")]
+    email_id: EmailId,
+    #[serde(flatten)]
+    attachment: AttachmentView,
+}
+
+/// One attachment.
+#[utoipa::path(get, path = "/v1/attachments/{id}", tag = "attachments", params(("id" = String, Path)), responses(
+    (status = 200, body = AttachmentOfEmail), super::Refusals))]
+pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<Json<AttachmentOfEmail>, Problem> {
+    let (email_id, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::absent("attachment"))?;
+    Ok(Json(AttachmentOfEmail { email_id, attachment: attachment.into() }))
+}
+
+/// The decoded bytes of an attachment.
+#[utoipa::path(get, path = "/v1/attachments/{id}/content", tag = "attachments", params(("id" = String, Path)), responses(
+    (status = 200, body = Vec<u8>, content_type = "application/octet-stream", description = "Of the type that its bytes say"),
+    (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "A part of it, by `Range`"),
+    super::DownloadRefusals))]
+pub async fn content(
+    Reader(store): Reader,
+    State(app): State<App>,
+    Path(id): Path<AttachmentId>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let (_, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::absent("attachment"))?;
+    let place = match attachment.sha256 {
+        Some(sha256) => store.find_blob(sha256).await?,
+        None => None,
+    };
+    let content_type = attachment.sniffed_type.unwrap_or_else(|| "application/octet-stream".to_owned());
+    send(&app.engine, &store, Download { place, content_type, filename: attachment.filename }, &headers).await
+}

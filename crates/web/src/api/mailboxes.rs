@@ -1,0 +1,119 @@
+//! Mailboxes and how they do.
+
+use axum::Json;
+use domain::{MailboxId, TenantId};
+use serde::Serialize;
+use store::TenantStore;
+use store::sql::mailboxes::Mailbox;
+use utoipa::ToSchema;
+
+use super::auth::Reader;
+use super::page::{Page, Paging};
+use super::problem::Problem;
+use super::{Path, Query};
+
+/// A connected account, or a place that files are imported into. Its secret is nowhere in here.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Mailbox)]
+pub struct MailboxView {
+    #[schema(value_type = String, format = "uuid")]
+    id: MailboxId,
+    #[schema(value_type = String, format = "uuid")]
+    tenant_id: TenantId,
+    #[schema(example = "imap")]
+    provider: &'static str,
+    #[schema(example = "me@acme.test")]
+    address: String,
+    #[schema(example = "active")]
+    state: &'static str,
+    /// Why it is in this state.
+    state_reason: Option<String>,
+    #[schema(value_type = String, format = DateTime)]
+    state_since: jiff::Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: jiff::Timestamp,
+}
+
+impl From<Mailbox> for MailboxView {
+    fn from(mailbox: Mailbox) -> Self {
+        let Mailbox { id, tenant_id, provider, address, state, state_reason, state_since, created_at, .. } = mailbox;
+        let (provider, state) = (provider.as_str(), state.as_str());
+        Self { id, tenant_id, provider, address, state, state_reason, state_since, created_at }
+    }
+}
+
+/// All mailboxes of the tenant.
+#[utoipa::path(get, path = "/v1/mailboxes", tag = "mailboxes", params(Paging), responses(
+    (status = 200, body = Page<MailboxView>), super::Refusals))]
+pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result<Json<Page<MailboxView>>, Problem> {
+    let limit = paging.limit()?;
+    let mailboxes = store.list_mailboxes_after(paging.after()?, limit + 1).await?;
+    Ok(Json(Page::cut(mailboxes, limit, |mailbox| mailbox.id).map(MailboxView::from)))
+}
+
+/// One mailbox.
+#[utoipa::path(get, path = "/v1/mailboxes/{id}", tag = "mailboxes", params(("id" = String, Path)), responses(
+    (status = 200, body = MailboxView), super::Refusals))]
+pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<MailboxView>, Problem> {
+    Ok(Json(find(&store, id).await?.into()))
+}
+
+pub async fn find(store: &TenantStore, id: MailboxId) -> Result<Mailbox, Problem> {
+    store.find_mailbox(&id.to_string()).await?.ok_or_else(|| Problem::absent("mailbox"))
+}
+
+/// Whether mail comes in, and if not, why.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Health {
+    #[schema(example = "active")]
+    state: &'static str,
+    state_reason: Option<String>,
+    /// When it was last up to date.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    last_sync_at: Option<jiff::Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_sync_at: Option<jiff::Timestamp>,
+    /// Looks in a row that failed, and what the last of them met.
+    error_count: u64,
+    last_error: Option<String>,
+    /// It is not called until then, and why.
+    paused: Option<Paused>,
+    /// Whether all that was there before is known.
+    is_backfill_listed: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Paused {
+    #[schema(value_type = String, format = DateTime)]
+    until: jiff::Timestamp,
+    reason: String,
+}
+
+/// Whether mail of a mailbox comes in, and if not, why.
+#[utoipa::path(get, path = "/v1/mailboxes/{id}/health", tag = "mailboxes", params(("id" = String, Path)), responses(
+    (status = 200, body = Health), super::Refusals))]
+pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Health>, Problem> {
+    let mailbox = find(&store, id).await?;
+    let sync = store.find_sync(id).await?;
+    let (mut health, sync) = (
+        Health {
+            state: mailbox.state.as_str(),
+            state_reason: mailbox.state_reason,
+            last_sync_at: None,
+            next_sync_at: None,
+            error_count: 0,
+            last_error: None,
+            paused: None,
+            is_backfill_listed: sync.as_ref().is_none_or(|sync| sync.is_history_done),
+        },
+        sync,
+    );
+    if let Some(sync) = sync {
+        health.last_sync_at = sync.last_sync_at;
+        health.next_sync_at = sync.next_sync_at;
+        health.error_count = sync.error_count;
+        health.last_error = sync.last_error;
+        health.paused = sync.paused.map(|pause| Paused { until: pause.until, reason: pause.reason });
+    }
+    Ok(Json(health))
+}

@@ -1,0 +1,122 @@
+//! What went wrong, as `application/problem+json` (RFC 9457).
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use engine::search::SearchError;
+use serde::Serialize;
+use store::StoreError;
+use utoipa::ToSchema;
+
+/// An answer that is not what was asked for.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[schema(example = json!({"type": "about:blank", "title": "Not Found", "status": 404, "detail": "there is no such email"}))]
+pub struct Problem {
+    /// `about:blank`: the status says it all.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    /// For people.
+    detail: String,
+    /// What is wrong with which field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<FieldError>,
+    #[serde(skip)]
+    headers: Vec<(header::HeaderName, &'static str)>,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct FieldError {
+    #[schema(example = "limit")]
+    field: String,
+    #[schema(example = "it is at most 500")]
+    detail: String,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// Also when it is another tenant's: nobody learns which ids there are.
+    pub fn absent(what: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("there is no such {what}"))
+    }
+
+    pub fn unauthorized(detail: &str) -> Self {
+        let headers = vec![(header::WWW_AUTHENTICATE, "Bearer")];
+        Self { headers, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+    }
+
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// A value that cannot be meant.
+    pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        let errors = vec![FieldError { field: field.to_owned(), detail: detail.clone() }];
+        Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{field}: {detail}")) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = self.headers.clone();
+        let mut response = (status, Json(self)).into_response();
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        for (name, value) in headers {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+/// What the database says is for the log, not for strangers.
+impl From<StoreError> for Problem {
+    fn from(e: StoreError) -> Self {
+        tracing::error!("a request met a problem: {e}");
+        match e {
+            StoreError::Unavailable(_) | StoreError::BlobsUnavailable(_) | StoreError::Busy(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "what is stored cannot be reached now; try again")
+            }
+            _ => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "something went wrong here; the log of the server says what",
+            ),
+        }
+    }
+}
+
+impl From<SearchError> for Problem {
+    fn from(e: SearchError) -> Self {
+        match e {
+            SearchError::Query(e) => Self::invalid("q", e.to_string()),
+            SearchError::Cursor => Self::invalid("cursor", e.to_string()),
+            SearchError::Store(e) => e.into(),
+        }
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(e: QueryRejection) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, e.body_text())
+    }
+}
+
+/// A path whose id is no id leads nowhere.
+impl From<PathRejection> for Problem {
+    fn from(_: PathRejection) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "there is nothing at this address")
+    }
+}
