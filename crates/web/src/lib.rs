@@ -2,10 +2,13 @@
 
 mod api;
 mod health;
+mod hub;
 mod metrics;
 
+use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
@@ -13,6 +16,7 @@ use engine::Engine;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub use hub::Hub;
 pub use metrics::Recorder;
 
 /// Everything that an answer is made of.
@@ -20,12 +24,14 @@ pub use metrics::Recorder;
 pub struct App {
     pub engine: Engine,
     pub recorder: Recorder,
+    pub hub: Arc<Hub>,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }
 
 /// Until `closed` holds; requests under way are answered first.
 pub async fn serve(listener: TcpListener, app: App, mut closed: watch::Receiver<bool>) -> io::Result<()> {
+    let hub = app.hub.clone();
     let routes = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -33,11 +39,13 @@ pub async fn serve(listener: TcpListener, app: App, mut closed: watch::Receiver<
         .merge(api::router(&app))
         .with_state(app)
         .into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(async move {
-            let _ = closed.wait_for(|closed| *closed).await;
-        })
-        .await
+    let served = axum::serve(listener, routes).with_graceful_shutdown(async move {
+        let _ = closed.wait_for(|closed| *closed).await;
+    });
+    tokio::select! {
+        served = served.into_future() => served,
+        () = hub.run() => Ok(()), // it never ends
+    }
 }
 
 /// Only the metrics, for whoever reaches this address: it was opened for them.

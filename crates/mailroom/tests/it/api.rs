@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::mail;
 use crate::place::{PROGRAM, Place, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::processes::{DEADLINE, Running, wait_until};
 use crate::servers::closed_port;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct Scene {
     operator: String,
     acme: String,
     beta: String,
-    _server: Running,
+    server: Running,
 }
 
 impl Scene {
@@ -59,7 +59,7 @@ impl Scene {
         let (acme, beta) = (key("acme"), key("beta"));
         let (server, address) = serve(place);
         let operator = fs::read_to_string(place.data_dir().join("admin.key")).unwrap().trim().to_owned();
-        Self { address, operator, acme, beta, _server: server }
+        Self { address, operator, acme, beta, server }
     }
 
     fn get(&self, path: &str, key: &str) -> Answer {
@@ -166,7 +166,16 @@ fn nobody_learns_of_what_is_not_theirs() {
         let [acme, beta] = tenants.as_slice() else { panic!("{tenants:?}") };
         let email =
             scene.get(&format!("/v1/emails/{}", scene.ids("/v1/emails?q=has:attachment", &scene.acme)[0]), &scene.acme);
+        // Nobody runs it, so it stays.
+        place.ok(&["jobs", "pause", "--tenant", "acme"]);
+        place.ok(&["jobs", "enqueue", "--kind", "probe", "--tenant", "acme", "--payload", "{}"]);
+        let job = scene.ids("/v1/jobs?kind=probe", &scene.acme).remove(0);
+        assert_eq!(scene.ids("/v1/jobs?kind=probe", &scene.beta), Vec::<String>::new());
+        assert_eq!(scene.ids("/v1/jobs?kind=probe&state=ready", &scene.operator), [job.clone()]);
+        let why = scene.get(&format!("/v1/jobs/{job}/why"), &scene.acme).json();
+        assert!(why["reasons"][0].as_str().unwrap().contains("paused"), "{why}");
         let theirs = BTreeMap::from([
+            ("/v1/jobs/{id}", job),
             ("/v1/tenants/{id}", acme.clone()),
             ("/v1/mailboxes/{id}", scene.ids("/v1/mailboxes", &scene.acme).remove(0)),
             ("/v1/emails/{id}", email.json()["id"].as_str().unwrap().to_owned()),
@@ -178,16 +187,19 @@ fn nobody_learns_of_what_is_not_theirs() {
             assert_eq!(methods.as_object().unwrap().keys().collect::<Vec<_>>(), ["get"], "{route} has no case");
             scene.ask("GET", &route.replace("{id}", nobody), &[]).assert_problem(401, "Authorization");
             scene.get(&route.replace("{id}", nobody), "mr_tenant_nonsense").assert_problem(401, "not valid");
-            let (for_operator, id) = (route.starts_with("/v1/tenants"), route.contains("{id}"));
-            if for_operator {
+            let for_operator = ["/v1/tenants", "/v1/queues", "/v1/recurring"];
+            if for_operator.iter().any(|prefix| route.starts_with(prefix)) {
                 scene.get(&route.replace("{id}", acme), &scene.acme).assert_problem(403, "operator");
                 assert_eq!(scene.get(&route.replace("{id}", acme), &scene.operator).status, 200, "{route}");
                 continue;
             }
             let other_tenant = [("Authorization", &*format!("Bearer {}", scene.acme)), ("X-Tenant-Id", beta)];
             scene.ask("GET", &route.replace("{id}", nobody), &other_tenant).assert_problem(403, "another tenant");
-            scene.get(&route.replace("{id}", nobody), &scene.operator).assert_problem(422, "X-Tenant-Id");
-            if !id {
+            // Of jobs the operator sees those of all.
+            if !["/v1/jobs", "/v1/dead-letters"].iter().any(|prefix| route.starts_with(prefix)) {
+                scene.get(&route.replace("{id}", nobody), &scene.operator).assert_problem(422, "X-Tenant-Id");
+            }
+            if !route.contains("{id}") {
                 continue;
             }
             let (_, theirs) =
@@ -242,6 +254,8 @@ fn what_makes_no_sense_is_named() {
         ("/v1/events?after=-1", "after"),
         ("/v1/events?after=18446744073709551615", "after"),
         ("/v1/events?backfill=perhaps", "backfill"),
+        ("/v1/jobs?state=lost", "state"),
+        ("/v1/jobs?cursor=7", "cursor"),
     ] {
         let answer = scene.get(path, &scene.acme);
         assert_eq!(answer.status, 422, "{path}: {answer:?}");
@@ -272,4 +286,42 @@ fn the_operators_key_is_made_once_and_is_for_its_owner_only() {
     fs::remove_file(&file).unwrap();
     let (_server, _) = serve(&place);
     assert!(!file.exists(), "it is kept elsewhere");
+}
+
+/// Numbers of the events that come on a stream, as they come.
+fn follow(scene: &Scene, headers: &str) -> impl Iterator<Item = u64> + use<> {
+    let mut stream = TcpStream::connect(scene.address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let (path, key) = ("/v1/events/stream?backfill=true&types=email.received", &scene.acme);
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n{headers}\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("200"), "{first}");
+    let lines = lines.map_while(Result::ok);
+    lines.filter_map(|line| line.strip_prefix("id: ").map(|number| number.trim().parse().unwrap()))
+}
+
+#[test]
+fn who_follows_events_misses_none_and_gets_none_twice() {
+    on_each_database(|place| {
+        let mut scene = Scene::start(place);
+        let mut live = follow(&scene, "");
+        let more = place.write("more.mbox", mail::mbox(3, 20));
+        place.ok(&["import", &more, "--tenant", "acme", "--mailbox", "more@acme.test"]);
+        let told = "select cast(e.seq as text) from events e join tenants t on t.id = e.tenant_id
+                    where t.name = 'acme' and e.type = 'email.received' order by e.seq";
+        let told: Vec<u64> = place.select(told).iter().map(|number| number.parse().unwrap()).collect();
+
+        let came: Vec<u64> = live.by_ref().take(20).collect();
+        assert_eq!(came, told[told.len() - 20..], "from the moment on at which it began");
+        let again: Vec<u64> = follow(&scene, &format!("Last-Event-ID: {}\r\n", told[4])).take(told.len() - 5).collect();
+        assert_eq!(again, told[5..]);
+        let authorization = format!("Bearer {}", scene.acme);
+        let odd = [("Authorization", &*authorization), ("Last-Event-ID", "yesterday")];
+        scene.ask("GET", "/v1/events/stream", &odd).assert_problem(422, "Last-Event-ID");
+
+        scene.server.terminate();
+        assert_eq!(live.next(), None, "a server that stops ends what is followed");
+        wait_until("it has stopped", || scene.server.has_ended());
+    });
 }

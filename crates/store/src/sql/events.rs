@@ -4,14 +4,14 @@
 //! end it can be told what became of it. The numbers are taken last: whoever has a tenant's counter is about to commit, so a
 //! reader that has seen a number has seen all before it.
 
-use domain::{EmailId, MailboxId};
+use domain::{EmailId, MailboxId, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::any;
 use crate::failpoint::{self, Guard};
-use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
@@ -72,6 +72,15 @@ impl TenantStore {
             })
         };
         self.query(sql, params).await?.iter().map(event).collect()
+    }
+}
+
+impl SystemStore {
+    /// The number of the newest event of each of these tenants; none of one to which nothing ever happened.
+    pub async fn list_event_heads(&self, tenants: Vec<TenantId>) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        let among = any(self.store.dialect(), "tenant_id", 1);
+        let sql = format!("select tenant_id, event_seq from tenant_counters where {among}");
+        self.query(sql, params![tenants]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 }
 

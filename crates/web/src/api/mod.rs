@@ -7,6 +7,7 @@ mod auth;
 mod download;
 mod emails;
 mod events;
+mod jobs;
 mod mailboxes;
 mod page;
 mod problem;
@@ -130,6 +131,13 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(attachments::get))
         .routes(routes!(attachments::content))
         .routes(routes!(events::list))
+        .routes(routes!(events::follow))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::get))
+        .routes(routes!(jobs::why))
+        .routes(routes!(jobs::dead_letters))
+        .routes(routes!(jobs::queues))
+        .routes(routes!(jobs::recurring))
         .with_state::<App>(app.clone())
         .split_for_parts();
     Router::new()

@@ -47,7 +47,8 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let (stop, stopped) = watch::channel(false);
     let (close, closed) = watch::channel(false);
     let (open, is_open) = watch::channel(true);
-    let app = web::App { engine: engine.clone(), recorder, is_open };
+    let hub = Arc::new(web::Hub::new(engine.store.clone()));
+    let app = web::App { engine: engine.clone(), recorder, hub, is_open };
     let mut servers = Parts::default();
     let listener = bind(config.server.listen, "server.listen").await?;
     announce(&listener, args, &config.auth.admin_key_file, out)?;
