@@ -1,6 +1,6 @@
 //! The HTTP API of a running server: who may read what, and what they are told otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -182,6 +182,12 @@ fn nobody_learns_of_what_is_not_theirs() {
             ("/v1/attachments/{id}", email.json()["attachments"][0]["id"].as_str().unwrap().to_owned()),
         ]);
         let description = scene.ask("GET", "/openapi.json", &[]).json();
+        let operations = description["paths"].as_object().unwrap().values().map(|methods| &methods["get"]);
+        let names: BTreeSet<&str> = operations.clone().map(|get| get["operationId"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), operations.clone().count(), "a client has one function for each");
+        for answer in operations.flat_map(|get| get["responses"].as_object().unwrap().values()) {
+            assert!(answer["description"].is_string(), "{answer}");
+        }
         let nobody = "018f0000-0000-7000-8000-000000000000";
         for (route, methods) in description["paths"].as_object().unwrap() {
             assert_eq!(methods.as_object().unwrap().keys().collect::<Vec<_>>(), ["get"], "{route} has no case");

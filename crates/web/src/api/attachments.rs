@@ -68,15 +68,15 @@ pub struct AttachmentOfEmail {
 }
 
 /// One attachment.
-#[utoipa::path(get, path = "/v1/attachments/{id}", tag = "attachments", params(("id" = String, Path)), responses(
-    (status = 200, body = AttachmentOfEmail), super::Refusals))]
+#[utoipa::path(get, path = "/v1/attachments/{id}", operation_id = "get_attachment", tag = "attachments", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = AttachmentOfEmail), super::Refusals))]
 pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<Json<AttachmentOfEmail>, Problem> {
     let (email_id, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::absent("attachment"))?;
     Ok(Json(AttachmentOfEmail { email_id, attachment: attachment.into() }))
 }
 
 /// The decoded bytes of an attachment.
-#[utoipa::path(get, path = "/v1/attachments/{id}/content", tag = "attachments", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/v1/attachments/{id}/content", operation_id = "get_attachment_content", tag = "attachments", params(("id" = String, Path)), responses(
     (status = 200, body = Vec<u8>, content_type = "application/octet-stream", description = "Of the type that its bytes say"),
     (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "A part of it, by `Range`"),
     super::DownloadRefusals))]

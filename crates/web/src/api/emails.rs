@@ -119,8 +119,8 @@ impl From<Hit> for EmailSummary {
 }
 
 /// Search, or the newest.
-#[utoipa::path(get, path = "/v1/emails", tag = "emails", params(Wanted), responses(
-    (status = 200, body = Page<EmailSummary>), super::Refusals))]
+#[utoipa::path(get, path = "/v1/emails", operation_id = "search_emails", tag = "emails", params(Wanted), responses(
+    (status = 200, description = "What was asked for", body = Page<EmailSummary>), super::Refusals))]
 pub async fn list(
     Reader(store): Reader,
     State(app): State<App>,
@@ -219,16 +219,16 @@ impl From<Email> for EmailView {
 }
 
 /// One email, whole.
-#[utoipa::path(get, path = "/v1/emails/{id}", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, body = EmailView), super::Refusals))]
+#[utoipa::path(get, path = "/v1/emails/{id}", operation_id = "get_email", tag = "emails", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = EmailView), super::Refusals))]
 pub async fn get(Reader(store): Reader, Path(id): Path<EmailId>) -> Result<Json<EmailView>, Problem> {
     let email = store.find_email(id).await?.ok_or_else(|| Problem::absent("email"))?;
     Ok(Json(email.into()))
 }
 
 /// The exact original bytes of an email.
-#[utoipa::path(get, path = "/v1/emails/{id}/raw", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, body = Vec<u8>, content_type = "message/rfc822"),
+#[utoipa::path(get, path = "/v1/emails/{id}/raw", operation_id = "get_email_raw", tag = "emails", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = Vec<u8>, content_type = "message/rfc822"),
     (status = 206, body = Vec<u8>, content_type = "message/rfc822", description = "A part of it, by `Range`"),
     super::DownloadRefusals))]
 pub async fn raw(

@@ -68,8 +68,8 @@ impl From<Event> for EventView {
 }
 
 /// Events after a number, oldest first.
-#[utoipa::path(get, path = "/v1/events", tag = "events", params(Wanted), responses(
-    (status = 200, body = Page<EventView>), super::Refusals))]
+#[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(Wanted), responses(
+    (status = 200, description = "What was asked for", body = Page<EventView>), super::Refusals))]
 pub async fn list(Reader(store): Reader, Query(wanted): Query<Wanted>) -> Result<Json<Page<EventView>>, Problem> {
     let limit = page::limit(wanted.limit)?;
     let filter = filter(wanted.types.as_deref(), wanted.mailbox, wanted.backfill);
@@ -114,8 +114,8 @@ const AT_ONCE: u64 = 100;
 const ALIVE: Duration = Duration::from_secs(15);
 
 /// Events as they happen, as server-sent events: `id` is the number, `event` the type, `data` the event.
-#[utoipa::path(get, path = "/v1/events/stream", tag = "events", params(Followed), responses(
-    (status = 200, body = String, content_type = "text/event-stream"), super::Refusals))]
+#[utoipa::path(get, path = "/v1/events/stream", operation_id = "follow_events", tag = "events", params(Followed), responses(
+    (status = 200, description = "What was asked for", body = String, content_type = "text/event-stream"), super::Refusals))]
 pub async fn follow(
     Reader(store): Reader,
     State(app): State<App>,

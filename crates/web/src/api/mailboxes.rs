@@ -43,8 +43,8 @@ impl From<Mailbox> for MailboxView {
 }
 
 /// All mailboxes of the tenant.
-#[utoipa::path(get, path = "/v1/mailboxes", tag = "mailboxes", params(Paging), responses(
-    (status = 200, body = Page<MailboxView>), super::Refusals))]
+#[utoipa::path(get, path = "/v1/mailboxes", operation_id = "list_mailboxes", tag = "mailboxes", params(Paging), responses(
+    (status = 200, description = "What was asked for", body = Page<MailboxView>), super::Refusals))]
 pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result<Json<Page<MailboxView>>, Problem> {
     let limit = paging.limit()?;
     let mailboxes = store.list_mailboxes_after(paging.after()?, limit + 1).await?;
@@ -52,8 +52,8 @@ pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result
 }
 
 /// One mailbox.
-#[utoipa::path(get, path = "/v1/mailboxes/{id}", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, body = MailboxView), super::Refusals))]
+#[utoipa::path(get, path = "/v1/mailboxes/{id}", operation_id = "get_mailbox", tag = "mailboxes", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = MailboxView), super::Refusals))]
 pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<MailboxView>, Problem> {
     Ok(Json(find(&store, id).await?.into()))
 }
@@ -90,8 +90,8 @@ pub struct Paused {
 }
 
 /// Whether mail of a mailbox comes in, and if not, why.
-#[utoipa::path(get, path = "/v1/mailboxes/{id}/health", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, body = Health), super::Refusals))]
+#[utoipa::path(get, path = "/v1/mailboxes/{id}/health", operation_id = "get_mailbox_health", tag = "mailboxes", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = Health), super::Refusals))]
 pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Health>, Problem> {
     let mailbox = find(&store, id).await?;
     let sync = store.find_sync(id).await?;

@@ -38,8 +38,8 @@ impl From<Tenant> for TenantView {
 }
 
 /// All tenants.
-#[utoipa::path(get, path = "/v1/tenants", tag = "tenants", params(Paging), responses(
-    (status = 200, body = Page<TenantView>), super::Refusals))]
+#[utoipa::path(get, path = "/v1/tenants", operation_id = "list_tenants", tag = "tenants", params(Paging), responses(
+    (status = 200, description = "What was asked for", body = Page<TenantView>), super::Refusals))]
 pub async fn list(
     _: Operator,
     State(app): State<App>,
@@ -51,8 +51,8 @@ pub async fn list(
 }
 
 /// One tenant.
-#[utoipa::path(get, path = "/v1/tenants/{id}", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, body = TenantView), super::Refusals))]
+#[utoipa::path(get, path = "/v1/tenants/{id}", operation_id = "get_tenant", tag = "tenants", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = TenantView), super::Refusals))]
 pub async fn get(_: Operator, State(app): State<App>, Path(id): Path<TenantId>) -> Result<Json<TenantView>, Problem> {
     Ok(Json(find(&app, id).await?.into()))
 }
@@ -88,8 +88,8 @@ impl From<ApiKey> for KeyView {
 }
 
 /// The keys of a tenant, also those that are revoked; never the keys themselves.
-#[utoipa::path(get, path = "/v1/tenants/{id}/api-keys", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, body = Page<KeyView>), super::Refusals))]
+#[utoipa::path(get, path = "/v1/tenants/{id}/api-keys", operation_id = "list_api_keys", tag = "tenants", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = Page<KeyView>), super::Refusals))]
 pub async fn keys(
     _: Operator,
     State(app): State<App>,
@@ -108,8 +108,8 @@ pub struct Usage {
 }
 
 /// How much a tenant has stored.
-#[utoipa::path(get, path = "/v1/tenants/{id}/usage", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, body = Usage), super::Refusals))]
+#[utoipa::path(get, path = "/v1/tenants/{id}/usage", operation_id = "get_usage", tag = "tenants", params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = Usage), super::Refusals))]
 pub async fn usage(_: Operator, State(app): State<App>, Path(id): Path<TenantId>) -> Result<Json<Usage>, Problem> {
     let totals = app.engine.store.tenant(find(&app, id).await?.id).totals().await?;
     Ok(Json(Usage { emails: totals.emails, attachments: totals.attachments, blobs: totals.blobs }))
