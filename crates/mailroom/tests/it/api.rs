@@ -171,7 +171,7 @@ fn nobody_learns_of_what_is_not_theirs() {
         place.ok(&["jobs", "enqueue", "--kind", "probe", "--tenant", "acme", "--payload", "{}"]);
         let job = scene.ids("/v1/jobs?kind=probe", &scene.acme).remove(0);
         assert_eq!(scene.ids("/v1/jobs?kind=probe", &scene.beta), Vec::<String>::new());
-        assert_eq!(scene.ids("/v1/jobs?kind=probe&state=ready", &scene.operator), [job.clone()]);
+        assert_eq!(scene.ids("/v1/jobs?kind=probe&state=ready", &scene.operator), std::slice::from_ref(&job));
         let why = scene.get(&format!("/v1/jobs/{job}/why"), &scene.acme).json();
         assert!(why["reasons"][0].as_str().unwrap().contains("paused"), "{why}");
         let theirs = BTreeMap::from([
