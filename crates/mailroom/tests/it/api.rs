@@ -145,6 +145,13 @@ fn a_tenant_reads_its_mail_and_its_exact_bytes() {
         assert_eq!((&mailbox["address"], mailbox.get("secret_ref")), (&Value::from("me@acme.test"), None));
         let id = mailbox["id"].as_str().unwrap();
         assert_eq!(scene.get(&format!("/v1/mailboxes/{id}/health"), &scene.acme).json()["state"], "active");
+        let counts = scene.get(&format!("/v1/mailboxes/{id}/completeness"), &scene.acme).json();
+        assert_eq!((&counts["processed"], &counts["is_complete"]), (&there.len().into(), &true.into()), "{counts}");
+        let folders = scene.get(&format!("/v1/mailboxes/{id}/folders"), &scene.acme).json();
+        let folders = folders["items"].as_array().unwrap();
+        assert_eq!(folders.iter().map(|folder| folder["emails"].as_u64().unwrap()).sum::<u64>(), there.len() as u64);
+        let named = there.iter().flat_map(|email| email["folders"].as_array().unwrap()).collect::<Vec<_>>();
+        assert!(folders.iter().all(|folder| named.contains(&&folder["name"])), "{folders:?}");
         assert_eq!(scene.ids(&format!("/v1/emails?mailbox={id}&limit=500"), &scene.acme).len(), there.len());
         assert_eq!(scene.ids("/v1/emails?after=2999", &scene.acme).len(), 0);
         let live = scene.get("/v1/events", &scene.acme).json();

@@ -7,7 +7,17 @@ use domain::{FolderId, MailboxId};
 use crate::failpoint::{self, Effect};
 use crate::unit::{By, Insert};
 use crate::value::Kind;
-use crate::{StoreError, TenantStore, Value, params};
+use crate::{Row, StoreError, TenantStore, Value, params};
+
+#[derive(Debug, Clone)]
+pub struct FolderCount {
+    pub id: FolderId,
+    pub name: String,
+    pub role: Option<String>,
+    /// Whether its mail is wanted.
+    pub is_in_scope: bool,
+    pub emails: u64,
+}
 
 impl TenantStore {
     /// The ids of folders by name, made now where there are none. Imported folders are known by their name.
@@ -51,6 +61,24 @@ impl TenantStore {
                    where tenant_id = $1 and mailbox_id = $2";
         let rows = self.query(sql, params![self.id, mailbox]).await?;
         rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+
+    /// Those that are there, by name, with how many emails are in each.
+    pub async fn list_folder_counts(&self, mailbox: MailboxId) -> Result<Vec<FolderCount>, StoreError> {
+        let sql = "select f.id, f.name, f.role, f.is_in_scope,
+                       (select count(*) from placements p where p.tenant_id = f.tenant_id
+                        and p.mailbox_id = f.mailbox_id and p.folder_id = f.id and p.is_live)
+                   from folders f where f.tenant_id = $1 and f.mailbox_id = $2 and f.gone_at is null order by f.name, f.id";
+        let folder = |row: &Row| {
+            Ok(FolderCount {
+                id: row.get(0)?,
+                name: row.get(1)?,
+                role: row.get(2)?,
+                is_in_scope: row.get(3)?,
+                emails: row.get(4)?,
+            })
+        };
+        self.query(sql, params![self.id, mailbox]).await?.iter().map(folder).collect()
     }
 
     fn folder_row(&self, mailbox: MailboxId, name: &str) -> Vec<Value> {

@@ -1,9 +1,10 @@
 //! Mailboxes and how they do.
 
 use axum::Json;
-use domain::{MailboxId, TenantId};
+use domain::{FolderId, MailboxId, TenantId};
 use serde::Serialize;
 use store::TenantStore;
+use store::sql::folders::FolderCount;
 use store::sql::mailboxes::Mailbox;
 use utoipa::ToSchema;
 
@@ -116,4 +117,77 @@ pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<
         health.paused = sync.paused.map(|pause| Paused { until: pause.until, reason: pause.reason });
     }
     Ok(Json(health))
+}
+
+/// A folder or label, and how many emails are in it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Folder)]
+pub struct FolderView {
+    #[schema(value_type = String, format = "uuid")]
+    id: FolderId,
+    #[schema(example = "INBOX")]
+    name: String,
+    /// What it is for, where the provider says so: inbox, sent, drafts, trash, …
+    role: Option<String>,
+    /// Whether its mail is wanted.
+    is_in_scope: bool,
+    emails: u64,
+}
+
+impl From<FolderCount> for FolderView {
+    fn from(folder: FolderCount) -> Self {
+        let FolderCount { id, name, role, is_in_scope, emails } = folder;
+        Self { id, name, role, is_in_scope, emails }
+    }
+}
+
+/// The folders of a mailbox, all of them.
+#[utoipa::path(get, path = "/v1/mailboxes/{id}/folders", operation_id = "list_folders", tag = "mailboxes",
+    params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = Page<FolderView>), super::Refusals))]
+pub async fn folders(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Page<FolderView>>, Problem> {
+    let mailbox = find(&store, id).await?;
+    let folders = store.list_folder_counts(mailbox.id).await?;
+    Ok(Json(Page { items: folders.into_iter().map(FolderView::from).collect(), next_cursor: None }))
+}
+
+/// How far the messages that the provider showed have come. Each is in exactly one of these.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Completeness {
+    /// Stored and searchable.
+    processed: u64,
+    /// Known, and on the way.
+    queued: u64,
+    processing: u64,
+    /// Could not be fetched or stored.
+    failed: u64,
+    /// Not wanted.
+    skipped: u64,
+    /// No longer at the provider.
+    gone: u64,
+    /// Those of which we are not sure; there are none, or something is wrong.
+    unbalanced: u64,
+    /// Nothing is on the way, and nothing is wrong.
+    is_complete: bool,
+}
+
+/// How far the messages of a mailbox have come. `mailroom verify` compares with the provider, too.
+#[utoipa::path(get, path = "/v1/mailboxes/{id}/completeness", operation_id = "get_completeness", tag = "mailboxes",
+    params(("id" = String, Path)), responses(
+    (status = 200, description = "What was asked for", body = Completeness), super::Refusals))]
+pub async fn completeness(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Completeness>, Problem> {
+    let mailbox = find(&store, id).await?;
+    let counts = store.count_ledger(mailbox.id).await?;
+    let of = |state: &str| counts.live.get(state).copied().unwrap_or(0);
+    let (queued, processing, failed) = (of("queued"), of("processing"), of("failed"));
+    Ok(Json(Completeness {
+        processed: of("processed"),
+        queued,
+        processing,
+        failed,
+        skipped: of("skipped"),
+        gone: counts.gone,
+        unbalanced: counts.unbalanced,
+        is_complete: queued + processing + failed + counts.unbalanced == 0,
+    }))
 }

@@ -125,6 +125,8 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(mailboxes::list))
         .routes(routes!(mailboxes::get))
         .routes(routes!(mailboxes::health))
+        .routes(routes!(mailboxes::folders))
+        .routes(routes!(mailboxes::completeness))
         .routes(routes!(emails::list))
         .routes(routes!(emails::get))
         .routes(routes!(emails::raw))
