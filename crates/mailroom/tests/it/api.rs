@@ -301,12 +301,34 @@ fn the_operators_key_is_made_once_and_is_for_its_owner_only() {
     assert!(!file.exists(), "it is kept elsewhere");
 }
 
+/// Also one to whom there is always something to tell.
+#[test]
+fn who_follows_with_a_key_that_is_revoked_is_cut_off() {
+    let place = Place::sqlite();
+    let scene = Scene::start(&place);
+    let live = follow(&scene, "");
+    let has_ended = std::thread::spawn(move || live.count());
+    let key = place.objects(&["key", "list", "--tenant", "acme"]).remove(0);
+    place.ok(&["key", "revoke", "--tenant", "acme", key["id"].as_str().unwrap()]);
+    let mut seed = 100;
+    wait_until("it is cut off", || {
+        seed += 1;
+        let more = place.write("more.mbox", mail::mbox(seed, 3));
+        place.ok(&["import", &more, "--tenant", "acme", "--mailbox", "more@acme.test"]);
+        has_ended.is_finished()
+    });
+}
+
 /// Numbers of the events that come on a stream, as they come.
 fn follow(scene: &Scene, headers: &str) -> impl Iterator<Item = u64> + use<> {
     let mut stream = TcpStream::connect(scene.address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let (path, key) = ("/v1/events/stream?backfill=true&types=email.received", &scene.acme);
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n{headers}\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n{headers}\r\n"
+    )
+    .unwrap();
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().unwrap().unwrap();
     assert!(first.contains("200"), "{first}");

@@ -79,7 +79,9 @@ pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<
 #[utoipa::path(get, path = "/v1/attachments/{id}/content", operation_id = "get_attachment_content", tag = "attachments", params(("id" = String, Path)), responses(
     (status = 200, body = Vec<u8>, content_type = "application/octet-stream", description = "Of the type that its bytes say"),
     (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "A part of it, by `Range`"),
-    super::DownloadRefusals))]
+    (status = 304, description = "It is what `If-None-Match` names"),
+    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end"),
+    super::Refusals))]
 pub async fn content(
     Reader(store): Reader,
     State(app): State<App>,

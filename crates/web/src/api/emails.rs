@@ -230,7 +230,9 @@ pub async fn get(Reader(store): Reader, Path(id): Path<EmailId>) -> Result<Json<
 #[utoipa::path(get, path = "/v1/emails/{id}/raw", operation_id = "get_email_raw", tag = "emails", params(("id" = String, Path)), responses(
     (status = 200, description = "What was asked for", body = Vec<u8>, content_type = "message/rfc822"),
     (status = 206, body = Vec<u8>, content_type = "message/rfc822", description = "A part of it, by `Range`"),
-    super::DownloadRefusals))]
+    (status = 304, description = "It is what `If-None-Match` names"),
+    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end"),
+    super::Refusals))]
 pub async fn raw(
     Reader(store): Reader,
     State(app): State<App>,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use store::TenantStore;
 use store::sql::events::{Event, EventFilter};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Query;
@@ -141,6 +142,7 @@ pub async fn follow(
         store,
         after,
         ready: VecDeque::new(),
+        allowed_at: Instant::now(),
     };
     let events = stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await?;
@@ -159,6 +161,8 @@ struct Follower {
     ready: VecDeque<Event>,
     news: watch::Receiver<u64>,
     is_open: watch::Receiver<bool>,
+    /// When it was last seen that the key still holds.
+    allowed_at: Instant,
 }
 
 impl Follower {
@@ -172,6 +176,7 @@ impl Follower {
                 let sent = sse::Event::default().id(view.seq.to_string()).event(view.kind.clone());
                 return sent.json_data(view).ok();
             }
+            self.may_go_on().await?;
             // Numbers come in the order of commits: what is not found now is not among those up to this one.
             let head = *self.news.borrow_and_update();
             let found = self.store.list_events_of(&self.filter, self.after, AT_ONCE).await.ok()?;
@@ -183,18 +188,27 @@ impl Follower {
         }
     }
 
-    /// For news. The key is looked at again meanwhile.
-    async fn wait(&mut self) -> Option<()> {
-        loop {
-            let closed = async { drop(self.is_open.wait_for(|is_open| !is_open).await) };
-            tokio::select! {
-                news = self.news.changed() => return news.ok(),
-                () = closed => return None,
-                () = tokio::time::sleep(ALIVE) => {}
-            }
+    /// Also while there is always more to tell: the server is not about to stop, and the key still holds.
+    async fn may_go_on(&mut self) -> Option<()> {
+        if !*self.is_open.borrow() {
+            return None;
+        }
+        if self.allowed_at.elapsed() >= ALIVE {
             if !may_still_read(&self.headers, &self.app, self.store.id).await {
                 return None;
             }
+            self.allowed_at = Instant::now();
+        }
+        Some(())
+    }
+
+    /// For news, or until the key is to be looked at again.
+    async fn wait(&mut self) -> Option<()> {
+        let closed = async { drop(self.is_open.wait_for(|is_open| !is_open).await) };
+        tokio::select! {
+            news = self.news.changed() => news.ok(),
+            () = closed => None,
+            () = tokio::time::sleep(ALIVE) => Some(()),
         }
     }
 }

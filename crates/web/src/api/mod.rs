@@ -59,38 +59,6 @@ enum Refusals {
         content_type = "application/problem+json"
     )]
     Invalid(#[to_schema] Problem),
-    #[response(status = 503, description = "The database cannot be reached", content_type = "application/problem+json")]
-    Unavailable(#[to_schema] Problem),
-}
-
-/// The same for what is downloaded.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only described")]
-enum DownloadRefusals {
-    #[response(status = 304, description = "It is what `If-None-Match` names")]
-    NotModified,
-    #[response(
-        status = 401,
-        description = "No key, or one that is not valid",
-        content_type = "application/problem+json"
-    )]
-    Unauthorized(#[to_schema] Problem),
-    #[response(status = 403, description = "This key may not do that", content_type = "application/problem+json")]
-    Forbidden(#[to_schema] Problem),
-    #[response(
-        status = 404,
-        description = "It is not there, or another tenant's",
-        content_type = "application/problem+json"
-    )]
-    Absent(#[to_schema] Problem),
-    #[response(status = 416, description = "The range is beyond its end", content_type = "application/problem+json")]
-    BeyondTheEnd(#[to_schema] Problem),
-    #[response(
-        status = 422,
-        description = "Something about the request is wrong",
-        content_type = "application/problem+json"
-    )]
-    Invalid(#[to_schema] Problem),
     #[response(
         status = 503,
         description = "What is stored cannot be reached",
