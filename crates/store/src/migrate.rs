@@ -51,6 +51,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0006_pauses.sqlite.sql"),
         postgres: include_str!("../migrations/0006_pauses.postgres.sql"),
     },
+    Migration {
+        version: 7,
+        name: "service",
+        sqlite: include_str!("../migrations/0007_service.sqlite.sql"),
+        postgres: include_str!("../migrations/0007_service.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

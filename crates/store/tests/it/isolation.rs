@@ -178,6 +178,17 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
         &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),
         &format!("insert into tenant_keys values ('{id}', 1, 'x', 'x', now())"),
         &format!("insert into secrets values ('{id}', '{id}', 'password', 1, 'x', now(), now())"),
+        &format!("insert into audit values ('{id}', 1, now(), '{{}}', 'x')"),
+        &format!("insert into audit_heads values ('{id}', 1, 'x')"),
+        &format!("insert into idempotency_keys values ('{id}', 'x', 'x', 200, '{{}}', '', null, now())"),
+        &format!(
+            "insert into webhooks (tenant_id, id, url, types, signing, cursor, created_at, updated_at)
+             values ('{id}', '{id}', 'x', '[]', '[]', 0, now(), now())"
+        ),
+        &format!(
+            "insert into webhook_deliveries (tenant_id, id, webhook_id, type, state, attempts, created_at)
+             values ('{id}', '{id}', '{id}', 'ping', 'waiting', 0, now())"
+        ),
     ])
     .await;
 }
