@@ -66,9 +66,11 @@ ids! {
     WorkerId;
     /// Something that opens a mailbox or signs in our name, kept encrypted.
     SecretId;
+    /// One request over HTTP.
+    RequestId;
 }
 
-made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId);
+made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId);
 
 impl TenantId {
     /// Owns the work that Mailroom does for itself.

@@ -19,7 +19,9 @@ pub use clock::{Clock, SystemClock, TestClock};
 pub use connector::{Connector, ConnectorError, FolderRole};
 pub use flags::Flags;
 pub use hash::Sha256;
-pub use ids::{ApiKeyId, AttachmentId, EmailId, FolderId, JobId, MailboxId, PackId, SecretId, TenantId, WorkerId};
+pub use ids::{
+    ApiKeyId, AttachmentId, EmailId, FolderId, JobId, MailboxId, PackId, RequestId, SecretId, TenantId, WorkerId,
+};
 pub use lane::Lane;
 pub use limits::Limits;
 pub use mailbox::{MailboxState, Provider};

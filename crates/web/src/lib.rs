@@ -1,6 +1,7 @@
 //! What Mailroom answers over HTTP: the API, whether it lives, whether it can work, and how it does.
 
 mod api;
+mod edge;
 mod health;
 mod hub;
 mod metrics;
@@ -10,12 +11,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::routing::get;
+use axum::{Router, middleware};
 use engine::Engine;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub use edge::{ClientAddress, RequestId};
 pub use hub::Hub;
 pub use metrics::Recorder;
 
@@ -37,6 +39,7 @@ pub async fn serve(listener: TcpListener, app: App, mut closed: watch::Receiver<
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::for_loopback))
         .merge(api::router(&app))
+        .layer(middleware::from_fn_with_state(app.clone(), edge::receive))
         .with_state(app)
         .into_make_service_with_connect_info::<SocketAddr>();
     let served = axum::serve(listener, routes).with_graceful_shutdown(async move {

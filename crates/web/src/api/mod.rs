@@ -4,6 +4,8 @@
 
 mod attachments;
 mod auth;
+#[allow(dead_code, reason = "for the routes that change something")]
+mod body;
 mod download;
 mod emails;
 mod events;
