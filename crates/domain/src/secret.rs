@@ -45,10 +45,12 @@ pub enum SecretKind {
     RefreshToken,
     /// Good for an hour; stored so that instances need not ask one by one.
     AccessToken,
+    /// What a request was answered that showed a secret, for when it comes again.
+    Answer,
 }
 
 impl SecretKind {
-    pub const ALL: [Self; 3] = [Self::Password, Self::RefreshToken, Self::AccessToken];
+    pub const ALL: [Self; 4] = [Self::Password, Self::RefreshToken, Self::AccessToken, Self::Answer];
 
     /// Stored in rows, and part of what a ciphertext is bound to.
     pub fn as_str(self) -> &'static str {
@@ -56,6 +58,7 @@ impl SecretKind {
             Self::Password => "password",
             Self::RefreshToken => "refresh_token",
             Self::AccessToken => "access_token",
+            Self::Answer => "answer",
         }
     }
 

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
-use domain::{ApiKeyId, Secret, Sha256};
+use domain::{ApiKeyId, Clock, Secret, Sha256};
 use jiff::Timestamp;
 use store::sql::keys::{KeyHolder, NewApiKey};
 use store::{Store, StoreError, TenantStore};
@@ -27,13 +27,36 @@ pub async fn create(
     scopes: &[String],
     expires_at: Option<Timestamp>,
 ) -> anyhow::Result<(ApiKeyId, String)> {
-    let id = ApiKeyId::new(store.clock());
-    let key = compose("tenant", id, &random_secret()?);
+    let (id, key) = new_key(store.clock())?;
+    let created_at = store.clock().now();
+    store_key(store, &NewKey { id, key: &key, name, scopes, expires_at, created_at }).await?;
+    Ok((id, key.expose().clone()))
+}
+
+/// A key that nobody has stored yet.
+pub fn new_key(clock: &dyn Clock) -> anyhow::Result<(ApiKeyId, Secret<String>)> {
+    let id = ApiKeyId::new(clock);
+    Ok((id, Secret::new(compose("tenant", id, &random_secret()?))))
+}
+
+#[derive(Debug)]
+pub struct NewKey<'a> {
+    pub id: ApiKeyId,
+    pub key: &'a Secret<String>,
+    pub name: &'a str,
+    pub scopes: &'a [String],
+    pub expires_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+}
+
+/// From its commit on the key is valid.
+pub async fn store_key(store: &TenantStore, new: &NewKey<'_>) -> anyhow::Result<()> {
+    let NewKey { id, key, name, scopes, expires_at, created_at } = *new;
+    let key_hash = Sha256::of(key.expose().as_bytes());
     store
-        .create_api_key(NewApiKey { id, name, key_hash: Sha256::of(key.as_bytes()), scopes, expires_at })
+        .create_api_key(NewApiKey { id, name, key_hash, scopes, expires_at, created_at })
         .await
-        .context("storing the key")?;
-    Ok((id, key))
+        .context("storing the key")
 }
 
 /// Who sent a request.
@@ -42,6 +65,16 @@ pub enum Caller {
     /// Runs this installation, and may act for any tenant.
     Operator,
     Tenant(KeyHolder),
+}
+
+impl Caller {
+    /// For the audit.
+    pub fn actor(&self) -> String {
+        match self {
+            Self::Operator => "operator".to_owned(),
+            Self::Tenant(holder) => format!("key:{}", holder.key),
+        }
+    }
 }
 
 /// Whose key this is. By its hash: how long a comparison takes says nothing of the key.

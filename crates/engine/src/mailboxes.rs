@@ -39,6 +39,14 @@ const BATCH: u64 = 1000;
 impl Engine {
     /// The mailbox, its secret and the first look at it are one commit. `None`: there is one of that address.
     pub async fn connect(&self, tenant: TenantId, connect: Connect) -> anyhow::Result<Option<MailboxId>> {
+        let there = self.store.tenant(tenant).find_mailbox(&connect.address).await?;
+        // One that was disconnected, or that took files so far, becomes this one.
+        let id = there.map_or_else(|| MailboxId::new(self.store.clock()), |mailbox| mailbox.id);
+        Ok(self.connect_as(tenant, id, connect).await?.then_some(id))
+    }
+
+    /// `false`: there is one of that address, and it is another or at work.
+    pub async fn connect_as(&self, tenant: TenantId, id: MailboxId, connect: Connect) -> anyhow::Result<bool> {
         let now = self.store.system().now().await?;
         let since = match connect.backfill {
             Backfill::All => None,
@@ -47,9 +55,6 @@ impl Engine {
             Backfill::Last(duration) => now.checked_sub(duration).ok(),
         };
         let store = self.store.tenant(tenant);
-        // One that was disconnected, or that took files so far, becomes this one.
-        let there = store.find_mailbox(&connect.address).await?;
-        let id = there.map_or_else(|| MailboxId::new(self.store.clock()), |mailbox| mailbox.id);
         let mut unit = store.write();
         let mut secret_ref = None;
         if let Some(secret) = connect.secret {
@@ -69,8 +74,8 @@ impl Engine {
         });
         unit.enqueue(vec![self.look_at(id, Lane::High)?]);
         match unit.commit().await {
-            Ok(_) => Ok(Some(id)),
-            Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(None),
+            Ok(_) => Ok(true),
+            Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
             Err(e) => Err(e).context("storing the mailbox"),
         }
     }
@@ -112,6 +117,40 @@ impl Engine {
     pub async fn request_sync(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+        unit.commit().await?;
+        self.store.tell_of_jobs().await?;
+        Ok(())
+    }
+
+    /// How it is reached and what is wanted of it is this from now on, and it is looked at soon.
+    pub async fn change_mailbox(
+        &self,
+        mailbox: &Mailbox,
+        settings: serde_json::Value,
+        secret: Option<Secret<String>>,
+    ) -> anyhow::Result<()> {
+        let mut unit = self.store.tenant(mailbox.tenant_id).write();
+        unit.expect_mailbox(mailbox.id, mailbox.version);
+        let mut secret_ref = mailbox.secret_ref.clone();
+        if let Some(secret) = secret {
+            let id = match &secret_ref {
+                Some(id) => id.parse()?,
+                None => SecretId::new(self.store.clock()),
+            };
+            let bytes = Secret::new(secret.expose().as_bytes().to_vec());
+            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, SecretKind::Password, &bytes).await?);
+            secret_ref = Some(id.to_string());
+            unit.move_mailbox(
+                mailbox.id,
+                &[MailboxState::NeedsReauth, MailboxState::Error],
+                MailboxState::Active,
+                None,
+            );
+        }
+        unit.change_mailbox(mailbox.id, settings, secret_ref.as_deref());
+        if mailbox.state.is_synced() || mailbox.state == MailboxState::NeedsReauth {
+            unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+        }
         unit.commit().await?;
         self.store.tell_of_jobs().await?;
         Ok(())
@@ -163,9 +202,10 @@ impl Engine {
         }
     }
 
-    /// Its provider is never called again and its secret is forgotten; what is stored stays.
-    pub async fn disconnect(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
+    /// Its provider is never called again and its secret is forgotten; what is stored stays, until the job that may follow.
+    pub async fn disconnect(&self, mailbox: &Mailbox, then: Option<NewJob>) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
+        unit.expect_mailbox(mailbox.id, mailbox.version);
         let from: Vec<MailboxState> =
             MailboxState::ALL.into_iter().filter(|state| *state != MailboxState::Disconnected).collect();
         unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
@@ -173,6 +213,7 @@ impl Engine {
         if let Some(id) = &mailbox.secret_ref {
             unit.delete_secret(id.parse()?);
         }
+        unit.enqueue(then.into_iter().collect());
         unit.commit().await?;
         Ok(())
     }

@@ -9,6 +9,7 @@ use content::spool::Spool;
 use domain::{Provider, Sha256, SystemClock};
 use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
+use engine::jobs::Keep;
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::{Cpu, Engine, Vault};
@@ -135,8 +136,12 @@ fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
 
 /// Works on jobs of every kind.
 pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
-    let keep = KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead };
-    let grace = SignedDuration::try_from(config.blobs.grace).unwrap_or(SignedDuration::MAX);
+    let signed = |duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
+    let keep = Keep {
+        jobs: KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead },
+        events: signed(config.events.keep),
+        blobs: signed(config.blobs.grace),
+    };
     let settings = Settings {
         name: name.to_owned(),
         lease: config.jobs.lease,
@@ -146,7 +151,7 @@ pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
         cpu_slots: std::thread::available_parallelism().map_or(1, usize::from),
         grace: SHUTDOWN_GRACE,
     };
-    let kinds = engine::jobs::kinds(syncer, keep, grace);
+    let kinds = engine::jobs::kinds(syncer, keep);
     Worker::start(syncer.engine.store.clone(), kinds, settings, Arc::new(SystemDice))
 }
 

@@ -122,6 +122,9 @@ pub enum Command {
     /// Look at jobs that went wrong too often, and run them again
     #[command(subcommand, after_help = "Example:\n  mailroom dead-letters replay --all --kind noop --rate 10/s")]
     DeadLetters(jobs::DeadLetters),
+    /// Look after the record of who changed what
+    #[command(subcommand, after_help = "Example:\n  mailroom audit verify")]
+    Audit(Audit),
     /// Keep what opens mailboxes safe
     #[command(subcommand, after_help = "Example:\n  mailroom secrets rotate")]
     Secrets(Secrets),
@@ -409,6 +412,19 @@ pub struct Sim {
     /// How long every answer takes at least
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub latency_ms: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Audit {
+    /// Check that no entry was altered, removed or put in; names the first that is broken
+    #[command(
+        after_help = "Example:\n  mailroom audit verify --tenant acme\n\nThe hash at the end of each line covers all entries before it. Note it elsewhere, and nobody can rewrite them unseen."
+    )]
+    Verify {
+        /// Only this tenant's, by name or id
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

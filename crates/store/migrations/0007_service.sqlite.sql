@@ -39,6 +39,14 @@ create table idempotency_keys (
 );
 create index idempotency_keys_old on idempotency_keys (created_at);
 
+-- Emails that somebody deleted here, whatever their provider says.
+create table discarded_emails (
+    tenant_id text not null,
+    email_id text not null,
+    at text not null,
+    primary key (tenant_id, email_id)
+);
+
 create table webhooks (
     tenant_id text not null references tenants (id),
     id text not null,

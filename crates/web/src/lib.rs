@@ -14,9 +14,11 @@ use std::sync::Arc;
 use axum::routing::get;
 use axum::{Router, middleware};
 use engine::Engine;
+use jiff::SignedDuration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+pub use api::UnderWay;
 pub use edge::{ClientAddress, RequestId};
 pub use hub::Hub;
 pub use metrics::Recorder;
@@ -27,6 +29,10 @@ pub struct App {
     pub engine: Engine,
     pub recorder: Recorder,
     pub hub: Arc<Hub>,
+    /// Idempotency keys of requests that are being answered.
+    pub under_way: UnderWay,
+    /// How long after it was deleted a tenant is erased.
+    pub erase_after: SignedDuration,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }

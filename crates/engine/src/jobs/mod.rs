@@ -2,8 +2,11 @@
 
 mod check_completeness;
 mod collect;
+mod erase_mailbox;
+mod erase_tenant;
 mod fetch_forgotten;
 mod prune_jobs;
+mod prune_records;
 mod retry_blobs;
 mod upkeep;
 
@@ -16,26 +19,41 @@ use store::sql::schedules::{Missed, NewSchedule, Overlap};
 
 pub use check_completeness::CheckCompleteness;
 pub use collect::Collect;
+pub use erase_mailbox::EraseMailbox;
+pub use erase_tenant::EraseTenant;
 pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
+pub use prune_records::PruneRecords;
 pub use retry_blobs::RetryBlobs;
 pub use upkeep::Upkeep;
 
 use crate::sync::Syncer;
 
+/// How long things are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Keep {
+    pub jobs: KeepFor,
+    pub events: SignedDuration,
+    /// Bytes that nobody names.
+    pub blobs: SignedDuration,
+}
+
 /// All kinds of work that this program can do.
-pub fn kinds(syncer: &Syncer, keep: KeepFor, grace: SignedDuration) -> Kinds {
+pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
     let engine = &syncer.engine;
     let listing = syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
     listing
         .with(syncer.fetch_kind())
         .with(check_completeness::kind(syncer.clone()))
-        .with(collect::kind(engine.clone(), grace))
+        .with(collect::kind(engine.clone(), keep.blobs))
+        .with(erase_mailbox::kind(engine.clone()))
+        .with(erase_tenant::kind(engine.clone()))
         .with(fetch_forgotten::kind())
         .with(probe::noop())
         .with(probe::probe(Retry::default()))
         .with(upkeep::kind())
-        .with(prune_jobs::kind(keep))
+        .with(prune_jobs::kind(keep.jobs))
+        .with(prune_records::kind(keep.events))
         .with(retry_blobs::kind(engine.clone()))
 }
 
@@ -44,6 +62,7 @@ pub fn schedules() -> Vec<NewSchedule> {
     vec![
         recurring::<Upkeep>("17 3 * * *"),
         recurring::<PruneJobs>("43 * * * *"),
+        recurring::<PruneRecords>("53 * * * *"),
         recurring::<RetryBlobs>("7,37 * * * *"),
         recurring::<FetchForgotten>("19 * * * *"),
         recurring::<Collect>("29 2 * * *"),

@@ -477,7 +477,7 @@ async fn what_was_not_fetched_when_a_mailbox_was_disconnected_is_when_it_is_back
         scene.says(page(vec![seen("m", "INBOX", &[])]));
         scene.sync().await;
         let mailbox = scene.store.find_mailbox("me@acme.test").await.unwrap().unwrap();
-        scene.syncer.engine.disconnect(&mailbox).await.unwrap();
+        scene.syncer.engine.disconnect(&mailbox, None).await.unwrap();
         assert_eq!(scene.ledger().await, pairs(&[("m", "skipped")]));
 
         scene.has("m", "Subject: mended\n\nhello");

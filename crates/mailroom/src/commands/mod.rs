@@ -1,5 +1,6 @@
 //! A file per command.
 
+mod audit;
 mod backup;
 mod bench;
 mod bench_imap;
@@ -59,6 +60,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Jobs(command) => jobs::run(&config, command, out).await,
         Command::Recurring(command) => recurring::run(&config, command, out).await,
         Command::DeadLetters(command) => dead_letters::run(&config, command, out).await,
+        Command::Audit(crate::cli::Audit::Verify { tenant }) => audit::verify(&config, tenant.as_deref(), out).await,
         Command::Secrets(crate::cli::Secrets::Rotate(args)) => secrets::rotate(&config, &args, out).await,
         Command::Sim(args) => sim::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,

@@ -43,6 +43,8 @@ pub struct Config {
     pub instance: Instance,
     pub jobs: Jobs,
     pub sync: Sync,
+    pub tenants: Tenants,
+    pub events: Events,
     pub cache: Cache,
     pub providers: Providers,
     pub log: Log,
@@ -131,6 +133,17 @@ pub struct Sync {
     pub leader_election: bool,
     pub duplicate_check: bool,
     pub mailbox_workers: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Tenants {
+    /// How long after it was deleted a tenant is erased.
+    pub erase_after: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct Events {
+    pub keep: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -254,6 +267,8 @@ impl Config {
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
             sync: sync(&mut read)?,
+            tenants: Tenants { erase_after: read.duration("tenants.erase_after", Duration::ZERO..=3650 * DAY)? },
+            events: Events { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
             cache: cache(&mut read)?,
             providers: paces(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },

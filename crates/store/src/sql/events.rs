@@ -76,6 +76,19 @@ impl TenantStore {
 }
 
 impl SystemStore {
+    /// Forgets some events of before that moment; whether there may be more of them.
+    pub async fn prune_events(&self, tenant: TenantId, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
+        let mut unit = crate::Unit::default();
+        // Numbers rise with time, so only the first need to be looked at.
+        let pruned = unit.op(
+            "delete from events where tenant_id = $1 and seq in (
+                 select first.seq from (select seq, at from events where tenant_id = $1 order by seq limit $3) first
+                 where first.at < $2)",
+            params![tenant, before, limit],
+        );
+        Ok(self.commit(unit).await?.changed(pruned) >= limit)
+    }
+
     /// The number of the newest event of each of these tenants; none of one to which nothing ever happened.
     pub async fn list_event_heads(&self, tenants: Vec<TenantId>) -> Result<Vec<(TenantId, u64)>, StoreError> {
         let among = any(self.store.dialect(), "tenant_id", 1);
@@ -123,7 +136,8 @@ impl TenantUnit {
         let compared = format!(
             "from (select b.tenant_id, b.unit, b.mailbox_id, b.email_id, {was} as folders, {flags_were} as flags, {image} as now
                    from (select distinct tenant_id, unit, mailbox_id, email_id, data from event_drafts
-                         where tenant_id = $1 and unit = $2 and step = {IMAGE}) b) n"
+                         where tenant_id = $1 and unit = $2 and step = {IMAGE}) b) n
+             where not exists (select 1 from discarded_emails d where d.tenant_id = n.tenant_id and d.email_id = n.email_id)"
         );
         self.unit.op(
             format!(
@@ -131,7 +145,7 @@ impl TenantUnit {
                     case when {now} = {empty} then 'email.deleted' when n.folders = {empty} then 'email.restored'
                          else 'email.moved' end,
                     n.mailbox_id, n.email_id, false, {object}('from', {json}(n.folders), 'to', {json}({now}))
-                 {compared} where n.folders <> {now}"
+                 {compared} and n.folders <> {now}"
             ),
             params![self.tenant, unit],
         );
@@ -139,7 +153,7 @@ impl TenantUnit {
             format!(
                 "insert into {DRAFTS} select n.tenant_id, n.unit, {SAID}, 'email.flags_changed', n.mailbox_id, n.email_id, false,
                     {object}('from', {json}(n.flags), 'to', {json}({flags_now}))
-                 {compared} where n.folders <> {empty} and {now} <> {empty} and n.flags <> {flags_now}"
+                 {compared} and n.folders <> {empty} and {now} <> {empty} and n.flags <> {flags_now}"
             ),
             params![self.tenant, unit],
         );

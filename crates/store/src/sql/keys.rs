@@ -25,15 +25,26 @@ pub struct NewApiKey<'a> {
     pub key_hash: Sha256,
     pub scopes: &'a [String],
     pub expires_at: Option<Timestamp>,
+    pub created_at: Timestamp,
 }
+
+const NO_SUCH_KEY: &str = "there is no such key that is valid";
 
 impl TenantStore {
     pub async fn create_api_key(&self, key: NewApiKey<'_>) -> Result<(), StoreError> {
         let mut unit = self.write();
         unit.unit.op(
             "insert into api_keys (id, tenant_id, name, key_hash, scopes, expires_at, created_at)
-             values ($1, $2, $3, $4, $5, $6, mailroom_now())",
-            params![key.id, self.id, key.name, key.key_hash, serde_json::json!(key.scopes), key.expires_at],
+             values ($1, $2, $3, $4, $5, $6, $7)",
+            params![
+                key.id,
+                self.id,
+                key.name,
+                key.key_hash,
+                serde_json::json!(key.scopes),
+                key.expires_at,
+                key.created_at
+            ],
         );
         unit.commit().await.map(drop)
     }
@@ -47,11 +58,17 @@ impl TenantStore {
     /// Whether there was such a key that was not revoked yet.
     pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         let mut unit = self.write();
-        let revoked = unit.unit.op(
+        unit.unit.op_exactly(
+            1,
+            NO_SUCH_KEY,
             "update api_keys set revoked_at = mailroom_now() where tenant_id = $1 and id = $2 and revoked_at is null",
             params![self.id, id],
         );
-        Ok(unit.commit().await?.changed(revoked) == 1)
+        match unit.commit().await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Precondition(NO_SUCH_KEY)) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 }
 

@@ -21,10 +21,13 @@ pub struct Mailbox {
     pub secret_ref: Option<String>,
     pub is_active: bool,
     pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub version: u64,
 }
 
 pub(crate) const COLUMNS: &str =
-    "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref";
+    "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref,
+     updated_at, version";
 
 impl TenantStore {
     /// The mailbox with this (canonical) address, made now if there is none. Two callers at once get the same one.
@@ -43,6 +46,24 @@ impl TenantStore {
         unit.commit().await?;
         failpoint::after(Effect::MakeMailbox);
         self.find_mailbox(address).await?.ok_or(StoreError::Precondition("the mailbox was removed meanwhile"))
+    }
+
+    /// A place for files. `false`: there is a mailbox of that address.
+    pub async fn add_files_mailbox(&self, id: MailboxId, address: &str) -> Result<bool, StoreError> {
+        let mut unit = self.write();
+        unit.unit.op_exactly(
+            1,
+            MAILBOX_EXISTS,
+            "insert into mailboxes (id, tenant_id, provider, address, state, state_since, created_at, updated_at)
+             values ($1, $2, $3, $4, $5, mailroom_now(), mailroom_now(), mailroom_now())
+             on conflict (tenant_id, address) do nothing",
+            params![id, self.id, Provider::Files, address, MailboxState::Active],
+        );
+        match unit.commit().await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// By address or by id.
@@ -85,6 +106,9 @@ pub struct NewMailbox {
     pub since: Option<Timestamp>,
 }
 
+/// What somebody is told who changes what another has changed meanwhile.
+pub const MAILBOX_CHANGED: &str = "the mailbox was changed meanwhile";
+
 /// What who adds a mailbox is told when there is one of that address.
 pub const MAILBOX_EXISTS: &str = "the tenant has a mailbox of this address already";
 
@@ -106,6 +130,26 @@ impl TenantUnit {
             params![id, self.tenant, provider, address, MailboxState::Connecting, settings, secret_ref],
         );
         self.start_syncing(id, since);
+    }
+
+    /// Nothing of the unit happens unless the mailbox is of this version.
+    pub fn expect_mailbox(&mut self, mailbox: MailboxId, version: u64) {
+        let lock = if self.store.dialect() == Dialect::Postgres { " for update" } else { "" };
+        self.unit.op_returning_exactly(
+            1,
+            MAILBOX_CHANGED,
+            format!("select id from mailboxes where tenant_id = $1 and id = $2 and version = $3{lock}"),
+            params![self.tenant, mailbox, version],
+        );
+    }
+
+    /// How it is reached and what is wanted of it.
+    pub fn change_mailbox(&mut self, mailbox: MailboxId, settings: serde_json::Value, secret_ref: Option<&str>) {
+        self.unit.op(
+            "update mailboxes set settings = $3, secret_ref = $4, version = version + 1, updated_at = mailroom_now()
+             where tenant_id = $1 and id = $2",
+            params![self.tenant, mailbox, settings, secret_ref],
+        );
     }
 
     /// If it is in one of these states, it is in that one now, which is told.
@@ -149,5 +193,7 @@ pub(crate) fn mailbox(row: &Row) -> Result<Mailbox, StoreError> {
         state_since: row.get(8)?,
         settings: row.get(9)?,
         secret_ref: row.get(10)?,
+        updated_at: row.get(11)?,
+        version: row.get(12)?,
     })
 }

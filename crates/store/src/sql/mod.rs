@@ -1,10 +1,14 @@
 //! The queries, a file per table family. Written once in the SQL that both databases share; where the texts must
 //! differ, the two stand side by side.
 
+pub mod answers;
 pub mod attachments;
+pub mod audit;
 pub mod blobs;
 pub mod collect;
+pub mod discard;
 pub mod emails;
+pub mod erase;
 pub mod events;
 pub mod folders;
 pub mod holds;

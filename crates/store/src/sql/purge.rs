@@ -23,6 +23,7 @@ impl TenantStore {
         let (by_email, by_id) = (of("email_id"), of("id"));
         let statements = [
             search,
+            format!("delete from discarded_emails where {by_email}"),
             format!("delete from attachments where {by_email}"),
             format!("delete from email_recipients where {by_email}"),
             format!(

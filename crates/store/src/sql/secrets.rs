@@ -49,16 +49,22 @@ pub struct MasterFingerprint {
 pub(crate) const SECRET: &str = "id, kind, key_version, ciphertext";
 const KEY: &str = "version, wrapped, master";
 
-impl TenantUnit {
-    /// Stores or replaces it, together with the rest of the unit.
-    pub fn put_secret(&mut self, secret: &SealedSecret) {
-        self.unit.op(
+impl Unit {
+    pub(crate) fn put_secret(&mut self, tenant: TenantId, secret: &SealedSecret) {
+        self.op(
             "insert into secrets (tenant_id, id, kind, key_version, ciphertext, created_at, updated_at)
              values ($1, $2, $3, $4, $5, mailroom_now(), mailroom_now())
              on conflict (tenant_id, id) do update set kind = excluded.kind, key_version = excluded.key_version,
                  ciphertext = excluded.ciphertext, updated_at = excluded.updated_at",
-            params![self.tenant, secret.id, secret.kind, secret.key_version, secret.ciphertext.as_slice()],
+            params![tenant, secret.id, secret.kind, secret.key_version, secret.ciphertext.as_slice()],
         );
+    }
+}
+
+impl TenantUnit {
+    /// Stores or replaces it, together with the rest of the unit.
+    pub fn put_secret(&mut self, secret: &SealedSecret) {
+        self.unit.put_secret(self.tenant, secret);
     }
 
     pub fn delete_secret(&mut self, id: SecretId) {
@@ -283,7 +289,13 @@ fn key_values(tenant: TenantId, key: &WrappedKey) -> Vec<crate::Value> {
 }
 
 pub(crate) fn sealed(row: &Row) -> Result<SealedSecret, StoreError> {
-    Ok(SealedSecret { id: row.get(0)?, kind: row.get(1)?, key_version: version(row, 2)?, ciphertext: row.get(3)? })
+    sealed_from(row, 0)
+}
+
+/// From this column on.
+pub(crate) fn sealed_from(row: &Row, first: usize) -> Result<SealedSecret, StoreError> {
+    let key_version = version(row, first + 2)?;
+    Ok(SealedSecret { id: row.get(first)?, kind: row.get(first + 1)?, key_version, ciphertext: row.get(first + 3)? })
 }
 
 fn wrapped(row: &Row) -> Result<WrappedKey, StoreError> {

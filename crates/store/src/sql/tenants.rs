@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::failpoint::{self, Effect};
-use crate::sql::jobs::Target;
 use crate::sql::jobs::control::catch_up;
+use crate::sql::jobs::{NewJob, Target};
 use crate::{Row, StoreError, SystemStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -18,27 +18,93 @@ pub struct Tenant {
     pub version: u64,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+    /// When somebody deleted it; it is erased some time after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+    /// Why it must not be deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_reason: Option<String>,
 }
 
-const COLUMNS: &str = "id, name, plan_tier, is_active, version, created_at, updated_at";
+const COLUMNS: &str = "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason";
+
+/// What somebody is told who takes a name that is not free.
+pub const NAME_TAKEN: &str = "there is a tenant of this name already";
+/// What somebody is told who changes what another has changed meanwhile.
+pub const TENANT_CHANGED: &str = "the tenant was changed meanwhile";
 
 impl SystemStore {
     /// `None` when the name is taken.
     pub async fn create_tenant(&self, name: &str, plan: PlanTier) -> Result<Option<Tenant>, StoreError> {
-        let id = TenantId::new(self.store.clock());
+        let tenant = Tenant::new(TenantId::new(self.store.clock()), name, plan, self.now().await?);
+        match self.add_tenant(&tenant).await {
+            Ok(()) => Ok(Some(tenant)),
+            Err(StoreError::Precondition(NAME_TAKEN)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Fails with [`NAME_TAKEN`].
+    pub async fn add_tenant(&self, tenant: &Tenant) -> Result<(), StoreError> {
+        let Tenant { id, name, plan_tier, created_at, .. } = tenant;
         let mut unit = Unit::default();
-        let created = unit.op(
-            "insert into tenants (id, name, plan_tier, created_at, updated_at)
-             values ($1, $2, $3, mailroom_now(), mailroom_now()) on conflict (name) do nothing",
-            params![id, name, plan],
+        unit.op_exactly(
+            1,
+            NAME_TAKEN,
+            "insert into tenants (id, name, plan_tier, created_at, updated_at) values ($1, $2, $3, $4, $4)
+             on conflict (name) do nothing",
+            params![*id, name, *plan_tier, *created_at],
         );
         failpoint::before(Effect::MakeTenant);
-        let committed = self.commit(unit).await?;
+        self.commit(unit).await?;
         failpoint::after(Effect::MakeTenant);
-        if committed.changed(created) == 0 {
-            return Ok(None);
+        Ok(())
+    }
+
+    /// Everything that can change is as in `after`, if it is as it was `before`. Fails with [`TENANT_CHANGED`] or
+    /// [`NAME_TAKEN`].
+    pub async fn change_tenant(&self, before: &Tenant, after: &Tenant) -> Result<(), StoreError> {
+        self.commit(self.changed_tenant(before, after)).await.map(drop)
+    }
+
+    /// Nobody gets in any more, at once; the job erases what it has.
+    pub async fn delete_tenant(&self, before: &Tenant, after: &Tenant, erase: NewJob) -> Result<(), StoreError> {
+        let mut unit = self.write_for(TenantId::SYSTEM);
+        unit.unit = self.changed_tenant(before, after);
+        unit.enqueue(vec![erase]);
+        unit.commit().await.map(drop)
+    }
+
+    fn changed_tenant(&self, before: &Tenant, after: &Tenant) -> Unit {
+        let mut unit = Unit::default();
+        // Of two who take a name at once, one is told something less friendly.
+        unit.op_returning_exactly(
+            0,
+            NAME_TAKEN,
+            "select id from tenants where name = $1 and id <> $2",
+            params![&after.name, before.id],
+        );
+        unit.op_exactly(
+            1,
+            TENANT_CHANGED,
+            "update tenants set name = $3, plan_tier = $4, is_active = $5, deleted_at = $6, hold_reason = $7,
+                 version = version + 1, updated_at = $8
+             where id = $1 and version = $2",
+            params![
+                before.id,
+                before.version,
+                &after.name,
+                after.plan_tier,
+                after.is_active,
+                after.deleted_at,
+                after.hold_reason.clone(),
+                after.updated_at,
+            ],
+        );
+        if after.is_active && !before.is_active {
+            catch_up(&mut unit, &Target::Tenant(before.id));
         }
-        self.find_tenant(&id.to_string()).await
+        unit
     }
 
     /// By name or by id.
@@ -66,16 +132,40 @@ impl SystemStore {
 
     /// Whether anything changed.
     pub async fn set_tenant_active(&self, id: TenantId, is_active: bool) -> Result<bool, StoreError> {
-        let mut unit = Unit::default();
-        let changed = unit.op(
-            "update tenants set is_active = $2, version = version + 1, updated_at = mailroom_now()
-             where id = $1 and is_active <> $2",
-            params![id, is_active],
-        );
-        if is_active {
-            catch_up(&mut unit, &Target::Tenant(id));
+        loop {
+            let Some(before) = self.find_tenant(&id.to_string()).await? else { return Ok(false) };
+            if before.is_active == is_active {
+                return Ok(false);
+            }
+            // Who comes back is not to be erased.
+            let deleted_at = before.deleted_at.filter(|_| !is_active);
+            let after = Tenant { is_active, deleted_at, ..before.changed_at(self.now().await?) };
+            match self.change_tenant(&before, &after).await {
+                Err(StoreError::Precondition(TENANT_CHANGED)) => {}
+                changed => return changed.map(|()| true),
+            }
         }
-        Ok(self.commit(unit).await?.changed(changed) == 1)
+    }
+}
+
+impl Tenant {
+    pub fn new(id: TenantId, name: &str, plan_tier: PlanTier, now: Timestamp) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            plan_tier,
+            is_active: true,
+            version: 1,
+            created_at: now,
+            updated_at: now,
+            deleted_at: None,
+            hold_reason: None,
+        }
+    }
+
+    /// As it is after one more change.
+    pub fn changed_at(&self, now: Timestamp) -> Self {
+        Self { version: self.version + 1, updated_at: now, ..self.clone() }
     }
 }
 
@@ -88,5 +178,7 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
         version: row.get(4)?,
         created_at: row.get(5)?,
         updated_at: row.get(6)?,
+        deleted_at: row.get(7)?,
+        hold_reason: row.get(8)?,
     })
 }

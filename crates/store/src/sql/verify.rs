@@ -68,7 +68,8 @@ const CHECKS: &[(&str, &str)] = &[
     (
         "emails are deleted though they are in a folder",
         "select cast(e.id as text) as id from emails e where {e} and e.deleted_at is not null and exists (
-             select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)",
+             select 1 from placements p where p.tenant_id = e.tenant_id and p.email_id = e.id and p.is_live)
+             and not exists (select 1 from discarded_emails d where d.tenant_id = e.tenant_id and d.email_id = e.id)",
     ),
     (
         "emails have no ledger row",

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::Clock;
+use domain::{Clock, Sha256};
 use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -111,6 +111,14 @@ fn open_connection(path: &Path, clock: &Arc<dyn Clock>, flags: OpenFlags) -> Res
         .create_scalar_function("mailroom_micros", 0, FunctionFlags::SQLITE_UTF8, move |_| {
             Ok(clock.now().as_microsecond())
         })
+        .map_err(error)?;
+    connection
+        .create_scalar_function(
+            "mailroom_sha256",
+            1,
+            FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC,
+            |arguments| Ok(Sha256::of(arguments.get_raw(0).as_str()?.as_bytes()).hex()),
+        )
         .map_err(error)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(error)?;
     Ok(connection)

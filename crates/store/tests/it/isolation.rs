@@ -181,6 +181,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
         &format!("insert into audit values ('{id}', 1, now(), '{{}}', 'x')"),
         &format!("insert into audit_heads values ('{id}', 1, 'x')"),
         &format!("insert into idempotency_keys values ('{id}', 'x', 'x', 200, '{{}}', '', null, now())"),
+        &format!("insert into discarded_emails values ('{id}', '{id}', now())"),
         &format!(
             "insert into webhooks (tenant_id, id, url, types, signing, cursor, created_at, updated_at)
              values ('{id}', '{id}', 'x', '[]', '[]', 0, now(), now())"

@@ -1,6 +1,6 @@
 //! Who asks, and for which tenant.
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request};
@@ -8,6 +8,7 @@ use domain::TenantId;
 use engine::keys::{self, Caller};
 use store::TenantStore;
 use store::sql::keys::KeyHolder;
+use store::sql::tenants::Tenant;
 
 use super::problem::Problem;
 use crate::App;
@@ -15,9 +16,27 @@ use crate::App;
 /// By which the operator says for whom a request is.
 const TENANT: &str = "x-tenant-id";
 
+/// Who changes something.
+pub trait Principal: FromRequestParts<App, Rejection = Problem> + Send {
+    /// For the audit.
+    fn actor(&self) -> String;
+    /// Whose idempotency keys are theirs.
+    fn tenant(&self) -> TenantId;
+}
+
 /// Whoever runs this installation; nobody else gets here.
 #[derive(Debug, Clone, Copy)]
 pub struct Operator;
+
+impl Principal for Operator {
+    fn actor(&self) -> String {
+        Caller::Operator.actor()
+    }
+
+    fn tenant(&self) -> TenantId {
+        TenantId::SYSTEM
+    }
+}
 
 impl FromRequestParts<App> for Operator {
     type Rejection = Problem;
@@ -41,21 +60,30 @@ impl Viewer {
     pub fn may_see(self, tenant: TenantId) -> bool {
         self.tenant.is_none_or(|own| own == tenant)
     }
+
+    /// Of the operator it is asked for which tenant.
+    fn named(self) -> Result<TenantId, Problem> {
+        self.tenant.ok_or_else(|| Problem::invalid("X-Tenant-Id", "the operator says for which tenant"))
+    }
+
+    async fn of(caller: &Caller, parts: &Parts, app: &App) -> Result<Self, Problem> {
+        let tenant = match (caller, named_tenant(parts)?) {
+            (Caller::Operator, None) => None,
+            (Caller::Operator, Some(named)) => {
+                let found = app.engine.store.system().find_tenant(&named.to_string()).await?;
+                Some(found.ok_or_else(|| Problem::absent("tenant"))?.id)
+            }
+            (Caller::Tenant(holder), named) => Some(own_tenant(holder, named)?),
+        };
+        Ok(Self { tenant })
+    }
 }
 
 impl FromRequestParts<App> for Viewer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let tenant = match (caller(parts, app).await?, named_tenant(parts)?) {
-            (Caller::Operator, None) => None,
-            (Caller::Operator, Some(named)) => {
-                let found = app.engine.store.system().find_tenant(&named.to_string()).await?;
-                Some(found.ok_or_else(|| Problem::absent("tenant"))?.id)
-            }
-            (Caller::Tenant(holder), named) => Some(own_tenant(&holder, named)?),
-        };
-        Ok(Self { tenant })
+        Self::of(&caller(parts, app).await?, parts, app).await
     }
 }
 
@@ -68,8 +96,94 @@ impl FromRequestParts<App> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let viewer = Viewer::from_request_parts(parts, app).await?;
-        let unnamed = || Problem::invalid("X-Tenant-Id", "the operator says for which tenant");
-        Ok(Self(app.engine.store.tenant(viewer.tenant.ok_or_else(unnamed)?)))
+        Ok(Self(app.engine.store.tenant(viewer.named()?)))
+    }
+}
+
+/// The operator, at work on the tenant that the address names.
+#[derive(Debug, Clone)]
+pub struct Landlord {
+    pub of: Tenant,
+}
+
+impl FromRequestParts<App> for Landlord {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        Operator::from_request_parts(parts, app).await?;
+        let named = RawPathParams::from_request_parts(parts, app).await.map_err(|_| Problem::absent("tenant"))?;
+        let id = named.iter().find(|(name, _)| *name == "id").and_then(|(_, id)| id.parse::<TenantId>().ok());
+        let id = id.ok_or_else(Problem::nowhere)?;
+        let found = app.engine.store.system().find_tenant(&id.to_string()).await?;
+        Ok(Self { of: found.ok_or_else(|| Problem::absent("tenant"))? })
+    }
+}
+
+impl Principal for Landlord {
+    fn actor(&self) -> String {
+        Caller::Operator.actor()
+    }
+
+    fn tenant(&self) -> TenantId {
+        self.of.id
+    }
+}
+
+/// Who may change rows of all tenants, or of one.
+#[derive(Debug, Clone)]
+pub struct Changer {
+    pub seen: Viewer,
+    actor: String,
+}
+
+impl FromRequestParts<App> for Changer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let caller = caller(parts, app).await?;
+        let seen = Viewer::of(&caller, parts, app).await?;
+        if let Caller::Tenant(holder) = &caller
+            && !holder.scopes.iter().any(|scope| scope == "write" || scope == "admin")
+        {
+            return Err(Problem::forbidden("this key may only read; it takes one with the scope write"));
+        }
+        Ok(Self { seen, actor: caller.actor() })
+    }
+}
+
+impl Principal for Changer {
+    fn actor(&self) -> String {
+        self.actor.clone()
+    }
+
+    fn tenant(&self) -> TenantId {
+        self.seen.tenant.unwrap_or(TenantId::SYSTEM)
+    }
+}
+
+/// The door to one tenant's rows, for a caller who may change them.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    pub store: TenantStore,
+    actor: String,
+}
+
+impl FromRequestParts<App> for Writer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let Changer { seen, actor } = Changer::from_request_parts(parts, app).await?;
+        Ok(Self { store: app.engine.store.tenant(seen.named()?), actor })
+    }
+}
+
+impl Principal for Writer {
+    fn actor(&self) -> String {
+        self.actor.clone()
+    }
+
+    fn tenant(&self) -> TenantId {
+        self.store.id
     }
 }
 

@@ -1,37 +1,23 @@
 //! What somebody sends as JSON, read so that a mistake is named: which field, and what about it.
 
-use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::problem::Problem;
 
-/// As axum's, but what is wrong is told as a problem.
-#[derive(Debug, Clone, Copy)]
-pub struct Json<T>(pub T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            let detail = "send JSON, and say so: `Content-Type: application/json`";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
-        }
-        let bytes = Bytes::from_request(request, state).await?;
-        parse(&bytes).map(Self)
+/// A body that is empty says nothing, which is something for requests that need not say anything.
+pub fn parse_sent<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
+    if bytes.is_empty() {
+        return parse(b"{}");
     }
-}
-
-impl<T: Serialize> IntoResponse for Json<T> {
-    fn into_response(self) -> Response {
-        axum::Json(self.0).into_response()
+    if !is_json(headers) {
+        let detail = "send JSON, and say so: `Content-Type: application/json`";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
+    parse(bytes)
 }
 
 /// `application/json`, or what is built on it, like `application/merge-patch+json`.
@@ -44,8 +30,25 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.eq_ignore_ascii_case("application") && (subtype.eq_ignore_ascii_case("json") || ends_in_json)
 }
 
+/// A field that may be left out but is not null.
+pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(field).map(Some)
+}
+
+/// A field that may be left out, and for which null means something.
+pub fn given_or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(field).map(Some)
+}
+
 /// 400 for what is no JSON, 422 for JSON that means nothing here.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // A list would do for a struct, its items in the order of the fields: nobody means that.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|first| *first != b'{') {
+        return Err(match serde_json::from_slice::<IgnoredAny>(bytes) {
+            Ok(_) => Problem::invalid("body", "it is an object, with names and values"),
+            Err(e) => refusal(WHOLE, &e),
+        });
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|e| {
         let field = e.path().to_string();
@@ -94,8 +97,8 @@ impl From<BytesRejection> for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::{Body, to_bytes};
-    use serde::Deserialize;
+    use axum::body::to_bytes;
+    use axum::response::IntoResponse;
     use serde_json::Value;
 
     #[derive(Debug, Deserialize)]
@@ -124,8 +127,8 @@ mod tests {
             ("{\"name\":", 400, "", "not JSON"),
             ("{\"name\": \"a\"} x", 400, "", "not JSON"),
             ("{name: 1}", 400, "", "not JSON"),
-            ("[]", 422, "body", "invalid length"),
-            ("7", 422, "body", "invalid type"),
+            ("[\"a\"]", 422, "body", "object"),
+            ("7", 422, "body", "object"),
             ("{}", 422, "name", "missing field"),
             ("{\"name\": 7}", 422, "name", "invalid type: integer `7`, expected a string"),
             ("{\"nme\": \"a\"}", 422, "nme", "unknown field `nme`, expected `name` or `lines`"),
@@ -148,10 +151,9 @@ mod tests {
     #[tokio::test]
     async fn only_what_says_that_it_is_json_is_read() {
         let status = async |content_type: &str| {
-            let request = Request::builder().header(header::CONTENT_TYPE, content_type);
-            let request = request.body(Body::from("{\"name\": \"a\"}")).unwrap();
-            match Json::<Order>::from_request(request, &()).await {
-                Ok(Json(order)) => Value::from(order.name),
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())]);
+            match parse_sent::<Order>(&headers, b"{\"name\": \"a\"}") {
+                Ok(order) => Value::from(order.name),
                 Err(problem) => told(problem).await["status"].clone(),
             }
         };

@@ -8,11 +8,14 @@ use domain::search::Order;
 use domain::{Address, EmailId, MailboxId};
 use engine::search::{Hit, Search};
 use serde::{Deserialize, Serialize};
+use store::StoreError;
+use store::sql::discard::NO_SUCH_EMAIL;
 use store::sql::emails::Email;
 use utoipa::{IntoParams, ToSchema};
 
 use super::attachments::AttachmentView;
-use super::auth::Reader;
+use super::auth::{Reader, Writer};
+use super::change::{Change, Told, What};
 use super::download::{Download, send};
 use super::page::{self, Page};
 use super::problem::Problem;
@@ -244,4 +247,27 @@ pub async fn raw(
     let name = format!("{id}.eml");
     let download = Download { place, content_type: "message/rfc822".to_owned(), filename: Some(name) };
     send(&app.engine, &store, download, &headers).await
+}
+
+/// Delete an email here: it is found by no search any more, whatever becomes of it at its provider.
+#[utoipa::path(delete, path = "/v1/emails/{id}", operation_id = "delete_email", tag = "emails",
+    params(("id" = String, Path), super::IdempotencyKey), responses(
+    (status = 204, description = "It is deleted"), super::ChangeRefusals))]
+pub async fn delete(
+    State(app): State<App>,
+    Path(id): Path<EmailId>,
+    change: Change<Writer>,
+) -> Result<Response, Problem> {
+    let tenant = change.by.store.id;
+    let email = change.by.store.find_email(id).await?.ok_or_else(|| Problem::absent("email"))?;
+    let before = Some(serde_json::json!({"mailbox_id": email.mailbox_id, "deleted_at": email.deleted_at}));
+    let what = What { tenant, action: "email.delete", target: id.to_string(), before, after: None };
+    let recording = change.record(&app, what, Told::done()).await?;
+    let mut unit = recording.engine.store.tenant(tenant).write();
+    unit.discard_email(id);
+    match unit.commit().await {
+        // Deleted before, or gone at its provider.
+        Ok(_) | Err(StoreError::Precondition(NO_SUCH_EMAIL)) => recording.done().await,
+        Err(e) => Err(e.into()),
+    }
 }

@@ -110,10 +110,10 @@ async fn page_of(
 #[utoipa::path(get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path)), responses(
     (status = 200, description = "What was asked for", body = JobView), super::Refusals))]
 pub async fn get(viewer: Viewer, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<JobView>, Problem> {
-    Ok(Json(find(&viewer, &app, id).await?.into()))
+    Ok(Json(find(viewer, &app, id).await?.into()))
 }
 
-async fn find(viewer: &Viewer, app: &App, id: JobId) -> Result<JobRow, Problem> {
+pub async fn find(viewer: Viewer, app: &App, id: JobId) -> Result<JobRow, Problem> {
     let job = app.engine.store.system().find_job(id).await?;
     job.filter(|job| viewer.may_see(job.tenant_id)).ok_or_else(|| Problem::absent("job"))
 }
@@ -132,7 +132,7 @@ pub struct Reasons {
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", operation_id = "why_job", tag = "jobs", params(("id" = String, Path)), responses(
     (status = 200, description = "What was asked for", body = Reasons), super::Refusals))]
 pub async fn why(viewer: Viewer, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Reasons>, Problem> {
-    let job = find(&viewer, &app, id).await?;
+    let job = find(viewer, &app, id).await?;
     // It may end and be pruned at this moment.
     let explained = app.engine.store.system().why(id).await?.ok_or_else(|| Problem::absent("job"))?;
     let reasons = explained.reasons.iter().map(store::sql::jobs::Why::sentence).collect();

@@ -1,6 +1,8 @@
 //! Mailboxes and how they do.
 
 use axum::Json;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use domain::{FolderId, MailboxId, TenantId};
 use serde::Serialize;
 use store::TenantStore;
@@ -9,6 +11,7 @@ use store::sql::mailboxes::Mailbox;
 use utoipa::ToSchema;
 
 use super::auth::Reader;
+use super::change::etag;
 use super::page::{Page, Paging};
 use super::problem::Problem;
 use super::{Path, Query};
@@ -31,15 +34,29 @@ pub struct MailboxView {
     state_reason: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     state_since: jiff::Timestamp,
+    /// How it is reached and what is wanted of it.
+    #[schema(value_type = Object)]
+    settings: serde_json::Value,
     #[schema(value_type = String, format = DateTime)]
     created_at: jiff::Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: jiff::Timestamp,
 }
 
 impl From<Mailbox> for MailboxView {
     fn from(mailbox: Mailbox) -> Self {
-        let Mailbox { id, tenant_id, provider, address, state, state_reason, state_since, created_at, .. } = mailbox;
-        let (provider, state) = (provider.as_str(), state.as_str());
-        Self { id, tenant_id, provider, address, state, state_reason, state_since, created_at }
+        Self {
+            id: mailbox.id,
+            tenant_id: mailbox.tenant_id,
+            provider: mailbox.provider.as_str(),
+            address: mailbox.address,
+            state: mailbox.state.as_str(),
+            state_reason: mailbox.state_reason,
+            state_since: mailbox.state_since,
+            settings: mailbox.settings,
+            created_at: mailbox.created_at,
+            updated_at: mailbox.updated_at,
+        }
     }
 }
 
@@ -54,9 +71,11 @@ pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result
 
 /// One mailbox.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}", operation_id = "get_mailbox", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = MailboxView), super::Refusals))]
-pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<MailboxView>, Problem> {
-    Ok(Json(find(&store, id).await?.into()))
+    (status = 200, description = "What was asked for", body = MailboxView, headers(("ETag" = String))), super::Refusals))]
+pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Response, Problem> {
+    let mailbox = find(&store, id).await?;
+    let tag = [(header::ETAG, etag(mailbox.version))];
+    Ok((tag, Json(MailboxView::from(mailbox))).into_response())
 }
 
 pub async fn find(store: &TenantStore, id: MailboxId) -> Result<Mailbox, Problem> {

@@ -3,13 +3,18 @@
 //! Every route is declared beside its handler, so the description and the router cannot differ.
 
 mod attachments;
+mod audit;
 mod auth;
-#[allow(dead_code, reason = "for the routes that change something")]
 mod body;
+mod change;
 mod download;
 mod emails;
 mod events;
+mod job_changes;
 mod jobs;
+mod keys;
+mod mailbox_changes;
+mod mailbox_settings;
 mod mailboxes;
 mod page;
 mod problem;
@@ -21,11 +26,12 @@ use axum::routing::get;
 use axum::{Json, Router};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi as Description, SecurityRequirement};
-use utoipa::{IntoResponses, Modify, OpenApi};
+use utoipa::{IntoParams, IntoResponses, Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
+pub use change::UnderWay;
 use problem::Problem;
 
 /// As axum's, but what is wrong is told as a problem.
@@ -69,6 +75,78 @@ enum Refusals {
     Unavailable(#[to_schema] Problem),
 }
 
+/// What a route that changes something may answer instead.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only described")]
+enum ChangeRefusals {
+    #[response(status = 400, description = "The body is no JSON", content_type = "application/problem+json")]
+    NoJson(#[to_schema] Problem),
+    #[response(
+        status = 401,
+        description = "No key, or one that is not valid",
+        content_type = "application/problem+json"
+    )]
+    Unauthorized(#[to_schema] Problem),
+    #[response(status = 403, description = "This key may not do that", content_type = "application/problem+json")]
+    Forbidden(#[to_schema] Problem),
+    #[response(
+        status = 404,
+        description = "It is not there, or another tenant's",
+        content_type = "application/problem+json"
+    )]
+    Absent(#[to_schema] Problem),
+    #[response(
+        status = 409,
+        description = "It does not go together with what is there, or a request with this key is being answered",
+        content_type = "application/problem+json"
+    )]
+    Conflict(#[to_schema] Problem),
+    #[response(
+        status = 412,
+        description = "It was changed since it was read",
+        content_type = "application/problem+json"
+    )]
+    Stale(#[to_schema] Problem),
+    #[response(status = 413, description = "The body is too large", content_type = "application/problem+json")]
+    TooLarge(#[to_schema] Problem),
+    #[response(
+        status = 415,
+        description = "The body does not say that it is JSON",
+        content_type = "application/problem+json"
+    )]
+    NotSaidToBeJson(#[to_schema] Problem),
+    #[response(
+        status = 422,
+        description = "Something about the request is wrong",
+        content_type = "application/problem+json"
+    )]
+    Invalid(#[to_schema] Problem),
+    #[response(
+        status = 503,
+        description = "What is stored cannot be reached",
+        content_type = "application/problem+json"
+    )]
+    Unavailable(#[to_schema] Problem),
+}
+
+/// With it a request can be sent again: it is answered the same for 24 hours, and nothing happens twice.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described")]
+struct IdempotencyKey {
+    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
+    key: Option<String>,
+}
+
+/// Only if it is still the version with this `ETag`.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "only described")]
+struct IfMatch {
+    #[param(rename = "If-Match")]
+    tags: Option<String>,
+}
+
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Mailroom", description = "Mail of many mailboxes, found, read and followed."),
@@ -88,17 +166,21 @@ impl Modify for Keys {
 
 pub fn router(app: &App) -> Router<App> {
     let (routes, description) = OpenApiRouter::with_openapi(Api::openapi())
-        .routes(routes!(tenants::list))
-        .routes(routes!(tenants::get))
-        .routes(routes!(tenants::keys))
+        .routes(routes!(tenants::list, tenants::create))
+        .routes(routes!(tenants::get, tenants::change, tenants::delete))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::revoke))
         .routes(routes!(tenants::usage))
-        .routes(routes!(mailboxes::list))
-        .routes(routes!(mailboxes::get))
+        .routes(routes!(mailboxes::list, mailbox_changes::create))
+        .routes(routes!(mailboxes::get, mailbox_changes::change, mailbox_changes::delete))
+        .routes(routes!(mailbox_changes::sync))
+        .routes(routes!(mailbox_changes::pause))
+        .routes(routes!(mailbox_changes::resume))
         .routes(routes!(mailboxes::health))
         .routes(routes!(mailboxes::folders))
         .routes(routes!(mailboxes::completeness))
         .routes(routes!(emails::list))
-        .routes(routes!(emails::get))
+        .routes(routes!(emails::get, emails::delete))
         .routes(routes!(emails::raw))
         .routes(routes!(attachments::get))
         .routes(routes!(attachments::content))
@@ -107,9 +189,19 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::why))
+        .routes(routes!(job_changes::retry))
+        .routes(routes!(job_changes::cancel))
+        .routes(routes!(job_changes::move_to))
         .routes(routes!(jobs::dead_letters))
+        .routes(routes!(job_changes::replay))
         .routes(routes!(jobs::queues))
+        .routes(routes!(job_changes::pause_queue))
+        .routes(routes!(job_changes::resume_queue))
         .routes(routes!(jobs::recurring))
+        .routes(routes!(job_changes::run_recurring))
+        .routes(routes!(job_changes::pause_recurring))
+        .routes(routes!(job_changes::resume_recurring))
+        .routes(routes!(audit::list))
         .with_state::<App>(app.clone())
         .split_for_parts();
     Router::new()

@@ -7,6 +7,8 @@ use axum::response::{IntoResponse, Response};
 use engine::search::SearchError;
 use serde::Serialize;
 use store::StoreError;
+use store::sql::mailboxes::MAILBOX_CHANGED;
+use store::sql::tenants::TENANT_CHANGED;
 use utoipa::ToSchema;
 
 /// An answer that is not what was asked for.
@@ -61,6 +63,20 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
+    /// A path whose id is no id leads nowhere.
+    pub fn nowhere() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "there is nothing at this address")
+    }
+
+    /// What happened is for the log, not for strangers.
+    pub fn broken() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here; the log of the server says what")
+    }
+
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
     /// A value that cannot be meant.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
@@ -85,15 +101,30 @@ impl IntoResponse for Problem {
 /// What the database says is for the log, not for strangers.
 impl From<StoreError> for Problem {
     fn from(e: StoreError) -> Self {
-        tracing::error!("a request met a problem: {e}");
+        match e {
+            StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED) => {
+                return Self::new(StatusCode::PRECONDITION_FAILED, format!("{e}; read it again"));
+            }
+            StoreError::Precondition(_) => return Self::new(StatusCode::CONFLICT, e.to_string()),
+            _ => tracing::error!("a request met a problem: {e}"),
+        }
         match e {
             StoreError::Unavailable(_) | StoreError::BlobsUnavailable(_) | StoreError::Busy(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "what is stored cannot be reached now; try again")
             }
-            _ => Self::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "something went wrong here; the log of the server says what",
-            ),
+            _ => Self::broken(),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Problem {
+    fn from(e: anyhow::Error) -> Self {
+        match e.downcast::<StoreError>() {
+            Ok(e) => e.into(),
+            Err(e) => {
+                tracing::error!("a request met a problem: {e:#}");
+                Self::broken()
+            }
         }
     }
 }
@@ -114,9 +145,8 @@ impl From<QueryRejection> for Problem {
     }
 }
 
-/// A path whose id is no id leads nowhere.
 impl From<PathRejection> for Problem {
     fn from(_: PathRejection) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "there is nothing at this address")
+        Self::nowhere()
     }
 }

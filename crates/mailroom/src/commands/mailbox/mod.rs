@@ -97,7 +97,7 @@ async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Out
             return Err(Failure::problem("nothing was changed"));
         }
     }
-    engine.disconnect(&mailbox).await?;
+    engine.disconnect(&mailbox, None).await?;
     let erased = if erase { engine.erase_mailbox(&mailbox).await? } else { 0 };
     if out.json {
         return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));

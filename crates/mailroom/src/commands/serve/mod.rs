@@ -13,6 +13,7 @@ use domain::{SystemClock, WorkerId};
 use engine::schedule::{self, Ticked};
 use engine::sync::Syncer;
 use engine::watch::WatchSettings;
+use jiff::SignedDuration;
 use jobs::leader::{self, Election, Leadership};
 use jobs::{Gate, SystemDice, Worker, recurring};
 use store::Store;
@@ -48,7 +49,14 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let (close, closed) = watch::channel(false);
     let (open, is_open) = watch::channel(true);
     let hub = Arc::new(web::Hub::new(engine.store.clone()));
-    let app = web::App { engine: engine.clone(), recorder, hub, is_open };
+    let app = web::App {
+        engine: engine.clone(),
+        recorder,
+        hub,
+        under_way: web::UnderWay::default(),
+        erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
+        is_open,
+    };
     let mut servers = Parts::default();
     let listener = bind(config.server.listen, "server.listen").await?;
     announce(&listener, args, &config.auth.admin_key_file, out)?;

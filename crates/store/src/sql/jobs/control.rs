@@ -142,6 +142,11 @@ impl SystemStore {
     /// such job.
     pub async fn retry_now(&self, id: JobId) -> Result<Option<Retrying>, StoreError> {
         let Some(job) = self.find_job(id).await? else { return Ok(None) };
+        if matches!(job.state, JobState::Dead | JobState::Cancelled)
+            && self.replay_one(job.tenant_id, id, &Replay::default()).await?
+        {
+            return Ok(Some(Retrying::Replayed));
+        }
         let mut unit = Unit::default();
         let due = unit.op(
             "update jobs set state = 'ready', run_at = mailroom_now(), position = mailroom_micros()
@@ -151,13 +156,10 @@ impl SystemStore {
         failpoint::before(Effect::RetryJob);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::RetryJob);
-        if committed.changed(due) > 0 {
-            return Ok(Some(Retrying::Due));
-        }
-        if self.replay_one(job.tenant_id, id, &Replay::default()).await? {
-            return Ok(Some(Retrying::Replayed));
-        }
-        Ok(Some(Retrying::Not { state: job.state }))
+        Ok(Some(match committed.changed(due) {
+            0 => Retrying::Not { state: job.state },
+            _ => Retrying::Due,
+        }))
     }
 }
 

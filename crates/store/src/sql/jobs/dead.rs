@@ -122,8 +122,20 @@ impl SystemStore {
 
     async fn replay_batch(&self, jobs: &[(TenantId, JobId)], begun: u64, replay: &Replay) -> Result<u64, StoreError> {
         let dialect = self.store.dialect();
-        let mut unit = Unit::default();
         let these = pairs(dialect, "id");
+        let mut replayed_with_keys = 0;
+        let sql = format!(
+            "select tenant_id, id, kind, lane, payload, traceparent, unique_key, order_key from finished_jobs
+             where {these} and state <> 'done' and not ({WITHOUT_KEYS}) order by tenant_id, id"
+        );
+        for row in self.query(sql, lists(jobs)).await? {
+            let (tenant, mut job) = with_keys(&row)?;
+            let place = begun + jobs.iter().position(|(_, id)| *id == job.id).unwrap_or(0) as u64;
+            job.when = When::In(Duration::from_millis(replay.delay(place)));
+            job.payload = replay.payload.clone().unwrap_or(job.payload);
+            replayed_with_keys += u64::from(self.replay_with_keys(tenant, job).await?);
+        }
+        let mut unit = Unit::default();
         // Whoever replays or discards the same ones at this moment comes first or second, never both.
         unit.op_returning(
             format!("select id from finished_jobs where {these} and state <> 'done' {}", for_update(dialect)),
@@ -140,19 +152,7 @@ impl SystemStore {
         failpoint::before(Effect::ReplayJobs);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ReplayJobs);
-        let mut replayed = committed.changed(inserted);
-        let sql = format!(
-            "select tenant_id, id, kind, lane, payload, traceparent, unique_key, order_key from finished_jobs
-             where {these} and state <> 'done' and not ({WITHOUT_KEYS}) order by tenant_id, id"
-        );
-        for row in self.query(sql, lists(jobs)).await? {
-            let (tenant, mut job) = with_keys(&row)?;
-            let place = begun + jobs.iter().position(|(_, id)| *id == job.id).unwrap_or(0) as u64;
-            job.when = When::In(Duration::from_millis(replay.delay(place)));
-            job.payload = replay.payload.clone().unwrap_or(job.payload);
-            replayed += u64::from(self.replay_with_keys(tenant, job).await?);
-        }
-        Ok(replayed)
+        Ok(committed.changed(inserted) + replayed_with_keys)
     }
 
     /// As it was first added, with the locks that its keys need.

@@ -1,102 +1,17 @@
-//! The HTTP API of a running server: who may read what, and what they are told otherwise.
+//! Who may read what, and what they are told otherwise.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
 
 use domain::Sha256;
 use serde_json::Value;
 
+use super::scene::{Scene, serve};
 use crate::mail;
-use crate::place::{PROGRAM, Place, on_each_database};
-use crate::processes::{DEADLINE, Running, wait_until};
-use crate::servers::closed_port;
-
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    headers: BTreeMap<String, String>,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    /// It is the problem that it says, and names the field if there is one.
-    fn assert_problem(&self, status: u16, says: &str) {
-        let problem = self.json();
-        assert_eq!((self.status, problem["status"].as_u64()), (status, Some(status.into())), "{problem}");
-        assert_eq!(self.headers["content-type"], "application/problem+json");
-        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
-        assert!(problem["title"].is_string() && problem["type"].is_string(), "{problem}");
-    }
-}
-
-/// A server with two tenants that have mail, and a key of each.
-struct Scene {
-    address: SocketAddr,
-    operator: String,
-    acme: String,
-    beta: String,
-    server: Running,
-}
-
-impl Scene {
-    fn start(place: &Place) -> Self {
-        for (tenant, seed) in [("acme", 1), ("beta", 2)] {
-            let mbox = place.write(&format!("{tenant}.mbox"), mail::mbox(seed, 30));
-            place.ok(&["import", &mbox, "--tenant", tenant, "--mailbox", &format!("me@{tenant}.test")]);
-        }
-        let key = |tenant: &str| {
-            let made = place.object(&["key", "create", "--tenant", tenant, "--name", "test", "--scopes", "read"]);
-            made["key"].as_str().unwrap().to_owned()
-        };
-        let (acme, beta) = (key("acme"), key("beta"));
-        let (server, address) = serve(place);
-        let operator = fs::read_to_string(place.data_dir().join("admin.key")).unwrap().trim().to_owned();
-        Self { address, operator, acme, beta, server }
-    }
-
-    fn get(&self, path: &str, key: &str) -> Answer {
-        self.ask("GET", path, &[("Authorization", &format!("Bearer {key}"))])
-    }
-
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").unwrap();
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
-        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
-        let (first, rest) = head.split_once("\r\n").unwrap();
-        let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
-        Answer {
-            status: first.split(' ').nth(1).unwrap().parse().unwrap(),
-            headers: rest.split("\r\n").filter_map(header).collect(),
-            body: bytes[end + 4..].to_vec(),
-        }
-    }
-
-    fn ids(&self, path: &str, key: &str) -> Vec<String> {
-        let items = self.get(path, key).json()["items"].as_array().unwrap().clone();
-        items.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
-    }
-}
-
-fn serve(place: &Place) -> (Running, SocketAddr) {
-    let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
-    let mut command = place.command(PROGRAM, &["serve"]);
-    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Running::spawn(&mut command);
-    wait_until("it answers", || TcpStream::connect(address).is_ok());
-    (server, address)
-}
+use crate::place::{Place, on_each_database};
+use crate::processes::{DEADLINE, wait_until};
 
 #[test]
 fn a_tenant_reads_its_mail_and_its_exact_bytes() {
@@ -161,74 +76,6 @@ fn a_tenant_reads_its_mail_and_its_exact_bytes() {
         let next = page["next_cursor"].as_str().unwrap();
         let rest = scene.get(&format!("/v1/events?backfill=true&limit=500&cursor={next}"), &scene.acme).json();
         assert_eq!(rest["items"].as_array().unwrap().len() + 3, there.len());
-    });
-}
-
-/// Every route of the description, asked with every kind of key: what is another's is as if it were not there.
-#[test]
-fn nobody_learns_of_what_is_not_theirs() {
-    on_each_database(|place| {
-        let scene = Scene::start(place);
-        let tenants = scene.ids("/v1/tenants", &scene.operator);
-        let [acme, beta] = tenants.as_slice() else { panic!("{tenants:?}") };
-        let email =
-            scene.get(&format!("/v1/emails/{}", scene.ids("/v1/emails?q=has:attachment", &scene.acme)[0]), &scene.acme);
-        // Nobody runs it, so it stays.
-        place.ok(&["jobs", "pause", "--tenant", "acme"]);
-        place.ok(&["jobs", "enqueue", "--kind", "probe", "--tenant", "acme", "--payload", "{}"]);
-        let job = scene.ids("/v1/jobs?kind=probe", &scene.acme).remove(0);
-        assert_eq!(scene.ids("/v1/jobs?kind=probe", &scene.beta), Vec::<String>::new());
-        assert_eq!(scene.ids("/v1/jobs?kind=probe&state=ready", &scene.operator), std::slice::from_ref(&job));
-        let why = scene.get(&format!("/v1/jobs/{job}/why"), &scene.acme).json();
-        assert!(why["reasons"][0].as_str().unwrap().contains("paused"), "{why}");
-        let theirs = BTreeMap::from([
-            ("/v1/jobs/{id}", job),
-            ("/v1/tenants/{id}", acme.clone()),
-            ("/v1/mailboxes/{id}", scene.ids("/v1/mailboxes", &scene.acme).remove(0)),
-            ("/v1/emails/{id}", email.json()["id"].as_str().unwrap().to_owned()),
-            ("/v1/attachments/{id}", email.json()["attachments"][0]["id"].as_str().unwrap().to_owned()),
-        ]);
-        let description = scene.ask("GET", "/openapi.json", &[]).json();
-        let operations = description["paths"].as_object().unwrap().values().map(|methods| &methods["get"]);
-        let names: BTreeSet<&str> = operations.clone().map(|get| get["operationId"].as_str().unwrap()).collect();
-        assert_eq!(names.len(), operations.clone().count(), "a client has one function for each");
-        for answer in operations.flat_map(|get| get["responses"].as_object().unwrap().values()) {
-            assert!(answer["description"].is_string(), "{answer}");
-        }
-        let nobody = "018f0000-0000-7000-8000-000000000000";
-        for (route, methods) in description["paths"].as_object().unwrap() {
-            assert_eq!(methods.as_object().unwrap().keys().collect::<Vec<_>>(), ["get"], "{route} has no case");
-            scene.ask("GET", &route.replace("{id}", nobody), &[]).assert_problem(401, "Authorization");
-            scene.get(&route.replace("{id}", nobody), "mr_tenant_nonsense").assert_problem(401, "not valid");
-            let for_operator = ["/v1/tenants", "/v1/queues", "/v1/recurring"];
-            if for_operator.iter().any(|prefix| route.starts_with(prefix)) {
-                scene.get(&route.replace("{id}", acme), &scene.acme).assert_problem(403, "operator");
-                assert_eq!(scene.get(&route.replace("{id}", acme), &scene.operator).status, 200, "{route}");
-                continue;
-            }
-            let other_tenant = [("Authorization", &*format!("Bearer {}", scene.acme)), ("X-Tenant-Id", beta)];
-            scene.ask("GET", &route.replace("{id}", nobody), &other_tenant).assert_problem(403, "another tenant");
-            // Of jobs the operator sees those of all.
-            if !["/v1/jobs", "/v1/dead-letters"].iter().any(|prefix| route.starts_with(prefix)) {
-                scene.get(&route.replace("{id}", nobody), &scene.operator).assert_problem(422, "X-Tenant-Id");
-            }
-            if !route.contains("{id}") {
-                continue;
-            }
-            let (_, theirs) =
-                theirs.iter().find(|(prefix, _)| route.starts_with(*prefix)).unwrap_or_else(|| panic!("{route}"));
-            let path = route.replace("{id}", theirs);
-            assert_eq!(scene.get(&path, &scene.acme).status, 200, "{route}");
-            let (foreign, absent) =
-                (scene.get(&path, &scene.beta), scene.get(&route.replace("{id}", nobody), &scene.beta));
-            assert_eq!((foreign.status, &foreign.body), (404, &absent.body), "{route}");
-            let as_beta = [("Authorization", &*format!("Bearer {}", scene.operator)), ("X-Tenant-Id", beta)];
-            assert_eq!(scene.ask("GET", &path, &as_beta).status, 404, "{route}");
-            let as_acme = [("Authorization", &*format!("Bearer {}", scene.operator)), ("X-Tenant-Id", acme)];
-            assert_eq!(scene.ask("GET", &path, &as_acme).status, 200, "{route}");
-        }
-        let mine = scene.ids("/v1/emails?limit=500", &scene.beta);
-        assert!(!mine.contains(&email.json()["id"].as_str().unwrap().to_owned()));
     });
 }
 

@@ -1,0 +1,37 @@
+//! What was told and answered is not kept for ever.
+
+use domain::Lane;
+use jiff::SignedDuration;
+use jobs::{Held, Job, JobError, Kind, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// Forgets events that are old enough, and answers that nobody gets again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PruneRecords {}
+
+impl Job for PruneRecords {
+    const KIND: &'static str = "prune_records";
+    const LANE: Lane = Lane::Low;
+}
+
+/// Few enough that nobody waits for it.
+const BATCH: u64 = 5000;
+
+pub(super) fn kind(keep_events: SignedDuration) -> Kind {
+    Kind::new(move |held: Held, _: PruneRecords| async move { run(&held, keep_events).await })
+}
+
+async fn run(held: &Held, keep_events: SignedDuration) -> Result<Verdict, JobError> {
+    let system = held.store.system();
+    while system.prune_answers(BATCH).await? {
+        held.progress();
+    }
+    let Ok(before) = system.now().await?.checked_sub(keep_events) else { return Ok(Verdict::Done) };
+    for tenant in system.list_tenants().await? {
+        while system.prune_events(tenant.id, before, BATCH).await? {
+            held.progress();
+        }
+        held.progress();
+    }
+    Ok(Verdict::Done)
+}

@@ -1,0 +1,78 @@
+//! A server that is killed while it is told to change things: what it said is so, and nothing happened twice.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::scene::{Scene, try_tell};
+use crate::place::{PROGRAM, Place, on_each_database};
+use crate::processes::{Running, wait_until};
+
+const REQUESTS: usize = 1000;
+const CLIENTS: usize = 4;
+const KILLS: usize = 5;
+
+fn serve_at(place: &Place, address: SocketAddr) -> Running {
+    let mut command = place.command(PROGRAM, &["serve", "--roles", "web"]);
+    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    Running::spawn(&mut command)
+}
+
+#[test]
+fn every_change_that_was_confirmed_is_there_once() {
+    on_each_database(|place| {
+        let scene = Scene::start(place);
+        let (address, key) = (scene.address, scene.acme_writer.clone());
+        let mut server = Some(scene.server);
+        let confirmed = AtomicUsize::new(0);
+        let answered: BTreeMap<String, String> = thread::scope(|all| {
+            let client = |client: usize| {
+                let (key, confirmed) = (&key, &confirmed);
+                move || {
+                    let mut answered = Vec::new();
+                    for n in (client..REQUESTS).step_by(CLIENTS) {
+                        let wanted = format!("box-{n}@acme.test");
+                        answered.push((wanted.clone(), make(address, key, &wanted)));
+                        confirmed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    answered
+                }
+            };
+            let clients: Vec<_> = (0..CLIENTS).map(|n| all.spawn(client(n))).collect();
+            for kill in 1..=KILLS {
+                wait_until("some are made", || confirmed.load(Ordering::Relaxed) >= kill * REQUESTS / (KILLS + 1));
+                server.take().unwrap().kill();
+                server = Some(serve_at(place, address));
+            }
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        });
+        assert_eq!(answered.len(), REQUESTS);
+        let there = place.select("select address || ' ' || id from mailboxes where address like 'box-%'");
+        let there: BTreeMap<String, String> =
+            there.iter().map(|row| row.split_once(' ').unwrap()).map(|(a, id)| (a.to_owned(), id.to_owned())).collect();
+        assert_eq!(there, answered, "each has the id that was answered");
+        let made =
+            place.select("select entry from audit").iter().filter(|entry| entry.contains("mailbox.create")).count();
+        assert_eq!(made, REQUESTS);
+        place.ok(&["audit", "verify"]);
+    });
+}
+
+/// As a careful client does it: the same request with the same key until it is answered. Gives the id.
+fn make(address: SocketAddr, key: &str, wanted: &str) -> String {
+    loop {
+        let body = json!({"address": wanted, "provider": "files"});
+        let once = [("Idempotency-Key", wanted)];
+        match try_tell(address, "POST", "/v1/mailboxes", key, &body, &once) {
+            Ok(answer) if answer.status == 201 => return answer.json()["id"].as_str().unwrap().to_owned(),
+            // Another try of it is being answered, or the database is not there yet.
+            Ok(answer) => assert!([409, 503].contains(&answer.status) && !answer.body.is_empty(), "{answer:?}"),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The HTTP API of a running server.
+
+mod changes;
+mod isolation;
+mod killed;
+mod reading;
+pub mod scene;

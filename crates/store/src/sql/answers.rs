@@ -1,0 +1,92 @@
+//! What requests with an idempotency key were answered.
+
+use domain::{Sha256, TenantId};
+use jiff::Timestamp;
+
+use crate::record::{Body, KEEP_ANSWERS, KeptAnswer};
+use crate::{Row, StoreError, SystemStore, Unit, params};
+
+/// What somebody is told whose key is in use by another request, or was a moment ago.
+pub const KEY_TAKEN: &str = "a request with this idempotency key is under way";
+
+impl Unit {
+    pub(crate) fn keep_answer(&mut self, answer: &KeptAnswer, at: Timestamp) {
+        let (body, secret) = match &answer.body {
+            Body::Plain(body) => (Some(body.as_str()), None),
+            Body::Sealed(secret) => (None, Some(secret)),
+        };
+        if let Some(secret) = secret {
+            self.put_secret(answer.tenant, secret);
+        }
+        // One that is too old is as good as gone.
+        self.op_exactly(
+            1,
+            KEY_TAKEN,
+            "insert into idempotency_keys (tenant_id, key_hash, request_hash, status, headers, body, secret_id, created_at)
+             values ($1, $2, $3, $4, $5, $6, $7, $8)
+             on conflict (tenant_id, key_hash) do update set request_hash = excluded.request_hash,
+                 status = excluded.status, headers = excluded.headers, body = excluded.body,
+                 secret_id = excluded.secret_id, created_at = excluded.created_at
+             where idempotency_keys.created_at <= $9",
+            params![
+                answer.tenant,
+                answer.key_hash,
+                answer.request_hash,
+                u32::from(answer.status),
+                serde_json::json!(answer.headers),
+                body,
+                secret.map(|secret| secret.id),
+                at,
+                at - KEEP_ANSWERS,
+            ],
+        );
+    }
+}
+
+impl SystemStore {
+    /// What such a request was answered, if that is not too long ago.
+    pub async fn find_answer(&self, tenant: TenantId, key_hash: Sha256) -> Result<Option<KeptAnswer>, StoreError> {
+        let since = self.now().await? - KEEP_ANSWERS;
+        let sql = "select k.request_hash, k.status, k.headers, k.body, s.id, s.kind, s.key_version, s.ciphertext
+                   from idempotency_keys k left join secrets s on s.tenant_id = k.tenant_id and s.id = k.secret_id
+                   where k.tenant_id = $1 and k.key_hash = $2 and k.created_at > $3";
+        let Some(row) = self.query_one(sql, params![tenant, key_hash, since]).await? else { return Ok(None) };
+        let headers: serde_json::Value = row.get(2)?;
+        let status: u64 = row.get(1)?;
+        let corrupt = |e: &dyn std::fmt::Display| StoreError::corrupt(format!("an answer that was kept: {e}"));
+        Ok(Some(KeptAnswer {
+            tenant,
+            key_hash,
+            request_hash: row.get(0)?,
+            status: u16::try_from(status).map_err(|e| corrupt(&e))?,
+            headers: serde_json::from_value(headers).map_err(|e| corrupt(&e))?,
+            body: body(&row)?,
+        }))
+    }
+
+    /// Forgets those that nobody is answered with any more; whether there may be more of them.
+    pub async fn prune_answers(&self, limit: u64) -> Result<bool, StoreError> {
+        let until = self.now().await? - KEEP_ANSWERS;
+        let old = "(select key_hash from idempotency_keys where created_at <= $1 order by created_at limit $2)";
+        let mut unit = Unit::default();
+        unit.op(
+            format!(
+                "delete from secrets where (tenant_id, id) in (
+                     select tenant_id, secret_id from idempotency_keys where created_at <= $1 and key_hash in {old})"
+            ),
+            params![until, limit],
+        );
+        let pruned = unit.op(
+            format!("delete from idempotency_keys where created_at <= $1 and key_hash in {old}"),
+            params![until, limit],
+        );
+        Ok(self.commit(unit).await?.changed(pruned) >= limit)
+    }
+}
+
+fn body(row: &Row) -> Result<Body, StoreError> {
+    match row.get::<Option<String>>(3)? {
+        Some(body) => Ok(Body::Plain(body)),
+        None => Ok(Body::Sealed(super::secrets::sealed_from(row, 4)?)),
+    }
+}

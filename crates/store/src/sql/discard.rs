@@ -1,0 +1,39 @@
+//! Emails that somebody deletes here. Their provider may keep them, and what it does to them from then on is not told; they
+//! are found by nobody until they are purged.
+
+use domain::EmailId;
+
+use super::events::{DRAFTS, SAID};
+use crate::{Dialect, TenantUnit, params};
+
+/// What somebody is told who deletes an email that is not there, or not any more.
+pub const NO_SUCH_EMAIL: &str = "there is no such email";
+
+impl TenantUnit {
+    pub fn discard_email(&mut self, id: EmailId) {
+        let drafts = self.drafting();
+        self.unit.op_exactly(
+            1,
+            NO_SUCH_EMAIL,
+            "insert into discarded_emails (tenant_id, email_id, at)
+             select tenant_id, id, mailroom_now() from emails where tenant_id = $1 and id = $2 and deleted_at is null
+             on conflict do nothing",
+            params![self.tenant, id],
+        );
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'email.deleted', mailbox_id, id, false, $4
+                 from emails where tenant_id = $1 and id = $2"
+            ),
+            params![self.tenant, id, drafts, serde_json::json!({"by": "api"})],
+        );
+        self.unit.op(
+            "update emails set deleted_at = mailroom_now() where tenant_id = $1 and id = $2",
+            params![self.tenant, id],
+        );
+        if self.store.dialect() == Dialect::Postgres {
+            let sql = "update email_search set is_live = false where tenant_id = $1 and email_id = $2";
+            self.unit.op(sql, params![self.tenant, id]);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Everything of a tenant goes, table by table and a piece at a time.
+
+use super::tenants::Tenant;
+use crate::{StoreError, SystemStore, Unit, params};
+use domain::TenantId;
+
+/// Few enough that nobody waits for it.
+const ROWS: u64 = 5000;
+
+/// What can go at once, in an order in which nothing points to what is gone. Mail is purged before, and bytes are collected
+/// after.
+const TABLES: &[(&str, &str)] = &[
+    ("webhook_deliveries", "id"),
+    ("webhooks", "id"),
+    ("idempotency_keys", "key_hash"),
+    ("discarded_emails", "email_id"),
+    ("secrets", "id"),
+    ("tenant_keys", "version"),
+    ("event_drafts", "unit"),
+    ("events", "seq"),
+    ("sync_cursors", "mailbox_id"),
+    ("sync_states", "mailbox_id"),
+    ("email_contents", "mailbox_id"),
+    ("placements", "provider_message_id"),
+    ("ledger", "provider_message_id"),
+    ("folders", "id"),
+    ("mailboxes", "id"),
+    ("api_keys", "id"),
+    ("probe_effects", "job_id"),
+    ("job_edges", "child_id"),
+    ("jobs", "id"),
+    ("job_keys", "order_key"),
+    ("job_attempts", "job_id"),
+    ("finished_jobs", "id"),
+    ("job_schedules", "name"),
+];
+
+impl SystemStore {
+    /// Some of its rows; whether there may be more.
+    pub async fn erase_rows(&self, tenant: TenantId) -> Result<bool, StoreError> {
+        for (table, key) in TABLES {
+            let mut unit = Unit::default();
+            let erased = unit.op(
+                format!(
+                    "delete from {table} where tenant_id = $1 and {key} in (
+                         select {key} from {table} where tenant_id = $1 limit $2)"
+                ),
+                params![tenant, ROWS],
+            );
+            if self.commit(unit).await?.changed(erased) > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The last of it, with an entry in the system's audit that says where its own ended. `false`: something is left that
+    /// has to go first.
+    pub async fn forget_tenant(&self, tenant: &Tenant) -> Result<bool, StoreError> {
+        let left = "select 1 where exists (select 1 from blobs where tenant_id = $1)
+                    or exists (select 1 from packs where tenant_id = $1)";
+        if self.query_one(left, params![tenant.id]).await?.is_some() {
+            return Ok(false);
+        }
+        let head = self.find_audit_head(tenant.id).await?;
+        let now = self.now().await?;
+        let entry = serde_json::json!({
+            "at": now, "actor": "system", "action": "tenant.erase", "target": tenant.id, "address": null, "request_id": null,
+            "before": {"name": tenant.name, "deleted_at": tenant.deleted_at, "audit_seq": head.as_ref().map(|head| head.seq),
+                       "audit_hash": head.map(|head| head.hash)},
+            "after": null,
+        });
+        let mut unit = Unit::default();
+        for table in ["audit", "audit_heads", "tenant_counters", "job_queues", "job_tenants"] {
+            unit.op(format!("delete from {table} where tenant_id = $1"), params![tenant.id]);
+        }
+        unit.op_exactly(
+            1,
+            super::tenants::TENANT_CHANGED,
+            "delete from tenants where id = $1 and version = $2",
+            params![tenant.id, tenant.version],
+        );
+        unit.audit(self.store.dialect(), TenantId::SYSTEM, now, &entry.to_string());
+        self.commit(unit).await?;
+        Ok(true)
+    }
+}
