@@ -68,9 +68,13 @@ ids! {
     SecretId;
     /// One request over HTTP.
     RequestId;
+    /// A place where a tenant wants to be told of events.
+    WebhookId;
+    /// One event for one webhook, however often it is tried. Derived, so that nobody who repeats it gives it another id.
+    DeliveryId;
 }
 
-made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId);
+made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId, WebhookId, DeliveryId);
 
 impl TenantId {
     /// Owns the work that Mailroom does for itself.
@@ -101,6 +105,20 @@ impl AttachmentId {
     pub fn derive(email: EmailId, part_path: &str) -> Self {
         let hash = sha2::Sha256::new().chain_update(email.0.as_bytes()).chain_update(part_path.as_bytes()).finalize();
         Self(v8((email.0.as_u128() >> 80) as u64, &hash))
+    }
+}
+
+impl DeliveryId {
+    /// The time of the event, then a hash of who is told and of the event's number. A ping has no event, and a made id.
+    pub fn derive(at: Timestamp, webhook: WebhookId, event_seq: u64) -> Self {
+        let hash =
+            sha2::Sha256::new().chain_update(webhook.0.as_bytes()).chain_update(event_seq.to_be_bytes()).finalize();
+        Self(v8(millis(at), &hash))
+    }
+
+    /// No id of this time or later is less.
+    pub fn first_at(at: Timestamp) -> Self {
+        Self(Uuid::from_u128(u128::from(millis(at)) << 80))
     }
 }
 

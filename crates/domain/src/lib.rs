@@ -20,11 +20,12 @@ pub use connector::{Connector, ConnectorError, FolderRole};
 pub use flags::Flags;
 pub use hash::Sha256;
 pub use ids::{
-    ApiKeyId, AttachmentId, EmailId, FolderId, JobId, MailboxId, PackId, RequestId, SecretId, TenantId, WorkerId,
+    ApiKeyId, AttachmentId, DeliveryId, EmailId, FolderId, JobId, MailboxId, PackId, RequestId, SecretId, TenantId,
+    WebhookId, WorkerId,
 };
 pub use lane::Lane;
 pub use limits::Limits;
 pub use mailbox::{MailboxState, Provider};
 pub use secret::{Secret, SecretKind};
-pub use states::{AttachmentStatus, JobState, LedgerState, PackState, ProcessingStatus};
+pub use states::{AttachmentStatus, DeliveryState, JobState, LedgerState, PackState, ProcessingStatus, WebhookState};
 pub use tenant::PlanTier;

@@ -47,10 +47,13 @@ pub enum SecretKind {
     AccessToken,
     /// What a request was answered that showed a secret, for when it comes again.
     Answer,
+    /// What webhooks are signed with.
+    WebhookSigning,
 }
 
 impl SecretKind {
-    pub const ALL: [Self; 4] = [Self::Password, Self::RefreshToken, Self::AccessToken, Self::Answer];
+    pub const ALL: [Self; 5] =
+        [Self::Password, Self::RefreshToken, Self::AccessToken, Self::Answer, Self::WebhookSigning];
 
     /// Stored in rows, and part of what a ciphertext is bound to.
     pub fn as_str(self) -> &'static str {
@@ -59,6 +62,7 @@ impl SecretKind {
             Self::RefreshToken => "refresh_token",
             Self::AccessToken => "access_token",
             Self::Answer => "answer",
+            Self::WebhookSigning => "webhook_signing",
         }
     }
 

@@ -68,4 +68,17 @@ states! {
         Live = "live",
         Dead = "dead",
     }
+    /// A webhook is paused by its owner and disabled by us, when nothing comes through; a removed one is there until its
+    /// deliveries are forgotten.
+    WebhookState {
+        Active = "active",
+        Paused = "paused",
+        Disabled = "disabled",
+        Removed = "removed",
+    }
+    DeliveryState {
+        Waiting = "waiting",
+        Delivered = "delivered",
+        Failed = "failed",
+    }
 }

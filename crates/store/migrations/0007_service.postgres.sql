@@ -57,14 +57,17 @@ create table webhooks (
     with_backfill boolean not null default false,
     -- Secrets that sign, the newest first: [{"id": …, "until": …|null}].
     signing jsonb not null,
-    state text not null default 'active' check (state in ('active', 'paused', 'disabled')),
+    state text not null default 'active' check (state in ('active', 'paused', 'disabled', 'removed')),
     state_reason text,
     -- The number of the last event that is delivered, or has a delivery of its own.
     cursor bigint not null,
-    -- Since when nothing has come through; and until when nothing is tried.
+    -- Since when nothing has come through, how often and why; and until when nothing is tried.
     failing_since timestamptz,
     failures integer not null default 0,
+    last_error text,
     rest_until timestamptz,
+    -- When the next delivery of its own is due.
+    due_at timestamptz,
     -- Who delivers; the token grows with every change of holder and is checked by what the holder writes.
     holder text,
     token bigint not null default 0,
@@ -74,6 +77,8 @@ create table webhooks (
     updated_at timestamptz not null,
     primary key (tenant_id, id)
 ) with (fillfactor = 70);
+create index webhooks_active on webhooks (tenant_id) where state = 'active';
+create index webhooks_removed on webhooks (updated_at) where state = 'removed';
 
 -- One event for one endpoint: what became of it.
 create table webhook_deliveries (
@@ -93,8 +98,8 @@ create table webhook_deliveries (
     last_millis integer,
     created_at timestamptz not null,
     primary key (tenant_id, id),
-    foreign key (tenant_id, webhook_id) references webhooks (tenant_id, id) on delete cascade
+    foreign key (tenant_id, webhook_id) references webhooks (tenant_id, id)
 );
-create index webhook_deliveries_log on webhook_deliveries (tenant_id, webhook_id, created_at desc, id desc);
+create index webhook_deliveries_log on webhook_deliveries (tenant_id, webhook_id, id);
 create index webhook_deliveries_due on webhook_deliveries (tenant_id, webhook_id, next_at) where state = 'waiting';
 create index webhook_deliveries_old on webhook_deliveries (created_at) where state <> 'waiting';

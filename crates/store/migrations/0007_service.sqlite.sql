@@ -58,14 +58,17 @@ create table webhooks (
     with_backfill integer not null default 0,
     -- Secrets that sign, the newest first: [{"id": …, "until": …|null}].
     signing text not null,
-    state text not null default 'active' check (state in ('active', 'paused', 'disabled')),
+    state text not null default 'active' check (state in ('active', 'paused', 'disabled', 'removed')),
     state_reason text,
     -- The number of the last event that is delivered, or has a delivery of its own.
     cursor integer not null,
-    -- Since when nothing has come through; and until when nothing is tried.
+    -- Since when nothing has come through, how often and why; and until when nothing is tried.
     failing_since text,
     failures integer not null default 0,
+    last_error text,
     rest_until text,
+    -- When the next delivery of its own is due.
+    due_at text,
     -- Who delivers; the token grows with every change of holder and is checked by what the holder writes.
     holder text,
     token integer not null default 0,
@@ -75,6 +78,8 @@ create table webhooks (
     updated_at text not null,
     primary key (tenant_id, id)
 );
+create index webhooks_active on webhooks (tenant_id) where state = 'active';
+create index webhooks_removed on webhooks (updated_at) where state = 'removed';
 
 -- One event for one endpoint: what became of it.
 create table webhook_deliveries (
@@ -94,8 +99,8 @@ create table webhook_deliveries (
     last_millis integer,
     created_at text not null,
     primary key (tenant_id, id),
-    foreign key (tenant_id, webhook_id) references webhooks (tenant_id, id) on delete cascade
+    foreign key (tenant_id, webhook_id) references webhooks (tenant_id, id)
 );
-create index webhook_deliveries_log on webhook_deliveries (tenant_id, webhook_id, created_at desc, id desc);
+create index webhook_deliveries_log on webhook_deliveries (tenant_id, webhook_id, id);
 create index webhook_deliveries_due on webhook_deliveries (tenant_id, webhook_id, next_at) where state = 'waiting';
 create index webhook_deliveries_old on webhook_deliveries (created_at) where state <> 'waiting';

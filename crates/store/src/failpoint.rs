@@ -73,6 +73,10 @@ named! {
         BeginSync = "begin_sync",
         /// What a provider listed, with the cursor and the jobs that follow.
         RecordPage = "record_page",
+        ClaimWebhooks = "claim_webhooks",
+        /// What became of deliveries, with the place of the webhook among the events.
+        RecordDeliveries = "record_deliveries",
+        PruneDeliveries = "prune_deliveries",
         MakeKeyFile = "make_key_file",
         RecordMasterKey = "record_master_key",
         RecordOperatorKey = "record_operator_key",
@@ -120,6 +124,9 @@ impl Effect {
     /// What is done while a mailbox is synced.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
 
+    /// What is done to tell of events.
+    pub const WEBHOOKS: &'static [Self] = &[Self::ClaimWebhooks, Self::RecordDeliveries, Self::PruneDeliveries];
+
     /// What is done to keys and secrets.
     pub const SECRETS: &'static [Self] = &[
         Self::MakeKeyFile,
@@ -157,6 +164,8 @@ named! {
         SyncToken = "sync_token",
         /// Events take their numbers from a counter that is held until the commit.
         EventCounter = "event_counter",
+        /// Only who holds a webhook by its newest token may record what became of deliveries.
+        WebhookToken = "webhook_token",
     }
 }
 

@@ -95,6 +95,8 @@ into_value! {
     domain::JobId => |v| Self::Uuid(v.0);
     domain::WorkerId => |v| Self::Uuid(v.0);
     domain::SecretId => |v| Self::Uuid(v.0);
+    domain::WebhookId => |v| Self::Uuid(v.0);
+    domain::DeliveryId => |v| Self::Uuid(v.0);
     &[u8] => |v| Self::Bytes(v.to_owned());
     domain::Lane => |v| Self::Int(v.number());
 }
@@ -247,10 +249,11 @@ macro_rules! from_value_by {
 }
 
 from_value_by!(ids domain::TenantId, domain::MailboxId, domain::FolderId, domain::EmailId, domain::AttachmentId,
-    domain::PackId, domain::ApiKeyId, domain::JobId, domain::WorkerId, domain::SecretId);
+    domain::PackId, domain::ApiKeyId, domain::JobId, domain::WorkerId, domain::SecretId,
+    domain::WebhookId, domain::DeliveryId);
 from_value_by!(words domain::PlanTier, domain::Provider, domain::MailboxState, domain::LedgerState,
     domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState, domain::JobState,
-    domain::SecretKind);
+    domain::SecretKind, domain::WebhookState, domain::DeliveryState);
 
 impl FromValue for domain::Lane {
     fn from_value(value: &Value) -> Option<Self> {

@@ -47,31 +47,31 @@ impl TenantStore {
     }
 
     pub async fn list_events_of(&self, filter: &EventFilter, after: u64, limit: u64) -> Result<Vec<Event>, StoreError> {
+        self.list_events_between(filter, after, i64::MAX as u64, limit).await
+    }
+
+    /// Not those after `up_to`, so that a filter that nothing passes does not look at all there is.
+    pub async fn list_events_between(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        up_to: u64,
+        limit: u64,
+    ) -> Result<Vec<Event>, StoreError> {
         let kinds = match filter.kinds.is_empty() {
             true => "true".to_owned(),
-            false => any(self.store.dialect(), "type", 6),
+            false => any(self.store.dialect(), "type", 7),
         };
-        let mut params = params![self.id, after, limit, filter.mailbox, filter.with_backfill];
+        let mut params = params![self.id, after, limit, filter.mailbox, filter.with_backfill, up_to];
         if !filter.kinds.is_empty() {
             params.extend(params![filter.kinds.clone()]);
         }
         let sql = format!(
-            "select seq, type, mailbox_id, email_id, is_backfill, data, at from events
-             where tenant_id = $1 and seq > $2 and (mailbox_id = $4 or $4 is null) and ($5 or not is_backfill) and {kinds}
+            "select {EVENT} from events
+             where tenant_id = $1 and seq > $2 and seq <= $6 and (mailbox_id = $4 or $4 is null) and ($5 or not is_backfill) and {kinds}
              order by seq limit $3"
         );
-        let event = |row: &Row| {
-            Ok(Event {
-                seq: row.get(0)?,
-                kind: row.get(1)?,
-                mailbox_id: row.get(2)?,
-                email_id: row.get(3)?,
-                backfill: row.get(4)?,
-                data: row.get(5)?,
-                at: row.get(6)?,
-            })
-        };
-        self.query(sql, params).await?.iter().map(event).collect()
+        self.query(sql, params).await?.iter().map(|row| event(row, 0)).collect()
     }
 }
 
@@ -210,6 +210,21 @@ impl TenantUnit {
         );
         self.unit.op("delete from event_drafts where tenant_id = $1 and unit = $2", params![self.tenant, unit]);
     }
+}
+
+pub(super) const EVENT: &str = "seq, type, mailbox_id, email_id, is_backfill, data, at";
+
+/// From the columns of [`EVENT`], the first of which is this one.
+pub(super) fn event(row: &Row, first: usize) -> Result<Event, StoreError> {
+    Ok(Event {
+        seq: row.get(first)?,
+        kind: row.get(first + 1)?,
+        mailbox_id: row.get(first + 2)?,
+        email_id: row.get(first + 3)?,
+        backfill: row.get(first + 4)?,
+        data: row.get(first + 5)?,
+        at: row.get(first + 6)?,
+    })
 }
 
 fn arrow(dialect: Dialect, name: &str) -> String {

@@ -26,6 +26,8 @@ pub mod sync;
 pub mod system;
 pub mod tenants;
 pub mod verify;
+pub mod webhook_deliveries;
+pub mod webhooks;
 
 use crate::value::Kind;
 use crate::{Dialect, Value};

@@ -18,3 +18,4 @@ mod sync;
 mod tenants;
 mod units;
 mod verify;
+mod webhooks;

@@ -1,0 +1,437 @@
+//! One event for one webhook: what became of it, and what is still to be tried.
+
+use std::time::Duration;
+
+use domain::{DeliveryId, DeliveryState, WebhookId};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+
+use super::any;
+use super::events::{DRAFTS, EVENT, Event, SAID, event};
+use super::jobs::later;
+use super::webhooks::{HeldWebhook, millis};
+use crate::failpoint::{self, Effect, Guard};
+use crate::unit::{By, Insert};
+use crate::value::Kind;
+use crate::{Dialect, OpId, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, Value, params};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Delivery {
+    pub id: DeliveryId,
+    pub webhook_id: WebhookId,
+    /// Nothing: a ping.
+    pub event_seq: Option<u64>,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub state: DeliveryState,
+    pub attempts: u64,
+    /// When it is tried again.
+    pub next_at: Option<Timestamp>,
+    pub last_at: Option<Timestamp>,
+    pub last_status: Option<u64>,
+    /// The beginning of what was answered, or what went wrong.
+    pub last_answer: Option<String>,
+    pub last_millis: Option<u64>,
+    pub created_at: Timestamp,
+}
+
+/// One that is to be tried now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DueDelivery {
+    pub id: DeliveryId,
+    pub kind: String,
+    pub event_seq: Option<u64>,
+    pub attempts: u64,
+    pub created_at: Timestamp,
+    /// Nothing: it is a ping, or the event is no more.
+    pub event: Option<Event>,
+}
+
+/// What a ping is called.
+pub const PING: &str = "webhook.ping";
+
+/// What is told when a webhook is switched off because nothing comes through.
+pub const WEBHOOK_DISABLED: &str = "webhook.disabled";
+
+/// What a holder is told who is none any more.
+pub const NO_LONGER_DELIVERING: &str = "somebody else delivers to this webhook now, or it was removed";
+
+/// As many as are well in one commit.
+pub const MOST_RESENT: u64 = 10_000;
+
+const COLUMNS: &str = "id, webhook_id, event_seq, type, state, attempts, next_at, last_at, last_status, last_answer,
+    last_millis, created_at";
+
+/// Which of those that are over are delivered again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resent {
+    Failed,
+    FailedAndDelivered,
+}
+
+impl TenantStore {
+    pub async fn find_delivery(&self, webhook: WebhookId, id: DeliveryId) -> Result<Option<Delivery>, StoreError> {
+        let sql =
+            format!("select {COLUMNS} from webhook_deliveries where tenant_id = $1 and webhook_id = $2 and id = $3");
+        self.query_one(sql, params![self.id, webhook, id]).await?.as_ref().map(delivery).transpose()
+    }
+
+    /// The newest first, before a given one; only those in this state, if one is given.
+    pub async fn list_deliveries(
+        &self,
+        webhook: WebhookId,
+        state: Option<DeliveryState>,
+        before: Option<DeliveryId>,
+        limit: u64,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        let before = before.unwrap_or(DeliveryId(uuid::Uuid::max()));
+        let of_state = match state {
+            Some(_) => "and state = $5",
+            None => "",
+        };
+        let sql = format!(
+            "select {COLUMNS} from webhook_deliveries where tenant_id = $1 and webhook_id = $2 and id < $3 {of_state}
+             order by id desc limit $4"
+        );
+        let mut params = params![self.id, webhook, before, limit];
+        params.extend(state.map(Value::from));
+        self.query(sql, params).await?.iter().map(delivery).collect()
+    }
+
+    /// Those that are to be tried now, with what they tell.
+    pub async fn list_due_deliveries(&self, webhook: WebhookId, limit: u64) -> Result<Vec<DueDelivery>, StoreError> {
+        let of_event: Vec<String> = EVENT.split(", ").map(|column| format!("e.{column}")).collect();
+        let sql = format!(
+            "select d.id, d.type, d.event_seq, d.attempts, d.created_at, {} from webhook_deliveries d
+             left join events e on e.tenant_id = d.tenant_id and e.seq = d.event_seq
+             where d.tenant_id = $1 and d.webhook_id = $2 and d.state = 'waiting' and d.next_at <= (select mailroom_now())
+             order by d.next_at, d.id limit $3",
+            of_event.join(", ")
+        );
+        let due = |row: &Row| {
+            let is_there = row.get::<Option<u64>>(5)?.is_some();
+            Ok(DueDelivery {
+                id: row.get(0)?,
+                kind: row.get(1)?,
+                event_seq: row.get(2)?,
+                attempts: row.get(3)?,
+                created_at: row.get(4)?,
+                event: is_there.then(|| event(row, 5)).transpose()?,
+            })
+        };
+        self.query(sql, params![self.id, webhook, limit]).await?.iter().map(due).collect()
+    }
+}
+
+impl TenantUnit {
+    /// Delivers something without an event, as soon as somebody looks.
+    pub fn ping(&mut self, webhook: WebhookId) -> DeliveryId {
+        let id = DeliveryId::new(self.store.clock());
+        self.unit.op(
+            "insert into webhook_deliveries (tenant_id, id, webhook_id, type, state, attempts, next_at, created_at)
+             values ($1, $2, $3, $4, 'waiting', 0, mailroom_now(), mailroom_now())",
+            params![self.tenant, id, webhook, PING],
+        );
+        self.wake(webhook);
+        id
+    }
+
+    /// Those of these that are over are delivered again, under their ids. `Committed::changed` says how many that are.
+    pub fn resend(&mut self, webhook: WebhookId, ids: Vec<DeliveryId>) -> OpId {
+        let among = any(self.store.dialect(), "id", 3);
+        let resent = self.unit.op(
+            format!("{AGAIN} where tenant_id = $1 and webhook_id = $2 and {among} and state <> 'waiting'"),
+            params![self.tenant, webhook, ids],
+        );
+        self.wake(webhook);
+        resent
+    }
+
+    /// The same for what happened since then, the oldest first and at most [`MOST_RESENT`].
+    pub fn resend_since(&mut self, webhook: WebhookId, since: Timestamp, which: Resent) -> OpId {
+        let over = match which {
+            Resent::Failed => "state = 'failed'",
+            Resent::FailedAndDelivered => "state in ('failed', 'delivered')",
+        };
+        let resent = self.unit.op(
+            format!(
+                "{AGAIN} where tenant_id = $1 and webhook_id = $2 and id in (
+                    select id from webhook_deliveries
+                    where tenant_id = $1 and webhook_id = $2 and id >= $3 and {over} order by id limit {MOST_RESENT})"
+            ),
+            params![self.tenant, webhook, DeliveryId::first_at(since)],
+        );
+        self.wake(webhook);
+        resent
+    }
+
+    /// Somebody wants it now, so it does not rest.
+    fn wake(&mut self, webhook: WebhookId) {
+        self.unit.op(
+            "update webhooks set due_at = mailroom_now(), rest_until = null
+             where tenant_id = $1 and id = $2 and state <> 'removed'",
+            params![self.tenant, webhook],
+        );
+    }
+}
+
+const AGAIN: &str = "update webhook_deliveries set state = 'waiting', next_at = mailroom_now()";
+
+/// What became of one delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    pub id: DeliveryId,
+    pub event_seq: Option<u64>,
+    pub kind: String,
+    pub state: DeliveryState,
+    pub attempts: u64,
+    /// When it is tried again.
+    pub again_in: Option<Duration>,
+    pub status: Option<u16>,
+    pub answer: Option<String>,
+    pub took: Duration,
+}
+
+/// What became of a webhook by what was tried.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Health {
+    /// Nothing was tried.
+    Unknown,
+    /// Something came through. `rest`: it asked not to be disturbed for so long.
+    Well { rest: Option<Duration> },
+    /// Nothing came through. It is switched off when that has been so for too long.
+    Failing { why: String, rest: Duration, too_long: Duration },
+    /// It does not want anything any more.
+    Gone { why: String },
+}
+
+/// A batch, as its holder leaves it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    pub tried: Vec<Tried>,
+    /// All events up to this one are delivered, have a delivery of their own, or are not wanted.
+    pub cursor: u64,
+    pub health: Health,
+    /// It was failing before.
+    pub was_failing: bool,
+    /// How long it is held from now on; `None`: others may take it.
+    pub hold: Option<Duration>,
+}
+
+impl TenantUnit {
+    /// Only if the webhook is still held by this token.
+    pub fn record_deliveries(&mut self, held: HeldWebhook, batch: Batch) {
+        let HeldWebhook { id, token, .. } = held;
+        let Batch { tried, cursor, health, was_failing, hold } = batch;
+        if !failpoint::is_off(Guard::WebhookToken) {
+            let lock = match self.store.dialect() {
+                Dialect::Postgres => "for no key update",
+                Dialect::Sqlite => "",
+            };
+            self.unit.op_returning_exactly(
+                1,
+                NO_LONGER_DELIVERING,
+                format!(
+                    "select 1 from webhooks where tenant_id = $1 and id = $2 and token = $3 and state <> 'removed' {lock}"
+                ),
+                params![self.tenant, id, token],
+            );
+        }
+        self.record_tried(id, tried);
+        if was_failing && matches!(health, Health::Well { .. }) {
+            // It is back, and what waited for that need not wait for its own time.
+            self.unit.op(
+                "update webhook_deliveries set next_at = mailroom_now()
+                 where tenant_id = $1 and webhook_id = $2 and state = 'waiting' and next_at > mailroom_now()",
+                params![self.tenant, id],
+            );
+        }
+        self.record_health(id, &health);
+        self.unit.op(
+            format!(
+                "update webhooks set cursor = case when cursor < $3 then $3 else cursor end,
+                    due_at = (select min(next_at) from webhook_deliveries d
+                              where d.tenant_id = $1 and d.webhook_id = $2 and d.state = 'waiting'),
+                    held_until = {}, holder = case when $4 > 0 then holder end
+                 where tenant_id = $1 and id = $2",
+                later(self.store.dialect(), "$4")
+            ),
+            params![self.tenant, id, cursor, hold.map_or(0, millis)],
+        );
+    }
+
+    fn record_tried(&mut self, webhook: WebhookId, tried: Vec<Tried>) {
+        if tried.is_empty() {
+            return;
+        }
+        let dialect = self.store.dialect();
+        let row = |tried: Tried| {
+            let Tried { id, event_seq, kind, state, attempts, again_in, status, answer, took } = tried;
+            let again_in = again_in.map(millis);
+            params![
+                self.tenant,
+                id,
+                webhook,
+                event_seq,
+                kind,
+                state,
+                attempts,
+                again_in,
+                status.map(u32::from),
+                answer,
+                millis(took)
+            ]
+        };
+        let again_at = format!("case when u.again_in is not null then {} end", later(dialect, "u.again_in"));
+        self.unit.insert(Insert {
+            into: "webhook_deliveries (tenant_id, id, webhook_id, event_seq, type, state, attempts, last_status, last_answer,
+                last_millis, next_at, last_at, created_at)"
+                .into(),
+            columns: TRIED,
+            rows: tried.into_iter().map(row).collect(),
+            select: format!(
+                "u.tenant_id, u.id, u.webhook_id, u.event_seq, u.type, u.state, u.attempts, u.status, u.answer, u.took,
+                 {again_at}, mailroom_now(), mailroom_now()"
+            )
+            .into(),
+            join_where: "",
+            on_conflict: "on conflict (tenant_id, id) do update set state = excluded.state, attempts = excluded.attempts,
+                last_status = excluded.last_status, last_answer = excluded.last_answer, last_millis = excluded.last_millis,
+                next_at = excluded.next_at, last_at = excluded.last_at"
+                .into(),
+            by: By::Many,
+        });
+    }
+
+    fn record_health(&mut self, webhook: WebhookId, health: &Health) {
+        let dialect = self.store.dialect();
+        match health {
+            Health::Unknown => {}
+            Health::Well { rest } => {
+                let rest_until = rest.map_or("null".to_owned(), |_| later(dialect, "$3"));
+                let mut params = params![self.tenant, webhook];
+                params.extend(rest.map(|rest| Value::from(millis(rest))));
+                self.unit.op(
+                    format!(
+                        "update webhooks set failing_since = null, failures = 0, last_error = null, rest_until = {rest_until}
+                         where tenant_id = $1 and id = $2"
+                    ),
+                    params,
+                );
+            }
+            Health::Failing { why, rest, too_long } => {
+                self.unit.op(
+                    format!(
+                        "update webhooks set failing_since = coalesce(failing_since, mailroom_now()), failures = failures + 1,
+                            last_error = $3, rest_until = {} where tenant_id = $1 and id = $2",
+                        later(dialect, "$4")
+                    ),
+                    params![self.tenant, webhook, why, millis(*rest)],
+                );
+                let ago = i64::try_from(millis(*too_long)).map_or(i64::MIN, |millis| -millis);
+                let long_ago = format!("failing_since <= {}", later(dialect, "$4"));
+                self.disable(webhook, &format!("nothing came through for too long: {why}"), &long_ago, Some(ago));
+            }
+            Health::Gone { why } => self.disable(webhook, why, "true", None),
+        }
+    }
+
+    /// If this holds of an active one, whose owner is told.
+    fn disable(&mut self, webhook: WebhookId, reason: &str, condition: &str, value: Option<i64>) {
+        let unit = self.drafting();
+        let here = format!("tenant_id = $1 and id = $2 and state = 'active' and {condition}");
+        let mut params = params![self.tenant, webhook, reason];
+        params.extend(value.map(Value::from));
+        let n = params.len();
+        let data = json!({"webhook_id": webhook, "reason": reason});
+        let mut draft = params![self.tenant, webhook, unit];
+        draft.extend(value.map(Value::from));
+        draft.extend(params![data]);
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select tenant_id, $3, {SAID}, '{WEBHOOK_DISABLED}', null, null, false, ${}
+                 from webhooks where {here}",
+                n + 1
+            ),
+            draft,
+        );
+        self.unit.op(
+            format!(
+                "update webhooks set state = 'disabled', state_reason = $3, version = version + 1,
+                    updated_at = mailroom_now() where {here}"
+            ),
+            params,
+        );
+    }
+}
+
+const TRIED: &[(&str, Kind)] = &[
+    ("tenant_id", Kind::Uuid),
+    ("id", Kind::Uuid),
+    ("webhook_id", Kind::Uuid),
+    ("event_seq", Kind::Int),
+    ("type", Kind::Text),
+    ("state", Kind::Text),
+    ("attempts", Kind::Int),
+    ("again_in", Kind::Int),
+    ("status", Kind::Int),
+    ("answer", Kind::Text),
+    ("took", Kind::Int),
+];
+
+/// As many as fit well into one commit.
+const PRUNED: u64 = 5000;
+
+impl SystemStore {
+    /// Forgets deliveries that were over before then, and webhooks that were removed, in one batch; `true` while there may be
+    /// more.
+    pub async fn prune_deliveries(&self, keep: Duration) -> Result<bool, StoreError> {
+        let ago = i64::try_from(millis(keep)).map_or(i64::MIN, |millis| -millis);
+        let mut unit = Unit::default();
+        let old = unit.op(
+            format!(
+                "delete from webhook_deliveries where (tenant_id, id) in (
+                    select tenant_id, id from webhook_deliveries
+                    where state <> 'waiting' and created_at < {} order by created_at limit {PRUNED})",
+                later(self.store.dialect(), "$1")
+            ),
+            params![ago],
+        );
+        let removed = unit.op(
+            format!(
+                "delete from webhook_deliveries where (tenant_id, id) in (
+                    select d.tenant_id, d.id from webhooks w
+                    join webhook_deliveries d on d.tenant_id = w.tenant_id and d.webhook_id = w.id
+                    where w.state = 'removed' limit {PRUNED})"
+            ),
+            vec![],
+        );
+        unit.op(
+            "delete from webhooks where state = 'removed' and not exists (
+                select 1 from webhook_deliveries d where d.tenant_id = webhooks.tenant_id and d.webhook_id = webhooks.id)",
+            vec![],
+        );
+        failpoint::before(Effect::PruneDeliveries);
+        let committed = self.commit(unit).await?;
+        failpoint::after(Effect::PruneDeliveries);
+        Ok(committed.changed(old).max(committed.changed(removed)) >= PRUNED)
+    }
+}
+
+fn delivery(row: &Row) -> Result<Delivery, StoreError> {
+    Ok(Delivery {
+        id: row.get(0)?,
+        webhook_id: row.get(1)?,
+        event_seq: row.get(2)?,
+        kind: row.get(3)?,
+        state: row.get(4)?,
+        attempts: row.get(5)?,
+        next_at: row.get(6)?,
+        last_at: row.get(7)?,
+        last_status: row.get(8)?,
+        last_answer: row.get(9)?,
+        last_millis: row.get(10)?,
+        created_at: row.get(11)?,
+    })
+}
