@@ -12,6 +12,7 @@ use engine::gate::Redis;
 use engine::jobs::Keep;
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
+use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
 use engine::{Cpu, Engine, Vault};
 use jiff::SignedDuration;
 use jobs::{Gate, NoGate, Settings, SystemDice, Worker};
@@ -134,12 +135,21 @@ fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
     Redis::connect(url.expose(), &prefix).map(Some).map_err(failed)
 }
 
+/// What tells tenants' own servers of events.
+pub fn courier(config: &Config, engine: &Engine) -> Result<Courier, Failure> {
+    let policy = Policy::new(config.webhooks.allow_networks.iter().copied());
+    let sender = Sender::new(policy, Arc::new(SystemResolver::default()));
+    let sender = sender.map_err(|e| Failure::problem(format!("webhooks: {e:#}")))?;
+    Ok(Courier::new(engine.clone(), sender, Arc::new(SystemDice)))
+}
+
 /// Works on jobs of every kind.
 pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
     let signed = |duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
     let keep = Keep {
         jobs: KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead },
         events: signed(config.events.keep),
+        deliveries: config.webhooks.keep_deliveries,
         blobs: signed(config.blobs.grace),
     };
     let settings = Settings {

@@ -7,8 +7,11 @@ mod erase_tenant;
 mod fetch_forgotten;
 mod prune_jobs;
 mod prune_records;
+mod prune_webhooks;
 mod retry_blobs;
 mod upkeep;
+
+use std::time::Duration;
 
 use domain::TenantId;
 use jiff::SignedDuration;
@@ -24,6 +27,7 @@ pub use erase_tenant::EraseTenant;
 pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
+pub use prune_webhooks::PruneWebhooks;
 pub use retry_blobs::RetryBlobs;
 pub use upkeep::Upkeep;
 
@@ -34,6 +38,8 @@ use crate::sync::Syncer;
 pub struct Keep {
     pub jobs: KeepFor,
     pub events: SignedDuration,
+    /// What became of webhooks.
+    pub deliveries: Duration,
     /// Bytes that nobody names.
     pub blobs: SignedDuration,
 }
@@ -54,6 +60,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(upkeep::kind())
         .with(prune_jobs::kind(keep.jobs))
         .with(prune_records::kind(keep.events))
+        .with(prune_webhooks::kind(keep.deliveries))
         .with(retry_blobs::kind(engine.clone()))
 }
 
@@ -62,7 +69,8 @@ pub fn schedules() -> Vec<NewSchedule> {
     vec![
         recurring::<Upkeep>("17 3 * * *"),
         recurring::<PruneJobs>("43 * * * *"),
-        recurring::<PruneRecords>("53 * * * *"),
+        recurring::<PruneRecords>("23 * * * *"),
+        recurring::<PruneWebhooks>("53 * * * *"),
         recurring::<RetryBlobs>("7,37 * * * *"),
         recurring::<FetchForgotten>("19 * * * *"),
         recurring::<Collect>("29 2 * * *"),

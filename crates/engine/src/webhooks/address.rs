@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{Ipv4Net, Ipv6Net};
+
+/// As in `10.0.0.0/8` or `fd00::/8`.
+pub use ipnet::IpNet as Network;
 
 /// IPv4 that is not of the open internet, after IANA's registry of special addresses.
 const REFUSED_V4: &[(Ipv4Addr, u8)] = &[
@@ -50,13 +53,13 @@ pub enum Standing {
 /// Which addresses may be reached. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    opened: std::sync::Arc<[IpNet]>,
+    opened: std::sync::Arc<[Network]>,
 }
 
 impl Policy {
     /// What `webhooks.allow_networks` names is open, and exactly that: a network of IPv4 addresses does not open the IPv6
     /// addresses that stand for them.
-    pub fn new(opened: impl IntoIterator<Item = IpNet>) -> Self {
+    pub fn new(opened: impl IntoIterator<Item = Network>) -> Self {
         Self { opened: opened.into_iter().collect() }
     }
 

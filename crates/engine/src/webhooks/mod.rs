@@ -14,9 +14,9 @@ mod send;
 pub mod sign;
 pub mod url;
 
-pub use address::Policy;
+pub use address::{Network, Policy};
 pub use deliver::Courier;
 pub use dispatch::{DispatchSettings, dispatch};
 pub use endpoints::{Drafted, Refused, Rotated, Wanted, check_types, draft, rotate};
 pub use resolve::{Resolver, SystemResolver};
-pub use send::{Outcome, Sender, Sent};
+pub use send::{Message, Outcome, Sender, Sent};

@@ -13,3 +13,4 @@ mod search_agrees;
 mod secrets;
 mod sync;
 mod watch;
+mod webhooks;

@@ -58,6 +58,8 @@ pub(super) enum Value {
     Number(String),
     /// `true` or `false`.
     Word(&'static str),
+    /// Of texts.
+    List(Vec<String>),
     /// A TOML type that no setting has.
     Other(&'static str),
 }
@@ -188,7 +190,13 @@ fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(Strin
             DeValue::Boolean(true) => Value::Word("true"),
             DeValue::Boolean(false) => Value::Word("false"),
             DeValue::Datetime(_) => Value::Other("a date"),
-            DeValue::Array(_) => Value::Other("a list"),
+            DeValue::Array(items) => {
+                let texts = items.iter().map(|item| match item.get_ref() {
+                    DeValue::String(text) => Some(text.to_string()),
+                    _ => None,
+                });
+                texts.collect::<Option<_>>().map_or(Value::Other("a list"), Value::List)
+            }
         };
         found.push((key, value, position(text, name.span().start).0));
     }

@@ -13,6 +13,7 @@ pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::{Limits, Secret};
 use engine::mailboxes::Backfill;
+use engine::webhooks::Network;
 use layers::Layers;
 use read::{Reader, refuse};
 use serde::Serialize;
@@ -45,6 +46,7 @@ pub struct Config {
     pub sync: Sync,
     pub tenants: Tenants,
     pub events: Events,
+    pub webhooks: Webhooks,
     pub cache: Cache,
     pub providers: Providers,
     pub log: Log,
@@ -133,6 +135,15 @@ pub struct Sync {
     pub leader_election: bool,
     pub duplicate_check: bool,
     pub mailbox_workers: usize,
+}
+
+/// Events that are sent to their tenants' own servers.
+#[derive(Debug, Clone)]
+pub struct Webhooks {
+    /// Networks that are not of the open internet and may be reached.
+    pub allow_networks: Vec<Network>,
+    /// How long it can be seen what became of a delivery.
+    pub keep_deliveries: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -269,6 +280,7 @@ impl Config {
             sync: sync(&mut read)?,
             tenants: Tenants { erase_after: read.duration("tenants.erase_after", Duration::ZERO..=3650 * DAY)? },
             events: Events { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
+            webhooks: webhooks(&mut read)?,
             cache: cache(&mut read)?,
             providers: paces(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
@@ -470,6 +482,23 @@ fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
         duplicate_check: read.choice("sync.duplicate_check", &switch)?,
         mailbox_workers: read.count("sync.mailbox_workers", 1..=10_000)?,
     })
+}
+
+fn webhooks(read: &mut Reader) -> Result<Webhooks, ConfigError> {
+    const NETWORKS: &str = "webhooks.allow_networks";
+    const WANTS: &str = "a list of networks like \"10.1.0.0/16\"";
+    let (texts, origin) = read.list(NETWORKS, WANTS)?;
+    let mut allow_networks = Vec::new();
+    for text in &texts {
+        // Not only an address: what is opened should be said in full.
+        let network = text.parse::<Network>().ok().filter(|network| network.addr() == network.network());
+        let wants = || format!("wants {WANTS}, with nothing after its last bit, not {}", text.escape_debug());
+        allow_networks.push(network.ok_or_else(|| refuse(NETWORKS, &origin, &wants()))?);
+    }
+    let shown = if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
+    read.show(NETWORKS, shown, &origin);
+    let keep_deliveries = read.duration("webhooks.keep_deliveries", Duration::from_secs(1)..=3650 * DAY)?;
+    Ok(Webhooks { allow_networks, keep_deliveries })
 }
 
 fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {

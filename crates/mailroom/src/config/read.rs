@@ -118,6 +118,18 @@ impl Reader {
         }
     }
 
+    /// Of texts; a variable holds them with commas between them.
+    pub fn list(&self, key: &'static str, wants: &str) -> Result<(Vec<String>, Origin), ConfigError> {
+        let Setting { value, origin } = self.setting(key);
+        let texts = match value {
+            Value::List(texts) => texts,
+            Value::Text(text) => text.split(',').map(str::to_owned).collect(),
+            other => return Err(refuse(key, &origin, &format!("wants {wants}, not {}", written(&other)))),
+        };
+        let texts = texts.iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        Ok((texts.collect(), origin))
+    }
+
     /// A secret from its own key or from the file that `file_key` names, and where it came from.
     pub fn secret(
         &mut self,
@@ -177,6 +189,7 @@ fn written(value: &Value) -> String {
             format!("{}…", text.chars().take(LONGEST).collect::<String>().escape_debug())
         }
         Value::Word(word) => (*word).to_owned(),
+        Value::List(_) => "a list".to_owned(),
         Value::Other(what) => (*what).to_owned(),
     }
 }

@@ -212,3 +212,19 @@ fn log_levels_keep_their_words() {
         assert_eq!(level.as_str(), word);
     }
 }
+
+#[test]
+fn networks_that_webhooks_may_reach_come_as_a_list_or_with_commas() {
+    assert_eq!(with(&[]).unwrap().webhooks.allow_networks, []);
+    assert_eq!(shown(&with(&[]).unwrap(), "webhooks.allow_networks").value, "none");
+    let (_folder, path) = file("[webhooks]\nallow_networks = [\"10.1.0.0/16\", \"fd00::/8\"]\n");
+    let listed = Config::load(Some(&path), NO_VARIABLES, home()).unwrap();
+    let named = with(&[("MAILROOM_WEBHOOKS__ALLOW_NETWORKS", "10.1.0.0/16, fd00::/8")]).unwrap();
+    assert_eq!(listed.webhooks.allow_networks, named.webhooks.allow_networks);
+    assert_eq!(listed.webhooks.allow_networks.len(), 2);
+    assert_eq!(shown(&named, "webhooks.allow_networks").value, "10.1.0.0/16, fd00::/8");
+    for bad in ["10.1.0.0", "10.1.0.1/16", "10.0.0.0/33", "private", "10.1.0.0/16 10.2.0.0/16"] {
+        let refusal = refusal("MAILROOM_WEBHOOKS__ALLOW_NETWORKS", bad);
+        assert!(refusal.contains("`webhooks.allow_networks` wants a list of networks"), "{bad}: {refusal}");
+    }
+}

@@ -13,6 +13,7 @@ use domain::{SystemClock, WorkerId};
 use engine::schedule::{self, Ticked};
 use engine::sync::Syncer;
 use engine::watch::WatchSettings;
+use engine::webhooks::{Courier, DispatchSettings};
 use jiff::SignedDuration;
 use jobs::leader::{self, Election, Leadership};
 use jobs::{Gate, SystemDice, Worker, recurring};
@@ -72,6 +73,8 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
         workers.add("count of instances", count_instances(syncer.clone(), stopped.clone()));
+        let courier = crate::app::courier(config, &engine)?;
+        workers.add("delivery to webhooks", tell_of_events(courier, name.clone(), stopped.clone()));
         if config.sync.listen {
             workers.add("listener", listen(syncer, name.clone(), stopped.clone()));
         }
@@ -175,6 +178,12 @@ async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Resu
 async fn listen(syncer: Syncer, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let settings = WatchSettings::new(&name, Arc::new(SystemDice));
     engine::watch::watch(&syncer, &settings, is_true(stopped)).await;
+    Ok(())
+}
+
+/// To the servers of those who want to be told.
+async fn tell_of_events(courier: Courier, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+    engine::webhooks::dispatch(&courier, &DispatchSettings::new(&name), is_true(stopped)).await;
     Ok(())
 }
 
