@@ -14,6 +14,7 @@ use std::sync::Arc;
 use axum::routing::get;
 use axum::{Router, middleware};
 use engine::Engine;
+use engine::webhooks::Policy;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub struct App {
     pub hub: Arc<Hub>,
     /// Idempotency keys of requests that are being answered.
     pub under_way: UnderWay,
+    /// Where webhooks may go.
+    pub webhook_policy: Policy,
     /// How long after it was deleted a tenant is erased.
     pub erase_after: SignedDuration,
     /// Turns `false` when the process is about to end, so that nobody sends it more.

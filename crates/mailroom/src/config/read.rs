@@ -123,7 +123,12 @@ impl Reader {
         let Setting { value, origin } = self.setting(key);
         let texts = match value {
             Value::List(texts) => texts,
-            Value::Text(text) => text.split(',').map(str::to_owned).collect(),
+            // From the environment: with commas, or as it stands in a file.
+            Value::Text(text) => {
+                let text = text.trim();
+                let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+                inside.split(',').map(|text| text.trim().trim_matches('"').to_owned()).collect()
+            }
             other => return Err(refuse(key, &origin, &format!("wants {wants}, not {}", written(&other)))),
         };
         let texts = texts.iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());

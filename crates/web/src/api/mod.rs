@@ -7,6 +7,7 @@ mod audit;
 mod auth;
 mod body;
 mod change;
+mod deliveries;
 mod download;
 mod emails;
 mod events;
@@ -19,6 +20,7 @@ mod mailboxes;
 mod page;
 mod problem;
 mod tenants;
+mod webhooks;
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -202,6 +204,14 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(job_changes::pause_recurring))
         .routes(routes!(job_changes::resume_recurring))
         .routes(routes!(audit::list))
+        .routes(routes!(webhooks::list, webhooks::create))
+        .routes(routes!(webhooks::get, webhooks::change, webhooks::delete))
+        .routes(routes!(webhooks::rotate))
+        .routes(routes!(deliveries::ping))
+        .routes(routes!(deliveries::list))
+        .routes(routes!(deliveries::get))
+        .routes(routes!(deliveries::resend))
+        .routes(routes!(deliveries::resend_since))
         .with_state::<App>(app.clone())
         .split_for_parts();
     Router::new()

@@ -9,6 +9,7 @@ use serde::Serialize;
 use store::StoreError;
 use store::sql::mailboxes::MAILBOX_CHANGED;
 use store::sql::tenants::TENANT_CHANGED;
+use store::sql::webhooks::WEBHOOK_CHANGED;
 use utoipa::ToSchema;
 
 /// An answer that is not what was asked for.
@@ -102,7 +103,7 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(e: StoreError) -> Self {
         match e {
-            StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED) => {
+            StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED | WEBHOOK_CHANGED) => {
                 return Self::new(StatusCode::PRECONDITION_FAILED, format!("{e}; read it again"));
             }
             StoreError::Precondition(_) => return Self::new(StatusCode::CONFLICT, e.to_string()),

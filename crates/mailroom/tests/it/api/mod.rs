@@ -5,3 +5,4 @@ mod isolation;
 mod killed;
 mod reading;
 pub mod scene;
+mod webhooks;

@@ -50,6 +50,10 @@ pub struct Scene {
 
 impl Scene {
     pub fn start(place: &Place) -> Self {
+        Self::start_with(place, &[])
+    }
+
+    pub fn start_with(place: &Place, variables: &[(&str, &str)]) -> Self {
         for (tenant, seed) in [("acme", 1), ("beta", 2)] {
             let mbox = place.write(&format!("{tenant}.mbox"), mail::mbox(seed, 30));
             place.ok(&["import", &mbox, "--tenant", tenant, "--mailbox", &format!("me@{tenant}.test")]);
@@ -60,7 +64,7 @@ impl Scene {
         };
         let (acme, beta) = (key("acme", "read"), key("beta", "read"));
         let (acme_writer, beta_writer) = (key("acme", "read,write"), key("beta", "write"));
-        let (server, address) = serve(place);
+        let (server, address) = serve_with(place, variables);
         let operator = fs::read_to_string(place.data_dir().join("admin.key")).unwrap().trim().to_owned();
         Self { address, operator, acme, beta, acme_writer, beta_writer, server }
     }
@@ -89,8 +93,13 @@ impl Scene {
 }
 
 pub fn serve(place: &Place) -> (Running, SocketAddr) {
+    serve_with(place, &[])
+}
+
+pub fn serve_with(place: &Place, variables: &[(&str, &str)]) -> (Running, SocketAddr) {
     let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
     let mut command = place.command(PROGRAM, &["serve"]);
+    command.envs(variables.iter().copied());
     command.env("MAILROOM_SERVER__LISTEN", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Running::spawn(&mut command);
     wait_until("it answers", || TcpStream::connect(address).is_ok());
