@@ -23,9 +23,13 @@ use super::send::{Message, Outcome, Sender, Sent};
 use super::sign::SigningKey;
 use super::{schedule, url};
 use crate::Engine;
+use crate::secrets::VaultError;
 
 /// Deliveries that are recorded by one commit.
 const BATCH: usize = 100;
+
+/// Of those, what is tried again: who has much of that is told of what is new all the same.
+const AGAIN: usize = 50;
 
 /// Events that are looked at for a batch, of which a filter may want none.
 const LOOKED_AT: u64 = 5000;
@@ -118,15 +122,15 @@ impl Courier {
         &self.engine.store
     }
 
-    /// Until there is nothing more, or others should have their turn. The webhook is given back.
-    pub async fn deliver(&self, held: HeldWebhook) -> anyhow::Result<()> {
+    /// Until there is nothing more, or others should have their turn; then there may be more. The webhook is given back.
+    pub async fn deliver(&self, held: HeldWebhook) -> anyhow::Result<bool> {
         let mut window = Window { size: FIRST_WINDOW, failures: 0, is_shut: false };
         for turn in 1..=TURNS {
             if !self.batch(held, &mut window, turn == TURNS).await? {
-                return Ok(());
+                return Ok(turn == TURNS);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether there is more, and the webhook is still held.
@@ -138,7 +142,9 @@ impl Courier {
             return Ok(false);
         };
         let is_failing = webhook.failing_since.is_some();
-        let plan = plan(&tenant, &webhook, newest, if is_failing { 1 } else { BATCH }).await?;
+        // One request is enough to see whether it is back.
+        let (again, most) = if is_failing { (1, 1) } else { (AGAIN, BATCH) };
+        let plan = plan(&tenant, &webhook, newest, again, most).await?;
         let tried = match self.ready(held.tenant, &webhook).await? {
             Ok((url, keys)) => self.send_all(&url, &keys, &plan.items, window).await,
             Err(why) => plan.items.first().map(|_| unsendable(why)).into_iter().collect(),
@@ -181,14 +187,17 @@ impl Courier {
         Ok(Ok((url, keys)))
     }
 
-    /// `None` when it is no more: it was replaced meanwhile.
+    /// `None` when it is no more, since it was replaced meanwhile, or cannot be used.
     async fn key(&self, tenant: TenantId, id: SecretId) -> anyhow::Result<Option<SigningKey>> {
         if let Some(key) = self.keys().get(&id) {
             return Ok(Some(key.clone()));
         }
         let opened = self.engine.vault.open_text(tenant, id, SecretKind::WebhookSigning).await;
-        let Some(secret) = opened.context("opening the secret of a webhook")? else { return Ok(None) };
-        let key = SigningKey::parse(secret.expose())?;
+        let secret = match opened {
+            Err(VaultError::Damaged(_)) => None,
+            opened => opened.context("opening the secret of a webhook")?,
+        };
+        let Some(key) = secret.and_then(|secret| SigningKey::parse(secret.expose()).ok()) else { return Ok(None) };
         let mut keys = self.keys();
         if keys.len() >= KEPT_KEYS {
             keys.clear();
@@ -347,10 +356,17 @@ impl Window {
 }
 
 /// What is to be tried again, and then what is new.
-async fn plan(tenant: &TenantStore, webhook: &Webhook, newest: u64, most: usize) -> anyhow::Result<Plan> {
-    let due = tenant.list_due_deliveries(webhook.id, most as u64).await?;
+async fn plan(
+    tenant: &TenantStore,
+    webhook: &Webhook,
+    newest: u64,
+    most_again: usize,
+    most: usize,
+) -> anyhow::Result<Plan> {
+    let due = tenant.list_due_deliveries(webhook.id, most_again as u64).await?;
     let room = most - due.len();
-    let mut plan = Plan { items: Vec::new(), lost: Vec::new(), cursor: webhook.cursor, is_more: room == 0 };
+    let is_more = due.len() == most_again;
+    let mut plan = Plan { items: Vec::new(), lost: Vec::new(), cursor: webhook.cursor, is_more };
     for delivery in due {
         match again(webhook, delivery)? {
             Ok(item) => plan.items.push(item),
@@ -367,7 +383,7 @@ async fn plan(tenant: &TenantStore, webhook: &Webhook, newest: u64, most: usize)
         Some(last) if events.len() == room => last.seq,
         _ => up_to,
     };
-    plan.is_more = plan.cursor < newest;
+    plan.is_more |= plan.cursor < newest;
     for event in events {
         plan.items.push(next(webhook, &event)?);
     }

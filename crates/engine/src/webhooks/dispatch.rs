@@ -17,9 +17,6 @@ const CLAIMED: usize = 64;
 /// A look takes at most this part of the time, however many webhooks there are.
 const SHARE_OF_TIME: u32 = 10;
 
-/// While there is no room for another.
-const BUSY: Duration = Duration::from_millis(20);
-
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
     /// Different for every process.
@@ -36,30 +33,46 @@ impl DispatchSettings {
 
 /// Delivers until `stop` ends, and then what is on its way.
 pub async fn dispatch(courier: &Courier, settings: &DispatchSettings, stop: impl Future<Output = ()>) {
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::new();
     tokio::pin!(stop);
     loop {
         // Not given up half-way: what was claimed is delivered to.
         let pause = turn(courier, settings, &mut tasks).await;
         tokio::select! {
             () = &mut stop => break,
-            () = sleep(pause) => {}
+            () = wait(pause, &mut tasks) => {}
         }
     }
     courier.stop();
     while let Some(ended) = tasks.join_next().await {
-        tell(ended);
+        has_more(ended);
+    }
+}
+
+/// Each says whether its webhook has more.
+type Tasks = JoinSet<bool>;
+
+/// Or until one of them had to end though it has more.
+async fn wait(pause: Duration, tasks: &mut Tasks) {
+    let ended = async {
+        while let Some(ended) = tasks.join_next().await {
+            if has_more(ended) {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = ended => {}
     }
 }
 
 /// How long to wait for the next one.
-async fn turn(courier: &Courier, settings: &DispatchSettings, tasks: &mut JoinSet<anyhow::Result<()>>) -> Duration {
-    while let Some(ended) = tasks.try_join_next() {
-        tell(ended);
-    }
+async fn turn(courier: &Courier, settings: &DispatchSettings, tasks: &mut Tasks) -> Duration {
     let most = CLAIMED.min(MOST_HELD - tasks.len());
     if most == 0 {
-        return BUSY;
+        return settings.every;
     }
     let began = Instant::now();
     let claimed = claim(courier, settings, most).await;
@@ -82,20 +95,17 @@ async fn claim(courier: &Courier, settings: &DispatchSettings, most: usize) -> V
     }
 }
 
-async fn deliver(courier: &Courier, held: HeldWebhook) -> anyhow::Result<()> {
-    let delivered = courier.deliver(held).await;
-    if let Err(e) = &delivered {
+async fn deliver(courier: &Courier, held: HeldWebhook) -> bool {
+    courier.deliver(held).await.unwrap_or_else(|e| {
         // It stays held for a while, so a fault of ours is not met at once again.
         tracing::warn!(tenant.id = %held.tenant, webhook.id = %held.id, "cannot deliver to a webhook for now: {e:#}");
-    }
-    delivered
+        false
+    })
 }
 
-fn tell(ended: Result<anyhow::Result<()>, JoinError>) {
-    // What went wrong otherwise was told where it happened.
-    if let Err(e) = ended
-        && e.is_panic()
-    {
+fn has_more(ended: Result<bool, JoinError>) -> bool {
+    ended.unwrap_or_else(|e| {
         tracing::error!("a delivery to a webhook failed: {e}");
-    }
+        false
+    })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::{DeliveryState, PlanTier, WebhookState};
 use engine::webhooks::{DispatchSettings, Sender, SystemResolver, Wanted, dispatch};
 use jiff::Timestamp;
-use store::sql::webhook_deliveries::WEBHOOK_DISABLED;
+use store::sql::webhook_deliveries::{Resent, WEBHOOK_DISABLED};
 use store::testing::on_each_database;
 use tokio::sync::oneshot;
 
@@ -57,7 +57,8 @@ async fn one_event_that_is_refused_does_not_keep_others_back() {
             scene.receiver.answer("/hook", OK);
             scene.receiver.let_go();
         };
-        tokio::join!(async { scene.courier.deliver(held).await.unwrap() }, told);
+        let (delivered, ()) = tokio::join!(scene.courier.deliver(held), told);
+        delivered.unwrap();
 
         let log = scene.log(webhook).await;
         let of = |state| log.iter().filter(|it| it.state == state).count();
@@ -388,6 +389,51 @@ async fn a_webhook_whose_address_may_not_be_used_any_more_fails() {
         let found = scene.find(webhook).await;
         assert!(found.last_error.unwrap().contains("URL"));
         assert_eq!(scene.receiver.requests("/hook").len(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_webhook_whose_secret_cannot_be_opened_fails_by_itself() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let (webhook, _) = scene.add("/hook").await;
+        scene.add("/other").await;
+        // Another's ciphertext, so to speak.
+        scene
+            .db
+            .run("update secrets set kind = 'password' where id = (select id from secrets order by id limit 1)")
+            .await;
+        let other = "(select ciphertext from secrets order by id desc limit 1)";
+        scene.db.run(&format!("update secrets set ciphertext = {other} where kind = 'password'")).await;
+        scene.say(1).await;
+
+        assert_eq!(scene.deliver().await, 2);
+
+        let found = scene.find(webhook).await;
+        assert_eq!(found.last_error.as_deref(), Some("it has no secret to sign with"));
+        assert_eq!((scene.receiver.requests("/hook").len(), scene.receiver.requests("/other").len()), (0, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_new_does_not_wait_behind_what_is_sent_again() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let (webhook, _) = scene.add("/hook").await;
+        scene.say(200).await;
+        while scene.deliver().await > 0 {}
+        let mut unit = scene.tenant.write();
+        unit.resend_since(webhook, Timestamp::UNIX_EPOCH, Resent::FailedAndDelivered);
+        unit.commit().await.unwrap();
+        scene.say(1).await;
+        while scene.deliver().await > 0 {}
+
+        let again = &scene.receiver.requests("/hook")[200..];
+        let place = again.iter().position(|request| request.seq() == 201).unwrap();
+        assert_eq!(again.len(), 201);
+        assert!(place < 100, "{place}");
     })
     .await;
 }
