@@ -1,5 +1,7 @@
 //! What somebody sends as JSON, read so that a mistake is named: which field, and what about it.
 
+use std::any::TypeId;
+
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -8,10 +10,18 @@ use serde_json::error::Category;
 
 use super::problem::Problem;
 
-/// A body that is empty says nothing, which is something for requests that need not say anything.
-pub fn parse_sent<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
+/// What a request says that has nothing to say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// Only a request that has nothing to say may come without a body.
+pub fn parse_sent<T: DeserializeOwned + 'static>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
     if bytes.is_empty() {
-        return parse(b"{}");
+        return match TypeId::of::<T>() == TypeId::of::<Nothing>() {
+            true => parse(b"{}"),
+            false => Err(Problem::invalid("body", "there has to be one, of JSON")),
+        };
     }
     if !is_json(headers) {
         let detail = "send JSON, and say so: `Content-Type: application/json`";

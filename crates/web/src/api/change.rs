@@ -16,12 +16,12 @@ use engine::Engine;
 use engine::audit::Entry;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use store::record::{Body as Kept, KeptAnswer, Record};
 
 use super::auth::Principal;
-use super::body;
+use super::body::{self, Nothing};
 use super::problem::Problem;
 use crate::App;
 use crate::edge::{ClientAddress, RequestId};
@@ -32,11 +32,6 @@ const LONGEST_KEY: usize = 255;
 /// Keys of requests that are being answered right now, in this process.
 #[derive(Debug, Clone, Default)]
 pub struct UnderWay(Arc<Mutex<HashSet<(TenantId, Sha256)>>>);
-
-/// What a body without anything to say is.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
 
 #[derive(Debug)]
 pub struct Change<P, T = Nothing> {
@@ -157,7 +152,7 @@ impl IntoResponse for Told {
     }
 }
 
-impl<P: Principal, T: DeserializeOwned> FromRequest<App> for Change<P, T> {
+impl<P: Principal, T: DeserializeOwned + 'static> FromRequest<App> for Change<P, T> {
     /// A problem, or what the same request was answered before.
     type Rejection = Response;
 
@@ -175,7 +170,7 @@ enum Read<P, T> {
     Again(Response),
 }
 
-impl<P: Principal, T: DeserializeOwned> Change<P, T> {
+impl<P: Principal, T: DeserializeOwned + 'static> Change<P, T> {
     async fn read(request: Request, app: &App) -> Result<Read<P, T>, Problem> {
         let (mut parts, body) = request.into_parts();
         let by = P::from_request_parts(&mut parts, app).await?;
