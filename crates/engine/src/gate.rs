@@ -54,6 +54,30 @@ for i, key in ipairs(KEYS) do
 end
 return {1, math.ceil(wait)}";
 
+/// As many as there are, up to those wanted, of a bucket that fills evenly; all in microseconds of Redis's clock.
+const LEASE_TOKENS: &str = "
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+local cost, room, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local used = math.max(now, tonumber(redis.call('get', KEYS[1]) or now)) - now
+local there = math.max(0, math.floor((room - used) / cost))
+local given = math.min(there, wanted)
+if given > 0 then
+    used = used + given * cost
+    redis.call('set', KEYS[1], string.format('%.0f', now + used), 'px', math.ceil(used / 1000))
+end
+return {given, there - given, math.max(0, math.ceil(used + cost - room))}";
+
+/// What came of a wish for tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeasedTokens {
+    pub given: u32,
+    /// Still in the bucket.
+    pub left: u32,
+    /// Until there is one.
+    pub wait: Duration,
+}
+
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
@@ -68,6 +92,7 @@ struct Inner {
     may_try: Script,
     release: Script,
     take: Script,
+    lease_tokens: Script,
     away_until: Mutex<Option<Instant>>,
 }
 
@@ -96,6 +121,7 @@ impl Redis {
             may_try: Script::new(MAY_TRY),
             release: Script::new(RELEASE),
             take: Script::new(TAKE),
+            lease_tokens: Script::new(LEASE_TOKENS),
             away_until: Mutex::new(None),
         };
         Ok(Self { inner: Arc::new(inner), answer_time: ANSWER_TIME })
@@ -119,6 +145,15 @@ impl Redis {
         let (is_given, wait): (u8, u64) = self.ask(&call).await?;
         let wait = Duration::from_micros(wait);
         Some(if is_given == 1 { Place::In(wait) } else { Place::TooLong(wait) })
+    }
+
+    /// Of a bucket that all processes share, which holds `most`. `None`: it does not say.
+    pub async fn lease_tokens(&self, bucket: &str, per_second: u32, most: u32, wanted: u32) -> Option<LeasedTokens> {
+        let cost = 1_000_000.0 / f64::from(per_second.max(1));
+        let mut call = self.inner.lease_tokens.key(format!("{}:tokens:{bucket}", self.inner.prefix));
+        call.arg(cost).arg(cost * f64::from(most)).arg(wanted);
+        let (given, left, wait): (u32, u32, u64) = self.ask(&call).await?;
+        Some(LeasedTokens { given, left, wait: Duration::from_micros(wait) })
     }
 
     async fn ask<T: redis::FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Option<T> {

@@ -3,11 +3,12 @@
 //!
 //! The operator's key is made on the first start, in a file for its owner; the database has only its hash.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
-use domain::{ApiKeyId, Clock, Secret, Sha256};
+use domain::{ApiKeyId, Clock, PlanTier, Secret, Sha256, TenantId};
 use jiff::Timestamp;
 use store::sql::keys::{KeyHolder, NewApiKey};
 use store::{Store, StoreError, TenantStore};
@@ -64,16 +65,53 @@ pub async fn store_key(store: &TenantStore, new: &NewKey<'_>) -> anyhow::Result<
 pub enum Caller {
     /// Runs this installation, and may act for any tenant.
     Operator,
-    Tenant(KeyHolder),
+    Tenant(Holder),
+}
+
+/// Who may act for a tenant, by a key or by a token of the operator's issuer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    pub who: Who,
+    pub tenant: TenantId,
+    pub is_tenant_active: bool,
+    pub plan: PlanTier,
+    pub scopes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    Key(ApiKeyId),
+    /// The subject of a token, which is somebody only at its issuer.
+    Token {
+        issuer: String,
+        subject: String,
+    },
+}
+
+/// As the audit names them.
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(id) => write!(f, "key:{id}"),
+            Self::Token { issuer, subject } => write!(f, "jwt:{issuer} {subject}"),
+        }
+    }
 }
 
 impl Caller {
-    /// For the audit.
+    /// As the audit names them.
     pub fn actor(&self) -> String {
         match self {
             Self::Operator => "operator".to_owned(),
-            Self::Tenant(holder) => format!("key:{}", holder.key),
+            Self::Tenant(holder) => holder.who.to_string(),
         }
+    }
+}
+
+impl From<KeyHolder> for Holder {
+    fn from(holder: KeyHolder) -> Self {
+        let KeyHolder { key, tenant, is_tenant_active, plan, scopes } = holder;
+        Self { who: Who::Key(key), tenant, is_tenant_active, plan, scopes }
     }
 }
 
@@ -87,8 +125,11 @@ pub async fn find_caller(store: &Store, key: &str) -> Result<Option<Caller>, Sto
         let is_operator = system.find_operator_key().await?.is_some_and(|operator| operator == hash.hex());
         return Ok(is_operator.then_some(Caller::Operator));
     }
-    Ok(system.find_key_holder(hash).await?.map(Caller::Tenant))
+    Ok(system.find_key_holder(hash).await?.map(|holder| Caller::Tenant(holder.into())))
 }
+
+/// What all keys begin with, and no token does.
+pub const PREFIX: &str = "mr_";
 
 const OPERATOR_PREFIX: &str = "mr_operator_";
 
@@ -137,7 +178,7 @@ pub fn is_well_formed(key: &str) -> bool {
         return false;
     };
     let (body, checksum) = key.split_at(split);
-    body.starts_with("mr_") && Sha256::of(body.as_bytes()).hex().starts_with(checksum)
+    body.starts_with(PREFIX) && Sha256::of(body.as_bytes()).hex().starts_with(checksum)
 }
 
 fn random_secret() -> anyhow::Result<[u8; SECRET_BYTES]> {

@@ -122,7 +122,8 @@ pub fn gate(config: &Config) -> Result<Arc<dyn Gate>, Failure> {
     })
 }
 
-fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
+/// What processes share, if there is something that they share it through.
+pub fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
     let Some(url) = &config.cache.url else { return Ok(None) };
     // Two Mailrooms at one Redis must not hold each other back.
     let database = match &config.database.url {

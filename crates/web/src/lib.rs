@@ -6,11 +6,10 @@ mod health;
 mod hub;
 mod metrics;
 
-use std::future::IntoFuture;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
 use engine::Engine;
@@ -20,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub use api::UnderWay;
-pub use edge::{ClientAddress, RequestId};
+pub use edge::{ClientAddress, Edge, EdgeSettings, Network, Patience, Rate, RequestId};
 pub use hub::Hub;
 pub use metrics::Recorder;
 
@@ -30,6 +29,7 @@ pub struct App {
     pub engine: Engine,
     pub recorder: Recorder,
     pub hub: Arc<Hub>,
+    pub edge: Arc<Edge>,
     /// Idempotency keys of requests that are being answered.
     pub under_way: UnderWay,
     /// Where webhooks may go.
@@ -41,21 +41,20 @@ pub struct App {
 }
 
 /// Until `closed` holds; requests under way are answered first.
-pub async fn serve(listener: TcpListener, app: App, mut closed: watch::Receiver<bool>) -> io::Result<()> {
-    let hub = app.hub.clone();
+pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool>) -> io::Result<()> {
+    let (hub, edge) = (app.hub.clone(), app.edge.clone());
+    // Whether it lives and how it does is told also when there is no room for anything else.
     let routes = Router::new()
+        .merge(api::router(&app))
+        .layer(DefaultBodyLimit::max(edge.settings.max_body))
+        .layer(middleware::from_fn_with_state(app.clone(), edge::bound))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::for_loopback))
-        .merge(api::router(&app))
         .layer(middleware::from_fn_with_state(app.clone(), edge::receive))
-        .with_state(app)
-        .into_make_service_with_connect_info::<SocketAddr>();
-    let served = axum::serve(listener, routes).with_graceful_shutdown(async move {
-        let _ = closed.wait_for(|closed| *closed).await;
-    });
+        .with_state(app);
     tokio::select! {
-        served = served.into_future() => served,
+        served = edge::serve(listener, routes, &edge.settings, closed) => served,
         () = hub.run() => Ok(()), // it never ends
     }
 }

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 14] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 15] = [
     "auth.admin_key_file",
     "backup.postgres_url",
     "backup.postgres_url_file",
@@ -26,6 +26,7 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 14] = [
     "secrets.key_file",
     "secrets.kms_url",
     "server.metrics_listen",
+    "server.trusted_proxies",
 ];
 
 const PREFIX: &str = "MAILROOM_";
@@ -58,7 +59,7 @@ pub(super) enum Value {
     Number(String),
     /// `true` or `false`.
     Word(&'static str),
-    /// Of texts.
+    /// Of texts; in the environment they are one text with commas.
     List(Vec<String>),
     /// A TOML type that no setting has.
     Other(&'static str),
@@ -190,16 +191,19 @@ fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(Strin
             DeValue::Boolean(true) => Value::Word("true"),
             DeValue::Boolean(false) => Value::Word("false"),
             DeValue::Datetime(_) => Value::Other("a date"),
-            DeValue::Array(items) => {
-                let texts = items.iter().map(|item| match item.get_ref() {
-                    DeValue::String(text) => Some(text.to_string()),
-                    _ => None,
-                });
-                texts.collect::<Option<_>>().map_or(Value::Other("a list"), Value::List)
-            }
+            DeValue::Array(items) => list(items),
         };
         found.push((key, value, position(text, name.span().start).0));
     }
+}
+
+fn list(items: &DeArray<'_>) -> Value {
+    let text = |item: &DeValue<'_>| match item {
+        DeValue::String(text) => Some(text.to_string()),
+        _ => None,
+    };
+    let texts: Option<_> = items.iter().map(|item| text(item.get_ref())).collect();
+    texts.map_or(Value::Other("a list that has not only texts in it"), Value::List)
 }
 
 /// Line and column, both from 1, of a byte in a text.

@@ -1,6 +1,7 @@
 //! What the operator chose: `config/default.toml`, then a file, then the environment. Only this module reads the
 //! environment; everything else receives typed values, so there is one place to look when a setting seems ignored.
 
+mod edge;
 mod error;
 mod layers;
 mod nearest;
@@ -21,6 +22,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use web::EdgeSettings;
 
 /// Read when no file is named; its absence is fine.
 const FILE: &str = "mailroom.toml";
@@ -41,6 +43,7 @@ pub struct Config {
     pub limits: Limits,
     pub import: Import,
     pub server: Server,
+    pub edge: EdgeSettings,
     pub instance: Instance,
     pub jobs: Jobs,
     pub sync: Sync,
@@ -274,7 +277,8 @@ impl Config {
             auth: auth(&mut read, &data_dir)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
-            server: server(&mut read)?,
+            server: edge::server(&mut read)?,
+            edge: edge::edge(&mut read)?,
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
             sync: sync(&mut read)?,
@@ -422,24 +426,6 @@ fn import(read: &mut Reader) -> Result<Import, ConfigError> {
     })
 }
 
-fn server(read: &mut Reader) -> Result<Server, ConfigError> {
-    let mut address = |key: &'static str| -> Result<Option<SocketAddr>, ConfigError> {
-        let Some((text, origin)) = read.text(key, "an address like \"127.0.0.1:8025\"")? else { return Ok(None) };
-        let Ok(address) = text.parse() else {
-            let wants = format!("wants an address and a port like \"127.0.0.1:8025\" or \"[::]:8025\", not {text}");
-            return Err(refuse(key, &origin, &wants));
-        };
-        read.show(key, text, &origin);
-        Ok(Some(address))
-    };
-    let listen = address("server.listen")?.expect("default.toml has one");
-    let metrics_listen = address("server.metrics_listen")?;
-    if metrics_listen.is_none() {
-        read.show("server.metrics_listen", "as server.listen, for this machine only", &"default");
-    }
-    Ok(Server { listen, metrics_listen })
-}
-
 fn instance(read: &mut Reader) -> Result<Instance, ConfigError> {
     let Some((id, origin)) = read.text("instance.id", "a name like \"worker-1\"")? else {
         read.show("instance.id", "random per start", &"default");
@@ -487,18 +473,23 @@ fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
 fn webhooks(read: &mut Reader) -> Result<Webhooks, ConfigError> {
     const NETWORKS: &str = "webhooks.allow_networks";
     const WANTS: &str = "a list of networks like \"10.1.0.0/16\"";
-    let (texts, origin) = read.list(NETWORKS, WANTS)?;
     let mut allow_networks = Vec::new();
+    let Some((texts, origin)) = read.list(NETWORKS, WANTS)? else {
+        read.show(NETWORKS, "none", &"default");
+        return Ok(Webhooks { allow_networks, keep_deliveries: keep_deliveries(read)? });
+    };
     for text in &texts {
         // Not only an address: what is opened should be said in full.
         let network = text.parse::<Network>().ok().filter(|network| network.addr() == network.network());
         let wants = || format!("wants {WANTS}, with nothing after its last bit, not {}", text.escape_debug());
         allow_networks.push(network.ok_or_else(|| refuse(NETWORKS, &origin, &wants()))?);
     }
-    let shown = if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
-    read.show(NETWORKS, shown, &origin);
-    let keep_deliveries = read.duration("webhooks.keep_deliveries", Duration::from_secs(1)..=3650 * DAY)?;
-    Ok(Webhooks { allow_networks, keep_deliveries })
+    read.show(NETWORKS, texts.join(", "), &origin);
+    Ok(Webhooks { allow_networks, keep_deliveries: keep_deliveries(read)? })
+}
+
+fn keep_deliveries(read: &mut Reader) -> Result<Duration, ConfigError> {
+    read.duration("webhooks.keep_deliveries", Duration::from_secs(1)..=3650 * DAY)
 }
 
 fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {

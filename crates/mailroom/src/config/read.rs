@@ -118,21 +118,21 @@ impl Reader {
         }
     }
 
-    /// Of texts; a variable holds them with commas between them.
-    pub fn list(&self, key: &'static str, wants: &str) -> Result<(Vec<String>, Origin), ConfigError> {
-        let Setting { value, origin } = self.setting(key);
-        let texts = match value {
-            Value::List(texts) => texts,
+    /// Texts, from a list or from one text with commas; `None` when there are none.
+    pub fn list(&self, key: &'static str, wants: &str) -> Result<Option<(Vec<String>, Origin)>, ConfigError> {
+        let Some(Setting { value, origin }) = self.layers.get(key) else { return Ok(None) };
+        let texts: Vec<&str> = match value {
             // From the environment: with commas, or as it stands in a file.
             Value::Text(text) => {
                 let text = text.trim();
                 let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-                inside.split(',').map(|text| text.trim().trim_matches('"').to_owned()).collect()
+                inside.split(',').map(|text| text.trim().trim_matches('"')).collect()
             }
-            other => return Err(refuse(key, &origin, &format!("wants {wants}, not {}", written(&other)))),
+            Value::List(texts) => texts.iter().map(String::as_str).collect(),
+            other => return Err(refuse(key, origin, &format!("wants {wants} in a list, not {}", written(other)))),
         };
-        let texts = texts.iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        Ok((texts.collect(), origin))
+        let texts = texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+        Ok(Some((texts.collect(), origin.clone())).filter(|(texts, _): &(Vec<String>, _)| !texts.is_empty()))
     }
 
     /// A secret from its own key or from the file that `file_key` names, and where it came from.

@@ -1,6 +1,6 @@
 //! API keys: only a hash of the secret is here.
 
-use domain::{ApiKeyId, Sha256, TenantId};
+use domain::{ApiKeyId, PlanTier, Sha256, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -78,6 +78,7 @@ pub struct KeyHolder {
     pub key: ApiKeyId,
     pub tenant: TenantId,
     pub is_tenant_active: bool,
+    pub plan: PlanTier,
     pub scopes: Vec<String>,
 }
 
@@ -87,7 +88,7 @@ const OPERATOR: &str = "operator";
 impl SystemStore {
     /// One read for each request, so that a revocation holds at once, everywhere.
     pub async fn find_key_holder(&self, key_hash: Sha256) -> Result<Option<KeyHolder>, StoreError> {
-        let sql = "select k.id, k.tenant_id, t.is_active, k.scopes from api_keys k join tenants t on t.id = k.tenant_id
+        let sql = "select k.id, k.tenant_id, t.is_active, k.scopes, t.plan_tier from api_keys k join tenants t on t.id = k.tenant_id
                    where k.key_hash = $1 and k.revoked_at is null
                    and (k.expires_at is null or k.expires_at > (select mailroom_now()))";
         let Some(row) = self.query_one(sql, params![key_hash]).await? else { return Ok(None) };
@@ -96,6 +97,7 @@ impl SystemStore {
             tenant: row.get(1)?,
             is_tenant_active: row.get(2)?,
             scopes: scopes(&row, 3)?,
+            plan: row.get(4)?,
         };
         Ok(Some(holder))
     }

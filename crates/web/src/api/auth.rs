@@ -1,15 +1,14 @@
 //! Who asks, and for which tenant.
 
 use axum::extract::{FromRequestParts, RawPathParams};
-use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request};
 use domain::TenantId;
-use engine::keys::{self, Caller};
+use engine::keys::{Caller, Holder};
 use store::TenantStore;
-use store::sql::keys::KeyHolder;
 use store::sql::tenants::Tenant;
 
+use super::caller::caller;
 use super::problem::Problem;
 use crate::App;
 
@@ -195,7 +194,7 @@ pub async fn may_still_read(headers: &HeaderMap, app: &App, tenant: TenantId) ->
 }
 
 /// That of the key, if the key may read it.
-fn own_tenant(holder: &KeyHolder, named: Option<TenantId>) -> Result<TenantId, Problem> {
+fn own_tenant(holder: &Holder, named: Option<TenantId>) -> Result<TenantId, Problem> {
     if named.is_some_and(|named| named != holder.tenant) {
         return Err(Problem::forbidden("this key is for another tenant than X-Tenant-Id names"));
     }
@@ -213,16 +212,4 @@ fn named_tenant(parts: &Parts) -> Result<Option<TenantId>, Problem> {
     let Some(value) = parts.headers.get(TENANT) else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.parse().ok());
     id.map(Some).ok_or_else(|| Problem::invalid("X-Tenant-Id", "it is not the id of a tenant"))
-}
-
-async fn caller(parts: &Parts, app: &App) -> Result<Caller, Problem> {
-    let header = parts.headers.get(AUTHORIZATION);
-    let header = header.ok_or_else(|| Problem::unauthorized("send your key as `Authorization: Bearer …`"))?;
-    let given = header.to_str().ok().and_then(|text| text.split_once(' '));
-    let key = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
-    let caller = match key {
-        Some(key) => keys::find_caller(&app.engine.store, key).await?,
-        None => None,
-    };
-    caller.ok_or_else(|| Problem::unauthorized("this key is not valid: it is mistyped, revoked or has expired"))
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::problem::Problem;
+use crate::edge::was_too_slow;
 
 /// What a request says that has nothing to say.
 #[derive(Debug, Default, Deserialize)]
@@ -96,9 +97,8 @@ fn unquoted<'a>(detail: &'a str, what: &str) -> Option<&'a str> {
 impl From<BytesRejection> for Problem {
     fn from(e: BytesRejection) -> Self {
         match e.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes (limits.api_body)")
-            }
+            StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(),
+            _ if was_too_slow(&e) => Self::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             _ => Self::new(StatusCode::BAD_REQUEST, "the body broke off before its end"),
         }
     }

@@ -15,8 +15,8 @@ use domain::{Secret, SecretId, SecretKind, Sha256, TenantId};
 use engine::Engine;
 use engine::audit::Entry;
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use store::record::{Body as Kept, KeptAnswer, Record};
 

@@ -221,7 +221,7 @@ fn backfill(text: Option<&str>) -> Result<Backfill, Problem> {
 }
 
 fn what(action: &'static str, before: Option<&Mailbox>, after: Option<&Mailbox>) -> Result<What, Problem> {
-    let either = after.or(before).ok_or_else(Problem::broken)?;
+    let either = after.or(before).ok_or_else(Problem::internal)?;
     let view =
         |mailbox: &Mailbox| serde_json::to_value(MailboxView::from(mailbox.clone())).map_err(anyhow::Error::from);
     Ok(What {

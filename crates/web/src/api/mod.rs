@@ -6,6 +6,7 @@ mod attachments;
 mod audit;
 mod auth;
 mod body;
+mod caller;
 mod change;
 mod deliveries;
 mod download;
@@ -34,7 +35,7 @@ use utoipa_axum::routes;
 
 use crate::App;
 pub use change::UnderWay;
-use problem::Problem;
+pub use problem::Problem;
 
 /// As axum's, but what is wrong is told as a problem.
 #[derive(Debug, FromRequestParts)]

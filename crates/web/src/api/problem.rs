@@ -1,6 +1,7 @@
 //! What went wrong, as `application/problem+json` (RFC 9457).
 
-use axum::Json;
+use std::time::Duration;
+
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,12 +23,17 @@ pub struct Problem {
     title: &'static str,
     status: u16,
     /// For people.
-    detail: String,
+    #[schema(value_type = String)]
+    detail: Box<str>,
+    /// Where it happened: the path of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "/v1/emails/018f6d0c-2b1f-7c3e-9a55-3c1f2b7d8e90")]
+    instance: Option<Box<str>>,
     /// What is wrong with which field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldError>,
     #[serde(skip)]
-    headers: Vec<(header::HeaderName, &'static str)>,
+    headers: Vec<(header::HeaderName, HeaderValue)>,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -44,7 +50,8 @@ impl Problem {
             kind: "about:blank",
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),
-            detail: detail.into(),
+            detail: detail.into().into_boxed_str(),
+            instance: None,
             errors: Vec::new(),
             headers: Vec::new(),
         }
@@ -56,8 +63,38 @@ impl Problem {
     }
 
     pub fn unauthorized(detail: &str) -> Self {
-        let headers = vec![(header::WWW_AUTHENTICATE, "Bearer")];
+        let headers = vec![(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
         Self { headers, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
+    }
+
+    /// Come again then.
+    pub fn too_many(detail: &str, wait: Duration) -> Self {
+        let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+        let headers = vec![(header::RETRY_AFTER, HeaderValue::from(seconds))];
+        Self { headers, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+    }
+
+    /// Come again soon.
+    pub fn overloaded(detail: &str) -> Self {
+        let headers = vec![(header::RETRY_AFTER, HeaderValue::from_static("1"))];
+        Self { headers, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{detail}; try again soon")) }
+    }
+
+    pub fn too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes (limits.api_body)")
+    }
+
+    /// What happened is for the log, not for strangers.
+    pub fn internal() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here; the log of the server says what")
+    }
+
+    pub fn at(self, path: String) -> Self {
+        Self { instance: Some(path.into_boxed_str()), ..self }
+    }
+
+    pub fn json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     pub fn forbidden(detail: impl Into<String>) -> Self {
@@ -67,11 +104,6 @@ impl Problem {
     /// A path whose id is no id leads nowhere.
     pub fn nowhere() -> Self {
         Self::new(StatusCode::NOT_FOUND, "there is nothing at this address")
-    }
-
-    /// What happened is for the log, not for strangers.
-    pub fn broken() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here; the log of the server says what")
     }
 
     pub fn conflict(detail: impl Into<String>) -> Self {
@@ -89,12 +121,12 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let headers = self.headers.clone();
-        let mut response = (status, Json(self)).into_response();
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        for (name, value) in headers {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
+        let mut response = (status, self.json()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.extend(self.headers.iter().cloned());
+        // Who knows at which path it happened writes it anew.
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -113,7 +145,7 @@ impl From<StoreError> for Problem {
             StoreError::Unavailable(_) | StoreError::BlobsUnavailable(_) | StoreError::Busy(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "what is stored cannot be reached now; try again")
             }
-            _ => Self::broken(),
+            _ => Self::internal(),
         }
     }
 }
@@ -124,7 +156,7 @@ impl From<anyhow::Error> for Problem {
             Ok(e) => e.into(),
             Err(e) => {
                 tracing::error!("a request met a problem: {e:#}");
-                Self::broken()
+                Self::internal()
             }
         }
     }

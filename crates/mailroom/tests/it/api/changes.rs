@@ -340,7 +340,7 @@ fn bodies_that_make_no_sense_are_refused_by_name() {
     let raw = |body: &[u8], kind: &str| {
         let authorization = format!("Bearer {}", scene.operator);
         let headers = [("Authorization", &*authorization), ("Content-Type", kind)];
-        super::scene::send(scene.address, "POST", "/v1/tenants", &headers, body).unwrap()
+        crate::http::send(scene.address, "POST", "/v1/tenants", &headers, body)
     };
     let json = "application/json";
     raw(b"{\"name\": ", json).assert_problem(400, "JSON");

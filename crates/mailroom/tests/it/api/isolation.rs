@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::scene::{Answer, Scene};
+use super::scene::Scene;
+use crate::http::Answer;
 use crate::place::{Place, on_each_database};
 
 const NOBODY: &str = "018f0000-0000-7000-8000-000000000000";

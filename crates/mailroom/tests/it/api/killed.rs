@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::scene::{Scene, try_tell};
+use crate::http::GENEROUS;
 use crate::place::{PROGRAM, Place, on_each_database};
 use crate::processes::{Running, wait_until};
 
@@ -19,7 +20,11 @@ const KILLS: usize = 5;
 
 fn serve_at(place: &Place, address: SocketAddr) -> Running {
     let mut command = place.command(PROGRAM, &["serve", "--roles", "web"]);
-    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env("MAILROOM_SERVER__LISTEN", address.to_string())
+        .envs(GENEROUS)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     Running::spawn(&mut command)
 }
 

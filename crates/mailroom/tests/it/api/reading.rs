@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use domain::Sha256;
 use serde_json::Value;
 
-use super::scene::{Scene, serve};
+use super::scene::Scene;
+use crate::http::serve;
 use crate::mail;
 use crate::place::{Place, on_each_database};
 use crate::processes::{DEADLINE, wait_until};

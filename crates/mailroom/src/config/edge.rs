@@ -1,0 +1,70 @@
+//! The door of the HTTP API: what it believes, how much it lets in, and for how long it waits.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use web::{EdgeSettings, Network, Patience, Rate};
+
+use super::read::{Reader, refuse};
+use super::{ConfigError, Server, in_memory};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A second is for tests; nobody waits longer than an hour.
+const WAITS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(3600);
+
+pub(super) fn server(read: &mut Reader) -> Result<Server, ConfigError> {
+    let mut address = |key: &'static str| -> Result<Option<SocketAddr>, ConfigError> {
+        let Some((text, origin)) = read.text(key, "an address like \"127.0.0.1:8025\"")? else { return Ok(None) };
+        let Ok(address) = text.parse() else {
+            let wants = format!("wants an address and a port like \"127.0.0.1:8025\" or \"[::]:8025\", not {text}");
+            return Err(refuse(key, &origin, &wants));
+        };
+        read.show(key, text, &origin);
+        Ok(Some(address))
+    };
+    let listen = address("server.listen")?.expect("default.toml has one");
+    let metrics_listen = address("server.metrics_listen")?;
+    if metrics_listen.is_none() {
+        read.show("server.metrics_listen", "as server.listen, for this machine only", &"default");
+    }
+    Ok(Server { listen, metrics_listen })
+}
+
+pub(super) fn edge(read: &mut Reader) -> Result<EdgeSettings, ConfigError> {
+    Ok(EdgeSettings {
+        trusted_proxies: trusted_proxies(read)?,
+        max_in_flight: read.count("server.max_in_flight", 1..=100_000)?,
+        max_streams: read.count("server.max_streams", 1..=1_000_000)?,
+        patience: Patience {
+            head: read.duration("server.head_timeout", WAITS)?,
+            body: read.duration("server.body_timeout", WAITS)?,
+            answer: read.duration("server.answer_timeout", WAITS)?,
+            stalled: read.duration("server.stall_timeout", WAITS)?,
+            idle: read.duration("server.idle_timeout", WAITS)?,
+        },
+        // Bodies are held in memory.
+        max_body: in_memory(read.size("limits.api_body", 1 << 10..=64 << 20)?),
+        requests_per_second: Rate {
+            standard: read.count("limits.requests_standard", 1..=1_000_000)?,
+            vip: read.count("limits.requests_vip", 1..=1_000_000)?,
+        },
+        failed_logins: read.count("limits.failed_logins", 1..=1_000_000)?,
+    })
+}
+
+fn trusted_proxies(read: &mut Reader) -> Result<Vec<Network>, ConfigError> {
+    const KEY: &str = "server.trusted_proxies";
+    let Some((texts, origin)) = read.list(KEY, "networks like \"10.0.0.0/8\"")? else {
+        read.show(KEY, "none", &"default");
+        return Ok(Vec::new());
+    };
+    let network = |text: &String| {
+        let wants = format!("wants networks like \"10.0.0.0/8\" or addresses, not {text}");
+        text.parse().map_err(|()| refuse(KEY, &origin, &wants))
+    };
+    let networks = texts.iter().map(network).collect::<Result<_, _>>()?;
+    read.show(KEY, texts.join(", "), &origin);
+    Ok(networks)
+}

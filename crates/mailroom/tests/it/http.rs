@@ -1,0 +1,115 @@
+//! A client of the HTTP API that hides nothing: what is sent is what is written here.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::place::{PROGRAM, Place};
+use crate::processes::{DEADLINE, Running, wait_until};
+use crate::servers::closed_port;
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// Names in lower case; of several with one name, the last.
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+
+    /// It is the problem that it says, and names the field if there is one.
+    pub fn assert_problem(&self, status: u16, says: &str) {
+        let problem = self.json();
+        assert_eq!((self.status, problem["status"].as_u64()), (status, Some(status.into())), "{problem}");
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+        for field in ["title", "type", "instance"] {
+            assert!(problem[field].is_string(), "{problem}");
+        }
+    }
+
+    /// What was written on a connection, up to its end.
+    pub fn read(stream: &mut TcpStream) -> Self {
+        Self::try_read(stream).unwrap()
+    }
+
+    /// Fails when the connection ends too early.
+    fn try_read(stream: &mut TcpStream) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.read_to_end(&mut bytes)?;
+        let answer = Self::parse(&bytes).ok_or_else(|| io::Error::other("the answer was cut off"))?;
+        match answer.headers.get("content-length") {
+            Some(length) if length.parse() != Ok(answer.body.len()) && !answer.body.is_empty() => {
+                Err(io::Error::other("the answer was cut off"))
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        let (first, rest) = head.split_once("\r\n").unwrap_or((&head, ""));
+        let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        Some(Self {
+            status: first.split(' ').nth(1).unwrap().parse().unwrap(),
+            headers: rest.split("\r\n").filter_map(header).collect(),
+            body: bytes[end + 4..].to_vec(),
+        })
+    }
+}
+
+pub fn ask(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    send(address, method, path, headers, b"")
+}
+
+/// On a connection of its own.
+pub fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    try_send(address, method, path, headers, body).unwrap()
+}
+
+/// With the length of the body, if there is one and nobody says another.
+pub fn try_send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    let mut lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let is_said = |name: &str| headers.iter().any(|(said, _)| said.eq_ignore_ascii_case(name));
+    if !body.is_empty() && !is_said("content-length") && !is_said("transfer-encoding") {
+        lines += &format!("Content-Length: {}\r\n", body.len());
+    }
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n")?;
+    // Whoever is refused need not have been heard out.
+    let _ = stream.write_all(body);
+    Answer::try_read(&mut stream)
+}
+
+/// With wrong keys, and with many requests.
+pub const GENEROUS: [(&str, &str); 2] =
+    [("MAILROOM_LIMITS__FAILED_LOGINS", "100000"), ("MAILROOM_LIMITS__REQUESTS_STANDARD", "100000")];
+
+/// A server with its usual settings, but patient.
+pub fn serve(place: &Place) -> (Running, SocketAddr) {
+    serve_with(place, &GENEROUS)
+}
+
+pub fn serve_with(place: &Place, settings: &[(&str, &str)]) -> (Running, SocketAddr) {
+    let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
+    let mut command = place.command(PROGRAM, &["serve"]);
+    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).envs(settings.iter().copied());
+    let server = Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    wait_until("it answers", || TcpStream::connect(address).is_ok());
+    (server, address)
+}
