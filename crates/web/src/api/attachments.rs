@@ -69,7 +69,7 @@ pub struct AttachmentOfEmail {
 
 /// One attachment.
 #[utoipa::path(get, path = "/v1/attachments/{id}", operation_id = "get_attachment", tag = "attachments", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = AttachmentOfEmail), super::Refusals))]
+    (status = 200, description = "What was asked for", body = AttachmentOfEmail)))]
 pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<Json<AttachmentOfEmail>, Problem> {
     let (email_id, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::absent("attachment"))?;
     Ok(Json(AttachmentOfEmail { email_id, attachment: attachment.into() }))
@@ -77,11 +77,10 @@ pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<
 
 /// The decoded bytes of an attachment.
 #[utoipa::path(get, path = "/v1/attachments/{id}/content", operation_id = "get_attachment_content", tag = "attachments", params(("id" = String, Path)), responses(
-    (status = 200, body = Vec<u8>, content_type = "application/octet-stream", description = "Of the type that its bytes say"),
-    (status = 206, body = Vec<u8>, content_type = "application/octet-stream", description = "A part of it, by `Range`"),
+    (status = 200, body = super::download::Bytes, content_type = "application/octet-stream", description = "Of the type that its bytes say"),
+    (status = 206, body = super::download::Bytes, content_type = "application/octet-stream", description = "A part of it, by `Range`"),
     (status = 304, description = "It is what `If-None-Match` names"),
-    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end"),
-    super::Refusals))]
+    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
 pub async fn content(
     Reader(store): Reader,
     State(app): State<App>,

@@ -61,7 +61,7 @@ impl From<AuditEntry> for AuditView {
 
 /// Who changed what, the newest first. The operator who names no tenant sees what is nobody's: lanes and schedules.
 #[utoipa::path(get, path = "/v1/audit", operation_id = "list_audit", tag = "audit", params(Paging), responses(
-    (status = 200, description = "What was asked for", body = Page<AuditView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<AuditView>)))]
 pub async fn list(
     viewer: Viewer,
     State(app): State<App>,

@@ -88,7 +88,7 @@ pub struct WantedDeliveries {
 /// What became of events on their way to a webhook, the newest first.
 #[utoipa::path(get, path = "/v1/webhooks/{id}/deliveries", operation_id = "list_deliveries", tag = "webhooks",
     params(("id" = String, Path), WantedDeliveries), responses(
-    (status = 200, description = "What was asked for", body = Page<DeliveryView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<DeliveryView>)))]
 pub async fn list(
     Reader(store): Reader,
     Path(id): Path<WebhookId>,
@@ -106,7 +106,7 @@ pub async fn list(
 /// One delivery.
 #[utoipa::path(get, path = "/v1/webhooks/{id}/deliveries/{delivery}", operation_id = "get_delivery", tag = "webhooks",
     params(("id" = String, Path), ("delivery" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = DeliveryView), super::Refusals))]
+    (status = 200, description = "What was asked for", body = DeliveryView)))]
 pub async fn get(
     Reader(store): Reader,
     Path((webhook, id)): Path<(WebhookId, DeliveryId)>,
@@ -126,7 +126,7 @@ fn what(store: &TenantStore, action: &'static str, webhook: WebhookId, after: se
 /// Send something to a webhook to see whether it comes through. The list of deliveries shows what became of it.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/ping", operation_id = "ping_webhook", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It will be sent"), super::ChangeRefusals))]
+    (status = 202, description = "It will be sent")))]
 pub async fn ping(
     State(app): State<App>,
     Path(id): Path<WebhookId>,
@@ -145,7 +145,7 @@ pub async fn ping(
 /// Deliver something again, under the same id.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/deliveries/{delivery}/resend", operation_id = "resend_delivery", tag = "webhooks",
     params(("id" = String, Path), ("delivery" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It will be sent"), super::ChangeRefusals))]
+    (status = 202, description = "It will be sent")))]
 pub async fn resend(
     State(app): State<App>,
     Path((webhook, id)): Path<(WebhookId, DeliveryId)>,
@@ -174,7 +174,7 @@ pub struct ResendSince {
 /// Deliver again what failed since then, the oldest first and at most 10,000 at once.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/resend", operation_id = "resend_since", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey), request_body = ResendSince, responses(
-    (status = 202, description = "They will be sent"), super::ChangeRefusals))]
+    (status = 202, description = "They will be sent")))]
 pub async fn resend_since(
     State(app): State<App>,
     Path(id): Path<WebhookId>,

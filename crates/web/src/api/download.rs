@@ -14,6 +14,12 @@ use store::{StoreError, TenantStore};
 
 use super::problem::Problem;
 
+/// As they are, for the description.
+#[derive(utoipa::ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "only described")]
+pub struct Bytes(Vec<u8>);
+
 /// Bytes that are under way at once for a download that is too large to be held.
 const PIECE: usize = 256 << 10;
 

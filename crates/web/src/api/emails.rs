@@ -123,7 +123,7 @@ impl From<Hit> for EmailSummary {
 
 /// Search, or the newest.
 #[utoipa::path(get, path = "/v1/emails", operation_id = "search_emails", tag = "emails", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<EmailSummary>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<EmailSummary>)))]
 pub async fn list(
     Reader(store): Reader,
     State(app): State<App>,
@@ -223,7 +223,7 @@ impl From<Email> for EmailView {
 
 /// One email, whole.
 #[utoipa::path(get, path = "/v1/emails/{id}", operation_id = "get_email", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = EmailView), super::Refusals))]
+    (status = 200, description = "What was asked for", body = EmailView)))]
 pub async fn get(Reader(store): Reader, Path(id): Path<EmailId>) -> Result<Json<EmailView>, Problem> {
     let email = store.find_email(id).await?.ok_or_else(|| Problem::absent("email"))?;
     Ok(Json(email.into()))
@@ -231,11 +231,10 @@ pub async fn get(Reader(store): Reader, Path(id): Path<EmailId>) -> Result<Json<
 
 /// The exact original bytes of an email.
 #[utoipa::path(get, path = "/v1/emails/{id}/raw", operation_id = "get_email_raw", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Vec<u8>, content_type = "message/rfc822"),
-    (status = 206, body = Vec<u8>, content_type = "message/rfc822", description = "A part of it, by `Range`"),
+    (status = 200, description = "What was asked for", body = super::download::Bytes, content_type = "message/rfc822"),
+    (status = 206, body = super::download::Bytes, content_type = "message/rfc822", description = "A part of it, by `Range`"),
     (status = 304, description = "It is what `If-None-Match` names"),
-    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end"),
-    super::Refusals))]
+    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
 pub async fn raw(
     Reader(store): Reader,
     State(app): State<App>,
@@ -252,7 +251,7 @@ pub async fn raw(
 /// Delete an email here: it is found by no search any more, whatever becomes of it at its provider.
 #[utoipa::path(delete, path = "/v1/emails/{id}", operation_id = "delete_email", tag = "emails",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is deleted"), super::ChangeRefusals))]
+    (status = 204, description = "It is deleted")))]
 pub async fn delete(
     State(app): State<App>,
     Path(id): Path<EmailId>,

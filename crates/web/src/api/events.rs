@@ -70,7 +70,7 @@ impl From<Event> for EventView {
 
 /// Events after a number, oldest first.
 #[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<EventView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<EventView>)))]
 pub async fn list(Reader(store): Reader, Query(wanted): Query<Wanted>) -> Result<Json<Page<EventView>>, Problem> {
     let limit = page::limit(wanted.limit)?;
     let filter = filter(wanted.types.as_deref(), wanted.mailbox, wanted.backfill);
@@ -116,7 +116,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 
 /// Events as they happen, as server-sent events: `id` is the number, `event` the type, `data` the event.
 #[utoipa::path(get, path = "/v1/events/stream", operation_id = "follow_events", tag = "events", params(Followed), responses(
-    (status = 200, description = "What was asked for", body = String, content_type = "text/event-stream"), super::Refusals))]
+    (status = 200, description = "What was asked for", body = String, content_type = "text/event-stream")))]
 pub async fn follow(
     Reader(store): Reader,
     State(app): State<App>,

@@ -27,7 +27,7 @@ fn what(action: &'static str, job: &JobRow) -> What {
 /// Run a job now: one that waits for its time is due, one that is dead or was cancelled starts again.
 #[utoipa::path(post, path = "/v1/jobs/{id}/retry", operation_id = "retry_job", tag = "jobs",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is on its way"), super::ChangeRefusals))]
+    (status = 204, description = "It is on its way")))]
 pub async fn retry(
     State(app): State<App>,
     Path(id): Path<JobId>,
@@ -46,7 +46,7 @@ pub async fn retry(
 /// Cancel a job; one that runs is told to stop.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It ends"), super::ChangeRefusals))]
+    (status = 204, description = "It ends")))]
 pub async fn cancel(
     State(app): State<App>,
     Path(id): Path<JobId>,
@@ -72,7 +72,7 @@ pub struct Destination {
 /// Move a job to another lane; one that runs goes on, and its next attempt is there.
 #[utoipa::path(post, path = "/v1/jobs/{id}/move", operation_id = "move_job", tag = "jobs",
     params(("id" = String, Path), super::IdempotencyKey), request_body = Destination, responses(
-    (status = 204, description = "It is there"), super::ChangeRefusals))]
+    (status = 204, description = "It is there")))]
 pub async fn move_to(
     State(app): State<App>,
     Path(id): Path<JobId>,
@@ -105,7 +105,7 @@ fn of_nobody(action: &'static str, target: &str) -> What {
 /// Pause a lane: what runs goes on, nothing more begins.
 #[utoipa::path(post, path = "/v1/queues/{name}/pause", operation_id = "pause_queue", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is paused"), super::ChangeRefusals))]
+    (status = 204, description = "It is paused")))]
 pub async fn pause_queue(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -120,7 +120,7 @@ pub async fn pause_queue(
 /// Resume a lane.
 #[utoipa::path(post, path = "/v1/queues/{name}/resume", operation_id = "resume_queue", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It goes on"), super::ChangeRefusals))]
+    (status = 204, description = "It goes on")))]
 pub async fn resume_queue(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -141,7 +141,7 @@ async fn schedule(app: &App, name: &str) -> Result<Schedule, Problem> {
 /// Run something that recurs, beside its calendar.
 #[utoipa::path(post, path = "/v1/recurring/{name}/run", operation_id = "run_recurring", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It runs, or the last one still does"), super::ChangeRefusals))]
+    (status = 202, description = "It runs, or the last one still does")))]
 pub async fn run_recurring(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -159,7 +159,7 @@ pub async fn run_recurring(
 /// Pause something that recurs.
 #[utoipa::path(post, path = "/v1/recurring/{name}/pause", operation_id = "pause_recurring", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is paused"), super::ChangeRefusals))]
+    (status = 204, description = "It is paused")))]
 pub async fn pause_recurring(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -174,7 +174,7 @@ pub async fn pause_recurring(
 /// Resume something that recurs; what passed during the pause does not count as missed.
 #[utoipa::path(post, path = "/v1/recurring/{name}/resume", operation_id = "resume_recurring", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It goes on"), super::ChangeRefusals))]
+    (status = 204, description = "It goes on")))]
 pub async fn resume_recurring(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -218,7 +218,7 @@ pub struct ReplayCount {
 /// Start dead letters again. Those of whose unique key another lives stay dead.
 #[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "jobs",
     params(super::IdempotencyKey), request_body = Replayed, responses(
-    (status = 200, description = "They are on their way", body = ReplayCount), super::ChangeRefusals))]
+    (status = 200, description = "They are on their way", body = ReplayCount)))]
 pub async fn replay(State(app): State<App>, change: Change<Changer, Replayed>) -> Result<Response, Problem> {
     let Replayed { id, kind, fingerprint, per_second } = &change.body;
     if per_second.is_some_and(|rate| !(0.001..=1e6).contains(&rate)) {

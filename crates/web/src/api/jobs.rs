@@ -82,7 +82,7 @@ impl From<JobRow> for JobView {
 
 /// Jobs, the newest first.
 #[utoipa::path(get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<JobView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<JobView>)))]
 pub async fn list(
     viewer: Viewer,
     State(app): State<App>,
@@ -108,7 +108,7 @@ async fn page_of(
 
 /// One job.
 #[utoipa::path(get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = JobView), super::Refusals))]
+    (status = 200, description = "What was asked for", body = JobView)))]
 pub async fn get(viewer: Viewer, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<JobView>, Problem> {
     Ok(Json(find(viewer, &app, id).await?.into()))
 }
@@ -130,7 +130,7 @@ pub struct Reasons {
 
 /// Why a job is not running.
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", operation_id = "why_job", tag = "jobs", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Reasons), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Reasons)))]
 pub async fn why(viewer: Viewer, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Reasons>, Problem> {
     let job = find(viewer, &app, id).await?;
     // It may end and be pruned at this moment.
@@ -156,7 +156,7 @@ pub struct WantedDead {
 
 /// Jobs that went wrong too often, the newest first.
 #[utoipa::path(get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "jobs", params(WantedDead), responses(
-    (status = 200, description = "What was asked for", body = Page<JobView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<JobView>)))]
 pub async fn dead_letters(
     viewer: Viewer,
     State(app): State<App>,
@@ -180,7 +180,7 @@ pub struct QueueView {
 
 /// All lanes, and what waits in each.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "jobs", responses(
-    (status = 200, description = "What was asked for", body = Page<QueueView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<QueueView>)))]
 pub async fn queues(_: Operator, State(app): State<App>) -> Result<Json<Page<QueueView>>, Problem> {
     let depths = app.engine.store.system().lane_depths().await?;
     let queue = |depth: store::sql::jobs::LaneDepth| QueueView {
@@ -211,7 +211,7 @@ pub struct RecurringView {
 
 /// What happens by itself.
 #[utoipa::path(get, path = "/v1/recurring", operation_id = "list_recurring", tag = "jobs", responses(
-    (status = 200, description = "What was asked for", body = Page<RecurringView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<RecurringView>)))]
 pub async fn recurring(_: Operator, State(app): State<App>) -> Result<Json<Page<RecurringView>>, Problem> {
     let schedules = app.engine.store.system().list_schedules().await?;
     let view = |schedule: store::sql::schedules::Schedule| RecurringView {

@@ -48,7 +48,7 @@ impl From<ApiKey> for KeyView {
 
 /// The keys of a tenant, also those that are revoked; never the keys themselves.
 #[utoipa::path(get, path = "/v1/tenants/{id}/api-keys", operation_id = "list_api_keys", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Page<KeyView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<KeyView>)))]
 pub async fn list(
     _: Operator,
     State(app): State<App>,
@@ -95,8 +95,7 @@ pub struct CreatedKey {
 /// Make a key for a tenant; it is shown only in this answer.
 #[utoipa::path(post, path = "/v1/tenants/{id}/api-keys", operation_id = "create_api_key", tag = "tenants",
     params(("id" = String, Path), super::IdempotencyKey), request_body = WantedKey, responses(
-    (status = 201, description = "It is valid from now on", body = CreatedKey, headers(("Location" = String))),
-    super::ChangeRefusals))]
+    (status = 201, description = "It is valid from now on", body = CreatedKey, headers(("Location" = String)))))]
 pub async fn create(State(app): State<App>, change: Change<Landlord, WantedKey>) -> Result<Response, Problem> {
     let WantedKey { name, scopes, expires_at } = &change.body;
     check(name, scopes, *expires_at, change.now)?;
@@ -135,7 +134,7 @@ fn check(name: &str, scopes: &[String], expires_at: Option<Timestamp>, now: Time
 /// Revoke a key: from now on it opens nothing, anywhere.
 #[utoipa::path(delete, path = "/v1/tenants/{id}/api-keys/{key}", operation_id = "revoke_api_key", tag = "tenants",
     params(("id" = String, Path), ("key" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is not valid any more"), super::ChangeRefusals))]
+    (status = 204, description = "It is not valid any more")))]
 pub async fn revoke(
     State(app): State<App>,
     Path((_, id)): Path<(TenantId, ApiKeyId)>,

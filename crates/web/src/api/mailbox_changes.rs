@@ -154,8 +154,7 @@ macro_rules! wanted {
 /// Connect a mailbox. It is looked at right away; whether that works, its health says.
 #[utoipa::path(post, path = "/v1/mailboxes", operation_id = "create_mailbox", tag = "mailboxes",
     params(super::IdempotencyKey), request_body = NewMailbox, responses(
-    (status = 201, description = "It is there", body = MailboxView, headers(("Location" = String))),
-    super::ChangeRefusals))]
+    (status = 201, description = "It is there", body = MailboxView, headers(("Location" = String)))))]
 pub async fn create(State(app): State<App>, change: Change<Writer, NewMailbox>) -> Result<Response, Problem> {
     let new = &change.body;
     let address = domain::address::canonical(&new.address);
@@ -236,7 +235,7 @@ fn what(action: &'static str, before: Option<&Mailbox>, after: Option<&Mailbox>)
 /// Change how a mailbox is reached, or what is wanted of it.
 #[utoipa::path(patch, path = "/v1/mailboxes/{id}", operation_id = "change_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey, super::IfMatch), request_body = MailboxChange, responses(
-    (status = 200, description = "As it is now", body = MailboxView, headers(("ETag" = String))), super::ChangeRefusals))]
+    (status = 200, description = "As it is now", body = MailboxView, headers(("ETag" = String)))))]
 pub async fn change(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
@@ -276,7 +275,7 @@ pub struct Going {
 /// Disconnect a mailbox: its provider is never called again, and its secret is forgotten.
 #[utoipa::path(delete, path = "/v1/mailboxes/{id}", operation_id = "delete_mailbox", tag = "mailboxes",
     params(("id" = String, Path), Going, super::IdempotencyKey, super::IfMatch), responses(
-    (status = 200, description = "As it is now", body = MailboxView), super::ChangeRefusals))]
+    (status = 200, description = "As it is now", body = MailboxView)))]
 pub async fn delete(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
@@ -324,7 +323,7 @@ fn moved<T>(before: &Mailbox, to: MailboxState, reason: Option<&str>, change: &C
 /// Look at a mailbox soon, whenever it was to be.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/sync", operation_id = "sync_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It will be looked at", body = MailboxView), super::ChangeRefusals))]
+    (status = 202, description = "It will be looked at", body = MailboxView)))]
 pub async fn sync(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
@@ -353,7 +352,7 @@ fn simple(action: &'static str, mailbox: &Mailbox) -> What {
 /// Pause a mailbox: its provider is not called until it is resumed.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/pause", operation_id = "pause_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 200, description = "As it is now", body = MailboxView), super::ChangeRefusals))]
+    (status = 200, description = "As it is now", body = MailboxView)))]
 pub async fn pause(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
@@ -373,7 +372,7 @@ pub async fn pause(
 /// Resume a mailbox: it is looked at again, and what was given up is fetched once more.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/resume", operation_id = "resume_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 200, description = "As it is now", body = MailboxView), super::ChangeRefusals))]
+    (status = 200, description = "As it is now", body = MailboxView)))]
 pub async fn resume(
     State(app): State<App>,
     Path(id): Path<MailboxId>,

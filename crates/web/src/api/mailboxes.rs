@@ -62,7 +62,7 @@ impl From<Mailbox> for MailboxView {
 
 /// All mailboxes of the tenant.
 #[utoipa::path(get, path = "/v1/mailboxes", operation_id = "list_mailboxes", tag = "mailboxes", params(Paging), responses(
-    (status = 200, description = "What was asked for", body = Page<MailboxView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<MailboxView>)))]
 pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result<Json<Page<MailboxView>>, Problem> {
     let limit = paging.limit()?;
     let mailboxes = store.list_mailboxes_after(paging.after()?, limit + 1).await?;
@@ -71,7 +71,7 @@ pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result
 
 /// One mailbox.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}", operation_id = "get_mailbox", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = MailboxView, headers(("ETag" = String))), super::Refusals))]
+    (status = 200, description = "What was asked for", body = MailboxView, headers(("ETag" = String)))))]
 pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Response, Problem> {
     let mailbox = find(&store, id).await?;
     let tag = [(header::ETAG, etag(mailbox.version))];
@@ -111,7 +111,7 @@ pub struct Paused {
 
 /// Whether mail of a mailbox comes in, and if not, why.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/health", operation_id = "get_mailbox_health", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Health), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Health)))]
 pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Health>, Problem> {
     let mailbox = find(&store, id).await?;
     let sync = store.find_sync(id).await?;
@@ -163,7 +163,7 @@ impl From<FolderCount> for FolderView {
 /// The folders of a mailbox, all of them.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/folders", operation_id = "list_folders", tag = "mailboxes",
     params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Page<FolderView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<FolderView>)))]
 pub async fn folders(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Page<FolderView>>, Problem> {
     let mailbox = find(&store, id).await?;
     let folders = store.list_folder_counts(mailbox.id).await?;
@@ -193,7 +193,7 @@ pub struct Completeness {
 /// How far the messages of a mailbox have come. `mailroom verify` compares with the provider, too.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/completeness", operation_id = "get_completeness", tag = "mailboxes",
     params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Completeness), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Completeness)))]
 pub async fn completeness(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Completeness>, Problem> {
     let mailbox = find(&store, id).await?;
     let counts = store.count_ledger(mailbox.id).await?;

@@ -9,6 +9,7 @@ mod body;
 mod caller;
 mod change;
 mod deliveries;
+mod describe;
 mod download;
 mod emails;
 mod events;
@@ -27,9 +28,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{OpenApi as Description, SecurityRequirement};
-use utoipa::{IntoParams, IntoResponses, Modify, OpenApi};
+use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -45,92 +44,6 @@ struct Query<T>(T);
 #[derive(Debug, FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(Problem))]
 struct Path<T>(T);
-
-/// What any route may answer instead.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only described")]
-enum Refusals {
-    #[response(
-        status = 401,
-        description = "No key, or one that is not valid",
-        content_type = "application/problem+json"
-    )]
-    Unauthorized(#[to_schema] Problem),
-    #[response(status = 403, description = "This key may not do that", content_type = "application/problem+json")]
-    Forbidden(#[to_schema] Problem),
-    #[response(
-        status = 404,
-        description = "It is not there, or another tenant's",
-        content_type = "application/problem+json"
-    )]
-    Absent(#[to_schema] Problem),
-    #[response(
-        status = 422,
-        description = "Something about the request is wrong",
-        content_type = "application/problem+json"
-    )]
-    Invalid(#[to_schema] Problem),
-    #[response(
-        status = 503,
-        description = "What is stored cannot be reached",
-        content_type = "application/problem+json"
-    )]
-    Unavailable(#[to_schema] Problem),
-}
-
-/// What a route that changes something may answer instead.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only described")]
-enum ChangeRefusals {
-    #[response(status = 400, description = "The body is no JSON", content_type = "application/problem+json")]
-    NoJson(#[to_schema] Problem),
-    #[response(
-        status = 401,
-        description = "No key, or one that is not valid",
-        content_type = "application/problem+json"
-    )]
-    Unauthorized(#[to_schema] Problem),
-    #[response(status = 403, description = "This key may not do that", content_type = "application/problem+json")]
-    Forbidden(#[to_schema] Problem),
-    #[response(
-        status = 404,
-        description = "It is not there, or another tenant's",
-        content_type = "application/problem+json"
-    )]
-    Absent(#[to_schema] Problem),
-    #[response(
-        status = 409,
-        description = "It does not go together with what is there, or a request with this key is being answered",
-        content_type = "application/problem+json"
-    )]
-    Conflict(#[to_schema] Problem),
-    #[response(
-        status = 412,
-        description = "It was changed since it was read",
-        content_type = "application/problem+json"
-    )]
-    Stale(#[to_schema] Problem),
-    #[response(status = 413, description = "The body is too large", content_type = "application/problem+json")]
-    TooLarge(#[to_schema] Problem),
-    #[response(
-        status = 415,
-        description = "The body does not say that it is JSON",
-        content_type = "application/problem+json"
-    )]
-    NotSaidToBeJson(#[to_schema] Problem),
-    #[response(
-        status = 422,
-        description = "Something about the request is wrong",
-        content_type = "application/problem+json"
-    )]
-    Invalid(#[to_schema] Problem),
-    #[response(
-        status = 503,
-        description = "What is stored cannot be reached",
-        content_type = "application/problem+json"
-    )]
-    Unavailable(#[to_schema] Problem),
-}
 
 /// With it a request can be sent again: it is answered the same for 24 hours, and nothing happens twice.
 #[derive(IntoParams)]
@@ -150,25 +63,8 @@ struct IfMatch {
     tags: Option<String>,
 }
 
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "Mailroom", description = "Mail of many mailboxes, found, read and followed."),
-    modifiers(&Keys)
-)]
-struct Api;
-
-struct Keys;
-
-impl Modify for Keys {
-    fn modify(&self, api: &mut Description) {
-        let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-        api.components.get_or_insert_default().add_security_scheme("key", bearer);
-        api.security = Some(vec![SecurityRequirement::new("key", [""; 0])]);
-    }
-}
-
 pub fn router(app: &App) -> Router<App> {
-    let (routes, description) = OpenApiRouter::with_openapi(Api::openapi())
+    let (routes, mut description) = OpenApiRouter::with_openapi(describe::begin())
         .routes(routes!(tenants::list, tenants::create))
         .routes(routes!(tenants::get, tenants::change, tenants::delete))
         .routes(routes!(keys::list, keys::create))
@@ -215,6 +111,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(deliveries::resend_since))
         .with_state::<App>(app.clone())
         .split_for_parts();
+    describe::complete(&mut description);
     Router::new()
         .merge(routes.with_state(app.clone()))
         .route("/openapi.json", get(|| async move { Json(description) }))

@@ -83,7 +83,7 @@ impl WebhookView {
 
 /// All webhooks of the tenant.
 #[utoipa::path(get, path = "/v1/webhooks", operation_id = "list_webhooks", tag = "webhooks", params(Paging), responses(
-    (status = 200, description = "What was asked for", body = Page<WebhookView>), super::Refusals))]
+    (status = 200, description = "What was asked for", body = Page<WebhookView>)))]
 pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result<Json<Page<WebhookView>>, Problem> {
     let limit = paging.limit()?;
     let webhooks = store.list_webhooks_after(paging.after()?, limit + 1).await?;
@@ -92,7 +92,7 @@ pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result
 
 /// One webhook.
 #[utoipa::path(get, path = "/v1/webhooks/{id}", operation_id = "get_webhook", tag = "webhooks", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = WebhookView, headers(("ETag" = String))), super::Refusals))]
+    (status = 200, description = "What was asked for", body = WebhookView, headers(("ETag" = String)))))]
 pub async fn get(Reader(store): Reader, Path(id): Path<WebhookId>) -> Result<Response, Problem> {
     let webhook = find(&store, id).await?;
     let tag = [(header::ETAG, etag(webhook.version))];
@@ -161,8 +161,7 @@ async fn check(store: &TenantStore, description: &str, mailbox: Option<MailboxId
 /// Make a webhook: what happens from now on is sent there. The secret that signs is shown only in this answer.
 #[utoipa::path(post, path = "/v1/webhooks", operation_id = "create_webhook", tag = "webhooks",
     params(super::IdempotencyKey), request_body = NewWebhook, responses(
-    (status = 201, description = "It is there", body = WebhookWithSecret, headers(("Location" = String))),
-    super::ChangeRefusals))]
+    (status = 201, description = "It is there", body = WebhookWithSecret, headers(("Location" = String)))))]
 pub async fn create(State(app): State<App>, change: Change<Writer, NewWebhook>) -> Result<Response, Problem> {
     let store = &change.by.store;
     let NewWebhook { url, description, types, mailbox_id, with_backfill, secret } = &change.body;
@@ -240,7 +239,7 @@ pub enum WantedState {
 /// Change a webhook.
 #[utoipa::path(patch, path = "/v1/webhooks/{id}", operation_id = "change_webhook", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey, super::IfMatch), request_body = WebhookChange, responses(
-    (status = 200, description = "As it is now", body = WebhookView, headers(("ETag" = String))), super::ChangeRefusals))]
+    (status = 200, description = "As it is now", body = WebhookView, headers(("ETag" = String)))))]
 pub async fn change(
     State(app): State<App>,
     Path(id): Path<WebhookId>,
@@ -293,7 +292,7 @@ pub async fn change(
 /// Remove a webhook: nothing is sent there any more.
 #[utoipa::path(delete, path = "/v1/webhooks/{id}", operation_id = "delete_webhook", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey, super::IfMatch), responses(
-    (status = 204, description = "It is gone"), super::ChangeRefusals))]
+    (status = 204, description = "It is gone")))]
 pub async fn delete(
     State(app): State<App>,
     Path(id): Path<WebhookId>,
@@ -331,7 +330,7 @@ fn one_day() -> u64 {
 /// Sign with another secret from now on. It is shown only in this answer.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/rotate", operation_id = "rotate_webhook", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey), request_body = Rotation, responses(
-    (status = 200, description = "Both sign now", body = WebhookWithSecret), super::ChangeRefusals))]
+    (status = 200, description = "Both sign now", body = WebhookWithSecret)))]
 pub async fn rotate(
     State(app): State<App>,
     Path(id): Path<WebhookId>,
