@@ -156,14 +156,14 @@ impl Courier {
         let mut unit = tenant.write();
         unit.record_deliveries(held, batch);
         failpoint::before(Effect::RecordDeliveries);
-        match unit.commit().await {
-            Ok(_) => {}
-            // Whoever holds it now does the same, under the same ids.
-            Err(StoreError::Precondition(NO_LONGER_DELIVERING)) => return Ok(false),
-            Err(e) => return Err(e.into()),
-        }
+        let recorded = unit.commit().await;
         failpoint::after(Effect::RecordDeliveries);
-        Ok(goes_on)
+        match recorded {
+            Ok(_) => Ok(goes_on),
+            // Whoever holds it now does the same, under the same ids.
+            Err(StoreError::Precondition(NO_LONGER_DELIVERING)) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Where to send it and what signs it, or why that cannot be.

@@ -60,7 +60,7 @@ async fn wait(pause: Duration, tasks: &mut Tasks) {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         () = sleep(pause) => {}

@@ -42,3 +42,4 @@ mod sync_chaos;
 mod tenants;
 mod upgrade;
 mod verify;
+mod webhooks;
