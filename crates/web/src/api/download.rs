@@ -18,7 +18,7 @@ use super::problem::Problem;
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, format = Binary)]
 #[expect(dead_code, reason = "only described")]
-pub struct Bytes(Vec<u8>);
+pub struct Binary(Vec<u8>);
 
 /// Bytes that are under way at once for a download that is too large to be held.
 const PIECE: usize = 256 << 10;

@@ -231,8 +231,8 @@ pub async fn get(Reader(store): Reader, Path(id): Path<EmailId>) -> Result<Json<
 
 /// The exact original bytes of an email.
 #[utoipa::path(get, path = "/v1/emails/{id}/raw", operation_id = "get_email_raw", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = super::download::Bytes, content_type = "message/rfc822"),
-    (status = 206, body = super::download::Bytes, content_type = "message/rfc822", description = "A part of it, by `Range`"),
+    (status = 200, description = "What was asked for", body = super::download::Binary, content_type = "message/rfc822"),
+    (status = 206, body = super::download::Binary, content_type = "message/rfc822", description = "A part of it, by `Range`"),
     (status = 304, description = "It is what `If-None-Match` names"),
     (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
 pub async fn raw(
