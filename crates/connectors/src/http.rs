@@ -73,6 +73,11 @@ impl Http {
         })
     }
 
+    /// A document that anybody may read.
+    pub async fn get_json<T: DeserializeOwned>(&self, url: &str) -> Result<T, ConnectorError> {
+        self.json(self.client.get(url)).await
+    }
+
     /// An answer that is read as it comes.
     pub async fn stream(&self, request: RequestBuilder) -> Result<Body, ConnectorError> {
         send(request, Instant::now() + self.deadlines.stream).await

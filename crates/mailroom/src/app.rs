@@ -5,15 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connectors::http::{Deadlines, Http};
 use content::spool::Spool;
 use domain::{Provider, Sha256, SystemClock};
 use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
 use engine::jobs::Keep;
+use engine::oidc::Oidc;
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
 use engine::{Cpu, Engine, Vault};
+use futures_util::future::BoxFuture;
 use jiff::SignedDuration;
 use jobs::{Gate, NoGate, Settings, SystemDice, Worker};
 use store::blobs::{Blobs, RemoteSettings};
@@ -142,6 +145,30 @@ pub fn courier(config: &Config, engine: &Engine) -> Result<Courier, Failure> {
     let sender = Sender::new(policy, Arc::new(SystemResolver::default()));
     let sender = sender.map_err(|e| Failure::problem(format!("webhooks: {e:#}")))?;
     Ok(Courier::new(engine.clone(), sender, Arc::new(SystemDice)))
+}
+
+/// Who makes the tokens that are as good as keys, if somebody does.
+pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
+    let Some(settings) = &config.auth.oidc else { return Ok(None) };
+    let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    Ok(Some(Oidc::new(settings.clone(), Box::new(Documents(http)))))
+}
+
+/// A request waits for it, the first time.
+const ISSUER_DEADLINES: Deadlines = Deadlines {
+    connect: Duration::from_secs(3),
+    silence: Duration::from_secs(5),
+    answer: Duration::from_secs(5),
+    stream: Duration::from_secs(5),
+};
+
+#[derive(Debug)]
+struct Documents(Http);
+
+impl engine::oidc::Documents for Documents {
+    fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<serde_json::Value>> {
+        Box::pin(async move { Ok(self.0.get_json(url).await?) })
+    }
 }
 
 /// Works on jobs of every kind.

@@ -13,6 +13,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
 use engine::Engine;
+use engine::oidc::Oidc;
 use engine::webhooks::Policy;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
@@ -36,13 +37,15 @@ pub struct App {
     pub webhook_policy: Policy,
     /// How long after it was deleted a tenant is erased.
     pub erase_after: SignedDuration,
+    /// Whose tokens are as good as keys.
+    pub issuer: Option<Oidc>,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }
 
 /// Until `closed` holds; requests under way are answered first.
 pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool>) -> io::Result<()> {
-    let (hub, edge) = (app.hub.clone(), app.edge.clone());
+    let (hub, edge, store) = (app.hub.clone(), app.edge.clone(), app.engine.store.clone());
     // Whether it lives and how it does is told also when there is no room for anything else.
     let routes = Router::new()
         .merge(api::router(&app))
@@ -55,7 +58,9 @@ pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool
         .with_state(app);
     tokio::select! {
         served = edge::serve(listener, routes, &edge.settings, closed) => served,
-        () = hub.run() => Ok(()), // it never ends
+        // These never end.
+        () = hub.run() => Ok(()),
+        () = edge.uses.run(&store) => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use engine::oidc::{Algorithm, OidcSettings, is_safe_url};
 use web::{EdgeSettings, Network, Patience, Rate};
 
 use super::read::{Reader, refuse};
@@ -67,4 +68,35 @@ fn trusted_proxies(read: &mut Reader) -> Result<Vec<Network>, ConfigError> {
     let networks = texts.iter().map(network).collect::<Result<_, _>>()?;
     read.show(KEY, texts.join(", "), &origin);
     Ok(networks)
+}
+
+/// `None` without an issuer, whatever else is said.
+pub(super) fn oidc(read: &mut Reader) -> Result<Option<OidcSettings>, ConfigError> {
+    const WANTS: &str = "the URL of an issuer like \"https://login.example.com\"";
+    let issuer = read.text("auth.oidc.issuer", WANTS)?;
+    let audience = read.text("auth.oidc.audience", "a name like \"mailroom\"")?;
+    for (key, given) in [("auth.oidc.issuer", &issuer), ("auth.oidc.audience", &audience)] {
+        match given {
+            Some((text, origin)) => read.show(key, text.clone(), origin),
+            None => read.show(key, "none", &"default"),
+        }
+    }
+    let algorithm = read.choice("auth.oidc.algorithm", &Algorithm::ALL)?;
+    let tenant_claim = claim(read, "auth.oidc.tenant_claim")?;
+    let scope_claim = claim(read, "auth.oidc.scope_claim")?;
+    let Some((issuer, origin)) = issuer else { return Ok(None) };
+    if !is_safe_url(&issuer) {
+        return Err(refuse("auth.oidc.issuer", &origin, &format!("wants {WANTS}, or http:// on this machine")));
+    }
+    let Some((audience, _)) = audience else {
+        let wants = "needs `auth.oidc.audience` beside it: without one, tokens for other programs would do";
+        return Err(refuse("auth.oidc.issuer", &origin, wants));
+    };
+    Ok(Some(OidcSettings { issuer, audience, algorithm, tenant_claim, scope_claim }))
+}
+
+fn claim(read: &mut Reader, key: &'static str) -> Result<String, ConfigError> {
+    let (name, origin) = read.text(key, "the name of a claim")?.expect("default.toml has one");
+    read.show(key, name.clone(), &origin);
+    Ok(name)
 }

@@ -11,8 +11,10 @@ use toml::de::{DeArray, DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 15] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 17] = [
     "auth.admin_key_file",
+    "auth.oidc.audience",
+    "auth.oidc.issuer",
     "backup.postgres_url",
     "backup.postgres_url_file",
     "blobs.url",

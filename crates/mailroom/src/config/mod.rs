@@ -14,6 +14,7 @@ pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::{Limits, Secret};
 use engine::mailboxes::Backfill;
+use engine::oidc::OidcSettings;
 use engine::webhooks::Network;
 use layers::Layers;
 use read::{Reader, refuse};
@@ -92,6 +93,8 @@ pub struct Secrets {
 pub struct Auth {
     /// The operator's key.
     pub admin_key_file: PathBuf,
+    /// Whose tokens are as good as keys.
+    pub oidc: Option<OidcSettings>,
 }
 
 /// How an import cuts its work; a batch ends at whichever limit comes first.
@@ -354,7 +357,8 @@ fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
 }
 
 fn auth(read: &mut Reader, data_dir: &Path) -> Result<Auth, ConfigError> {
-    Ok(Auth { admin_key_file: file_in(read, "auth.admin_key_file", data_dir, "admin.key")?.0 })
+    let admin_key_file = file_in(read, "auth.admin_key_file", data_dir, "admin.key")?.0;
+    Ok(Auth { admin_key_file, oidc: edge::oidc(read)? })
 }
 
 /// The path of a file that is in the data folder unless somebody says otherwise, and who says so.

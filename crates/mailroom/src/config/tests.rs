@@ -164,6 +164,10 @@ fn a_wrong_value_is_refused_in_a_sentence_that_shows_a_right_one() {
         ("MAILROOM_DATA_DIR", " ", "`data_dir` wants a folder, and is empty"),
         ("MAILROOM_DATABASE__URL", "mysql://u:p@h/db", "not mysql:// (MAILROOM_DATABASE__URL)"),
         ("MAILROOM_BLOBS__URL", "ftp://bucket", "not ftp:// (MAILROOM_BLOBS__URL)"),
+        ("MAILROOM_SERVER__TRUSTED_PROXIES", "10.0.0.0/8, ten", "or addresses, not ten"),
+        ("MAILROOM_AUTH__OIDC__ISSUER", "http://login.example", "wants the URL of an issuer"),
+        ("MAILROOM_AUTH__OIDC__ISSUER", "https://login.example", "needs `auth.oidc.audience` beside it"),
+        ("MAILROOM_AUTH__OIDC__ALGORITHM", "HS256", "wants one of RS256"),
     ] {
         let error = refusal(name, value);
 
@@ -227,4 +231,16 @@ fn networks_that_webhooks_may_reach_come_as_a_list_or_with_commas() {
         let refusal = refusal("MAILROOM_WEBHOOKS__ALLOW_NETWORKS", bad);
         assert!(refusal.contains("`webhooks.allow_networks` wants a list of networks"), "{bad}: {refusal}");
     }
+}
+
+#[test]
+fn a_list_is_written_as_one_or_with_commas() {
+    let (_folder, path) = file("server.trusted_proxies = [\"10.0.0.0/8\", \"192.0.2.1\"]\n");
+
+    let from_file = Config::load(Some(&path), NO_VARIABLES, home()).unwrap();
+    let from_variable = with(&[("MAILROOM_SERVER__TRUSTED_PROXIES", "10.0.0.0/8,192.0.2.1")]).unwrap();
+
+    assert_eq!(from_file.edge.trusted_proxies, from_variable.edge.trusted_proxies);
+    assert_eq!(shown(&from_file, "server.trusted_proxies").value, "10.0.0.0/8, 192.0.2.1");
+    assert!(with(&[("MAILROOM_SERVER__TRUSTED_PROXIES", " ")]).unwrap().edge.trusted_proxies.is_empty());
 }

@@ -35,13 +35,8 @@ impl Answer {
         }
     }
 
-    /// What was written on a connection, up to its end.
-    pub fn read(stream: &mut TcpStream) -> Self {
-        Self::try_read(stream).unwrap()
-    }
-
-    /// Fails when the connection ends too early.
-    fn try_read(stream: &mut TcpStream) -> io::Result<Self> {
+    /// What was written on a connection, up to its end; fails when that comes too early.
+    pub fn read(stream: &mut TcpStream) -> io::Result<Self> {
         let mut bytes = Vec::new();
         stream.set_read_timeout(Some(DEADLINE))?;
         stream.read_to_end(&mut bytes)?;
@@ -93,7 +88,7 @@ pub fn try_send(
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n")?;
     // Whoever is refused need not have been heard out.
     let _ = stream.write_all(body);
-    Answer::try_read(&mut stream)
+    Answer::read(&mut stream)
 }
 
 /// With wrong keys, and with many requests.

@@ -40,6 +40,7 @@ mod servers;
 mod sim;
 mod sync_chaos;
 mod tenants;
+mod tokens;
 mod upgrade;
 mod verify;
 mod webhooks;

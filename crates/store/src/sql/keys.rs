@@ -4,6 +4,7 @@ use domain::{ApiKeyId, PlanTier, Sha256, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::any;
 use crate::failpoint::{self, Effect};
 use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
 
@@ -100,6 +101,15 @@ impl SystemStore {
             plan: row.get(4)?,
         };
         Ok(Some(holder))
+    }
+
+    /// That these keys were used, a moment ago.
+    pub async fn record_key_uses(&self, keys: Vec<ApiKeyId>) -> Result<(), StoreError> {
+        let mut unit = Unit::default();
+        let sql =
+            format!("update api_keys set last_used_at = mailroom_now() where {}", any(self.store.dialect(), "id", 1));
+        unit.op(sql, params![keys]);
+        self.commit(unit).await.map(drop)
     }
 
     pub async fn find_operator_key(&self) -> Result<Option<String>, StoreError> {

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use domain::{PlanTier, Sha256, TenantId};
-use engine::keys::{self, Caller};
+use engine::keys::{self, Caller, Who};
+use engine::oidc::Found;
 
 use super::problem::Problem;
 use crate::App;
@@ -24,9 +25,16 @@ pub async fn caller(parts: &Parts, app: &App) -> Result<Caller, Problem> {
         Known::Good(Some((tenant, plan))) => admit(parts, app, tenant, plan).await?,
         Known::Good(None) | Known::Nothing => {}
     }
-    let caller = remember(app, *address, hash, find(bearer, app).await?)?;
+    let found = find(bearer, app).await;
+    if found.as_ref().is_err_and(Problem::is_of_the_client) {
+        app.edge.guesses.was_wrong(*address, hash);
+    }
+    let caller = remember(app, *address, hash, found?)?;
     if let Caller::Tenant(holder) = &caller {
         admit(parts, app, holder.tenant, holder.plan).await?;
+        if let Who::Key(key) = holder.who {
+            app.edge.uses.record(key);
+        }
     }
     Ok(caller)
 }
@@ -39,8 +47,17 @@ fn bearer(parts: &Parts) -> Result<&str, Problem> {
     bearer.ok_or_else(invalid)
 }
 
+/// `Err` of 401 or 403 for a token that is not good here: its holder is told why, for tokens are made elsewhere.
 async fn find(bearer: &str, app: &App) -> Result<Option<Caller>, Problem> {
-    Ok(keys::find_caller(&app.engine.store, bearer).await?)
+    let store = &app.engine.store;
+    let issuer = app.issuer.as_ref().filter(|_| !bearer.starts_with(keys::PREFIX));
+    let Some(issuer) = issuer else { return Ok(keys::find_caller(store, bearer).await?) };
+    match issuer.find_holder(store, bearer).await? {
+        Found::Holder(holder) => Ok(Some(Caller::Tenant(holder))),
+        Found::Refused(why) => Err(Problem::unauthorized(&format!("this token is not valid: {why}"))),
+        Found::NoTenant => Err(Problem::forbidden("this token is for no tenant here")),
+        Found::NoKeys => Err(Problem::overloaded("the issuer of this token cannot be reached")),
+    }
 }
 
 fn remember(app: &App, address: IpAddr, key: Sha256, caller: Option<Caller>) -> Result<Caller, Problem> {

@@ -93,6 +93,11 @@ impl Problem {
         Self { instance: Some(path.into_boxed_str()), ..self }
     }
 
+    /// Who asks again in the same way is told the same.
+    pub fn is_of_the_client(&self) -> bool {
+        (400..500).contains(&self.status)
+    }
+
     pub fn json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }

@@ -10,6 +10,7 @@ mod rates;
 mod request_id;
 mod server;
 mod settings;
+mod uses;
 
 pub use address::ClientAddress;
 pub(crate) use body::TooSlow;
@@ -37,6 +38,7 @@ use crate::App;
 use crate::api::Problem;
 use flight::Flights;
 use rates::Rates;
+use uses::Uses;
 
 /// Of requests under way a tenant may have a quarter, of what goes on for long a half.
 const PARTS: (usize, usize) = (4, 2);
@@ -55,6 +57,7 @@ pub struct Edge {
     streams: Arc<Flights>,
     pub(crate) rates: Rates,
     pub(crate) guesses: Guesses,
+    pub(crate) uses: Uses,
 }
 
 impl Edge {
@@ -65,6 +68,7 @@ impl Edge {
             streams: Flights::new(settings.max_streams, PARTS.1),
             rates: Rates::new(settings.requests_per_second, redis),
             guesses: Guesses::new(settings.failed_logins),
+            uses: Uses::default(),
             settings,
         }
     }

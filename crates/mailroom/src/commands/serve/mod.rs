@@ -55,6 +55,7 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         recorder,
         hub,
         edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
+        issuer: crate::app::issuer(config)?,
         under_way: web::UnderWay::default(),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),

@@ -1,0 +1,184 @@
+//! An issuer of the test's own, that counts how often it is asked.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::json;
+
+use super::*;
+
+const ISSUER: &str = "https://login.example";
+
+#[derive(Debug)]
+struct Issuer {
+    keys: Mutex<Vec<(String, EcdsaKeyPair)>>,
+    asked: AtomicUsize,
+    is_away: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+struct Shared(Arc<Issuer>);
+
+impl Documents for Shared {
+    fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<Value>> {
+        Box::pin(async move {
+            anyhow::ensure!(!self.0.is_away.load(Ordering::SeqCst), "it is away");
+            if url.ends_with("/.well-known/openid-configuration") {
+                self.0.asked.fetch_add(1, Ordering::SeqCst);
+                return Ok(json!({"issuer": ISSUER, "jwks_uri": "https://login.example/keys"}));
+            }
+            let keys = self.0.keys.lock().unwrap();
+            let jwk = |(id, key): &(String, EcdsaKeyPair)| {
+                let point = key.public_key().as_ref();
+                let coordinate = |range: std::ops::Range<usize>| URL_SAFE_NO_PAD.encode(&point[range]);
+                json!({"kty": "EC", "crv": "P-256", "use": "sig", "kid": id, "x": coordinate(1..33), "y": coordinate(33..65)})
+            };
+            Ok(json!({"keys": keys.iter().map(jwk).collect::<Vec<_>>()}))
+        })
+    }
+}
+
+impl Shared {
+    fn new() -> (Self, Oidc, Store, tempfile::TempDir) {
+        let issuer = Issuer { keys: Mutex::default(), asked: AtomicUsize::new(0), is_away: AtomicBool::new(false) };
+        let shared = Self(Arc::new(issuer));
+        let settings = OidcSettings {
+            issuer: ISSUER.to_owned(),
+            audience: "mailroom".to_owned(),
+            algorithm: Algorithm::Es256,
+            tenant_claim: "tenant_id".to_owned(),
+            scope_claim: "scope".to_owned(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let location = store::Location::Sqlite { path: folder.path().join("mailroom.db"), connections: 1 };
+        let store = Store::open(&location, Arc::new(domain::SystemClock)).unwrap();
+        (shared.clone(), Oidc::new(settings, Box::new(shared)), store, folder)
+    }
+
+    fn add_key(&self, id: &str) {
+        let random = SystemRandom::new();
+        let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, made.as_ref(), &random).unwrap();
+        self.0.keys.lock().unwrap().push((id.to_owned(), key));
+    }
+
+    fn sign(&self, id: &str, claims: &Value) -> String {
+        let head = json!({"alg": "ES256", "kid": id}).to_string();
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let keys = self.0.keys.lock().unwrap();
+        let (_, key) = keys.iter().find(|(known, _)| known == id).unwrap_or(&keys[0]);
+        let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    fn asked(&self) -> usize {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+}
+
+fn claims(change: impl Fn(&mut Value)) -> Value {
+    let now = domain::SystemClock.now().as_second();
+    let mut claims = json!({"iss": ISSUER, "aud": ["other", "mailroom"], "exp": now + 300, "nbf": now - 10, "sub": "ann",
+        "tenant_id": "acme", "scope": "openid read  write sudo"});
+    change(&mut claims);
+    claims
+}
+
+#[tokio::test]
+async fn a_token_is_its_tenants_with_the_scopes_that_it_names() {
+    let (issuer, oidc, store, _folder) = Shared::new();
+    store.migrate().await.unwrap();
+    let acme = store.system().create_tenant("acme", domain::PlanTier::Vip).await.unwrap().unwrap();
+    issuer.add_key("one");
+    let find = async |claims: &Value| oidc.find_holder(&store, &issuer.sign("one", claims)).await.unwrap();
+
+    let Found::Holder(holder) = find(&claims(|_| {})).await else { panic!() };
+    assert_eq!((holder.tenant, holder.plan, holder.is_tenant_active), (acme.id, domain::PlanTier::Vip, true));
+    assert_eq!(
+        (holder.who.to_string().as_str(), holder.scopes),
+        ("jwt:https://login.example ann", vec!["read".to_owned(), "write".to_owned()])
+    );
+    for (scope, given) in [(json!(["admin", 7]), 1), (json!(""), 0), (json!(null), 0), (json!({"read": true}), 0)] {
+        let Found::Holder(holder) = find(&claims(|claims| claims["scope"] = scope.clone())).await else { panic!() };
+        assert_eq!(holder.scopes.len(), given, "{scope}");
+    }
+    let by_id = claims(|claims| claims["tenant_id"] = acme.id.to_string().into());
+    assert!(matches!(find(&by_id).await, Found::Holder(_)));
+    for nobody in [json!("beta"), json!(TenantId::SYSTEM.to_string()), json!(null), json!(["acme"])] {
+        assert_eq!(find(&claims(|claims| claims["tenant_id"] = nobody.clone())).await, Found::NoTenant, "{nobody}");
+    }
+    let now = domain::SystemClock.now().as_second();
+    for (claim, value, says) in [
+        ("iss", json!("https://login.example/"), "another issuer"),
+        ("aud", json!("mailroom2"), "somebody else"),
+        ("aud", json!(null), "somebody else"),
+        ("exp", json!(now - 60), "expired"),
+        ("exp", json!("tomorrow"), "until when"),
+        ("exp", json!(null), "until when"),
+        ("nbf", json!(now + 60), "not valid yet"),
+        ("nbf", json!("now"), "not valid yet"),
+        ("sub", json!(""), "who it is for"),
+        ("sub", json!("a\nb"), "who it is for"),
+    ] {
+        let found = find(&claims(|claims| claims[claim] = value.clone())).await;
+        assert!(matches!(found, Found::Refused(said) if said.contains(says)), "{claim} {value}: {found:?}");
+    }
+    for near in [("exp", now - 10), ("nbf", now + 10)] {
+        assert!(matches!(find(&claims(|claims| claims[near.0] = near.1.into())).await, Found::Holder(_)), "{near:?}");
+    }
+    assert_eq!(issuer.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_keys_are_found_a_storm_of_unknown_ones_asks_once_and_an_outage_forgets_nothing() {
+    let (issuer, oidc, _, _) = Shared::new();
+    issuer.0.is_away.store(true, Ordering::SeqCst);
+    assert!(oidc.keys_for(Some("one")).await.is_empty());
+    issuer.0.is_away.store(false, Ordering::SeqCst);
+    issuer.add_key("one");
+    tokio::time::advance(PAUSE).await;
+    assert!(oidc.keys_for(Some("one")).await.has(Some("one")));
+    assert_eq!(issuer.asked(), 1);
+
+    issuer.add_key("two");
+    let storm = (0..100).map(|number| {
+        let oidc = oidc.clone();
+        async move { oidc.keys_for(Some(&format!("nobody's {number}"))).await }
+    });
+    futures_util::future::join_all(storm).await;
+    assert_eq!(issuer.asked(), 1, "it was asked a moment ago");
+    tokio::time::advance(PAUSE).await;
+    assert!(oidc.keys_for(Some("two")).await.has(Some("one")), "one key follows the other");
+    assert_eq!(issuer.asked(), 2);
+
+    issuer.0.is_away.store(true, Ordering::SeqCst);
+    tokio::time::advance(OLD * 9).await;
+    assert!(oidc.keys_for(Some("two")).await.has(Some("two")), "it is old, and all there is");
+    issuer.0.is_away.store(false, Ordering::SeqCst);
+    issuer.0.keys.lock().unwrap().remove(0);
+    tokio::time::advance(PAUSE).await;
+    while oidc.keys_for(Some("two")).await.has(Some("one")) {
+        tokio::task::yield_now().await; // the one that was withdrawn is forgotten beside what goes on
+    }
+    assert_eq!(issuer.asked(), 3);
+}
+
+#[test]
+fn keys_come_over_https_or_from_this_machine() {
+    for good in ["https://login.example", "http://127.0.0.1:81/x", "http://localhost", "http://[::1]:9/"] {
+        assert!(is_safe_url(good), "{good}");
+    }
+    for bad in [
+        "http://login.example",
+        "http://127.0.0.1.evil.example",
+        "https://",
+        "file:///etc/passwd",
+        "http://localhost@evil.example",
+        "",
+    ] {
+        assert!(!is_safe_url(bad), "{bad}");
+    }
+}
