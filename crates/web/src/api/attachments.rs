@@ -77,8 +77,8 @@ pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<
 
 /// The decoded bytes of an attachment.
 #[utoipa::path(get, path = "/v1/attachments/{id}/content", operation_id = "get_attachment_content", tag = "attachments", params(("id" = String, Path)), responses(
-    (status = 200, body = super::download::Binary, content_type = "application/octet-stream", description = "Of the type that its bytes say"),
-    (status = 206, body = super::download::Binary, content_type = "application/octet-stream", description = "A part of it, by `Range`"),
+    (status = 200, body = super::download::Binary, content_type = "*/*", description = "Of the type that its bytes say"),
+    (status = 206, body = super::download::Binary, content_type = "*/*", description = "A part of it, by `Range`"),
     (status = 304, description = "It is what `If-None-Match` names"),
     (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
 pub async fn content(
