@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use connectors::http::{Deadlines, Http};
 use content::spool::Spool;
-use domain::{Provider, Sha256, SystemClock};
+use domain::{Provider, Sha256, SystemClock, TenantId};
+use engine::audit::Entry;
 use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
 use engine::jobs::Keep;
@@ -17,9 +18,10 @@ use engine::sync::{SyncSettings, Syncer};
 use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
 use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use jobs::{Gate, NoGate, Settings, SystemDice, Worker};
 use store::blobs::{Blobs, RemoteSettings};
+use store::record::Record;
 use store::sql::jobs::KeepFor;
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
@@ -216,6 +218,22 @@ pub async fn mailbox(store: &TenantStore, address_or_id: Option<&str>) -> Result
             "this tenant has no mailbox {given:?}; `mailroom tenant show` lists those that it has"
         ))),
     }
+}
+
+/// What a command changes stands in the audit, as what is changed over HTTP does; nothing secret belongs in here.
+pub async fn recorded(
+    engine: &Engine,
+    tenant: TenantId,
+    action: &'static str,
+    target: &str,
+    after: serde_json::Value,
+) -> Result<Engine, Failure> {
+    let at = engine.store.system().now().await?;
+    let at = Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at);
+    let actor = format!("command:{}", rustix::process::getuid().as_raw());
+    let (target, after) = (target.to_owned(), Some(after).filter(|after| !after.is_null()));
+    let entry = Entry { at, actor, action, target, address: None, request_id: None, before: None, after };
+    Ok(engine.recording(Record { tenant, at, entry: Some(entry.text()), answer: None }))
 }
 
 /// Whether files can be made in a folder, which is made if it is not there.

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use domain::ApiKeyId;
-use engine::keys;
+use engine::Engine;
+use engine::keys::{self, NewKey};
 use jiff::Timestamp;
 use serde_json::json;
 use store::TenantStore;
@@ -19,19 +20,19 @@ pub async fn run(config: &Config, command: cli::Key, out: Output) -> Result<Exit
     let engine = app::open(config).await?;
     match command {
         cli::Key::Create { tenant, name, scopes, expires } => {
-            let store = app::tenant_store(&engine, &tenant.tenant).await?;
-            create(&store, &name, &scopes, expires.as_deref(), out).await?;
+            create(&engine, &tenant.tenant, &name, &scopes, expires.as_deref(), out).await?;
         }
         cli::Key::List { tenant } => list(&app::tenant_store(&engine, &tenant.tenant).await?, out).await?,
         cli::Key::Revoke { tenant, id } => {
-            revoke(&app::tenant_store(&engine, &tenant.tenant).await?, &id, out).await?;
+            revoke(&engine, &tenant.tenant, &id, out).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn create(
-    store: &TenantStore,
+    engine: &Engine,
+    tenant: &str,
     name: &str,
     scopes: &[String],
     expires: Option<&str>,
@@ -40,13 +41,20 @@ async fn create(
     if let Some(unknown) = scopes.iter().find(|scope| !keys::SCOPES.contains(&scope.as_str())) {
         return Err(Failure::usage(format!("{unknown:?} is not a scope; use any of {}", keys::SCOPES.join(", "))));
     }
-    let expires_at = expires.map(|text| expiry(store.clock().now(), text)).transpose()?;
-    let (id, key) = keys::create(store, name, scopes, expires_at).await?;
+    let tenant = app::tenant(&engine.store, tenant).await?.id;
+    let created_at = engine.store.clock().now();
+    let expires_at = expires.map(|text| expiry(created_at, text)).transpose()?;
+    let (id, key) = keys::new_key(engine.store.clock())?;
+    let after = json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at});
+    let recorded = app::recorded(engine, tenant, "api_key.create", &id.to_string(), after).await?;
+    let new = NewKey { id, key: &key, name, scopes, expires_at, created_at };
+    keys::store_key(&recorded.store.tenant(tenant), &new).await?;
+    let key = key.expose();
     if out.json {
         return out.object(&json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at, "key": key}));
     }
     tell("This key is shown only now; keep it somewhere safe.");
-    out.line(&key)
+    out.line(key)
 }
 
 fn expiry(now: Timestamp, text: &str) -> Result<Timestamp, Failure> {
@@ -81,10 +89,12 @@ async fn list(store: &TenantStore, out: Output) -> Result<(), Failure> {
     out.table(["name", "scopes", "state", "made", "id"], &rows)
 }
 
-async fn revoke(store: &TenantStore, id: &str, out: Output) -> Result<(), Failure> {
+async fn revoke(engine: &Engine, tenant: &str, id: &str, out: Output) -> Result<(), Failure> {
     let parsed: ApiKeyId =
         id.parse().map_err(|_| Failure::usage(format!("{id:?} is not a key's id; `mailroom key list` shows them")))?;
-    if !store.revoke_api_key(parsed).await? {
+    let tenant = app::tenant(&engine.store, tenant).await?.id;
+    let recorded = app::recorded(engine, tenant, "api_key.revoke", id, serde_json::Value::Null).await?;
+    if !recorded.store.tenant(tenant).revoke_api_key(parsed).await? {
         return Err(Failure::problem(format!("this tenant has no valid key {id}; `mailroom key list` shows its keys")));
     }
     if out.json {

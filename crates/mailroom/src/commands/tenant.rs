@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
-use domain::PlanTier;
+use domain::{PlanTier, TenantId};
+use engine::Engine;
 use serde_json::json;
-use store::Store;
+use store::sql::tenants::{NAME_TAKEN, Tenant};
+use store::{Store, StoreError};
 
 use crate::app;
 use crate::cli::{self, Plan};
@@ -13,26 +15,32 @@ use crate::failure::Failure;
 use crate::output::{Output, count};
 
 pub async fn run(config: &Config, command: cli::Tenant, out: Output) -> Result<ExitCode, Failure> {
-    let store = app::open(config).await?.store;
+    let engine = app::open(config).await?;
     match command {
-        cli::Tenant::Create { name, plan } => create(&store, &name, plan, out).await?,
-        cli::Tenant::List => list(&store, out).await?,
-        cli::Tenant::Show { tenant } => show(&store, &tenant, out).await?,
-        cli::Tenant::Activate { tenant } => set_active(&store, &tenant, true, out).await?,
-        cli::Tenant::Deactivate { tenant } => set_active(&store, &tenant, false, out).await?,
+        cli::Tenant::Create { name, plan } => create(&engine, &name, plan, out).await?,
+        cli::Tenant::List => list(&engine.store, out).await?,
+        cli::Tenant::Show { tenant } => show(&engine.store, &tenant, out).await?,
+        cli::Tenant::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
+        cli::Tenant::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn create(store: &Store, name: &str, plan: Plan, out: Output) -> Result<(), Failure> {
+async fn create(engine: &Engine, name: &str, plan: Plan, out: Output) -> Result<(), Failure> {
     check_name(name)?;
     let plan = match plan {
         Plan::Standard => PlanTier::Standard,
         Plan::Vip => PlanTier::Vip,
     };
-    let Some(tenant) = store.system().create_tenant(name, plan).await? else {
-        return Err(Failure::problem(format!("there is a tenant {name:?} already; choose another name")));
-    };
+    let id = TenantId::new(engine.store.clock());
+    let tenant = Tenant::new(id, name, plan, engine.store.system().now().await?);
+    let recorded = app::recorded(engine, id, "tenant.create", &id.to_string(), json!(tenant)).await?;
+    match recorded.store.system().add_tenant(&tenant).await {
+        Err(StoreError::Precondition(NAME_TAKEN)) => {
+            return Err(Failure::problem(format!("there is a tenant {name:?} already; choose another name")));
+        }
+        added => added?,
+    }
     if out.json {
         return out.object(&tenant);
     }
@@ -96,9 +104,11 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
     out.table(["mailbox", "provider", "state", "id"], &rows)
 }
 
-async fn set_active(store: &Store, name: &str, is_active: bool, out: Output) -> Result<(), Failure> {
-    let tenant = app::tenant(store, name).await?;
-    let changed = store.system().set_tenant_active(tenant.id, is_active).await?;
+async fn set_active(engine: &Engine, name: &str, is_active: bool, out: Output) -> Result<(), Failure> {
+    let tenant = app::tenant(&engine.store, name).await?;
+    let (id, after) = (tenant.id, json!({"is_active": is_active}));
+    let recorded = app::recorded(engine, id, "tenant.change", &id.to_string(), after).await?;
+    let changed = recorded.store.system().set_tenant_active(id, is_active).await?;
     if out.json {
         return out.object(&json!({"id": tenant.id, "is_active": is_active, "changed": changed}));
     }

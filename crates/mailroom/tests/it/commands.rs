@@ -39,6 +39,7 @@ fn every_command_has_help_with_an_example() {
         "jobs",
         "recurring",
         "dead-letters",
+        "audit",
         "secrets",
         "sim",
         "bench",

@@ -41,6 +41,7 @@ mod sim;
 mod sync_chaos;
 mod tenants;
 mod tokens;
+mod tour;
 mod upgrade;
 mod verify;
 mod webhooks;

@@ -153,8 +153,10 @@ async fn add(
         check(config, engine, &candidate, secret.as_ref()).await.map_err(mend)?;
     }
     let Candidate { provider, tenant, address, settings } = candidate;
+    let after = json!({"address": address, "provider": provider.as_str(), "settings": settings});
+    let recorded = app::recorded(engine, tenant, "mailbox.create", &address, after).await?;
     let connect = Connect { provider, address: address.clone(), settings, secret, backfill };
-    let Some(id) = engine.connect(tenant, connect).await? else {
+    let Some(id) = recorded.connect(tenant, connect).await? else {
         return Err(already_there(&common.tenant, &address));
     };
     engine.store.tell_of_jobs().await?;

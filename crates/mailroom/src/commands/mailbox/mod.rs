@@ -31,6 +31,7 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Sync { which, wait } => sync::run(config, &engine, &which, wait, out).await?,
         Command::Pause(which) => {
             let mailbox = find(&engine, &which).await?;
+            let engine = recorded(&engine, &mailbox, "mailbox.pause").await?;
             let changed = engine.pause_mailbox(&mailbox).await?;
             changed_to(&mailbox, "paused", changed, out)?;
         }
@@ -41,6 +42,11 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Remove { which, erase, yes } => remove(&engine, &which, erase, yes, out).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn recorded(engine: &Engine, mailbox: &Mailbox, action: &'static str) -> Result<Engine, Failure> {
+    let after = json!({"address": mailbox.address});
+    app::recorded(engine, mailbox.tenant_id, action, &mailbox.id.to_string(), after).await
 }
 
 async fn find(engine: &Engine, which: &Which) -> Result<Mailbox, Failure> {
@@ -69,6 +75,7 @@ async fn resume(
             add::check(config, engine, &candidate, Some(&secret.value)).await.map_err(refused)?;
         }
     }
+    let engine = recorded(engine, &mailbox, "mailbox.resume").await?;
     let changed = engine.resume_mailbox(&mailbox, secret.map(|secret| secret.value)).await?;
     changed_to(&mailbox, "active", changed, out)
 }
@@ -97,7 +104,8 @@ async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Out
             return Err(Failure::problem("nothing was changed"));
         }
     }
-    engine.disconnect(&mailbox, None).await?;
+    let action = if erase { "mailbox.erase" } else { "mailbox.disconnect" };
+    recorded(engine, &mailbox, action).await?.disconnect(&mailbox, None).await?;
     let erased = if erase { engine.erase_mailbox(&mailbox).await? } else { 0 };
     if out.json {
         return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));
