@@ -140,6 +140,13 @@ pub async fn ensure_operator_key(store: &Store, path: &Path) -> anyhow::Result<(
     Ok(())
 }
 
+/// Whether the key in the file is that of this database; `None` when there is no such file.
+pub async fn is_operator_key(store: &Store, path: &Path) -> Result<Option<bool>, StoreError> {
+    let Ok(text) = std::fs::read_to_string(path).map(Secret::new) else { return Ok(None) };
+    let hash = Sha256::of(text.expose().trim().as_bytes());
+    Ok(Some(store.system().find_operator_key().await? == Some(hash.hex())))
+}
+
 fn read_operator_key(path: &Path) -> anyhow::Result<Secret<String>> {
     let text = std::fs::read_to_string(path)
         .map(Secret::new)

@@ -1,6 +1,7 @@
 //! What Mailroom answers over HTTP: the API, whether it lives, whether it can work, and how it does.
 
 mod api;
+mod docs;
 mod edge;
 mod health;
 mod hub;
@@ -54,6 +55,14 @@ pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::for_loopback))
+        .merge(docs::router())
+        .layer(edge::compression());
+    let routes = match edge::cors(&edge.settings.cors_origins) {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    };
+    let routes = routes
+        .layer(middleware::from_fn(edge::options))
         .layer(middleware::from_fn_with_state(app.clone(), edge::receive))
         .with_state(app);
     tokio::select! {

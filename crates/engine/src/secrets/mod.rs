@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::secret::Zeroize;
 use domain::{Secret, SecretId, SecretKind, TenantId};
+use ring::hmac;
 use store::sql::secrets::{MASTER_KEY_CHANGED, MasterState, SealedSecret, WrappedKey};
 use store::{Store, StoreError};
 
@@ -141,6 +142,14 @@ impl Vault {
         let key = self.key(tenant, key_version).await?;
         seal::open(&key, Place::Secret { tenant, id, key_version, kind }, &sealed.ciphertext)
             .ok_or_else(|| VaultError::Damaged(format!("the secret {id}")))
+    }
+
+    /// A key for another purpose than to encrypt, the same for everybody who has this master key. Each purpose has a label
+    /// of its own.
+    pub(crate) async fn derive(&self, label: &str) -> Result<hmac::Key, VaultError> {
+        let master = self.current_master().await?;
+        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, master.key.expose()), label.as_bytes());
+        Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
     }
 
     /// The tenant's key that encrypts, made now if it has none. Two callers at once get the same one.

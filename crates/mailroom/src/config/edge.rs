@@ -33,9 +33,11 @@ pub(super) fn server(read: &mut Reader) -> Result<Server, ConfigError> {
     Ok(Server { listen, metrics_listen })
 }
 
-pub(super) fn edge(read: &mut Reader) -> Result<EdgeSettings, ConfigError> {
+pub(super) fn edge(read: &mut Reader, listen: SocketAddr) -> Result<EdgeSettings, ConfigError> {
     Ok(EdgeSettings {
         trusted_proxies: trusted_proxies(read)?,
+        cors_origins: cors_origins(read)?,
+        public_url: public_url(read, listen)?,
         max_in_flight: read.count("server.max_in_flight", 1..=100_000)?,
         max_streams: read.count("server.max_streams", 1..=1_000_000)?,
         patience: Patience {
@@ -68,6 +70,41 @@ fn trusted_proxies(read: &mut Reader) -> Result<Vec<Network>, ConfigError> {
     let networks = texts.iter().map(network).collect::<Result<_, _>>()?;
     read.show(KEY, texts.join(", "), &origin);
     Ok(networks)
+}
+
+fn cors_origins(read: &mut Reader) -> Result<Vec<String>, ConfigError> {
+    const KEY: &str = "server.cors_origins";
+    const WANTS: &str = "origins like \"https://app.example.com\", without a path";
+    let Some((origins, origin)) = read.list(KEY, WANTS)? else {
+        read.show(KEY, "none", &"default");
+        return Ok(Vec::new());
+    };
+    let is_origin = |text: &&String| {
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        *text == "*" || host.is_some_and(|host| !host.is_empty() && host.is_ascii() && !host.contains(['/', ' ']))
+    };
+    if let Some(wrong) = origins.iter().find(|text| !is_origin(text)) {
+        return Err(refuse(KEY, &origin, &format!("wants {WANTS}, or \"*\", not {wrong}")));
+    }
+    read.show(KEY, origins.join(", "), &origin);
+    Ok(origins)
+}
+
+fn public_url(read: &mut Reader, listen: SocketAddr) -> Result<String, ConfigError> {
+    const KEY: &str = "server.public_url";
+    const WANTS: &str = "a URL like \"https://mail.example.com\"";
+    let (url, source) = match read.text(KEY, WANTS)? {
+        None => (format!("http://{listen}"), "default".to_owned()),
+        Some((url, origin)) => {
+            let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+            if !rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['?', '#', ' '])) {
+                return Err(refuse(KEY, &origin, &format!("wants {WANTS}, not {url}")));
+            }
+            (url.trim_end_matches('/').to_owned(), origin.to_string())
+        }
+    };
+    read.show(KEY, url.clone(), &source);
+    Ok(url)
 }
 
 /// `None` without an issuer, whatever else is said.

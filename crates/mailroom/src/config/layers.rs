@@ -11,7 +11,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 17] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 19] = [
     "auth.admin_key_file",
     "auth.oidc.audience",
     "auth.oidc.issuer",
@@ -27,7 +27,9 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 17] = [
     "secrets.key",
     "secrets.key_file",
     "secrets.kms_url",
+    "server.cors_origins",
     "server.metrics_listen",
+    "server.public_url",
     "server.trusted_proxies",
 ];
 

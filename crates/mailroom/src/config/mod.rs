@@ -272,6 +272,7 @@ impl Config {
 
     fn understand(mut read: Reader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
+        let server = edge::server(&mut read)?;
         Ok(Self {
             database: database(&mut read, &data_dir)?,
             blobs: blobs(&mut read, &data_dir, providers)?,
@@ -280,8 +281,8 @@ impl Config {
             auth: auth(&mut read, &data_dir)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
-            server: edge::server(&mut read)?,
-            edge: edge::edge(&mut read)?,
+            edge: edge::edge(&mut read, server.listen)?,
+            server,
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
             sync: sync(&mut read)?,

@@ -222,3 +222,69 @@ fn there_are_only_so_many_followers_and_they_do_not_keep_others_out() {
     followers.pop();
     wait_until("there is room again", || follow().0 == "HTTP/1.1 200");
 }
+
+#[test]
+fn methods_are_told_heads_have_no_body_and_other_origins_ask_only_when_they_may() {
+    let scene = Scene::start(&[("MAILROOM_SERVER__CORS_ORIGINS", "https://app.example")]);
+    let wrong = ask(scene.address, "DELETE", "/v1/events", &[]);
+    wrong.assert_problem(405, "method");
+    assert_eq!(wrong.headers["allow"], "GET,HEAD");
+    let options = ask(scene.address, "OPTIONS", "/v1/events", &[]);
+    assert_eq!((options.status, options.headers["allow"].as_str()), (204, "GET,HEAD"));
+    ask(scene.address, "OPTIONS", "/v1/nothing", &[]).assert_problem(404, "nothing");
+
+    let bearer = format!("Bearer {}", scene.key);
+    for path in ["/v1/mailboxes", "/v1/emails/018f0000-0000-7000-8000-000000000000", "/docs"] {
+        let (get, head) = (
+            ask(scene.address, "GET", path, &[("Authorization", &bearer)]),
+            ask(scene.address, "HEAD", path, &[("Authorization", &bearer)]),
+        );
+        let told = |answer: &Answer| (answer.status, answer.headers.get("content-length").cloned());
+        assert_eq!((told(&get), head.body.len()), (told(&head), 0), "{path}");
+    }
+
+    let preflight = |origin: &str| {
+        let asks = [
+            ("Origin", origin),
+            ("Access-Control-Request-Method", "PATCH"),
+            ("Access-Control-Request-Headers", "authorization,if-match"),
+        ];
+        ask(scene.address, "OPTIONS", "/v1/mailboxes", &asks)
+    };
+    let may = preflight("https://app.example");
+    assert_eq!((may.status, may.headers["access-control-allow-origin"].as_str()), (200, "https://app.example"));
+    assert!(
+        may.headers["access-control-allow-methods"].contains("PATCH")
+            && may.headers["access-control-allow-headers"].contains("if-match")
+    );
+    assert_eq!(preflight("https://evil.example").headers.get("access-control-allow-origin"), None);
+    let asked = scene.get("/v1/mailboxes", &[("Origin", "https://app.example")]);
+    assert!(asked.headers["access-control-expose-headers"].contains("ratelimit"), "{asked:?}");
+    assert_eq!(asked.headers.get("access-control-allow-credentials"), None);
+}
+
+#[test]
+fn the_page_of_the_documentation_loads_nothing_from_elsewhere() {
+    let scene = Scene::start(&[]);
+    let page = ask(scene.address, "GET", "/docs", &[]);
+    assert_eq!((page.status, page.headers["content-type"].as_str()), (200, "text/html; charset=utf-8"));
+    assert!(page.headers["content-security-policy"].starts_with("default-src 'none'; script-src 'self';"));
+    let text = String::from_utf8(page.body).unwrap();
+    let urls: Vec<&str> = text.split(['"']).filter(|piece| piece.starts_with('/') || piece.contains("://")).collect();
+    assert_eq!(urls, ["/docs/docs.css", "/docs/docs.js", "/openapi.json", "/openapi.json"]);
+    assert!(!text.contains("<style") && !text.contains("onclick") && !text.contains("<script>"));
+    for (url, content_type) in
+        [("/docs/docs.css", "text/css"), ("/docs/docs.js", "text/javascript"), ("/openapi.json", "application/json")]
+    {
+        let asset = ask(scene.address, "GET", url, &[("Accept-Encoding", "identity")]);
+        assert_eq!(asset.status, 200, "{url}");
+        assert!(asset.headers["content-type"].starts_with(content_type), "{asset:?}");
+        assert!(!String::from_utf8(asset.body).unwrap().contains("https://"), "{url}");
+    }
+    for coding in ["gzip", "br", "zstd"] {
+        let packed = ask(scene.address, "GET", "/openapi.json", &[("Accept-Encoding", coding)]);
+        assert_eq!(packed.headers["content-encoding"], coding);
+        assert!(packed.headers["vary"].to_lowercase().contains("accept-encoding"), "{coding}");
+        assert!(packed.body.len() < 20_000, "{coding}: {}", packed.body.len());
+    }
+}

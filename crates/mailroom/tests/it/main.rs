@@ -37,6 +37,7 @@ mod search;
 mod secrets;
 mod serve;
 mod servers;
+mod signed_urls;
 mod sim;
 mod sync_chaos;
 mod tenants;

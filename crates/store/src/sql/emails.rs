@@ -99,6 +99,12 @@ impl TenantStore {
         self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
     }
 
+    /// Whether there is such an email that is not deleted.
+    pub async fn is_email_there(&self, id: EmailId) -> Result<bool, StoreError> {
+        let sql = "select 1 from emails where tenant_id = $1 and id = $2 and deleted_at is null";
+        Ok(self.query_one(sql, params![self.id, id]).await?.is_some())
+    }
+
     pub async fn find_email(&self, id: EmailId) -> Result<Option<Email>, StoreError> {
         Ok(self.get_emails(&[id]).await?.pop())
     }

@@ -13,6 +13,7 @@ use super::Path;
 use super::auth::Reader;
 use super::download::{Download, send};
 use super::problem::Problem;
+use super::signed::Bearer;
 use crate::App;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -75,14 +76,14 @@ pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<
     Ok(Json(AttachmentOfEmail { email_id, attachment: attachment.into() }))
 }
 
-/// The decoded bytes of an attachment.
+/// The decoded bytes of an attachment. With a key, or under a URL that `…/url` gave, which needs none.
 #[utoipa::path(get, path = "/v1/attachments/{id}/content", operation_id = "get_attachment_content", tag = "attachments", params(("id" = String, Path)), responses(
     (status = 200, body = super::download::Binary, content_type = "*/*", description = "Of the type that its bytes say"),
     (status = 206, body = super::download::Binary, content_type = "*/*", description = "A part of it, by `Range`"),
     (status = 304, description = "It is what `If-None-Match` names"),
     (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
 pub async fn content(
-    Reader(store): Reader,
+    Bearer(store): Bearer,
     State(app): State<App>,
     Path(id): Path<AttachmentId>,
     headers: HeaderMap,

@@ -75,7 +75,7 @@ fn remember(app: &App, address: IpAddr, key: Sha256, caller: Option<Caller>) -> 
 }
 
 /// The operator is not limited.
-async fn admit(parts: &Parts, app: &App, tenant: TenantId, plan: PlanTier) -> Result<(), Problem> {
+pub async fn admit(parts: &Parts, app: &App, tenant: TenantId, plan: PlanTier) -> Result<(), Problem> {
     match Passage::of(parts) {
         Some(passage) => passage.admit(&app.edge.rates, tenant, plan).await,
         None => Ok(()),

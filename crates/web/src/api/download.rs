@@ -1,5 +1,6 @@
 //! Stored bytes, as a file that no browser opens by itself.
 
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 
@@ -80,14 +81,13 @@ async fn read(engine: &Engine, store: &TenantStore, place: BlobPlace, range: Ran
         // Not more than HELD_BYTES, so it fits.
         return Ok(Body::from(bytes.slice(range.start as usize..range.end as usize)));
     }
-    let file =
-        tempfile::tempfile().map_err(|e| StoreError::Other(format!("cannot make a temporary file: {e}").into()))?;
-    let mut file = match engine.blobs.read_to(&place, file).await {
-        Ok(file) => file,
-        Err(ReadError::Store(e)) => return Err(e.into()),
-        Err(ReadError::Writer(e)) => {
-            return Err(StoreError::Other(format!("cannot write a temporary file: {e}").into()).into());
-        }
+    let mut file = match copy(engine, &place).await {
+        // Its pack may have been merged with others since we asked where it is.
+        Err(e @ StoreError::BlobMissing(_)) => match store.find_blob(place.sha256).await? {
+            Some(now) if now.object_key != place.object_key => copy(engine, &now).await?,
+            _ => return Err(e.into()),
+        },
+        copied => copied?,
     };
     file.seek(SeekFrom::Start(range.start)).map_err(|e| StoreError::Other(e.to_string().into()))?;
     let left = range.end - range.start;
@@ -105,6 +105,18 @@ async fn read(engine: &Engine, store: &TenantStore, place: BlobPlace, range: Ran
         .map_err(std::io::Error::other)?
     });
     Ok(Body::from_stream(pieces))
+}
+
+/// Into a file without a name.
+async fn copy(engine: &Engine, place: &BlobPlace) -> Result<File, StoreError> {
+    let failed =
+        |what: &str, e: std::io::Error| StoreError::Other(format!("cannot {what} a temporary file: {e}").into());
+    let file = tempfile::tempfile().map_err(|e| failed("make", e))?;
+    match engine.blobs.read_to(place, file).await {
+        Ok(file) => Ok(file),
+        Err(ReadError::Store(e)) => Err(e),
+        Err(ReadError::Writer(e)) => Err(failed("write", e)),
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ mod mailbox_settings;
 mod mailboxes;
 mod page;
 mod problem;
+mod signed;
 mod tenants;
 mod webhooks;
 
@@ -83,6 +84,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(emails::raw))
         .routes(routes!(attachments::get))
         .routes(routes!(attachments::content))
+        .routes(routes!(signed::url))
         .routes(routes!(events::list))
         .routes(routes!(events::follow))
         .routes(routes!(jobs::list))
@@ -115,7 +117,7 @@ pub fn router(app: &App) -> Router<App> {
     Router::new()
         .merge(routes.with_state(app.clone()))
         .route("/openapi.json", get(|| async move { Json(description) }))
-        .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "there is nothing at this address") })
+        .fallback(|| async { Problem::nowhere() })
         .method_not_allowed_fallback(|| async {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this address does not take that method")
         })

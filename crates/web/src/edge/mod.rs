@@ -1,6 +1,7 @@
 //! What every request passes on its way in, and every answer on its way out.
 
 mod address;
+mod answers;
 mod body;
 mod connection;
 mod flight;
@@ -13,6 +14,7 @@ mod settings;
 mod uses;
 
 pub use address::ClientAddress;
+pub(crate) use answers::{compression, cors, options};
 pub(crate) use body::TooSlow;
 pub(crate) use guesses::{Guesses, Known};
 pub(crate) use passage::Passage;

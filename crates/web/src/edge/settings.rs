@@ -10,6 +10,10 @@ use ipnet::IpNet;
 pub struct EdgeSettings {
     /// Whose word counts about where a request came from.
     pub trusted_proxies: Vec<Network>,
+    /// Whose pages may ask; `*` for all.
+    pub cors_origins: Vec<String>,
+    /// Where others reach us, without a slash at the end.
+    pub public_url: String,
     /// Requests at the same time, until their answers begin.
     pub max_in_flight: usize,
     /// Answers at the same time that go on: followers, and downloads.
@@ -68,6 +72,8 @@ impl Default for EdgeSettings {
     fn default() -> Self {
         Self {
             trusted_proxies: Vec::new(),
+            cors_origins: Vec::new(),
+            public_url: "http://127.0.0.1:8025".to_owned(),
             max_in_flight: 256,
             max_streams: 10_000,
             max_body: 1 << 20,

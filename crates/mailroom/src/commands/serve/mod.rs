@@ -63,7 +63,8 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     };
     let mut servers = Parts::default();
     let listener = bind(config.server.listen, "server.listen").await?;
-    announce(&listener, args, &config.auth.admin_key_file, out)?;
+    let is_key = engine::keys::is_operator_key(&engine.store, &config.auth.admin_key_file).await?;
+    announce(&listener, args, &config.auth.admin_key_file, is_key, out)?;
     servers.add("web server", web::serve(listener, app.clone(), closed.clone()));
     if let Some(address) = config.server.metrics_listen {
         let listener = bind(address, "server.metrics_listen").await?;
@@ -139,17 +140,29 @@ async fn bind(address: std::net::SocketAddr, key: &str) -> Result<TcpListener, F
     })
 }
 
-fn announce(listener: &TcpListener, args: &cli::Serve, key_file: &Path, out: Output) -> Result<(), Failure> {
+/// `is_key`: whether the file has the key of this database in it.
+fn announce(
+    listener: &TcpListener,
+    args: &cli::Serve,
+    key_file: &Path,
+    is_key: Option<bool>,
+    out: Output,
+) -> Result<(), Failure> {
     let address = listener.local_addr()?;
     let roles: Vec<&str> = args.roles.iter().map(|role| role.as_str()).collect();
     if out.json {
         return out.object(&serde_json::json!({"listening": address.to_string(), "roles": roles}));
     }
     out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))?;
-    if !key_file.exists() {
-        return Ok(()); // kept elsewhere
-    }
     let key_file = key_file.display();
+    match is_key {
+        None => return Ok(()), // kept elsewhere
+        Some(false) => {
+            tell(&format!("The key in {key_file} is not the operator's key of this database; put that one there."));
+            return Ok(());
+        }
+        Some(true) => {}
+    }
     tell(&format!("The operator's key is in {key_file}. Try:"));
     tell(&format!("  curl -H \"Authorization: Bearer $(cat {key_file})\" http://{address}/v1/tenants"));
     Ok(())
