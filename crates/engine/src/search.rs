@@ -5,8 +5,9 @@ use content::{query, snippet};
 use domain::search::{Order, Query};
 use domain::{EmailId, MailboxId};
 use store::TenantStore;
-use store::sql::emails::Email;
+use store::sql::emails::{Email, SEARCHED_CHARS};
 use store::sql::search::{Page, Start};
+use store::sql::summaries::Summary;
 
 use crate::Engine;
 
@@ -22,6 +23,9 @@ const IDS: u64 = 10_000;
 
 const SNIPPET_CHARS: usize = 160;
 
+/// Of the text, when nothing in it is to be marked: a snippet, and white space around its words.
+const BEGINNING_CHARS: u32 = 400;
+
 #[derive(Debug, Clone)]
 pub struct Search {
     pub mailbox: Option<MailboxId>,
@@ -35,8 +39,7 @@ pub struct Search {
 
 #[derive(Debug)]
 pub struct Hit {
-    /// A summary; see [`TenantStore::get_summaries`].
-    pub email: Email,
+    pub email: Summary,
     pub snippet: String,
 }
 
@@ -63,7 +66,7 @@ impl Engine {
             Order::Newest => newest(store, &query, search).await?,
             Order::Ranked => ranked(store, &query, search).await?,
         };
-        let hit = |email: Email| {
+        let hit = |email: Summary| {
             let snippet = snippet_of(&email, &query, search.marks);
             Hit { email, snippet }
         };
@@ -75,18 +78,19 @@ async fn newest(
     store: &TenantStore,
     query: &Query,
     search: &Search,
-) -> Result<(Vec<Email>, Option<String>), SearchError> {
+) -> Result<(Vec<Summary>, Option<String>), SearchError> {
     let after = search.cursor.as_deref().map(|cursor| cursor.parse::<EmailId>().map_err(|_| SearchError::Cursor));
     let start = after.transpose()?.map(Start::After);
     // One more than asked for tells whether there is another page.
     let page = Page { mailbox: search.mailbox, start, limit: search.limit.saturating_add(1) };
-    let mut ids = store.search(query, &page).await?;
-    let has_more = ids.len() as u64 > search.limit;
+    let text_chars = if query.all_of.is_empty() { BEGINNING_CHARS } else { SEARCHED_CHARS };
+    let mut emails = store.list_summaries(query, &page, text_chars).await?;
+    let has_more = emails.len() as u64 > search.limit;
     if has_more {
-        ids.pop();
+        emails.pop();
     }
-    let next_cursor = ids.last().filter(|_| has_more).map(EmailId::to_string);
-    Ok((store.get_summaries(&ids).await?, next_cursor))
+    let next_cursor = emails.last().filter(|_| has_more).map(|email| email.id.to_string());
+    Ok((emails, next_cursor))
 }
 
 /// The cursor is the newest match of the first page and how many were shown: later mail does not move the list.
@@ -94,7 +98,7 @@ async fn ranked(
     store: &TenantStore,
     query: &Query,
     search: &Search,
-) -> Result<(Vec<Email>, Option<String>), SearchError> {
+) -> Result<(Vec<Summary>, Option<String>), SearchError> {
     let (start, shown) = match search.cursor.as_deref() {
         None => (None, 0),
         Some(cursor) => {
@@ -107,7 +111,7 @@ async fn ranked(
     let newest = ids.first().copied();
     let mut scored: Vec<(u32, EmailId)> = Vec::with_capacity(ids.len());
     for ids in ids.chunks(SCORED_AT_ONCE) {
-        let emails = store.get_summaries(ids).await?;
+        let emails = store.get_searched_emails(ids).await?;
         scored.extend(emails.iter().map(|email| (score_of(email, query), email.id)));
     }
     scored.sort_by(|a, b| b.cmp(a));
@@ -115,13 +119,12 @@ async fn ranked(
     let has_more = scored.len() > shown.saturating_add(limit);
     let page: Vec<EmailId> = scored.into_iter().map(|(_, id)| id).skip(shown).take(limit).collect();
     let next_cursor = newest.filter(|_| has_more).map(|id| format!("{id}+{}", shown + page.len()));
-    Ok((store.get_summaries(&page).await?, next_cursor))
+    Ok((store.get_summaries(&page, SEARCHED_CHARS).await?, next_cursor))
 }
 
 /// From the body; from the subject when only that has a hit.
-fn snippet_of(email: &Email, query: &Query, marks: (&str, &str)) -> String {
-    let body = email.body_text.as_deref().unwrap_or_default();
-    let of_body = snippet::snippet(body, None, query, SNIPPET_CHARS, marks);
+fn snippet_of(email: &Summary, query: &Query, marks: (&str, &str)) -> String {
+    let of_body = snippet::snippet(&email.text, None, query, SNIPPET_CHARS, marks);
     if of_body.contains(marks.0) || query.all_of.is_empty() {
         return of_body;
     }

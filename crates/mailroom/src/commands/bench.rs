@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use domain::EmailId;
 use engine::search::Search;
 use serde_json::{Value, json};
 use sim::mail::{Generator, LineEnd, Profile, bench_mailbox, write_mbox};
@@ -64,7 +65,7 @@ struct Searched {
     p99: Duration,
 }
 
-fn write(mbox: &Path, messages: Generator) -> Result<(), Failure> {
+pub(super) fn write(mbox: &Path, messages: Generator) -> Result<(), Failure> {
     let mut file = BufWriter::new(File::create(mbox)?);
     write_mbox(&mut file, messages, LineEnd::CrLf)?;
     file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
@@ -197,8 +198,9 @@ async fn two_word_queries(
     let mut page = Search { limit: 200, ..search.clone() };
     while queries.len() < QUERIES {
         let found = engine.search(store, "", &page).await.map_err(|e| Failure::problem(e.to_string()))?;
-        for (n, hit) in found.hits.iter().enumerate() {
-            let body = hit.email.body_text.as_deref().unwrap_or_default();
+        let ids: Vec<EmailId> = found.hits.iter().map(|hit| hit.email.id).collect();
+        for (n, email) in store.get_searched_emails(&ids).await?.iter().enumerate() {
+            let body = email.body_text.as_deref().unwrap_or_default();
             let words: Vec<&str> =
                 body.split_whitespace().filter(|word| word.chars().all(char::is_alphabetic)).collect();
             if let (Some(first), Some(second)) = (words.get(n % 7), words.get(words.len() * 2 / 3)) {

@@ -22,7 +22,7 @@ pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Outp
     let store = app::tenant_store(&engine, tenant).await?;
     let ids = match what {
         What::Ids(ids) => {
-            let found = store.get_summaries(&ids).await?;
+            let found = store.get_summaries(&ids, 0).await?;
             found.iter().map(|email| email.id).collect()
         }
         What::Found { query, mailbox } => {

@@ -71,13 +71,15 @@ begin
         is_default_used := exists (select from email_search_default);
     end if;
     -- Planning a scan takes longer than scanning nothing, so partitions without a page are left out: months to come, and years without mail.
+    -- Their bounds read `FOR VALUES FROM ('…') TO ('…')`, from MINVALUE in the first; taken by place, which is twice as fast as by pattern.
     select array_agg(used.from_id order by used.to_id desc), array_agg(used.to_id order by used.to_id desc) into froms, tos
-    from (select substring(part.bounds from 'FROM \(''([^'']+)''\)')::uuid as from_id,
-                 substring(part.bounds from 'TO \(''([^'']+)''\)')::uuid as to_id
+    from (select case when substr(part.bounds, 18, 1) = '''' then substr(part.bounds, 19, 36)::uuid end as from_id,
+                 left(right(part.bounds, 38), 36)::uuid as to_id
           from (select (select pg_get_expr(c.relpartbound, c.oid) from pg_class c where c.oid = i.inhrelid) as bounds
                 from pg_inherits i
                 where i.inhparent = 'email_search'::regclass and pg_relation_size(i.inhrelid) > 0
                 offset 0) part -- so that each is asked for its bounds once
+          where part.bounds <> 'DEFAULT'
           offset 0) used
     where used.to_id > coalesce(oldest, '00000000-0000-0000-0000-000000000000')
       and (used.from_id is null or used.from_id <= coalesce(least(upper, start_id), used.from_id));
@@ -104,10 +106,21 @@ begin
     end loop;
 end $$;
 
+-- Where emails are and what they are marked with. Runs with the rights of its caller; a function because its plan lasts, whatever the ids.
+create or replace function mailroom_places(ids uuid[]) returns table (email_id uuid, folder text, flags jsonb) language plpgsql volatile
+set plan_cache_mode = force_generic_plan as $$
+declare
+    tenant uuid := nullif(current_setting('mailroom.tenant', true), '')::uuid;
+begin
+    return query
+        select p.email_id, f.name, p.flags from placements p join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+        where p.tenant_id = tenant and p.is_live and p.email_id = any(ids) order by f.name;
+end $$;
+
 do $$
 begin
     -- Nothing of the caller's can stand in for our tables and functions.
     execute format('alter function mailroom_search set search_path = %I, pg_temp', current_schema());
-    revoke all on function mailroom_search, mailroom_id_at, mailroom_received_at from public;
-    grant execute on function mailroom_search to mailroom_tenant;
+    revoke all on function mailroom_search, mailroom_places, mailroom_id_at, mailroom_received_at from public;
+    grant execute on function mailroom_search, mailroom_places to mailroom_tenant;
 end $$;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::any;
 use super::attachments::{self, Attachment};
-use crate::{Read, Row, StoreError, TenantStore, Value, params};
+use crate::{Dialect, Read, Row, StoreError, TenantStore, Value, params};
 
 /// A whole email, in the shape of the public surface.
 #[derive(Debug, Clone, Serialize)]
@@ -47,13 +47,13 @@ pub struct Email {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Whole,
-    /// Enough for a line in a list: no HTML, no headers, the beginning of the text. A page of large mails would
-    /// otherwise take gigabytes.
-    Summary,
+    /// What a search looks at: no HTML, no headers, the beginning of the text. A page of large mails would otherwise
+    /// take gigabytes.
+    Searched,
 }
 
-/// Characters of body text in a summary; who searches for what stands behind them still finds the email.
-const SUMMARY_TEXT: &str = "substr(body_text, 1, 65536)";
+/// Characters of body text that are looked at; who searches for what stands behind them still finds the email.
+pub const SEARCHED_CHARS: u32 = 65_536;
 
 const COLUMNS: &str = "id, mailbox_id, provider_message_id, internet_message_id, thread_id, conversation_id, subject,
     from_name, from_address, sent_at, received_at, processed_at, processing_status, size_bytes, raw_sha256, body_text,
@@ -114,9 +114,9 @@ impl TenantStore {
         self.read_emails(ids, Detail::Whole).await
     }
 
-    /// The same without HTML and headers, and with at most 65,536 characters of text.
-    pub async fn get_summaries(&self, ids: &[EmailId]) -> Result<Vec<Email>, StoreError> {
-        self.read_emails(ids, Detail::Summary).await
+    /// The same without HTML and headers, and with at most [`SEARCHED_CHARS`] of text.
+    pub async fn get_searched_emails(&self, ids: &[EmailId]) -> Result<Vec<Email>, StoreError> {
+        self.read_emails(ids, Detail::Searched).await
     }
 
     async fn read_emails(&self, ids: &[EmailId], detail: Detail) -> Result<Vec<Email>, StoreError> {
@@ -124,8 +124,8 @@ impl TenantStore {
         let list = || Value::from(ids.to_vec());
         let columns = match detail {
             Detail::Whole => COLUMNS.to_owned(),
-            Detail::Summary => COLUMNS
-                .replace("body_text", SUMMARY_TEXT)
+            Detail::Searched => COLUMNS
+                .replace("body_text", &format!("substr(body_text, 1, {SEARCHED_CHARS})"))
                 .replace("body_html", "cast(null as text)")
                 .replace("headers", "'[]'"),
         };
@@ -140,7 +140,11 @@ impl TenantStore {
             emails.insert(email.id, email);
         }
         add_recipients(&mut emails, recipients)?;
-        add_placements(&mut emails, placements)?;
+        for (id, Places { folders, flags }) in places(placements)? {
+            if let Some(email) = emails.get_mut(&id) {
+                (email.folders, email.flags) = (folders, flags);
+            }
+        }
         for row in attachments {
             let (id, attachment) = attachments::attachment(&row)?;
             if let Some(email) = emails.get_mut(&id) {
@@ -158,7 +162,11 @@ impl TenantStore {
         (sql, params![self.id, ids])
     }
 
-    fn live_placements(&self, ids: Value) -> Read {
+    pub(super) fn live_placements(&self, ids: Value) -> Read {
+        if self.store.dialect() == Dialect::Postgres {
+            // A function, because its plan lasts: planning this takes as long as its rows.
+            return ("select email_id, folder, flags from mailroom_places($1)".to_owned(), params![ids]);
+        }
         let sql = format!(
             "select p.email_id, f.name, p.flags from placements p
              join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
@@ -185,20 +193,27 @@ fn add_recipients(emails: &mut HashMap<EmailId, Email>, rows: Vec<Row>) -> Resul
     Ok(())
 }
 
-/// Folders and flags: the union over live placements.
-fn add_placements(emails: &mut HashMap<EmailId, Email>, rows: Vec<Row>) -> Result<(), StoreError> {
+/// Where an email is and what it is marked with: the union over its live placements.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub folders: Vec<String>,
+    pub flags: Vec<String>,
+}
+
+pub(super) fn places(rows: Vec<Row>) -> Result<HashMap<EmailId, Places>, StoreError> {
+    let mut places: HashMap<EmailId, Places> = HashMap::with_capacity(rows.len());
     for row in rows {
-        let Some(email) = emails.get_mut(&row.get(0)?) else { continue };
-        let flags: serde_json::Value = row.get(2)?;
-        email.folders.push(row.get(1)?);
-        email.flags.extend(flags.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)));
+        let Places { folders, flags } = places.entry(row.get(0)?).or_default();
+        let more: serde_json::Value = row.get(2)?;
+        folders.push(row.get(1)?);
+        flags.extend(more.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)));
     }
-    for email in emails.values_mut() {
-        email.folders.dedup();
-        email.flags.sort();
-        email.flags.dedup();
+    for Places { folders, flags } in places.values_mut() {
+        folders.dedup();
+        flags.sort();
+        flags.dedup();
     }
-    Ok(())
+    Ok(places)
 }
 
 fn email(row: &Row) -> Result<Email, StoreError> {

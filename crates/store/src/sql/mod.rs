@@ -22,6 +22,7 @@ pub mod purge;
 pub mod schedules;
 pub mod search;
 pub mod secrets;
+pub mod summaries;
 pub mod sync;
 pub mod system;
 pub mod tenants;

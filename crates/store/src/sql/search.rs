@@ -24,7 +24,7 @@ pub enum Start {
 
 impl Start {
     /// How rows compare with the given email when the newest come first.
-    fn comparison(self) -> (&'static str, EmailId) {
+    pub(super) fn comparison(self) -> (&'static str, EmailId) {
         match self {
             Self::At(id) => ("<=", id),
             Self::After(id) => ("<", id),
@@ -184,6 +184,6 @@ fn tsquery_phrase(phrase: &Phrase) -> String {
 
 /// One per email, so that a search on PostgreSQL reads one tenant's entries only. No word begins with a colon, so no
 /// prefix finds it.
-pub(super) fn tenant_lexeme(tenant: Uuid) -> String {
+pub(crate) fn tenant_lexeme(tenant: Uuid) -> String {
     format!(":tenant:{}", tenant.simple())
 }

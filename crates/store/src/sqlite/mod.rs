@@ -19,7 +19,7 @@ use rusqlite::{Connection, OpenFlags, ToSql, ffi};
 use crate::error::REFERENT_GONE;
 use crate::snapshot::{Snapshot, Watch};
 use crate::value::{Row, Value, time_text};
-use crate::{Committed, StoreError, Unit};
+use crate::{Committed, Read, StoreError, Unit};
 use reader::Readers;
 use writer::Writer;
 
@@ -66,6 +66,10 @@ impl Sqlite {
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         self.readers.query(sql, params).await
+    }
+
+    pub async fn query_all(&self, reads: Vec<Read>) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.readers.query_all(reads).await
     }
 
     /// Calls `heard` whenever others have changed the file, until that cannot be told any more.

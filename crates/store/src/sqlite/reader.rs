@@ -8,8 +8,8 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
 use super::{error, open_connection, value};
-use crate::StoreError;
 use crate::value::{Row, Value};
+use crate::{Read, StoreError};
 
 #[derive(Debug)]
 pub(super) struct Readers {
@@ -25,6 +25,11 @@ impl Readers {
     }
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        Ok(self.query_all(vec![(sql, params)]).await?.pop().unwrap_or_default())
+    }
+
+    /// One after the other on one thread: handing them to several takes longer than most of them.
+    pub async fn query_all(&self, reads: Vec<Read>) -> Result<Vec<Vec<Row>>, StoreError> {
         let turn = self.turns.clone().acquire_owned().await.map_err(|e| StoreError::other(e.to_string()))?;
         let connection = match self.idle.lock().expect("no reader panics while it holds the list").pop() {
             Some(connection) => connection,
@@ -32,7 +37,7 @@ impl Readers {
         };
         let idle = self.idle.clone();
         tokio::task::spawn_blocking(move || {
-            let rows = run(&connection, &sql, &params);
+            let rows: Result<_, _> = reads.iter().map(|(sql, params)| run(&connection, sql, params)).collect();
             idle.lock().expect("no reader panics while it holds the list").push(connection);
             drop(turn);
             rows.map_err(error)

@@ -387,7 +387,7 @@ async fn the_usual_queries_open_only_the_partitions_they_need() {
     assert_eq!((email.received_at, email.attachments.len()), (time("1999-06-07T08:09:10Z"), 1));
     assert_eq!(plans::opened(), ["attachments_1999", "email_recipients_1999", "emails_1999"]);
 
-    acme.get_summaries(&[ids[9], ids[10]]).await.unwrap();
+    acme.get_searched_emails(&[ids[9], ids[10]]).await.unwrap();
     let opened = plans::opened();
     assert!(
         opened.len() == 6 && opened.iter().all(|name| name.ends_with("_1999") || name.ends_with("_2000")),
