@@ -141,6 +141,7 @@ pub async fn follow(
         headers,
         store,
         after,
+        looked_at: None,
         ready: VecDeque::new(),
         allowed_at: Instant::now(),
     };
@@ -158,6 +159,8 @@ struct Follower {
     filter: EventFilter,
     /// All up to this one were looked at.
     after: u64,
+    /// What was the newest when nothing more was found.
+    looked_at: Option<u64>,
     ready: VecDeque<Event>,
     news: watch::Receiver<u64>,
     is_open: watch::Receiver<bool>,
@@ -179,9 +182,14 @@ impl Follower {
             self.may_go_on().await?;
             // Numbers come in the order of commits: what is not found now is not among those up to this one.
             let head = *self.news.borrow_and_update();
+            if self.looked_at == Some(head) {
+                self.wait().await?; // thousands of others wait as well, and each look is a read
+                continue;
+            }
             let found = self.store.list_events_of(&self.filter, self.after, AT_ONCE).await.ok()?;
             if found.is_empty() {
                 self.after = self.after.max(head);
+                self.looked_at = Some(head);
                 self.wait().await?;
             }
             self.ready.extend(found);
