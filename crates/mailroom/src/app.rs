@@ -78,6 +78,15 @@ pub fn forbid_core_dumps() -> Result<(), Failure> {
     Ok(())
 }
 
+/// As many open files and connections as the system lets us have: the usual 1,024 are for programs that ask for few.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!("cannot raise the limit of open files: {e}");
+    }
+}
+
 /// Ready to work: an embedded database is brought up to date, a PostgreSQL must be.
 pub async fn open(config: &Config) -> Result<Engine, Failure> {
     let store = open_store(config)?;

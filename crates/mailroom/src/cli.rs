@@ -1,5 +1,6 @@
 //! The command line, as CONTRACT promises it.
 
+pub mod bench;
 pub mod jobs;
 pub mod mailbox;
 
@@ -454,6 +455,12 @@ pub enum Bench {
     /// Look at many mailboxes in which nothing is new
     #[command(after_help = "Example:\n  mailroom bench poll --mailboxes 10000 --latency-ms 20")]
     Poll(BenchPoll),
+    /// Fill an empty database with mail of many tenants, to measure the API over it
+    #[command(after_help = "Example:\n  mailroom bench seed --emails 1000000 --tenants 100 --keys keys.txt")]
+    Seed(bench::BenchSeed),
+    /// Ask a server for a list, a page far back, a search; so many times a second, whether it keeps up or not
+    #[command(after_help = "Example:\n  mailroom bench api --url http://127.0.0.1:8025 --keys keys.txt --rate 500")]
+    Api(bench::BenchApi),
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod audit;
 mod backup;
 mod bench;
+mod bench_api;
 mod bench_imap;
 mod bench_jobs;
 mod bench_poll;
@@ -64,6 +65,8 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Secrets(crate::cli::Secrets::Rotate(args)) => secrets::rotate(&config, &args, out).await,
         Command::Sim(args) => sim::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
+        Command::Bench(crate::cli::Bench::Seed(args)) => bench_api::seed::run(&config, &args, out).await,
+        Command::Bench(crate::cli::Bench::Api(args)) => bench_api::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Poll(args)) => bench_poll::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }

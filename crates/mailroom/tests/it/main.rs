@@ -5,6 +5,7 @@
 mod api;
 mod backup;
 mod bad_input;
+mod bench_api;
 mod bench_jobs;
 mod blobs_away;
 mod commands;

@@ -39,6 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<ExitCode, Failure> {
     let has = |role| args.roles.contains(&role);
     crate::app::forbid_core_dumps()?;
+    crate::app::raise_file_limit();
     let engine = crate::app::open(config).await?;
     // A wrong key is told now, and not by the first mailbox.
     engine.vault.unlock().await?;
