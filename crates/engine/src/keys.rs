@@ -21,6 +21,19 @@ pub const SCOPES: [&str; 3] = ["read", "write", "admin"];
 const SECRET_BYTES: usize = 32;
 const CHECKSUM_DIGITS: usize = 8;
 
+/// Makes a key and returns it; it cannot be shown again.
+pub async fn create(
+    store: &TenantStore,
+    name: &str,
+    scopes: &[String],
+    expires_at: Option<Timestamp>,
+) -> anyhow::Result<(ApiKeyId, Secret<String>)> {
+    let (id, key) = new_key(store.clock())?;
+    let created_at = store.clock().now();
+    store_key(store, &NewKey { id, key: &key, name, scopes, expires_at, created_at }).await?;
+    Ok((id, key))
+}
+
 /// A key that nobody has stored yet.
 pub fn new_key(clock: &dyn Clock) -> anyhow::Result<(ApiKeyId, Secret<String>)> {
     let id = ApiKeyId::new(clock);

@@ -91,7 +91,7 @@ async fn write_keys(engine: &engine::Engine, tenants: &[TenantId], args: &BenchS
     let mut text = String::new();
     for tenant in tenants {
         let (_, key) = keys::create(&engine.store.tenant(*tenant), "bench", &["read".to_owned()], None).await?;
-        let _ = writeln!(text, "{key}"); // a string takes everything
+        let _ = writeln!(text, "{}", key.expose()); // a string takes everything
     }
     Ok(std::fs::write(&args.keys, text)?)
 }

@@ -49,6 +49,7 @@ fn case(operation: &str) -> (For, Value) {
         | "delete_email"
         | "get_attachment"
         | "get_attachment_content"
+        | "get_attachment_url"
         | "list_events"
         | "follow_events"
         | "delete_mailbox"
