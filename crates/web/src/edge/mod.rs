@@ -24,11 +24,12 @@ pub use settings::{EdgeSettings, Network, Patience, Rate};
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use engine::gate::Redis;
@@ -51,6 +52,10 @@ const SHORT: u64 = 1 << 20;
 /// Bytes are proven before they are sent, and a large attachment comes from far away.
 const DOWNLOAD_PATIENCE: Duration = Duration::from_secs(900);
 
+/// Who is told to come later and asks again at once is told so no faster than this. It costs us a timer, and them the
+/// cores on which the others are answered.
+const REFUSED_AFTER: Duration = Duration::from_millis(100);
+
 /// What is counted and remembered at the door.
 #[derive(Debug)]
 pub struct Edge {
@@ -60,6 +65,7 @@ pub struct Edge {
     pub(crate) rates: Rates,
     pub(crate) guesses: Guesses,
     pub(crate) uses: Uses,
+    refused: AtomicU32,
 }
 
 impl Edge {
@@ -71,6 +77,7 @@ impl Edge {
             rates: Rates::new(settings.requests_per_second, redis),
             guesses: Guesses::new(settings.failed_logins),
             uses: Uses::default(),
+            refused: AtomicU32::new(0),
             settings,
         }
     }
@@ -128,6 +135,11 @@ pub(crate) async fn bound(State(app): State<App>, request: Request, next: Next) 
         Err(_) => Problem::overloaded("the answer took too long").into_response(),
     };
     let tenant = passage.leave(response.headers_mut());
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        // Without a seat. Those who were refused together do not come again together.
+        let turn = edge.refused.fetch_add(1, Ordering::Relaxed) % 16;
+        tokio::time::sleep(REFUSED_AFTER + REFUSED_AFTER * turn / 16).await;
+    }
     if response.body().size_hint().exact().is_some_and(|size| size <= SHORT) {
         return response;
     }
