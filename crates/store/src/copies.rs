@@ -123,7 +123,6 @@ fn around(dialect: Dialect) -> (String, &'static [&'static str]) {
                  create index email_search_tokens on email_search using gin (tokens); reset maintenance_work_mem; reset role",
                 // As the server does by itself within minutes, in the middle of what is measured.
                 "vacuum",
-                "checkpoint",
             ],
         ),
     }
