@@ -1,4 +1,4 @@
-# Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench ingest`.
+# Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench ingest`; `make bench ARGS=api` measures the API.
 
 .DEFAULT_GOAL := help
 .PHONY: demo test test-imap test-all lint bench chaos facts help
@@ -20,7 +20,7 @@ chaos: ## crash tests with a random seed, for longer (MAILROOM_TEST_SEED repeats
 
 test-all: lint test test-imap chaos ## lint, test, test-imap and chaos, one after the other
 
-bench: ## measure ingest, search and jobs with the shipped profile and durable databases
+bench: ## measure ingest, search and jobs with the shipped profile and durable databases (ARGS=api: the API)
 	@scripts/bench.sh $(ARGS)
 
 facts: ## compare our parser with a second one over a corpus of mail

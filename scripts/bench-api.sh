@@ -33,7 +33,8 @@ end_all() {
         wait "${servers_of_ours[@]}" 2>/dev/null || true
     fi
     if [[ -n $kept_postgres ]]; then scripts/services/postgres.sh halt "$kept_postgres" || true; fi
-    (exit "$status") || true # what clean_up goes on with
+    set +e
+    (exit "$status") # which clean_up ends with
     clean_up
 }
 trap end_all EXIT

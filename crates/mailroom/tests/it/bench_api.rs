@@ -49,7 +49,9 @@ fn copied_mail_is_listed_searched_and_followed_by_each_tenant() {
         assert!(names.contains(&"it, mixed: list, beside the noisy tenant"), "{names:?}");
         for figures in &figures {
             assert_eq!(figures["errors"], 0, "{figures}");
-            assert!(figures["p99_ms"].as_f64().is_some_and(|p99| p99 > 0.0), "{figures}");
+            // The noisy one is refused more than it may ask for.
+            let is_refused = figures["refused"].as_u64().is_some_and(|refused| refused > 0);
+            assert!(is_refused || figures["p99_ms"].as_f64().is_some_and(|p99| p99 > 0.0), "{figures}");
         }
     });
 }
