@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::http::{Answer, ask, send, serve_with};
+use crate::mail;
 use crate::place::Place;
 use crate::processes::{DEADLINE, Running, wait_until};
 use crate::servers::Redis;
@@ -111,19 +112,27 @@ fn what_a_tenant_may_send_is_shared_through_redis() {
     let place = Place::postgres();
     place.ok(&["tenant", "create", "acme"]);
     let key = format!("Bearer {}", key(&place, "acme"));
-    // Nothing comes back within this test.
     let settings = [("MAILROOM_CACHE__URL", redis.url()), ("MAILROOM_LIMITS__REQUESTS_STANDARD", "20")];
     let servers = [serve_with(&place, &settings), serve_with(&place, &settings)];
-    let get = |server: usize| ask(servers[server].1, "GET", "/v1/events", &[("Authorization", &key)]);
+    let addresses = servers.each_ref().map(|(_, address)| *address);
+    let get = |server: usize| ask(addresses[server], "GET", "/v1/events", &[("Authorization", &key)]);
+    let get = &get;
 
-    let started = std::time::Instant::now();
-    let mut given = 0;
-    wait_until("all is taken", || {
-        given += [0, 1].iter().filter(|server| get(**server).status == 200).count();
-        get(0).status == 429 && get(1).status == 429
+    // On a busy machine Redis may not answer in time, and then each has its own for a second.
+    wait_until("they share", || {
+        let started = std::time::Instant::now();
+        let given = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..120).map(|number| scope.spawn(move || get(number % 2).status)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).filter(|status| *status == 200).count()
+        });
+        // What came back meanwhile is theirs, and each may hold one more.
+        let most = 40.0 + 20.0 * started.elapsed().as_secs_f64() + 2.0;
+        let are_sharing = (40..120).contains(&given) && given as f64 <= most;
+        if !are_sharing {
+            std::thread::sleep(Duration::from_secs(2)); // until all is there again
+        }
+        are_sharing
     });
-    let refilled = 20.0 * started.elapsed().as_secs_f64();
-    assert!((given as f64) <= 40.0 + refilled + 2.0, "{given} of 40 in {:?}", started.elapsed());
 
     redis.halt();
     wait_until("each has its own", || get(0).status == 200 && get(1).status == 200);
@@ -288,4 +297,62 @@ fn the_page_of_the_documentation_loads_nothing_from_elsewhere() {
         assert!(packed.headers["vary"].to_lowercase().contains("accept-encoding"), "{coding}");
         assert!(packed.body.len() < 40_000, "{coding}: {}", packed.body.len());
     }
+}
+
+/// What is larger than the buffers between us stays here until it is read, or until the reader is given up.
+#[test]
+fn who_reads_nothing_is_cut_off_and_who_reads_slowly_is_not() {
+    let place = Place::sqlite();
+    let large = mail::simple("large", &"All of this is one long body.\r\n".repeat(500_000));
+    place.import(&place.write("large.eml", &large));
+    let bearer = key(&place, "acme");
+    let (_server, address) = serve_with(&place, &[("MAILROOM_SERVER__STALL_TIMEOUT", "1s")]);
+    let id = place.emails("acme")[0]["id"].as_str().unwrap().to_owned();
+    // Bytes that came after a first pause, and short ones between the pieces.
+    let read = |first: Duration| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let head = format!(
+            "GET /v1/emails/{id}/raw HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {bearer}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        std::thread::sleep(first);
+        let (mut piece, mut count) = (vec![0; 1 << 20], 0);
+        while let Ok(more @ 1..) = stream.read(&mut piece) {
+            count += more;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        count
+    };
+
+    assert!(read(Duration::ZERO) > large.len());
+    let mut pause = Duration::from_millis(1500);
+    wait_until("one who reads nothing is cut off", || {
+        pause *= 2;
+        read(pause) < large.len()
+    });
+}
+
+#[test]
+fn who_finds_no_seat_is_told_at_once() {
+    let scene =
+        Scene::start(&[("MAILROOM_SERVER__MAX_IN_FLIGHT", "1"), ("MAILROOM_LIMITS__REQUESTS_STANDARD", "100000")]);
+    let refused = std::sync::Mutex::new(None);
+    wait_until("somebody finds no seat", || {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let answer = scene.get("/v1/emails?q=invoice", &[]);
+                    if answer.status != 200 {
+                        *refused.lock().unwrap() = Some(answer);
+                    }
+                });
+            }
+        });
+        refused.lock().unwrap().is_some()
+    });
+    let refused = refused.into_inner().unwrap().unwrap();
+    refused.assert_problem(503, "under way");
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(ask(scene.address, "GET", "/healthz", &[]).status, 200);
 }
