@@ -101,10 +101,19 @@ impl Engine {
         let mut erased = 0;
         loop {
             let ids = store.list_email_ids(mailbox.id, BATCH).await?;
-            if ids.is_empty() {
+            let now = store.find_mailbox(&mailbox.id.to_string()).await?;
+            // Connected again meanwhile: what comes in from now on is wanted.
+            if ids.is_empty() || now.is_none_or(|now| now.version != mailbox.version) {
                 return Ok(erased);
             }
             erased += self.purge(&store, &ids).await?;
+        }
+    }
+
+    /// What was committed is so; whoever misses this finds the jobs by looking.
+    async fn tell_workers(&self) {
+        if let Err(e) = self.store.tell_of_jobs().await {
+            tracing::debug!("workers are not told of new jobs: {e}");
         }
     }
 
@@ -118,7 +127,7 @@ impl Engine {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
         unit.commit().await?;
-        self.store.tell_of_jobs().await?;
+        self.tell_workers().await;
         Ok(())
     }
 
@@ -152,7 +161,7 @@ impl Engine {
             unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
         }
         unit.commit().await?;
-        self.store.tell_of_jobs().await?;
+        self.tell_workers().await;
         Ok(())
     }
 
@@ -182,7 +191,7 @@ impl Engine {
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
         unit.commit().await?;
         self.fetch_failed(mailbox).await?;
-        self.store.tell_of_jobs().await?;
+        self.tell_workers().await;
         Ok(true)
     }
 

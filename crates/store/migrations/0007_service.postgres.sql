@@ -1,7 +1,7 @@
 -- What callers of the API leave behind: what they changed, what they were answered, and where they want to be told.
 
 -- A name is free again once its tenant is gone; one that is on hold cannot go.
-alter table tenants add column deleted_at timestamptz, add column hold_reason text;
+alter table tenants add column deleted_at timestamptz, add column hold_reason text, add column erasing_at timestamptz;
 
 -- Who changed what. Each entry's hash covers the one before, so that none can be altered, left out or put in unseen. What
 -- is nobody's (lanes, schedules) stands under the system's id.

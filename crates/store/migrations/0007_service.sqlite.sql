@@ -3,6 +3,7 @@
 -- A name is free again once its tenant is gone; one that is on hold cannot go.
 alter table tenants add column deleted_at text;
 alter table tenants add column hold_reason text;
+alter table tenants add column erasing_at text;
 
 -- Who changed what. Each entry's hash covers the one before, so that none can be altered, left out or put in unseen. What
 -- is nobody's (lanes, schedules) stands under the system's id.

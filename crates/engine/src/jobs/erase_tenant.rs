@@ -41,9 +41,15 @@ impl EraseTenant {
 pub(super) fn kind(engine: Engine) -> Kind {
     // Collecting the bytes of a large tenant takes long and says nothing meanwhile.
     let long = Duration::from_secs(6 * 3600);
-    Kind::new(move |held, job: EraseTenant| {
+    Kind::new(move |held: Held, job: EraseTenant| {
         let engine = engine.clone();
-        async move { run(&engine, &held, &job).await }
+        async move {
+            // Whatever stands in the way now does not for ever, and somebody was promised that it will be gone.
+            run(&engine, &held, &job).await.or_else(|e| {
+                tracing::warn!(tenant = %job.tenant, "erasing a tenant is tried again in an hour: {e}");
+                later(&held, &job)
+            })
+        }
     })
     .within(long, long)
 }
@@ -54,7 +60,9 @@ async fn run(engine: &Engine, held: &Held, job: &EraseTenant) -> Result<Verdict,
     if tenant.deleted_at != Some(job.deleted_at) || tenant.is_active {
         return Ok(Verdict::Done);
     }
-    if tenant.hold_reason.is_some() {
+    // A hold, a backup that copies its objects, or somebody who writes one: later.
+    let is_busy = system.are_objects_held().await? || system.is_writing_packs(tenant.id).await?;
+    if is_busy || !system.begin_erasing(&tenant).await? {
         return later(held, job);
     }
     let store = engine.store.tenant(tenant.id);
@@ -68,7 +76,8 @@ async fn run(engine: &Engine, held: &Held, job: &EraseTenant) -> Result<Verdict,
     let progress = Progress::default();
     let collected = engine.collect(tenant.id, SignedDuration::ZERO, &progress).await?;
     held.progress();
-    if !collected.problems.is_empty() || collected.objects_held > 0 || !system.forget_tenant(&tenant).await? {
+    let is_held = collected.objects_held > 0 || system.are_objects_held().await?;
+    if !collected.problems.is_empty() || is_held || !system.forget_tenant(&tenant).await? {
         return later(held, job);
     }
     tracing::info!(tenant = %tenant.id, "a tenant was erased");

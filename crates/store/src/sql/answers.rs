@@ -15,10 +15,15 @@ impl Unit {
             Body::Plain(body) => (Some(body.as_str()), None),
             Body::Sealed(secret) => (None, Some(secret)),
         };
+        // One that is too old is as good as gone, with what it showed.
+        self.op(
+            "delete from secrets where tenant_id = $1 and id = (
+                 select secret_id from idempotency_keys where tenant_id = $1 and key_hash = $2 and created_at <= $3)",
+            params![answer.tenant, answer.key_hash, at - KEEP_ANSWERS],
+        );
         if let Some(secret) = secret {
             self.put_secret(answer.tenant, secret);
         }
-        // One that is too old is as good as gone.
         self.op_exactly(
             1,
             KEY_TAKEN,

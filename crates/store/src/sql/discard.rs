@@ -16,19 +16,18 @@ impl TenantUnit {
             1,
             NO_SUCH_EMAIL,
             "insert into discarded_emails (tenant_id, email_id, at)
-             select tenant_id, id, mailroom_now() from emails where tenant_id = $1 and id = $2 and deleted_at is null
-             on conflict do nothing",
+             select tenant_id, id, mailroom_now() from emails where tenant_id = $1 and id = $2 on conflict do nothing",
             params![self.tenant, id],
         );
         self.unit.op(
             format!(
                 "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'email.deleted', mailbox_id, id, false, $4
-                 from emails where tenant_id = $1 and id = $2"
+                 from emails where tenant_id = $1 and id = $2 and deleted_at is null"
             ),
             params![self.tenant, id, drafts, serde_json::json!({"by": "api"})],
         );
         self.unit.op(
-            "update emails set deleted_at = mailroom_now() where tenant_id = $1 and id = $2",
+            "update emails set deleted_at = mailroom_now() where tenant_id = $1 and id = $2 and deleted_at is null",
             params![self.tenant, id],
         );
         if self.store.dialect() == Dialect::Postgres {

@@ -1,8 +1,9 @@
 //! Everything of a tenant goes, table by table and a piece at a time.
 
 use super::tenants::Tenant;
-use crate::{StoreError, SystemStore, Unit, params};
+use crate::{Dialect, StoreError, SystemStore, Unit, params};
 use domain::TenantId;
+use jiff::SignedDuration;
 
 /// Few enough that nobody waits for it.
 const ROWS: u64 = 5000;
@@ -54,6 +55,13 @@ impl SystemStore {
         Ok(false)
     }
 
+    /// Whether somebody has announced bytes that are not recorded yet, and not long ago.
+    pub async fn is_writing_packs(&self, tenant: TenantId) -> Result<bool, StoreError> {
+        let since = self.now().await? - SignedDuration::from_hours(1);
+        let sql = "select 1 from packs where tenant_id = $1 and state = 'writing' and created_at > $2 limit 1";
+        Ok(self.query_one(sql, params![tenant, since]).await?.is_some())
+    }
+
     /// The last of it, with an entry in the system's audit that says where its own ended. `false`: something is left that
     /// has to go first.
     pub async fn forget_tenant(&self, tenant: &Tenant) -> Result<bool, StoreError> {
@@ -71,7 +79,11 @@ impl SystemStore {
             "after": null,
         });
         let mut unit = Unit::default();
-        for table in ["audit", "audit_heads", "tenant_counters", "job_queues", "job_tenants"] {
+        let mut tables = vec!["audit", "audit_heads", "tenant_counters", "job_queues", "job_tenants"];
+        if self.store.dialect() == Dialect::Postgres {
+            tables.push("job_arrivals");
+        }
+        for table in tables {
             unit.op(format!("delete from {table} where tenant_id = $1"), params![tenant.id]);
         }
         unit.op_exactly(

@@ -24,9 +24,13 @@ pub struct Tenant {
     /// Why it must not be deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_reason: Option<String>,
+    /// Since when it is being erased: it does not come back from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub erasing_at: Option<Timestamp>,
 }
 
-const COLUMNS: &str = "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason";
+const COLUMNS: &str =
+    "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason, erasing_at";
 
 /// What somebody is told who takes a name that is not free.
 pub const NAME_TAKEN: &str = "there is a tenant of this name already";
@@ -75,6 +79,17 @@ impl SystemStore {
         unit.commit().await.map(drop)
     }
 
+    /// From here on it does not come back. `false`: somebody brought it back, put it on hold or changed it meanwhile.
+    pub async fn begin_erasing(&self, tenant: &Tenant) -> Result<bool, StoreError> {
+        let mut unit = Unit::default();
+        let begun = unit.op(
+            "update tenants set erasing_at = coalesce(erasing_at, mailroom_now())
+             where id = $1 and version = $2 and deleted_at is not null and hold_reason is null and not is_active",
+            params![tenant.id, tenant.version],
+        );
+        Ok(self.commit(unit).await?.changed(begun) == 1)
+    }
+
     fn changed_tenant(&self, before: &Tenant, after: &Tenant) -> Unit {
         let mut unit = Unit::default();
         // Of two who take a name at once, one is told something less friendly.
@@ -89,7 +104,7 @@ impl SystemStore {
             TENANT_CHANGED,
             "update tenants set name = $3, plan_tier = $4, is_active = $5, deleted_at = $6, hold_reason = $7,
                  version = version + 1, updated_at = $8
-             where id = $1 and version = $2",
+             where id = $1 and version = $2 and erasing_at is null",
             params![
                 before.id,
                 before.version,
@@ -134,7 +149,7 @@ impl SystemStore {
     pub async fn set_tenant_active(&self, id: TenantId, is_active: bool) -> Result<bool, StoreError> {
         loop {
             let Some(before) = self.find_tenant(&id.to_string()).await? else { return Ok(false) };
-            if before.is_active == is_active {
+            if before.is_active == is_active || before.erasing_at.is_some() {
                 return Ok(false);
             }
             // Who comes back is not to be erased.
@@ -160,6 +175,7 @@ impl Tenant {
             updated_at: now,
             deleted_at: None,
             hold_reason: None,
+            erasing_at: None,
         }
     }
 
@@ -180,5 +196,6 @@ fn tenant(row: &Row) -> Result<Tenant, StoreError> {
         updated_at: row.get(6)?,
         deleted_at: row.get(7)?,
         hold_reason: row.get(8)?,
+        erasing_at: row.get(9)?,
     })
 }

@@ -129,7 +129,8 @@ impl TenantUnit {
             WEBHOOK_CHANGED,
             format!(
                 "update webhooks set {}, url = $4, description = $5, types = $6, mailbox_id = $7, with_backfill = $8,
-                    signing = $9, state = $10, state_reason = $11, version = version + 1, updated_at = mailroom_now()
+                    signing = $9, state = $10, state_reason = $11, version = version + 1, updated_at = mailroom_now(),
+                    token = token + 1, held_until = null
                  where tenant_id = $1 and id = $2 and version = $3 and state <> 'removed'",
                 anew.join(", ")
             ),

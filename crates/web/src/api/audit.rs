@@ -21,7 +21,8 @@ pub struct AuditView {
     seq: u64,
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// `operator`, or `key:` and the id of a key.
+    /// `operator`, `key:` and the id of a key, `jwt:` and whom the token is for, `command:` and the number of a user, or
+    /// `system`.
     #[schema(example = "operator")]
     actor: String,
     #[schema(example = "mailbox.pause")]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use domain::{Secret, SecretId, SecretKind, Sha256, TenantId};
@@ -327,7 +328,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 
 fn hold(app: &App, tenant: TenantId, key: &str, parts: &Parts, body: &[u8]) -> Result<Key, Problem> {
     let hash = Sha256::of(key.as_bytes());
-    let mut request = format!("{} {}\n", parts.method, parts.uri).into_bytes();
+    // Without the host: the same request may come by another protocol, or through another name.
+    let address = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let mut request = format!("{} {address}\n", parts.method).into_bytes();
     request.extend_from_slice(body);
     if !app.under_way.keys().insert((tenant, hash)) {
         return Err(Problem::conflict("a request with this Idempotency-Key is being answered; try again in a moment"));

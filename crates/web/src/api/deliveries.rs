@@ -4,12 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use domain::{DeliveryId, DeliveryState, WebhookId};
+use domain::{DeliveryId, DeliveryState, WebhookId, WebhookState};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::TenantStore;
 use store::sql::webhook_deliveries::{Delivery, Resent};
+use store::sql::webhooks::Webhook;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Reader, Writer};
@@ -123,6 +124,14 @@ fn what(store: &TenantStore, action: &'static str, webhook: WebhookId, after: se
     What { tenant: store.id, action, target: webhook.to_string(), before: None, after: Some(after) }
 }
 
+/// Nothing is sent to one that is not active.
+fn active(webhook: &Webhook) -> Result<(), Problem> {
+    match webhook.state {
+        WebhookState::Active => Ok(()),
+        state => Err(Problem::conflict(format!("this webhook is {}; make it active first", state.as_str()))),
+    }
+}
+
 /// Send something to a webhook to see whether it comes through. The list of deliveries shows what became of it.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/ping", operation_id = "ping_webhook", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey), responses(
@@ -133,7 +142,7 @@ pub async fn ping(
     change: Change<Writer>,
 ) -> Result<Response, Problem> {
     let store = &change.by.store;
-    find(store, id).await?;
+    active(&find(store, id).await?)?;
     let what = what(store, "webhook.ping", id, json!({}));
     let recording = change.record(&app, what, Told::empty(StatusCode::ACCEPTED)).await?;
     let mut unit = recording.engine.store.tenant(store.id).write();
@@ -153,6 +162,7 @@ pub async fn resend(
 ) -> Result<Response, Problem> {
     let store = &change.by.store;
     find_delivery(store, webhook, id).await?;
+    active(&find(store, webhook).await?)?;
     let what = what(store, "webhook.resend", webhook, json!({"delivery": id}));
     let recording = change.record(&app, what, Told::empty(StatusCode::ACCEPTED)).await?;
     let mut unit = recording.engine.store.tenant(store.id).write();
@@ -181,7 +191,7 @@ pub async fn resend_since(
     change: Change<Writer, ResendSince>,
 ) -> Result<Response, Problem> {
     let store = &change.by.store;
-    find(store, id).await?;
+    active(&find(store, id).await?)?;
     let ResendSince { since, delivered_too } = change.body;
     let what = what(store, "webhook.resend", id, json!({"since": since, "delivered_too": delivered_too}));
     let recording = change.record(&app, what, Told::empty(StatusCode::ACCEPTED)).await?;

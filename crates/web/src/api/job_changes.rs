@@ -7,7 +7,7 @@ use domain::{JobId, JobState, Lane, TenantId};
 use jobs::recurring;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::sql::jobs::{JobFilter, JobRow, Replay, Target};
+use store::sql::jobs::{Cancelling, JobFilter, JobRow, Replay, Retrying, Target};
 use store::sql::schedules::Schedule;
 use utoipa::ToSchema;
 
@@ -37,10 +37,17 @@ pub async fn retry(
     if !matches!(job.state, JobState::Scheduled | JobState::Retry | JobState::Dead | JobState::Cancelled) {
         return Err(Problem::conflict(format!("this job is {}; there is nothing to hurry", job.state.as_str())));
     }
-    let recording = change.record(&app, what("job.retry", &job), Told::done()).await?;
-    recording.engine.store.system().retry_now(id).await?;
-    app.engine.store.tell_of_jobs().await?;
-    recording.done().await
+    let what = what("job.retry", &job);
+    change.intend(&app, &what).await?;
+    match app.engine.store.system().retry_now(id).await? {
+        Some(Retrying::Due | Retrying::Replayed) => app.tell_workers().await,
+        Some(Retrying::Not { state }) => {
+            let detail = format!("this job is {}; it runs, or another with its unique key does", state.as_str());
+            return Err(Problem::conflict(detail));
+        }
+        None => return Err(Problem::absent("job")),
+    }
+    change.conclude(&app, &what, Told::done()).await
 }
 
 /// Cancel a job; one that runs is told to stop.
@@ -56,9 +63,12 @@ pub async fn cancel(
     if matches!(job.state, JobState::Done | JobState::Dead | JobState::Cancelled) {
         return Err(Problem::conflict(format!("this job is {} already", job.state.as_str())));
     }
-    let recording = change.record(&app, what("job.cancel", &job), Told::done()).await?;
-    recording.engine.store.system().cancel_job(job.tenant_id, id, "cancelled by somebody").await?;
-    recording.done().await
+    let what = what("job.cancel", &job);
+    change.intend(&app, &what).await?;
+    match app.engine.store.system().cancel_job(job.tenant_id, id, "cancelled by somebody").await? {
+        Cancelling::Cancelled | Cancelling::Asked => change.conclude(&app, &what, Told::done()).await,
+        Cancelling::NotLive => Err(Problem::conflict("this job has just ended")),
+    }
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -129,7 +139,7 @@ pub async fn resume_queue(
     let target = Target::Lane(queue(&name)?);
     let recording = change.record(&app, of_nobody("queue.resume", &name), Told::done()).await?;
     recording.engine.store.system().resume_jobs(&target).await?;
-    app.engine.store.tell_of_jobs().await?;
+    app.tell_workers().await;
     recording.done().await
 }
 
@@ -152,7 +162,7 @@ pub async fn run_recurring(
     let recording = change.record(&app, of_nobody("recurring.run", &name), told).await?;
     let ran = recurring::run_now(&recording.engine.store, app.engine.store.clock(), &schedule).await;
     ran.map_err(anyhow::Error::from)?;
-    app.engine.store.tell_of_jobs().await?;
+    app.tell_workers().await;
     recording.done().await
 }
 
@@ -251,6 +261,6 @@ pub async fn replay(State(app): State<App>, change: Change<Changer, Replayed>) -
             system.replay_dead(&filter, &replay).await?
         }
     };
-    app.engine.store.tell_of_jobs().await?;
+    app.tell_workers().await;
     change.conclude(&app, &what, Told::json(StatusCode::OK, &ReplayCount { replayed })?).await
 }

@@ -105,6 +105,7 @@ impl Wanted {
         is_new: bool,
     ) -> Result<(Value, Option<Secret<String>>), Problem> {
         self.check()?;
+        let before = connection.clone();
         if let Some(host) = self.host {
             connection.host = host;
         }
@@ -140,6 +141,12 @@ impl Wanted {
             }
             (None, None) => None,
         };
+        // Who may change where a mailbox lives must not get to see what opens it.
+        let place = |at: &Connection| (at.host.clone(), at.port, at.tls, at.user.clone(), at.authority.clone());
+        if !is_new && secret.is_none() && place(&before) != place(&connection) {
+            let detail = "send it, or a token, along with a change of where the mailbox is and who logs in";
+            return Err(Problem::invalid("password", detail));
+        }
         settings.insert("connection".to_owned(), serde_json::to_value(connection).map_err(anyhow::Error::from)?);
         for (key, value) in [("folders", self.folders), ("exclude", self.exclude)] {
             if let Some(value) = value {

@@ -131,6 +131,9 @@ pub struct TenantChange {
 pub async fn change(State(app): State<App>, change: Change<Landlord, TenantChange>) -> Result<Response, Problem> {
     let before = change.by.of.clone();
     change.expect_version(before.version)?;
+    if before.erasing_at.is_some() {
+        return Err(Problem::conflict("this tenant is being erased; nothing brings it back"));
+    }
     let TenantChange { name, plan, is_active, hold_reason } = &change.body;
     let mut after = before.changed_at(change.now);
     if let Some(name) = name {
