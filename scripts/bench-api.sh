@@ -4,7 +4,7 @@
 # download of 1 GB. Ends with one table, and the download.
 #
 # The databases are made once and kept (20 GB): in target/bench/api-sqlite and target/bench/api-postgres; remove them to
-# have them made anew. Arguments go to `mailroom bench api`: --noisy has one tenant ask for a hundred times its share. EMAILS, TENANTS, RATE, SEARCH_RATE, SECONDS_EACH, CLIENTS and DOWNLOAD_MB make it smaller.
+# have them made anew, and do so after four weeks: lists of recent mail are read another way than of old mail. Arguments go to `mailroom bench api`: --noisy has one tenant ask for a hundred times its share. EMAILS, TENANTS, RATE, SEARCH_RATE, SECONDS_EACH, CLIENTS and DOWNLOAD_MB make it smaller.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
