@@ -11,6 +11,7 @@ use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
 
 use crate::Engine;
+use crate::jobs::FetchFailed;
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
 /// How much of what is there already is wanted.
@@ -169,6 +170,7 @@ impl Engine {
     pub async fn pause_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<bool> {
         let from = [MailboxState::Connecting, MailboxState::Active, MailboxState::Error, MailboxState::NeedsReauth];
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
+        unit.expect_mailbox(mailbox.id, mailbox.version);
         unit.move_mailbox(mailbox.id, &from, MailboxState::Paused, Some("paused by somebody"));
         unit.commit().await?;
         Ok(from.contains(&mailbox.state))
@@ -183,28 +185,29 @@ impl Engine {
         }
         let store = self.store.tenant(mailbox.tenant_id);
         let mut unit = store.write();
+        unit.expect_mailbox(mailbox.id, mailbox.version);
         if let (Some(secret), Some(id)) = (secret, &mailbox.secret_ref) {
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
             unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, SecretKind::Password, &bytes).await?);
         }
         unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
-        unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+        unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);
         unit.commit().await?;
-        self.fetch_failed(mailbox).await?;
         self.tell_workers().await;
         Ok(true)
     }
 
-    async fn fetch_failed(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
-        let store = self.store.tenant(mailbox.tenant_id);
+    /// What was given up is fetched once more.
+    pub(crate) async fn fetch_failed(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<()> {
+        let store = self.store.tenant(tenant);
         let mut after = String::new();
         loop {
-            let failed = store.list_failed(mailbox.id, &after, BATCH).await?;
+            let failed = store.list_failed(mailbox, &after, BATCH).await?;
             let Some(last) = failed.last().cloned() else { return Ok(()) };
             after = last;
             let mut unit = store.write();
             for messages in failed.chunks(100) {
-                let job = FetchEmails { mailbox: mailbox.id, messages: messages.to_vec() };
+                let job = FetchEmails { mailbox, messages: messages.to_vec() };
                 unit.enqueue(vec![new_job(&job, self.store.clock(), None)?]);
             }
             unit.commit().await?;

@@ -378,6 +378,8 @@ mod tests {
             secret_ref: None,
             is_active: true,
             created_at: now,
+            updated_at: now,
+            version: 1,
         }
     }
 

@@ -4,6 +4,7 @@ mod check_completeness;
 mod collect;
 mod erase_mailbox;
 mod erase_tenant;
+mod fetch_failed;
 mod fetch_forgotten;
 mod prune_jobs;
 mod prune_records;
@@ -24,6 +25,7 @@ pub use check_completeness::CheckCompleteness;
 pub use collect::Collect;
 pub use erase_mailbox::EraseMailbox;
 pub use erase_tenant::EraseTenant;
+pub use fetch_failed::FetchFailed;
 pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
@@ -54,6 +56,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(collect::kind(engine.clone(), keep.blobs))
         .with(erase_mailbox::kind(engine.clone()))
         .with(erase_tenant::kind(engine.clone()))
+        .with(fetch_failed::kind(engine.clone()))
         .with(fetch_forgotten::kind())
         .with(probe::noop())
         .with(probe::probe(Retry::default()))

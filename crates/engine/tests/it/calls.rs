@@ -66,6 +66,8 @@ fn mailbox_of(tenant_id: TenantId) -> Mailbox {
         secret_ref: None,
         is_active: true,
         created_at: now,
+        updated_at: now,
+        version: 1,
     }
 }
 

@@ -10,7 +10,10 @@ declare
     key text := case when is_tenants then 'id' else 'tenant_id' end;
     own text := key || ' = (select nullif(current_setting(''mailroom.tenant'', true), '''')::uuid)';
     wanted text[] := case when is_partition then '{}'::text[]
-                          when is_tenants then array['SELECT'] else array['DELETE', 'INSERT', 'SELECT', 'UPDATE'] end;
+                          when is_tenants then array['SELECT']
+                          -- What is written down is only added to.
+                          when relation.relname = 'audit' then array['INSERT', 'SELECT']
+                          when relation.relname = 'audit_heads' then array['INSERT', 'SELECT', 'UPDATE'] else array['DELETE', 'INSERT', 'SELECT', 'UPDATE'] end;
     stranger name;
 begin
     if not (relation.relrowsecurity and relation.relforcerowsecurity) then

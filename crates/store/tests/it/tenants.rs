@@ -40,7 +40,9 @@ async fn a_key_is_listed_without_its_secret_and_revoked_once() {
         let (acme, other) = (tenant(&db.store, "acme").await, tenant(&db.store, "other").await);
         let id = ApiKeyId::new(db.store.clock());
         let scopes = vec!["read".to_owned()];
-        let key = NewApiKey { id, name: "ci", key_hash: Sha256::of(b"secret"), scopes: &scopes, expires_at: None };
+        let created_at = db.store.system().now().await.unwrap();
+        let key_hash = Sha256::of(b"secret");
+        let key = NewApiKey { id, name: "ci", key_hash, scopes: &scopes, expires_at: None, created_at };
         acme.create_api_key(key).await.unwrap();
 
         let listed = acme.list_api_keys().await.unwrap();

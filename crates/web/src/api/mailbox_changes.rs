@@ -358,15 +358,17 @@ pub async fn pause(
     Path(id): Path<MailboxId>,
     change: Change<Writer>,
 ) -> Result<Response, Problem> {
-    let before = find(&change.by.store, id).await?;
-    if before.state == MailboxState::Disconnected {
-        return Err(Problem::conflict("this mailbox is disconnected"));
+    for _ in 0..TRIES {
+        let before = connected(&change, id).await?;
+        let after = moved(&before, MailboxState::Paused, Some("paused by somebody"), &change);
+        let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
+        let recording = change.record(&app, what("mailbox.pause", Some(&before), Some(&after))?, told).await?;
+        match recording.engine.pause_mailbox(&before).await {
+            Err(e) if is_changed(&e) => {}
+            done => return done.map(drop).map_err(Problem::from).map(|()| recording)?.done().await,
+        }
     }
-    let after = moved(&before, MailboxState::Paused, Some("paused by somebody"), &change);
-    let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
-    let recording = change.record(&app, what("mailbox.pause", Some(&before), Some(&after))?, told).await?;
-    recording.engine.pause_mailbox(&before).await?;
-    recording.done().await
+    Err(StoreError::Precondition(MAILBOX_CHANGED).into())
 }
 
 /// Resume a mailbox: it is looked at again, and what was given up is fetched once more.
@@ -378,14 +380,24 @@ pub async fn resume(
     Path(id): Path<MailboxId>,
     change: Change<Writer>,
 ) -> Result<Response, Problem> {
-    let before = find(&change.by.store, id).await?;
-    if before.state == MailboxState::Disconnected {
-        return Err(Problem::conflict("this mailbox is disconnected"));
+    for _ in 0..TRIES {
+        let before = connected(&change, id).await?;
+        let to = if before.state == MailboxState::Connecting { before.state } else { MailboxState::Active };
+        let after = moved(&before, to, None, &change);
+        let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
+        let recording = change.record(&app, what("mailbox.resume", Some(&before), Some(&after))?, told).await?;
+        match recording.engine.resume_mailbox(&before, None).await {
+            Err(e) if is_changed(&e) => {}
+            done => return done.map(drop).map_err(Problem::from).map(|()| recording)?.done().await,
+        }
     }
-    let to = if before.state == MailboxState::Connecting { before.state } else { MailboxState::Active };
-    let after = moved(&before, to, None, &change);
-    let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
-    let recording = change.record(&app, what("mailbox.resume", Some(&before), Some(&after))?, told).await?;
-    recording.engine.resume_mailbox(&before, None).await?;
-    recording.done().await
+    Err(StoreError::Precondition(MAILBOX_CHANGED).into())
+}
+
+async fn connected(change: &Change<Writer>, id: MailboxId) -> Result<Mailbox, Problem> {
+    let mailbox = find(&change.by.store, id).await?;
+    match mailbox.state {
+        MailboxState::Disconnected => Err(Problem::conflict("this mailbox is disconnected")),
+        _ => Ok(mailbox),
+    }
 }
