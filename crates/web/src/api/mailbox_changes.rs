@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::Writer;
 use super::body::given;
 use super::change::{Change, Told, What};
-use super::mailbox_settings::{Tls, Wanted};
+use super::mailbox_settings::{Encryption, Wanted};
 use super::mailboxes::{MailboxView, find};
 use super::problem::Problem;
 use super::{Path, Query};
@@ -42,7 +42,7 @@ pub struct NewMailbox {
     /// Left out: implicit.
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
-    tls: Option<Tls>,
+    tls: Option<Encryption>,
     /// Left out: the address.
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
@@ -103,7 +103,7 @@ pub struct MailboxChange {
     port: Option<u16>,
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
-    tls: Option<Tls>,
+    tls: Option<Encryption>,
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
     user: Option<String>,

@@ -11,18 +11,18 @@ use super::problem::Problem;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Tls {
+pub enum Encryption {
     Implicit,
     StartTls,
     None,
 }
 
-impl From<Tls> for imap::Tls {
-    fn from(tls: Tls) -> Self {
+impl From<Encryption> for imap::Tls {
+    fn from(tls: Encryption) -> Self {
         match tls {
-            Tls::Implicit => Self::Implicit,
-            Tls::StartTls => Self::StartTls,
-            Tls::None => Self::None,
+            Encryption::Implicit => Self::Implicit,
+            Encryption::StartTls => Self::StartTls,
+            Encryption::None => Self::None,
         }
     }
 }
@@ -32,7 +32,7 @@ impl From<Tls> for imap::Tls {
 pub struct Wanted {
     pub host: Option<String>,
     pub port: Option<u16>,
-    pub tls: Option<Tls>,
+    pub tls: Option<Encryption>,
     pub user: Option<String>,
     pub password: Option<Secret<String>>,
     pub token: Option<Secret<String>>,
