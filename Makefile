@@ -1,7 +1,7 @@
 # Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench ingest`; `make bench ARGS=api` measures the API.
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-imap test-all lint bench chaos facts help
+.PHONY: demo test test-imap test-api test-all lint bench chaos facts help
 
 demo: ## build Mailroom, generate mail, ingest it, search it, check that it is complete
 	@scripts/demo.sh $(ARGS)
@@ -12,13 +12,16 @@ test: ## run every test on SQLite and PostgreSQL; installs and starts what the t
 test-imap: ## run the IMAP tests against a second server, a Cyrus
 	@scripts/test-imap.sh
 
+test-api: ## hold the API against its description, with thousands of requests per operation (EXAMPLES, SEED)
+	@EXAMPLES=$${EXAMPLES:-2000} scripts/test-api.sh
+
 lint: ## formatting, clippy without warnings, licences and forbidden dependencies
 	@scripts/lint.sh
 
 chaos: ## crash tests with a random seed, for longer (MAILROOM_TEST_SEED repeats a run)
 	@scripts/chaos.sh
 
-test-all: lint test test-imap chaos ## lint, test, test-imap and chaos, one after the other
+test-all: lint test test-imap test-api chaos ## lint, test, test-imap, test-api and chaos, one after the other
 
 bench: ## measure ingest, search and jobs with the shipped profile and durable databases (ARGS=api: the API)
 	@scripts/bench.sh $(ARGS)

@@ -7,7 +7,7 @@ use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKi
 use jobs::new_job;
 use store::StoreError;
 use store::sql::jobs::NewJob;
-use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
+use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
 
 use crate::Engine;
@@ -32,6 +32,11 @@ pub struct Connect {
     pub settings: serde_json::Value,
     pub secret: Option<Secret<String>>,
     pub backfill: Backfill,
+}
+
+/// Whether somebody else changed the mailbox at the same moment; it is worth another try.
+pub fn is_changed(e: &anyhow::Error) -> bool {
+    matches!(e.downcast_ref(), Some(StoreError::Precondition(MAILBOX_CHANGED)))
 }
 
 /// Failed messages that are asked for again in one commit.

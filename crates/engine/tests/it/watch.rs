@@ -298,7 +298,9 @@ async fn a_mailbox_that_is_switched_off_in_any_way_is_left_alone_and_then_listen
         assert!(syncer.engine.pause_mailbox(&mailbox).await.unwrap());
         until("it is left alone", async || !is_listened_to()).await;
         assert_eq!((scene.calls(), scene.listening()), (5, 4), "the others are listened to as before");
-        assert!(syncer.engine.resume_mailbox(&mailbox, None).await.unwrap());
+        let store = db.store.tenant(mailbox.tenant_id);
+        let paused = store.find_mailbox(&mailbox.id.to_string()).await.unwrap().unwrap();
+        assert!(syncer.engine.resume_mailbox(&paused, None).await.unwrap());
         until("it is listened to again", async || is_listened_to()).await;
         db.run("update mailboxes set state = 'needs_reauth'").await;
         until("nobody is listened to", async || scene.listening() == 0).await;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::place::{PROGRAM, Place};
+use crate::processes::{Running, wait_until};
 use crate::servers::closed_port;
 
 /// The commands under that heading.
@@ -12,6 +13,26 @@ fn commands() -> String {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
     let section = readme.split("### Five minutes over HTTP").nth(1).unwrap();
     section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned()
+}
+
+/// What `serve` prints on an empty folder works as it is pasted.
+#[test]
+fn the_first_words_of_a_server_are_a_command_that_works() {
+    let place = Place::sqlite();
+    let address = format!("127.0.0.1:{}", closed_port());
+    let said = place.path("said");
+    let mut command = place.command(PROGRAM, &["serve"]);
+    command.env("MAILROOM_SERVER__LISTEN", &address).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+    let _server = Running::spawn(&mut command);
+    let told = || fs::read_to_string(&said).unwrap();
+    wait_until("it says how to begin", || told().contains("acme") && told().ends_with('\n'));
+    let told = told();
+    let curl = &told[told.find("  curl").unwrap()..];
+
+    let done = Command::new("bash").args(["-c", &curl.replace("curl ", "curl -sS ")]).output().unwrap();
+    let answer = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && answer.contains("\"name\":\"acme\""), "{curl}: {answer}");
+    assert_eq!(curl.lines().count(), 3, "{curl}");
 }
 
 #[test]

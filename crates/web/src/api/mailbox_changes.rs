@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use domain::{MailboxId, MailboxState, Provider, Secret};
 use engine::jobs::EraseMailbox;
-use engine::mailboxes::{Backfill, Connect};
+use engine::mailboxes::{Backfill, Connect, is_changed};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::StoreError;
@@ -300,10 +300,6 @@ pub async fn delete(
         }
     }
     Err(StoreError::Precondition(MAILBOX_CHANGED).into())
-}
-
-fn is_changed(e: &anyhow::Error) -> bool {
-    matches!(e.downcast_ref(), Some(StoreError::Precondition(MAILBOX_CHANGED)))
 }
 
 fn moved<T>(before: &Mailbox, to: MailboxState, reason: Option<&str>, change: &Change<Writer, T>) -> Mailbox {

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use domain::Provider;
 use engine::Engine;
+use engine::mailboxes::is_changed;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 
@@ -30,9 +31,8 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Show(which) => show::show(config, &engine, &which, out).await?,
         Command::Sync { which, wait } => sync::run(config, &engine, &which, wait, out).await?,
         Command::Pause(which) => {
-            let mailbox = find(&engine, &which).await?;
-            let engine = recorded(&engine, &mailbox, "mailbox.pause").await?;
-            let changed = engine.pause_mailbox(&mailbox).await?;
+            let pause = async |engine: &Engine, mailbox: &Mailbox| engine.pause_mailbox(mailbox).await;
+            let (mailbox, changed) = steadily(&engine, &which, "mailbox.pause", pause).await?;
             changed_to(&mailbox, "paused", changed, out)?;
         }
         Command::Resume { which, password_file, token_file, no_check } => {
@@ -48,6 +48,26 @@ async fn recorded(engine: &Engine, mailbox: &Mailbox, action: &'static str) -> R
     let after = json!({"address": mailbox.address});
     app::recorded(engine, mailbox.tenant_id, action, &mailbox.id.to_string(), after).await
 }
+
+/// Once more when somebody else changes the mailbox at the same moment, as a server does that works on it.
+async fn steadily<T>(
+    engine: &Engine,
+    which: &Which,
+    action: &'static str,
+    act: impl AsyncFn(&Engine, &Mailbox) -> anyhow::Result<T>,
+) -> Result<(Mailbox, T), Failure> {
+    for _ in 0..TRIES {
+        let mailbox = find(engine, which).await?;
+        let recorded = recorded(engine, &mailbox, action).await?;
+        match act(&recorded, &mailbox).await {
+            Err(e) if is_changed(&e) => {}
+            done => return Ok((mailbox, done?)),
+        }
+    }
+    Err(Failure::problem("somebody else is changing this mailbox; try again"))
+}
+
+const TRIES: usize = 5;
 
 async fn find(engine: &Engine, which: &Which) -> Result<Mailbox, Failure> {
     let store = app::tenant_store(engine, &which.tenant).await?;
@@ -75,8 +95,9 @@ async fn resume(
             add::check(config, engine, &candidate, Some(&secret.value)).await.map_err(refused)?;
         }
     }
-    let engine = recorded(engine, &mailbox, "mailbox.resume").await?;
-    let changed = engine.resume_mailbox(&mailbox, secret.map(|secret| secret.value)).await?;
+    let secret = secret.map(|secret| secret.value);
+    let resume = async |engine: &Engine, mailbox: &Mailbox| engine.resume_mailbox(mailbox, secret.clone()).await;
+    let (mailbox, changed) = steadily(engine, which, "mailbox.resume", resume).await?;
     changed_to(&mailbox, "active", changed, out)
 }
 
@@ -105,8 +126,9 @@ async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Out
         }
     }
     let action = if erase { "mailbox.erase" } else { "mailbox.disconnect" };
-    recorded(engine, &mailbox, action).await?.disconnect(&mailbox, None).await?;
-    let erased = if erase { engine.erase_mailbox(&mailbox).await? } else { 0 };
+    let disconnect = async |engine: &Engine, mailbox: &Mailbox| engine.disconnect(mailbox, None).await;
+    steadily(engine, which, action, disconnect).await?;
+    let erased = if erase { engine.erase_mailbox(&find(engine, which).await?).await? } else { 0 };
     if out.json {
         return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));
     }

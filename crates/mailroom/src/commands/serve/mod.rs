@@ -164,8 +164,12 @@ fn announce(
         }
         Some(true) => {}
     }
-    tell(&format!("The operator's key is in {key_file}. Try:"));
-    tell(&format!("  curl -H \"Authorization: Bearer $(cat {key_file})\" http://{address}/v1/tenants"));
+    tell(&format!(
+        "The operator's key is in {key_file}; http://{address}/docs shows what can be done. To make a tenant:"
+    ));
+    tell(&format!("  curl http://{address}/v1/tenants \\"));
+    tell(&format!("    -H \"Authorization: Bearer $(cat '{key_file}')\" \\"));
+    tell("    -H 'Content-Type: application/json' -d '{\"name\": \"acme\"}'");
     Ok(())
 }
 
