@@ -47,6 +47,9 @@ pub enum StoreError {
     Other(Arc<str>),
 }
 
+/// PostgreSQL keeps no NUL in a text.
+pub const UNSTORABLE_TEXT: &str = "a text has a character in it that cannot be stored";
+
 /// A foreign key did not hold: what the caller had seen is gone.
 pub(crate) const REFERENT_GONE: &str = "something that it refers to was removed meanwhile";
 

@@ -20,7 +20,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, NoTls};
 
-use crate::error::{REFERENT_GONE, chain};
+use crate::error::{REFERENT_GONE, UNSTORABLE_TEXT, chain};
 use crate::unit::{Action, Op, Outcome};
 use crate::value::{Kind, Row, Value};
 use crate::{Committed, Scope, StoreError, Unit};
@@ -365,6 +365,7 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
             format!("PostgreSQL says: {text}; give the login of database.url the right to do this").into(),
         ),
         "23503" => StoreError::Precondition(REFERENT_GONE),
+        "22021" | "22P05" => StoreError::Precondition(UNSTORABLE_TEXT),
         "22023" if text.starts_with("role ") => StoreError::Refused(
             format!("PostgreSQL says: {text}; run `mailroom migrate`, which makes the roles").into(),
         ),

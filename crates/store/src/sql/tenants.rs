@@ -119,6 +119,13 @@ impl SystemStore {
         if after.is_active && !before.is_active {
             catch_up(&mut unit, &Target::Tenant(before.id));
         }
+        if before.is_active && !after.is_active {
+            // Whoever lists one of its mailboxes at this moment does not get to record another page.
+            unit.op(
+                "update sync_states set token = token + 1, holder = null, held_until = null where tenant_id = $1",
+                params![before.id],
+            );
+        }
         unit
     }
 

@@ -284,3 +284,21 @@ async fn a_pause_is_told_until_it_is_over_and_not_for_a_few_seconds_more() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn who_lists_a_mailbox_of_a_tenant_that_is_stopped_records_nothing_more() {
+    on_each_database(|db| async move {
+        let store = tenant(&db.store, "acme").await;
+        let mailbox = mailbox(&store, "me@acme.test").await;
+        let token = begin(&db, &store, mailbox, "me").await.unwrap();
+
+        assert!(db.store.system().set_tenant_active(store.id, false).await.unwrap());
+
+        let mut unit = store.write();
+        unit.guard_sync(mailbox, token);
+        let refused = unit.commit().await.unwrap_err();
+        assert!(matches!(refused, StoreError::Precondition(NO_LONGER_SYNCING)), "{refused}");
+        assert!(!store.renew_sync(mailbox, token, Duration::from_secs(60)).await.unwrap());
+    })
+    .await;
+}

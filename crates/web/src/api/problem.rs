@@ -7,10 +7,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::search::SearchError;
 use serde::Serialize;
-use store::StoreError;
 use store::sql::mailboxes::MAILBOX_CHANGED;
 use store::sql::tenants::TENANT_CHANGED;
 use store::sql::webhooks::WEBHOOK_CHANGED;
+use store::{StoreError, UNSTORABLE_TEXT};
 use utoipa::ToSchema;
 
 /// An answer that is not what was asked for.
@@ -142,6 +142,9 @@ impl From<StoreError> for Problem {
         match e {
             StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED | WEBHOOK_CHANGED) => {
                 return Self::new(StatusCode::PRECONDITION_FAILED, format!("{e}; read it again"));
+            }
+            StoreError::Precondition(UNSTORABLE_TEXT) => {
+                return Self::new(StatusCode::UNPROCESSABLE_ENTITY, UNSTORABLE_TEXT);
             }
             StoreError::Precondition(_) => return Self::new(StatusCode::CONFLICT, e.to_string()),
             _ => tracing::error!("a request met a problem: {e}"),

@@ -149,7 +149,8 @@ pub async fn change(State(app): State<App>, change: Change<Landlord, TenantChang
     }
     if let Some(reason) = hold_reason {
         let is_short = reason.as_ref().is_none_or(|reason| reason.chars().count() <= 1000);
-        if !is_short || reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+        let is_empty = |reason: &String| reason.trim().is_empty() || reason.contains('\0');
+        if !is_short || reason.as_ref().is_some_and(is_empty) {
             return Err(Problem::invalid("hold_reason", "it is a text of 1 to 1000 characters, or null"));
         }
         after.hold_reason.clone_from(reason);
