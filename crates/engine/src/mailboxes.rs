@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// What was committed is so; whoever misses this finds the jobs by looking.
-    async fn tell_workers(&self) {
+    pub async fn tell_workers(&self) {
         if let Err(e) = self.store.tell_of_jobs().await {
             tracing::debug!("workers are not told of new jobs: {e}");
         }

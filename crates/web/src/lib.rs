@@ -44,15 +44,6 @@ pub struct App {
     pub is_open: watch::Receiver<bool>,
 }
 
-impl App {
-    /// What was committed is so; whoever misses this finds the jobs by looking.
-    async fn tell_workers(&self) {
-        if let Err(e) = self.engine.store.tell_of_jobs().await {
-            tracing::debug!("workers are not told of new jobs: {e}");
-        }
-    }
-}
-
 /// Until `closed` holds; requests under way are answered first.
 pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool>) -> io::Result<()> {
     let (hub, edge, store) = (app.hub.clone(), app.edge.clone(), app.engine.store.clone());

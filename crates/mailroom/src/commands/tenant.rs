@@ -106,6 +106,9 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
 
 async fn set_active(engine: &Engine, name: &str, is_active: bool, out: Output) -> Result<(), Failure> {
     let tenant = app::tenant(&engine.store, name).await?;
+    if tenant.erasing_at.is_some() {
+        return Err(Failure::problem(format!("tenant {name} is being erased; nothing brings it back")));
+    }
     let (id, after) = (tenant.id, json!({"is_active": is_active}));
     let recorded = app::recorded(engine, id, "tenant.change", &id.to_string(), after).await?;
     let changed = recorded.store.system().set_tenant_active(id, is_active).await?;

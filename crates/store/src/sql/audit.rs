@@ -67,13 +67,6 @@ impl TenantStore {
 }
 
 impl SystemStore {
-    /// What was done to what is nobody's, the newest first.
-    pub async fn list_system_audit(&self, before: Option<u64>, limit: u64) -> Result<Vec<AuditEntry>, StoreError> {
-        let before = before.unwrap_or(i64::MAX as u64);
-        let sql = format!("select {COLUMNS} from audit where tenant_id = $1 and seq < $2 order by seq desc limit $3");
-        self.query(sql, params![TenantId::SYSTEM, before, limit]).await?.iter().map(entry).collect()
-    }
-
     /// Everybody of whom there is an entry or a head.
     pub async fn list_audited(&self) -> Result<Vec<TenantId>, StoreError> {
         let sql = "select tenant_id from audit_heads union select distinct tenant_id from audit order by 1";

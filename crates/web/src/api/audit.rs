@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use domain::TenantId;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::sql::audit::AuditEntry;
@@ -72,9 +73,7 @@ pub async fn list(
     if before.is_some_and(|before| i64::try_from(before).is_err()) {
         return Err(Problem::invalid("cursor", "no list gave this"));
     }
-    let entries = match viewer.tenant {
-        Some(tenant) => app.engine.store.tenant(tenant).list_audit(before, limit + 1).await?,
-        None => app.engine.store.system().list_system_audit(before, limit + 1).await?,
-    };
+    let store = app.engine.store.tenant(viewer.tenant.unwrap_or(TenantId::SYSTEM));
+    let entries = store.list_audit(before, limit + 1).await?;
     Ok(Json(Page::cut(entries, limit, |entry| entry.seq).map(AuditView::from)))
 }

@@ -40,7 +40,7 @@ pub async fn retry(
     let what = what("job.retry", &job);
     change.intend(&app, &what).await?;
     match app.engine.store.system().retry_now(id).await? {
-        Some(Retrying::Due | Retrying::Replayed) => app.tell_workers().await,
+        Some(Retrying::Due | Retrying::Replayed) => app.engine.tell_workers().await,
         Some(Retrying::Not { state }) => {
             let detail = format!("this job is {}; it runs, or another with its unique key does", state.as_str());
             return Err(Problem::conflict(detail));
@@ -139,7 +139,7 @@ pub async fn resume_queue(
     let target = Target::Lane(queue(&name)?);
     let recording = change.record(&app, of_nobody("queue.resume", &name), Told::done()).await?;
     recording.engine.store.system().resume_jobs(&target).await?;
-    app.tell_workers().await;
+    app.engine.tell_workers().await;
     recording.done().await
 }
 
@@ -162,7 +162,7 @@ pub async fn run_recurring(
     let recording = change.record(&app, of_nobody("recurring.run", &name), told).await?;
     let ran = recurring::run_now(&recording.engine.store, app.engine.store.clock(), &schedule).await;
     ran.map_err(anyhow::Error::from)?;
-    app.tell_workers().await;
+    app.engine.tell_workers().await;
     recording.done().await
 }
 
@@ -261,6 +261,6 @@ pub async fn replay(State(app): State<App>, change: Change<Changer, Replayed>) -
             system.replay_dead(&filter, &replay).await?
         }
     };
-    app.tell_workers().await;
+    app.engine.tell_workers().await;
     change.conclude(&app, &what, Told::json(StatusCode::OK, &ReplayCount { replayed })?).await
 }

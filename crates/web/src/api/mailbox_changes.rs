@@ -203,7 +203,7 @@ pub async fn create(State(app): State<App>, change: Change<Writer, NewMailbox>) 
     if !is_made {
         return Err(Problem::conflict(MAILBOX_EXISTS));
     }
-    app.tell_workers().await;
+    app.engine.tell_workers().await;
     recording.done().await
 }
 
@@ -294,7 +294,7 @@ pub async fn delete(
             Err(e) if is_changed(&e) => {}
             done => {
                 done?;
-                app.tell_workers().await;
+                app.engine.tell_workers().await;
                 return recording.done().await;
             }
         }

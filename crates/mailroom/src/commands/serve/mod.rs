@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{SystemClock, WorkerId};
+use engine::Engine;
 use engine::schedule::{self, Ticked};
 use engine::sync::Syncer;
 use engine::watch::WatchSettings;
@@ -50,18 +51,7 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let (stop, stopped) = watch::channel(false);
     let (close, closed) = watch::channel(false);
     let (open, is_open) = watch::channel(true);
-    let hub = Arc::new(web::Hub::new(engine.store.clone()));
-    let app = web::App {
-        engine: engine.clone(),
-        recorder,
-        hub,
-        edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
-        issuer: crate::app::issuer(config)?,
-        under_way: web::UnderWay::default(),
-        webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
-        erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
-        is_open,
-    };
+    let app = web_app(config, &engine, recorder, is_open)?;
     let mut servers = Parts::default();
     let listener = bind(config.server.listen, "server.listen").await?;
     let is_key = engine::keys::is_operator_key(&engine.store, &config.auth.admin_key_file).await?;
@@ -117,6 +107,26 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         None => Ok(ExitCode::SUCCESS),
         Some(missed) => Err(Failure::problem(format!("{missed}; start `mailroom serve` again"))),
     }
+}
+
+/// What answers over HTTP.
+fn web_app(
+    config: &Config,
+    engine: &Engine,
+    recorder: web::Recorder,
+    is_open: watch::Receiver<bool>,
+) -> Result<web::App, Failure> {
+    Ok(web::App {
+        engine: engine.clone(),
+        recorder,
+        hub: Arc::new(web::Hub::new(engine.store.clone())),
+        edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
+        issuer: crate::app::issuer(config)?,
+        under_way: web::UnderWay::default(),
+        webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
+        erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
+        is_open,
+    })
 }
 
 /// On an embedded database one process serves; commands work beside it.
