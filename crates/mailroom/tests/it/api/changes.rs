@@ -212,6 +212,10 @@ fn a_tenant_is_stopped_held_deleted_brought_back_and_erased() {
         assert_eq!(scene.get("/v1/emails", &scene.acme).status, 200);
 
         assert_eq!(scene.tell("DELETE", &path, &scene.operator, &Value::Null).status, 202);
+        let now = if place.is_sqlite() { "'2026-01-01T00:00:00.000Z'" } else { "now()" };
+        place.sql(&format!("update tenants set erasing_at = {now} where id = '{acme}'"));
+        change(json!({"is_active": true})).assert_problem(409, "being erased");
+        place.run(&["tenant", "activate", &acme]).assert_refused(1, &["is being erased"]);
         // Its time comes now; the job of the deletion that was taken back finds that it was.
         let jobs = scene.ids("/v1/jobs?kind=erase_tenant&state=scheduled", &scene.operator);
         assert_eq!(jobs.len(), 2);
@@ -282,9 +286,15 @@ fn mailboxes_are_connected_changed_and_let_go() {
         let gone = scene.tell("DELETE", &path, &scene.acme_writer, &Value::Null);
         assert_eq!((gone.status, &gone.json()["state"]), (200, &json!("disconnected")));
         scene.tell("PATCH", &path, &scene.acme_writer, &json!({})).assert_problem(409, "disconnected");
-        // The same address again is the same mailbox.
+        // The same address again is the same mailbox. What opens it is not sent to a place that somebody else names.
         let again = scene.tell("POST", "/v1/mailboxes", &scene.acme_writer, &new);
         assert_eq!((again.status, &again.json()["id"]), (201, &made.json()["id"]));
+
+        for elsewhere in
+            [json!({"host": "elsewhere.example", "tls": "implicit"}), json!({"port": 2}), json!({"user": "x"})]
+        {
+            scene.tell("PATCH", &path, &scene.acme_writer, &elsewhere).assert_problem(422, "password");
+        }
 
         let told: String = place.select("select entry from audit").concat();
         assert!(told.contains("mailbox.create") && !told.contains("canary"), "{told}");

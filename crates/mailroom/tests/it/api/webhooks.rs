@@ -171,6 +171,8 @@ fn rotated_and_pinged(scene: &Scene, receiver: &Receiver, path: &str, old: &str)
     let tag = scene.get(path, &scene.acme).headers["etag"].clone();
     let paused = scene.tell_with("PATCH", path, &scene.acme_writer, &json!({"state": "paused"}), &[("If-Match", &tag)]);
     assert_eq!((paused.status, &paused.json()["state"]), (200, &json!("paused")), "{paused:?}");
+    let ping = scene.tell("POST", &format!("{path}/ping"), &scene.acme_writer, &Value::Null);
+    ping.assert_problem(409, "make it active first");
     scene
         .tell_with("PATCH", path, &scene.acme_writer, &json!({"state": "active"}), &[("If-Match", &tag)])
         .assert_problem(412, "read it again");
