@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,8 +24,54 @@ pub struct Account {
     /// Where and how to connect: JSON that only the provider's own connector reads.
     pub settings: String,
     pub secret: Option<Secret<String>>,
-    /// What was recorded of its folders so far, for providers whose folders have no ids of their own.
+    /// What was recorded of its folders so far, for providers that have to be compared with it.
     pub folders: Vec<KnownFolder>,
+    pub access: Arc<dyn Access>,
+}
+
+/// What a connector asks for while it makes the calls that one of ours takes.
+pub trait Access: Send + Sync + fmt::Debug {
+    /// Waits until so many units of the provider's quota may be used. An error: that would take too long.
+    fn spend(&self, units: u32) -> Answer<'_, ()>;
+
+    /// A token that should be good; see [`Connector::grant`].
+    fn token(&self) -> Answer<'_, Secret<String>>;
+
+    /// Another one, because the provider has refused this one. It is asked for once, and what is refused then is refused.
+    fn renew<'a>(&'a self, refused: &'a Secret<String>) -> Answer<'a, Secret<String>>;
+}
+
+/// For providers without tokens and quotas, and for a look at a mailbox that is not connected yet.
+#[derive(Debug, Clone, Default)]
+pub struct NoAccess;
+
+impl Access for NoAccess {
+    fn spend(&self, _units: u32) -> Answer<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn token(&self) -> Answer<'_, Secret<String>> {
+        Box::pin(async { Err(ConnectorError::Unauthorized("there is no token".to_owned())) })
+    }
+
+    fn renew<'a>(&'a self, _refused: &'a Secret<String>) -> Answer<'a, Secret<String>> {
+        self.token()
+    }
+}
+
+/// A token for calls, and for how long it is good.
+#[derive(Debug)]
+pub struct Grant {
+    pub token: Secret<String>,
+    pub expires_in: Duration,
+    /// What is to be kept from now on in place of the account's secret.
+    pub secret: Option<Secret<String>>,
+}
+
+/// Until when a provider tells us of what happens in a mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    pub expires_at: Timestamp,
 }
 
 /// A folder as a page told of it last.
@@ -59,8 +106,15 @@ pub trait Connector: Send + Sync + fmt::Debug {
         since: Option<Timestamp>,
     ) -> Answer<'a, Page>;
 
-    /// Everything that is in the mailbox now, for a comparison with what we have; with `told` as in `history`.
-    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, told: Option<&'a Cursors>) -> Answer<'a, Page>;
+    /// Everything that is in the mailbox now, for a comparison with what we have; with `told` as in `history`, and nothing
+    /// when it is only to be counted. What arrived before `since` and was never wanted may be told among `marked`.
+    fn list<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        told: Option<&'a Cursors>,
+        since: Option<Timestamp>,
+    ) -> Answer<'a, Page>;
 
     /// The bytes of messages, in any order. What happens to each is told to the sink. When the call fails as a whole,
     /// what the sink was told before still holds, and of the others nothing is known.
@@ -72,6 +126,28 @@ pub trait Connector: Send + Sync + fmt::Debug {
     /// Waits until something happens in the mailbox, or until the time has passed; whether something happened. What it
     /// was, the next call of `changes` tells. `None`: the provider does not say anything by itself.
     fn listen<'a>(&'a self, _account: &'a Account, _at_most: Duration) -> Option<Answer<'a, bool>> {
+        None
+    }
+
+    /// A token for calls, by the account's secret, or without one where our app may open it. `None`: the provider has no
+    /// tokens, and the secret itself opens the account.
+    fn grant<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, Grant>> {
+        None
+    }
+
+    /// The provider forgets the account's secret, so that nobody can use it any more. `None`: it has no way to.
+    fn revoke<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, ()>> {
+        None
+    }
+
+    /// Asks the provider to call us when something happens in the mailbox; asked again, it goes on for longer. `None`: it
+    /// does not call, or nobody has said where.
+    fn watch<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, Watch>> {
+        None
+    }
+
+    /// Ends that.
+    fn unwatch<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, ()>> {
         None
     }
 }
@@ -89,6 +165,8 @@ pub struct Page {
     pub again: Vec<Seen>,
     /// Messages that were there before and may have other flags now. Of one that we do not have this says nothing.
     pub marked: Vec<Seen>,
+    /// Messages of which this page tells every place: elsewhere they are no more, and one without a place is gone.
+    pub whole: Vec<String>,
     /// Places in which a message is no more.
     pub vanished: Vec<Place>,
     /// Folders of which this page says everything that is in them: what else we have there is no more.
@@ -117,6 +195,7 @@ impl Page {
             && self.messages.is_empty()
             && self.again.is_empty()
             && self.marked.is_empty()
+            && self.whole.is_empty()
             && self.vanished.is_empty()
             && self.present.is_empty()
     }
@@ -132,7 +211,7 @@ pub struct SeenFolder {
     pub uid_validity: Option<u64>,
 }
 
-/// What a folder is for. By default mail is taken in from all but the last three.
+/// What a folder is for. By default mail is taken in from all but the last four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FolderRole {
@@ -144,6 +223,7 @@ pub enum FolderRole {
     Drafts,
     Spam,
     Trash,
+    Chats,
 }
 
 impl FolderRole {
@@ -156,6 +236,7 @@ impl FolderRole {
             Self::Drafts => "drafts",
             Self::Spam => "spam",
             Self::Trash => "trash",
+            Self::Chats => "chats",
         }
     }
 }
@@ -213,6 +294,8 @@ pub struct Facts {
     /// The revision of these very bytes.
     pub revision: Option<String>,
     pub thread: Option<String>,
+    /// Every place that it was in when these bytes were read, for providers that say it only then.
+    pub places: Option<Vec<(Place, Flags)>>,
 }
 
 /// Each is one behaviour.
@@ -227,6 +310,9 @@ pub enum ConnectorError {
     /// The credentials are refused: no more calls until they are renewed.
     #[error("the provider refuses the credentials: {0}")]
     Unauthorized(String),
+    /// Our app is refused, whatever the account: only an operator can mend that.
+    #[error("the provider refuses this Mailroom itself: {0}")]
+    Operator(String),
     /// What the cursors stand for is forgotten: everything is compared.
     #[error("the provider has forgotten where we were")]
     CursorExpired,

@@ -11,16 +11,19 @@ pub enum Provider {
     Scripted,
     /// Any server that speaks IMAP.
     Imap,
+    /// Google's mail, by its own API.
+    Gmail,
 }
 
 impl Provider {
-    pub const ALL: [Self; 3] = [Self::Files, Self::Scripted, Self::Imap];
+    pub const ALL: [Self; 4] = [Self::Files, Self::Scripted, Self::Imap, Self::Gmail];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
             Self::Scripted => "scripted",
             Self::Imap => "imap",
+            Self::Gmail => "gmail",
         }
     }
 
@@ -28,13 +31,13 @@ impl Provider {
     pub fn binds_by_content(self) -> bool {
         match self {
             Self::Files | Self::Imap => true,
-            Self::Scripted => false,
+            Self::Scripted | Self::Gmail => false,
         }
     }
 
-    /// Whether its connector has to be told what its folders were called; see [`crate::connector::Account::folders`].
-    pub fn knows_folders_by_name(self) -> bool {
-        self == Self::Imap
+    /// Whether its connector has to be told which folders we know; see [`crate::connector::Account::folders`].
+    pub fn compares_folders(self) -> bool {
+        matches!(self, Self::Imap | Self::Gmail)
     }
 
     pub fn parse(text: &str) -> Option<Self> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use domain::ConnectorError;
 use domain::connector::{Cursors, Page};
+use jiff::Timestamp;
 use serde::Serialize;
 use store::sql::mailboxes::Mailbox;
 
@@ -61,7 +62,7 @@ impl Syncer {
             if page == MOST_PAGES {
                 bail!("the provider's list of the mailbox does not end");
             }
-            let page = self.list_patiently(mailbox, &opened, &cursors).await;
+            let page = self.list_patiently(mailbox, &opened, &cursors, since).await;
             let page = page.context("listing the mailbox at its provider")?;
             page.move_cursors(&mut cursors);
             for folder in page.folders {
@@ -76,6 +77,10 @@ impl Syncer {
                 // What somebody removed here for good is left out, too.
                 let is_left_out = is_old || purged.contains(&seen.message);
                 listed.entry(seen.place.folder).or_default().insert(seen.place.uid, is_left_out);
+            }
+            for seen in page.marked {
+                // Too old to be wanted, unless it is told of otherwise as well.
+                listed.entry(seen.place.folder).or_default().entry(seen.place.uid).or_insert(true);
             }
             if page.is_last {
                 break;
@@ -118,10 +123,11 @@ impl Syncer {
         mailbox: &Mailbox,
         opened: &Opened,
         cursors: &Cursors,
+        since: Option<Timestamp>,
     ) -> Result<Page, ConnectorError> {
         let mut waits = 0;
         loop {
-            match self.calls.make(mailbox, opened.connector.list(&opened.account, cursors, None)).await {
+            match self.calls.make(mailbox, opened.connector.list(&opened.account, cursors, None, since)).await {
                 Err(ConnectorError::Throttled { retry_after }) if waits < MOST_WAITS => {
                     waits += 1;
                     tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))

@@ -71,7 +71,13 @@ impl Connector for Imap {
         })
     }
 
-    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, told: Option<&'a Cursors>) -> Answer<'a, Page> {
+    fn list<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        told: Option<&'a Cursors>,
+        _since: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
         Box::pin(async move { walk::list(&mut self.sessions.take(account).await?, account, (cursors, told)).await })
     }
 

@@ -28,7 +28,7 @@ pub async fn messages(mut body: Body, wanted: &[Wanted], sink: &mut dyn Sink) ->
                 }
                 let length = length.ok_or_else(|| protocol("a message without a length"))?;
                 let revision = revision.map(name).transpose()?;
-                sink.begin(&message, Facts { received_at, revision, thread: None });
+                sink.begin(&message, Facts { received_at, revision, ..Facts::default() });
                 if let Err(error) = copy(&mut body, &message, length, sink).await {
                     sink.fail(&message, error.clone());
                     return Err(error);

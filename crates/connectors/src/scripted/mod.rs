@@ -47,7 +47,13 @@ impl Connector for Scripted {
         })
     }
 
-    fn list<'a>(&'a self, account: &'a Account, cursors: &'a Cursors, _told: Option<&'a Cursors>) -> Answer<'a, Page> {
+    fn list<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        _told: Option<&'a Cursors>,
+        _since: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
         Box::pin(async move {
             let page = Call::new(&self.http, account)?.page(Listing::List, cursors, None).await?;
             translate::page(page, translate::Next::EndOnce)

@@ -12,7 +12,7 @@ use crate::place::{ADDRESS, Place, assert_says_nothing, connector, impatient};
 
 async fn wanted(place: &Place) -> Vec<Wanted> {
     let (mut model, mut cursors) = (Model::default(), Cursors::new());
-    model.apply(&place.connector.list(&place.account, &cursors, None).await.unwrap(), &mut cursors);
+    model.apply(&place.connector.list(&place.account, &cursors, None, None).await.unwrap(), &mut cursors);
     model.wanted()
 }
 
@@ -54,7 +54,7 @@ async fn every_fault_of_an_answer_is_the_right_error_on_every_route() {
         let mut errors = vec![
             connector.changes(account, &none).await.unwrap_err(),
             connector.history(account, &none, &none, None).await.unwrap_err(),
-            connector.list(account, &none, None).await.unwrap_err(),
+            connector.list(account, &none, None, None).await.unwrap_err(),
         ];
         let (taken, fetched) = fetch(&place, &wanted).await;
         errors.push(fetched.unwrap_err());
@@ -170,12 +170,12 @@ async fn a_message_deleted_after_it_was_listed_is_gone() {
 async fn slow_bytes_are_waited_for_but_not_for_ever() {
     let mut place = Place::new(2, 12).await;
     place.world.add_fault(Fault::once(Kind::Slow { bytes: 2_000, ms: 1 }));
-    place.connector.list(&place.account, &Cursors::new(), None).await.unwrap();
+    place.connector.list(&place.account, &Cursors::new(), None, None).await.unwrap();
     // Never silent for long, and never done: ten bytes a second.
     place.world.add_fault(Fault::once(Kind::Slow { bytes: 1, ms: 100 }));
     place.connector = connector(Deadlines { answer: Duration::from_secs(2), ..Deadlines::default() });
 
-    let error = place.connector.list(&place.account, &Cursors::new(), None).await.unwrap_err();
+    let error = place.connector.list(&place.account, &Cursors::new(), None, None).await.unwrap_err();
 
     assert_eq!(error, ConnectorError::Unavailable("an answer takes too long".to_owned()));
 }

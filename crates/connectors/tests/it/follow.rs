@@ -101,7 +101,7 @@ impl<'a> Follower<'a> {
         let mut cursors = Cursors::new();
         loop {
             self.something_happens();
-            match self.connector().list(&self.account, &cursors, None).await {
+            match self.connector().list(&self.account, &cursors, None, None).await {
                 Ok(page) => {
                     folders.extend(page.folders.iter().map(|folder| folder.id.clone()));
                     self.model.apply(&page, &mut cursors);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use connectors::http::{Deadlines, Http};
 use connectors::scripted::Scripted;
-use domain::connector::{Account, Cursors, Page};
+use domain::connector::{Account, Cursors, NoAccess, Page};
 use domain::{Connector, ConnectorError, MailboxId, Secret, SystemClock, TenantId};
 use sim::scripted::{NewAccount, Server, World};
 
@@ -54,6 +54,7 @@ pub fn account(url: &str) -> Account {
         settings: serde_json::json!({ "url": url }).to_string(),
         secret: Some(Secret::new(TOKEN.to_owned())),
         folders: Vec::new(),
+        access: Arc::new(NoAccess),
     }
 }
 

@@ -351,6 +351,7 @@ fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
         Some(ConnectorError::Throttled { .. }) => ("throttled", None),
         Some(ConnectorError::Unavailable(_)) => ("unavailable", Some(true)),
         Some(ConnectorError::Unauthorized(_)) => ("unauthorized", Some(false)),
+        Some(ConnectorError::Operator(_)) => ("operator", Some(false)),
         Some(ConnectorError::CursorExpired) => ("cursor_expired", Some(false)),
         Some(ConnectorError::Gone) => ("gone", Some(false)),
         Some(ConnectorError::Shut(_)) => ("shut", Some(false)),

@@ -230,7 +230,7 @@ impl Listing<'_> {
         let call = match self.phase {
             Phase::Changes => connector.changes(account, cursors),
             Phase::History => connector.history(account, cursors, told, state.since),
-            Phase::List => connector.list(account, cursors, Some(told)),
+            Phase::List => connector.list(account, cursors, Some(told), state.since),
         };
         match self.phase {
             Phase::Changes => self.sync.calls.make(mailbox, call).await,
@@ -293,6 +293,7 @@ impl Listing<'_> {
                 folders,
                 gone_folders: page.gone_folders,
                 messages: page.messages,
+                whole: page.whole,
                 vanished: page.vanished,
                 present: page.present,
                 cursors: page.cursors,

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::Account;
+use domain::connector::{Account, NoAccess};
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{Gate, NoGate};
 use store::TenantUnit;
@@ -44,6 +44,9 @@ const WORTH_TELLING: Duration = Duration::from_secs(60);
 
 /// When to try folders again that could not be opened.
 const SHUT: Duration = Duration::from_secs(300);
+
+/// When to try again what only an operator can mend.
+const FOR_THE_OPERATOR: Duration = Duration::from_secs(300);
 
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
@@ -122,6 +125,7 @@ impl Syncer {
             settings: connection(&mailbox.settings),
             secret,
             folders,
+            access: Arc::new(NoAccess),
         };
         let scope = Scope::of(&mailbox.settings);
         Ok(Some(Opened { mailbox: Arc::new(mailbox), account, connector, scope }))
@@ -154,6 +158,7 @@ fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
             jobs::JobError::Throttled(AWAY.delay(tries.min(500), &jobs::SystemDice).unwrap_or(AWAY.longest))
         }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
+        ConnectorError::Operator(_) => jobs::JobError::Throttled(FOR_THE_OPERATOR),
         ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
         ConnectorError::Shut(_) => jobs::JobError::Throttled(SHUT),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },

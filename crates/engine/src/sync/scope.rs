@@ -18,7 +18,7 @@ impl Scope {
         serde_json::from_value(settings.clone()).unwrap_or_default()
     }
 
-    /// Drafts, spam and trash are taken in only when they are named.
+    /// Drafts, spam, trash and chats are taken in only when they are named.
     pub fn includes(&self, folder: &SeenFolder) -> bool {
         let names = |names: &[String]| names.iter().any(|name| name.eq_ignore_ascii_case(&folder.name));
         if names(&self.exclude) {
@@ -27,7 +27,7 @@ impl Scope {
         if !self.folders.is_empty() {
             return names(&self.folders);
         }
-        !matches!(folder.role, Some(FolderRole::Drafts | FolderRole::Spam | FolderRole::Trash))
+        !matches!(folder.role, Some(FolderRole::Drafts | FolderRole::Spam | FolderRole::Trash | FolderRole::Chats))
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::Account;
+use domain::connector::{Account, NoAccess};
 use domain::{MailboxId, Provider, TenantId};
 use jobs::{Dice, Retry};
 use store::StoreError;
@@ -97,6 +97,7 @@ fn who_can_listen(syncer: &Syncer) -> Vec<Provider> {
         settings: "{}".to_owned(),
         secret: None,
         folders: Vec::new(),
+        access: Arc::new(NoAccess),
     };
     let can_listen = syncer.connectors.values().filter(|connector| connector.listen(&nobody, Duration::ZERO).is_some());
     can_listen.map(|connector| connector.provider()).collect()

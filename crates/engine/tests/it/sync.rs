@@ -9,6 +9,7 @@ use domain::{Connector, ConnectorError, Flags, FolderRole, JobState, MailboxId, 
 use engine::calls::Calls;
 use engine::mailboxes::{Backfill, Connect};
 use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
+use jiff::Timestamp;
 use jobs::{Kinds, SystemDice, Worker, new_job};
 use serde_json::json;
 use store::sql::jobs::JobFilter;
@@ -58,7 +59,13 @@ impl Connector for Script {
         Box::pin(async move { Ok(page) })
     }
 
-    fn list<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: Option<&'a Cursors>) -> Answer<'a, Page> {
+    fn list<'a>(
+        &'a self,
+        _: &'a Account,
+        _: &'a Cursors,
+        _: Option<&'a Cursors>,
+        _: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
         let page = next(&self.list);
         Box::pin(async move { Ok(page) })
     }

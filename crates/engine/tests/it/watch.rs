@@ -9,6 +9,7 @@ use domain::{Connector, ConnectorError, Lane, MailboxId, PlanTier, Provider, Sys
 use engine::calls::Calls;
 use engine::sync::{SyncSettings, Syncer};
 use engine::watch::{WatchSettings, watch};
+use jiff::Timestamp;
 use jobs::SystemDice;
 use serde_json::json;
 use store::sql::jobs::JobFilter;
@@ -94,7 +95,13 @@ impl Connector for Door {
         Box::pin(async { unreachable!("nobody works on jobs here") })
     }
 
-    fn list<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: Option<&'a Cursors>) -> Answer<'a, Page> {
+    fn list<'a>(
+        &'a self,
+        _: &'a Account,
+        _: &'a Cursors,
+        _: Option<&'a Cursors>,
+        _: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
         Box::pin(async { unreachable!("nobody works on jobs here") })
     }
 

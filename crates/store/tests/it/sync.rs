@@ -49,6 +49,7 @@ fn page(message: &str, cursor: &str) -> PageRows {
             received_at: None,
             revision: None,
         }],
+        whole: Vec::new(),
         vanished: vec![],
         present: vec![],
         cursors: Cursors::from([(String::new(), cursor.into())]),

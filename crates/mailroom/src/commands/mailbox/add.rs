@@ -1,9 +1,10 @@
 //! A mailbox is connected: tried out first, so that nothing half-made is left behind.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use connectors::imap::{self, Auth, Connection, Tls};
-use domain::connector::Account;
+use domain::connector::{Account, NoAccess};
 use domain::{MailboxId, MailboxState, Provider, Secret, TenantId};
 use engine::Engine;
 use engine::mailboxes::{Backfill, Connect};
@@ -193,6 +194,7 @@ pub(super) async fn check(
         settings: connection(settings),
         secret: secret.cloned(),
         folders: Vec::new(),
+        access: Arc::new(NoAccess),
     };
     let cannot = |why: String| format!("cannot use {address}: {why}");
     // What a server says to the owner of a mailbox is for the owner, and not for a connector's errors, which are logged.

@@ -77,7 +77,7 @@ impl SystemStore {
 
     /// For those whose provider has to be told.
     async fn known_folders(&self, mailboxes: &[Mailbox]) -> Result<HashMap<Key, Vec<KnownFolder>>, StoreError> {
-        let by_name = mailboxes.iter().filter(|mailbox| mailbox.provider.knows_folders_by_name());
+        let by_name = mailboxes.iter().filter(|mailbox| mailbox.provider.compares_folders());
         let rows: Vec<Vec<Value>> = by_name.map(|mailbox| params![mailbox.tenant_id, mailbox.id]).collect();
         let mut folders: HashMap<Key, Vec<KnownFolder>> = HashMap::new();
         if rows.is_empty() {

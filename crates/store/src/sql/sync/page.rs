@@ -1,5 +1,7 @@
 //! One page of a listing becomes rows: folders, the ledger, places, cursors, and what is told of it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use domain::connector::{Cursors, Place, Present, Seen, SeenFolder};
 use domain::{FolderId, MailboxId};
 
@@ -39,6 +41,8 @@ pub struct PageRows {
     pub folders: Vec<(SeenFolder, bool)>,
     pub gone_folders: Vec<String>,
     pub messages: Vec<Seen>,
+    /// Of these messages everything is among `messages`.
+    pub whole: Vec<String>,
     pub vanished: Vec<Place>,
     pub present: Vec<Present>,
     pub cursors: Cursors,
@@ -109,6 +113,7 @@ impl TenantUnit {
             }
         }
         vanishing.extend(self.vanished(&page.vanished));
+        vanishing.extend(self.elsewhere(&page.whole, &page.messages));
         for Present { folder: id, uids } in &page.present {
             // On PostgreSQL an empty list goes over as null.
             let is_there = any(dialect, "p.provider_uid", 4);
@@ -121,9 +126,35 @@ impl TenantUnit {
         vanishing
     }
 
+    /// All places of these messages but those that are told of. Those that are in the same folders go together.
+    fn elsewhere(&self, whole: &[String], messages: &[Seen]) -> Vec<Vanishing> {
+        let mut folders: BTreeMap<&str, BTreeSet<&str>> = whole.iter().map(|id| (&**id, BTreeSet::new())).collect();
+        for seen in messages {
+            if let Some(folders) = folders.get_mut(&*seen.message) {
+                folders.insert(&seen.place.folder);
+            }
+        }
+        let mut alike: BTreeMap<BTreeSet<&str>, Vec<String>> = BTreeMap::new();
+        for (message, folders) in folders {
+            alike.entry(folders).or_default().push(message.to_owned());
+        }
+        let dialect = self.store.dialect();
+        let (these, inside) = (any(dialect, "p.provider_message_id", 3), any(dialect, "f.provider_folder_id", 4));
+        // On PostgreSQL an empty list goes over as null.
+        let condition = format!(
+            "{these} and not exists (select 1 from folders f where f.tenant_id = p.tenant_id and f.id = p.folder_id
+                                     and coalesce({inside}, false))"
+        );
+        let except = |(folders, messages): (BTreeSet<&str>, Vec<String>)| {
+            let folders: Vec<String> = folders.into_iter().map(str::to_owned).collect();
+            (condition.clone(), params![messages, folders])
+        };
+        alike.into_iter().map(except).collect()
+    }
+
     fn vanished<'a>(&self, places: impl IntoIterator<Item = &'a Place>) -> Vec<Vanishing> {
         let dialect = self.store.dialect();
-        let mut by_folder: std::collections::BTreeMap<&str, Vec<String>> = std::collections::BTreeMap::new();
+        let mut by_folder: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for place in places {
             by_folder.entry(&place.folder).or_default().push(place.uid.clone());
         }
