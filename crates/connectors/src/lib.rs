@@ -3,6 +3,7 @@
 //!
 //! A folder per provider: `mod.rs` is its [`Connector`], `api.rs` has their words, `translate.rs` turns theirs into ours.
 
+pub mod gmail;
 pub mod google;
 pub mod http;
 pub mod imap;

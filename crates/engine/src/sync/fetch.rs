@@ -307,7 +307,7 @@ struct Collector {
     bytes: u64,
     binds_by_content: bool,
     queued: BTreeMap<String, Queued>,
-    current: Option<(String, Facts, Draft)>,
+    current: Option<(String, Draft)>,
     messages: Vec<Message>,
     failed: BTreeMap<String, ConnectorError>,
 }
@@ -330,17 +330,17 @@ impl Collector {
 }
 
 impl Sink for Collector {
-    fn begin(&mut self, message: &str, facts: Facts) {
+    fn begin(&mut self, message: &str) {
         let mut draft = self.spool.draft();
         // What a provider made up costs nothing for long: a batch is small, and counted by the same sizes.
         draft.expect(self.queued.get(message).and_then(|queued| queued.size_bytes).unwrap_or(0).min(MOST_BYTES));
-        self.current = Some((message.to_owned(), facts, draft));
+        self.current = Some((message.to_owned(), draft));
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.bytes += bytes.len() as u64;
         self.held.progress();
-        let Some((message, _, draft)) = &mut self.current else { return Ok(()) };
+        let Some((message, draft)) = &mut self.current else { return Ok(()) };
         if draft.len() + bytes.len() as u64 > self.most_bytes {
             self.refused = Some(message.clone());
             return Err(std::io::Error::other("the message is larger than limits.message_size"));
@@ -348,8 +348,8 @@ impl Sink for Collector {
         draft.push(bytes)
     }
 
-    fn end(&mut self) -> std::io::Result<()> {
-        let Some((message, facts, draft)) = self.current.take() else { return Ok(()) };
+    fn end(&mut self, facts: Facts) -> std::io::Result<()> {
+        let Some((message, draft)) = self.current.take() else { return Ok(()) };
         // Only what was asked for, and once.
         let Some(queued) = self.queued.remove(&message) else { return Ok(()) };
         self.messages.push(Message {
