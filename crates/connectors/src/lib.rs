@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use domain::{Connector, Provider};
 
+use google::GoogleSettings;
 use http::{Deadlines, Http, NoClient};
 
 /// Those of every provider that has one.
-pub fn all() -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
+pub fn all(_google: GoogleSettings) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
     let http = Http::new(Deadlines::default())?;
     let all: [Arc<dyn Connector>; 2] = [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default())];
     Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())

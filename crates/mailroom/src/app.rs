@@ -107,7 +107,8 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
 
 /// What syncs mailboxes, in the name of this process.
 pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
-    let connectors = connectors::all().map_err(|e| Failure::problem(format!("cannot speak to mail providers: {e}")))?;
+    let connectors = connectors::all(config.providers.google.settings.clone());
+    let connectors = connectors.map_err(|e| Failure::problem(format!("cannot speak to mail providers: {e}")))?;
     let settings = SyncSettings {
         holder: holder.to_owned(),
         lease: config.sync.lease,
@@ -115,8 +116,9 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     };
     let redis = redis(config)?;
     let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
+    let gmail = Pace::calls_per_second(config.providers.google.calls_per_second as f64);
     let calls = CallSettings {
-        paces: HashMap::from([(Provider::Scripted, scripted)]),
+        paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail)]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
         ..CallSettings::default()
     };

@@ -1,6 +1,10 @@
 //! What all of Google's services have in common: where they are, and who we are there.
 
+mod service_account;
+
 use domain::Secret;
+
+pub use service_account::{NotAServiceAccount, ServiceAccount};
 
 /// Where Google is, and as whom we call it. The defaults are Google's own addresses, and nobody.
 #[derive(Debug, Clone)]
@@ -11,6 +15,8 @@ pub struct GoogleSettings {
     pub token_url: String,
     /// The base before `/gmail/v1` and `/batch/gmail/v1`.
     pub api_url: String,
+    /// The base before `/admin/directory/v1`.
+    pub directory_url: String,
     /// The keys that Google signs with.
     pub jwks_url: String,
     pub client_id: Option<String>,
@@ -38,6 +44,7 @@ impl Default for GoogleSettings {
             auth_url: "https://accounts.google.com/o/oauth2/v2/auth".to_owned(),
             token_url: "https://oauth2.googleapis.com/token".to_owned(),
             api_url: "https://gmail.googleapis.com".to_owned(),
+            directory_url: "https://admin.googleapis.com".to_owned(),
             jwks_url: "https://www.googleapis.com/oauth2/v3/certs".to_owned(),
             client_id: None,
             client_secret: None,

@@ -11,7 +11,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 19] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 26] = [
     "auth.admin_key_file",
     "auth.oidc.audience",
     "auth.oidc.issuer",
@@ -23,6 +23,13 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 19] = [
     "instance.id",
     "cache.url",
     "jobs.concurrency",
+    "providers.google.client_id",
+    "providers.google.client_secret",
+    "providers.google.client_secret_file",
+    "providers.google.pubsub_topic",
+    "providers.google.push_audience",
+    "providers.google.push_service_account",
+    "providers.google.service_account_file",
     "providers.imap.bytes_per_day",
     "secrets.key",
     "secrets.key_file",

@@ -3,6 +3,7 @@
 
 mod edge;
 mod error;
+mod google;
 mod layers;
 mod nearest;
 mod read;
@@ -10,6 +11,7 @@ pub mod units;
 mod urls;
 
 pub use error::ConfigError;
+pub use google::Google;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::{Limits, Secret};
@@ -171,6 +173,7 @@ pub struct Cache {
 /// How fast each provider may be called, and how much may be fetched from it.
 #[derive(Debug, Clone)]
 pub struct Providers {
+    pub google: Google,
     /// Of each mailbox that does not say it itself; 0: as many as one likes. `None`: what its server is known to bear.
     pub imap_bytes_per_day: Option<u64>,
     pub scripted_calls_per_second: usize,
@@ -270,6 +273,12 @@ impl Config {
         }
     }
 
+    /// Whom the tokens of Gmail's pushes must be for: unless somebody says otherwise, the address that they are sent to.
+    pub fn push_audience(&self) -> String {
+        let said = self.providers.google.push_audience.clone();
+        said.unwrap_or_else(|| format!("{}/v1/hooks/gmail", self.edge.public_url))
+    }
+
     fn understand(mut read: Reader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
         let server = edge::server(&mut read)?;
@@ -290,7 +299,7 @@ impl Config {
             events: Events { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
             webhooks: webhooks(&mut read)?,
             cache: cache(&mut read)?,
-            providers: paces(&mut read)?,
+            providers: self::providers(&mut read)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
             data_dir,
             shown: read.into_shown(),
@@ -511,7 +520,8 @@ fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {
     Ok(Cache { url: Some(Secret::new(url)) })
 }
 
-fn paces(read: &mut Reader) -> Result<Providers, ConfigError> {
+fn providers(read: &mut Reader) -> Result<Providers, ConfigError> {
+    let google = google::google(read)?;
     const IMAP: &str = "providers.imap.bytes_per_day";
     let imap_bytes_per_day = if read.is_given(IMAP) {
         Some(read.size(IMAP, 0..=MOST_BYTES_PER_DAY)?)
@@ -520,7 +530,7 @@ fn paces(read: &mut Reader) -> Result<Providers, ConfigError> {
         None
     };
     let scripted_calls_per_second = read.count("providers.scripted.calls_per_second", 1..=1_000_000)?;
-    Ok(Providers { imap_bytes_per_day, scripted_calls_per_second })
+    Ok(Providers { google, imap_bytes_per_day, scripted_calls_per_second })
 }
 
 fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {

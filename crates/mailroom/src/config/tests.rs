@@ -47,7 +47,7 @@ fn every_known_setting_is_read_and_shown() {
 
     let shown: BTreeSet<String> = config.show().iter().map(|shown| shown.key.to_owned()).collect();
     let mut known = Layers::defaults().unwrap().known().clone();
-    for shown_when_given in ["database.url_file", "backup.postgres_url_file"] {
+    for shown_when_given in ["database.url_file", "backup.postgres_url_file", "providers.google.client_secret_file"] {
         known.remove(shown_when_given);
     }
     assert_eq!(shown, known);
@@ -243,4 +243,82 @@ fn a_list_is_written_as_one_or_with_commas() {
     assert_eq!(from_file.edge.trusted_proxies, from_variable.edge.trusted_proxies);
     assert_eq!(shown(&from_file, "server.trusted_proxies").value, "10.0.0.0/8, 192.0.2.1");
     assert!(with(&[("MAILROOM_SERVER__TRUSTED_PROXIES", " ")]).unwrap().edge.trusted_proxies.is_empty());
+}
+
+#[test]
+fn google_is_nobody_and_at_its_own_place_by_default() {
+    let config = with(&[]).unwrap();
+
+    let google = &config.providers.google;
+    let (settings, own) = (&google.settings, connectors::google::GoogleSettings::default());
+    assert_eq!(
+        (&settings.auth_url, &settings.token_url, &settings.api_url, &settings.jwks_url),
+        (&own.auth_url, &own.token_url, &own.api_url, &own.jwks_url)
+    );
+    assert!(settings.client_id.is_none() && settings.service_account.is_none() && settings.topic.is_none());
+    assert_eq!(config.push_audience(), "http://127.0.0.1:8025/v1/hooks/gmail");
+    assert_eq!((google.user_units_per_minute, google.project_units_per_minute), (6000, 1_200_000));
+}
+
+#[test]
+fn googles_secret_is_kept_and_not_shown() {
+    let (_folder, path) = file("GOCSPX-hunter2\n");
+    let path = path.to_str().unwrap();
+
+    for given in [
+        ("MAILROOM_PROVIDERS__GOOGLE__CLIENT_SECRET", "GOCSPX-hunter2"),
+        ("MAILROOM_PROVIDERS__GOOGLE__CLIENT_SECRET_FILE", path),
+    ] {
+        let config = with(&[given]).unwrap();
+
+        let secret = config.providers.google.settings.client_secret.as_ref().unwrap();
+        assert_eq!(secret.expose(), "GOCSPX-hunter2");
+        assert_eq!(shown(&config, "providers.google.client_secret").value, "***");
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+    let (_folder, wrong) = file("[providers.google]\nclient_secret = 5551\n");
+    let error = Config::load(Some(&wrong), NO_VARIABLES, home()).unwrap_err().to_string();
+    assert!(error.contains("wants the secret in quotes") && !error.contains("5551"), "{error}");
+}
+
+#[test]
+fn mistakes_about_google_are_told_with_what_is_wanted() {
+    let (_folder, other) = file("{\"web\": {}}");
+    for (key, value, sentence) in [
+        ("PUBSUB_TOPIC", "my-topic", "wants a topic like \"projects/PROJECT/topics/TOPIC\", not my-topic"),
+        ("PUBSUB_TOPIC", "projects//topics/t", "wants a topic like"),
+        ("TOKEN_URL", "http://oauth2.googleapis.com/token", "wants a URL that begins with https://"),
+        ("API_URL", "gmail.googleapis.com", "wants a URL that begins with https://"),
+        ("PUSH_SERVICE_ACCOUNT", "push", "wants the address of a service account"),
+        ("SERVICE_ACCOUNT_FILE", "/nowhere/key.json", "names /nowhere/key.json, which can't be read"),
+        ("SERVICE_ACCOUNT_FILE", other.to_str().unwrap(), "which is the file of an OAuth client"),
+        ("CALLS_PER_SECOND", "0", "wants a whole number from 1"),
+    ] {
+        let name = format!("MAILROOM_PROVIDERS__GOOGLE__{key}");
+        let error = refusal(&name, value);
+
+        assert!(error.contains(sentence) && error.contains(&name), "{error}");
+    }
+    let local = with(&[("MAILROOM_PROVIDERS__GOOGLE__API_URL", "http://127.0.0.1:9000/")]).unwrap();
+    assert_eq!(local.providers.google.settings.api_url, "http://127.0.0.1:9000");
+}
+
+#[test]
+fn what_is_half_set_up_at_google_says_what_is_missing() {
+    let standing = |pairs: &[(&str, &str)]| {
+        let named = |(key, value): &(&str, &str)| (format!("MAILROOM_PROVIDERS__GOOGLE__{key}"), (*value).to_owned());
+        let config = Config::load(None, pairs.iter().map(named).collect::<Vec<_>>(), home()).unwrap();
+        config.providers.google.standing()
+    };
+    let (id, secret) = (("CLIENT_ID", "me"), ("CLIENT_SECRET", "hunter2"));
+    let (topic, push) = (("PUBSUB_TOPIC", "projects/p/topics/t"), ("PUSH_SERVICE_ACCOUNT", "push@p"));
+
+    assert!(standing(&[]).unwrap().starts_with("not set up"));
+    assert_eq!(standing(&[id, secret, topic, push]).unwrap(), "an OAuth client, pushes");
+    assert!(standing(&[id, secret]).unwrap().contains("no pushes"));
+    assert!(standing(&[id]).unwrap_err().contains("client_secret_file"));
+    assert!(standing(&[secret]).unwrap_err().contains("client_id"));
+    assert!(standing(&[id, secret, topic]).unwrap_err().contains("push_service_account"));
+    assert!(standing(&[id, secret, push]).unwrap_err().contains("pubsub_topic"));
+    assert!(standing(&[topic, push]).unwrap_err().contains("no mailbox can be opened"));
 }

@@ -1,0 +1,186 @@
+//! Who this Mailroom is at Google, and how much it may ask of it.
+
+use std::path::Path;
+
+use connectors::google::{GoogleSettings, ServiceAccount};
+use domain::Secret;
+use engine::oidc::is_safe_url;
+
+use super::ConfigError;
+use super::read::{Reader, refuse};
+
+#[derive(Debug, Clone)]
+pub struct Google {
+    pub settings: GoogleSettings,
+    /// `None`: the address that pushes are sent to; see [`super::Config::push_audience`].
+    pub push_audience: Option<String>,
+    pub push_service_account: Option<String>,
+    pub calls_per_second: usize,
+    /// 0: no limit.
+    pub user_units_per_minute: usize,
+    pub project_units_per_minute: usize,
+}
+
+pub(super) fn google(read: &mut Reader) -> Result<Google, ConfigError> {
+    const MOST_UNITS: usize = 1_000_000_000;
+    let client_id = optional(read, "providers.google.client_id", "the id of an OAuth client")?;
+    let client_secret = client_secret(read)?;
+    let service_account = service_account(read)?;
+    let topic = topic(read)?;
+    let push_service_account = push_service_account(read)?;
+    let push_audience = push_audience(read)?;
+    Ok(Google {
+        settings: GoogleSettings {
+            auth_url: url(read, "providers.google.auth_url")?,
+            token_url: url(read, "providers.google.token_url")?,
+            api_url: url(read, "providers.google.api_url")?,
+            directory_url: url(read, "providers.google.directory_url")?,
+            jwks_url: url(read, "providers.google.jwks_url")?,
+            client_id,
+            client_secret,
+            service_account,
+            topic,
+        },
+        push_audience,
+        push_service_account,
+        calls_per_second: read.count("providers.google.calls_per_second", 1..=1_000_000)?,
+        user_units_per_minute: read.count("providers.google.user_units_per_minute", 0..=MOST_UNITS)?,
+        project_units_per_minute: read.count("providers.google.project_units_per_minute", 0..=MOST_UNITS)?,
+    })
+}
+
+impl Google {
+    /// What is set up, and the first thing that is missing for what was begun.
+    pub fn standing(&self) -> Result<String, String> {
+        let GoogleSettings { client_id, client_secret, service_account, topic, .. } = &self.settings;
+        match (client_id, client_secret) {
+            (Some(_), None) => {
+                return Err("there is a client_id and no secret; set providers.google.client_secret_file".to_owned());
+            }
+            (None, Some(_)) => {
+                return Err("there is a client_secret and no id; set providers.google.client_id".to_owned());
+            }
+            _ => {}
+        }
+        match (topic, &self.push_service_account) {
+            (Some(_), None) => {
+                return Err("there is a pubsub_topic, but nobody whose pushes are believed; set providers.google.push_service_account to the service account of the subscription".to_owned());
+            }
+            (None, Some(_)) => {
+                return Err(
+                    "there is a push_service_account and no topic; set providers.google.pubsub_topic".to_owned()
+                );
+            }
+            _ => {}
+        }
+        if topic.is_some() && client_id.is_none() && service_account.is_none() {
+            return Err("there is a pubsub_topic and no mailbox can be opened; set providers.google.client_id or providers.google.service_account_file".to_owned());
+        }
+        let mut parts = Vec::new();
+        parts.extend(client_id.as_ref().map(|_| "an OAuth client"));
+        parts.extend(service_account.as_ref().map(|_| "a service account"));
+        if parts.is_empty() {
+            return Ok("not set up; docs/providers/gmail.md tells how".to_owned());
+        }
+        parts.push(if topic.is_some() { "pushes" } else { "no pushes: mailboxes are looked at by the clock" });
+        Ok(parts.join(", "))
+    }
+}
+
+/// A text that is no secret and may be absent.
+fn optional(read: &mut Reader, key: &'static str, wants: &str) -> Result<Option<String>, ConfigError> {
+    match read.text(key, wants)? {
+        None => {
+            read.show(key, "none", &"default");
+            Ok(None)
+        }
+        Some((text, origin)) => {
+            let text = text.trim().to_owned();
+            read.show(key, text.clone(), &origin);
+            Ok(Some(text))
+        }
+    }
+}
+
+fn client_secret(read: &mut Reader) -> Result<Option<Secret<String>>, ConfigError> {
+    const KEY: &str = "providers.google.client_secret";
+    let given = read.secret(KEY, "providers.google.client_secret_file", "a secret");
+    // The sentence would repeat what was written.
+    let given = given.map_err(|e| match e.to_string() {
+        text if text.contains("in quotes") => ConfigError::new(format!("`{KEY}` wants the secret in quotes")),
+        _ => e,
+    })?;
+    let Some((secret, source)) = given else {
+        read.show(KEY, "none", &"default");
+        return Ok(None);
+    };
+    read.show(KEY, "***", &source);
+    Ok(Some(Secret::new(secret.trim().to_owned())))
+}
+
+fn service_account(read: &mut Reader) -> Result<Option<Secret<String>>, ConfigError> {
+    const KEY: &str = "providers.google.service_account_file";
+    let Some((path, origin)) = read.text(KEY, "the path of a key file")? else {
+        read.show(KEY, "none", &"default");
+        return Ok(None);
+    };
+    let path = read.expand(Path::new(&path))?;
+    let wrong = |why: String| refuse(KEY, &origin, &format!("names {}, which {why}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|e| wrong(format!("can't be read: {e}")))?;
+    let text = Secret::new(text);
+    if let Err(why) = ServiceAccount::parse(&text) {
+        return Err(wrong(format!("{why}; it wants the JSON key file of a service account")));
+    }
+    read.show(KEY, path.display().to_string(), &origin);
+    Ok(Some(text))
+}
+
+fn topic(read: &mut Reader) -> Result<Option<String>, ConfigError> {
+    const KEY: &str = "providers.google.pubsub_topic";
+    const WANTS: &str = "a topic like \"projects/PROJECT/topics/TOPIC\"";
+    let Some((topic, origin)) = read.text(KEY, WANTS)? else {
+        read.show(KEY, "none", &"default");
+        return Ok(None);
+    };
+    let parts: Vec<&str> = topic.split('/').collect();
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if !matches!(parts.as_slice(), ["projects", project, "topics", name] if is_name(project) && is_name(name)) {
+        return Err(refuse(KEY, &origin, &format!("wants {WANTS}, not {}", topic.escape_debug())));
+    }
+    read.show(KEY, topic.clone(), &origin);
+    Ok(Some(topic))
+}
+
+fn push_service_account(read: &mut Reader) -> Result<Option<String>, ConfigError> {
+    const KEY: &str = "providers.google.push_service_account";
+    const WANTS: &str = "the address of a service account like \"push@PROJECT.iam.gserviceaccount.com\"";
+    match read.text(KEY, WANTS)? {
+        Some((text, origin)) if !text.contains('@') => {
+            Err(refuse(KEY, &origin, &format!("wants {WANTS}, not {}", text.escape_debug())))
+        }
+        _ => optional(read, KEY, WANTS),
+    }
+}
+
+fn push_audience(read: &mut Reader) -> Result<Option<String>, ConfigError> {
+    const KEY: &str = "providers.google.push_audience";
+    if read.is_given(KEY) {
+        return optional(read, KEY, "the audience of a subscription");
+    }
+    read.show(KEY, "server.public_url followed by /v1/hooks/gmail", &"default");
+    Ok(None)
+}
+
+/// Nobody between us and Google may read what we send, and that is secrets.
+fn url(read: &mut Reader, key: &'static str) -> Result<String, ConfigError> {
+    const WANTS: &str = "a URL that begins with https://, or with http:// on this machine";
+    let Some((url, origin)) = read.text(key, WANTS)? else {
+        return Err(refuse(key, "default", &format!("wants {WANTS}")));
+    };
+    if !is_safe_url(&url) || url.contains(['?', '#', ' ']) {
+        return Err(refuse(key, &origin, &format!("wants {WANTS}, not {}", url.escape_debug())));
+    }
+    let url = url.trim_end_matches('/').to_owned();
+    read.show(key, url.clone(), &origin);
+    Ok(url)
+}
