@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, TenantId};
+use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
 use jobs::new_job;
 use store::StoreError;
 use store::sql::jobs::NewJob;
@@ -66,10 +66,12 @@ impl Engine {
         if let Some(secret) = connect.secret {
             let secret_id = SecretId::new(self.store.clock());
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
-            let sealed = self.vault.seal(tenant, secret_id, SecretKind::Password, &bytes).await?;
+            let sealed = self.vault.seal(tenant, secret_id, connect.provider.secret_kind(), &bytes).await?;
             unit.put_secret(&sealed);
             secret_ref = Some(secret_id.to_string());
         }
+        // Of whatever it was before.
+        unit.delete_secret(SecretId::of_access_token(id));
         unit.add_mailbox(NewMailbox {
             id,
             provider: connect.provider,
@@ -96,7 +98,7 @@ impl Engine {
             return Ok(None);
         }
         let sealed = sealed.context("the secret of the mailbox is not there any more")?;
-        let bytes = self.vault.open_sealed(mailbox.tenant_id, SecretKind::Password, sealed).await?;
+        let bytes = self.vault.open_sealed(mailbox.tenant_id, mailbox.provider.secret_kind(), sealed).await?;
         let text = String::from_utf8(bytes.expose().clone()).context("the secret of the mailbox is not text")?;
         Ok(Some(Secret::new(text)))
     }
@@ -153,7 +155,10 @@ impl Engine {
                 None => SecretId::new(self.store.clock()),
             };
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
-            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, SecretKind::Password, &bytes).await?);
+            let kind = mailbox.provider.secret_kind();
+            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, kind, &bytes).await?);
+            // It was given for another.
+            unit.delete_secret(SecretId::of_access_token(mailbox.id));
             secret_ref = Some(id.to_string());
             unit.move_mailbox(
                 mailbox.id,
@@ -193,7 +198,9 @@ impl Engine {
         unit.expect_mailbox(mailbox.id, mailbox.version);
         if let (Some(secret), Some(id)) = (secret, &mailbox.secret_ref) {
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
-            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, SecretKind::Password, &bytes).await?);
+            let kind = mailbox.provider.secret_kind();
+            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, kind, &bytes).await?);
+            unit.delete_secret(SecretId::of_access_token(mailbox.id));
         }
         unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);

@@ -73,6 +73,8 @@ named! {
         BeginSync = "begin_sync",
         /// What a provider listed, with the cursor and the jobs that follow.
         RecordPage = "record_page",
+        /// A token for calls, before it is used.
+        StoreToken = "store_token",
         ClaimWebhooks = "claim_webhooks",
         /// What became of deliveries, with the place of the webhook among the events.
         RecordDeliveries = "record_deliveries",
@@ -124,6 +126,9 @@ impl Effect {
     /// What is done while a mailbox is synced.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
 
+    /// What is done to have a token for calls.
+    pub const TOKENS: &'static [Self] = &[Self::StoreToken];
+
     /// What is done to tell of events.
     pub const WEBHOOKS: &'static [Self] = &[Self::ClaimWebhooks, Self::RecordDeliveries, Self::PruneDeliveries];
 
@@ -156,6 +161,8 @@ named! {
         OwnStop = "own_stop",
         /// Only who holds a lease by its newest token may write in its name.
         LeaseToken = "lease_token",
+        /// One process at a time asks for a mailbox's token.
+        TokenLease = "token_lease",
         /// Who adds a child to a job holds that job meanwhile.
         ParentLock = "parent_lock",
         /// Who ends a job holds its ordering key meanwhile.

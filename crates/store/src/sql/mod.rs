@@ -26,6 +26,7 @@ pub mod summaries;
 pub mod sync;
 pub mod system;
 pub mod tenants;
+pub mod tokens;
 pub mod verify;
 pub mod webhook_deliveries;
 pub mod webhooks;
