@@ -74,8 +74,9 @@ fn role(label: &str) -> Option<FolderRole> {
 
 /// How a folder is asked for: its label, and what it does not have.
 pub fn query(folder: &str) -> (Option<&str>, &'static str) {
-    /// What is in a folder of its own. The trash and spam are in no list that does not ask for them.
-    const APART_FROM: &str = "-label:drafts -label:chats";
+    /// What is in a folder of its own, by all names that it is known under. The trash and spam are in no list that does not
+    /// ask for them.
+    const APART_FROM: &str = "-label:draft -label:drafts -label:chat -label:chats";
     match folder {
         ALL_MAIL => (None, APART_FROM),
         _ if is_apart(folder) => (Some(folder), ""),

@@ -73,7 +73,7 @@ impl Mirror {
                 break;
             }
         }
-        self.fetch().await;
+        self.fetch().await.unwrap();
     }
 
     /// Everything that has changed; how many pages told something.
@@ -85,10 +85,27 @@ impl Mirror {
             pages += usize::from(!page.is_empty());
             self.apply(&page);
             if page.is_last {
-                self.fetch().await;
+                self.fetch().await?;
                 return Ok(pages);
             }
         }
+    }
+
+    /// Everything as it is now; what is not among it is no more.
+    pub async fn compare(&mut self) {
+        let (mut cursors, told) = (Cursors::new(), self.cursors.clone());
+        let mut there = BTreeSet::new();
+        loop {
+            let page = self.gmail.list(&self.account, &cursors, Some(&told), None).await.unwrap();
+            page.move_cursors(&mut cursors);
+            there.extend(page.messages.iter().map(|seen| seen.message.clone()));
+            self.apply(&page);
+            if page.is_last {
+                break;
+            }
+        }
+        self.messages.retain(|id, _| there.contains(id));
+        self.fetch().await.unwrap();
     }
 
     /// Places as a count of the mailbox tells them: which messages are in which folder.
@@ -137,12 +154,12 @@ impl Mirror {
         self.messages.retain(|_, copy| !copy.folders.is_empty());
     }
 
-    async fn fetch(&mut self) {
+    async fn fetch(&mut self) -> Result<(), ConnectorError> {
         let missing = self.messages.iter().filter(|(_, copy)| copy.sha256.is_none());
         let wanted = missing.map(|(id, _)| Wanted { message: id.clone(), places: Vec::new(), size_bytes: None });
         let wanted: Vec<Wanted> = wanted.collect();
         let mut taken = Taken::default();
-        self.gmail.fetch(&self.account, &wanted, &mut taken).await.unwrap();
+        let outcome = self.gmail.fetch(&self.account, &wanted, &mut taken).await;
         for (id, (facts, bytes)) in std::mem::take(&mut taken.whole) {
             let copy = self.messages.get_mut(&id).unwrap();
             copy.sha256 = Some(Sha256::of(&bytes));
@@ -151,8 +168,11 @@ impl Mirror {
             copy.folders = places.into_iter().map(|(place, _)| place.folder).collect();
         }
         for (id, error) in std::mem::take(&mut taken.failed) {
-            assert_eq!(error, ConnectorError::Gone);
-            self.messages.remove(&id);
+            match error {
+                ConnectorError::Gone => drop(self.messages.remove(&id)),
+                error => return Err(error),
+            }
         }
+        outcome
     }
 }
