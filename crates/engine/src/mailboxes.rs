@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
 use jobs::new_job;
+use serde::{Deserialize, Serialize};
 use store::StoreError;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
@@ -15,7 +16,7 @@ use crate::jobs::{FetchFailed, RevokeGrant};
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
 /// How much of what is there already is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backfill {
     All,
     None,
