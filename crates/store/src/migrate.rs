@@ -57,6 +57,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0007_service.sqlite.sql"),
         postgres: include_str!("../migrations/0007_service.postgres.sql"),
     },
+    Migration {
+        version: 8,
+        name: "push",
+        sqlite: include_str!("../migrations/0008_push.sqlite.sql"),
+        postgres: include_str!("../migrations/0008_push.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

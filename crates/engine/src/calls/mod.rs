@@ -471,11 +471,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_of_no_use_any_more_is_forgotten() {
-        let allowance = Allowance {
-            calls: Some(Budget::per_second(1.0)),
-            bytes: Some(Budget::per_second(1.0)),
-            ..Allowance::default()
-        };
+        let allowance =
+            Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)), units: None };
         let pace = Pace { app: Allowance::default(), credential: allowance, mailbox: allowance };
         let calls = Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
         let kept = || {
