@@ -5,17 +5,18 @@ use std::time::Duration;
 use anyhow::Context;
 use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
 use jobs::new_job;
+use serde::{Deserialize, Serialize};
 use store::StoreError;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
 
 use crate::Engine;
-use crate::jobs::FetchFailed;
+use crate::jobs::{FetchFailed, RevokeGrant};
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
 /// How much of what is there already is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backfill {
     All,
     None,
@@ -226,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Its provider is never called again and its secret is forgotten; what is stored stays, until the job that may follow.
+    /// Its provider is called once more at most, to forget its secret; what is stored stays, until the job that may follow.
     pub async fn disconnect(&self, mailbox: &Mailbox, then: Option<NewJob>) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
@@ -234,10 +235,14 @@ impl Engine {
             MailboxState::ALL.into_iter().filter(|state| *state != MailboxState::Disconnected).collect();
         unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
         unit.stop_syncing(mailbox.id);
-        if let Some(id) = &mailbox.secret_ref {
-            unit.delete_secret(id.parse()?);
+        unit.delete_secret(SecretId::of_access_token(mailbox.id));
+        let revoke = RevokeGrant::of(self, mailbox)?;
+        match (&revoke, &mailbox.secret_ref) {
+            // With the job, which still needs it.
+            (Some(_), _) | (None, None) => {}
+            (None, Some(id)) => unit.delete_secret(id.parse()?),
         }
-        unit.enqueue(then.into_iter().collect());
+        unit.enqueue(revoke.into_iter().chain(then).collect());
         unit.commit().await?;
         Ok(())
     }

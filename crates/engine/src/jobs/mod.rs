@@ -10,6 +10,7 @@ mod prune_jobs;
 mod prune_records;
 mod prune_webhooks;
 mod retry_blobs;
+mod revoke_grant;
 mod upkeep;
 
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
 pub use prune_webhooks::PruneWebhooks;
 pub use retry_blobs::RetryBlobs;
+pub use revoke_grant::RevokeGrant;
 pub use upkeep::Upkeep;
 
 use crate::sync::Syncer;
@@ -65,6 +67,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(prune_records::kind(keep.events))
         .with(prune_webhooks::kind(keep.deliveries))
         .with(retry_blobs::kind(engine.clone()))
+        .with(revoke_grant::kind(syncer.clone()))
 }
 
 /// What happens again and again. At odd minutes, so that not everybody's machines wake up together.
