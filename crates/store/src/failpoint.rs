@@ -73,6 +73,8 @@ named! {
         BeginSync = "begin_sync",
         /// What a provider listed, with the cursor and the jobs that follow.
         RecordPage = "record_page",
+        /// What a provider told us, with the looks at mailboxes that follow.
+        RecordPushes = "record_pushes",
         ClaimWebhooks = "claim_webhooks",
         /// What became of deliveries, with the place of the webhook among the events.
         RecordDeliveries = "record_deliveries",
@@ -123,6 +125,9 @@ impl Effect {
 
     /// What is done while a mailbox is synced.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
+
+    /// What is done when a provider tells us something.
+    pub const PUSHES: &'static [Self] = &[Self::RecordPushes];
 
     /// What is done to tell of events.
     pub const WEBHOOKS: &'static [Self] = &[Self::ClaimWebhooks, Self::RecordDeliveries, Self::PruneDeliveries];
