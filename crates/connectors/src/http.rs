@@ -38,6 +38,12 @@ impl Default for Deadlines {
 #[error("cannot make calls over HTTP: {0}")]
 pub struct NoClient(String);
 
+impl NoClient {
+    pub fn new(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+}
+
 /// One pool of connections for all calls.
 #[derive(Debug, Clone)]
 pub struct Http {
@@ -78,6 +84,14 @@ impl Http {
         self.json(self.client.get(url)).await
     }
 
+    /// An answer whatever its status says, for providers that explain themselves in the body of a refusal.
+    pub async fn answer(&self, request: RequestBuilder) -> Result<Answered, ConnectorError> {
+        let until = Instant::now() + self.deadlines.stream;
+        let response = timeout_at(until, request.send()).await.map_err(|_| too_long())?.map_err(|e| failure(&e))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        Ok(Answered { status, headers, body: Body { response, until, left: BytesMut::new() } })
+    }
+
     /// An answer that is read as it comes.
     pub async fn stream(&self, request: RequestBuilder) -> Result<Body, ConnectorError> {
         send(request, Instant::now() + self.deadlines.stream).await
@@ -103,8 +117,8 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap) -> ConnectorError {
     }
 }
 
-/// Seconds, or an instant; that is measured from the server's own clock, which it tells beside it.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// Seconds, or an instant; an instant is measured from the server's own clock, which it tells beside it.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
@@ -113,6 +127,14 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let now: Timestamp = instant(headers.get(DATE)?.to_str().ok()?)?;
     // In the past: at once.
     Some(Duration::try_from(instant(value)?.duration_since(now)).unwrap_or_default())
+}
+
+/// An answer before anybody has looked whether it is a refusal.
+#[derive(Debug)]
+pub struct Answered {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Body,
 }
 
 /// An answer under way.
@@ -155,7 +177,20 @@ impl Body {
         Ok(self.left.split_to(take).freeze())
     }
 
-    async fn read_whole(&mut self, most: usize) -> Result<Bytes, ConnectorError> {
+    /// What has come and is not consumed yet; there is always some, or the answer ends too early.
+    pub async fn fill(&mut self) -> Result<&[u8], ConnectorError> {
+        if self.left.is_empty() {
+            let chunk = self.chunk().await?.ok_or_else(|| unavailable("an answer ends too early"))?;
+            self.left = BytesMut::from(chunk);
+        }
+        Ok(&self.left)
+    }
+
+    pub fn consume(&mut self, bytes: usize) {
+        self.left.advance(bytes);
+    }
+
+    pub async fn read_whole(&mut self, most: usize) -> Result<Bytes, ConnectorError> {
         let first = self.chunk().await?.unwrap_or_default();
         let Some(second) = self.chunk().await? else { return checked(first, most) };
         let mut whole = BytesMut::from(first);

@@ -3,6 +3,7 @@
 //!
 //! A folder per provider: `mod.rs` is its [`Connector`], `api.rs` has their words, `translate.rs` turns theirs into ours.
 
+pub mod gmail;
 pub mod google;
 pub mod http;
 pub mod imap;
@@ -17,8 +18,10 @@ use google::GoogleSettings;
 use http::{Deadlines, Http, NoClient};
 
 /// Those of every provider that has one.
-pub fn all(_google: GoogleSettings) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
+pub fn all(google: GoogleSettings) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
     let http = Http::new(Deadlines::default())?;
-    let all: [Arc<dyn Connector>; 2] = [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default())];
+    let gmail = gmail::Gmail::new(http.clone(), &google)?;
+    let all: [Arc<dyn Connector>; 3] =
+        [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default()), Arc::new(gmail)];
     Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())
 }

@@ -280,9 +280,9 @@ pub struct Wanted {
 /// Takes messages as they come. A message begins, is written, and ends; or it fails, begun or not. It ends only when it
 /// is known to be whole. An error of the sink itself fails the message and ends the call.
 pub trait Sink: Send {
-    fn begin(&mut self, message: &str, facts: Facts);
+    fn begin(&mut self, message: &str);
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()>;
-    fn end(&mut self) -> std::io::Result<()>;
+    fn end(&mut self, facts: Facts) -> std::io::Result<()>;
     /// [`ConnectorError::Gone`], or what was wrong with this message alone.
     fn fail(&mut self, message: &str, error: ConnectorError);
 }

@@ -25,6 +25,17 @@ pub struct GoogleSettings {
     pub service_account: Option<Secret<String>>,
     /// `projects/P/topics/T`: where changes are told. Without it nobody tells, and mailboxes are looked at by the clock.
     pub topic: Option<String>,
+    /// Quota units of a user; nothing: as many as one likes.
+    pub user_units_per_minute: Option<u32>,
+}
+
+impl GoogleSettings {
+    /// Messages that are read at once: what a user may have in two seconds, so that a batch never takes the quota of those
+    /// that follow.
+    pub fn largest_batch(&self) -> usize {
+        const UNITS: u32 = 20;
+        self.user_units_per_minute.map_or(usize::MAX, |units| (units / 30 / UNITS) as usize)
+    }
 }
 
 impl Default for GoogleSettings {
@@ -39,6 +50,7 @@ impl Default for GoogleSettings {
             client_secret: None,
             service_account: None,
             topic: None,
+            user_units_per_minute: Some(6_000),
         }
     }
 }

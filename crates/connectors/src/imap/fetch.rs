@@ -148,7 +148,7 @@ struct Bodies<'s, 'a> {
 impl BodySink for Bodies<'_, '_> {
     fn begin(&mut self, uid: u32, _length: u64) {
         if let Some((wanted, _)) = self.messages.get(&uid) {
-            self.sink.begin(&wanted.message, Facts::default());
+            self.sink.begin(&wanted.message);
         }
     }
 
@@ -157,7 +157,7 @@ impl BodySink for Bodies<'_, '_> {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        self.sink.end()
+        self.sink.end(Facts::default())
     }
 
     fn fail(&mut self, uid: u32, fault: BodyFault) {

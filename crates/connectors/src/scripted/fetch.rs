@@ -28,8 +28,9 @@ pub async fn messages(mut body: Body, wanted: &[Wanted], sink: &mut dyn Sink) ->
                 }
                 let length = length.ok_or_else(|| protocol("a message without a length"))?;
                 let revision = revision.map(name).transpose()?;
-                sink.begin(&message, Facts { received_at, revision, ..Facts::default() });
-                if let Err(error) = copy(&mut body, &message, length, sink).await {
+                let facts = Facts { received_at, revision, ..Facts::default() };
+                sink.begin(&message);
+                if let Err(error) = copy(&mut body, (&message, length), facts, sink).await {
                     sink.fail(&message, error.clone());
                     return Err(error);
                 }
@@ -54,7 +55,12 @@ fn failure(status: u16) -> Result<ConnectorError, ConnectorError> {
     }
 }
 
-async fn copy(body: &mut Body, message: &str, length: u64, sink: &mut dyn Sink) -> Result<(), ConnectorError> {
+async fn copy(
+    body: &mut Body,
+    (message, length): (&str, u64),
+    facts: Facts,
+    sink: &mut dyn Sink,
+) -> Result<(), ConnectorError> {
     let refused = |_| unavailable("the message cannot be written down here");
     let mut left = length;
     while left > 0 {
@@ -66,7 +72,7 @@ async fn copy(body: &mut Body, message: &str, length: u64, sink: &mut dyn Sink) 
         // Fewer bytes than announced, and the rest taken from what follows. Another try may go better.
         return Err(unavailable("a message is not as long as announced"));
     }
-    sink.end().map_err(refused)
+    sink.end(facts).map_err(refused)
 }
 
 /// Whether the line that ends this message is exactly here.

@@ -117,7 +117,7 @@ impl Model {
 pub struct Taken {
     pub whole: BTreeMap<String, (Facts, Vec<u8>)>,
     pub failed: BTreeMap<String, ConnectorError>,
-    under_way: Option<(String, Facts, Vec<u8>)>,
+    under_way: Option<(String, Vec<u8>)>,
     most: Option<usize>,
 }
 
@@ -131,13 +131,13 @@ impl Taken {
 }
 
 impl Sink for Taken {
-    fn begin(&mut self, message: &str, facts: Facts) {
+    fn begin(&mut self, message: &str) {
         assert!(self.under_way.is_none(), "a message begins inside another");
-        self.under_way = Some((message.to_owned(), facts, Vec::new()));
+        self.under_way = Some((message.to_owned(), Vec::new()));
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (_, _, taken) = self.under_way.as_mut().expect("a message begins before it is written");
+        let (_, taken) = self.under_way.as_mut().expect("a message begins before it is written");
         taken.extend_from_slice(bytes);
         match self.most {
             Some(most) if taken.len() > most => Err(io::Error::other("too much")),
@@ -145,8 +145,8 @@ impl Sink for Taken {
         }
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        let (message, facts, bytes) = self.under_way.take().expect("a message begins before it ends");
+    fn end(&mut self, facts: Facts) -> io::Result<()> {
+        let (message, bytes) = self.under_way.take().expect("a message begins before it ends");
         assert!(self.whole.insert(message, (facts, bytes)).is_none(), "a message came twice");
         Ok(())
     }

@@ -15,6 +15,7 @@ use store::{TenantStore, TenantUnit};
 use tokio::sync::AcquireError;
 
 use super::list::PATIENT;
+use super::place::{Came, Places};
 use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
 use crate::Engine;
 use crate::ingest::{Fetched, Message, Source};
@@ -41,6 +42,9 @@ const MOST_TRIES: u64 = 6;
 
 /// A message that is longer is not held in memory.
 const SPOOLED: u64 = 8 << 20;
+
+/// The same for messages of a batch that has brought more than that already.
+const TIGHT: usize = 64 << 10;
 
 /// How long a batch waits for its turn before others get its place, and when it is tried again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -111,7 +115,7 @@ impl Syncer {
         };
         let turn = turn.map_err(anyhow::Error::from)?;
         self.take_memory(held, &queued).await.map_err(anyhow::Error::from)?;
-        let (messages, trouble) = self.fetch_from(held, &opened, &queued).await;
+        let (came, trouble) = self.fetch_from(held, &opened, &queued).await;
         drop(turn);
         held.progress();
         if let Some(e) = &trouble.all {
@@ -119,6 +123,7 @@ impl Syncer {
             self.tell_pause(&mut unit, &opened.mailbox, e);
             unit.commit().await?;
         }
+        let messages = self.place(&store, opened.mailbox.id, &queued, came).await?;
         self.store(held, &store, &opened, &queued, messages, trouble).await
     }
 
@@ -137,17 +142,17 @@ impl Syncer {
         }
     }
 
-    async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Vec<Message>, Trouble) {
+    async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Came, Trouble) {
         let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
         let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
         let mut collector = Collector::new(&self.engine, held, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
         let outcome = self.calls.make_fetch(&opened.mailbox, call).await;
-        let Collector { messages, failed, bytes, refused, .. } = collector;
+        let Collector { messages, places, failed, bytes, refused, .. } = collector;
         self.calls.spend_bytes(&opened.mailbox, bytes).await;
         // A message that we would not take says nothing about the provider.
         let all = outcome.err().filter(|_| refused.is_none());
-        (messages, Trouble { failed, refused, all })
+        (Came { messages, places }, Trouble { failed, refused, all })
     }
 
     /// Whatever came whole is stored; the rest is told of, or tried again by a job of its own.
@@ -307,7 +312,8 @@ struct Collector {
     bytes: u64,
     binds_by_content: bool,
     queued: BTreeMap<String, Queued>,
-    current: Option<(String, Facts, Draft)>,
+    places: Places,
+    current: Option<(String, Draft)>,
     messages: Vec<Message>,
     failed: BTreeMap<String, ConnectorError>,
 }
@@ -322,6 +328,7 @@ impl Collector {
             bytes: 0,
             binds_by_content,
             queued: queued.iter().map(|queued| (queued.message.clone(), queued.clone())).collect(),
+            places: BTreeMap::new(),
             current: None,
             messages: Vec::new(),
             failed: BTreeMap::new(),
@@ -330,17 +337,21 @@ impl Collector {
 }
 
 impl Sink for Collector {
-    fn begin(&mut self, message: &str, facts: Facts) {
-        let mut draft = self.spool.draft();
+    fn begin(&mut self, message: &str) {
+        // Sizes that nobody told may add up.
+        let mut draft = match self.bytes > SPOOLED {
+            true => Spool { message_bytes: TIGHT, ..self.spool.clone() }.draft(),
+            false => self.spool.draft(),
+        };
         // What a provider made up costs nothing for long: a batch is small, and counted by the same sizes.
         draft.expect(self.queued.get(message).and_then(|queued| queued.size_bytes).unwrap_or(0).min(MOST_BYTES));
-        self.current = Some((message.to_owned(), facts, draft));
+        self.current = Some((message.to_owned(), draft));
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.bytes += bytes.len() as u64;
         self.held.progress();
-        let Some((message, _, draft)) = &mut self.current else { return Ok(()) };
+        let Some((message, draft)) = &mut self.current else { return Ok(()) };
         if draft.len() + bytes.len() as u64 > self.most_bytes {
             self.refused = Some(message.clone());
             return Err(std::io::Error::other("the message is larger than limits.message_size"));
@@ -348,10 +359,13 @@ impl Sink for Collector {
         draft.push(bytes)
     }
 
-    fn end(&mut self) -> std::io::Result<()> {
-        let Some((message, facts, draft)) = self.current.take() else { return Ok(()) };
+    fn end(&mut self, facts: Facts) -> std::io::Result<()> {
+        let Some((message, draft)) = self.current.take() else { return Ok(()) };
         // Only what was asked for, and once.
         let Some(queued) = self.queued.remove(&message) else { return Ok(()) };
+        if let Some(places) = facts.places {
+            self.places.insert(message.clone(), places);
+        }
         self.messages.push(Message {
             raw: draft.finish(),
             // What was listed holds for providers that say it only then.

@@ -7,6 +7,7 @@ mod desk;
 mod fetch;
 mod hold;
 mod list;
+mod place;
 mod scope;
 mod states;
 mod turns;

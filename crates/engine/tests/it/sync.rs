@@ -81,9 +81,9 @@ impl Connector for Script {
                         sink.fail(&wanted.message, ConnectorError::Protocol("broken".into()));
                     }
                     Some(body) => {
-                        sink.begin(&wanted.message, Facts::default());
+                        sink.begin(&wanted.message);
                         sink.write(&body).unwrap();
-                        sink.end().unwrap();
+                        sink.end(Facts::default()).unwrap();
                     }
                 }
             }

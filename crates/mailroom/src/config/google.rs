@@ -17,7 +17,6 @@ pub struct Google {
     pub push_service_account: Option<String>,
     pub calls_per_second: usize,
     /// 0: no limit.
-    pub user_units_per_minute: usize,
     pub project_units_per_minute: usize,
 }
 
@@ -29,6 +28,8 @@ pub(super) fn google(read: &mut Reader) -> Result<Google, ConfigError> {
     let topic = topic(read)?;
     let push_service_account = push_service_account(read)?;
     let push_audience = push_audience(read)?;
+    let user_units = read.count("providers.google.user_units_per_minute", 0..=MOST_UNITS)?;
+    let user_units_per_minute = u32::try_from(user_units).ok().filter(|units| *units > 0);
     Ok(Google {
         settings: GoogleSettings {
             auth_url: url(read, "providers.google.auth_url")?,
@@ -40,11 +41,11 @@ pub(super) fn google(read: &mut Reader) -> Result<Google, ConfigError> {
             client_secret,
             service_account,
             topic,
+            user_units_per_minute,
         },
         push_audience,
         push_service_account,
         calls_per_second: read.count("providers.google.calls_per_second", 1..=1_000_000)?,
-        user_units_per_minute: read.count("providers.google.user_units_per_minute", 0..=MOST_UNITS)?,
         project_units_per_minute: read.count("providers.google.project_units_per_minute", 0..=MOST_UNITS)?,
     })
 }

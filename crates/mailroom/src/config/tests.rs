@@ -257,7 +257,7 @@ fn google_is_nobody_and_at_its_own_place_by_default() {
     );
     assert!(settings.client_id.is_none() && settings.service_account.is_none() && settings.topic.is_none());
     assert_eq!(config.push_audience(), "http://127.0.0.1:8025/v1/hooks/gmail");
-    assert_eq!((google.user_units_per_minute, google.project_units_per_minute), (6000, 1_200_000));
+    assert_eq!((google.settings.user_units_per_minute, google.project_units_per_minute), (Some(6000), 1_200_000));
 }
 
 #[test]

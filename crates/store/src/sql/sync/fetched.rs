@@ -16,6 +16,9 @@ use crate::{Dialect, StoreError, TenantStore, TenantUnit, params};
 /// What who stores messages is told when some of them are gone or stored meanwhile.
 pub const MESSAGES_CHANGED: &str = "some of these messages were stored or went away meanwhile";
 
+/// What who knows where messages are is told when a listing has told of some of them meanwhile.
+pub const MESSAGES_TOLD: &str = "a listing has told of some of these messages meanwhile";
+
 /// A message that is to be fetched.
 #[derive(Debug, Clone)]
 pub struct Queued {
@@ -26,6 +29,8 @@ pub struct Queued {
     /// As it was listed last.
     pub revision: Option<String>,
     pub received_at: Option<Timestamp>,
+    /// How often a listing has told where it is.
+    pub told: u64,
 }
 
 impl Queued {
@@ -39,7 +44,7 @@ impl TenantStore {
     pub async fn list_queued(&self, mailbox: MailboxId, messages: Vec<String>) -> Result<Vec<Queued>, StoreError> {
         let dialect = self.store.dialect();
         let queued = format!(
-            "select provider_message_id, size_bytes, is_backfill, revision, received_at from ledger
+            "select provider_message_id, size_bytes, is_backfill, revision, received_at, told from ledger
              where tenant_id = $1 and mailbox_id = $2 and state in ('queued', 'processing', 'failed') and {}",
             any(dialect, "provider_message_id", 3)
         );
@@ -66,6 +71,7 @@ impl TenantStore {
                 is_backfill: row.get(2)?,
                 revision: row.get(3)?,
                 received_at: row.get(4)?,
+                told: row.get(5)?,
             });
         }
         Ok(list)
@@ -98,6 +104,29 @@ impl TenantUnit {
             any(self.store.dialect(), "provider_message_id", 3)
         );
         self.unit.op(sql, params![self.tenant, mailbox, messages, reason]);
+    }
+
+    /// Nothing of the unit happens when a listing has told where one of these messages is since it was read how often.
+    pub fn expect_told(&mut self, mailbox: MailboxId, messages: Vec<(String, u64)>) {
+        let count = messages.len() as u64;
+        let (messages, told): (Vec<String>, Vec<String>) =
+            messages.into_iter().map(|(message, told)| (message, told.to_string())).unzip();
+        let same = "select 1 from ledger where tenant_id = $1 and mailbox_id = $2 and (provider_message_id, cast(told as text)) in";
+        let mut params = params![self.tenant, mailbox];
+        let sql = match self.store.dialect() {
+            Dialect::Postgres => {
+                params.extend(params![messages, told]);
+                format!("{same} (select * from unnest($3::text[], $4::text[])) for update")
+            }
+            // Nobody else writes meanwhile.
+            Dialect::Sqlite => {
+                let told: serde_json::Map<_, _> =
+                    messages.into_iter().zip(told.into_iter().map(serde_json::Value::from)).collect();
+                params.extend(params![serde_json::Value::from(told)]);
+                format!("{same} (select key, value from json_each($3))")
+            }
+        };
+        self.unit.op_returning_exactly(count, MESSAGES_TOLD, sql, params);
     }
 
     /// Those that this unit was the first to bring.

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 pub use backfill::BackfillProgress;
 pub use counts::LedgerCounts;
-pub use fetched::{MESSAGES_CHANGED, Queued};
+pub use fetched::{MESSAGES_CHANGED, MESSAGES_TOLD, Queued};
 pub use listening::{Held, ToListen};
 pub use many::{Begun, Key, OpenMailbox};
 pub use page::{PageRows, Phase};

@@ -97,6 +97,14 @@ impl TenantUnit {
         if !page.messages.is_empty() || !vanishing.is_empty() {
             self.tell_changes();
         }
+        if !page.whole.is_empty() {
+            // Who has read some of them before this page knows less than it.
+            let these = any(self.store.dialect(), "provider_message_id", 3);
+            self.unit.op(
+                format!("update ledger set told = told + 1 where tenant_id = $1 and mailbox_id = $2 and {these}"),
+                params![self.tenant, mailbox, page.whole.clone()],
+            );
+        }
         if page.phase == Phase::List {
             self.count_found(mailbox, page.found, page.is_listed);
         }

@@ -1,0 +1,138 @@
+//! Gmail by its own API. `api` makes the calls, `batch` many of them at once, `raw` reads bytes out of JSON; `changes` and
+//! `list` are the listings, `labels` turns labels into folders. The facts that this relies on are in docs/providers/gmail.md.
+
+mod api;
+mod batch;
+mod changes;
+mod fetch;
+mod labels;
+mod list;
+mod pace;
+mod raw;
+mod refusal;
+
+use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted, Watch};
+use domain::{Connector, ConnectorError, Provider};
+use jiff::Timestamp;
+use reqwest::Url;
+
+use crate::google::GoogleSettings;
+use crate::http::{Http, NoClient, protocol};
+use api::Call;
+use pace::Paces;
+
+#[derive(Debug)]
+pub struct Gmail {
+    http: Http,
+    /// Before `/gmail/v1`.
+    base: Url,
+    batch_url: Url,
+    topic: Option<String>,
+    paces: Paces,
+}
+
+impl Gmail {
+    pub fn new(http: Http, settings: &GoogleSettings) -> Result<Self, NoClient> {
+        let base = Url::parse(&settings.api_url).ok().filter(|url| !url.cannot_be_a_base());
+        let mut base = base.ok_or_else(|| NoClient::new("providers.google.api_url is no address"))?;
+        if let Ok(mut segments) = base.path_segments_mut() {
+            segments.pop_if_empty();
+        }
+        let mut batch_url = base.clone();
+        if let Ok(mut segments) = batch_url.path_segments_mut() {
+            segments.extend(["batch", "gmail", "v1"]);
+        }
+        let paces = Paces::new(settings.largest_batch());
+        Ok(Self { http, base, batch_url, topic: settings.topic.clone(), paces })
+    }
+
+    fn call<'a>(&'a self, account: &'a Account) -> Call<'a> {
+        Call { gmail: self, account }
+    }
+
+    fn batch_size(&self, account: &Account) -> usize {
+        self.paces.size(account.mailbox)
+    }
+
+    fn went_well(&self, account: &Account) {
+        self.paces.went_well(account.mailbox);
+    }
+
+    /// How long to wait, where Google does not say.
+    fn backoff(&self, account: &Account, e: ConnectorError) -> ConnectorError {
+        self.paces.refused(account.mailbox, e)
+    }
+}
+
+impl Connector for Gmail {
+    fn provider(&self) -> Provider {
+        Provider::Gmail
+    }
+
+    fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page> {
+        Box::pin(async move {
+            match cursors.get(changes::SCOPE) {
+                Some(cursor) => changes::page(self.call(account), cursor).await,
+                None => changes::begin(self.call(account)).await,
+            }
+        })
+    }
+
+    fn history<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        _told: &'a Cursors,
+        since: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
+        // What came since the changes were looked at last is named here, too; the changes tell when it goes.
+        Box::pin(list::history(self.call(account), cursors, since))
+    }
+
+    fn list<'a>(
+        &'a self,
+        account: &'a Account,
+        cursors: &'a Cursors,
+        told: Option<&'a Cursors>,
+        since: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
+        match told {
+            Some(_) => Box::pin(list::everything(self.call(account), cursors)),
+            None => Box::pin(list::places(self.call(account), cursors, since)),
+        }
+    }
+
+    fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
+        Box::pin(fetch::messages(self.call(account), wanted, sink))
+    }
+
+    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
+        Box::pin(async move { self.call(account).profile().await.map(drop) })
+    }
+
+    fn watch<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Watch>> {
+        let topic = self.topic.as_deref()?;
+        Some(Box::pin(async move {
+            let watched = self.call(account).watch(topic).await?;
+            let expires_at =
+                watched.expiration.parse().ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+            Ok(Watch { expires_at: expires_at.ok_or_else(|| protocol("a time that is none"))? })
+        }))
+    }
+
+    fn unwatch<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, ()>> {
+        self.topic.as_ref()?;
+        Some(Box::pin(self.call(account).stop()))
+    }
+}
+
+impl Gmail {
+    /// Of a message, for a call within a batch.
+    fn message_path(&self, id: &str, format: &str) -> String {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.extend(["gmail", "v1", "users", "me", "messages", id]);
+        }
+        format!("{}?format={format}", url.path())
+    }
+}

@@ -1,0 +1,105 @@
+//! Where messages are, for providers that say it only with their bytes. It is recorded before the emails are: who dies in
+//! between has recorded what is so.
+
+use std::collections::{BTreeMap, HashMap};
+
+use domain::connector::{Cursors, Place, Seen};
+use domain::{Flags, MailboxId};
+use jobs::JobError;
+use store::sql::sync::{MESSAGES_TOLD, PageRows, Phase, Queued};
+use store::{StoreError, TenantStore};
+
+use super::Syncer;
+use crate::ingest::{Message, Source};
+
+/// By message.
+pub(super) type Places = BTreeMap<String, Vec<(Place, Flags)>>;
+
+/// What came of a batch.
+pub(super) struct Came {
+    pub messages: Vec<Message>,
+    pub places: Places,
+}
+
+/// A listing tells of some of them meanwhile, but hardly again and again.
+const TRIES: usize = 5;
+
+impl Syncer {
+    /// Gives the messages that are wanted: the folders of some may not be. What a listing has told since we began to read
+    /// is newer than what we have read, and holds.
+    pub(super) async fn place(
+        &self,
+        store: &TenantStore,
+        mailbox: MailboxId,
+        queued: &[Queued],
+        came: Came,
+    ) -> Result<Vec<Message>, JobError> {
+        let Came { mut messages, mut places } = came;
+        if places.is_empty() {
+            return Ok(messages);
+        }
+        let scopes = store.list_folder_scopes(mailbox).await?;
+        for places in places.values_mut() {
+            places.retain(|(place, _)| scopes.get(&place.folder).copied().unwrap_or(false));
+        }
+        let told: HashMap<&str, u64> = queued.iter().map(|queued| (&*queued.message, queued.told)).collect();
+        for attempt in 1.. {
+            let mut unit = store.write();
+            unit.hold_sync(mailbox);
+            unit.expect_told(
+                mailbox,
+                places.keys().map(|id| (id.clone(), told.get(&**id).copied().unwrap_or(0))).collect(),
+            );
+            unit.record_page(mailbox, rows(&places));
+            match unit.commit().await {
+                Err(StoreError::Precondition(MESSAGES_TOLD)) if attempt < TRIES => {
+                    let now = store.list_queued(mailbox, places.keys().cloned().collect()).await?;
+                    let now: HashMap<&str, u64> = now.iter().map(|queued| (&*queued.message, queued.told)).collect();
+                    places.retain(|id, _| now.get(&**id).is_some() && now.get(&**id) == told.get(&**id));
+                }
+                committed => {
+                    committed?;
+                    break;
+                }
+            }
+            if places.is_empty() {
+                break;
+            }
+        }
+        let is_wanted = |message: &Message| match &message.source {
+            Source::Provider(fetched) => places.get(&fetched.message).is_none_or(|places| !places.is_empty()),
+            _ => true,
+        };
+        messages.retain(is_wanted);
+        Ok(messages)
+    }
+}
+
+/// A page that tells every place of these messages, and nothing else.
+fn rows(places: &Places) -> PageRows {
+    let seen = |(message, (place, flags)): (&String, &(Place, Flags))| Seen {
+        message: message.clone(),
+        place: place.clone(),
+        flags: flags.clone(),
+        size_bytes: None,
+        received_at: None,
+        revision: None,
+    };
+    let all = places.iter().flat_map(|(message, places)| places.iter().map(move |place| (message, place)));
+    PageRows {
+        phase: Phase::History,
+        folders: Vec::new(),
+        gone_folders: Vec::new(),
+        messages: all.map(seen).collect(),
+        whole: places.keys().cloned().collect(),
+        vanished: Vec::new(),
+        present: Vec::new(),
+        cursors: Cursors::new(),
+        listing: None,
+        is_listed: false,
+        is_history_done: false,
+        found: 0,
+        is_backfill: false,
+        left_folders: Vec::new(),
+    }
+}
