@@ -11,7 +11,8 @@ use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox
 use store::sql::secrets::SealedSecret;
 
 use crate::Engine;
-use crate::jobs::FetchFailed;
+use crate::jobs::{FetchFailed, StopWatch};
+use crate::push::watch_soon;
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
 /// How much of what is there already is wanted.
@@ -79,6 +80,7 @@ impl Engine {
             since,
         });
         unit.enqueue(vec![self.look_at(id, Lane::High)?]);
+        watch_soon(&mut unit, self, id, connect.provider)?;
         match unit.commit().await {
             Ok(_) => Ok(true),
             Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
@@ -155,6 +157,7 @@ impl Engine {
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
             unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, SecretKind::Password, &bytes).await?);
             secret_ref = Some(id.to_string());
+            watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
             unit.move_mailbox(
                 mailbox.id,
                 &[MailboxState::NeedsReauth, MailboxState::Error],
@@ -197,6 +200,7 @@ impl Engine {
         }
         unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);
+        watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
         unit.commit().await?;
         self.tell_workers().await;
         Ok(true)
@@ -219,7 +223,8 @@ impl Engine {
         }
     }
 
-    /// Its provider is never called again and its secret is forgotten; what is stored stays, until the job that may follow.
+    /// Its provider is not called for it any more, but to tell it so, and its secret is forgotten; what is stored stays, until
+    /// the job that may follow.
     pub async fn disconnect(&self, mailbox: &Mailbox, then: Option<NewJob>) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
@@ -227,8 +232,12 @@ impl Engine {
             MailboxState::ALL.into_iter().filter(|state| *state != MailboxState::Disconnected).collect();
         unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
         unit.stop_syncing(mailbox.id);
-        if let Some(id) = &mailbox.secret_ref {
-            unit.delete_secret(id.parse()?);
+        let secret: Option<SecretId> = mailbox.secret_ref.as_ref().map(|id| id.parse()).transpose()?;
+        if mailbox.provider.pushes() && mailbox.state != MailboxState::Disconnected {
+            // Which needs the secret once more, and forgets it then.
+            unit.enqueue(vec![StopWatch::now(self, mailbox.id, secret)?]);
+        } else if let Some(secret) = secret {
+            unit.delete_secret(secret);
         }
         unit.enqueue(then.into_iter().collect());
         unit.commit().await?;

@@ -4,6 +4,7 @@ mod api;
 mod docs;
 mod edge;
 mod health;
+mod hooks;
 mod hub;
 mod metrics;
 
@@ -15,6 +16,7 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use engine::Engine;
 use engine::oidc::Oidc;
+use engine::push::Pushes;
 use engine::webhooks::Policy;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
@@ -40,6 +42,8 @@ pub struct App {
     pub erase_after: SignedDuration,
     /// Whose tokens are as good as keys.
     pub issuer: Option<Oidc>,
+    /// Takes what Gmail pushes, if it is set up.
+    pub pushes: Option<Pushes>,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }

@@ -25,9 +25,9 @@ use crate::together::Together;
 
 pub use message::Push;
 use seldom::Seldom;
-pub use standing::{PushState, Standing};
+pub use standing::{PushState, Standing, find_standing};
 pub use token::Refused;
-pub(crate) use watching::{Renewed, watch_soon};
+pub(crate) use watching::{Unstopped, watch_soon};
 
 /// Only Gmail's are pushed to us so far.
 const PROVIDER: Provider = Provider::Gmail;
@@ -137,7 +137,7 @@ async fn record(store: Store, pushes: Vec<Push>) -> Result<Vec<Outcome>, StoreEr
             }
         }
     }
-    Err(StoreError::Busy(TRIES as u32))
+    Err(StoreError::Unavailable(PUSHED_BEFORE.into()))
 }
 
 async fn try_record(store: &Store, pushes: &[Push]) -> Result<Vec<Outcome>, StoreError> {
@@ -172,7 +172,7 @@ async fn try_record(store: &Store, pushes: &[Push]) -> Result<Vec<Outcome>, Stor
     let mut looks = Vec::new();
     for pushed in found.into_values().flatten() {
         let job = new_job(&SyncMailbox { mailbox: pushed.mailbox }, store.clock(), None);
-        let job = job.map_err(|e| StoreError::other(e.to_string()))?;
+        let job = job.map_err(|e| StoreError::Other(e.to_string().into()))?;
         let job = only_one(NewJob { lane: Lane::High, ..job }, pushed.mailbox);
         looks.push((pushed, job));
     }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::sql::mailboxes::Mailbox;
 use store::sql::watches::WatchState;
+use store::{StoreError, TenantStore};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -47,6 +48,15 @@ impl Standing {
             Self { state, expires_at, last_push_at, reason }
         })
     }
+}
+
+/// `None`: the provider never pushes.
+pub async fn find_standing(store: &TenantStore, mailbox: &Mailbox) -> Result<Option<Standing>, StoreError> {
+    if !mailbox.provider.pushes() {
+        return Ok(None);
+    }
+    let watch = store.find_watch(mailbox.id).await?;
+    Ok(Standing::of(mailbox, watch.as_ref(), store.clock().now()))
 }
 
 fn judge(watch: &WatchState, now: Timestamp) -> (PushState, Option<String>) {

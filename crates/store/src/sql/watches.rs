@@ -171,7 +171,8 @@ impl SystemStore {
 
     /// Whether a mailbox of any tenant is this account.
     pub async fn is_connected(&self, provider: Provider, address: &str) -> Result<bool, StoreError> {
-        let sql = "select 1 from mailboxes where address = $1 and provider = $2 and state <> 'disconnected' limit 1";
+        let sql = "select 1 from mailboxes m join tenants t on t.id = m.tenant_id
+                   where m.address = $1 and m.provider = $2 and m.state <> 'disconnected' and t.deleted_at is null limit 1";
         Ok(self.query_one(sql, params![address, provider]).await?.is_some())
     }
 
