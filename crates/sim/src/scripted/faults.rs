@@ -1,12 +1,9 @@
 //! What the provider does wrong, when it is told to.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
-
 use serde::{Deserialize, Serialize};
 
 use super::account::MessageId;
-use crate::mail::rng::Rng;
+use crate::faults::{self, Failing};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -85,8 +82,9 @@ fn internal_error() -> u16 {
     500
 }
 
-impl Kind {
-    /// Whether it comes in place of an answer.
+impl Failing for Kind {
+    type Route = Route;
+
     fn is_answer(&self) -> bool {
         use Kind::{Cut, Garbage, Hang, Throttled, Unauthorized, Unavailable};
         matches!(self, Throttled { .. } | Unavailable | Unauthorized | Hang { .. } | Cut | Garbage)
@@ -102,97 +100,9 @@ impl Kind {
     }
 }
 
-/// A fault and when it comes: always, unless a probability or a count says otherwise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Fault {
-    #[serde(flatten)]
-    pub kind: Kind,
-    /// Between 0 and 1.
-    pub probability: Option<f64>,
-    /// So many times, then no more.
-    pub count: Option<u64>,
-    /// An address; nothing: all of them.
-    pub account: Option<String>,
-    pub route: Option<Route>,
-    /// How often it came.
-    #[serde(default)]
-    pub fired: u64,
-}
+pub type Fault = faults::Fault<Kind>;
 
-impl Fault {
-    pub fn always(kind: Kind) -> Self {
-        Self { kind, probability: None, count: None, account: None, route: None, fired: 0 }
-    }
-
-    pub fn once(kind: Kind) -> Self {
-        Self { count: Some(1), ..Self::always(kind) }
-    }
-
-    pub fn sometimes(kind: Kind, probability: f64) -> Self {
-        Self { probability: Some(probability), ..Self::always(kind) }
-    }
-
-    fn concerns(&self, account: &str, route: Route) -> bool {
-        self.kind.concerns(route)
-            && self.route.is_none_or(|only| only == route)
-            && self.account.as_deref().is_none_or(|only| only.eq_ignore_ascii_case(account))
-            && self.count.is_none_or(|count| self.fired < count)
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Faults {
-    /// Read before anything else: without faults a request takes no lock here.
-    how_many: AtomicUsize,
-    all: RwLock<Vec<Fault>>,
-    dice: Mutex<Rng>,
-}
-
-impl Faults {
-    pub fn new(seed: u64) -> Self {
-        Self { how_many: AtomicUsize::new(0), all: RwLock::default(), dice: Mutex::new(Rng::new(seed)) }
-    }
-
-    pub fn add(&self, fault: Fault) {
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        all.push(fault);
-        self.how_many.store(all.len(), Ordering::Release);
-    }
-
-    pub fn clear(&self) {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.how_many.store(0, Ordering::Release);
-    }
-
-    pub fn list(&self) -> Vec<Fault> {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What goes wrong this time.
-    pub fn draw(&self, account: &str, route: Route) -> Vec<Kind> {
-        let mut drawn = Vec::new();
-        if self.how_many.load(Ordering::Acquire) == 0 {
-            return drawn;
-        }
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        for fault in all.iter_mut().filter(|fault| fault.concerns(account, route)) {
-            if fault.probability.is_some_and(|probability| !self.comes(probability)) {
-                continue;
-            }
-            fault.fired += 1;
-            drawn.push(fault.kind.clone());
-            if fault.kind.is_answer() {
-                break;
-            }
-        }
-        drawn
-    }
-
-    fn comes(&self, probability: f64) -> bool {
-        let drawn = self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(1_000_000);
-        (drawn as f64) < probability * 1e6
-    }
-}
+pub(super) type Faults = faults::Faults<Kind>;
 
 #[cfg(test)]
 mod tests {

@@ -10,9 +10,9 @@ const FIELD: &[u8] = b"\r\nMessage-ID: <";
 
 /// A letter in two halves, with the place of the Message-ID between them.
 #[derive(Debug)]
-struct Letter {
-    before: Bytes,
-    after: Bytes,
+pub(crate) struct Letter {
+    pub before: Bytes,
+    pub after: Bytes,
 }
 
 #[derive(Debug)]
@@ -30,6 +30,10 @@ impl Letters {
         assert!(count > 0, "mail needs at least one letter");
         let generator = Generator::new(seed, Profile::ordinary(seed, count));
         Self(generator.map(|message| Letter::halved(message.raw)).collect())
+    }
+
+    pub(crate) fn all(&self) -> &[Letter] {
+        &self.0
     }
 
     /// Some letter under this Message-ID. The mark goes into a field of its own, so that a draft that is edited has other

@@ -15,8 +15,10 @@ mod truth;
 
 pub use account::{Account, FolderId, MessageId, Refused, Role, Uid};
 pub use faults::{Fault, Kind, Route};
+pub(crate) use letters::Letter;
 pub use letters::{Letters, Raw};
 pub use operation::Operation;
 pub use pages::{Listing, Page, Present, SeenFolder, SeenMessage, SeenPlace};
 pub use server::{NewAccount, Now, Server, World};
+pub(crate) use server::{change, routes};
 pub use truth::{Truth, TruthFolder, TruthPlace};

@@ -3,5 +3,6 @@
 
 mod control;
 mod demo;
+mod google;
 mod mailbox;
 mod scripted;

@@ -1,0 +1,115 @@
+//! What a provider does wrong when it is told to: when a fault comes, whatever it is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+
+use crate::mail::rng::Rng;
+
+/// What can go wrong at one provider.
+pub trait Failing: Clone {
+    type Route: std::fmt::Debug + Copy + PartialEq;
+
+    /// Whether it comes in place of an answer, so that nothing else can go wrong with it.
+    fn is_answer(&self) -> bool;
+
+    /// Whether this can happen there at all.
+    fn concerns(&self, route: Self::Route) -> bool;
+}
+
+/// A fault and when it comes: always, unless a probability or a count says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "K: Serialize, K::Route: Serialize",
+    deserialize = "K: Deserialize<'de>, K::Route: Deserialize<'de>"
+))]
+pub struct Fault<K: Failing> {
+    #[serde(flatten)]
+    pub kind: K,
+    /// Between 0 and 1.
+    pub probability: Option<f64>,
+    /// So many times, then no more.
+    pub count: Option<u64>,
+    /// An address; nothing: all of them.
+    pub account: Option<String>,
+    pub route: Option<K::Route>,
+    /// How often it came.
+    #[serde(default)]
+    pub fired: u64,
+}
+
+impl<K: Failing> Fault<K> {
+    pub fn always(kind: K) -> Self {
+        Self { kind, probability: None, count: None, account: None, route: None, fired: 0 }
+    }
+
+    pub fn once(kind: K) -> Self {
+        Self { count: Some(1), ..Self::always(kind) }
+    }
+
+    pub fn sometimes(kind: K, probability: f64) -> Self {
+        Self { probability: Some(probability), ..Self::always(kind) }
+    }
+
+    fn concerns(&self, account: &str, route: K::Route) -> bool {
+        self.kind.concerns(route)
+            && self.route.is_none_or(|only| only == route)
+            && self.account.as_deref().is_none_or(|only| only.eq_ignore_ascii_case(account))
+            && self.count.is_none_or(|count| self.fired < count)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Faults<K: Failing> {
+    /// Read before anything else: without faults a request takes no lock here.
+    how_many: AtomicUsize,
+    all: RwLock<Vec<Fault<K>>>,
+    dice: Mutex<Rng>,
+}
+
+impl<K: Failing> Faults<K> {
+    pub fn new(seed: u64) -> Self {
+        Self { how_many: AtomicUsize::new(0), all: RwLock::new(Vec::new()), dice: Mutex::new(Rng::new(seed)) }
+    }
+
+    pub fn add(&self, fault: Fault<K>) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(fault);
+        self.how_many.store(all.len(), Ordering::Release);
+    }
+
+    pub fn clear(&self) {
+        self.all.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.how_many.store(0, Ordering::Release);
+    }
+
+    pub fn list(&self) -> Vec<Fault<K>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What goes wrong this time.
+    pub fn draw(&self, account: &str, route: K::Route) -> Vec<K> {
+        let mut drawn = Vec::new();
+        if self.how_many.load(Ordering::Acquire) == 0 {
+            return drawn;
+        }
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        for fault in all.iter_mut().filter(|fault| fault.concerns(account, route)) {
+            if fault.probability.is_some_and(|probability| !self.comes(probability)) {
+                continue;
+            }
+            fault.fired += 1;
+            drawn.push(fault.kind.clone());
+            if fault.kind.is_answer() {
+                break;
+            }
+        }
+        drawn
+    }
+
+    fn comes(&self, probability: f64) -> bool {
+        let drawn = self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(1_000_000);
+        (drawn as f64) < probability * 1e6
+    }
+}

@@ -1,0 +1,168 @@
+//! One call, alone or in a batch: is it one, who asks, may they, can it be paid, and is the answer what it should be?
+
+use std::sync::atomic::Ordering;
+
+use serde_json::Value;
+
+use super::super::answer::{Answer, Body};
+use super::super::faults::{Kind, Route};
+use super::super::form::{decode, pairs};
+use super::super::oauth::{Access, subject};
+use super::super::spec::{self, Call, Document, Side};
+use super::super::world::{Mailbox, World};
+use super::{history, labels, mailbox, messages, refusals};
+
+#[derive(Debug)]
+pub struct Asked<'a> {
+    pub verb: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    pub authorization: Option<&'a str>,
+    pub body: &'a [u8],
+    pub in_batch: bool,
+}
+
+/// What a method is answered from.
+pub struct Entered<'a> {
+    pub world: &'a World,
+    pub mailbox: &'a Mailbox,
+    pub access: &'a Access,
+    pub call: &'a Call<'static>,
+    pub body: Option<&'a Value>,
+    pub faults: &'a [Kind],
+}
+
+/// Whose token it is.
+pub fn opened(world: &World, authorization: Option<&str>) -> Option<Access> {
+    world.oauth.open(authorization?.strip_prefix("Bearer ")?, world.now_ms())
+}
+
+pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
+    let (path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
+    let path = path.split('/').map(decode).collect::<Vec<_>>().join("/");
+    let document = if path.starts_with("/oauth2/") { spec::oauth() } else { spec::gmail() };
+    let call = Call::find(document, asked.verb, &path, pairs(query));
+    let Some((call, route)) = call.and_then(|call| Route::of(&call.method.id).map(|route| (call, route))) else {
+        world.violations.add(Side::Request, &format!("{} {path}", asked.verb), "there is no such method");
+        return Answer::error(404, "notFound", "There is no such method.");
+    };
+    let access = opened(world, asked.authorization);
+    let account = match &access {
+        Some(access) => access.account.clone(),
+        None => world.find(call.path("userId")).map(|mailbox| mailbox.address.clone()).unwrap_or_default(),
+    };
+    let faults = world.faults.draw(&account, route);
+    let answer = match refusals::instead(&faults).await {
+        Some(answer) => answer,
+        None => {
+            enter(world, asked, document, &call, route, access.as_ref(), &faults).unwrap_or_else(|refusal| *refusal)
+        }
+    };
+    let is_ours = !faults.contains(&Kind::Garbage);
+    let answer = if is_ours { checked(world, document, &call, answer) } else { answer };
+    world.requests.add(asked.verb, route, &account, answer.status, asked.in_batch);
+    answer.spoil(&faults)
+}
+
+fn refused(status: u16, reason: &str, message: &str) -> Box<Answer> {
+    Box::new(Answer::error(status, reason, message))
+}
+
+fn enter(
+    world: &World,
+    asked: &Asked<'_>,
+    document: &Document,
+    call: &Call<'static>,
+    route: Route,
+    access: Option<&Access>,
+    faults: &[Kind],
+) -> Result<Answer, Box<Answer>> {
+    let body = read_body(world, asked.body, document, call)?;
+    let access = access.ok_or_else(|| refused(401, "authError", "Request had invalid authentication credentials."))?;
+    if !call.method.scopes.iter().any(|scope| access.scopes.contains(scope)) {
+        return Err(refused(403, "insufficientPermissions", "Request had insufficient authentication scopes."));
+    }
+    let mailbox = world.find(&access.account);
+    let mailbox =
+        mailbox.ok_or_else(|| refused(401, "authError", "Request had invalid authentication credentials."))?;
+    if route == Route::Userinfo {
+        let (id, email) = (subject(&mailbox.address), &mailbox.address);
+        return Ok(Answer::json(serde_json::json!({"id": id, "email": email, "verified_email": true})));
+    }
+    let user = call.path("userId");
+    if user != "me" && !user.eq_ignore_ascii_case(&mailbox.address) {
+        return Err(refused(403, "forbidden", &format!("Delegation denied for {}", mailbox.address)));
+    }
+    if !mailbox.has_mail_service.load(Ordering::Relaxed) {
+        return Err(refused(400, "failedPrecondition", "Mail service not enabled"));
+    }
+    world.quota.spend(&mailbox.address, route, world.now_ms()).map_err(Box::new)?;
+    let entered = Entered { world, mailbox: &mailbox, access, call, body: body.as_ref(), faults };
+    Ok(answer(route, &entered))
+}
+
+/// The body as JSON, if the request is one that the document allows.
+fn read_body(
+    world: &World,
+    body: &[u8],
+    document: &Document,
+    call: &Call<'static>,
+) -> Result<Option<Value>, Box<Answer>> {
+    let read = match body {
+        [] => Ok(None),
+        bytes => serde_json::from_slice(bytes).map(Some).map_err(|_| "the body is no JSON".to_owned()),
+    };
+    let checked = read.and_then(|body: Option<Value>| call.check(document, body.as_ref()).map(|()| body));
+    checked.map_err(|why| {
+        world.violations.add(Side::Request, &call.method.id, &why);
+        refused(400, "invalidArgument", &why)
+    })
+}
+
+fn answer(route: Route, entered: &Entered<'_>) -> Answer {
+    match route {
+        Route::Profile => mailbox::profile(entered),
+        Route::MessagesList => messages::list(entered),
+        Route::MessagesGet => messages::get(entered),
+        Route::AttachmentsGet => messages::attachment(entered),
+        Route::HistoryList => history::list(entered),
+        Route::LabelsList => labels::list(entered),
+        Route::LabelsGet => labels::get(entered),
+        Route::Watch => mailbox::watch(entered),
+        Route::Stop => mailbox::stop(entered),
+        _ => Answer::error(404, "notFound", "There is no such method."),
+    }
+}
+
+/// An answer that is not what Google's document says is our own mistake, and is told as such.
+fn checked(world: &World, document: &Document, call: &Call<'static>, mut answer: Answer) -> Answer {
+    let verdict = match &mut answer.body {
+        _ if answer.is_cut => Ok(()),
+        Body::Json(value) if answer.status >= 400 => spec::check_error(answer.status, value),
+        _ if answer.status >= 400 => Err("an error without a body".to_owned()),
+        Body::Json(value) => check_success(document, call, value),
+        Body::JsonWith { object, field, .. } => {
+            // The text itself comes from an encoder; that it is a string is all there is to check.
+            object[*field] = Value::from("");
+            let verdict = check_success(document, call, object);
+            object.as_object_mut().and_then(|object| object.remove(*field));
+            verdict
+        }
+        Body::Empty if call.method.response.is_none() => Ok(()),
+        Body::Empty | Body::Other { .. } => Err("no JSON".to_owned()),
+    };
+    match verdict {
+        Ok(()) => answer,
+        Err(why) => {
+            world.violations.add(Side::Response, &call.method.id, &why);
+            Answer::error(500, "backendError", &format!("The simulator's answer is wrong: {why}"))
+        }
+    }
+}
+
+fn check_success(document: &Document, call: &Call<'static>, value: &Value) -> Result<(), String> {
+    match &call.method.response {
+        Some(schema) => document.check_answer(schema, value),
+        None => Err("a body where none is described".to_owned()),
+    }
+}

@@ -1,0 +1,44 @@
+//! What happened since.
+
+use serde_json::json;
+
+use super::super::answer::Answer;
+use super::super::history::Asked;
+use super::super::labels::LabelId;
+use super::call::Entered;
+use super::messages::{page_size, read_token, write_token};
+
+pub fn list(entered: &Entered<'_>) -> Answer {
+    let call = entered.call;
+    let Some(start) = call.query("startHistoryId").and_then(|id| id.parse::<u64>().ok()) else {
+        return Answer::error(400, "invalidArgument", "Missing required parameter: startHistoryId");
+    };
+    let types: Vec<String> = call.all("historyTypes").map(str::to_owned).collect();
+    let account = entered.mailbox.account();
+    let label = match call.query("labelId") {
+        None => None,
+        Some(text) => match LabelId::parse(text).filter(|label| account.labels.has(*label)) {
+            None => return Answer::error(400, "invalidArgument", "Invalid label id"),
+            label => label,
+        },
+    };
+    // A token goes on with the very question that it was an answer to.
+    let question = format!("{start} {types:?} {label:?}");
+    let after = match call.query("pageToken").map(|token| read_token::<1>(token, 'h', &question)) {
+        None => None,
+        Some(Some([after])) => Some(after as u64),
+        Some(None) => return Answer::error(400, "invalidArgument", "Invalid pageToken"),
+    };
+    let asked = Asked { start, after, limit: page_size(call), types, label };
+    let Ok((records, next)) = account.history(&asked) else {
+        return Answer::error(404, "notFound", "Requested entity was not found.");
+    };
+    let mut body = json!({"historyId": account.history_id().to_string()});
+    if !records.is_empty() {
+        body["history"] = json!(records);
+    }
+    if let Some(next) = next {
+        body["nextPageToken"] = json!(write_token('h', &[next as i64], &question));
+    }
+    Answer::json(body)
+}

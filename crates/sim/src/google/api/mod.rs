@@ -1,0 +1,126 @@
+//! What programs ask Google: signing in, the Gmail API, and many calls of it in one.
+
+mod batch;
+mod call;
+mod history;
+mod labels;
+mod mailbox;
+mod messages;
+mod payload;
+mod refusals;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, Method, Uri};
+use axum::routing::{any, get, post};
+use bytes::Bytes;
+
+use super::answer::Answer;
+use super::faults::{Kind, Route};
+use super::form::pairs;
+use super::oauth;
+use super::world::World;
+
+type Wide = State<Arc<World>>;
+
+/// Bodies are batches at most.
+const MOST_BYTES: usize = 8 << 20;
+
+pub fn routes() -> Router<Arc<World>> {
+    Router::new()
+        .route("/o/oauth2/v2/auth", get(authorize).post(decide))
+        .route("/token", post(token))
+        .route("/revoke", post(revoke))
+        .route("/oauth2/v3/certs", get(certs))
+        .route("/oauth2/v2/userinfo", any(method))
+        .route("/gmail/v1/users/{*rest}", any(method))
+        .route("/batch/gmail/v1", post(many))
+        .layer(axum::extract::DefaultBodyLimit::max(MOST_BYTES))
+}
+
+async fn authorize(State(world): Wide, RawQuery(query): RawQuery) -> Answer {
+    let query = pairs(&query.unwrap_or_default());
+    outside(&world, Route::Authorize, "GET", || (oauth::show(&world, &query), String::new())).await
+}
+
+async fn decide(State(world): Wide, body: Bytes) -> Answer {
+    let form = pairs(&String::from_utf8_lossy(&body));
+    outside(&world, Route::Authorize, "POST", || (oauth::decide(&world, &form), String::new())).await
+}
+
+async fn token(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
+    let form = pairs(&String::from_utf8_lossy(&body));
+    let authorization = text(&head, AUTHORIZATION);
+    outside(&world, Route::Token, "POST", || oauth::token(&world, authorization, &form)).await
+}
+
+async fn revoke(State(world): Wide, body: Bytes) -> Answer {
+    let form = pairs(&String::from_utf8_lossy(&body));
+    outside(&world, Route::Revoke, "POST", || (oauth::revoke(&world, &form), String::new())).await
+}
+
+async fn certs(State(world): Wide) -> Answer {
+    let answer = || {
+        Answer::json(world.oauth.certs()).with(CACHE_CONTROL, "public, max-age=19800, must-revalidate, no-transform")
+    };
+    outside(&world, Route::Certs, "GET", || (answer(), String::new())).await
+}
+
+/// A route that is not asked with an access token: it waits, fails on purpose, answers and is written down.
+async fn outside(world: &World, route: Route, verb: &str, answer: impl FnOnce() -> (Answer, String)) -> Answer {
+    wait(world).await;
+    let faults = world.faults.draw("", route);
+    let (answer, account) = match refusals::instead_of_oauth(&faults).await {
+        Some(answer) => (answer, String::new()),
+        None => answer(),
+    };
+    world.requests.add(verb, route, &account, answer.status, false);
+    answer.spoil(&faults)
+}
+
+async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, body: Bytes) -> Answer {
+    wait(&world).await;
+    let asked = call::Asked {
+        verb: verb.as_str(),
+        target: uri.path_and_query().map_or("/", |target| target.as_str()),
+        authorization: text(&head, AUTHORIZATION),
+        body: &body,
+        in_batch: false,
+    };
+    call::call(&world, &asked).await
+}
+
+async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
+    wait(&world).await;
+    let authorization = text(&head, AUTHORIZATION);
+    let account = call::opened(&world, authorization).map(|access| access.account).unwrap_or_default();
+    let faults = world.faults.draw(&account, Route::Batch);
+    let answer = match refusals::instead(&faults).await {
+        Some(answer) => answer,
+        None => {
+            batch::answer(&world, text(&head, CONTENT_TYPE).unwrap_or_default(), authorization, &body, &faults).await
+        }
+    };
+    world.requests.add("POST", Route::Batch, &account, answer.status, false);
+    answer.spoil(&faults)
+}
+
+async fn wait(world: &World) {
+    let latency = world.latency_ms();
+    if latency > 0 {
+        tokio::time::sleep(Duration::from_millis(latency)).await;
+    }
+}
+
+fn text(head: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {
+    head.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Whether a fault of this kind has come.
+fn has(faults: &[Kind], kind: &Kind) -> bool {
+    faults.contains(kind)
+}

@@ -1,0 +1,231 @@
+//! What Google does wrong, when it is told to.
+
+use serde::{Deserialize, Serialize};
+
+use crate::faults::{self, Failing};
+
+macro_rules! routes {
+    ($($route:ident = $name:literal,)*) => {
+        /// What is asked, by the name that faults and the log of requests have for it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Route {
+            $(#[serde(rename = $name)] $route,)*
+        }
+
+        impl Route {
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$route),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$route => $name,)*
+                }
+            }
+        }
+    };
+}
+
+routes! {
+    Authorize = "authorize",
+    Token = "token",
+    Revoke = "revoke",
+    Certs = "certs",
+    Userinfo = "userinfo",
+    Profile = "profile",
+    MessagesList = "messages.list",
+    MessagesGet = "messages.get",
+    AttachmentsGet = "attachments.get",
+    HistoryList = "history.list",
+    LabelsList = "labels.list",
+    LabelsGet = "labels.get",
+    Watch = "watch",
+    Stop = "stop",
+    Batch = "batch",
+    Push = "push",
+}
+
+impl Route {
+    /// By the id of the method in the discovery document.
+    pub fn of(method: &str) -> Option<Self> {
+        Some(match method {
+            "gmail.users.getProfile" => Self::Profile,
+            "gmail.users.messages.list" => Self::MessagesList,
+            "gmail.users.messages.get" => Self::MessagesGet,
+            "gmail.users.messages.attachments.get" => Self::AttachmentsGet,
+            "gmail.users.history.list" => Self::HistoryList,
+            "gmail.users.labels.list" => Self::LabelsList,
+            "gmail.users.labels.get" => Self::LabelsGet,
+            "gmail.users.watch" => Self::Watch,
+            "gmail.users.stop" => Self::Stop,
+            "oauth2.userinfo.get" => Self::Userinfo,
+            _ => return None,
+        })
+    }
+
+    /// Asked with an account's access token, and answered with JSON that a document describes.
+    pub fn is_api(self) -> bool {
+        !matches!(
+            self,
+            Self::Authorize | Self::Token | Self::Revoke | Self::Certs | Self::Batch | Self::Push | Self::Userinfo
+        )
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Kind {
+    /// 429 `rateLimitExceeded`, with a Retry-After in seconds if one is given.
+    Throttled {
+        retry_after: Option<u64>,
+    },
+    /// 403 `userRateLimitExceeded`.
+    UserRateLimited {
+        retry_after: Option<u64>,
+    },
+    /// 403 `rateLimitExceeded`.
+    RateLimited {
+        retry_after: Option<u64>,
+    },
+    /// 403.
+    DailyLimit,
+    DomainPolicy,
+    InsufficientPermissions,
+    AccessNotConfigured,
+    /// 400 `failedPrecondition`.
+    FailedPrecondition,
+    /// 401, whatever the token.
+    Unauthorized,
+    /// 404, as for a history id that has expired or a message that is gone.
+    NotFound,
+    /// 500.
+    Internal,
+    /// 503.
+    Unavailable {
+        retry_after: Option<u64>,
+    },
+    /// Nothing for so long, then 503.
+    Hang {
+        #[serde(default = "an_hour")]
+        ms: u64,
+    },
+    /// The connection ends without an answer.
+    Cut,
+    /// The connection ends in the middle of the answer.
+    CutBody,
+    /// So many bytes, then so many milliseconds of nothing, and so on.
+    Slow {
+        bytes: usize,
+        ms: u64,
+    },
+    /// 200, and something that is no answer.
+    Garbage,
+    /// A whole answer with half the JSON in it.
+    TruncatedJson,
+    /// The history id has expired.
+    HistoryExpired,
+    /// A listing's page without messages, and a token for the next.
+    EmptyPage,
+    /// `raw` and `data` end with `=` where base64 has it.
+    Padded,
+    /// The answer's pieces come, and one of the parts of a batch is left out.
+    MissingPart,
+    /// The parts of a batch come in another order.
+    ShuffledParts,
+    /// An error of OAuth, with its status.
+    Oauth {
+        error: String,
+        #[serde(default = "bad_request")]
+        status: u16,
+    },
+    /// A push that is never sent.
+    Lost,
+    /// A push that is sent so many times more.
+    Duplicated {
+        #[serde(default = "once_more")]
+        times: u32,
+    },
+    /// A push that waits, so that later ones overtake it.
+    Delayed {
+        ms: u64,
+    },
+}
+
+fn an_hour() -> u64 {
+    3_600_000
+}
+
+fn bad_request() -> u16 {
+    400
+}
+
+fn once_more() -> u32 {
+    1
+}
+
+impl Failing for Kind {
+    type Route = Route;
+
+    fn is_answer(&self) -> bool {
+        use Kind::{CutBody, Delayed, Duplicated, EmptyPage, MissingPart, Padded, ShuffledParts, Slow, TruncatedJson};
+        !matches!(
+            self,
+            CutBody
+                | Slow { .. }
+                | TruncatedJson
+                | EmptyPage
+                | Padded
+                | MissingPart
+                | ShuffledParts
+                | Duplicated { .. }
+                | Delayed { .. }
+        )
+    }
+
+    fn concerns(&self, route: Route) -> bool {
+        match self {
+            Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Push,
+            _ if route == Route::Push => false,
+            Self::HistoryExpired => route == Route::HistoryList,
+            Self::EmptyPage => route == Route::MessagesList,
+            Self::Padded => matches!(route, Route::MessagesGet | Route::AttachmentsGet),
+            Self::MissingPart | Self::ShuffledParts => route == Route::Batch,
+            Self::Oauth { .. } => matches!(route, Route::Token | Route::Revoke),
+            Self::UserRateLimited { .. }
+            | Self::RateLimited { .. }
+            | Self::DailyLimit
+            | Self::DomainPolicy
+            | Self::InsufficientPermissions
+            | Self::AccessNotConfigured
+            | Self::FailedPrecondition
+            | Self::NotFound
+            | Self::Unauthorized => route.is_api(),
+            _ => true,
+        }
+    }
+}
+
+pub type Fault = faults::Fault<Kind>;
+
+pub(super) type Faults = faults::Faults<Kind>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_read_from_json_by_the_names_of_routes() {
+        let text =
+            r#"{"kind":"user_rate_limited","retry_after":3,"route":"messages.get","account":"a@x.test","count":2}"#;
+        let read: Fault = serde_json::from_str(text).unwrap();
+
+        let kind = Kind::UserRateLimited { retry_after: Some(3) };
+        let account = Some("a@x.test".to_owned());
+        assert_eq!(read, Fault { route: Some(Route::MessagesGet), account, count: Some(2), ..Fault::always(kind) });
+    }
+
+    #[test]
+    fn every_route_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<&str> = Route::ALL.map(Route::as_str).into();
+
+        assert_eq!(names.len(), Route::ALL.len());
+    }
+}

@@ -1,0 +1,43 @@
+//! What a person sees.
+
+pub const HTML: &str = "text/html; charset=utf-8";
+
+/// Who are you, and what do you allow?
+pub fn consent(query: &[(String, String)], accounts: &[String], chosen: Option<&str>) -> String {
+    let mut page = String::from(
+        "<!doctype html><meta charset=\"utf-8\"><title>Sign in (simulated)</title>\n\
+         <h1>Sign in to a Google that does not exist</h1>\n<form method=\"post\" action=\"/o/oauth2/v2/auth\">\n",
+    );
+    for (name, value) in query {
+        page.push_str(&format!("<input type=\"hidden\" name=\"{}\" value=\"{}\">\n", escaped(name), escaped(value)));
+    }
+    page.push_str("<p><label>Account <input name=\"account\" list=\"accounts\" required value=\"");
+    page.push_str(&escaped(chosen.or(accounts.first().map(String::as_str)).unwrap_or_default()));
+    page.push_str("\"></label></p>\n<datalist id=\"accounts\">");
+    accounts.iter().for_each(|account| page.push_str(&format!("<option value=\"{}\">", escaped(account))));
+    page.push_str("</datalist>\n<p>It wants to:</p>\n");
+    let scopes = query.iter().filter(|(name, _)| name == "scope").flat_map(|(_, scopes)| scopes.split_whitespace());
+    for scope in scopes {
+        let scope = escaped(scope);
+        page.push_str(&format!(
+            "<p><label><input type=\"checkbox\" name=\"granted\" value=\"{scope}\" checked> {scope}</label></p>\n"
+        ));
+    }
+    page.push_str(
+        "<p><button name=\"decision\" value=\"allow\">Allow</button> \
+         <button name=\"decision\" value=\"deny\">Deny</button></p>\n</form>\n",
+    );
+    page
+}
+
+pub fn refusal(status: u16, error: &str, why: &str) -> String {
+    let why = escaped(why);
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Error {status}</title>\n<h1>Access blocked</h1>\n\
+         <p>Error {status}: {error}</p>\n<p>{why}</p>\n"
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}

@@ -1,0 +1,177 @@
+//! The words of Gmail's search box that the simulator knows. Others are refused, so that nobody relies on them unseen.
+
+use super::account::{Account, Message};
+use super::labels::LabelId;
+use super::letters::Letters;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Condition {
+    /// Seconds since 1970; both ends as Gmail has them: after includes its second, before does not.
+    After(i64),
+    Before(i64),
+    Label(Option<LabelId>),
+    Anywhere,
+    MessageId(String),
+    From(String),
+    Subject(String),
+    HasAttachment,
+}
+
+/// All of its conditions must hold.
+#[derive(Debug, Default)]
+pub struct Search {
+    conditions: Vec<(Condition, bool)>,
+}
+
+impl Search {
+    /// What it does not know, in words.
+    pub fn parse(text: &str, account: &Account) -> Result<Self, String> {
+        let mut search = Self::default();
+        for word in words(text) {
+            let (bare, is_wanted) = match word.strip_prefix('-') {
+                Some(bare) => (bare, false),
+                None => (word.as_str(), true),
+            };
+            let (operator, value) = bare.split_once(':').ok_or_else(|| format!("{word:?} has no operator"))?;
+            search.conditions.push(condition(&operator.to_lowercase(), value, is_wanted, account)?);
+        }
+        Ok(search)
+    }
+
+    /// Whether it asks for what a listing leaves out by itself.
+    pub fn reaches(&self, label: LabelId) -> bool {
+        self.conditions
+            .iter()
+            .any(|(condition, is_wanted)| *is_wanted && matches!(condition, Condition::Anywhere | Condition::Label(Some(_)) if *condition == Condition::Anywhere || *condition == Condition::Label(Some(label))))
+    }
+
+    pub fn matches(&self, message: &Message, letters: &Letters) -> bool {
+        self.conditions.iter().all(|(condition, is_wanted)| condition.holds(message, letters) == *is_wanted)
+    }
+}
+
+fn condition(operator: &str, value: &str, is_wanted: bool, account: &Account) -> Result<(Condition, bool), String> {
+    let seconds = || value.parse::<i64>().map_err(|_| format!("{value:?} is not in seconds since 1970"));
+    let condition = match operator {
+        "after" => Condition::After(seconds()?),
+        "before" => Condition::Before(seconds()?),
+        "in" if value.eq_ignore_ascii_case("anywhere") => Condition::Anywhere,
+        "in" => {
+            let label = match value.to_lowercase().as_str() {
+                "inbox" => LabelId::INBOX,
+                "sent" => LabelId::SENT,
+                "draft" | "drafts" => LabelId::DRAFT,
+                "chat" | "chats" => LabelId::CHAT,
+                "spam" => LabelId::SPAM,
+                "trash" => LabelId::TRASH,
+                _ => return Err(format!("in:{value} is not known")),
+            };
+            Condition::Label(Some(label))
+        }
+        // In a search, a label's name has hyphens in place of spaces.
+        "label" => Condition::Label(account.labels.ids().find(|id| {
+            id.to_string().eq_ignore_ascii_case(value)
+                || account
+                    .labels
+                    .name(*id)
+                    .replace([' ', '/'], "-")
+                    .eq_ignore_ascii_case(&value.replace([' ', '/'], "-"))
+        })),
+        "is" => match value.to_lowercase().as_str() {
+            "unread" => Condition::Label(Some(LabelId::UNREAD)),
+            "read" => return Ok((Condition::Label(Some(LabelId::UNREAD)), !is_wanted)),
+            "starred" => Condition::Label(Some(LabelId::STARRED)),
+            _ => return Err(format!("is:{value} is not known")),
+        },
+        "rfc822msgid" => Condition::MessageId(value.trim_matches(['<', '>']).to_owned()),
+        "from" => Condition::From(value.to_lowercase()),
+        "subject" => Condition::Subject(value.to_lowercase()),
+        "has" if value == "attachment" => Condition::HasAttachment,
+        _ => return Err(format!("{operator}:{value} is not known")),
+    };
+    Ok((condition, is_wanted))
+}
+
+impl Condition {
+    fn holds(&self, message: &Message, letters: &Letters) -> bool {
+        match self {
+            Self::After(seconds) => message.internal_date >= seconds.saturating_mul(1_000),
+            Self::Before(seconds) => message.internal_date < seconds.saturating_mul(1_000),
+            Self::Label(label) => label.is_some_and(|label| message.labels.contains(&label)),
+            Self::Anywhere => true,
+            Self::MessageId(id) => letters.message_id(&message.content).as_deref() == Some(id),
+            Self::From(text) => letters.facts(&message.content).from.contains(text),
+            Self::Subject(text) => letters.facts(&message.content).subject.contains(text),
+            Self::HasAttachment => letters.facts(&message.content).has_attachment,
+        }
+    }
+}
+
+/// Parted by spaces, except within double quotes.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut is_quoted = false;
+    for letter in text.chars() {
+        match letter {
+            '"' => is_quoted = !is_quoted,
+            letter if letter.is_whitespace() && !is_quoted => words.push(String::new()),
+            letter => words.last_mut().into_iter().for_each(|word| word.push(letter)),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::account::New;
+    use super::super::letters::Content;
+    use super::*;
+
+    fn found(account: &Account, letters: &Letters, query: &str) -> usize {
+        let search = Search::parse(query, account).unwrap();
+        account.messages.values().filter(|message| search.matches(message, letters)).count()
+    }
+
+    #[test]
+    fn a_search_finds_what_it_says() {
+        let letters = Letters::new(1, 2);
+        let mut account = Account::new(1);
+        let travel = account.labels.create("My Travel".into()).unwrap();
+        let raw = b"From: Ann <ann@x.test>\r\nSubject: Two words\r\nMessage-ID: <1@x.test>\r\n\r\nHi\r\n";
+        let content = Content::Own(bytes::Bytes::from_static(raw));
+        let labels = vec![LabelId::INBOX, LabelId::UNREAD, travel];
+        account.add(New { content: content.clone(), labels, internal_date: 5_000, thread: None });
+        account.add(New { content, labels: vec![LabelId::SPAM], internal_date: 9_500, thread: None });
+
+        for (query, count) in [
+            ("", 2),
+            ("after:5 before:6", 1),
+            ("after:6", 1),
+            ("in:inbox", 1),
+            ("-in:inbox", 1),
+            ("-in:chats -in:drafts", 2),
+            ("label:my-travel is:unread", 1),
+            ("label:nothing", 0),
+            ("is:read", 1),
+            ("-is:read", 1),
+            ("rfc822msgid:<1@x.test>", 2),
+            ("from:ANN@x.test subject:\"two words\"", 2),
+            ("has:attachment", 0),
+        ] {
+            assert_eq!(found(&account, &letters, query), count, "{query}");
+        }
+        for unknown in ["hello", "larger:5M", "in:snoozed", "is:muted", "after:2024/01/01", "filename:x"] {
+            assert!(Search::parse(unknown, &account).is_err(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn spam_is_reached_only_when_it_is_asked_for() {
+        let account = Account::new(1);
+        let reaches = |query| Search::parse(query, &account).unwrap().reaches(LabelId::SPAM);
+
+        assert!(reaches("in:spam") && reaches("in:anywhere") && reaches("label:spam"));
+        assert!(!reaches("in:trash") && !reaches("-in:spam") && !reaches(""));
+    }
+}

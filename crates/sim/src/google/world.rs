@@ -1,0 +1,345 @@
+//! All mailboxes of one simulated Google, who may read them, and what goes wrong.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::account::{Account, Refused};
+use super::faults::{Fault, Faults};
+use super::letters::Letters;
+use super::oauth::{self, Client, Consent, Granted, OAuth, ServiceAccount};
+use super::operation::{Applied, Operation};
+use super::push::{self, Endpoint, Push, Watches};
+use super::quota::{Limits, Quota};
+use super::requests::{Counted, Entry, Requests};
+use super::spec::{Violation, Violations};
+use super::truth::Truth;
+use crate::mail::rng::Rng;
+
+pub use crate::scripted::Now;
+
+pub struct World {
+    seed: u64,
+    pub(super) letters: Letters,
+    now: Now,
+    /// Where it is served, which some answers tell.
+    url: RwLock<String>,
+    mailboxes: RwLock<Mailboxes>,
+    pub(super) oauth: OAuth,
+    pub(super) push: Push,
+    pub(super) faults: Faults,
+    pub(super) quota: Quota,
+    pub(super) requests: Requests,
+    pub(super) violations: Violations,
+    latency_ms: AtomicU64,
+    rate: Mutex<f64>,
+    rng: Mutex<Rng>,
+}
+
+#[derive(Default)]
+struct Mailboxes {
+    by_address: HashMap<String, Arc<Mailbox>>,
+    in_order: Vec<Arc<Mailbox>>,
+}
+
+pub(super) struct Mailbox {
+    pub address: String,
+    account: Mutex<Account>,
+    /// Whether the account has Gmail at all.
+    pub has_mail_service: AtomicBool,
+    pub watches: Mutex<Watches>,
+}
+
+/// An account to be made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewAccount {
+    pub address: String,
+    #[serde(default)]
+    pub messages: usize,
+    /// Nothing: from the world's seed and the address.
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// `letters`: how many different letters its mail is made of.
+    pub fn new(seed: u64, letters: usize, now: Now) -> Self {
+        Self {
+            seed,
+            letters: Letters::new(seed, letters),
+            now,
+            url: RwLock::new("http://127.0.0.1".to_owned()),
+            mailboxes: RwLock::default(),
+            oauth: OAuth::new(seed),
+            push: Push::new(seed),
+            faults: Faults::new(seed),
+            quota: Quota::default(),
+            requests: Requests::default(),
+            violations: Violations::default(),
+            latency_ms: AtomicU64::new(0),
+            rate: Mutex::new(0.0),
+            rng: Mutex::new(Rng::new(seed)),
+        }
+    }
+
+    /// Whether there was none of this address yet.
+    pub fn create(&self, new: &NewAccount) -> bool {
+        let address = new.address.to_lowercase();
+        let own_seed = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let mut account = Account::new(Rng::new(new.seed.unwrap_or(own_seed)).next_u64());
+        account.fill(new.messages, &self.letters, self.now());
+        let mailbox = Arc::new(Mailbox {
+            address: address.clone(),
+            account: Mutex::new(account),
+            has_mail_service: AtomicBool::new(true),
+            watches: Mutex::default(),
+        });
+        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
+        if mailboxes.by_address.contains_key(&address) {
+            return false;
+        }
+        mailboxes.in_order.push(Arc::clone(&mailbox));
+        mailboxes.by_address.insert(address, mailbox);
+        true
+    }
+
+    /// `user1@sim.example` and so on. Those that are there stay as they are.
+    pub fn create_many(&self, count: usize, messages: usize) -> usize {
+        let new = |number| NewAccount { address: format!("user{number}@sim.example"), messages, seed: None };
+        (1..=count).filter(|number| self.create(&new(*number))).count()
+    }
+
+    pub fn apply(&self, address: &str, operation: Operation) -> Result<Applied, Refused> {
+        let mailbox = self.find(address).ok_or(Refused::NoAccount)?;
+        let now = self.now();
+        self.change(&mailbox, |account| account.apply(operation, &self.letters, now))
+    }
+
+    /// Random changes to one mailbox.
+    pub fn step(&self, address: &str, count: usize) -> bool {
+        let Some(mailbox) = self.find(address) else { return false };
+        let now = self.now();
+        (0..count).for_each(|_| self.change(&mailbox, |account| account.step(&self.letters, now)));
+        true
+    }
+
+    /// Random changes to mailboxes by chance.
+    pub fn step_any(&self, count: usize) {
+        let now = self.now();
+        for _ in 0..count {
+            let mailbox = {
+                let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+                if mailboxes.in_order.is_empty() {
+                    return;
+                }
+                let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+                Arc::clone(rng.pick(&mailboxes.in_order))
+            };
+            self.change(&mailbox, |account| account.step(&self.letters, now));
+        }
+    }
+
+    /// Whoever watches the mailbox is told.
+    fn change<T>(&self, mailbox: &Mailbox, change: impl FnOnce(&mut Account) -> T) -> T {
+        let (changed, seen) = {
+            let mut account = mailbox.account();
+            let before = account.history_id();
+            let changed = change(&mut account);
+            let seen = (account.history_id() != before).then(|| (account.history_id(), account.last_labels()));
+            (changed, seen)
+        };
+        if let Some((history_id, labels)) = seen {
+            push::tell(self, mailbox, history_id, &labels);
+        }
+        changed
+    }
+
+    pub fn truth(&self, address: &str) -> Option<Truth> {
+        Some(self.find(address)?.account().truth(&self.letters))
+    }
+
+    pub fn addresses(&self) -> Vec<String> {
+        self.first_addresses(usize::MAX)
+    }
+
+    pub(super) fn first_addresses(&self, count: usize) -> Vec<String> {
+        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+        mailboxes.in_order.iter().take(count).map(|mailbox| mailbox.address.clone()).collect()
+    }
+
+    pub fn add_fault(&self, fault: Fault) {
+        self.faults.add(fault);
+    }
+
+    pub fn clear_faults(&self) {
+        self.faults.clear();
+    }
+
+    /// With how often each came.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.faults.list()
+    }
+
+    /// How long every answer takes at least.
+    pub fn set_latency_ms(&self, ms: u64) {
+        self.latency_ms.store(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn latency_ms(&self) -> u64 {
+        self.latency_ms.load(Ordering::Relaxed)
+    }
+
+    /// Random changes each second, over all mailboxes, from now on.
+    pub fn set_rate(&self, per_second: f64) {
+        *self.rate.lock().unwrap_or_else(PoisonError::into_inner) = per_second.clamp(0.0, 100_000.0);
+    }
+
+    pub fn rate(&self) -> f64 {
+        *self.rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing: there is no limit.
+    pub fn set_quota(&self, limits: Option<Limits>) {
+        self.quota.set(limits);
+    }
+
+    /// Whether the account has Gmail; without it, every call is 400 `failedPrecondition`.
+    pub fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        let found = self.find(address);
+        found.map(|mailbox| mailbox.has_mail_service.store(is_enabled, Ordering::Relaxed)).is_some()
+    }
+
+    /// Tokens for reading an account's mail, as if its owner had just allowed the default client to.
+    pub fn grant(&self, address: &str) -> Option<Granted> {
+        self.grant_to(address, oauth::CLIENT_ID, &[oauth::READONLY])
+    }
+
+    pub fn grant_to(&self, address: &str, client: &str, scopes: &[&str]) -> Option<Granted> {
+        let mailbox = self.find(address)?;
+        Some(self.oauth.grant(&mailbox.address, client, scopes, self.now_ms()))
+    }
+
+    /// All of them: the account's owner has changed the password, or taken the consent back.
+    pub fn revoke_tokens(&self, address: &str) {
+        self.oauth.revoke_account(&address.to_lowercase());
+    }
+
+    /// Refresh tokens stay. All accounts', or one's.
+    pub fn expire_access_tokens(&self, address: Option<&str>) {
+        self.oauth.expire_access_tokens(address.map(str::to_lowercase).as_deref());
+    }
+
+    pub fn set_access_token_lifetime(&self, seconds: i64) {
+        self.oauth.set_lifetime(seconds);
+    }
+
+    pub fn token_counts(&self) -> BTreeMap<String, oauth::Counts> {
+        self.oauth.counts()
+    }
+
+    pub fn register_client(&self, client: Client) {
+        self.oauth.register(client);
+    }
+
+    /// What people do on the page that asks for their consent.
+    pub fn set_consent(&self, consent: Consent) {
+        self.oauth.set_consent(consent);
+    }
+
+    /// The scopes that the service account may use for others; nothing: all.
+    pub fn set_delegated_scopes(&self, scopes: Option<Vec<String>>) {
+        self.oauth.set_delegated(scopes);
+    }
+
+    /// Another key signs from now on; its name.
+    pub fn rotate_keys(&self, is_old_forgotten: bool) -> String {
+        self.oauth.rotate_keys(is_old_forgotten)
+    }
+
+    /// The service account's key file, as Google's console gives it.
+    pub fn service_account_key(&self) -> Value {
+        ServiceAccount::key_file(&self.url())
+    }
+
+    /// A token that the service account's key has signed.
+    pub fn sign_as_service_account(&self, claims: &Value) -> String {
+        self.oauth.sign_as_service_account(claims)
+    }
+
+    /// Where changes of watched accounts are pushed to.
+    pub fn set_push(&self, endpoint: Option<Endpoint>) {
+        self.push.set(endpoint);
+    }
+
+    pub fn push_counts(&self) -> push::Counts {
+        self.push.counts()
+    }
+
+    pub fn requests(&self) -> Counted {
+        self.requests.counted()
+    }
+
+    /// The latest, oldest first.
+    pub fn request_log(&self) -> Vec<Entry> {
+        self.requests.latest()
+    }
+
+    pub fn forget_requests(&self) {
+        self.requests.clear();
+    }
+
+    /// What did not agree with Google's documents.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.violations.list()
+    }
+
+    pub fn forget_violations(&self) {
+        self.violations.clear();
+    }
+
+    pub fn url(&self) -> String {
+        self.url.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_url(&self, url: String) {
+        *self.url.write().unwrap_or_else(PoisonError::into_inner) = url;
+    }
+
+    /// To the millisecond, as Google tells it.
+    pub(super) fn now(&self) -> Timestamp {
+        let now = (self.now)();
+        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
+    }
+
+    pub(super) fn now_ms(&self) -> i64 {
+        (self.now)().as_millisecond()
+    }
+
+    pub(super) fn find(&self, address: &str) -> Option<Arc<Mailbox>> {
+        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+        let found = mailboxes.by_address.get(address);
+        found.or_else(|| mailboxes.by_address.get(&address.to_lowercase())).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
+        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).in_order.clone()
+    }
+}
+
+impl Mailbox {
+    pub fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,33 @@
+//! Every simulated provider on one listener.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::http::Listening;
+use crate::{google, scripted};
+
+/// Serves until it is dropped.
+#[derive(Debug)]
+pub struct Server(Listening);
+
+impl Server {
+    pub fn start(
+        listener: TcpListener,
+        scripted: Arc<scripted::World>,
+        google: &Arc<google::World>,
+    ) -> io::Result<Self> {
+        let listening = Listening::start(listener, scripted::routes(&scripted).merge(google::routes(google)))?;
+        Ok(Self(google::start_tasks(listening, google).with_task(scripted::change(scripted))))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+
+    pub fn url(&self) -> String {
+        self.0.url()
+    }
+}
