@@ -14,6 +14,7 @@ use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
 use engine::jobs::Keep;
 use engine::oidc::Oidc;
+use engine::push::{PushSettings, Pushes};
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
@@ -118,9 +119,11 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     let redis = redis(config)?;
     let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
     let google = &config.providers.google;
-    let per_minute = |units: usize| (units > 0).then(|| Budget::per_minute(units as f64));
-    let gmail = Pace::calls_per_second(google.calls_per_second as f64)
-        .with_units(per_minute(google.project_units_per_minute), per_minute(google.user_units_per_minute));
+    let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
+    let gmail = Pace::calls_per_second(google.calls_per_second as f64).with_units(
+        project.map(|units| Budget::per_minute(units as f64)),
+        google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
+    );
     let calls = CallSettings {
         paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail)]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
@@ -169,6 +172,16 @@ pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
     let Some(settings) = &config.auth.oidc else { return Ok(None) };
     let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
     Ok(Some(Oidc::new(settings.clone(), Box::new(Documents(http)))))
+}
+
+/// What takes Gmail's pushes, if somebody has said whose are believed.
+pub fn pushes(config: &Config, engine: &Engine) -> Result<Option<Pushes>, Failure> {
+    let google = &config.providers.google;
+    let Some(service_account) = google.push_service_account.clone() else { return Ok(None) };
+    let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let settings =
+        PushSettings { jwks_url: google.settings.jwks_url.clone(), audience: config.push_audience(), service_account };
+    Ok(Some(Pushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
 }
 
 /// A request waits for it, the first time.
