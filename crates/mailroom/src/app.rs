@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connectors::google::GoogleOAuth;
 use connectors::http::{Deadlines, Http};
 use content::spool::Spool;
-use domain::{Provider, Sha256, SystemClock, TenantId};
+use domain::{Consent, Provider, Sha256, SystemClock, TenantId};
 use engine::audit::Entry;
 use engine::calls::budget::Budget;
 use engine::calls::{CallSettings, Calls, Pace};
@@ -170,6 +171,21 @@ pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
     let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
     Ok(Some(Oidc::new(settings.clone(), Box::new(Documents(http)))))
 }
+
+/// Who lets people say yes to us in a browser; `None`: we are nobody there.
+pub fn google(config: &Config) -> Result<Option<Arc<dyn Consent>>, Failure> {
+    let http = Http::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let oauth = GoogleOAuth::new(http, config.providers.google.settings.clone());
+    Ok(oauth.has_client().then(|| Arc::new(oauth) as _))
+}
+
+/// A person waits for it.
+const CONSENT_DEADLINES: Deadlines = Deadlines {
+    connect: Duration::from_secs(5),
+    silence: Duration::from_secs(15),
+    answer: Duration::from_secs(20),
+    stream: Duration::from_secs(20),
+};
 
 /// A request waits for it, the first time.
 const ISSUER_DEADLINES: Deadlines = Deadlines {

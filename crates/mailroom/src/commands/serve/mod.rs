@@ -122,6 +122,7 @@ fn web_app(
         hub: Arc::new(web::Hub::new(engine.store.clone())),
         edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
         issuer: crate::app::issuer(config)?,
+        google: crate::app::google(config)?,
         under_way: web::UnderWay::default(),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
