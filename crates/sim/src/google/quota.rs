@@ -104,7 +104,7 @@ mod tests {
         let quota = Quota::default();
         let limits = Limits { per_user_per_minute: 40, per_project_per_minute: 50, ..Limits::default() };
         quota.set(Some(limits));
-        let mut spend = |account, now| quota.spend(account, Route::MessagesGet, now).map_err(|answer| answer.status);
+        let spend = |account, now| quota.spend(account, Route::MessagesGet, now).map_err(|answer| answer.status);
 
         assert_eq!([spend("a", 0), spend("a", 1), spend("a", 2)], [Ok(()), Ok(()), Err(403)]);
         assert_eq!(spend("b", 59_999), Err(403), "the project has ten units left");
