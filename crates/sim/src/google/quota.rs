@@ -68,7 +68,7 @@ impl Quota {
     }
 
     /// Pays for a call, or says why it cannot be paid.
-    pub fn spend(&self, account: &str, route: Route, now_ms: i64) -> Result<(), Answer> {
+    pub fn spend(&self, account: &str, route: Route, now_ms: i64) -> Result<(), Box<Answer>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let Some(limits) = &state.limits else { return Ok(()) };
@@ -91,7 +91,7 @@ impl Quota {
             state.spent += units;
             return Ok(());
         };
-        Err(Answer::error(limits.status, reason, message).retry_after(limits.retry_after))
+        Err(Box::new(Answer::error(limits.status, reason, message).retry_after(limits.retry_after)))
     }
 }
 
