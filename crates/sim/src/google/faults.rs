@@ -203,6 +203,11 @@ impl Failing for Kind {
     }
 }
 
+/// Whether this can go wrong there at all.
+pub fn can_happen(kind: &Kind, route: Route) -> bool {
+    kind.concerns(route)
+}
+
 pub type Fault = faults::Fault<Kind>;
 
 pub(super) type Faults = faults::Faults<Kind>;
