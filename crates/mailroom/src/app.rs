@@ -119,9 +119,11 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     let redis = redis(config)?;
     let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
     let google = &config.providers.google;
-    let per_minute = |units: usize| (units > 0).then(|| Budget::per_minute(units as f64));
-    let gmail = Pace::calls_per_second(google.calls_per_second as f64)
-        .with_units(per_minute(google.project_units_per_minute), per_minute(google.user_units_per_minute));
+    let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
+    let gmail = Pace::calls_per_second(google.calls_per_second as f64).with_units(
+        project.map(|units| Budget::per_minute(units as f64)),
+        google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
+    );
     let calls = CallSettings {
         paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail)]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
