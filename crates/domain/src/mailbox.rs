@@ -50,6 +50,11 @@ impl Provider {
         matches!(self, Self::Imap | Self::Gmail)
     }
 
+    /// Whether it can be asked to call us when something happens; see [`crate::Connector::watch`].
+    pub fn pushes(self) -> bool {
+        matches!(self, Self::Gmail)
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provider| provider.as_str() == text)
     }

@@ -12,7 +12,8 @@ use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox
 use store::sql::secrets::SealedSecret;
 
 use crate::Engine;
-use crate::jobs::{FetchFailed, RevokeGrant};
+use crate::jobs::{FetchFailed, StopWatch};
+use crate::push::watch_soon;
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
 /// How much of what is there already is wanted.
@@ -82,6 +83,7 @@ impl Engine {
             since,
         });
         unit.enqueue(vec![self.look_at(id, Lane::High)?]);
+        watch_soon(&mut unit, self, id, connect.provider)?;
         match unit.commit().await {
             Ok(_) => Ok(true),
             Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
@@ -161,6 +163,7 @@ impl Engine {
             // It was given for another.
             unit.delete_secret(SecretId::of_access_token(mailbox.id));
             secret_ref = Some(id.to_string());
+            watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
             unit.move_mailbox(
                 mailbox.id,
                 &[MailboxState::NeedsReauth, MailboxState::Error],
@@ -205,6 +208,7 @@ impl Engine {
         }
         unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);
+        watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
         unit.commit().await?;
         self.tell_workers().await;
         Ok(true)
@@ -227,7 +231,8 @@ impl Engine {
         }
     }
 
-    /// Its provider is called once more at most, to forget its secret; what is stored stays, until the job that may follow.
+    /// Its provider is not called for it any more, but to tell it so and to take the consent back; what is stored stays,
+    /// until the job that may follow.
     pub async fn disconnect(&self, mailbox: &Mailbox, then: Option<NewJob>) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
@@ -236,13 +241,14 @@ impl Engine {
         unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
         unit.stop_syncing(mailbox.id);
         unit.delete_secret(SecretId::of_access_token(mailbox.id));
-        let revoke = RevokeGrant::of(self, mailbox)?;
-        match (&revoke, &mailbox.secret_ref) {
-            // With the job, which still needs it.
-            (Some(_), _) | (None, None) => {}
-            (None, Some(id)) => unit.delete_secret(id.parse()?),
+        let secret: Option<SecretId> = mailbox.secret_ref.as_ref().map(|id| id.parse()).transpose()?;
+        if mailbox.provider.pushes() && mailbox.state != MailboxState::Disconnected {
+            // Which needs the secret, and hands it on to who takes the consent back.
+            unit.enqueue(vec![StopWatch::now(self, mailbox.id, secret)?]);
+        } else if let Some(secret) = secret {
+            unit.delete_secret(secret);
         }
-        unit.enqueue(revoke.into_iter().chain(then).collect());
+        unit.enqueue(then.into_iter().collect());
         unit.commit().await?;
         Ok(())
     }

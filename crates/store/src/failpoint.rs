@@ -75,6 +75,8 @@ named! {
         RecordPage = "record_page",
         /// A token for calls, before it is used.
         StoreToken = "store_token",
+        /// What a provider told us, with the looks at mailboxes that follow.
+        RecordPushes = "record_pushes",
         ClaimWebhooks = "claim_webhooks",
         /// What became of deliveries, with the place of the webhook among the events.
         RecordDeliveries = "record_deliveries",
@@ -128,6 +130,8 @@ impl Effect {
 
     /// What is done to have a token for calls.
     pub const TOKENS: &'static [Self] = &[Self::StoreToken];
+    /// What is done when a provider tells us something.
+    pub const PUSHES: &'static [Self] = &[Self::RecordPushes];
 
     /// What is done to tell of events.
     pub const WEBHOOKS: &'static [Self] = &[Self::ClaimWebhooks, Self::RecordDeliveries, Self::PruneDeliveries];

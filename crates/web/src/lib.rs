@@ -4,6 +4,7 @@ mod api;
 mod docs;
 mod edge;
 mod health;
+mod hooks;
 mod hub;
 mod metrics;
 
@@ -16,6 +17,7 @@ use axum::{Router, middleware};
 use domain::Consent;
 use engine::Engine;
 use engine::oidc::Oidc;
+use engine::push::Pushes;
 use engine::webhooks::Policy;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
@@ -43,6 +45,8 @@ pub struct App {
     pub issuer: Option<Oidc>,
     /// Who lets people say yes to us, if we are somebody there.
     pub google: Option<Arc<dyn Consent>>,
+    /// Takes what Gmail pushes, if it is set up.
+    pub pushes: Option<Pushes>,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }

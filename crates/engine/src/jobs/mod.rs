@@ -9,9 +9,12 @@ mod fetch_forgotten;
 mod prune_jobs;
 mod prune_records;
 mod prune_webhooks;
+mod renew_watches;
 mod retry_blobs;
 mod revoke_grant;
+mod stop_watch;
 mod upkeep;
+mod watch_mailbox;
 
 use std::time::Duration;
 
@@ -31,9 +34,12 @@ pub use fetch_forgotten::FetchForgotten;
 pub use prune_jobs::PruneJobs;
 pub use prune_records::PruneRecords;
 pub use prune_webhooks::PruneWebhooks;
+pub use renew_watches::RenewWatches;
 pub use retry_blobs::RetryBlobs;
 pub use revoke_grant::RevokeGrant;
+pub use stop_watch::StopWatch;
 pub use upkeep::Upkeep;
+pub use watch_mailbox::WatchMailbox;
 
 use crate::sync::Syncer;
 
@@ -66,8 +72,11 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(prune_jobs::kind(keep.jobs))
         .with(prune_records::kind(keep.events))
         .with(prune_webhooks::kind(keep.deliveries))
+        .with(renew_watches::kind(engine.clone()))
         .with(retry_blobs::kind(engine.clone()))
         .with(revoke_grant::kind(syncer.clone()))
+        .with(stop_watch::kind(syncer.clone()))
+        .with(watch_mailbox::kind(syncer.clone()))
 }
 
 /// What happens again and again. At odd minutes, so that not everybody's machines wake up together.
@@ -77,6 +86,7 @@ pub fn schedules() -> Vec<NewSchedule> {
         recurring::<PruneJobs>("43 * * * *"),
         recurring::<PruneRecords>("23 * * * *"),
         recurring::<PruneWebhooks>("53 * * * *"),
+        recurring::<RenewWatches>("* * * * *"),
         recurring::<RetryBlobs>("7,37 * * * *"),
         recurring::<FetchForgotten>("19 * * * *"),
         recurring::<Collect>("29 2 * * *"),

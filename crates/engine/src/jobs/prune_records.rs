@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use jobs::{Held, Job, JobError, Kind, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// Forgets events that are old enough, and answers that nobody gets again.
+/// Forgets events that are old enough, answers that nobody gets again, and pushes that nobody delivers again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneRecords {}
 
@@ -17,6 +17,9 @@ impl Job for PruneRecords {
 /// Few enough that nobody waits for it.
 const BATCH: u64 = 5000;
 
+/// A push that is not answered is delivered again within minutes. Older ones may come, and cost a look at a mailbox.
+const KEEP_PUSHES: SignedDuration = SignedDuration::from_hours(48);
+
 pub(super) fn kind(keep_events: SignedDuration) -> Kind {
     Kind::new(move |held: Held, _: PruneRecords| async move { run(&held, keep_events).await })
 }
@@ -26,7 +29,13 @@ async fn run(held: &Held, keep_events: SignedDuration) -> Result<Verdict, JobErr
     while system.prune_answers(BATCH).await? {
         held.progress();
     }
-    let Ok(before) = system.now().await?.checked_sub(keep_events) else { return Ok(Verdict::Done) };
+    let now = system.now().await?;
+    if let Ok(before) = now.checked_sub(KEEP_PUSHES) {
+        while system.prune_pushes(before, BATCH).await? {
+            held.progress();
+        }
+    }
+    let Ok(before) = now.checked_sub(keep_events) else { return Ok(Verdict::Done) };
     for tenant in system.list_tenants().await? {
         while system.prune_events(tenant.id, before, BATCH).await? {
             held.progress();

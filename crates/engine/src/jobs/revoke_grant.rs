@@ -32,11 +32,9 @@ impl Job for RevokeGrant {
 }
 
 impl RevokeGrant {
-    /// `None`: there is nothing that the provider could forget.
-    pub fn of(engine: &Engine, mailbox: &Mailbox) -> anyhow::Result<Option<NewJob>> {
-        let (Provider::Gmail, Some(secret)) = (mailbox.provider, &mailbox.secret_ref) else { return Ok(None) };
-        let job = Self { mailbox: mailbox.id, provider: mailbox.provider, secret: secret.parse()? };
-        Ok(Some(new_job(&job, engine.store.clock(), None)?))
+    pub(super) fn now(engine: &Engine, mailbox: &Mailbox, secret: SecretId) -> anyhow::Result<NewJob> {
+        let job = Self { mailbox: mailbox.id, provider: mailbox.provider, secret };
+        Ok(new_job(&job, engine.store.clock(), None)?)
     }
 }
 

@@ -1,30 +1,24 @@
 //! Tokens of the operator's issuer (OpenID Connect) in the place of keys: who they are for is one of their claims.
 
+mod issuer;
 mod jwt;
 
 pub use jwt::Algorithm;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use domain::{Clock, TenantId};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use store::{Store, StoreError};
-use tokio::time::Instant;
 
 use crate::keys::{Holder, SCOPES, Who};
-use jwt::{Keys, Refusal, Token};
+pub(crate) use issuer::{Checked, Issuer, KeysAt};
+use jwt::Refusal;
 
 /// How far two clocks may differ.
 const LEEWAY: f64 = 30.0;
-
-/// After this the keys of the issuer are asked for again, beside what goes on: one that was withdrawn is to be forgotten.
-const OLD: Duration = Duration::from_secs(600);
-
-/// An issuer is asked at most this often, however many tokens come with keys that nobody knows.
-const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct OidcSettings {
@@ -60,38 +54,22 @@ pub struct Oidc(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: OidcSettings,
-    documents: Box<dyn Documents>,
-    known: Mutex<Known>,
-    /// One asks for all.
-    asking: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    keys: Arc<Keys>,
-    since: Option<Instant>,
-    asked_at: Option<Instant>,
+    issuer: Issuer,
 }
 
 impl Oidc {
     pub fn new(settings: OidcSettings, documents: Box<dyn Documents>) -> Self {
-        let (known, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { settings, documents, known, asking }))
+        let at = KeysAt::Issuer(settings.issuer.clone());
+        let issuer = Issuer::new("auth.oidc.issuer", at, settings.algorithm, documents);
+        Self(Arc::new(Inner { settings, issuer }))
     }
 
     pub async fn find_holder(&self, store: &Store, token: &str) -> Result<Found, StoreError> {
         let settings = &self.0.settings;
-        let token = match Token::parse(token, settings.algorithm) {
-            Ok(token) => token,
-            Err(refusal) => return Ok(Found::Refused(said(refusal))),
-        };
-        let keys = self.keys_for(token.head.kid.as_deref()).await;
-        if keys.is_empty() {
-            return Ok(Found::NoKeys);
-        }
-        let claims = match token.verify(settings.algorithm, &keys) {
-            Ok(claims) => claims,
-            Err(refusal) => return Ok(Found::Refused(said(refusal))),
+        let claims = match self.0.issuer.check(token).await {
+            Checked::Claims(claims) => claims,
+            Checked::NoKeys => return Ok(Found::NoKeys),
+            Checked::Refused(refusal) => return Ok(Found::Refused(said(refusal))),
         };
         if let Some(wrong) = wrong_claim(&claims, settings, store.clock()) {
             return Ok(Found::Refused(wrong));
@@ -113,69 +91,6 @@ impl Oidc {
             scopes: scopes(&claims[&settings.scope_claim]),
         }))
     }
-
-    /// Those that are known; asked for anew when this one is not among them.
-    async fn keys_for(&self, id: Option<&str>) -> Arc<Keys> {
-        let (keys, since) = self.known_keys();
-        if keys.has(id) {
-            if since.is_some_and(|since| since.elapsed() > OLD) && self.may_ask() {
-                let oidc = self.clone();
-                tokio::spawn(async move { oidc.ask().await });
-            }
-            return keys;
-        }
-        let _turn = self.0.asking.lock().await;
-        // Whoever was before us may have brought it.
-        let (keys, _) = self.known_keys();
-        if keys.has(id) || !self.may_ask() {
-            return keys;
-        }
-        self.ask().await;
-        self.known_keys().0
-    }
-
-    fn known_keys(&self) -> (Arc<Keys>, Option<Instant>) {
-        let known = self.known();
-        (known.keys.clone(), known.since)
-    }
-
-    /// Once in a while.
-    fn may_ask(&self) -> bool {
-        let mut known = self.known();
-        let is_time = known.asked_at.is_none_or(|at| at.elapsed() >= PAUSE);
-        if is_time {
-            known.asked_at = Some(Instant::now());
-        }
-        is_time
-    }
-
-    /// What is known stays when the issuer does not answer.
-    async fn ask(&self) {
-        match self.fetch().await {
-            Ok(keys) => {
-                let mut known = self.known();
-                known.keys = Arc::new(keys);
-                known.since = Some(Instant::now());
-            }
-            Err(e) => tracing::warn!("the keys of the issuer of tokens (auth.oidc.issuer) cannot be had: {e:#}"),
-        }
-    }
-
-    async fn fetch(&self) -> anyhow::Result<Keys> {
-        let Inner { settings, documents, .. } = &*self.0;
-        let url = format!("{}/.well-known/openid-configuration", settings.issuer.trim_end_matches('/'));
-        let about = documents.get(&url).await?;
-        anyhow::ensure!(about["issuer"] == settings.issuer.as_str(), "it calls itself {}", about["issuer"]);
-        let jwks = about["jwks_uri"].as_str().filter(|url| is_safe_url(url));
-        let jwks = jwks.ok_or_else(|| anyhow::anyhow!("it does not say where its keys are, over https"))?;
-        let keys = Keys::read(&documents.get(jwks).await?, settings.algorithm);
-        anyhow::ensure!(!keys.is_empty(), "it has no key for the algorithm of auth.oidc.algorithm");
-        Ok(keys)
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Nobody between us and the issuer may put keys in: https, or this machine.
@@ -192,7 +107,7 @@ pub fn is_safe_url(url: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|host: std::net::IpAddr| host.is_loopback())
 }
 
-fn said(refusal: Refusal) -> &'static str {
+pub(crate) fn said(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::Malformed => "it is neither a key nor a token",
         Refusal::WrongAlgorithm => "it is not signed in the way that is agreed",
@@ -202,29 +117,41 @@ fn said(refusal: Refusal) -> &'static str {
 }
 
 fn wrong_claim(claims: &Value, settings: &OidcSettings, clock: &dyn Clock) -> Option<&'static str> {
-    let now = clock.now().as_millisecond() as f64 / 1000.0;
     if claims["iss"] != settings.issuer.as_str() {
         return Some("it is of another issuer");
     }
-    let is_for_us = match &claims["aud"] {
-        Value::Array(all) => all.iter().any(|one| one == settings.audience.as_str()),
-        one => one == settings.audience.as_str(),
-    };
-    if !is_for_us {
+    if !is_for(claims, &settings.audience) {
         return Some("it is meant for somebody else (aud)");
     }
+    wrong_time(claims, clock)
+}
+
+/// Whether it is meant for this audience, and perhaps for others.
+pub(crate) fn is_for(claims: &Value, audience: &str) -> bool {
+    match &claims["aud"] {
+        Value::Array(all) => all.iter().any(|one| one == audience),
+        one => one == audience,
+    }
+}
+
+/// Whether it is not valid yet, or not any more.
+pub(crate) fn wrong_time(claims: &Value, clock: &dyn Clock) -> Option<&'static str> {
+    let now = clock.now().as_millisecond() as f64 / 1000.0;
     // What is there and no number is as bad as what is not there.
     match claims["exp"].as_f64() {
         None => return Some("it does not say until when it is valid (exp)"),
         Some(until) if now >= until + LEEWAY => return Some("it has expired"),
         Some(_) => {}
     }
-    match &claims["nbf"] {
-        Value::Null => None,
-        from => match from.as_f64() {
-            Some(from) if now >= from - LEEWAY => None,
-            _ => Some("it is not valid yet (nbf)"),
-        },
+    is_still_to_come(claims, "nbf", clock).then_some("it is not valid yet (nbf)")
+}
+
+/// A time that is there and no time is as bad as one that is far away.
+pub(crate) fn is_still_to_come(claims: &Value, claim: &str, clock: &dyn Clock) -> bool {
+    let now = clock.now().as_millisecond() as f64 / 1000.0;
+    match &claims[claim] {
+        Value::Null => false,
+        from => from.as_f64().is_none_or(|from| now < from - LEEWAY),
     }
 }
 

@@ -1,5 +1,6 @@
 //! An issuer of the test's own, that counts how often it is asked.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base64::Engine as _;
@@ -8,6 +9,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::json;
 
+use super::issuer::{OLD, PAUSE};
 use super::*;
 
 const ISSUER: &str = "https://login.example";
@@ -136,31 +138,31 @@ async fn a_token_is_its_tenants_with_the_scopes_that_it_names() {
 async fn new_keys_are_found_a_storm_of_unknown_ones_asks_once_and_an_outage_forgets_nothing() {
     let (issuer, oidc, _, _) = Shared::new();
     issuer.0.is_away.store(true, Ordering::SeqCst);
-    assert!(oidc.keys_for(Some("one")).await.is_empty());
+    assert!(oidc.0.issuer.keys_for(Some("one")).await.is_empty());
     issuer.0.is_away.store(false, Ordering::SeqCst);
     issuer.add_key("one");
     tokio::time::advance(PAUSE).await;
-    assert!(oidc.keys_for(Some("one")).await.has(Some("one")));
+    assert!(oidc.0.issuer.keys_for(Some("one")).await.has(Some("one")));
     assert_eq!(issuer.asked(), 1);
 
     issuer.add_key("two");
     let storm = (0..100).map(|number| {
         let oidc = oidc.clone();
-        async move { oidc.keys_for(Some(&format!("nobody's {number}"))).await }
+        async move { oidc.0.issuer.keys_for(Some(&format!("nobody's {number}"))).await }
     });
     futures_util::future::join_all(storm).await;
     assert_eq!(issuer.asked(), 1, "it was asked a moment ago");
     tokio::time::advance(PAUSE).await;
-    assert!(oidc.keys_for(Some("two")).await.has(Some("one")), "one key follows the other");
+    assert!(oidc.0.issuer.keys_for(Some("two")).await.has(Some("one")), "one key follows the other");
     assert_eq!(issuer.asked(), 2);
 
     issuer.0.is_away.store(true, Ordering::SeqCst);
     tokio::time::advance(OLD * 9).await;
-    assert!(oidc.keys_for(Some("two")).await.has(Some("two")), "it is old, and all there is");
+    assert!(oidc.0.issuer.keys_for(Some("two")).await.has(Some("two")), "it is old, and all there is");
     issuer.0.is_away.store(false, Ordering::SeqCst);
     issuer.0.keys.lock().unwrap().remove(0);
     tokio::time::advance(PAUSE).await;
-    while oidc.keys_for(Some("two")).await.has(Some("one")) {
+    while oidc.0.issuer.keys_for(Some("two")).await.has(Some("one")) {
         tokio::task::yield_now().await; // the one that was withdrawn is forgotten beside what goes on
     }
     assert_eq!(issuer.asked(), 3);

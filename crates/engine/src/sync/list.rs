@@ -397,6 +397,9 @@ impl Listing<'_> {
         }
         if has_news {
             unit.say("sync.completed", Some(self.mailbox()), json!({}));
+            if self.opened.mailbox.provider.pushes() {
+                unit.found_news(self.mailbox());
+            }
         }
         if !state.is_history_done {
             self.follow(unit, &ListHistory { mailbox: self.mailbox() })?;

@@ -7,6 +7,7 @@ mod calls;
 mod gate;
 mod imap;
 mod limits;
+mod push;
 mod refused;
 mod schedule;
 mod search_agrees;

@@ -19,6 +19,7 @@ pub mod leases;
 pub mod ledger;
 pub mod mailboxes;
 pub mod purge;
+pub mod pushes;
 pub mod schedules;
 pub mod search;
 pub mod secrets;
@@ -28,6 +29,7 @@ pub mod system;
 pub mod tenants;
 pub mod tokens;
 pub mod verify;
+pub mod watches;
 pub mod webhook_deliveries;
 pub mod webhooks;
 

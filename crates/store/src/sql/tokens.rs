@@ -1,7 +1,7 @@
 //! Tokens that mailboxes are called with. They are secrets like others; what is special is who may store them: the one
 //! who asked for them, while nobody else may, and by what opens the mailbox still.
 
-use domain::{MailboxId, MailboxState, Provider, TenantId};
+use domain::{MailboxId, MailboxState, TenantId};
 
 use super::schedules::LeaseToken;
 use super::secrets::SealedSecret;
@@ -75,12 +75,5 @@ impl SystemStore {
         unit.commit().await?;
         failpoint::after(Effect::StoreToken);
         Ok(())
-    }
-
-    /// Whether any tenant has this mailbox at work: a provider may know only one consent for all of them.
-    pub async fn is_connected(&self, provider: Provider, address: &str) -> Result<bool, StoreError> {
-        let sql = "select 1 from mailboxes where provider = $1 and address = $2 and state <> $3 limit 1";
-        let found = self.query_one(sql, params![provider, address, MailboxState::Disconnected]).await?;
-        Ok(found.is_some())
     }
 }

@@ -1,7 +1,7 @@
 //! What `/openapi.json` says of all operations alike: keys, and what may be answered instead of what was asked for.
 
 use utoipa::openapi::path::Operation;
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::security::{Http, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
     Content, Header, OpenApi as Description, Ref, RefOr, Response, ResponseBuilder, SecurityRequirement,
 };
@@ -48,7 +48,11 @@ const OF_BODIES: [(&str, &str); 2] = [("400", "The body is no JSON"), ("415", "T
 
 pub fn complete(description: &mut Description) {
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-    description.components.get_or_insert_default().add_security_scheme("key", bearer);
+    let components = description.components.get_or_insert_default();
+    components.add_security_scheme("key", bearer);
+    let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT");
+    let token = token.description(Some("A token that the provider has signed, with which its pushes come"));
+    components.add_security_scheme("push", SecurityScheme::Http(token.build()));
     description.security = Some(vec![SecurityRequirement::new("key", [""; 0])]);
     for (path, item) in &mut description.paths.paths {
         let changes = [&mut item.post, &mut item.patch, &mut item.delete];

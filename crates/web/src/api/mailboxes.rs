@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use domain::{FolderId, MailboxId, TenantId};
+use engine::push::{self, Standing};
 use serde::Serialize;
 use store::TenantStore;
 use store::sql::folders::FolderCount;
@@ -41,6 +42,47 @@ pub struct MailboxView {
     created_at: jiff::Timestamp,
     #[schema(value_type = String, format = DateTime)]
     updated_at: jiff::Timestamp,
+    /// Whether its provider tells us of news; not there where it never does, and in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push: Option<Push>,
+}
+
+/// Whether a provider tells us of news by itself. Where it does not, the mailbox is looked at by the clock.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Push {
+    #[schema(example = "on")]
+    state: PushState,
+    /// Until when it has agreed to; that is renewed every day.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<jiff::Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    last_push_at: Option<jiff::Timestamp>,
+    /// Why it is off or failing.
+    reason: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum PushState {
+    Off,
+    On,
+    Failing,
+}
+
+impl From<Standing> for Push {
+    fn from(standing: Standing) -> Self {
+        let state = match standing.state {
+            push::PushState::Off => PushState::Off,
+            push::PushState::On => PushState::On,
+            push::PushState::Failing => PushState::Failing,
+        };
+        let Standing { expires_at, last_push_at, reason, .. } = standing;
+        Self { state, expires_at, last_push_at, reason }
+    }
+}
+
+async fn find_push(store: &TenantStore, mailbox: &Mailbox) -> Result<Option<Push>, Problem> {
+    Ok(push::find_standing(store, mailbox).await?.map(Push::from))
 }
 
 impl From<Mailbox> for MailboxView {
@@ -56,6 +98,7 @@ impl From<Mailbox> for MailboxView {
             settings: mailbox.settings,
             created_at: mailbox.created_at,
             updated_at: mailbox.updated_at,
+            push: None,
         }
     }
 }
@@ -75,7 +118,8 @@ pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result
 pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Response, Problem> {
     let mailbox = find(&store, id).await?;
     let tag = [(header::ETAG, etag(mailbox.version))];
-    Ok((tag, Json(MailboxView::from(mailbox))).into_response())
+    let push = find_push(&store, &mailbox).await?;
+    Ok((tag, Json(MailboxView { push, ..MailboxView::from(mailbox) })).into_response())
 }
 
 pub async fn find(store: &TenantStore, id: MailboxId) -> Result<Mailbox, Problem> {
@@ -100,6 +144,8 @@ pub struct Health {
     paused: Option<Paused>,
     /// Whether all that was there before is known.
     is_backfill_listed: bool,
+    /// Whether its provider tells us of news; nothing where it never does.
+    push: Option<Push>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -115,6 +161,7 @@ pub struct Paused {
 pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Health>, Problem> {
     let mailbox = find(&store, id).await?;
     let sync = store.find_sync(id).await?;
+    let push = find_push(&store, &mailbox).await?;
     let (mut health, sync) = (
         Health {
             state: mailbox.state.as_str(),
@@ -125,6 +172,7 @@ pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<
             last_error: None,
             paused: None,
             is_backfill_listed: sync.as_ref().is_none_or(|sync| sync.is_history_done),
+            push,
         },
         sync,
     );

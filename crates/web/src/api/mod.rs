@@ -114,6 +114,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::resend))
         .routes(routes!(deliveries::resend_since))
+        .routes(routes!(crate::hooks::gmail))
         .with_state::<App>(app.clone())
         .split_for_parts();
     describe::complete(&mut description);

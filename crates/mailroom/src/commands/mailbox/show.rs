@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::{MailboxState, Provider};
 use engine::Engine;
 use engine::calls::bytes_per_day;
+use engine::push::Standing;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{BackfillProgress, Pause};
@@ -62,11 +63,12 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
     let state = store.find_sync(mailbox.id).await?;
     let counts = store.count_ledger(mailbox.id).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
+    let push = engine::push::find_standing(&store, &mailbox).await?;
     let bytes = bytes_per_day(&mailbox, config.providers.imap_bytes_per_day).filter(|bytes| *bytes > 0);
     if out.json {
         let ledger = json!({"live": counts.live, "gone": counts.gone, "unbalanced": counts.unbalanced});
         let shown = json!({
-            "mailbox": mailbox, "sync": state, "ledger": ledger, "backfill": backfill, "bytes_per_day": bytes,
+            "mailbox": mailbox, "sync": state, "ledger": ledger, "backfill": backfill, "bytes_per_day": bytes, "push": push,
         });
         return out.object(&shown);
     }
@@ -91,6 +93,9 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
             None if state.is_history_done => out.line("backfill: done")?,
             None => {}
         }
+    }
+    if let Some(push) = push {
+        out.line(&told_by_itself(&push))?;
     }
     if let Some(bytes) = bytes {
         out.line(&format!("fetches at most {} a day", size(bytes)))?;
@@ -118,6 +123,14 @@ fn how_to_mend(mailbox: &Mailbox, tenant: &str) -> String {
         }
     };
     format!("to go on: mailroom {command}")
+}
+
+/// `push: on until 2026-11-22 14:05 UTC, last one 3 min ago`
+fn told_by_itself(push: &Standing) -> String {
+    let until = push.expires_at.map(|at| format!(" until {}", at.strftime("%Y-%m-%d %H:%M UTC"))).unwrap_or_default();
+    let last = push.last_push_at.map(|at| format!(", last one {}", when(at))).unwrap_or_default();
+    let why = push.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("push: {}{until}{last}{why}", push.state.as_str())
 }
 
 /// `paused until 2026-11-15 14:05 UTC: its server asked to wait`

@@ -64,6 +64,10 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
     let syncer = crate::app::syncer(config, &engine, &name)?;
     let mut workers = Parts::default();
+    if config.providers.google.settings.topic.is_some() {
+        // It may not have been there before.
+        engine.store.system().want_watches_that_are_off().await?;
+    }
     if has(Role::Worker) {
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
@@ -122,6 +126,7 @@ fn web_app(
         hub: Arc::new(web::Hub::new(engine.store.clone())),
         edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
         issuer: crate::app::issuer(config)?,
+        pushes: crate::app::pushes(config, engine)?,
         google: crate::app::google(config)?,
         under_way: web::UnderWay::default(),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),

@@ -1,0 +1,79 @@
+//! How it is with the pushes of a mailbox, for people.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use store::sql::mailboxes::Mailbox;
+use store::sql::watches::WatchState;
+use store::{StoreError, TenantStore};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PushState {
+    /// The mailbox is looked at by the clock alone, and that is as it should be.
+    Off,
+    On,
+    /// Pushes should come and do not.
+    Failing,
+}
+
+impl PushState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Failing => "failing",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    pub state: PushState,
+    pub expires_at: Option<Timestamp>,
+    pub last_push_at: Option<Timestamp>,
+    /// Why it is not as it should be, or off.
+    pub reason: Option<String>,
+}
+
+impl Standing {
+    /// `None`: the provider never pushes.
+    pub fn of(mailbox: &Mailbox, watch: Option<&WatchState>, now: Timestamp) -> Option<Self> {
+        mailbox.provider.pushes().then(|| {
+            let (state, reason) = match watch.filter(|_| mailbox.state.is_synced()) {
+                Some(watch) => judge(watch, now),
+                None => (PushState::Off, Some("the mailbox is not at work".to_owned())),
+            };
+            let (expires_at, last_push_at) = watch.map_or((None, None), |watch| (watch.expires_at, watch.last_push_at));
+            Self { state, expires_at, last_push_at, reason }
+        })
+    }
+}
+
+/// `None`: the provider never pushes.
+pub async fn find_standing(store: &TenantStore, mailbox: &Mailbox) -> Result<Option<Standing>, StoreError> {
+    if !mailbox.provider.pushes() {
+        return Ok(None);
+    }
+    let watch = store.find_watch(mailbox.id).await?;
+    Ok(Standing::of(mailbox, watch.as_ref(), store.clock().now()))
+}
+
+fn judge(watch: &WatchState, now: Timestamp) -> (PushState, Option<String>) {
+    let is_alive = watch.expires_at.is_some_and(|expires_at| expires_at > now);
+    if let Some(problem) = &watch.problem {
+        // What the provider agreed to before goes on until it ends.
+        let state = if is_alive && watch.lost_at.is_none() { PushState::On } else { PushState::Failing };
+        return (state, Some(problem.clone()));
+    }
+    if let Some(since) = watch.lost_at {
+        return (PushState::Failing, Some(format!("nothing has been pushed since {since}, though mail has come")));
+    }
+    match watch.expires_at {
+        Some(_) if is_alive => (PushState::On, None),
+        Some(_) => (PushState::Failing, Some("it has run out and was not renewed".to_owned())),
+        None if watch.renewed_at.is_some() => {
+            (PushState::Off, Some("nobody has said where pushes go (providers.google.pubsub_topic)".to_owned()))
+        }
+        None => (PushState::Off, Some("the provider was not asked yet".to_owned())),
+    }
+}
