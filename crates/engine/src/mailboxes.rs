@@ -242,11 +242,14 @@ impl Engine {
         unit.stop_syncing(mailbox.id);
         unit.delete_secret(SecretId::of_access_token(mailbox.id));
         let secret: Option<SecretId> = mailbox.secret_ref.as_ref().map(|id| id.parse()).transpose()?;
-        if mailbox.provider.pushes() && mailbox.state != MailboxState::Disconnected {
-            // Which needs the secret, and hands it on to who takes the consent back.
-            unit.enqueue(vec![StopWatch::now(self, mailbox.id, secret)?]);
-        } else if let Some(secret) = secret {
-            unit.delete_secret(secret);
+        match secret {
+            // Once: the job needs the secret, and hands it on to who takes the consent back.
+            _ if mailbox.provider.pushes() && mailbox.state == MailboxState::Disconnected => {}
+            secret if mailbox.provider.pushes() => {
+                unit.enqueue(vec![StopWatch::now(self, mailbox.id, secret)?]);
+            }
+            Some(secret) => unit.delete_secret(secret),
+            None => {}
         }
         unit.enqueue(then.into_iter().collect());
         unit.commit().await?;

@@ -31,6 +31,8 @@ const LARGEST_REFUSAL: usize = 64 << 10;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
+    #[serde(default)]
+    pub email_address: String,
     /// A number, but larger than any of ours may be: a text.
     pub history_id: String,
 }

@@ -110,7 +110,16 @@ impl Connector for Gmail {
     }
 
     fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
-        Box::pin(async move { self.call(account).profile().await.map(drop) })
+        Box::pin(async move {
+            let profile = self.call(account).profile().await?;
+            match domain::address::canonical(&profile.email_address) {
+                // A token opens the mailbox of whoever consented, whatever address it was added under.
+                Some(opened) if opened != account.address => {
+                    Err(ConnectorError::Unauthorized("what opens it is for another mailbox".to_owned()))
+                }
+                _ => Ok(()),
+            }
+        })
     }
 
     fn grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {

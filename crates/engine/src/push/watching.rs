@@ -13,6 +13,7 @@ use store::sql::mailboxes::Mailbox;
 use store::sql::watches::{Asked, WatchState};
 
 use crate::Engine;
+use crate::access::Trial;
 use crate::jobs::WatchMailbox;
 use crate::sync::{Syncer, connection};
 
@@ -139,7 +140,7 @@ impl Syncer {
         }
         let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
         let mailbox = Arc::new(mailbox);
-        let account = Account {
+        let mut account = Account {
             tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
@@ -148,6 +149,8 @@ impl Syncer {
             folders: Vec::new(),
             access: Arc::new(NoAccess),
         };
+        // It is connected no more, so nothing of this is kept.
+        account.access = Arc::new(Trial::new(connector.clone(), account.clone()));
         Ok(Some((mailbox, account, connector)))
     }
 }

@@ -12,6 +12,12 @@ pub enum Mailbox {
         after_help = "Example:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password"
     )]
     Add(Add),
+    /// Print a link under which the owner of a mailbox connects it in a browser
+    #[command(
+        subcommand,
+        after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test"
+    )]
+    Connect(Connect),
     /// List a tenant's mailboxes, or all: their state and why, and how far older mail has come
     #[command(after_help = "Example:\n  mailroom mailbox list --tenant acme")]
     List {
@@ -47,6 +53,9 @@ pub enum Mailbox {
         /// The file with a new token
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
+        /// The file with a new refresh token, of a Gmail mailbox
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["password_file", "token_file"])]
+        refresh_token_file: Option<PathBuf>,
         /// Do not try a new password or token first
         #[arg(long)]
         no_check: bool,
@@ -82,6 +91,11 @@ pub enum Add {
         after_help = "Examples:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host mail.acme.test --tls starttls --backfill 90d --exclude Archive\n\nWithout --password-file the password is asked for, or read from standard input when that is no terminal."
     )]
     Imap(Box<Imap>),
+    /// A mailbox at Google, by what its owner or its domain has allowed
+    #[command(
+        after_help = "Examples:\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --app-only --backfill 90d\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect gmail`."
+    )]
+    Gmail(Gmail),
     /// A mailbox that follows a script, at `mailroom sim`
     #[command(
         after_help = "Example:\n  mailroom mailbox add scripted --tenant acme --address me@acme.test --url http://127.0.0.1:8026 --token-file token"
@@ -133,6 +147,39 @@ pub enum Tls {
 }
 
 #[derive(Debug, Args)]
+pub struct Gmail {
+    #[command(flatten)]
+    pub common: Common,
+    /// The file with the refresh token that the owner's consent gave
+    #[arg(long, value_name = "FILE", required_unless_present = "app_only", conflicts_with = "app_only")]
+    pub refresh_token_file: Option<PathBuf>,
+    /// By the service account to which the domain has delegated it
+    #[arg(long)]
+    pub app_only: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Connect {
+    /// A mailbox at Google
+    #[command(
+        after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test\n\nThe link is good for ten minutes and needs a running server at server.public_url. A mailbox that is there already goes on with the new consent."
+    )]
+    Gmail(ConnectGmail),
+}
+
+#[derive(Debug, Args)]
+pub struct ConnectGmail {
+    /// Name or id
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: String,
+    /// Only this one; otherwise whichever the person chooses
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    #[command(flatten)]
+    pub wanted: Wanted,
+}
+
+#[derive(Debug, Args)]
 pub struct Scripted {
     #[command(flatten)]
     pub common: Common,
@@ -151,6 +198,15 @@ pub struct Common {
     pub tenant: String,
     #[arg(long, value_name = "ADDRESS")]
     pub address: String,
+    #[command(flatten)]
+    pub wanted: Wanted,
+    /// Do not try the connection first
+    #[arg(long)]
+    pub no_check: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Wanted {
     /// How much of what is there already: all, none, or a duration like 30d
     #[arg(long, value_name = "ALL|NONE|DURATION")]
     pub backfill: Option<String>,
@@ -163,7 +219,4 @@ pub struct Common {
     /// How often to look
     #[arg(long, value_name = "DURATION")]
     pub interval: Option<String>,
-    /// Do not try the connection first
-    #[arg(long)]
-    pub no_check: bool,
 }

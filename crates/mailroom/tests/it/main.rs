@@ -30,6 +30,7 @@ mod jobs_unanswered;
 mod mail;
 mod mailboxes;
 mod memory;
+mod oauth;
 mod objects;
 mod place;
 mod processes;

@@ -7,6 +7,7 @@ use connectors::imap::{self, Auth, Connection, Tls};
 use domain::connector::{Account, NoAccess};
 use domain::{MailboxId, MailboxState, Provider, Secret, TenantId};
 use engine::Engine;
+use engine::access::Trial;
 use engine::mailboxes::{Backfill, Connect};
 use engine::sync::connection;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use store::sql::mailboxes::Mailbox;
 
 use super::secret::{SecretFiles, ask_password, read_secret};
 use crate::app;
-use crate::cli::mailbox::{self as cli, Common, Imap, Scripted};
+use crate::cli::mailbox::{self as cli, Common, Gmail, Imap, Scripted, Wanted};
 use crate::config::units::{parse_backfill, parse_duration, parse_size};
 use crate::config::{Config, MOST_BYTES_PER_DAY};
 use crate::failure::Failure;
@@ -72,7 +73,7 @@ pub(super) async fn imap(config: &Config, engine: &Engine, args: Imap, out: Outp
         return Err(already_there(&args.common.tenant, &candidate.address));
     }
     // Asked for last, so that nobody types it in vain.
-    let files = SecretFiles { password: args.password_file, token: args.token_file };
+    let files = SecretFiles { password: args.password_file, token: args.token_file, refresh_token: None };
     let secret = match files.read()? {
         Some(secret) => secret.value,
         None => ask_password(&reaching.user, &reaching.host).await?,
@@ -108,6 +109,24 @@ pub(super) async fn scripted(config: &Config, engine: &Engine, args: Scripted, o
     add(config, engine, &args.common, (candidate, backfill), secret, out).await
 }
 
+pub(super) async fn gmail(config: &Config, engine: &Engine, args: Gmail, out: Output) -> Result<(), Failure> {
+    let settings = if args.app_only { json!({"app_only": true}) } else { json!({}) };
+    let google = &config.providers.google.settings;
+    if args.app_only && google.service_account.is_none() {
+        return Err(Failure::usage("--app-only needs a service account: set providers.google.service_account_file"));
+    }
+    if !args.app_only && (google.client_id.is_none() || google.client_secret.is_none()) {
+        let needs = "a refresh token is of use only to the OAuth client that it was given to";
+        return Err(Failure::usage(format!("{needs}: set providers.google.client_id and client_secret_file")));
+    }
+    let (candidate, backfill) = candidate(config, engine, Provider::Gmail, &args.common, settings).await?;
+    if is_there(engine, &candidate).await? {
+        return Err(already_there(&args.common.tenant, &candidate.address));
+    }
+    let secret = args.refresh_token_file.as_deref().map(read_secret).transpose()?;
+    add(config, engine, &args.common, (candidate, backfill), secret, out).await
+}
+
 /// What all providers have in common.
 async fn candidate(
     config: &Config,
@@ -120,25 +139,32 @@ async fn candidate(
     let Some(address) = domain::address::canonical(&common.address) else {
         return Err(Failure::usage(format!("{:?} is not an address; it wants somebody@somewhere", common.address)));
     };
-    let backfill = match &common.backfill {
+    let (mut settings, backfill) = wanted(config, &common.wanted)?;
+    settings.insert("connection".to_owned(), connection);
+    let settings = Value::Object(settings);
+    Ok((Candidate { provider, tenant: tenant.id, address, settings }, backfill))
+}
+
+/// What is wanted of a mailbox, wherever it is.
+pub(super) fn wanted(config: &Config, wanted: &Wanted) -> Result<(Map<String, Value>, Backfill), Failure> {
+    let backfill = match &wanted.backfill {
         None => config.sync.backfill,
         Some(text) => parse_backfill(text).ok_or_else(|| {
             Failure::usage(format!("--backfill wants all, none or a duration like 30d, not {text:?}"))
         })?,
     };
-    let mut settings = Map::from_iter([("connection".to_owned(), connection)]);
-    for (key, folders) in [("folders", &common.folders), ("exclude", &common.exclude)] {
+    let mut settings = Map::new();
+    for (key, folders) in [("folders", &wanted.folders), ("exclude", &wanted.exclude)] {
         if !folders.is_empty() {
             settings.insert(key.to_owned(), json!(folders));
         }
     }
-    if let Some(text) = &common.interval {
+    if let Some(text) = &wanted.interval {
         let every = parse_duration(text)
             .map_err(|_| Failure::usage(format!("--interval wants a duration like 5m, not {text:?}")))?;
         settings.insert("interval_seconds".to_owned(), every.as_secs().clamp(1, 30 * 86_400).into());
     }
-    let settings = Value::Object(settings);
-    Ok((Candidate { provider, tenant: tenant.id, address, settings }, backfill))
+    Ok((settings, backfill))
 }
 
 async fn add(
@@ -146,12 +172,13 @@ async fn add(
     engine: &Engine,
     common: &Common,
     (candidate, backfill): (Candidate, Backfill),
-    secret: Option<Secret<String>>,
+    mut secret: Option<Secret<String>>,
     out: Output,
 ) -> Result<(), Failure> {
     if !common.no_check {
         let mend = |sentence| Failure::problem(format!("{sentence}; mend that, or add it with --no-check"));
-        check(config, engine, &candidate, secret.as_ref()).await.map_err(mend)?;
+        let newer = check(config, engine, &candidate, secret.as_ref()).await.map_err(mend)?;
+        secret = newer.or(secret);
     }
     let Candidate { provider, tenant, address, settings } = candidate;
     let after = json!({"address": address, "provider": provider.as_str(), "settings": settings});
@@ -179,15 +206,16 @@ fn already_there(tenant: &str, address: &str) -> Failure {
     ))
 }
 
-/// Whether the account can be used; if not, a sentence that says what is wrong.
+/// Whether the account can be used; if not, a sentence that says what is wrong. Gives what is to be kept in the place of
+/// the secret, if its provider says so.
 pub(super) async fn check(
     config: &Config,
     engine: &Engine,
     candidate: &Candidate,
     secret: Option<&Secret<String>>,
-) -> Result<(), String> {
+) -> Result<Option<Secret<String>>, String> {
     let Candidate { provider, tenant, address, settings } = candidate;
-    let account = Account {
+    let mut account = Account {
         tenant: *tenant,
         mailbox: MailboxId::new(engine.store.clock()),
         address: address.clone(),
@@ -199,11 +227,14 @@ pub(super) async fn check(
     let cannot = |why: String| format!("cannot use {address}: {why}");
     // What a server says to the owner of a mailbox is for the owner, and not for a connector's errors, which are logged.
     if *provider == Provider::Imap {
-        return imap::try_out(&account).await.map_err(cannot);
+        return imap::try_out(&account).await.map(|()| None).map_err(cannot);
     }
     let syncer = app::syncer(config, engine, "command").map_err(|e| e.to_string())?;
     let Some(connector) = syncer.connectors.get(provider) else {
         return Err(format!("this program does not speak {}", provider.as_str()));
     };
-    connector.check(&account).await.map_err(|e| cannot(e.to_string()))
+    let trial = Arc::new(Trial::new(connector.clone(), account.clone()));
+    account.access = trial.clone();
+    connector.check(&account).await.map_err(|e| cannot(e.to_string()))?;
+    Ok(trial.secret().await)
 }

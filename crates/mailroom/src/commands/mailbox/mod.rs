@@ -1,6 +1,7 @@
 //! `mailroom mailbox …`
 
 mod add;
+mod connect;
 mod secret;
 mod show;
 mod sync;
@@ -15,17 +16,19 @@ use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 
 use crate::app;
-use crate::cli::mailbox::{Add, Mailbox as Command, Which};
+use crate::cli::mailbox::{Add, Connect, Mailbox as Command, Which};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, count, tell};
 use add::Candidate;
-use secret::{NewSecret, SecretFiles};
+use secret::{NewSecret, SecretFiles, Sort};
 
 pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
         Command::Add(Add::Imap(args)) => add::imap(config, &engine, *args, out).await?,
+        Command::Add(Add::Gmail(args)) => add::gmail(config, &engine, args, out).await?,
+        Command::Connect(Connect::Gmail(args)) => connect::gmail(config, &engine, args, out).await?,
         Command::Add(Add::Scripted(args)) => add::scripted(config, &engine, args, out).await?,
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
         Command::Show(which) => show::show(config, &engine, &which, out).await?,
@@ -35,8 +38,8 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
             let (mailbox, changed) = steadily(&engine, &which, "mailbox.pause", pause).await?;
             changed_to(&mailbox, "paused", changed, out)?;
         }
-        Command::Resume { which, password_file, token_file, no_check } => {
-            let files = SecretFiles { password: password_file, token: token_file };
+        Command::Resume { which, password_file, token_file, refresh_token_file, no_check } => {
+            let files = SecretFiles { password: password_file, token: token_file, refresh_token: refresh_token_file };
             resume(config, &engine, &which, files, no_check, out).await?;
         }
         Command::Remove { which, erase, yes } => remove(&engine, &which, erase, yes, out).await?,
@@ -85,17 +88,17 @@ async fn resume(
 ) -> Result<(), Failure> {
     let mailbox = find(engine, which).await?;
     let secret = files.read()?;
+    let mut newer = None;
     if let Some(secret) = &secret {
-        if mailbox.provider == Provider::Imap {
-            check_sort(&mailbox, secret)?;
-        }
+        check_sort(&mailbox, secret)?;
         if !no_check {
             let candidate = Candidate::of(&mailbox);
             let refused = |sentence| Failure::problem(format!("{sentence}; nothing was changed"));
-            add::check(config, engine, &candidate, Some(&secret.value)).await.map_err(refused)?;
+            let checked = add::check(config, engine, &candidate, Some(&secret.value)).await.map_err(refused)?;
+            newer = checked;
         }
     }
-    let secret = secret.map(|secret| secret.value);
+    let secret = newer.or(secret.map(|secret| secret.value));
     let resume = async |engine: &Engine, mailbox: &Mailbox| engine.resume_mailbox(mailbox, secret.clone()).await;
     let (mailbox, changed) = steadily(engine, which, "mailbox.resume", resume).await?;
     changed_to(&mailbox, "active", changed, out)
@@ -103,11 +106,20 @@ async fn resume(
 
 /// A token in the place of a password is refused by every server, and nobody would see why.
 fn check_sort(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
-    let is_token = mailbox.settings["connection"]["auth"] == "token";
-    if is_token == secret.is_token {
+    let sort = match mailbox.provider {
+        Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => Sort::Token,
+        Provider::Imap => Sort::Password,
+        Provider::Gmail => Sort::RefreshToken,
+        Provider::Files | Provider::Scripted => return Ok(()),
+    };
+    if sort == secret.sort {
         return Ok(());
     }
-    let (it, option) = if is_token { ("a token", "--token-file") } else { ("a password", "--password-file") };
+    let (it, option) = match sort {
+        Sort::Token => ("a token", "--token-file"),
+        Sort::Password => ("a password", "--password-file"),
+        Sort::RefreshToken => ("a refresh token", "--refresh-token-file"),
+    };
     Err(Failure::usage(format!("{} was connected with {it}; give a new one with {option}", mailbox.address)))
 }
 

@@ -15,19 +15,28 @@ use crate::output::tell;
 pub(super) struct SecretFiles {
     pub password: Option<PathBuf>,
     pub token: Option<PathBuf>,
+    pub refresh_token: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 pub(super) struct NewSecret {
     pub value: Secret<String>,
-    pub is_token: bool,
+    pub sort: Sort,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    Password,
+    Token,
+    RefreshToken,
 }
 
 impl SecretFiles {
     pub fn read(&self) -> Result<Option<NewSecret>, Failure> {
-        let file = self.token.as_deref().or(self.password.as_deref());
-        let is_token = self.token.is_some();
-        Ok(file.map(read_secret).transpose()?.map(|value| NewSecret { value, is_token }))
+        let files =
+            [(&self.token, Sort::Token), (&self.refresh_token, Sort::RefreshToken), (&self.password, Sort::Password)];
+        let given = files.into_iter().find_map(|(file, sort)| Some((file.as_deref()?, sort)));
+        given.map(|(file, sort)| Ok(NewSecret { value: read_secret(file)?, sort })).transpose()
     }
 }
 

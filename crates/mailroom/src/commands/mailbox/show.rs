@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use domain::{MailboxState, Provider};
 use engine::Engine;
 use engine::calls::bytes_per_day;
 use engine::push::Standing;
 use serde_json::json;
+use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{BackfillProgress, Pause};
 
 use super::find;
@@ -75,6 +77,9 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
     let why = mailbox.state_reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     out.line(&format!("{} ({}), {}", mailbox.address, mailbox.id, mailbox.provider.as_str()))?;
     out.line(&format!("{} since {since}{why}", mailbox.state.as_str()))?;
+    if mailbox.state == MailboxState::NeedsReauth {
+        out.line(&how_to_mend(&mailbox, &which.tenant))?;
+    }
     if let Some(state) = state {
         if let Some(pause) = state.paused.filter(|_| mailbox.state.is_synced()) {
             out.line(&until_when(&pause))?;
@@ -100,6 +105,24 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
         live.push("none yet".to_owned());
     }
     out.line(&format!("messages: {}; {} gone", live.join(", "), count(counts.gone)))
+}
+
+/// What brings a mailbox back whose credentials are refused.
+fn how_to_mend(mailbox: &Mailbox, tenant: &str) -> String {
+    let address = &mailbox.address;
+    let command = match mailbox.provider {
+        Provider::Gmail if mailbox.settings["connection"]["app_only"] == true => {
+            format!("mailbox resume {address} --tenant {tenant}")
+        }
+        Provider::Gmail => format!("mailbox connect gmail --tenant {tenant} --address {address}"),
+        Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => {
+            format!("mailbox resume {address} --tenant {tenant} --token-file FILE")
+        }
+        Provider::Imap | Provider::Scripted | Provider::Files => {
+            format!("mailbox resume {address} --tenant {tenant} --password-file FILE")
+        }
+    };
+    format!("to go on: mailroom {command}")
 }
 
 /// `push: on until 2026-11-22 14:05 UTC, last one 3 min ago`

@@ -1,0 +1,57 @@
+//! As much of a browser as a consent needs: cookies, and following where it is sent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::google::Scene;
+use crate::http::{self, Answer};
+
+#[derive(Default)]
+pub struct Browser {
+    pub cookies: BTreeMap<String, String>,
+}
+
+impl Browser {
+    pub fn open(&mut self, address: SocketAddr, path: &str) -> Answer {
+        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut headers = vec![("Accept", "text/html,*/*;q=0.8")];
+        let cookies = cookies.join("; ");
+        if !cookies.is_empty() {
+            headers.push(("Cookie", &cookies));
+        }
+        let answer = http::ask(address, "GET", path, &headers);
+        if let Some(cookie) = answer.headers.get("set-cookie") {
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            match value.is_empty() {
+                true => drop(self.cookies.remove(name)),
+                false => drop(self.cookies.insert(name.to_owned(), value.to_owned())),
+            }
+        }
+        answer
+    }
+
+    /// Opens a link of ours, is sent to Google, decides there, and is sent back: to which path of ours.
+    pub fn consent(&mut self, scene: &Scene<'_>, link: &str) -> String {
+        let sent = self.open(scene.address, link);
+        assert_eq!(sent.status, 302, "{sent:?}");
+        let asked = &sent.headers["location"];
+        let (_, path) = asked.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let decided = http::ask(scene.google.address(), "GET", &format!("/{path}"), &[]);
+        assert_eq!(decided.status, 302, "{decided:?}");
+        scene.path(&decided.headers["location"])
+    }
+}
+
+/// A value of a query, as it is written there.
+pub fn parameter(url: &str, name: &str) -> Option<String> {
+    let (_, query) = url.split_once('?')?;
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+}
+
+/// The same address without this parameter.
+pub fn without(url: &str, name: &str) -> String {
+    let (path, query) = url.split_once('?').unwrap();
+    let kept: Vec<&str> = query.split('&').filter(|pair| pair.split('=').next() != Some(name)).collect();
+    format!("{path}?{}", kept.join("&"))
+}
