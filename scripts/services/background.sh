@@ -12,6 +12,28 @@ cache_folder() {
     printf '%s/%s-%s\n' "$cache" "$1" "$(sha256sum "$2" | cut -c 1-12)"
 }
 
+# npm_folder NAME LIST: the folder with the npm packages that LIST names. It is made once, under another name until it is
+# whole. What runs there does not run on Debian 12's Node, so each list has a Node of its own.
+npm_folder() {
+    local home log
+    home=$(cache_folder "$1" "$2")
+    if [[ ! -e $home ]]; then
+        need_packages npm >&2
+        echo "installing $1, once" >&2
+        log=$(mktemp)
+        rm -rf "$home.new"
+        mkdir "$home.new"
+        cp "$2" "$home.new/package.json"
+        if ! (cd "$home.new" && npm install --ignore-scripts --no-audit --no-fund --before 2026-11-01) >"$log" 2>&1; then
+            tail -n 20 "$log" >&2
+            die "could not install $1; the whole log is $log"
+        fi
+        rm -f "$log"
+        mv "$home.new" "$home"
+    fi
+    printf '%s\n' "$home"
+}
+
 # launch COMMAND…: in a session of its own, since a ctrl-C is for our caller, who will stop us properly.
 launch() {
     mkdir -p "$dir"

@@ -15,6 +15,9 @@ use tokio::time::{Instant, timeout_at};
 /// The most of an answer that is read into memory: far more than any page that we ask for.
 pub const LARGEST_ANSWER: usize = 16 << 20;
 
+/// The most of a refusal: they are a few hundred bytes.
+const LARGEST_REFUSAL: usize = 64 << 10;
+
 /// When we stop waiting.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
@@ -67,16 +70,37 @@ impl Http {
 
     /// An answer that is JSON of this shape.
     pub async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ConnectorError> {
+        self.attempt(request).await?.map_err(|refused| refused.error())
+    }
+
+    /// The same for who wants to see why it was refused. `Err`: there was no answer, or none that can be understood.
+    pub async fn attempt<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<Result<T, Refused>, ConnectorError> {
+        match self.call(request).await? {
+            Err(refused) => Ok(Err(refused)),
+            Ok(mut body) => read_json(&body.read_whole(LARGEST_ANSWER).await?).map(Ok),
+        }
+    }
+
+    /// The same for who does not want to know what the answer says.
+    pub async fn done(&self, request: RequestBuilder) -> Result<Result<(), Refused>, ConnectorError> {
+        Ok(self.call(request).await?.map(drop))
+    }
+
+    async fn call(&self, request: RequestBuilder) -> Result<Result<Body, Refused>, ConnectorError> {
         let until = Instant::now() + self.deadlines.answer;
-        let mut body = send(request, until).await?;
-        let bytes = body.read_whole(LARGEST_ANSWER).await?;
-        serde_json::from_slice(&bytes).map_err(|e| {
-            if e.is_eof() {
-                unavailable("an answer ends too early")
-            } else {
-                protocol("an answer is not the JSON it should be")
-            }
-        })
+        let response = response(request, until).await?;
+        let status = response.status();
+        let headers = response.headers().clone();
+        let mut body = Body { response, until, left: BytesMut::new() };
+        if status == StatusCode::OK {
+            return Ok(Ok(body));
+        }
+        // One that breaks off or does not end says nothing; that it was refused is known all the same.
+        let said = body.read_whole(LARGEST_REFUSAL).await.unwrap_or_default();
+        Ok(Err(Refused { status, headers, said }))
     }
 
     /// A document that anybody may read.
@@ -98,11 +122,56 @@ impl Http {
     }
 }
 
+async fn response(request: RequestBuilder, until: Instant) -> Result<Response, ConnectorError> {
+    timeout_at(until, request.send()).await.map_err(|_| too_long())?.map_err(|e| failure(&e))
+}
+
 async fn send(request: RequestBuilder, until: Instant) -> Result<Body, ConnectorError> {
-    let response = timeout_at(until, request.send()).await.map_err(|_| too_long())?.map_err(|e| failure(&e))?;
+    let response = response(request, until).await?;
     match response.status() {
         StatusCode::OK => Ok(Body { response, until, left: BytesMut::new() }),
         status => Err(refusal(status, response.headers())),
+    }
+}
+
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConnectorError> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        if e.is_eof() {
+            unavailable("an answer ends too early")
+        } else {
+            protocol("an answer is not the JSON it should be")
+        }
+    })
+}
+
+/// An answer that is not what was asked for, and what it says. None of that goes into an error as it is.
+pub struct Refused {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    said: Bytes,
+}
+
+/// Without what it says.
+impl std::fmt::Debug for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Refused").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Refused {
+    /// What it means to the engine as far as its status says.
+    pub fn error(&self) -> ConnectorError {
+        refusal(self.status, &self.headers)
+    }
+
+    /// What it says, if that is JSON of this shape.
+    pub fn json<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.said).ok()
+    }
+
+    /// When it was answered, by the server's clock.
+    pub fn date(&self) -> Option<Timestamp> {
+        date(&self.headers)
     }
 }
 
@@ -123,10 +192,16 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let instant = |text: &str| jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp());
-    let now: Timestamp = instant(headers.get(DATE)?.to_str().ok()?)?;
     // In the past: at once.
-    Some(Duration::try_from(instant(value)?.duration_since(now)).unwrap_or_default())
+    Some(Duration::try_from(instant(value)?.duration_since(date(headers)?)).unwrap_or_default())
+}
+
+fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    instant(headers.get(DATE)?.to_str().ok()?)
+}
+
+fn instant(text: &str) -> Option<Timestamp> {
+    jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp())
 }
 
 /// An answer before anybody has looked whether it is a refusal.

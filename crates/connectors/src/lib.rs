@@ -7,6 +7,7 @@ pub mod gmail;
 pub mod google;
 pub mod http;
 pub mod imap;
+mod names;
 pub mod scripted;
 
 use std::collections::HashMap;

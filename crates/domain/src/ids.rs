@@ -108,6 +108,14 @@ impl AttachmentId {
     }
 }
 
+impl SecretId {
+    /// Of the token that a mailbox is called with. Derived, so that nothing has to name it.
+    pub fn of_access_token(mailbox: MailboxId) -> Self {
+        let hash = sha2::Sha256::new().chain_update(b"access token ").chain_update(mailbox.0.as_bytes()).finalize();
+        Self(v8((mailbox.0.as_u128() >> 80) as u64, &hash))
+    }
+}
+
 impl DeliveryId {
     /// The time of the event, then a hash of who is told and of the event's number. A ping has no event, and a made id.
     pub fn derive(at: Timestamp, webhook: WebhookId, event_seq: u64) -> Self {

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod clock;
 pub mod connector;
+pub mod consent;
 pub mod flags;
 pub mod hash;
 pub mod ids;
@@ -17,6 +18,7 @@ pub mod tenant;
 pub use address::{Address, Recipient, RecipientKind};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use connector::{Connector, ConnectorError, FolderRole};
+pub use consent::{Consent, Consented, Question};
 pub use flags::Flags;
 pub use hash::Sha256;
 pub use ids::{

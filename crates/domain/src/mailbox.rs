@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::SecretKind;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
@@ -16,6 +18,14 @@ pub enum Provider {
 }
 
 impl Provider {
+    /// As what the secret that opens a mailbox there is stored.
+    pub fn secret_kind(self) -> SecretKind {
+        match self {
+            Self::Gmail => SecretKind::RefreshToken,
+            Self::Files | Self::Scripted | Self::Imap => SecretKind::Password,
+        }
+    }
+
     pub const ALL: [Self; 4] = [Self::Files, Self::Scripted, Self::Imap, Self::Gmail];
 
     pub fn as_str(self) -> &'static str {

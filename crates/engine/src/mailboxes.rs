@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, TenantId};
+use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
 use jobs::new_job;
+use serde::{Deserialize, Serialize};
 use store::StoreError;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
@@ -16,7 +17,7 @@ use crate::push::watch_soon;
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
 /// How much of what is there already is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backfill {
     All,
     None,
@@ -67,10 +68,12 @@ impl Engine {
         if let Some(secret) = connect.secret {
             let secret_id = SecretId::new(self.store.clock());
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
-            let sealed = self.vault.seal(tenant, secret_id, SecretKind::Password, &bytes).await?;
+            let sealed = self.vault.seal(tenant, secret_id, connect.provider.secret_kind(), &bytes).await?;
             unit.put_secret(&sealed);
             secret_ref = Some(secret_id.to_string());
         }
+        // Of whatever it was before.
+        unit.delete_secret(SecretId::of_access_token(id));
         unit.add_mailbox(NewMailbox {
             id,
             provider: connect.provider,
@@ -98,7 +101,7 @@ impl Engine {
             return Ok(None);
         }
         let sealed = sealed.context("the secret of the mailbox is not there any more")?;
-        let bytes = self.vault.open_sealed(mailbox.tenant_id, SecretKind::Password, sealed).await?;
+        let bytes = self.vault.open_sealed(mailbox.tenant_id, mailbox.provider.secret_kind(), sealed).await?;
         let text = String::from_utf8(bytes.expose().clone()).context("the secret of the mailbox is not text")?;
         Ok(Some(Secret::new(text)))
     }
@@ -155,7 +158,10 @@ impl Engine {
                 None => SecretId::new(self.store.clock()),
             };
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
-            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, SecretKind::Password, &bytes).await?);
+            let kind = mailbox.provider.secret_kind();
+            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, kind, &bytes).await?);
+            // It was given for another.
+            unit.delete_secret(SecretId::of_access_token(mailbox.id));
             secret_ref = Some(id.to_string());
             watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
             unit.move_mailbox(
@@ -196,7 +202,9 @@ impl Engine {
         unit.expect_mailbox(mailbox.id, mailbox.version);
         if let (Some(secret), Some(id)) = (secret, &mailbox.secret_ref) {
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
-            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, SecretKind::Password, &bytes).await?);
+            let kind = mailbox.provider.secret_kind();
+            unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, kind, &bytes).await?);
+            unit.delete_secret(SecretId::of_access_token(mailbox.id));
         }
         unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);
@@ -223,8 +231,8 @@ impl Engine {
         }
     }
 
-    /// Its provider is not called for it any more, but to tell it so, and its secret is forgotten; what is stored stays, until
-    /// the job that may follow.
+    /// Its provider is not called for it any more, but to tell it so and to take the consent back; what is stored stays,
+    /// until the job that may follow.
     pub async fn disconnect(&self, mailbox: &Mailbox, then: Option<NewJob>) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
@@ -232,9 +240,10 @@ impl Engine {
             MailboxState::ALL.into_iter().filter(|state| *state != MailboxState::Disconnected).collect();
         unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
         unit.stop_syncing(mailbox.id);
+        unit.delete_secret(SecretId::of_access_token(mailbox.id));
         let secret: Option<SecretId> = mailbox.secret_ref.as_ref().map(|id| id.parse()).transpose()?;
         if mailbox.provider.pushes() && mailbox.state != MailboxState::Disconnected {
-            // Which needs the secret once more, and forgets it then.
+            // Which needs the secret, and hands it on to who takes the consent back.
             unit.enqueue(vec![StopWatch::now(self, mailbox.id, secret)?]);
         } else if let Some(secret) = secret {
             unit.delete_secret(secret);

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use connectors::google::GoogleOAuth;
 use connectors::http::{Deadlines, Http};
 use content::spool::Spool;
-use domain::{Provider, Sha256, SystemClock, TenantId};
+use domain::{Consent, Provider, Sha256, SystemClock, TenantId};
 use engine::audit::Entry;
+use engine::calls::budget::Budget;
 use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
 use engine::jobs::Keep;
@@ -117,7 +119,12 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     };
     let redis = redis(config)?;
     let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
-    let gmail = Pace::calls_per_second(config.providers.google.calls_per_second as f64);
+    let google = &config.providers.google;
+    let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
+    let gmail = Pace::calls_per_second(google.calls_per_second as f64).with_units(
+        project.map(|units| Budget::per_minute(units as f64)),
+        google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
+    );
     let calls = CallSettings {
         paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail)]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
@@ -177,6 +184,21 @@ pub fn pushes(config: &Config, engine: &Engine) -> Result<Option<Pushes>, Failur
         PushSettings { jwks_url: google.settings.jwks_url.clone(), audience: config.push_audience(), service_account };
     Ok(Some(Pushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
 }
+
+/// Who lets people say yes to us in a browser; `None`: we are nobody there.
+pub fn google(config: &Config) -> Result<Option<Arc<dyn Consent>>, Failure> {
+    let http = Http::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let oauth = GoogleOAuth::new(http, config.providers.google.settings.clone());
+    Ok(oauth.has_client().then(|| Arc::new(oauth) as _))
+}
+
+/// A person waits for it.
+const CONSENT_DEADLINES: Deadlines = Deadlines {
+    connect: Duration::from_secs(5),
+    silence: Duration::from_secs(15),
+    answer: Duration::from_secs(20),
+    stream: Duration::from_secs(20),
+};
 
 /// A request waits for it, the first time.
 const ISSUER_DEADLINES: Deadlines = Deadlines {

@@ -73,6 +73,8 @@ named! {
         BeginSync = "begin_sync",
         /// What a provider listed, with the cursor and the jobs that follow.
         RecordPage = "record_page",
+        /// A token for calls, before it is used.
+        StoreToken = "store_token",
         /// What a provider told us, with the looks at mailboxes that follow.
         RecordPushes = "record_pushes",
         ClaimWebhooks = "claim_webhooks",
@@ -126,6 +128,8 @@ impl Effect {
     /// What is done while a mailbox is synced.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
 
+    /// What is done to have a token for calls.
+    pub const TOKENS: &'static [Self] = &[Self::StoreToken];
     /// What is done when a provider tells us something.
     pub const PUSHES: &'static [Self] = &[Self::RecordPushes];
 
@@ -161,6 +165,8 @@ named! {
         OwnStop = "own_stop",
         /// Only who holds a lease by its newest token may write in its name.
         LeaseToken = "lease_token",
+        /// One process at a time asks for a mailbox's token.
+        TokenLease = "token_lease",
         /// Who adds a child to a job holds that job meanwhile.
         ParentLock = "parent_lock",
         /// Who ends a job holds its ordering key meanwhile.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
+use domain::Consent;
 use engine::Engine;
 use engine::oidc::Oidc;
 use engine::push::Pushes;
@@ -42,6 +43,8 @@ pub struct App {
     pub erase_after: SignedDuration,
     /// Whose tokens are as good as keys.
     pub issuer: Option<Oidc>,
+    /// Who lets people say yes to us, if we are somebody there.
+    pub google: Option<Arc<dyn Consent>>,
     /// Takes what Gmail pushes, if it is set up.
     pub pushes: Option<Pushes>,
     /// Turns `false` when the process is about to end, so that nobody sends it more.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Gmail;
 use super::refusal::{What, is_about_the_token, refusal};
 use crate::http::{Answered, LARGEST_ANSWER, protocol, unavailable};
+use crate::names::{name, shown};
 
 /// Quota units of the calls that we make.
 pub mod units {
@@ -56,6 +57,7 @@ pub struct Messages {
 
 #[derive(Debug, Deserialize)]
 pub struct MessageId {
+    #[serde(deserialize_with = "id")]
     pub id: String,
 }
 
@@ -116,7 +118,8 @@ impl Call<'_> {
 
     pub async fn labels(self) -> Result<Vec<Label>, ConnectorError> {
         let labels: Labels = self.get(units::LABELS, What::Other, &["labels"], &[]).await?;
-        Ok(labels.labels)
+        let checked = |label: Label| Ok(Label { id: name(label.id)?, name: shown(&label.name) });
+        labels.labels.into_iter().map(checked).collect()
     }
 
     pub async fn messages(self, query: &[(&str, &str)]) -> Result<Messages, ConnectorError> {
@@ -205,6 +208,11 @@ impl Call<'_> {
         }
         Err(protocol("a call was not made"))
     }
+}
+
+/// It becomes a name in our database and a part of addresses.
+fn id<'de, D: serde::Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    name(String::deserialize(text)?).map_err(serde::de::Error::custom)
 }
 
 async fn read<T: DeserializeOwned>(mut answered: Answered) -> Result<T, ConnectorError> {

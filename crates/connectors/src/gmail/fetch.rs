@@ -9,6 +9,7 @@ use super::api::{Call, Message};
 use super::batch::{self, Taker};
 use super::changes::received_at;
 use super::labels;
+use crate::names::name;
 
 pub async fn messages(call: Call<'_>, wanted: &[Wanted], sink: &mut dyn Sink) -> Result<(), ConnectorError> {
     let ids: Vec<&str> = wanted.iter().map(|wanted| wanted.message.as_str()).collect();
@@ -41,7 +42,7 @@ impl Taker for Bytes<'_> {
             received_at: received_at(&message).unwrap_or_default(),
             revision: None,
             places: Some(labels::places(&message.id, &message.label_ids)),
-            thread: message.thread_id,
+            thread: message.thread_id.and_then(|thread| name(thread).ok()),
         };
         self.sink.end(facts)
     }

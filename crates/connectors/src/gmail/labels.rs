@@ -1,6 +1,6 @@
 //! Labels as folders. A message of Gmail is once, with labels; here it is in a folder for each of them.
 //!
-//! What is in the trash, in spam, a draft or a chat is in that folder alone: its other labels are hidden from people too.
+//! What is in the trash or in spam, a draft or a chat is in that folder alone: its other labels are hidden from people too.
 //! Everything else is in All Mail, as it is for people, so that what was archived without a label has a place.
 
 use domain::connector::{KnownFolder, Place, SeenFolder};
@@ -11,7 +11,7 @@ use super::api::Label;
 /// Not a label of Gmail: what has none of the labels in [`APART`].
 pub const ALL_MAIL: &str = "ALL_MAIL";
 
-/// The first of these that a message has is the only folder it is in.
+/// A message with one of these labels is in no other folder.
 const APART: [(&str, FolderRole); 4] = [
     ("TRASH", FolderRole::Trash),
     ("SPAM", FolderRole::Spam),
@@ -57,8 +57,13 @@ pub fn places(message: &str, labels: &[String]) -> Vec<(Place, Flags)> {
     let marks = [(!has(UNREAD), "seen"), (has(STARRED), "flagged"), (has("DRAFT"), "draft")];
     let flags = Flags::from_names(marks.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name));
     let place = |folder: &str| (Place { folder: folder.to_owned(), uid: message.to_owned() }, flags.clone());
-    if let Some((apart, _)) = APART.iter().find(|(label, _)| has(label)) {
-        return vec![place(apart)];
+    // As lists have it: they leave out what is hidden, whatever else it is.
+    for are_hidden in [true, false] {
+        let apart = APART.iter().filter(|(label, _)| is_hidden(label) == are_hidden && has(label));
+        let places: Vec<_> = apart.map(|(label, _)| place(label)).collect();
+        if !places.is_empty() {
+            return places;
+        }
     }
     let labels = labels.iter().map(String::as_str).filter(|label| *label != UNREAD && *label != STARRED);
     std::iter::once(ALL_MAIL).chain(labels).map(place).collect()
@@ -74,8 +79,9 @@ fn role(label: &str) -> Option<FolderRole> {
 
 /// How a folder is asked for: its label, and what it does not have.
 pub fn query(folder: &str) -> (Option<&str>, &'static str) {
-    /// What is in a folder of its own. The trash and spam are in no list that does not ask for them.
-    const APART_FROM: &str = "-in:drafts -in:chats";
+    /// What is in a folder of its own, by all names that it is known under. The trash and spam are in no list that does not
+    /// ask for them.
+    const APART_FROM: &str = "-label:draft -label:drafts -label:chat -label:chats";
     match folder {
         ALL_MAIL => (None, APART_FROM),
         _ if is_apart(folder) => (Some(folder), ""),
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_is_apart_is_in_one_folder_only() {
-        assert_eq!(at(&["Label_1", "TRASH", "SPAM", "UNREAD"]), ["TRASH []"]);
+        assert_eq!(at(&["Label_1", "TRASH", "SPAM", "DRAFT", "UNREAD"]), [r#"TRASH ["draft"]"#, r#"SPAM ["draft"]"#]);
         assert_eq!(at(&["DRAFT", "Label_1"]), [r#"DRAFT ["draft", "seen"]"#]);
     }
 

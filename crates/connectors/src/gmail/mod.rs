@@ -11,12 +11,12 @@ mod pace;
 mod raw;
 mod refusal;
 
-use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted, Watch};
+use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch};
 use domain::{Connector, ConnectorError, Provider};
 use jiff::Timestamp;
 use reqwest::Url;
 
-use crate::google::GoogleSettings;
+use crate::google::{GoogleOAuth, GoogleSettings};
 use crate::http::{Http, NoClient, protocol};
 use api::Call;
 use pace::Paces;
@@ -24,6 +24,7 @@ use pace::Paces;
 #[derive(Debug)]
 pub struct Gmail {
     http: Http,
+    oauth: GoogleOAuth,
     /// Before `/gmail/v1`.
     base: Url,
     batch_url: Url,
@@ -43,7 +44,8 @@ impl Gmail {
             segments.extend(["batch", "gmail", "v1"]);
         }
         let paces = Paces::new(settings.largest_batch());
-        Ok(Self { http, base, batch_url, topic: settings.topic.clone(), paces })
+        let oauth = GoogleOAuth::new(http.clone(), settings.clone());
+        Ok(Self { http, oauth, base, batch_url, topic: settings.topic.clone(), paces })
     }
 
     fn call<'a>(&'a self, account: &'a Account) -> Call<'a> {
@@ -108,6 +110,20 @@ impl Connector for Gmail {
 
     fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
         Box::pin(async move { self.call(account).profile().await.map(drop) })
+    }
+
+    fn grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
+        Some(Box::pin(self.oauth.grant(account)))
+    }
+
+    fn revoke<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, ()>> {
+        Some(Box::pin(async move {
+            match &account.secret {
+                Some(secret) => self.oauth.revoke(secret).await,
+                // Opened by our app, which has nothing of it that could be forgotten.
+                None => Ok(()),
+            }
+        }))
     }
 
     fn watch<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Watch>> {

@@ -1,9 +1,11 @@
 //! What all of Google's services have in common: where they are, and who we are there.
 
+mod oauth;
 mod service_account;
 
 use domain::Secret;
 
+pub use oauth::GoogleOAuth;
 pub use service_account::{NotAServiceAccount, ServiceAccount};
 
 /// Where Google is, and as whom we call it. The defaults are Google's own addresses, and nobody.

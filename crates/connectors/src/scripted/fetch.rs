@@ -8,8 +8,8 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 
 use super::api::Frame;
-use super::translate::name;
 use crate::http::{Body, protocol, refusal, unavailable};
+use crate::names::name;
 
 /// The longest line between two messages; an id has a handful of letters.
 const LONGEST_LINE: usize = 4_096;

@@ -4,10 +4,7 @@ use domain::connector::{Cursors, Page, Place, Present, Seen, SeenFolder};
 use domain::{ConnectorError, Flags, FolderRole};
 
 use super::api;
-use crate::http::protocol;
-
-/// The longest name for anything; theirs have a handful of letters.
-const LONGEST_NAME: usize = 1_000;
+use crate::names::{name, shown};
 
 /// What is kept of a cursor after the last page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,11 +35,9 @@ pub fn page(page: api::Page, next: Next) -> Result<Page, ConnectorError> {
 }
 
 fn folder(folder: api::Folder) -> Result<SeenFolder, ConnectorError> {
-    // People name folders as they like; only what no database takes is left out.
-    let shown: String = folder.name.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect();
     Ok(SeenFolder {
         id: name(folder.id)?,
-        name: shown,
+        name: shown(&folder.name),
         role: folder.role.as_deref().and_then(role),
         delimiter: folder.delimiter.map(name).transpose()?,
         uid_validity: None,
@@ -72,14 +67,6 @@ fn present(present: api::Present) -> Result<Present, ConnectorError> {
 
 fn place(folder: String, uid: String) -> Result<Place, ConnectorError> {
     Ok(Place { folder: name(folder)?, uid: name(uid)? })
-}
-
-/// Short and without control characters, of which NUL is one that PostgreSQL does not take.
-pub fn name(text: String) -> Result<String, ConnectorError> {
-    if text.is_empty() || text.len() > LONGEST_NAME || text.contains(char::is_control) {
-        return Err(protocol("a name that cannot be one"));
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

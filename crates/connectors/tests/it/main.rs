@@ -3,6 +3,7 @@
 
 mod faults;
 mod follow;
+mod gmail;
 mod hostile;
 mod imap;
 mod model;

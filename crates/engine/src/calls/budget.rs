@@ -10,7 +10,7 @@ use std::time::Duration;
 use domain::{MailboxId, Provider, TenantId};
 use tokio::time::Instant;
 
-/// So much per second, and so much at once after a rest: of calls, or of bytes.
+/// So much per second, and so much at once after a rest: of calls, of bytes, or of units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     pub per_second: f64,
@@ -26,6 +26,17 @@ impl Budget {
     pub fn per_day(amount: f64) -> Self {
         let burst = (amount / 10.0).max(1.0);
         Self { per_second: (amount - burst).max(1.0) / 86_400.0, burst }
+    }
+
+    /// No 60 seconds take more, whatever was saved up before: what comes at once is taken off what comes evenly.
+    pub fn per_minute(amount: f64) -> Self {
+        let burst = (amount / 30.0).max(1.0);
+        Self { per_second: (amount - burst).max(1.0) / 60.0, burst }
+    }
+
+    /// How long an amount takes that is more than ever comes at once, also when nobody else wants anything.
+    pub fn least_wait(self, amount: f64) -> Duration {
+        self.time_for(amount).saturating_sub(self.time_for(self.burst))
     }
 
     /// What is left for each of so many.
@@ -55,6 +66,8 @@ pub enum Owner {
 pub enum Measure {
     Calls,
     Bytes,
+    /// What a provider counts in that gives each kind of call a price.
+    Units,
 }
 
 /// What one call takes from one bucket. An amount of 0 waits until the bucket is in debt no more.
@@ -72,6 +85,7 @@ impl fmt::Display for Charge {
         let measure = match self.measure {
             Measure::Calls => "calls",
             Measure::Bytes => "bytes",
+            Measure::Units => "units",
         };
         match self.owner {
             Owner::App(provider) => write!(f, "{measure}:app:{}", provider.as_str()),
@@ -192,6 +206,34 @@ mod tests {
             }
         }
         assert!((990..=1000).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn no_minute_takes_more_than_its_limit_and_what_is_large_waits_for_itself() {
+        let begin = Instant::now();
+        let mut buckets = Buckets::default();
+        let budget = Budget::per_minute(600.0);
+        let charge = |amount| Charge { measure: Measure::Units, budget, ..app(1.0, amount) };
+        let mut taken = Vec::new();
+        let mut wait = Duration::ZERO;
+        for step in 0..600 {
+            let (now, amount) =
+                (begin + wait.max(Duration::from_millis(step * 300)), if step % 7 == 0 { 100.0 } else { 5.0 });
+            let longest = Duration::ZERO.max(budget.least_wait(amount));
+            if let Place::In(more) = buckets.take(&[charge(amount)], now, longest) {
+                taken.push((now + more, amount));
+                wait = (now + more).duration_since(begin);
+            }
+        }
+        assert!(taken.iter().any(|(_, amount)| *amount > budget.burst), "large ones pass");
+        for (first, (at, _)) in taken.iter().enumerate() {
+            let window =
+                taken[first..].iter().take_while(|(then, _)| then.duration_since(*at) < Duration::from_secs(60));
+            let sum: f64 = window.map(|(_, amount)| amount).sum();
+            assert!(sum <= 600.0, "{sum} units in a minute");
+        }
+        let total: f64 = taken.iter().map(|(_, amount)| amount).sum();
+        assert!(total > 600.0 * 2.0, "and most of it is used: {total}");
     }
 
     #[test]

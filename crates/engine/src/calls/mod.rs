@@ -66,11 +66,30 @@ pub struct Pace {
 pub struct Allowance {
     pub calls: Option<Budget>,
     pub bytes: Option<Budget>,
+    pub units: Option<Budget>,
 }
 
 impl Pace {
     pub fn calls_per_second(app: f64) -> Self {
-        Self { app: Allowance { calls: Some(Budget::per_second(app)), bytes: None }, ..Self::default() }
+        let app = Allowance { calls: Some(Budget::per_second(app)), ..Allowance::default() };
+        Self { app, ..Self::default() }
+    }
+
+    /// And so many units a minute for our app as a whole, and for each mailbox.
+    pub fn with_units(mut self, app: Option<Budget>, mailbox: Option<Budget>) -> Self {
+        self.app.units = app;
+        self.mailbox.units = mailbox;
+        self
+    }
+
+    /// What a part of a call takes that has a price.
+    fn unit_charges(&self, mailbox: &Mailbox, amount: f64) -> Vec<Charge> {
+        let owners = [(Owner::App(mailbox.provider), self.app), (Owner::Mailbox(mailbox.id), self.mailbox)];
+        let charge = |(owner, allowance): (Owner, Allowance)| {
+            let budget = allowance.units?;
+            Some(Charge { owner, measure: Measure::Units, budget, amount })
+        };
+        owners.into_iter().filter_map(charge).collect()
     }
 
     /// What a call takes: all that have a budget.
@@ -169,6 +188,12 @@ impl Calls {
         outcome
     }
 
+    /// Waits until so many units of the provider's quota may be used; in the middle of a call, which made its way already.
+    pub async fn spend_units(&self, mailbox: &Mailbox, units: u32) -> Result<(), ConnectorError> {
+        let charges = self.inner.pace(mailbox).unit_charges(mailbox, f64::from(units));
+        self.inner.wait_for(&charges).await
+    }
+
     /// What a call has brought. Too much is not refused: it came already. The next fetches wait for it.
     pub async fn spend_bytes(&self, mailbox: &Mailbox, bytes: u64) {
         let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, bytes as f64);
@@ -223,7 +248,11 @@ impl Inner {
         if kind == Call::Look {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
-        match self.take(&charges, self.settings.longest_wait).await {
+        self.wait_for(&charges).await
+    }
+
+    async fn wait_for(&self, charges: &[Charge]) -> Result<(), ConnectorError> {
+        match self.take(charges, self.settings.longest_wait).await {
             Place::In(wait) => {
                 sleep(wait).await;
                 Ok(())
@@ -236,15 +265,20 @@ impl Inner {
         if charges.is_empty() {
             return Place::In(Duration::ZERO);
         }
+        // What is more than ever comes at once would never be let in: that it takes its time is nobody's fault.
+        let patience = |charges: &[Charge]| {
+            let least = charges.iter().map(|charge| charge.budget.least_wait(charge.amount)).max();
+            longest.saturating_add(least.unwrap_or_default())
+        };
         if let Some(redis) = &self.redis
-            && let Some(place) = redis.take(charges, longest).await
+            && let Some(place) = redis.take(charges, patience(charges)).await
         {
             return place;
         }
         let instances = self.instances.load(Ordering::Relaxed);
         let share = |charge: &Charge| Charge { budget: charge.budget.share(instances), ..*charge };
         let charges: Vec<Charge> = charges.iter().map(share).collect();
-        self.state().buckets.take(&charges, Instant::now(), longest)
+        self.state().buckets.take(&charges, Instant::now(), patience(&charges))
     }
 
     fn begin(&self, mailbox: &Mailbox) -> Result<Pass, ConnectorError> {
@@ -437,7 +471,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_of_no_use_any_more_is_forgotten() {
-        let allowance = Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)) };
+        let allowance =
+            Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)), units: None };
         let pace = Pace { app: Allowance::default(), credential: allowance, mailbox: allowance };
         let calls = Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
         let kept = || {

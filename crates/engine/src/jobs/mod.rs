@@ -11,6 +11,7 @@ mod prune_records;
 mod prune_webhooks;
 mod renew_watches;
 mod retry_blobs;
+mod revoke_grant;
 mod stop_watch;
 mod upkeep;
 mod watch_mailbox;
@@ -35,6 +36,7 @@ pub use prune_records::PruneRecords;
 pub use prune_webhooks::PruneWebhooks;
 pub use renew_watches::RenewWatches;
 pub use retry_blobs::RetryBlobs;
+pub use revoke_grant::RevokeGrant;
 pub use stop_watch::StopWatch;
 pub use upkeep::Upkeep;
 pub use watch_mailbox::WatchMailbox;
@@ -72,6 +74,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(prune_webhooks::kind(keep.deliveries))
         .with(renew_watches::kind(engine.clone()))
         .with(retry_blobs::kind(engine.clone()))
+        .with(revoke_grant::kind(syncer.clone()))
         .with(stop_watch::kind(syncer.clone()))
         .with(watch_mailbox::kind(syncer.clone()))
 }

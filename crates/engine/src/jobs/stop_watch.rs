@@ -8,12 +8,14 @@ use jobs::{Held, Job, JobError, Kind, Pool, Verdict, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 
+use super::RevokeGrant;
 use super::watch_mailbox::order;
 use crate::Engine;
 use crate::push::Unstopped;
 use crate::sync::Syncer;
 
-/// Stops the watch of an account unless somebody else has it, and forgets the secret with which that can be asked.
+/// Stops the watch of an account unless somebody else has it. Then the consent is taken back, for which there is a job of
+/// its own: without it nobody could be asked to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StopWatch {
     mailbox: MailboxId,
@@ -25,8 +27,8 @@ impl Job for StopWatch {
     const KIND: &'static str = "stop_watch";
 }
 
-/// A provider that cannot be asked for so long is not asked: what it would tell ends by itself after a week, and somebody
-/// was promised that the secret is forgotten.
+/// A provider that cannot be asked for so long is not asked: what it would tell ends by itself after a week, and the
+/// consent is to be taken back.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
 const TRIES: u64 = 5;
 
@@ -54,7 +56,7 @@ async fn run(syncer: &Syncer, held: &Held, job: &StopWatch) -> Result<Verdict, J
     let Some(mailbox) = store.find_mailbox(&job.mailbox.to_string()).await? else { return Ok(Verdict::Done) };
     let now = syncer.engine.store.system().now().await?;
     let is_patient = held.job.attempt < TRIES && now.duration_since(held.job.created_at) < PATIENCE;
-    match syncer.stop_watch(mailbox, job.secret).await {
+    match syncer.stop_watch(mailbox.clone(), job.secret).await {
         Ok(()) => {}
         Err(Unstopped::Provider(ConnectorError::Throttled { retry_after })) if is_patient => {
             return Err(JobError::Throttled(retry_after.unwrap_or(LATER)));
@@ -73,7 +75,7 @@ async fn run(syncer: &Syncer, held: &Held, job: &StopWatch) -> Result<Verdict, J
     let mut unit = held.write();
     unit.forget_watch(job.mailbox);
     if let Some(secret) = job.secret {
-        unit.delete_secret(secret);
+        unit.enqueue(vec![RevokeGrant::now(&syncer.engine, &mailbox, secret)?]);
     }
     Ok(Verdict::Commit(unit))
 }

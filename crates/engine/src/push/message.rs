@@ -53,8 +53,7 @@ pub(super) fn read(body: &[u8]) -> Result<Push, &'static str> {
     let data = decode(&message.data).ok_or("its data is no Base64")?;
     let data: Data = serde_json::from_slice(&data).map_err(|_| "its data is not what Gmail sends")?;
     // As a number or as a text, and both are theirs.
-    let is_number =
-        data.history.is_u64() || data.history.as_str().is_some_and(|text| text.parse::<u64>().is_ok());
+    let is_number = data.history.is_u64() || data.history.as_str().is_some_and(|text| text.parse::<u64>().is_ok());
     if !is_number {
         return Err("its historyId is none");
     }
@@ -100,7 +99,8 @@ mod tests {
         for data in spellings {
             assert_eq!(read(&body(&json!({"messageId": "17", "data": data}))).as_ref(), Ok(&wanted));
             assert_eq!(read(&body(&json!({"message_id": "17", "data": data}))).as_ref(), Ok(&wanted));
-            let both = json!({"messageId": "17", "message_id": "17", "publishTime": "x", "publish_time": "x", "data": data});
+            let both =
+                json!({"messageId": "17", "message_id": "17", "publishTime": "x", "publish_time": "x", "data": data});
             assert_eq!(read(&body(&both)).as_ref(), Ok(&wanted));
         }
         let text = data(&json!({"emailAddress": "me@acme.test", "historyId": "987", "more": []}));

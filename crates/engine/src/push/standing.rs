@@ -43,8 +43,7 @@ impl Standing {
                 Some(watch) => judge(watch, now),
                 None => (PushState::Off, Some("the mailbox is not at work".to_owned())),
             };
-            let (expires_at, last_push_at) =
-                watch.map_or((None, None), |watch| (watch.expires_at, watch.last_push_at));
+            let (expires_at, last_push_at) = watch.map_or((None, None), |watch| (watch.expires_at, watch.last_push_at));
             Self { state, expires_at, last_push_at, reason }
         })
     }

@@ -147,9 +147,31 @@ impl Vault {
     /// A key for another purpose than to encrypt, the same for everybody who has this master key. Each purpose has a label
     /// of its own.
     pub(crate) async fn derive(&self, label: &str) -> Result<hmac::Key, VaultError> {
+        Ok(hmac::Key::new(hmac::HMAC_SHA256, self.derived(label).await?.expose()))
+    }
+
+    /// Sealed for somebody to carry around and bring back, to any process that has this master key. Each purpose has a
+    /// label of its own. When the master key changes, what was sealed before ends with it.
+    pub(crate) async fn seal_carried(&self, purpose: &str, plaintext: &[u8]) -> Result<Vec<u8>, VaultError> {
+        let key = self.derived(purpose).await?;
+        Ok(seal::seal(&key, Place::Carried { purpose }, plaintext)?)
+    }
+
+    /// `None`: it is not what was sealed for this purpose.
+    pub(crate) async fn open_carried(
+        &self,
+        purpose: &str,
+        sealed: &[u8],
+    ) -> Result<Option<Secret<Vec<u8>>>, VaultError> {
+        let key = self.derived(purpose).await?;
+        Ok(seal::open(&key, Place::Carried { purpose }, sealed))
+    }
+
+    async fn derived(&self, label: &str) -> Result<Key, VaultError> {
         let master = self.current_master().await?;
         let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, master.key.expose()), label.as_bytes());
-        Ok(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
+        let bytes: [u8; 32] = derived.as_ref().try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
+        Ok(Secret::new(bytes))
     }
 
     /// The tenant's key that encrypts, made now if it has none. Two callers at once get the same one.

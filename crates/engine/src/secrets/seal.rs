@@ -15,8 +15,21 @@ const NONCE_BYTES: usize = 12;
 /// bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place<'a> {
-    TenantKey { tenant: TenantId, version: u32, master: &'a str },
-    Secret { tenant: TenantId, id: SecretId, key_version: u32, kind: SecretKind },
+    TenantKey {
+        tenant: TenantId,
+        version: u32,
+        master: &'a str,
+    },
+    Secret {
+        tenant: TenantId,
+        id: SecretId,
+        key_version: u32,
+        kind: SecretKind,
+    },
+    /// Somebody carries it around for us.
+    Carried {
+        purpose: &'a str,
+    },
 }
 
 impl Place<'_> {
@@ -34,6 +47,7 @@ impl Place<'_> {
                 kind.as_str().as_bytes(),
             ]
             .concat(),
+            Self::Carried { purpose } => [b"mailroom carried 1 ".as_slice(), purpose.as_bytes()].concat(),
         }
     }
 }

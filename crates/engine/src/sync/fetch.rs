@@ -177,9 +177,9 @@ impl Syncer {
             }
         }
         if messages.is_empty() && missing.gone.is_empty() {
-            if let Some(ConnectorError::Unauthorized(_)) = trouble.all {
+            if let Some(e @ ConnectorError::Unauthorized(_)) = &trouble.all {
                 let mut unit = store.write();
-                states::needs_reauth(&mut unit, mailbox, &missing.reason());
+                states::needs_reauth(&mut unit, mailbox, &e.to_string());
                 unit.commit().await?;
                 return Err(JobError::Throttled(PUT_OFF));
             }
@@ -291,7 +291,8 @@ impl Trouble {
 
     /// The provider as a whole does not work, which says nothing about a message.
     fn is_passing(&self) -> bool {
-        matches!(self.all, Some(ConnectorError::Throttled { .. } | ConnectorError::Unavailable(_)))
+        use ConnectorError::{Operator, Throttled, Unavailable};
+        matches!(self.all, Some(Throttled { .. } | Unavailable(_) | Operator(_)))
     }
 }
 

@@ -433,6 +433,8 @@ impl Listing<'_> {
                 states::needs_reauth(&mut unit, self.mailbox(), &reason);
                 return Ok(Verdict::Commit(unit));
             }
+            // Not the mailbox's fault: it goes on by itself once an operator has mended it.
+            ConnectorError::Operator(_) => {}
             ConnectorError::Shut(_) => tracing::warn!(mailbox = %self.mailbox(), "a folder cannot be opened"),
             _ if self.held.job.token > 3 => states::fails(&mut unit, self.mailbox(), &reason),
             _ => {}

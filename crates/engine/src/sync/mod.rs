@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{Account, NoAccess};
+use domain::connector::{Access, Account, NoAccess};
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{Gate, NoGate};
 use store::TenantUnit;
@@ -30,7 +30,9 @@ pub use list::{ListHistory, ListMailbox, SyncMailbox, only_one};
 pub use scope::Scope;
 
 use crate::Engine;
+use crate::access::Granted;
 use crate::calls::Calls;
+use crate::tokens::{Asker, TokenSettings, Tokens};
 use turns::Turns;
 
 /// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
@@ -68,6 +70,7 @@ pub struct Syncer {
     pub settings: Arc<SyncSettings>,
     pub connectors: Arc<HashMap<Provider, Arc<dyn Connector>>>,
     pub calls: Calls,
+    pub tokens: Tokens,
     /// Asked before the database who may list a mailbox.
     gate: Arc<dyn Gate>,
     memory: Arc<Semaphore>,
@@ -94,16 +97,23 @@ impl Syncer {
         let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
         let desk = Desk::new(engine.store.clone());
+        let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::default());
         Self {
             engine,
             settings: Arc::new(settings),
             connectors: Arc::new(connectors),
             calls,
+            tokens,
             gate,
             memory,
             turns: Turns::default(),
             desk,
         }
+    }
+
+    pub fn with_tokens(self, settings: TokenSettings) -> Self {
+        let tokens = Tokens::new(self.engine.clone(), &self.settings.holder, settings);
+        Self { tokens, ..self }
     }
 
     pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {
@@ -119,7 +129,8 @@ impl Syncer {
         }
         let Some(connector) = self.connectors.get(&mailbox.provider).cloned() else { return Ok(None) };
         let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
-        let account = Account {
+        let mailbox = Arc::new(mailbox);
+        let mut account = Account {
             tenant,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
@@ -128,8 +139,19 @@ impl Syncer {
             folders,
             access: Arc::new(NoAccess),
         };
+        account.access = self.access(&mailbox, &account, &connector);
         let scope = Scope::of(&mailbox.settings);
-        Ok(Some(Opened { mailbox: Arc::new(mailbox), account, connector, scope }))
+        Ok(Some(Opened { mailbox, account, connector, scope }))
+    }
+
+    /// Tokens and quotas, for providers that have them.
+    pub fn access(&self, mailbox: &Arc<Mailbox>, account: &Account, connector: &Arc<dyn Connector>) -> Arc<dyn Access> {
+        if connector.grant(account).is_none() {
+            return Arc::new(NoAccess);
+        }
+        let asker = Asker { connector: connector.clone(), account: account.clone() };
+        let (tokens, calls, mailbox) = (self.tokens.clone(), self.calls.clone(), mailbox.clone());
+        Arc::new(Granted { tokens, calls, mailbox, asker })
     }
 
     /// A mailbox that was refused for long shows until when, and why.

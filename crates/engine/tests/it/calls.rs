@@ -181,7 +181,7 @@ async fn calls_wait_for_their_turn_and_those_that_would_wait_long_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn every_mailbox_has_its_own_budget_and_all_share_that_of_the_app() {
-    let per_second = |n| Allowance { calls: Some(Budget::per_second(n)), bytes: None };
+    let per_second = |n| Allowance { calls: Some(Budget::per_second(n)), bytes: None, units: None };
     let scene = Scene::new(Pace { app: per_second(3.0), credential: per_second(2.0), mailbox: per_second(1.0) });
     let ours = mailbox();
     let mates = mailbox_of(ours.tenant_id);
@@ -201,7 +201,7 @@ async fn every_mailbox_has_its_own_budget_and_all_share_that_of_the_app() {
 
 #[tokio::test(start_paused = true)]
 async fn bytes_that_came_are_waited_for_afterwards() {
-    let mailbox_bytes = Allowance { calls: None, bytes: Some(Budget::per_second(1000.0)) };
+    let mailbox_bytes = Allowance { calls: None, bytes: Some(Budget::per_second(1000.0)), units: None };
     let scene = Scene::new(Pace { mailbox: mailbox_bytes, ..Pace::default() });
     let ours = mailbox();
     scene.calls.spend_bytes(&ours, 4000).await;

@@ -190,7 +190,7 @@ async fn budgets_are_shared() {
 
 fn calls(redis: Redis) -> Calls {
     let budget = Budget { per_second: 1.0 / 600.0, burst: 6.0 };
-    let pace = Pace { app: Allowance { calls: Some(budget), bytes: None }, ..Pace::default() };
+    let pace = Pace { app: Allowance { calls: Some(budget), bytes: None, units: None }, ..Pace::default() };
     let settings = CallSettings { pace, longest_wait: Duration::ZERO, ..CallSettings::default() };
     let calls = Calls::new(settings, Arc::new(SystemDice), Some(redis));
     calls.set_instances(2);

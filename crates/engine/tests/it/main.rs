@@ -13,5 +13,6 @@ mod schedule;
 mod search_agrees;
 mod secrets;
 mod sync;
+mod tokens;
 mod watch;
 mod webhooks;

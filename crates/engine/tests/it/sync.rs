@@ -1,5 +1,7 @@
 //! What a provider shows becomes rows, emails and events, on both databases.
 
+mod places;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use jobs::{Kinds, SystemDice, Worker, new_job};
 use serde_json::json;
 use store::sql::jobs::JobFilter;
 use store::sql::mailboxes::NewMailbox;
+use store::sql::sync::PageRows;
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, TenantStore};
 
@@ -29,6 +32,10 @@ struct Script {
     history: Mutex<VecDeque<Page>>,
     list: Mutex<VecDeque<Page>>,
     bodies: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Told with the bytes.
+    places: Mutex<BTreeMap<String, Vec<(Place, Flags)>>>,
+    /// Recorded by somebody else between the bytes and their end.
+    meanwhile: Mutex<Option<(TenantStore, MailboxId, PageRows)>>,
     fetched: Mutex<Vec<String>>,
     calls: Mutex<u32>,
 }
@@ -83,7 +90,14 @@ impl Connector for Script {
                     Some(body) => {
                         sink.begin(&wanted.message);
                         sink.write(&body).unwrap();
-                        sink.end(Facts::default()).unwrap();
+                        let meanwhile = self.meanwhile.lock().unwrap().take();
+                        if let Some((store, mailbox, page)) = meanwhile {
+                            let mut unit = store.write();
+                            unit.record_page(mailbox, page);
+                            unit.commit().await.unwrap();
+                        }
+                        let places = self.places.lock().unwrap().get(&wanted.message).cloned();
+                        sink.end(Facts { places, ..Facts::default() }).unwrap();
                     }
                 }
             }

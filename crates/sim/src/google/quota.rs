@@ -68,7 +68,7 @@ impl Quota {
     }
 
     /// Pays for a call, or says why it cannot be paid.
-    pub fn spend(&self, account: &str, route: Route, now_ms: i64) -> Result<(), Answer> {
+    pub fn spend(&self, account: &str, route: Route, now_ms: i64) -> Result<(), Box<Answer>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let Some(limits) = &state.limits else { return Ok(()) };
@@ -91,7 +91,7 @@ impl Quota {
             state.spent += units;
             return Ok(());
         };
-        Err(Answer::error(limits.status, reason, message).retry_after(limits.retry_after))
+        Err(Box::new(Answer::error(limits.status, reason, message).retry_after(limits.retry_after)))
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
         let quota = Quota::default();
         let limits = Limits { per_user_per_minute: 40, per_project_per_minute: 50, ..Limits::default() };
         quota.set(Some(limits));
-        let mut spend = |account, now| quota.spend(account, Route::MessagesGet, now).map_err(|answer| answer.status);
+        let spend = |account, now| quota.spend(account, Route::MessagesGet, now).map_err(|answer| answer.status);
 
         assert_eq!([spend("a", 0), spend("a", 1), spend("a", 2)], [Ok(()), Ok(()), Err(403)]);
         assert_eq!(spend("b", 59_999), Err(403), "the project has ten units left");

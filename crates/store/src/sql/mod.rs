@@ -27,6 +27,7 @@ pub mod summaries;
 pub mod sync;
 pub mod system;
 pub mod tenants;
+pub mod tokens;
 pub mod verify;
 pub mod watches;
 pub mod webhook_deliveries;

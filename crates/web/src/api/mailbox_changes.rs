@@ -54,6 +54,13 @@ pub struct NewMailbox {
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, format = Password)]
     token: Option<String>,
+    /// Of a Gmail mailbox, as its owner's consent gave it.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(nullable = false, format = Password)]
+    refresh_token: Option<String>,
+    /// Our app opens the Gmail mailbox by itself: its domain has delegated it to `providers.google.service_account_file`.
+    #[serde(default)]
+    app_only: bool,
     /// Certificates, as PEM, of an authority that is trusted beside those of the system.
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
@@ -87,6 +94,8 @@ pub struct NewMailbox {
 pub enum Where {
     /// At a server that speaks IMAP.
     Imap,
+    /// At Google.
+    Gmail,
     /// Nowhere else: files are imported into it.
     Files,
 }
@@ -113,6 +122,10 @@ pub struct MailboxChange {
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, format = Password)]
     token: Option<String>,
+    /// Of a Gmail mailbox, in the place of the one that opens it now.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(nullable = false, format = Password)]
+    refresh_token: Option<String>,
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
     ca_pem: Option<String>,
@@ -141,6 +154,8 @@ macro_rules! wanted {
             user: $from.user.clone(),
             password: $from.password.clone().map(Secret::new),
             token: $from.token.clone().map(Secret::new),
+            refresh_token: $from.refresh_token.clone().map(Secret::new),
+            app_only: false,
             ca_pem: $from.ca_pem.clone(),
             allow_plaintext: $from.allow_plaintext,
             folders: $from.folders.clone(),
@@ -160,12 +175,16 @@ pub async fn create(State(app): State<App>, change: Change<Writer, NewMailbox>) 
     let address = domain::address::canonical(&new.address);
     let address = address.ok_or_else(|| Problem::invalid("address", "it is like somebody@somewhere"))?;
     let backfill = backfill(new.backfill.as_deref())?;
-    let wanted = wanted!(new);
+    let wanted = Wanted { app_only: new.app_only, ..wanted!(new) };
     let (provider, settings, secret) = match new.provider {
         Where::Files => (Provider::Files, wanted.for_files()?, None),
         Where::Imap => {
             let (settings, secret) = wanted.for_imap(&address)?;
             (Provider::Imap, settings, Some(secret))
+        }
+        Where::Gmail => {
+            let (settings, secret) = wanted.for_gmail()?;
+            (Provider::Gmail, settings, secret)
         }
     };
     let store = &change.by.store;
@@ -207,7 +226,7 @@ pub async fn create(State(app): State<App>, change: Change<Writer, NewMailbox>) 
     recording.done().await
 }
 
-fn backfill(text: Option<&str>) -> Result<Backfill, Problem> {
+pub fn backfill(text: Option<&str>) -> Result<Backfill, Problem> {
     let days = |text: &str| text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
     match text.unwrap_or("30d") {
         "all" => Ok(Backfill::All),

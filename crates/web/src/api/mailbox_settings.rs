@@ -28,7 +28,7 @@ impl From<Encryption> for imap::Tls {
 }
 
 /// What somebody says of a mailbox; everything may be left out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Wanted {
     pub host: Option<String>,
     pub port: Option<u16>,
@@ -36,6 +36,8 @@ pub struct Wanted {
     pub user: Option<String>,
     pub password: Option<Secret<String>>,
     pub token: Option<Secret<String>>,
+    pub refresh_token: Option<Secret<String>>,
+    pub app_only: bool,
     pub ca_pem: Option<String>,
     pub allow_plaintext: bool,
     pub folders: Option<Vec<String>>,
@@ -53,7 +55,21 @@ const LONGEST_PEM: usize = 64 << 10;
 
 impl Wanted {
     pub fn for_files(&self) -> Result<Value, Problem> {
-        let said = [
+        let of_any = [
+            ("folders", self.folders.is_some()),
+            ("exclude", self.exclude.is_some()),
+            ("interval_seconds", self.interval_seconds.is_some()),
+        ];
+        let mut said = self.of_imap().into_iter().chain(self.of_gmail()).chain(of_any);
+        match said.find(|(_, is_said)| *is_said) {
+            Some((field, _)) => Err(Problem::invalid(field, "a mailbox for files is at no server")),
+            None => Ok(json!({})),
+        }
+    }
+
+    /// What only a server that speaks IMAP has.
+    fn of_imap(&self) -> [(&'static str, bool); 8] {
+        [
             ("host", self.host.is_some()),
             ("port", self.port.is_some()),
             ("tls", self.tls.is_some()),
@@ -61,15 +77,56 @@ impl Wanted {
             ("password", self.password.is_some()),
             ("token", self.token.is_some()),
             ("ca_pem", self.ca_pem.is_some()),
-            ("folders", self.folders.is_some()),
-            ("exclude", self.exclude.is_some()),
-            ("interval_seconds", self.interval_seconds.is_some()),
             ("bytes_per_day", self.bytes_per_day.is_some()),
-        ];
-        match said.iter().find(|(_, is_said)| *is_said) {
-            Some((field, _)) => Err(Problem::invalid(field, "a mailbox for files is at no server")),
-            None => Ok(json!({})),
+        ]
+    }
+
+    fn of_gmail(&self) -> [(&'static str, bool); 2] {
+        [("refresh_token", self.refresh_token.is_some()), ("app_only", self.app_only)]
+    }
+
+    /// Either what its owner's consent gave, or the right that their domain gave to our app.
+    pub fn for_gmail(self) -> Result<(Value, Option<Secret<String>>), Problem> {
+        match (&self.refresh_token, self.app_only) {
+            (Some(_), true) => {
+                return Err(Problem::invalid("app_only", "there is a refresh_token already; send one of them"));
+            }
+            (None, false) => {
+                let detail = "there has to be one, or app_only; an owner connects it under /v1/oauth/google/start";
+                return Err(Problem::invalid("refresh_token", detail));
+            }
+            _ => {}
         }
+        self.over_gmail(Map::new())
+    }
+
+    fn over_gmail(self, mut settings: Map<String, Value>) -> Result<(Value, Option<Secret<String>>), Problem> {
+        if let Some((field, _)) = self.of_imap().into_iter().find(|(_, is_said)| *is_said) {
+            return Err(Problem::invalid(field, "Gmail has no such thing"));
+        }
+        let (secret, app_only) = (self.refresh_token.clone(), self.app_only);
+        settings.extend(self.of_any_mailbox()?);
+        if secret.is_some() || !settings.contains_key("connection") {
+            settings.insert("connection".to_owned(), if app_only { json!({"app_only": true}) } else { json!({}) });
+        }
+        Ok((Value::Object(settings), secret))
+    }
+
+    /// What is wanted of a mailbox, wherever it is.
+    pub fn of_any_mailbox(self) -> Result<Map<String, Value>, Problem> {
+        self.check()?;
+        let mut settings = Map::new();
+        for (key, value) in [("folders", self.folders), ("exclude", self.exclude)] {
+            if let Some(value) = value {
+                settings.insert(key.to_owned(), json!(value));
+            }
+        }
+        for (key, value) in [("interval_seconds", self.interval_seconds), ("bytes_per_day", self.bytes_per_day)] {
+            if let Some(value) = value {
+                settings.insert(key.to_owned(), value.into());
+            }
+        }
+        Ok(settings)
     }
 
     pub fn for_imap(self, address: &str) -> Result<(Value, Secret<String>), Problem> {
@@ -91,8 +148,10 @@ impl Wanted {
 
     /// What is said now over what is there.
     pub fn over(self, mailbox: &Mailbox) -> Result<(Value, Option<Secret<String>>), Problem> {
-        if mailbox.provider != Provider::Imap {
-            return Ok((self.for_files()?, None));
+        match mailbox.provider {
+            Provider::Imap => {}
+            Provider::Gmail => return self.over_gmail(mailbox.settings.as_object().cloned().unwrap_or_default()),
+            Provider::Files | Provider::Scripted => return Ok((self.for_files()?, None)),
         }
         let connection = serde_json::from_value(mailbox.settings["connection"].clone()).map_err(anyhow::Error::from)?;
         self.over_connection(connection, mailbox.settings.as_object().cloned().unwrap_or_default(), false)
@@ -104,6 +163,9 @@ impl Wanted {
         mut settings: Map<String, Value>,
         is_new: bool,
     ) -> Result<(Value, Option<Secret<String>>), Problem> {
+        if let Some((field, _)) = self.of_gmail().into_iter().find(|(_, is_said)| *is_said) {
+            return Err(Problem::invalid(field, "a server that speaks IMAP has no such thing"));
+        }
         self.check()?;
         let before = connection.clone();
         if let Some(host) = self.host {
@@ -148,16 +210,10 @@ impl Wanted {
             return Err(Problem::invalid("password", detail));
         }
         settings.insert("connection".to_owned(), serde_json::to_value(connection).map_err(anyhow::Error::from)?);
-        for (key, value) in [("folders", self.folders), ("exclude", self.exclude)] {
-            if let Some(value) = value {
-                settings.insert(key.to_owned(), json!(value));
-            }
-        }
-        for (key, value) in [("interval_seconds", self.interval_seconds), ("bytes_per_day", self.bytes_per_day)] {
-            if let Some(value) = value {
-                settings.insert(key.to_owned(), value.into());
-            }
-        }
+        let (folders, exclude) = (self.folders, self.exclude);
+        let (interval_seconds, bytes_per_day) = (self.interval_seconds, self.bytes_per_day);
+        let wanted = Self { folders, exclude, interval_seconds, bytes_per_day, ..Self::default() };
+        settings.extend(wanted.of_any_mailbox()?);
         Ok((Value::Object(settings), secret))
     }
 
@@ -168,7 +224,9 @@ impl Wanted {
                 return Err(Problem::invalid(field, "it is not one that a server can have"));
             }
         }
-        for (field, secret) in [("password", &self.password), ("token", &self.token)] {
+        for (field, secret) in
+            [("password", &self.password), ("token", &self.token), ("refresh_token", &self.refresh_token)]
+        {
             let is_bad = |text: &str| text.is_empty() || text.len() > LONGEST_PEM || text.contains(['\0', '\r', '\n']);
             if secret.as_ref().is_some_and(|secret| is_bad(secret.expose())) {
                 return Err(Problem::invalid(field, "it is empty, too long, or on several lines"));

@@ -19,6 +19,7 @@ mod keys;
 mod mailbox_changes;
 mod mailbox_settings;
 mod mailboxes;
+mod oauth;
 mod page;
 mod problem;
 mod signed;
@@ -79,6 +80,8 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(mailboxes::health))
         .routes(routes!(mailboxes::folders))
         .routes(routes!(mailboxes::completeness))
+        .routes(routes!(oauth::start))
+        .routes(routes!(oauth::callback))
         .routes(routes!(emails::list))
         .routes(routes!(emails::get, emails::delete))
         .routes(routes!(emails::raw))

@@ -89,6 +89,14 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here; the log of the server says what")
     }
 
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub fn at(self, path: String) -> Self {
         Self { instance: Some(path.into_boxed_str()), ..self }
     }

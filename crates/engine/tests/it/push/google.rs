@@ -111,6 +111,7 @@ pub fn token(id: &str, number: usize, claims: &Value) -> String {
 /// A delivery of Pub/Sub.
 pub fn push(message: &str, address: &str, history: u64) -> Vec<u8> {
     let data = STANDARD.encode(json!({"emailAddress": address, "historyId": history}).to_string());
-    let message = json!({"messageId": message, "message_id": message, "data": data, "publishTime": "2026-11-15T10:00:00Z"});
+    let message =
+        json!({"messageId": message, "message_id": message, "data": data, "publishTime": "2026-11-15T10:00:00Z"});
     json!({"message": message, "subscription": "projects/p/subscriptions/s"}).to_string().into_bytes()
 }

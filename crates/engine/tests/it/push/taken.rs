@@ -36,7 +36,8 @@ pub async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str) -> Mail
 
 /// How often each mailbox is to be looked at, in the order of their ids; all in the lane of what is urgent.
 async fn looks(db: &TestDatabase) -> Vec<String> {
-    let sql = format!("select unique_key from jobs where kind = 'sync_mailbox' and lane = {} order by 1", Lane::High as i64);
+    let sql =
+        format!("select unique_key from jobs where kind = 'sync_mailbox' and lane = {} order by 1", Lane::High as i64);
     db.rows(&sql).await.iter().map(|row| row.get(0).unwrap()).collect()
 }
 
@@ -158,10 +159,7 @@ async fn whoever_is_not_the_subscription_is_refused_with_the_reason() {
         let google = Google::with_key("one");
         let pushes = google.pushes(&db.store);
         assert_eq!(pushes.verify(Some(&token("one", 0, &claims()))).await, Ok(()));
-        assert_eq!(
-            pushes.verify(Some(&token("one", 0, &changed("iss", json!("accounts.google.com"))))).await,
-            Ok(())
-        );
+        assert_eq!(pushes.verify(Some(&token("one", 0, &changed("iss", json!("accounts.google.com"))))).await, Ok(()));
 
         for (token, expected) in bad_tokens() {
             let refused = pushes.verify(Some(&token)).await.unwrap_err();
@@ -273,7 +271,8 @@ async fn how_long_pushes_take() {
             let begin = tokio::time::Instant::now();
             let deliveries = (0..count).map(|n| {
                 let (pushes, token) = (pushes.clone(), token.clone());
-                let body = push(&format!("{per_second}-{n}"), &format!("{}@acme.test", (n * 7919) % MAILBOXES), n as u64);
+                let body =
+                    push(&format!("{per_second}-{n}"), &format!("{}@acme.test", (n * 7919) % MAILBOXES), n as u64);
                 tokio::spawn(async move {
                     tokio::time::sleep_until(begin + Duration::from_secs_f64(n as f64 / per_second as f64)).await;
                     let started = Instant::now();
@@ -282,12 +281,16 @@ async fn how_long_pushes_take() {
                     started.elapsed()
                 })
             });
-            let mut took: Vec<Duration> = join_all(deliveries.collect::<Vec<_>>()).await.into_iter().map(Result::unwrap).collect();
+            let mut took: Vec<Duration> =
+                join_all(deliveries.collect::<Vec<_>>()).await.into_iter().map(Result::unwrap).collect();
             took.sort_unstable();
             let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize].as_secs_f64() * 1000.0;
             println!(
                 "{:?}: {per_second} pushes a second: p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms",
-                db.store.dialect(), at(0.5), at(0.99), at(1.0)
+                db.store.dialect(),
+                at(0.5),
+                at(0.99),
+                at(1.0)
             );
         }
     })

@@ -96,7 +96,7 @@ fn enter(
     if !mailbox.has_mail_service.load(Ordering::Relaxed) {
         return Err(refused(400, "failedPrecondition", "Mail service not enabled"));
     }
-    world.quota.spend(&mailbox.address, route, world.now_ms()).map_err(Box::new)?;
+    world.quota.spend(&mailbox.address, route, world.now_ms())?;
     let entered = Entered { world, mailbox: &mailbox, access, call, body: body.as_ref(), faults };
     Ok(answer(route, &entered))
 }

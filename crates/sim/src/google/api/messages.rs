@@ -57,9 +57,9 @@ struct Filter {
 }
 
 impl Filter {
-    fn read(entered: &Entered<'_>, account: &Account) -> Result<Self, Answer> {
+    fn read(entered: &Entered<'_>, account: &Account) -> Result<Self, Box<Answer>> {
         let call = entered.call;
-        let refused = |why: &str| Answer::error(400, "invalidArgument", why);
+        let refused = |why: &str| Box::new(Answer::error(400, "invalidArgument", why));
         let labels: Option<Vec<LabelId>> = call
             .all("labelIds")
             .map(|label| LabelId::parse(label).filter(|found| account.labels.has(*found)))
@@ -67,7 +67,7 @@ impl Filter {
         let labels = labels.ok_or_else(|| refused("Invalid label"))?;
         let query = call.query("q").unwrap_or_default();
         if !query.is_empty() && !reads_bodies(entered) {
-            return Err(Answer::error(403, "forbidden", "Metadata scope does not support 'q' parameter"));
+            return Err(Box::new(Answer::error(403, "forbidden", "Metadata scope does not support 'q' parameter")));
         }
         let search = Search::parse(query, account).map_err(|why| refused(&format!("Invalid query: {why}")))?;
         let with_both = call.query("includeSpamTrash") == Some("true");
@@ -94,7 +94,7 @@ pub fn list(entered: &Entered<'_>) -> Answer {
     let account = entered.mailbox.account();
     let filter = match Filter::read(entered, &account) {
         Ok(filter) => filter,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let spam_and_trash = call.query("includeSpamTrash") == Some("true");
     let question = format!("{:?} {:?} {spam_and_trash}", filter.labels, call.query("q").unwrap_or_default());

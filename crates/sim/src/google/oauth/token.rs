@@ -37,14 +37,14 @@ pub fn token(world: &World, authorization: Option<&str>, form: &Pairs) -> (Answe
         other => return nobody(error(400, "unsupported_grant_type", &format!("Invalid grant_type: {other}"))),
     };
     if let Err(answer) = check_fields(world, Route::Token, form, fields) {
-        return nobody(answer);
+        return nobody(*answer);
     }
     if grant_type == JWT_BEARER {
         return delegate(world, form);
     }
     let client = match authenticate(world, authorization, form) {
         Ok(client) => client,
-        Err(answer) => return nobody(answer),
+        Err(answer) => return nobody(*answer),
     };
     match grant_type {
         "refresh_token" => refresh(world, &client, form),
@@ -55,7 +55,7 @@ pub fn token(world: &World, authorization: Option<&str>, form: &Pairs) -> (Answe
 /// Ends the whole grant that a token belongs to.
 pub fn revoke(world: &World, form: &Pairs) -> Answer {
     if let Err(answer) = check_fields(world, Route::Revoke, form, &["token"]) {
-        return answer;
+        return *answer;
     }
     let given = value(form, "token").unwrap_or_default();
     if world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner).revoke(given) {
@@ -69,7 +69,7 @@ fn nobody(answer: Answer) -> (Answer, String) {
     (answer, String::new())
 }
 
-pub fn error(status: u16, error: &str, description: &str) -> Answer {
+fn error(status: u16, error: &str, description: &str) -> Answer {
     Answer::new(status, Body::Json(json!({"error": error, "error_description": description})))
         .with(CACHE_CONTROL, "no-cache, no-store, max-age=0, must-revalidate")
 }
@@ -78,8 +78,12 @@ fn invalid_grant(description: &str) -> Answer {
     error(400, "invalid_grant", description)
 }
 
+fn refused<T>(answer: Answer) -> Result<T, Box<Answer>> {
+    Err(Box::new(answer))
+}
+
 /// No document describes these forms, so what is taken is written down here.
-fn check_fields(world: &World, route: Route, form: &Pairs, fields: &[&str]) -> Result<(), Answer> {
+fn check_fields(world: &World, route: Route, form: &Pairs, fields: &[&str]) -> Result<(), Box<Answer>> {
     for (at, (name, _)) in form.iter().enumerate() {
         let why = if name != "grant_type" && !fields.contains(&name.as_str()) {
             format!("unknown field {name:?}")
@@ -89,12 +93,12 @@ fn check_fields(world: &World, route: Route, form: &Pairs, fields: &[&str]) -> R
             continue;
         };
         world.violations.add(Side::Request, route.as_str(), &why);
-        return Err(error(400, "invalid_request", &why));
+        return refused(error(400, "invalid_request", &why));
     }
     Ok(())
 }
 
-fn authenticate(world: &World, authorization: Option<&str>, form: &Pairs) -> Result<Client, Answer> {
+fn authenticate(world: &World, authorization: Option<&str>, form: &Pairs) -> Result<Client, Box<Answer>> {
     let basic = authorization.and_then(|given| given.strip_prefix("Basic ")).and_then(|given| {
         let text = String::from_utf8(STANDARD.decode(given).ok()?).ok()?;
         let (id, secret) = text.split_once(':')?;
@@ -103,16 +107,16 @@ fn authenticate(world: &World, authorization: Option<&str>, form: &Pairs) -> Res
     let of_form =
         || Some((value(form, "client_id")?.to_owned(), value(form, "client_secret").unwrap_or("").to_owned()));
     let Some((id, secret)) = basic.or_else(of_form) else {
-        return Err(error(400, "invalid_request", "Could not determine client ID from request."));
+        return refused(error(400, "invalid_request", "Could not determine client ID from request."));
     };
     let client = world.oauth.client(&id);
-    let client = client.ok_or_else(|| error(401, "invalid_client", "The OAuth client was not found."))?;
+    let client = client.ok_or_else(|| Box::new(error(401, "invalid_client", "The OAuth client was not found.")))?;
     if secret.is_empty() {
-        return Err(error(400, "invalid_request", "client_secret is missing."));
+        return refused(error(400, "invalid_request", "client_secret is missing."));
     }
     match client.secret == secret {
         true => Ok(client),
-        false => Err(error(401, "invalid_client", "The provided client secret is invalid.")),
+        false => refused(error(401, "invalid_client", "The provided client secret is invalid.")),
     }
 }
 
@@ -162,7 +166,7 @@ fn delegate(world: &World, form: &Pairs) -> (Answer, String) {
     let scopes: Vec<String> =
         claims["scope"].as_str().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     if let Err(answer) = check_claims(world, &claims, &account, &scopes) {
-        return (answer, account);
+        return (*answer, account);
     }
     let client = ServiceAccount::CLIENT_ID.to_owned();
     let asked = Asked { account: account.clone(), client, scopes, is_offline: false, is_forced: false };
@@ -174,27 +178,27 @@ fn delegate(world: &World, form: &Pairs) -> (Answer, String) {
     (Answer::json(json!({"access_token": token, "expires_in": expires_in, "token_type": "Bearer"})), account)
 }
 
-fn check_claims(world: &World, claims: &Value, account: &str, scopes: &[String]) -> Result<(), Answer> {
+fn check_claims(world: &World, claims: &Value, account: &str, scopes: &[String]) -> Result<(), Box<Answer>> {
     if claims["iss"] != ServiceAccount::EMAIL {
-        return Err(invalid_grant("Invalid grant: account not found"));
+        return refused(invalid_grant("Invalid grant: account not found"));
     }
     let audience = claims["aud"].as_str().unwrap_or_default();
     if audience != format!("{}/token", world.url()) && audience != "https://oauth2.googleapis.com/token" {
-        return Err(invalid_grant("Invalid JWT: Failed audience check."));
+        return refused(invalid_grant("Invalid JWT: Failed audience check."));
     }
     let now = world.now_ms() / 1_000;
     let [issued, expires] = ["iat", "exp"].map(|claim| claims[claim].as_i64().unwrap_or_default());
     if expires - issued > HOUR || expires <= issued || expires <= now - SKEW || issued > now + SKEW {
-        return Err(invalid_grant(
+        return refused(invalid_grant(
             "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. \
              Check your iat and exp values in the JWT claim.",
         ));
     }
     if scopes.is_empty() {
-        return Err(error(400, "invalid_scope", "Empty or missing scope not allowed."));
+        return refused(error(400, "invalid_scope", "Empty or missing scope not allowed."));
     }
     if !scopes.iter().all(|scope| world.oauth.is_delegated(scope)) {
-        return Err(error(
+        return refused(error(
             401,
             "unauthorized_client",
             "Client is unauthorized to retrieve access tokens using this method, or client not authorized for any of \
@@ -203,7 +207,7 @@ fn check_claims(world: &World, claims: &Value, account: &str, scopes: &[String])
     }
     match world.find(account) {
         Some(_) => Ok(()),
-        None => Err(invalid_grant("Invalid email or User ID")),
+        None => refused(invalid_grant("Invalid email or User ID")),
     }
 }
 

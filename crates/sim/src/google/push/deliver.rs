@@ -122,8 +122,11 @@ async fn post(url: &str, token: &str, body: &Value) -> Result<u16, Box<dyn std::
         .header(USER_AGENT, "APIs-Google; (+https://developers.google.com/webmasters/APIs-Google.html)")
         .header(AUTHORIZATION, format!("Bearer {token}"))
         .body(Body::from(body.to_string()))?;
-    tokio::select! {
-        response = sender.send_request(request) => Ok(response?.status().as_u16()),
-        ended = connection => Err(ended.err().map_or_else(|| "it ended".into(), Into::into)),
-    }
+    let mut answered = std::pin::pin!(sender.send_request(request));
+    let response = tokio::select! {
+        response = &mut answered => response,
+        // Whoever answers and closes at once ends the connection first; the answer is there all the same.
+        _ = connection => answered.await,
+    };
+    Ok(response?.status().as_u16())
 }

@@ -1,0 +1,292 @@
+//! Where it ends: a person comes back from the provider, with a code or without.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use domain::{ConnectorError, Consent, Consented, MailboxId, MailboxState, Provider, Secret};
+use engine::audit::Entry;
+use engine::consent::{Returned, Strange, Wish};
+use engine::mailboxes::{Connect, is_changed};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::record::Record;
+use store::sql::mailboxes::{MAILBOX_CHANGED, Mailbox};
+use utoipa::IntoParams;
+
+use super::page::{self, Stop};
+use super::{NOT_SET_UP, cookie, keep, must_be_welcome, was_made_up};
+use crate::App;
+use crate::api::Query;
+use crate::api::caller::admit;
+use crate::edge::{ClientAddress, RequestId};
+
+/// Somebody else may change it at the same moment, but hardly again and again.
+const TRIES: usize = 5;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Back {
+    /// As it was sent to the provider.
+    state: Option<String>,
+    /// What the person's consent is exchanged for.
+    code: Option<String>,
+    /// Why there is none.
+    error: Option<String>,
+}
+
+/// Where Google sends a person back to. It connects the mailbox, or says in a page why not. No key is needed.
+#[utoipa::path(get, path = "/v1/oauth/google/callback", operation_id = "end_google_consent", tag = "mailboxes",
+    params(Back), responses(
+    (status = 200, description = "The mailbox is connected: a page for people", content_type = "text/html", body = String),
+    (status = 400, description = "It is not what was sent, or too old", content_type = "text/html", body = String),
+    (status = 403, description = "Something was not allowed, or this is another browser", content_type = "text/html", body = String),
+    (status = 409, description = "It is another mailbox than was wanted", content_type = "text/html", body = String)))]
+pub async fn callback(State(app): State<App>, Query(back): Query<Back>, parts: Parts) -> Response {
+    let mut used = None;
+    let mut response = match go_on(&app, &parts, back, &mut used).await {
+        Ok(response) => response,
+        Err(stop) => {
+            tracing::info!(status = stop.status.as_u16(), "a consent came to nothing: {}", stop.title);
+            stop.answer(&parts.headers)
+        }
+    };
+    if let Some(cookie) = used {
+        keep(&mut response, &app, &cookie, "");
+    }
+    response
+}
+
+async fn go_on(app: &App, parts: &Parts, back: Back, used: &mut Option<String>) -> Result<Response, Stop> {
+    let returned = open(app, parts, back.state.as_deref().unwrap_or_default()).await?;
+    *used = Some(returned.cookie.clone());
+    let wish = &returned.wish;
+    let tenant = app.engine.store.system().find_tenant(&wish.tenant.to_string()).await?;
+    let Some(tenant) = tenant.filter(|tenant| tenant.is_active) else {
+        return Err(forbidden("Nothing was connected", "The account that this was for is not active any more."));
+    };
+    admit(parts, app, tenant.id, tenant.plan_tier).await?;
+    let code = match (back.error.as_deref(), back.code) {
+        (Some("access_denied"), _) => {
+            return Err(forbidden("Nothing was connected", "You did not allow it, so nothing has changed."));
+        }
+        (Some(_), _) => {
+            let text = "Google did not let you in, and nothing has changed. Its page said why; then begin again.";
+            return Err(Stop::new(StatusCode::BAD_REQUEST, "Google said no", text));
+        }
+        (None, None) => return Err(again("There is no code in this address.")),
+        (None, Some(code)) => Secret::new(code),
+    };
+    let google = app.google.as_deref();
+    let google = google.ok_or_else(|| Stop::new(StatusCode::CONFLICT, "That did not work", NOT_SET_UP))?;
+    let consented = google.exchange(&code, &returned.verifier, &returned.redirect_uri).await.map_err(refused)?;
+    match connect(app, parts, &returned, &consented).await {
+        Ok(mailbox) => Ok(tell(parts, &mailbox)),
+        Err(stop) => {
+            give_back(app, google, &consented).await;
+            Err(stop)
+        }
+    }
+}
+
+async fn open(app: &App, parts: &Parts, state: &str) -> Result<Returned, Stop> {
+    must_be_welcome(parts, app, state)?;
+    match app.engine.end_consent(state, |name| cookie(&parts.headers, name)).await? {
+        Ok(returned) => Ok(returned),
+        Err(Strange::NotOurs) => {
+            was_made_up(parts, app, state);
+            Err(again("This address was altered, or its ten minutes have passed."))
+        }
+        Err(Strange::OtherBrowser) => {
+            let text =
+                "This was begun in another browser. Open the link once more in this one, or go back to the other.";
+            Err(forbidden("Another browser", text))
+        }
+    }
+}
+
+fn again(why: &str) -> Stop {
+    Stop::new(StatusCode::BAD_REQUEST, "Please begin again", format!("{why} Nothing has changed; begin again."))
+}
+
+fn forbidden(title: &'static str, text: impl Into<String>) -> Stop {
+    Stop::new(StatusCode::FORBIDDEN, title, text)
+}
+
+fn refused(e: ConnectorError) -> Stop {
+    match e {
+        ConnectorError::Unauthorized(_) => again("Google does not take this code: it was used before, or is too old."),
+        ConnectorError::Operator(_) => {
+            tracing::warn!(provider = "gmail", "nobody can be let in: {e}");
+            let text = "Google does not know this Mailroom. Tell whoever runs it; `mailroom doctor` says more.";
+            Stop::new(StatusCode::BAD_GATEWAY, "That did not work", text)
+        }
+        e => {
+            tracing::warn!(provider = "gmail", "a code could not be exchanged: {e}");
+            let text = "Google does not answer as it should. Nothing has changed; begin again in a while.";
+            Stop::new(StatusCode::BAD_GATEWAY, "That did not work", text)
+        }
+    }
+}
+
+/// What is of no use to us is not kept by Google either; unless somebody's mailbox lives by it.
+async fn give_back(app: &App, google: &dyn Consent, consented: &Consented) {
+    let address = consented.address.as_deref().and_then(domain::address::canonical);
+    let is_used = match &address {
+        Some(address) => app.engine.store.system().is_connected(google.provider(), address).await.unwrap_or(true),
+        None => false,
+    };
+    if !is_used && let Err(e) = google.revoke(consented.secret.as_ref().unwrap_or(&consented.token)).await {
+        tracing::info!(provider = "gmail", "a consent that came to nothing was not taken back: {e}");
+    }
+}
+
+async fn connect(app: &App, parts: &Parts, back: &Returned, consented: &Consented) -> Result<Mailbox, Stop> {
+    let wish = &back.wish;
+    if !consented.missing.is_empty() {
+        let text = format!(
+            "Mailroom cannot work without what you left out. Begin again and tick the box that lets it {}.",
+            consented.missing.join(", and ").trim_start_matches("to ")
+        );
+        return Err(forbidden("A box was not ticked", text));
+    }
+    let address = consented.address.as_deref().and_then(domain::address::canonical);
+    let address = address.ok_or_else(|| again("Google did not say whose mailbox it is."))?;
+    if wish.address.as_ref().is_some_and(|wanted| *wanted != address) {
+        let text = "You chose another account than the one that was asked for. Begin again and choose that one.";
+        return Err(Stop::new(StatusCode::CONFLICT, "Another account", text));
+    }
+    let store = app.engine.store.tenant(wish.tenant);
+    for _ in 0..TRIES {
+        let there = store.find_mailbox(&address).await?;
+        let made = match &there {
+            Some(there) if !is_free(there) => reconnect(app, parts, wish, there, consented).await,
+            there => connect_new(app, parts, wish, there.as_ref(), &address, consented).await,
+        };
+        match made {
+            Ok(true) => {
+                app.engine.tell_workers().await;
+                let mailbox = store.find_mailbox(&address).await?;
+                return mailbox.ok_or_else(|| again("The mailbox was removed meanwhile."));
+            }
+            Ok(false) => {}
+            Err(Trouble::Engine(e)) if is_changed(&e) => {}
+            Err(Trouble::Engine(e)) => return Err(e.into()),
+            Err(Trouble::Stop(stop)) => return Err(stop),
+        }
+    }
+    Err(store::StoreError::Precondition(MAILBOX_CHANGED).into())
+}
+
+/// Nobody has it, or only files are imported into it.
+fn is_free(there: &Mailbox) -> bool {
+    there.state == MailboxState::Disconnected || there.provider == Provider::Files
+}
+
+enum Trouble {
+    Stop(Stop),
+    Engine(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Trouble {
+    fn from(e: anyhow::Error) -> Self {
+        Self::Engine(e)
+    }
+}
+
+impl From<store::StoreError> for Trouble {
+    fn from(e: store::StoreError) -> Self {
+        Self::Engine(e.into())
+    }
+}
+
+/// `false`: somebody was faster.
+async fn connect_new(
+    app: &App,
+    parts: &Parts,
+    wish: &Wish,
+    there: Option<&Mailbox>,
+    address: &str,
+    consented: &Consented,
+) -> Result<bool, Trouble> {
+    let Some(secret) = consented.secret.clone() else { return Err(Trouble::Stop(no_secret())) };
+    let id = there.map_or_else(|| MailboxId::new(app.engine.store.clock()), |there| there.id);
+    let mut settings = wish.settings.clone();
+    settings.insert("connection".to_owned(), json!({}));
+    let connect = Connect {
+        provider: wish.provider,
+        address: address.to_owned(),
+        settings: Value::Object(settings),
+        secret: Some(secret),
+        backfill: wish.backfill,
+    };
+    let record = record(app, parts, wish, id, there, &connect.settings).await?;
+    Ok(app.engine.recording(record).connect_as(wish.tenant, id, connect).await?)
+}
+
+/// The same mailbox with another secret: its mail and what is wanted of it stay.
+async fn reconnect(
+    app: &App,
+    parts: &Parts,
+    wish: &Wish,
+    there: &Mailbox,
+    consented: &Consented,
+) -> Result<bool, Trouble> {
+    if there.provider != wish.provider {
+        let text = "This mailbox is connected in another way already. Remove it there first.";
+        return Err(Trouble::Stop(Stop::new(StatusCode::CONFLICT, "Connected already", text)));
+    }
+    let mut settings = there.settings.as_object().cloned().unwrap_or_default();
+    settings.extend(wish.settings.clone());
+    settings.insert("connection".to_owned(), json!({}));
+    let settings = Value::Object(settings);
+    let record = record(app, parts, wish, there.id, Some(there), &settings).await?;
+    let engine = app.engine.recording(record);
+    match (&consented.secret, &there.secret_ref) {
+        (Some(secret), _) => engine.change_mailbox(there, settings, Some(secret.clone())).await?,
+        // What was given before still opens it.
+        (None, Some(_)) => drop(engine.resume_mailbox(there, None).await?),
+        (None, None) => return Err(Trouble::Stop(no_secret())),
+    }
+    Ok(true)
+}
+
+fn no_secret() -> Stop {
+    let text = "Google gave nothing that lasts. Remove this app in your Google account under third-party access, then begin again.";
+    Stop::new(StatusCode::CONFLICT, "Please begin again", text)
+}
+
+async fn record(
+    app: &App,
+    parts: &Parts,
+    wish: &Wish,
+    id: MailboxId,
+    before: Option<&Mailbox>,
+    settings: &Value,
+) -> Result<Record, Trouble> {
+    let now = app.engine.store.system().now().await?;
+    let at = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
+    let entry = Entry {
+        at,
+        actor: wish.actor.clone(),
+        action: if before.is_some() { "mailbox.reconnect" } else { "mailbox.connect" },
+        target: id.to_string(),
+        address: parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string()),
+        request_id: parts.extensions.get::<RequestId>().map(ToString::to_string),
+        before: before.map(|before| json!({"state": before.state.as_str(), "settings": before.settings})),
+        after: Some(json!({"provider": wish.provider.as_str(), "settings": settings})),
+    };
+    Ok(Record { tenant: wish.tenant, at, entry: Some(entry.text()), answer: None })
+}
+
+fn tell(parts: &Parts, mailbox: &Mailbox) -> Response {
+    let json = json!({"mailbox_id": mailbox.id, "address": mailbox.address, "state": mailbox.state.as_str()});
+    let more = if mailbox.state == MailboxState::Paused {
+        "It is paused, and goes on once somebody resumes it."
+    } else {
+        "Its mail is being fetched."
+    };
+    let text = format!("{} is connected. {more} You can close this page.", mailbox.address);
+    page::done(&parts.headers, "The mailbox is connected", &text, json)
+}
