@@ -13,6 +13,7 @@ use store::sql::mailboxes::Mailbox;
 use store::sql::watches::{Asked, WatchState};
 
 use crate::Engine;
+use crate::access::Trial;
 use crate::jobs::WatchMailbox;
 use crate::sync::{Syncer, connection};
 
@@ -148,7 +149,9 @@ impl Syncer {
             folders: Vec::new(),
             access: Arc::new(NoAccess),
         };
-        Ok(Some((mailbox, account, connector)))
+        // As of one that is not connected yet: nothing is stored of what is got for it.
+        let access = Arc::new(Trial::new(connector.clone(), account.clone()));
+        Ok(Some((mailbox, Account { access, ..account }, connector)))
     }
 }
 
