@@ -497,6 +497,12 @@ pub struct BenchJobs {
     pub postgres: Option<String>,
 }
 
+/// A provider that `mailroom sim` simulates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Simulated {
+    Gmail,
+}
+
 #[derive(Debug, Args)]
 pub struct BenchIngest {
     /// Messages in the mailbox; 10,000 are 177 MB
@@ -514,6 +520,18 @@ pub struct BenchIngest {
     /// Measure instead a mailbox at this IMAP server of your own (imap://user:password@host:port), filled if it is empty
     #[arg(long, value_name = "URL")]
     pub imap: Option<String>,
+    /// Measure instead mailboxes at this simulated provider, which is started for it
+    #[arg(long, value_name = "PROVIDER", conflicts_with = "imap")]
+    pub sim: Option<Simulated>,
+    /// How many mailboxes the messages are in, with --sim
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "sim")]
+    pub mailboxes: usize,
+    /// How far away the simulated provider is
+    #[arg(long, default_value_t = 0, value_name = "MS", requires = "sim")]
+    pub latency_ms: u64,
+    /// The simulated provider has its documented quotas
+    #[arg(long, requires = "sim")]
+    pub quota: bool,
     /// A program that prints `{"seconds":x}` for an mbox and a folder to work in, to measure beside us
     #[arg(long, value_name = "PROGRAM")]
     pub floor: Option<PathBuf>,
