@@ -129,9 +129,9 @@ pub enum Command {
     /// Keep what opens mailboxes safe
     #[command(subcommand, after_help = "Example:\n  mailroom secrets rotate")]
     Secrets(Secrets),
-    /// Run a mail provider that does not exist, with mailboxes that change and faults on demand
+    /// Run mail providers that do not exist, with mailboxes that change and faults on demand
     #[command(
-        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nPrints how to steer it. Nothing is kept when it stops."
+        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nA scripted provider and Google are on the same address. Prints how to steer them. Nothing is kept when it stops."
     )]
     Sim(Sim),
     /// Measure this machine
@@ -404,15 +404,18 @@ pub struct Sim {
     /// The same seed makes the same mailboxes
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// How many mailboxes there are from the start
+    /// How many mailboxes each provider has from the start
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub accounts: usize,
     /// How many emails are in each of them
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub emails: usize,
     /// How long every answer takes at least
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, visible_alias = "latency", default_value_t = 0, value_name = "MS")]
     pub latency_ms: u64,
+    /// Google's documented limits per minute hold
+    #[arg(long)]
+    pub quota: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -109,6 +109,8 @@ pub enum Kind {
     },
     /// The connection ends without an answer.
     Cut,
+    /// The same, with a reset.
+    Reset,
     /// The connection ends in the middle of the answer.
     CutBody,
     /// So many bytes, then so many milliseconds of nothing, and so on.
