@@ -33,6 +33,7 @@ mod memory;
 mod objects;
 mod place;
 mod processes;
+mod pushes;
 mod restart;
 mod search;
 mod secrets;
