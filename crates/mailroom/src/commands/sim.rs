@@ -41,15 +41,12 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
 }
 
 /// Where the simulated Google is, by the names that `[providers.google]` has for it.
-fn google_settings(url: &str) -> [(&'static str, String); 9] {
+fn google_settings(url: &str) -> [(&'static str, String); 6] {
     [
         ("auth_url", format!("{url}/o/oauth2/v2/auth")),
         ("token_url", format!("{url}/token")),
-        ("revoke_url", format!("{url}/revoke")),
-        ("userinfo_url", format!("{url}/oauth2/v2/userinfo")),
         ("jwks_url", format!("{url}/oauth2/v3/certs")),
         ("api_url", url.to_owned()),
-        ("batch_url", format!("{url}/batch/gmail/v1")),
         ("client_id", CLIENT_ID.to_owned()),
         ("client_secret", CLIENT_SECRET.to_owned()),
     ]
