@@ -30,7 +30,8 @@ fn tell_keys() -> String {
     let url = format!("http://{}/certs", listener.local_addr().unwrap());
     let public = PublicKeyComponents::<Vec<u8>>::from(KeyPair::from_pkcs8(KEY).unwrap().public());
     let (n, e) = (URL_SAFE_NO_PAD.encode(public.n), URL_SAFE_NO_PAD.encode(public.e));
-    let keys = json!({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "one", "n": n, "e": e}]}).to_string();
+    let keys =
+        json!({"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "one", "n": n, "e": e}]}).to_string();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
