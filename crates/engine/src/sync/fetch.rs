@@ -15,7 +15,7 @@ use store::{TenantStore, TenantUnit};
 use tokio::sync::AcquireError;
 
 use super::list::PATIENT;
-use super::place::{Came, Places};
+use super::place::{Came, Placed, Places};
 use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
 use crate::Engine;
 use crate::ingest::{Fetched, Message, Source};
@@ -123,8 +123,15 @@ impl Syncer {
             self.tell_pause(&mut unit, &opened.mailbox, e);
             unit.commit().await?;
         }
-        let messages = self.place(&store, opened.mailbox.id, &queued, came).await?;
-        self.store(held, &store, &opened, &queued, messages, trouble).await
+        let has_come = !came.messages.is_empty();
+        let placed = self.place(&store, opened.mailbox.id, &queued, came).await?;
+        if has_come && placed.messages.is_empty() && trouble.is_none() {
+            // None of them is where it was, and some may be elsewhere now.
+            let mut unit = held.write();
+            enqueue(held, &mut unit, job, held.job.lane, When::Now)?;
+            return Ok(Verdict::Commit(unit));
+        }
+        self.store(held, &store, &opened, &queued, placed, trouble).await
     }
 
     /// A share of the memory, which the job has until it ends. After the mailbox's turn: who waits for a mailbox's
@@ -162,9 +169,10 @@ impl Syncer {
         store: &TenantStore,
         opened: &Opened,
         queued: &[Queued],
-        messages: Vec<Message>,
+        placed: Placed,
         trouble: Trouble,
     ) -> Result<Verdict, JobError> {
+        let Placed { messages, told } = placed;
         let mailbox = opened.mailbox.id;
         let mut missing = trouble.missing(queued, &messages);
         if let Some(message) = &trouble.refused {
@@ -206,6 +214,9 @@ impl Syncer {
             true => (store.write(), false),
             false => self.engine.prepare(opened.mailbox.clone(), messages).await?.into_unit(),
         };
+        if !told.is_empty() {
+            unit.expect_told(mailbox, told);
+        }
         let lane = held.job.lane;
         if !missing.later.is_empty() {
             enqueue(held, &mut unit, FetchEmails { mailbox, messages: missing.later }, lane, When::Now)?;
@@ -287,6 +298,10 @@ impl Trouble {
             }
         }
         missing
+    }
+
+    fn is_none(&self) -> bool {
+        self.refused.is_none() && self.failed.is_empty() && self.all.is_none()
     }
 
     /// The provider as a whole does not work, which says nothing about a message.

@@ -294,6 +294,7 @@ impl Listing<'_> {
                 folders,
                 gone_folders: page.gone_folders,
                 messages: page.messages,
+                told: page.whole.iter().cloned().chain(page.named.into_iter().map(|seen| seen.message)).collect(),
                 whole: page.whole,
                 vanished: page.vanished,
                 present: page.present,
@@ -345,7 +346,15 @@ impl Listing<'_> {
         if !named.is_empty() {
             let ids = named.iter().map(|seen| seen.message.clone()).collect();
             let known = self.store.known_messages(self.mailbox(), ids).await?;
-            page.messages.extend(wanted(&named, &known).into_iter().cloned());
+            // Who is to be fetched already has a place, or somebody is about to tell a better one.
+            let is_here = |seen: &&Seen| {
+                known.get(&seen.message).is_some_and(|known| {
+                    matches!(known.state, LedgerState::Queued | LedgerState::Processing | LedgerState::Failed)
+                })
+            };
+            let new: Vec<Seen> = wanted(&named, &known).into_iter().filter(|seen| !is_here(seen)).cloned().collect();
+            page.named = new.clone();
+            page.messages.extend(new);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Where messages are, for providers that say it only with their bytes. It is recorded before the emails are: who dies in
 //! between has recorded what is so.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use domain::connector::{Cursors, Place, Seen};
 use domain::{Flags, MailboxId};
@@ -21,23 +21,31 @@ pub(super) struct Came {
     pub places: Places,
 }
 
+/// What is left of a batch, and how often each of its messages was told of.
+pub(super) struct Placed {
+    pub messages: Vec<Message>,
+    pub told: Vec<(String, u64)>,
+}
+
 /// A listing tells of some of them meanwhile, but hardly again and again.
 const TRIES: usize = 5;
 
 impl Syncer {
-    /// Gives the messages that are wanted: the folders of some may not be. What a listing has told since we began to read
-    /// is newer than what we have read, and holds.
+    /// Gives the messages that may be stored, each with how often it was told of by now: the folders of some may not be
+    /// wanted. What a listing has told since we began to read is newer than what we have read, and holds; those messages
+    /// are read once more.
     pub(super) async fn place(
         &self,
         store: &TenantStore,
         mailbox: MailboxId,
         queued: &[Queued],
         came: Came,
-    ) -> Result<Vec<Message>, JobError> {
+    ) -> Result<Placed, JobError> {
         let Came { mut messages, mut places } = came;
         if places.is_empty() {
-            return Ok(messages);
+            return Ok(Placed { messages, told: Vec::new() });
         }
+        let with_places: HashSet<String> = places.keys().cloned().collect();
         let scopes = store.list_folder_scopes(mailbox).await?;
         for places in places.values_mut() {
             places.retain(|(place, _)| scopes.get(&place.folder).copied().unwrap_or(false));
@@ -55,7 +63,7 @@ impl Syncer {
                 Err(StoreError::Precondition(MESSAGES_TOLD)) if attempt < TRIES => {
                     let now = store.list_queued(mailbox, places.keys().cloned().collect()).await?;
                     let now: HashMap<&str, u64> = now.iter().map(|queued| (&*queued.message, queued.told)).collect();
-                    places.retain(|id, _| now.get(&**id).is_some() && now.get(&**id) == told.get(&**id));
+                    places.retain(|id, _| now.contains_key(&**id) && now.get(&**id) == told.get(&**id));
                 }
                 committed => {
                     committed?;
@@ -67,11 +75,16 @@ impl Syncer {
             }
         }
         let is_wanted = |message: &Message| match &message.source {
-            Source::Provider(fetched) => places.get(&fetched.message).is_none_or(|places| !places.is_empty()),
+            Source::Provider(fetched) if with_places.contains(&fetched.message) => {
+                places.get(&fetched.message).is_some_and(|places| !places.is_empty())
+            }
             _ => true,
         };
         messages.retain(is_wanted);
-        Ok(messages)
+        places.retain(|_, places| !places.is_empty());
+        // This was one more time.
+        let now = |id: &String| (id.clone(), told.get(&**id).copied().unwrap_or(0) + 1);
+        Ok(Placed { messages, told: places.keys().map(now).collect() })
     }
 }
 
@@ -92,6 +105,7 @@ fn rows(places: &Places) -> PageRows {
         gone_folders: Vec::new(),
         messages: all.map(seen).collect(),
         whole: places.keys().cloned().collect(),
+        told: places.keys().cloned().collect(),
         vanished: Vec::new(),
         present: Vec::new(),
         cursors: Cursors::new(),

@@ -34,7 +34,7 @@ struct Script {
     bodies: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Told with the bytes.
     places: Mutex<BTreeMap<String, Vec<(Place, Flags)>>>,
-    /// Recorded by somebody else between the bytes and their end.
+    /// Happens between the bytes and their end, and is recorded by somebody else.
     meanwhile: Mutex<Option<(TenantStore, MailboxId, PageRows)>>,
     fetched: Mutex<Vec<String>>,
     calls: Mutex<u32>,
@@ -90,13 +90,15 @@ impl Connector for Script {
                     Some(body) => {
                         sink.begin(&wanted.message);
                         sink.write(&body).unwrap();
+                        let places = self.places.lock().unwrap().get(&wanted.message).cloned();
                         let meanwhile = self.meanwhile.lock().unwrap().take();
                         if let Some((store, mailbox, page)) = meanwhile {
+                            let now = page.messages.iter().map(|seen| (seen.place.clone(), seen.flags.clone()));
+                            self.places.lock().unwrap().insert(wanted.message.clone(), now.collect());
                             let mut unit = store.write();
                             unit.record_page(mailbox, page);
                             unit.commit().await.unwrap();
                         }
-                        let places = self.places.lock().unwrap().get(&wanted.message).cloned();
                         sink.end(Facts { places, ..Facts::default() }).unwrap();
                     }
                 }

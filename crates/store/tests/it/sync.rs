@@ -50,6 +50,7 @@ fn page(message: &str, cursor: &str) -> PageRows {
             revision: None,
         }],
         whole: Vec::new(),
+        told: Vec::new(),
         vanished: vec![],
         present: vec![],
         cursors: Cursors::from([(String::new(), cursor.into())]),

@@ -69,6 +69,7 @@ async fn what_a_listing_has_told_since_the_bytes_were_read_holds() {
             gone_folders: Vec::new(),
             messages: vec![seen("m1", "Archive", &[])],
             whole: vec!["m1".into()],
+            told: vec!["m1".into()],
             vanished: Vec::new(),
             present: Vec::new(),
             cursors: Cursors::new(),
@@ -84,6 +85,8 @@ async fn what_a_listing_has_told_since_the_bytes_were_read_holds() {
         scene.sync().await;
 
         assert_eq!(scene.emails().await, pairs(&[("m1", "Archive[]")]));
+        // It was read once more.
+        assert_eq!(*scene.script.fetched.lock().unwrap(), ["m1", "m1"]);
     })
     .await;
 }

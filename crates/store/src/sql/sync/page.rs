@@ -43,6 +43,8 @@ pub struct PageRows {
     pub messages: Vec<Seen>,
     /// Of these messages everything is among `messages`.
     pub whole: Vec<String>,
+    /// Who has read where one of these is before this page knows less than it, or not what it makes anew.
+    pub told: Vec<String>,
     pub vanished: Vec<Place>,
     pub present: Vec<Present>,
     pub cursors: Cursors,
@@ -97,12 +99,11 @@ impl TenantUnit {
         if !page.messages.is_empty() || !vanishing.is_empty() {
             self.tell_changes();
         }
-        if !page.whole.is_empty() {
-            // Who has read some of them before this page knows less than it.
+        if !page.told.is_empty() {
             let these = any(self.store.dialect(), "provider_message_id", 3);
             self.unit.op(
                 format!("update ledger set told = told + 1 where tenant_id = $1 and mailbox_id = $2 and {these}"),
-                params![self.tenant, mailbox, page.whole.clone()],
+                params![self.tenant, mailbox, page.told.clone()],
             );
         }
         if page.phase == Phase::List {
