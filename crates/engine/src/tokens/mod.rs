@@ -45,6 +45,14 @@ pub struct TokenSettings {
     pub look: Duration,
 }
 
+impl TokenSettings {
+    /// Who follows sooner in listing a mailbox also follows sooner here, as far as a call leaves time for it.
+    pub fn following(lease: Duration) -> Self {
+        let lease = lease.clamp(Duration::from_secs(3), Duration::from_secs(30));
+        Self { lease, ..Self::default() }
+    }
+}
+
 impl Default for TokenSettings {
     fn default() -> Self {
         Self { lease: Duration::from_secs(30), look: Duration::from_millis(20) }

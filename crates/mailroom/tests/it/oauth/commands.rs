@@ -2,6 +2,7 @@
 
 use ::sim::google::READONLY;
 use serde_json::{Value, json};
+use store::failpoint::{Effect, VARIABLE};
 
 use super::google::{ANN, BOB, Google, Scene};
 use crate::place::{Done, PROGRAM, Place, on_each_database};
@@ -110,6 +111,35 @@ fn the_api_takes_a_refresh_token_and_another_in_its_place() {
             let health = scene.get(&format!("{path}/health"), &scene.acme).json();
             health["error_count"] == 0 && scene.state(ANN) == "active"
         });
+    });
+}
+
+#[test]
+fn a_process_that_dies_with_a_token_in_its_hands_harms_nobody() {
+    on_each_database(|place| {
+        let google = Google::start();
+        place.ok(&["tenant", "create", "acme"]);
+        let token = place.write("token", google.world.grant(ANN).unwrap().refresh_token.unwrap());
+        let added = run(place, &google, &[], &[&add(ANN)[..], &["--refresh-token-file", &token]].concat());
+        assert_eq!(added.code, Some(0), "{added}");
+        let sync = |failpoints: &str| {
+            google.world.expire_access_tokens(None);
+            place.sql("delete from secrets where kind = 'access_token'");
+            let more = [(VARIABLE, failpoints), ("MAILROOM_SYNC__LEASE", "1s"), ("MAILROOM_JOBS__LEASE", "1s")];
+            run(place, &google, &more, &["mailbox", "sync", ANN, "--tenant", "acme", "--wait"])
+        };
+
+        for effect in Effect::TOKENS {
+            for moment in ["before", "after"] {
+                let died = sync(&format!("{moment}:{}=crash", effect.name()));
+                assert_eq!(died.code, None, "{moment}:{} was never reached: {died}", effect.name());
+                let again = sync("");
+                assert_eq!(again.code, Some(0), "{again}");
+            }
+        }
+        assert_eq!(place.emails("acme").len(), 5);
+        assert_eq!(place.select("select state from mailboxes"), ["active"]);
+        place.assert_whole();
     });
 }
 
