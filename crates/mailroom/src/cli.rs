@@ -129,9 +129,9 @@ pub enum Command {
     /// Keep what opens mailboxes safe
     #[command(subcommand, after_help = "Example:\n  mailroom secrets rotate")]
     Secrets(Secrets),
-    /// Run a mail provider that does not exist, with mailboxes that change and faults on demand
+    /// Run mail providers that do not exist, with mailboxes that change and faults on demand
     #[command(
-        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nPrints how to steer it. Nothing is kept when it stops."
+        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nA scripted provider and Google are on the same address. Prints how to steer them. Nothing is kept when it stops."
     )]
     Sim(Sim),
     /// Measure this machine
@@ -404,15 +404,18 @@ pub struct Sim {
     /// The same seed makes the same mailboxes
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// How many mailboxes there are from the start
+    /// How many mailboxes each provider has from the start
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub accounts: usize,
     /// How many emails are in each of them
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub emails: usize,
     /// How long every answer takes at least
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, visible_alias = "latency", default_value_t = 0, value_name = "MS")]
     pub latency_ms: u64,
+    /// Google's documented limits per minute hold
+    #[arg(long)]
+    pub quota: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -497,6 +500,12 @@ pub struct BenchJobs {
     pub postgres: Option<String>,
 }
 
+/// A provider that `mailroom sim` simulates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Simulated {
+    Gmail,
+}
+
 #[derive(Debug, Args)]
 pub struct BenchIngest {
     /// Messages in the mailbox; 10,000 are 177 MB
@@ -514,6 +523,18 @@ pub struct BenchIngest {
     /// Measure instead a mailbox at this IMAP server of your own (imap://user:password@host:port), filled if it is empty
     #[arg(long, value_name = "URL")]
     pub imap: Option<String>,
+    /// Measure instead mailboxes at this simulated provider, which is started for it
+    #[arg(long, value_name = "PROVIDER", conflicts_with = "imap")]
+    pub sim: Option<Simulated>,
+    /// How many mailboxes the messages are in, with --sim
+    #[arg(long, default_value_t = 1, value_name = "N", requires = "sim")]
+    pub mailboxes: usize,
+    /// How far away the simulated provider is
+    #[arg(long, default_value_t = 0, value_name = "MS", requires = "sim")]
+    pub latency_ms: u64,
+    /// The simulated provider has its documented quotas
+    #[arg(long, requires = "sim")]
+    pub quota: bool,
     /// A program that prints `{"seconds":x}` for an mbox and a folder to work in, to measure beside us
     #[arg(long, value_name = "PROGRAM")]
     pub floor: Option<PathBuf>,

@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +15,8 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+
+use crate::socket::Socket;
 
 /// How often what is owed to a rate of changes is paid.
 const BEAT: Duration = Duration::from_millis(20);
@@ -25,8 +29,12 @@ pub struct Listening {
 }
 
 /// In an answer's extensions: there is no answer, the connection ends.
-#[derive(Debug, Clone)]
-pub struct Cut;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    Closed,
+    /// With a reset, as from a machine that knows nothing of the connection any more.
+    Reset,
+}
 
 impl std::fmt::Display for Cut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -94,13 +102,25 @@ async fn accept(listener: TcpListener, routes: Router) {
 async fn talk(stream: TcpStream, routes: Router) {
     let _ = stream.set_nodelay(true);
     let routes = TowerToHyperService::new(routes);
-    let service = service_fn(|request| answer(routes.call(request)));
+    let is_reset = Arc::new(AtomicBool::new(false));
+    let service = service_fn(|request| {
+        let (response, is_reset) = (routes.call(request), Arc::clone(&is_reset));
+        async move {
+            let answered = answer(response).await;
+            is_reset.store(matches!(answered, Err(Cut::Reset)), Ordering::Relaxed);
+            answered
+        }
+    });
+    let io = TokioIo::new(Socket::new(stream, Arc::clone(&is_reset)));
     // The outcome is nobody's business: clients go away, and we cut them off on purpose.
-    let _ = http1::Builder::new().header_read_timeout(None).serve_connection(TokioIo::new(stream), service).await;
+    let _ = http1::Builder::new().header_read_timeout(None).serve_connection(io, service).await;
 }
 
 /// An error here makes hyper end the connection without a word, for which axum has no way.
 async fn answer(response: impl Future<Output = Result<Response, Infallible>>) -> Result<Response, Cut> {
     let response = response.await.unwrap_or_else(|never| match never {});
-    if response.extensions().get::<Cut>().is_some() { Err(Cut) } else { Ok(response) }
+    match response.extensions().get::<Cut>() {
+        Some(cut) => Err(*cut),
+        None => Ok(response),
+    }
 }

@@ -30,7 +30,7 @@ pub fn respond(mut pieces: Vec<Bytes>, spoilt: &Spoilt) -> Response {
             left -= taken;
             halves.push(Ok(piece.slice(..taken)));
         }
-        halves.push(Err(Cut));
+        halves.push(Err(Cut::Closed));
         return Response::new(Body::from_stream(stream::iter(halves)));
     }
     if let Some((bytes, pause)) = spoilt.slow {

@@ -19,6 +19,7 @@ use reqwest::Url;
 use crate::google::{GoogleOAuth, GoogleSettings};
 use crate::http::{Http, NoClient, protocol};
 use api::Call;
+pub use labels::places;
 use pace::Paces;
 
 #[derive(Debug)]

@@ -76,6 +76,8 @@ pub fn refusal(what: What, status: StatusCode, headers: &HeaderMap, body: &[u8])
         400 if has(&["failedPrecondition"]) => protocol("Gmail is not switched on for this account"),
         404 if what == What::Message => ConnectorError::Gone,
         404 if what == What::History => ConnectorError::CursorExpired,
+        // Whoever says when to come back is obeyed, whatever is wrong there.
+        500.. if retry_after(headers).is_some() => throttled(),
         408 | 425 | 500.. => ConnectorError::Unavailable(format!("status {}", status.as_u16())),
         other => ConnectorError::Protocol(format!("unexpected status {other}")),
     }

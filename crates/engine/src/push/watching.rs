@@ -140,7 +140,7 @@ impl Syncer {
         }
         let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
         let mailbox = Arc::new(mailbox);
-        let mut account = Account {
+        let account = Account {
             tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
@@ -149,9 +149,9 @@ impl Syncer {
             folders: Vec::new(),
             access: Arc::new(NoAccess),
         };
-        // It is connected no more, so nothing of this is kept.
-        account.access = Arc::new(Trial::new(connector.clone(), account.clone()));
-        Ok(Some((mailbox, account, connector)))
+        // As of one that is not connected yet: nothing is stored of what is got for it.
+        let access = Arc::new(Trial::new(connector.clone(), account.clone()));
+        Ok(Some((mailbox, Account { access, ..account }, connector)))
     }
 }
 

@@ -5,6 +5,7 @@
 mod bench;
 mod calls;
 mod gate;
+mod gmail;
 mod imap;
 mod limits;
 mod push;

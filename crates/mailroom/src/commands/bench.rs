@@ -25,6 +25,9 @@ pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failu
     if let Some(url) = &args.imap {
         return super::bench_imap::run(args, url, out).await;
     }
+    if let Some(cli::Simulated::Gmail) = args.sim {
+        return super::bench_sim::run(args, out).await;
+    }
     // Not the system's temporary folder: where that is memory, an fsync costs nothing.
     let folder = tempfile::Builder::new().prefix("mailroom-bench-").tempdir_in(".")?;
     let mbox = folder.path().join("bench.mbox");
@@ -135,7 +138,7 @@ pub(super) fn run_self(data_dir: &Path, url: Option<&str>, args: &[&str]) -> Res
 }
 
 /// The object on the last line that a program prints.
-fn answer(command: &mut Command) -> Result<Value, Failure> {
+pub(super) fn answer(command: &mut Command) -> Result<Value, Failure> {
     let done = command.output()?;
     let text = String::from_utf8_lossy(&done.stdout);
     let last = text.lines().last().and_then(|line| serde_json::from_str(line).ok());

@@ -164,7 +164,7 @@ async fn until_done(store: &TenantStore, mailbox: &Mailbox) -> Result<(), Failur
     Ok(())
 }
 
-fn percentiles(mut times: Vec<Duration>) -> Value {
+pub(super) fn percentiles(mut times: Vec<Duration>) -> Value {
     times.sort();
     let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
     let milliseconds = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);

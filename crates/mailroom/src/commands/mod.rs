@@ -7,6 +7,7 @@ mod bench_api;
 mod bench_imap;
 mod bench_jobs;
 mod bench_poll;
+mod bench_sim;
 mod config;
 mod dead_letters;
 mod demo;

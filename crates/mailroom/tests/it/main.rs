@@ -34,6 +34,7 @@ mod oauth;
 mod objects;
 mod place;
 mod processes;
+mod pushes;
 mod restart;
 mod search;
 mod secrets;

@@ -40,12 +40,15 @@ fn a_simulated_provider_has_the_mailboxes_it_was_asked_for_until_it_is_stopped()
 
     let accounts = get(address, "/control/accounts");
     let truth = get(address, "/control/accounts/box2@scripted.example/truth");
+    let google = get(address, "/control/google/accounts/user2@sim.example/truth");
 
     assert_eq!(said["control"], format!("http://{address}/control"));
     assert_eq!(accounts["items"].as_array().unwrap().len(), 2);
     assert_eq!(accounts["items"][0]["token"], "token-1");
     let places = truth["folders"].as_object().unwrap().values().map(|f| f["places"].as_array().unwrap().len());
     assert_eq!(places.sum::<usize>(), 7);
+    assert_eq!(google["messages"].as_object().unwrap().len(), 7);
+    assert_eq!(said["google"]["token_url"], format!("http://{address}/token"));
     assert!(!place.data_dir().join("mailroom.db").exists(), "it needs no database");
     let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", sim.0.id())]).status().unwrap();
     assert!(sent.success());

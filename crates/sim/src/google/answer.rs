@@ -20,7 +20,7 @@ pub struct Answer {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub body: Body,
     /// The connection ends instead.
-    pub is_cut: bool,
+    pub cut: Option<Cut>,
     pub spoilt: Spoilt,
     is_truncated: bool,
 }
@@ -44,7 +44,7 @@ impl Answer {
     pub fn new(status: u16, body: Body) -> Self {
         let is_json = matches!(body, Body::Json(_) | Body::JsonWith { .. });
         let mut answer =
-            Self { status, headers: Vec::new(), body, is_cut: false, spoilt: Spoilt::default(), is_truncated: false };
+            Self { status, headers: Vec::new(), body, cut: None, spoilt: Spoilt::default(), is_truncated: false };
         if is_json {
             answer = answer.with(CONTENT_TYPE, JSON);
         }
@@ -106,8 +106,8 @@ impl Answer {
     }
 
     /// The connection ends without an answer.
-    pub fn cut() -> Self {
-        Self { is_cut: true, ..Self::new(200, Body::Empty) }
+    pub fn cut(cut: Cut) -> Self {
+        Self { cut: Some(cut), ..Self::new(200, Body::Empty) }
     }
 
     pub fn spoil(mut self, faults: &[Kind]) -> Self {
@@ -152,13 +152,13 @@ impl Answer {
 impl IntoResponse for Answer {
     fn into_response(mut self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let (spoilt, is_cut) = (std::mem::take(&mut self.spoilt), self.is_cut);
+        let (spoilt, cut) = (std::mem::take(&mut self.spoilt), self.cut);
         let headers = std::mem::take(&mut self.headers);
         let mut response = spoilt::respond(gathered(self.into_pieces()), &spoilt);
         *response.status_mut() = status;
         response.headers_mut().extend(headers);
-        if is_cut {
-            response.extensions_mut().insert(Cut);
+        if let Some(cut) = cut {
+            response.extensions_mut().insert(cut);
         }
         response
     }

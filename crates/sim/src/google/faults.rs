@@ -109,6 +109,8 @@ pub enum Kind {
     },
     /// The connection ends without an answer.
     Cut,
+    /// The same, with a reset.
+    Reset,
     /// The connection ends in the middle of the answer.
     CutBody,
     /// So many bytes, then so many milliseconds of nothing, and so on.
@@ -201,6 +203,11 @@ impl Failing for Kind {
             _ => true,
         }
     }
+}
+
+/// Whether this can go wrong there at all.
+pub fn can_happen(kind: &Kind, route: Route) -> bool {
+    kind.concerns(route)
 }
 
 pub type Fault = faults::Fault<Kind>;

@@ -26,7 +26,7 @@ mod truth;
 mod world;
 
 pub use account::{Account, Refused};
-pub use faults::{Fault, Kind, Route};
+pub use faults::{Fault, Kind, Route, can_happen};
 pub use labels::LabelId;
 pub use letters::Letters;
 pub use oauth::{CLIENT_ID, CLIENT_SECRET, Client, Consent, Counts as TokenCounts, Granted, READONLY, ServiceAccount};

@@ -40,9 +40,8 @@ impl Search {
 
     /// Whether it asks for what a listing leaves out by itself.
     pub fn reaches(&self, label: LabelId) -> bool {
-        self.conditions
-            .iter()
-            .any(|(condition, is_wanted)| *is_wanted && matches!(condition, Condition::Anywhere | Condition::Label(Some(_)) if *condition == Condition::Anywhere || *condition == Condition::Label(Some(label))))
+        let reaching = [Condition::Anywhere, Condition::Label(Some(label))];
+        self.conditions.iter().any(|(condition, is_wanted)| *is_wanted && reaching.contains(condition))
     }
 
     pub fn matches(&self, message: &Message, letters: &Letters) -> bool {

@@ -22,6 +22,8 @@ enum For {
     Anyone,
     /// A browser, which has no key but something else.
     Browser,
+    /// A provider, by a token of its own; a key opens nothing there. Here no provider is set up.
+    Provider,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ fn case(operation: &str) -> (For, Value) {
             (For::Anyone, none)
         }
         "replay_dead_letters" => (For::Anyone, json!({"kind": "none such"})),
+        "push_gmail" => (For::Provider, json!({"message": {"messageId": "1", "data": "e30="}})),
         other => panic!("{other} has no case"),
     }
 }
@@ -172,6 +175,13 @@ fn nobody_learns_of_what_is_not_theirs() {
                 }
                 continue;
             }
+            if whom == For::Provider {
+                scene.ask(method, &mine, &[]).assert_problem(404, "not set up");
+                for key in ["mr_tenant_nonsense", &scene.acme_writer, &scene.operator] {
+                    scene.tell(method, &mine, key, &body).assert_problem(404, "not set up");
+                }
+                continue;
+            }
             for path in [&mine, &absent] {
                 scene.ask(method, path, &[]).assert_problem(401, "Authorization");
                 scene.tell(method, path, "mr_tenant_nonsense", &body).assert_problem(401, "not valid");
@@ -216,7 +226,7 @@ fn nobody_learns_of_what_is_not_theirs() {
 fn owners_get_what_is_theirs(scene: &Scene, operations: &[Operation], own: impl Fn(&str) -> String, acme: &str) {
     for Operation { method, route, id } in operations {
         let (whom, body) = case(id);
-        if id == "follow_events" || whom == For::Browser {
+        if id == "follow_events" || matches!(whom, For::Browser | For::Provider) {
             continue; // it never ends; or there is nothing that a key would open
         }
         let path = own(route);

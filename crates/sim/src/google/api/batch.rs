@@ -115,9 +115,9 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 fn write(answers: Vec<(Option<&str>, Answer)>) -> Answer {
     let mut pieces: Vec<Bytes> = Vec::new();
-    let (mut is_cut, mut spoilt) = (false, crate::spoilt::Spoilt::default());
+    let (mut cut, mut spoilt) = (None, crate::spoilt::Spoilt::default());
     for (id, answer) in answers {
-        is_cut |= answer.is_cut;
+        cut = cut.or(answer.cut);
         spoilt.is_cut |= answer.spoilt.is_cut;
         spoilt.slow = spoilt.slow.or(answer.spoilt.slow);
         let id = id.map(|id| format!("Content-ID: <response-{}>\r\n", id.trim_matches(['<', '>']))).unwrap_or_default();
@@ -138,7 +138,7 @@ fn write(answers: Vec<(Option<&str>, Answer)>) -> Answer {
     }
     pieces.push(Bytes::from(format!("--{BOUNDARY}--\r\n")));
     let mut answer = Answer::new(200, Body::Other { pieces });
-    (answer.is_cut, answer.spoilt) = (is_cut, spoilt);
+    (answer.cut, answer.spoilt) = (cut, spoilt);
     answer.with(CONTENT_TYPE, &format!("multipart/mixed; boundary={BOUNDARY}"))
 }
 

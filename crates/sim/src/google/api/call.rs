@@ -137,7 +137,7 @@ fn answer(route: Route, entered: &Entered<'_>) -> Answer {
 /// An answer that is not what Google's document says is our own mistake, and is told as such.
 fn checked(world: &World, document: &Document, call: &Call<'static>, mut answer: Answer) -> Answer {
     let verdict = match &mut answer.body {
-        _ if answer.is_cut => Ok(()),
+        _ if answer.cut.is_some() => Ok(()),
         Body::Json(value) if answer.status >= 400 => spec::check_error(answer.status, value),
         _ if answer.status >= 400 => Err("an error without a body".to_owned()),
         Body::Json(value) => check_success(document, call, value),
@@ -164,5 +164,46 @@ fn check_success(document: &Document, call: &Call<'static>, value: &Value) -> Re
     match &call.method.response {
         Some(schema) => document.check_answer(schema, value),
         None => Err("a body where none is described".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_wrong_answer_of_our_own_is_500_and_written_down() {
+        let world = World::new(1, 1, std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH));
+        let call = Call::find(spec::gmail(), "GET", "/gmail/v1/users/me/messages/1", Vec::new()).unwrap();
+        let raw = |object| Body::JsonWith { object, field: "raw", text: vec![Bytes::from_static(b"AAAA")] };
+
+        for (status, body, expected) in [
+            (200, raw(json!({"id": "1", "historyId": "7"})), 200),
+            (200, raw(json!({"id": "1", "historyId": 7})), 500),
+            (200, Body::Json(json!({"id": "1", "body": ""})), 500),
+            (200, Body::Empty, 500),
+            (404, Body::Json(json!({"error": "not_found"})), 500),
+        ] {
+            let answer = checked(&world, spec::gmail(), &call, Answer::new(status, body));
+            assert_eq!(answer.status, expected);
+        }
+
+        let sides: Vec<Side> = world.violations().iter().map(|violation| violation.side).collect();
+        assert_eq!(sides, [Side::Response; 4]);
+    }
+
+    #[test]
+    fn the_text_that_comes_in_pieces_is_still_there_after_the_check() {
+        let world = World::new(1, 1, std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH));
+        let call = Call::find(spec::gmail(), "GET", "/gmail/v1/users/me/messages/1", Vec::new()).unwrap();
+        let text = vec![Bytes::from_static(b"AA"), Bytes::from_static(b"BB")];
+        let body = Body::JsonWith { object: json!({"id": "1"}), field: "raw", text };
+
+        let answer = checked(&world, spec::gmail(), &call, Answer::new(200, body));
+
+        assert_eq!(answer.into_pieces().concat(), br#"{"id":"1","raw":"AABB"}"#);
     }
 }

@@ -44,41 +44,41 @@ pub fn routes() -> Router<Arc<World>> {
 
 async fn authorize(State(world): Wide, RawQuery(query): RawQuery) -> Answer {
     let query = pairs(&query.unwrap_or_default());
-    outside(&world, Route::Authorize, "GET", || (oauth::show(&world, &query), String::new())).await
+    outside(&world, Route::Authorize, "GET", "", || oauth::show(&world, &query)).await
 }
 
 async fn decide(State(world): Wide, body: Bytes) -> Answer {
     let form = pairs(&String::from_utf8_lossy(&body));
-    outside(&world, Route::Authorize, "POST", || (oauth::decide(&world, &form), String::new())).await
+    outside(&world, Route::Authorize, "POST", "", || oauth::decide(&world, &form)).await
 }
 
 async fn token(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
     let form = pairs(&String::from_utf8_lossy(&body));
-    let authorization = text(&head, AUTHORIZATION);
-    outside(&world, Route::Token, "POST", || oauth::token(&world, authorization, &form)).await
+    let (authorization, account) = (text(&head, AUTHORIZATION), oauth::whose(&world, &form));
+    outside(&world, Route::Token, "POST", &account, || oauth::token(&world, authorization, &form)).await
 }
 
 async fn revoke(State(world): Wide, body: Bytes) -> Answer {
     let form = pairs(&String::from_utf8_lossy(&body));
-    outside(&world, Route::Revoke, "POST", || (oauth::revoke(&world, &form), String::new())).await
+    let account = oauth::whose(&world, &form);
+    outside(&world, Route::Revoke, "POST", &account, || oauth::revoke(&world, &form)).await
 }
 
 async fn certs(State(world): Wide) -> Answer {
-    let answer = || {
-        Answer::json(world.oauth.certs()).with(CACHE_CONTROL, "public, max-age=19800, must-revalidate, no-transform")
-    };
-    outside(&world, Route::Certs, "GET", || (answer(), String::new())).await
+    let age = "public, max-age=19800, must-revalidate, no-transform";
+    let answer = || Answer::json(world.oauth.certs()).with(CACHE_CONTROL, age);
+    outside(&world, Route::Certs, "GET", "", answer).await
 }
 
 /// A route that is not asked with an access token: it waits, fails on purpose, answers and is written down.
-async fn outside(world: &World, route: Route, verb: &str, answer: impl FnOnce() -> (Answer, String)) -> Answer {
+async fn outside(world: &World, route: Route, verb: &str, account: &str, answer: impl FnOnce() -> Answer) -> Answer {
     wait(world).await;
-    let faults = world.faults.draw("", route);
-    let (answer, account) = match refusals::instead_of_oauth(&faults).await {
-        Some(answer) => (answer, String::new()),
+    let faults = world.faults.draw(account, route);
+    let answer = match refusals::instead_of_oauth(&faults).await {
+        Some(answer) => answer,
         None => answer(),
     };
-    world.requests.add(verb, route, &account, answer.status, false);
+    world.requests.add(verb, route, account, answer.status, false);
     answer.spoil(&faults)
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::answer::{Answer, Body};
 use super::super::faults::Kind;
+use crate::http::Cut;
 
 const GARBAGE: &str = "<html><body>It works!</body></html>\n";
 
@@ -70,7 +71,8 @@ async fn one(fault: &Kind) -> Option<Answer> {
             tokio::time::sleep(Duration::from_millis(*ms)).await;
             (503, "backendError", "The service is currently unavailable.")
         }
-        Kind::Cut => return Some(Answer::cut()),
+        Kind::Cut => return Some(Answer::cut(Cut::Closed)),
+        Kind::Reset => return Some(Answer::cut(Cut::Reset)),
         Kind::Garbage => return Some(Answer::text(200, "text/html", GARBAGE)),
         _ => return None,
     };

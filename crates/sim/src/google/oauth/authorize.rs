@@ -119,6 +119,15 @@ fn check(world: &World, query: &Pairs, more: &[&str]) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Two scopes have short names, and what was granted is told by the long ones.
+fn full_name(scope: &str) -> &str {
+    match scope {
+        "email" => "https://www.googleapis.com/auth/userinfo.email",
+        "profile" => "https://www.googleapis.com/auth/userinfo.profile",
+        other => other,
+    }
+}
+
 fn is_loopback(uri: &str) -> bool {
     let Some(rest) = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")) else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -143,6 +152,7 @@ fn finish(world: &World, query: &Pairs, granted: Option<(String, Vec<String>)>) 
         None => told.push(("error", "access_denied".to_owned())),
         Some((account, mut scopes)) => {
             let account = account.to_lowercase();
+            scopes.iter_mut().for_each(|scope| *scope = full_name(scope).to_owned());
             let client = value(query, "client_id").unwrap_or_default();
             let mut grants = world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner);
             if value(query, "include_granted_scopes") == Some("true") {

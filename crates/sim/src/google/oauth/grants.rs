@@ -119,6 +119,14 @@ impl Grants {
         self.codes.remove(code).filter(|code| now_ms < code.expires_ms)
     }
 
+    /// Whose code or token it is.
+    pub fn whose(&self, text: &str) -> Option<&str> {
+        let of_code = self.codes.get(text).map(|code| &code.asked.account);
+        let of_refresh = || self.refresh.get(text).map(|asked| &asked.account);
+        let of_access = || self.access.get(text).map(|access| &access.account);
+        of_code.or_else(of_refresh).or_else(of_access).map(String::as_str)
+    }
+
     /// What the account has granted to the client before.
     pub fn granted(&self, account: &str, client: &str) -> Option<&BTreeSet<String>> {
         self.granted.get(&(account.to_owned(), client.to_owned()))

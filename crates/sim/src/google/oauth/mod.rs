@@ -17,7 +17,7 @@ use crate::mail::rng::Rng;
 pub use authorize::{decide, show};
 pub use grants::{Access, Counts, Granted};
 pub use keys::ServiceAccount;
-pub use token::{revoke, token};
+pub use token::{revoke, token, whose};
 
 use grants::{Asked, Grants};
 use keys::Keys;

@@ -25,26 +25,25 @@ const SKEW: i64 = 300;
 
 type Pairs = [(String, String)];
 
-/// The answer, and whose token it is about, for the log.
-pub fn token(world: &World, authorization: Option<&str>, form: &Pairs) -> (Answer, String) {
+pub fn token(world: &World, authorization: Option<&str>, form: &Pairs) -> Answer {
     let Some(grant_type) = value(form, "grant_type") else {
-        return nobody(error(400, "invalid_request", "Missing required parameter: grant_type"));
+        return error(400, "invalid_request", "Missing required parameter: grant_type");
     };
     let fields: &[&str] = match grant_type {
         "authorization_code" => &["code", "redirect_uri", "code_verifier", "client_id", "client_secret"],
         "refresh_token" => &["refresh_token", "client_id", "client_secret", "scope"],
         JWT_BEARER => &["assertion"],
-        other => return nobody(error(400, "unsupported_grant_type", &format!("Invalid grant_type: {other}"))),
+        other => return error(400, "unsupported_grant_type", &format!("Invalid grant_type: {other}")),
     };
     if let Err(answer) = check_fields(world, Route::Token, form, fields) {
-        return nobody(*answer);
+        return *answer;
     }
     if grant_type == JWT_BEARER {
         return delegate(world, form);
     }
     let client = match authenticate(world, authorization, form) {
         Ok(client) => client,
-        Err(answer) => return nobody(*answer),
+        Err(answer) => return *answer,
     };
     match grant_type {
         "refresh_token" => refresh(world, &client, form),
@@ -65,8 +64,14 @@ pub fn revoke(world: &World, form: &Pairs) -> Answer {
     }
 }
 
-fn nobody(answer: Answer) -> (Answer, String) {
-    (answer, String::new())
+/// Whose mail a form is about, as far as that can be told; empty otherwise.
+pub fn whose(world: &World, form: &Pairs) -> String {
+    if let Some(claims) = value(form, "assertion").and_then(|token| world.oauth.service_account.open(token)) {
+        return claims["sub"].as_str().unwrap_or_default().to_lowercase();
+    }
+    let grants = world.oauth.grants.read().unwrap_or_else(PoisonError::into_inner);
+    let given = ["refresh_token", "code", "token"].into_iter().find_map(|field| value(form, field));
+    given.and_then(|text| grants.whose(text)).unwrap_or_default().to_owned()
 }
 
 fn error(status: u16, error: &str, description: &str) -> Answer {
@@ -120,62 +125,61 @@ fn authenticate(world: &World, authorization: Option<&str>, form: &Pairs) -> Res
     }
 }
 
-fn redeem(world: &World, client: &Client, form: &Pairs) -> (Answer, String) {
+fn redeem(world: &World, client: &Client, form: &Pairs) -> Answer {
     let now_ms = world.now_ms();
     let mut grants = world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner);
     let given = value(form, "code").unwrap_or_default();
-    let Some(code) = grants.take_code(given, now_ms) else { return nobody(invalid_grant("Malformed auth code.")) };
-    let account = code.asked.account.clone();
+    let Some(code) = grants.take_code(given, now_ms) else { return invalid_grant("Malformed auth code.") };
     if code.asked.client != client.id {
-        return (invalid_grant("Bad Request"), account);
+        return invalid_grant("Bad Request");
     }
     if value(form, "redirect_uri") != Some(&code.redirect_uri) {
-        return (error(400, "redirect_uri_mismatch", "Bad Request"), account);
+        return error(400, "redirect_uri_mismatch", "Bad Request");
     }
     let Some(verifier) = value(form, "code_verifier") else {
-        return (invalid_grant("Missing code verifier."), account);
+        return invalid_grant("Missing code verifier.");
     };
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()));
     if !(43..=128).contains(&verifier.len()) || !verifier.bytes().all(is_known) || challenge != code.challenge {
-        return (invalid_grant("Invalid code verifier."), account);
+        return invalid_grant("Invalid code verifier.");
     }
     let granted = grants.grant(&code.asked, now_ms);
     drop(grants);
-    (grant(world, &code.asked, &granted, code.nonce.as_deref()), account)
+    grant(world, &code.asked, &granted, code.nonce.as_deref())
 }
 
-fn refresh(world: &World, client: &Client, form: &Pairs) -> (Answer, String) {
+fn refresh(world: &World, client: &Client, form: &Pairs) -> Answer {
     let token = value(form, "refresh_token").unwrap_or_default();
     let refreshed = {
         let mut grants = world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner);
         grants.refresh(token, &client.id, world.now_ms())
     };
     match refreshed {
-        None => nobody(invalid_grant("Token has been expired or revoked.")),
-        Some((asked, granted)) => (grant(world, &asked, &granted, None), asked.account),
+        None => invalid_grant("Token has been expired or revoked."),
+        Some((asked, granted)) => grant(world, &asked, &granted, None),
     }
 }
 
-fn delegate(world: &World, form: &Pairs) -> (Answer, String) {
+fn delegate(world: &World, form: &Pairs) -> Answer {
     let assertion = value(form, "assertion").unwrap_or_default();
     let Some(claims) = world.oauth.service_account.open(assertion) else {
-        return nobody(invalid_grant("Invalid JWT Signature."));
+        return invalid_grant("Invalid JWT Signature.");
     };
     let account = claims["sub"].as_str().unwrap_or_default().to_lowercase();
     let scopes: Vec<String> =
         claims["scope"].as_str().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     if let Err(answer) = check_claims(world, &claims, &account, &scopes) {
-        return (*answer, account);
+        return *answer;
     }
     let client = ServiceAccount::CLIENT_ID.to_owned();
-    let asked = Asked { account: account.clone(), client, scopes, is_offline: false, is_forced: false };
+    let asked = Asked { account, client, scopes, is_offline: false, is_forced: false };
     let granted = {
         let mut grants = world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner);
         grants.delegate(&asked, world.now_ms())
     };
     let (expires_in, token) = (granted.expires_in, granted.access_token);
-    (Answer::json(json!({"access_token": token, "expires_in": expires_in, "token_type": "Bearer"})), account)
+    Answer::json(json!({"access_token": token, "expires_in": expires_in, "token_type": "Bearer"}))
 }
 
 fn check_claims(world: &World, claims: &Value, account: &str, scopes: &[String]) -> Result<(), Box<Answer>> {

@@ -29,7 +29,7 @@ pub async fn instead(fault: &Kind) -> Option<Response> {
         }
         Kind::Cut => {
             let mut response = StatusCode::OK.into_response();
-            response.extensions_mut().insert(Cut);
+            response.extensions_mut().insert(Cut::Closed);
             Some(response)
         }
         Kind::Garbage => Some((StatusCode::OK, "<html><body>It works!</body></html>\n").into_response()),

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 use sim::google::{CLIENT_ID, CLIENT_SECRET, Fault, Kind, Route};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::place::{ANN, Place};
 
@@ -76,6 +78,7 @@ async fn answers_break_off_come_slowly_and_are_no_answers() {
     assert_eq!((truncated.status, truncated.body.len()), (200, whole.body.len() / 2));
     assert!(get(Kind::Garbage).await.unwrap().text().contains("<html>"));
     assert!(get(Kind::Cut).await.is_none());
+    assert!(get(Kind::Reset).await.is_none());
     let cut = get(Kind::CutBody).await;
     assert!(cut.is_none_or(|cut| cut.body.len() < whole.body.len()));
     place.assert_no_violations();
@@ -98,7 +101,7 @@ async fn the_token_endpoint_fails_in_its_own_words() {
     let place = Place::with_ann(1).await;
     let token = place.world.grant(ANN).unwrap().refresh_token.unwrap();
     for (fault, status, error) in [
-        (json!({"kind": "oauth", "error": "invalid_grant"}), 400, "invalid_grant"),
+        (json!({"kind": "oauth", "error": "invalid_grant", "account": ANN}), 400, "invalid_grant"),
         (json!({"kind": "oauth", "error": "invalid_client", "status": 401}), 401, "invalid_client"),
         (json!({"kind": "internal"}), 500, "internal_failure"),
         (json!({"kind": "unavailable"}), 503, "backend_error"),
@@ -112,4 +115,34 @@ async fn the_token_endpoint_fails_in_its_own_words() {
 
         assert_eq!((refused.status, &refused.json()["error"]), (status, &json!(error)));
     }
+}
+
+#[tokio::test]
+async fn a_connection_is_closed_or_reset() {
+    let place = Place::with_ann(0).await;
+    let ended = async |kind: Kind| {
+        place.world.add_fault(Fault::once(kind));
+        let mut stream = TcpStream::connect(place.server.address()).await.unwrap();
+        stream.write_all(b"GET /oauth2/v3/certs HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        stream.read(&mut [0; 100]).await.map_err(|e| e.kind())
+    };
+
+    assert_eq!(ended(Kind::Cut).await, Ok(0));
+    assert_eq!(ended(Kind::Reset).await, Err(std::io::ErrorKind::ConnectionReset));
+}
+
+#[tokio::test]
+async fn the_tokens_of_one_account_are_refused_and_others_are_not() {
+    let place = Place::with_ann(0).await;
+    place.world.create_many(1, 0);
+    let kind = Kind::Oauth { error: "invalid_grant".to_owned(), status: 400 };
+    place.world.add_fault(Fault { account: Some(ANN.to_owned()), ..Fault::always(kind) });
+    let status = async |address: &str| {
+        let token = place.world.grant(address).unwrap().refresh_token.unwrap();
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", token.as_str())];
+        let client = [("client_id", CLIENT_ID), ("client_secret", CLIENT_SECRET)];
+        place.form("/token", &[fields, client].concat()).await.status
+    };
+
+    assert_eq!((status(ANN).await, status("user1@sim.example").await), (400, 200));
 }

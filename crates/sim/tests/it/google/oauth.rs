@@ -98,7 +98,8 @@ async fn a_code_becomes_tokens_that_read_mail_and_say_who_somebody_is() {
 
     assert_eq!((sent_back.status, told(&sent_back, "state").as_deref()), (302, Some("s&1")));
     assert_eq!((&tokens["token_type"], &tokens["expires_in"]), (&json!("Bearer"), &json!(3599)));
-    assert_eq!(tokens["scope"], format!("openid email {READONLY}"));
+    let email = "https://www.googleapis.com/auth/userinfo.email";
+    assert_eq!(tokens["scope"], format!("openid {email} {READONLY}"), "by its long name");
     let access = tokens["access_token"].as_str().unwrap();
     assert_eq!(place.get("/gmail/v1/users/me/profile", access).await.json()["emailAddress"], ANN);
     assert_eq!(place.get("/oauth2/v2/userinfo", access).await.json()["email"], ANN);
@@ -209,7 +210,7 @@ async fn people_deny_untick_and_choose_another_account() {
         with_consent(Consent { unticked, account: Some("user1@sim.example".into()), ..Consent::default() }).await;
     place.world.create_many(1, 0);
     let tokens = redeem(&place, &code(&place).await, &[]).await.json();
-    assert_eq!(tokens["scope"], "openid email");
+    assert_eq!(tokens["scope"], "openid https://www.googleapis.com/auth/userinfo.email");
     let access = tokens["access_token"].as_str().unwrap();
     assert_eq!(place.get("/oauth2/v2/userinfo", access).await.json()["email"], "user1@sim.example");
     assert_eq!(place.get("/gmail/v1/users/me/profile", access).await.reason(), "insufficientPermissions");

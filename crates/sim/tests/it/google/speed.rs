@@ -44,3 +44,15 @@ async fn raw_messages_in_batches_of_fifty() {
     println!("{read} messages, {:.0} a second, {:.0} MB a second", read as f64 / seconds, bytes as f64 / seconds / 1e6);
     place.assert_no_violations();
 }
+
+#[tokio::test]
+#[ignore = "measures"]
+async fn ten_thousand_accounts() {
+    let place = Place::new().await;
+    let began = Instant::now();
+
+    let made = place.world.create_many(10_000, 20);
+
+    println!("{made} accounts with 20 messages each in {:.2} s", began.elapsed().as_secs_f64());
+    assert_eq!(made, 10_000);
+}

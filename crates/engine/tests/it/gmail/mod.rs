@@ -1,0 +1,5 @@
+//! Gmail mailboxes, synced by the engine from the simulator.
+
+mod scene;
+mod story;
+mod table;
