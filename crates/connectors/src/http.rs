@@ -181,6 +181,8 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap) -> ConnectorError {
         401 => ConnectorError::Unauthorized("status 401".to_owned()),
         410 => ConnectorError::CursorExpired,
         429 => ConnectorError::Throttled { retry_after: retry_after(headers) },
+        // Whoever says when to come back is obeyed, whatever is wrong there.
+        500.. if retry_after(headers).is_some() => ConnectorError::Throttled { retry_after: retry_after(headers) },
         408 | 425 | 500.. => ConnectorError::Unavailable(format!("status {}", status.as_u16())),
         other => ConnectorError::Protocol(format!("unexpected status {other}")),
     }

@@ -165,6 +165,9 @@ pub struct Page {
     pub again: Vec<Seen>,
     /// Messages that were there before and may have other flags now. Of one that we do not have this says nothing.
     pub marked: Vec<Seen>,
+    /// Messages that are there; where exactly, and how they are marked, shows with their bytes. Of one that we have this
+    /// says nothing.
+    pub named: Vec<Seen>,
     /// Messages of which this page tells every place: elsewhere they are no more, and one without a place is gone.
     pub whole: Vec<String>,
     /// Places in which a message is no more.
@@ -195,6 +198,7 @@ impl Page {
             && self.messages.is_empty()
             && self.again.is_empty()
             && self.marked.is_empty()
+            && self.named.is_empty()
             && self.whole.is_empty()
             && self.vanished.is_empty()
             && self.present.is_empty()

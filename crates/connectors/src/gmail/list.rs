@@ -42,8 +42,8 @@ pub async fn history(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>
     let folders = roots(call.account);
     let Some(at) = begin(cursors, &folders)? else { return end(Page::default(), None) };
     let Ids { ids, next } = ids(call, &at, &folders, since, IDS).await?;
-    let messages = ids.into_iter().map(|id| named(id, &at.folder)).collect();
-    end(Page { messages, ..Page::default() }, next)
+    let named = ids.into_iter().map(|id| somewhere(id, &at.folder)).collect();
+    end(Page { named, ..Page::default() }, next)
 }
 
 /// Everything, each message read as it is now.
@@ -75,7 +75,7 @@ pub async fn places(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>)
     } else if let Some(next) = next.as_mut().filter(|next| next.folder == at.folder) {
         next.is_old = at.is_old;
     }
-    let told = ids.into_iter().map(|id| named(id, &at.folder)).collect();
+    let told = ids.into_iter().map(|id| somewhere(id, &at.folder)).collect();
     let folders = if cursors.is_empty() { now } else { Vec::new() };
     let page = match at.is_old {
         true => Page { folders, marked: told, ..Page::default() },
@@ -134,7 +134,8 @@ async fn ids(
     Ok(Ids { ids, next })
 }
 
-fn named(id: String, folder: &str) -> Seen {
+/// In this folder at least; how it is marked is not known.
+fn somewhere(id: String, folder: &str) -> Seen {
     Seen {
         place: Place { folder: folder.to_owned(), uid: id.clone() },
         message: id,

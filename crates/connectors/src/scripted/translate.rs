@@ -26,6 +26,7 @@ pub fn page(page: api::Page, next: Next) -> Result<Page, ConnectorError> {
         gone_folders: page.gone_folders.into_iter().map(name).collect::<Result<_, _>>()?,
         messages: page.messages.into_iter().map(seen).collect::<Result<_, _>>()?,
         marked: Vec::new(),
+        named: Vec::new(),
         whole: Vec::new(),
         vanished: page.vanished.into_iter().map(|p| place(p.folder, p.uid)).collect::<Result<_, _>>()?,
         present: page.present.into_iter().map(present).collect::<Result<_, _>>()?,

@@ -254,6 +254,7 @@ impl Listing<'_> {
     async fn record(&self, mut page: Page, state: &SyncState) -> Result<TenantUnit, Trouble> {
         self.add_marked(&mut page).await?;
         self.add_again(&mut page, state.since).await?;
+        self.add_named(&mut page).await?;
         let folders = std::mem::take(&mut page.folders);
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
@@ -334,6 +335,17 @@ impl Listing<'_> {
             let have = self.store.list_arrivals_before(self.mailbox(), since).await?;
             let is_ours = |seen: &Seen| seen.received_at.is_some_and(|received_at| have.contains(&received_at));
             page.messages.extend(older.into_iter().filter(is_ours));
+        }
+        Ok(())
+    }
+
+    /// Of messages that are only named, those that are to be fetched.
+    async fn add_named(&self, page: &mut Page) -> Result<(), Trouble> {
+        let named = std::mem::take(&mut page.named);
+        if !named.is_empty() {
+            let ids = named.iter().map(|seen| seen.message.clone()).collect();
+            let known = self.store.known_messages(self.mailbox(), ids).await?;
+            page.messages.extend(wanted(&named, &known).into_iter().cloned());
         }
         Ok(())
     }

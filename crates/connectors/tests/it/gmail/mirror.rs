@@ -146,6 +146,11 @@ impl Mirror {
                 copy.folders.clear();
             }
         }
+        for seen in
+            page.named.iter().filter(|seen| !self.messages.contains_key(&seen.message)).cloned().collect::<Vec<_>>()
+        {
+            self.messages.entry(seen.message).or_default().folders.insert(seen.place.folder);
+        }
         for seen in page.messages.iter().chain(&page.again) {
             let copy = self.messages.entry(seen.message.clone()).or_default();
             copy.folders.insert(seen.place.folder.clone());

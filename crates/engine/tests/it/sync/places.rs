@@ -87,3 +87,20 @@ async fn what_a_listing_has_told_since_the_bytes_were_read_holds() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_only_named_again_stays_where_and_as_it_is() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        scene.has("m1", "Subject: m1\n\nhello");
+        let places = vec![(place("m1", "Archive"), Flags::from_names(["seen"]))];
+        scene.script.places.lock().unwrap().insert("m1".into(), places);
+        for _ in 0..2 {
+            // As when a page of a list is told twice.
+            scene.says(Page { named: vec![seen("m1", "INBOX", &[])], ..page(vec![]) });
+            scene.sync().await;
+            assert_eq!(scene.emails().await, pairs(&[("m1", r#"Archive["seen"]"#)]));
+        }
+    })
+    .await;
+}
