@@ -4,6 +4,7 @@
 mod faults;
 mod follow;
 mod gmail;
+mod google_oauth;
 mod hostile;
 mod imap;
 mod model;

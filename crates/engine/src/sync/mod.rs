@@ -97,7 +97,7 @@ impl Syncer {
         let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
         let desk = Desk::new(engine.store.clone());
-        let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::default());
+        let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::following(settings.lease));
         Self {
             engine,
             settings: Arc::new(settings),

@@ -45,6 +45,14 @@ pub struct TokenSettings {
     pub look: Duration,
 }
 
+impl TokenSettings {
+    /// Who follows sooner in listing a mailbox also follows sooner here, as far as a call leaves time for it.
+    pub fn following(lease: Duration) -> Self {
+        let lease = lease.clamp(Duration::from_secs(3), Duration::from_secs(30));
+        Self { lease, ..Self::default() }
+    }
+}
+
 impl Default for TokenSettings {
     fn default() -> Self {
         Self { lease: Duration::from_secs(30), look: Duration::from_millis(20) }
@@ -185,12 +193,11 @@ impl Held<'_> {
         let (account, sealed) = self.present().await?;
         let before = self.tokens.inner.engine.store.clock().now();
         match self.call(&account).await {
-            Ok(grant) => self.store(&account, sealed.as_ref(), Token::new(&grant, before), grant).await,
+            Ok(grant) => self.store_steadily(&account, sealed, Token::new(&grant, before), &grant).await,
             Err(e @ ConnectorError::Unauthorized(_)) => {
                 // Somebody may have put another in its place while we asked; that one is tried.
                 let (now, _) = self.present().await?;
-                let secret = |account: &Account| account.secret.as_ref().map(|secret| secret.expose().clone());
-                if secret(&now) == secret(&account) { Err(e) } else { Ok(None) }
+                if is_opened_alike(&now, &account) { Err(e) } else { Ok(None) }
             }
             Err(e) => Err(e),
         }
@@ -232,14 +239,37 @@ impl Held<'_> {
         outcome
     }
 
+    /// Once more when the secret was only sealed anew meanwhile, as keys are rotated: what a provider gave in its place
+    /// comes only once.
+    async fn store_steadily(
+        &self,
+        account: &Account,
+        mut by: Option<SealedSecret>,
+        token: Token,
+        grant: &Grant,
+    ) -> Result<Option<Token>, ConnectorError> {
+        loop {
+            match self.store(account, by.as_ref(), &token, grant).await? {
+                Stored::Yes => return Ok(Some(token)),
+                Stored::NotOurTurn => return Ok(None),
+                Stored::OtherSecret => {}
+            }
+            let (now, sealed) = self.present().await?;
+            if !is_opened_alike(&now, account) || sealed == by {
+                return Ok(None);
+            }
+            by = sealed;
+        }
+    }
+
     /// Before its first use, and with it what the provider wants us to use from now on.
     async fn store(
         &self,
         account: &Account,
         by: Option<&SealedSecret>,
-        token: Token,
-        grant: Grant,
-    ) -> Result<Option<Token>, ConnectorError> {
+        token: &Token,
+        grant: &Grant,
+    ) -> Result<Stored, ConnectorError> {
         let engine = &self.tokens.inner.engine;
         let (tenant, mailbox, vault) = (account.tenant, account.mailbox, &engine.vault);
         let id = SecretId::of_access_token(mailbox);
@@ -254,8 +284,9 @@ impl Held<'_> {
         let lease = self.token.map(|token| LeaseToken { name: self.name, token });
         let new = NewToken { mailbox, token: &sealed, by, rotated: rotated.as_ref() };
         match engine.store.system().store_token(tenant, lease, new).await {
-            Ok(()) => Ok(Some(token)),
-            Err(StoreError::Precondition(NO_LONGER_LEADER | SECRET_CHANGED)) => Ok(None),
+            Ok(()) => Ok(Stored::Yes),
+            Err(StoreError::Precondition(NO_LONGER_LEADER)) => Ok(Stored::NotOurTurn),
+            Err(StoreError::Precondition(SECRET_CHANGED)) => Ok(Stored::OtherSecret),
             Err(e) => Err(away(&e)),
         }
     }
@@ -268,6 +299,20 @@ impl Held<'_> {
             tracing::debug!("the right to ask for a token runs out by itself: {e}");
         }
     }
+}
+
+/// What became of a token that came.
+enum Stored {
+    Yes,
+    /// Somebody else asks by now.
+    NotOurTurn,
+    /// The mailbox is opened by something else than it was got by, or that is sealed anew.
+    OtherSecret,
+}
+
+fn is_opened_alike(one: &Account, other: &Account) -> bool {
+    let secret = |account: &Account| account.secret.as_ref().map(|secret| secret.expose().clone());
+    secret(one) == secret(other)
 }
 
 fn unavailable(what: &str) -> ConnectorError {

@@ -255,3 +255,30 @@ async fn breakers_and_calls_are_counted() {
     told("mailroom_breakers{provider=\"scripted\",state=\"half_open\"} 0");
     told("mailroom_breakers{provider=\"scripted\",state=\"closed\"} 1");
 }
+
+#[tokio::test(start_paused = true)]
+async fn units_are_waited_for_also_when_they_are_more_than_ever_come_at_once() {
+    let scene = Scene::new(Pace::default().with_units(None, Some(Budget::per_minute(600.0))));
+    let (ours, other) = (mailbox(), mailbox());
+    let spend = async |mailbox: &Mailbox, units| {
+        let began = Instant::now();
+        scene.calls.spend_units(mailbox, units).await.map(|()| began.elapsed().as_secs())
+    };
+
+    assert_eq!(spend(&ours, 20).await, Ok(0));
+    assert_eq!(spend(&ours, 100).await, Ok(10), "longer than anybody may wait, but nobody is to blame");
+    assert_eq!(spend(&other, 20).await, Ok(0), "each mailbox has its own");
+    let (first, second) = tokio::join!(spend(&other, 100), spend(&other, 100));
+    assert_eq!(first, Ok(10));
+    assert!(matches!(second, Err(ConnectorError::Throttled { retry_after: Some(_) })), "{second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_project_has_one_budget_of_units_for_all_mailboxes() {
+    let scene = Scene::new(Pace::default().with_units(Some(Budget::per_minute(600.0)), None));
+    assert_eq!(scene.calls.spend_units(&mailbox(), 20).await, Ok(()));
+    let began = Instant::now();
+    assert_eq!(scene.calls.spend_units(&mailbox(), 20).await, Ok(()));
+    assert!(began.elapsed() > Duration::from_secs(1));
+    assert_eq!(Scene::new(Pace::default()).calls.spend_units(&mailbox(), 1_000_000).await, Ok(()));
+}

@@ -404,6 +404,34 @@ async fn a_secret_that_was_replaced_while_it_was_refused_is_tried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_comes_while_keys_are_rotated_is_kept() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db, Bank::new(Duration::from_millis(500), true)).await;
+        let mailbox = scene.connect("me@acme.test").await;
+        let tokens = scene.instance(&db, "one", QUICK);
+        let asker = scene.asker(mailbox);
+
+        let asking = tokio::spawn({
+            let (tokens, asker) = (tokens.clone(), asker.clone());
+            async move { tokens.get(&asker, None).await }
+        });
+        while scene.bank.asked() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        scene.engine.vault.rotate(None).await.unwrap();
+        let token = asking.await.unwrap().unwrap();
+
+        assert!(scene.bank.is_good(&token));
+        assert_eq!(scene.bank.asked(), 1, "what came was not lost");
+        assert!(
+            scene.bank.is_good(&tokens.get(&asker, Some(&token)).await.unwrap()),
+            "by the secret that came with it"
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_comes_after_its_mailbox_has_gone_is_not_kept() {
     on_each_database(|db| async move {
         let scene = Scene::new(&db, Bank::new(Duration::from_millis(300), false)).await;

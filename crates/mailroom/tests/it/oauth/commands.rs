@@ -1,11 +1,14 @@
 //! By commands and by the API, with a refresh token or by the domain's own right.
 
+use std::process::Stdio;
+
 use ::sim::google::READONLY;
 use serde_json::{Value, json};
+use store::failpoint::{Effect, VARIABLE};
 
 use super::google::{ANN, BOB, Google, Scene};
 use crate::place::{Done, PROGRAM, Place, on_each_database};
-use crate::processes::wait_until;
+use crate::processes::{Running, wait_until};
 
 fn run(place: &Place, google: &Google, more: &[(&str, &str)], args: &[&str]) -> Done {
     let mut command = place.command(PROGRAM, args);
@@ -111,6 +114,49 @@ fn the_api_takes_a_refresh_token_and_another_in_its_place() {
             health["error_count"] == 0 && scene.state(ANN) == "active"
         });
     });
+}
+
+#[test]
+fn a_process_that_dies_with_a_token_in_its_hands_harms_nobody() {
+    on_each_database(|place| {
+        let google = Google::start();
+        place.ok(&["tenant", "create", "acme"]);
+        let token = place.write("token", google.world.grant(ANN).unwrap().refresh_token.unwrap());
+        let added = run(place, &google, &[], &[&add(ANN)[..], &["--refresh-token-file", &token]].concat());
+        assert_eq!(added.code, Some(0), "{added}");
+        let serve = |failpoints: &str| {
+            let mut command = place.command(PROGRAM, &["serve", "--roles", "worker,scheduler"]);
+            command.envs(google.settings()).env(VARIABLE, failpoints).env("MAILROOM_SYNC__INTERVAL", "1s");
+            command.env("MAILROOM_SYNC__LEASE", "1s").env("MAILROOM_JOBS__LEASE", "1s");
+            Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
+        };
+
+        for effect in Effect::TOKENS {
+            for moment in ["before", "after"] {
+                google.world.expire_access_tokens(None);
+                place.sql("delete from secrets where kind = 'access_token'");
+                let mut dying = serve(&format!("{moment}:{}=crash", effect.name()));
+                wait_until("it dies", || dying.has_ended());
+                let server = serve("");
+                let looked = || place.select("select token || '' from sync_states");
+                let before = looked();
+                wait_until("it is looked at again", || is_up_to_date(place) && looked() != before);
+                assert_eq!(server.kill().code, None);
+            }
+        }
+        assert_eq!(place.emails("acme").len(), 5);
+        assert_eq!(place.select("select state from mailboxes"), ["active"]);
+        let whole = run(place, &google, &[], &["verify", "--deep"]);
+        assert_eq!(whole.code, Some(0), "{whole}");
+    });
+}
+
+/// There is a token, and the mailbox is up to date.
+fn is_up_to_date(place: &Place) -> bool {
+    let one = |sql: &str| place.select(sql).len() == 1;
+    one("select kind from secrets where kind = 'access_token'")
+        && one("select status from sync_states where status = 'idle' and last_sync_at is not null")
+        && place.emails("acme").len() == 5
 }
 
 #[test]

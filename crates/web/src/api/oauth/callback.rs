@@ -38,7 +38,7 @@ pub struct Back {
 
 /// Where Google sends a person back to. It connects the mailbox, or says in a page why not. No key is needed.
 #[utoipa::path(get, path = "/v1/oauth/google/callback", operation_id = "end_google_consent", tag = "mailboxes",
-    params(Back), responses(
+    params(Back), security(()), responses(
     (status = 200, description = "The mailbox is connected: a page for people", content_type = "text/html", body = String),
     (status = 400, description = "It is not what was sent, or too old", content_type = "text/html", body = String),
     (status = 403, description = "Something was not allowed, or this is another browser", content_type = "text/html", body = String),

@@ -1,0 +1,263 @@
+//! What Google's token endpoint says, and what it means to the engine: never more than it should.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use connectors::google::{GoogleOAuth, GoogleSettings};
+use connectors::http::{Deadlines, Http};
+use domain::connector::{Account, NoAccess};
+use domain::{ConnectorError, Consent, MailboxId, Question, Secret, SystemClock, TenantId};
+use serde_json::{Value, json};
+use sim::google::{CLIENT_ID, ServiceAccount};
+
+/// Says the same to everybody, and remembers what it was asked.
+struct Endpoint {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Endpoint {
+    fn saying(answer: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (answer, heard) = (answer.to_owned(), asked.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let mut request = Vec::new();
+                let mut buffer = [0; 4096];
+                while !is_whole(&request) {
+                    match stream.read(&mut buffer) {
+                        Ok(0) | Err(_) => break,
+                        Ok(count) => request.extend_from_slice(&buffer[..count]),
+                    }
+                }
+                heard.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        Self { url, asked }
+    }
+
+    fn json(status: &str, body: &Value) -> Self {
+        Self::with(status, "", &body.to_string())
+    }
+
+    fn with(status: &str, headers: &str, body: &str) -> Self {
+        let length = body.len();
+        Self::saying(&format!(
+            "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        ))
+    }
+
+    fn asked(&self) -> String {
+        self.asked.lock().unwrap().concat()
+    }
+
+    fn oauth(&self) -> GoogleOAuth {
+        let url = &self.url;
+        let settings = GoogleSettings {
+            auth_url: format!("{url}/auth"),
+            token_url: format!("{url}/token"),
+            api_url: url.clone(),
+            client_id: Some(CLIENT_ID.to_owned()),
+            client_secret: Some(Secret::new("hunter2".to_owned())),
+            service_account: Some(Secret::new(ServiceAccount::key_file(url).to_string())),
+            ..GoogleSettings::default()
+        };
+        let deadlines = Deadlines { silence: Duration::from_secs(5), ..Deadlines::default() };
+        GoogleOAuth::new(Http::new(deadlines).unwrap(), settings)
+    }
+}
+
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ").map(str::to_owned));
+    length.is_none_or(|length| body.len() >= length.trim().parse::<usize>().unwrap())
+}
+
+fn account(app_only: bool) -> Account {
+    Account {
+        tenant: TenantId::new(&SystemClock),
+        mailbox: MailboxId::new(&SystemClock),
+        address: "ann@gmail.test".to_owned(),
+        settings: json!({"app_only": app_only}).to_string(),
+        secret: (!app_only).then(|| Secret::new("1//refresh".to_owned())),
+        folders: Vec::new(),
+        access: Arc::new(NoAccess),
+    }
+}
+
+async fn refused(endpoint: &Endpoint, app_only: bool) -> ConnectorError {
+    let e = endpoint.oauth().grant(&account(app_only)).await.unwrap_err();
+    let told = format!("{e} {e:?}");
+    for secret in ["hunter2", "1//refresh", "secret detail", "ann@gmail.test"] {
+        assert!(!told.contains(secret), "{told}");
+    }
+    e
+}
+
+fn error(code: &str) -> Value {
+    json!({"error": code, "error_description": "secret detail of ann@gmail.test"})
+}
+
+#[tokio::test]
+async fn a_refresh_token_gives_a_token_and_perhaps_another_in_its_place() {
+    let answer = json!({"access_token": "ya29.x", "expires_in": 3599, "scope": "s", "token_type": "Bearer"});
+    let endpoint = Endpoint::json("200 OK", &answer);
+    let grant = endpoint.oauth().grant(&account(false)).await.unwrap();
+    assert_eq!(
+        (&**grant.token.expose(), grant.expires_in, grant.secret.is_none()),
+        ("ya29.x", Duration::from_secs(3599), true)
+    );
+    let asked = endpoint.asked();
+    for part in ["POST /token ", "grant_type=refresh_token", "refresh_token=1%2F%2Frefresh", "client_secret=hunter2"] {
+        assert!(asked.contains(part), "{asked}");
+    }
+
+    let rotated = |token: &str| json!({"access_token": "ya29.x", "expires_in": "60", "refresh_token": token});
+    let grant = Endpoint::json("200 OK", &rotated("1//other")).oauth().grant(&account(false)).await.unwrap();
+    assert_eq!(grant.expires_in, Duration::from_secs(60));
+    assert_eq!(grant.secret.unwrap().expose(), "1//other");
+    let same = Endpoint::json("200 OK", &rotated("1//refresh")).oauth().grant(&account(false)).await.unwrap();
+    assert!(same.secret.is_none(), "that is no news");
+}
+
+#[tokio::test]
+async fn only_the_end_of_a_consent_asks_its_owner_for_another() {
+    for code in ["invalid_grant", "admin_policy_enforced"] {
+        let e = refused(&Endpoint::json("400 Bad Request", &error(code)), false).await;
+        assert!(matches!(&e, ConnectorError::Unauthorized(why) if why.contains(code)), "{code}: {e:?}");
+    }
+    for (status, code) in [
+        ("401 Unauthorized", "invalid_client"),
+        ("401 Unauthorized", "deleted_client"),
+        ("400 Bad Request", "unauthorized_client"),
+        ("403 Forbidden", "disabled_client"),
+    ] {
+        let e = refused(&Endpoint::json(status, &error(code)), false).await;
+        assert!(matches!(e, ConnectorError::Operator(_)), "{code}: {e:?}");
+    }
+    let mut passing = vec![
+        Endpoint::json("400 Bad Request", &error("something_new")),
+        Endpoint::json("500 Internal Server Error", &error("invalid_grant")),
+        Endpoint::json("503 Service Unavailable", &json!({})),
+        Endpoint::with("400 Bad Request", "", "<html>invalid_grant</html>"),
+        Endpoint::json("401 Unauthorized", &json!({"error": {"code": 401}})),
+        Endpoint::with("200 OK", "", "hello"),
+        Endpoint::json("200 OK", &json!({"access_token": ""})),
+        Endpoint::json("200 OK", &json!({"expires_in": 5})),
+        Endpoint::with("302 Found", "Location: http://127.0.0.1:1/\r\n", ""),
+        Endpoint::saying("HTTP/1.1 400 Bad Request\r\nContent-Length: 500\r\n\r\n{\"error\":"),
+        Endpoint::saying(""),
+    ];
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    passing.push(Endpoint { url: format!("http://{nobody}"), asked: Arc::default() });
+    for (number, endpoint) in passing.iter().enumerate() {
+        let e = refused(endpoint, false).await;
+        assert!(matches!(e, ConnectorError::Unavailable(_)), "{number}: {e:?}");
+    }
+    let e = refused(&Endpoint::with("429 Too Many Requests", "Retry-After: 17\r\n", "{}"), false).await;
+    assert_eq!(e, ConnectorError::Throttled { retry_after: Some(Duration::from_secs(17)) });
+}
+
+#[tokio::test]
+async fn a_service_account_that_is_refused_says_who_can_mend_it() {
+    for code in ["unauthorized_client", "access_denied", "invalid_scope"] {
+        let e = refused(&Endpoint::json("401 Unauthorized", &error(code)), true).await;
+        assert!(matches!(&e, ConnectorError::Unauthorized(why) if why.contains("administrator")), "{code}: {e:?}");
+    }
+    let e = refused(&Endpoint::json("400 Bad Request", &error("invalid_grant")), true).await;
+    assert!(matches!(&e, ConnectorError::Unauthorized(why) if why.contains("suspended")), "{e:?}");
+    let e = refused(&Endpoint::json("401 Unauthorized", &error("invalid_client")), true).await;
+    assert!(matches!(e, ConnectorError::Operator(_)), "{e:?}");
+    let long_ago = "Date: Sun, 01 Feb 2015 12:00:00 GMT\r\n";
+    let e = refused(&Endpoint::with("400 Bad Request", long_ago, &error("invalid_grant").to_string()), true).await;
+    assert!(matches!(&e, ConnectorError::Operator(why) if why.contains("clock")), "{e:?}");
+}
+
+#[tokio::test]
+async fn who_is_nobody_at_google_calls_nobody() {
+    let nobody = GoogleOAuth::new(Http::new(Deadlines::default()).unwrap(), GoogleSettings::default());
+    for app_only in [false, true] {
+        let e = nobody.grant(&account(app_only)).await.unwrap_err();
+        assert!(matches!(&e, ConnectorError::Operator(why) if why.contains("not set")), "{e:?}");
+    }
+    let damaged = GoogleSettings { service_account: Some(Secret::new("{}".to_owned())), ..GoogleSettings::default() };
+    let damaged = GoogleOAuth::new(Http::new(Deadlines::default()).unwrap(), damaged);
+    let e = damaged.grant(&account(true)).await.unwrap_err();
+    assert!(matches!(&e, ConnectorError::Operator(why) if why.contains("service_account")), "{e:?}");
+    let without = Account { secret: None, ..account(false) };
+    let e = Endpoint::json("200 OK", &json!({})).oauth().grant(&without).await.unwrap_err();
+    assert!(matches!(e, ConnectorError::Unauthorized(_)), "{e:?}");
+}
+
+#[tokio::test]
+async fn what_google_does_not_know_is_revoked_already() {
+    let revoke = async |status: &str| {
+        let endpoint = Endpoint::json(status, &error("invalid_token"));
+        let outcome = endpoint.oauth().revoke(&Secret::new("1//refresh".to_owned())).await;
+        assert!(endpoint.asked().contains("POST /revoke ") && endpoint.asked().contains("token=1%2F%2Frefresh"));
+        outcome
+    };
+    assert_eq!(revoke("200 OK").await, Ok(()));
+    assert_eq!(revoke("400 Bad Request").await, Ok(()));
+    assert!(matches!(revoke("503 Service Unavailable").await, Err(ConnectorError::Unavailable(_))));
+    assert!(matches!(revoke("429 Too Many Requests").await, Err(ConnectorError::Throttled { .. })));
+}
+
+#[tokio::test]
+async fn an_address_counts_only_if_google_vouches_for_it_to_us() {
+    let exchanged = async |claims: Value, scope: Option<&str>| {
+        use base64::Engine as _;
+        let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims.to_string());
+        let id_token = format!("e30.{claims}.c2ln");
+        // The same answer serves as the profile.
+        let answer = json!({"access_token": "a", "refresh_token": "r", "id_token": id_token, "scope": scope,
+            "emailAddress": "profile@gmail.test"});
+        let endpoint = Endpoint::json("200 OK", &answer);
+        let (code, verifier) = (Secret::new("code".to_owned()), Secret::new("v".repeat(43)));
+        endpoint.oauth().exchange(&code, &verifier, "http://here/callback").await.unwrap()
+    };
+    let all = Some("openid email https://www.googleapis.com/auth/gmail.readonly");
+    let good = json!({"aud": CLIENT_ID, "email": "ann@gmail.test", "email_verified": true});
+    let consented = exchanged(good.clone(), all).await;
+    assert_eq!((consented.address.as_deref(), consented.missing.len()), (Some("ann@gmail.test"), 0));
+    assert_eq!(exchanged(good.clone(), None).await.missing.len(), 0, "as asked");
+    for (claim, value) in [("aud", json!("another")), ("email_verified", json!(false)), ("email", Value::Null)] {
+        let mut claims = good.clone();
+        claims[claim] = value;
+        let consented = exchanged(claims.clone(), all).await;
+        assert_eq!(consented.address.as_deref(), Some("profile@gmail.test"), "{claim}: the mailbox itself is asked");
+        assert_eq!(exchanged(claims, Some("openid email")).await.address, None);
+    }
+    let unticked = exchanged(good, Some("openid email")).await;
+    assert_eq!(unticked.missing, ["to read your email"]);
+}
+
+#[test]
+fn whoever_is_sent_to_google_asks_for_what_we_need_and_no_more() {
+    let endpoint = Endpoint { url: "https://accounts.example".to_owned(), asked: Arc::default() };
+    let question = Question {
+        redirect_uri: "https://m.test/v1/cb?x=1",
+        state: "a b&c",
+        challenge: "h",
+        address: Some("a+b@c.test"),
+    };
+    let url = endpoint.oauth().ask(&question);
+
+    assert!(url.starts_with("https://accounts.example/auth?"), "{url}");
+    for part in [
+        "redirect_uri=https%3A%2F%2Fm.test%2Fv1%2Fcb%3Fx%3D1",
+        "state=a+b%26c",
+        "scope=openid+email+https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fgmail.readonly&",
+        "login_hint=a%2Bb%40c.test",
+    ] {
+        assert!(url.contains(part), "{part} in {url}");
+    }
+    assert!(!url.contains("hunter2"));
+}
