@@ -1,7 +1,9 @@
 //! The processes of a storm, and what happens to them and to what they rely on.
 
 use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -41,6 +43,8 @@ pub struct Cluster<'a> {
     tenants: Vec<TenantId>,
     server: Option<&'a Postgres>,
     running: Vec<Running>,
+    /// Where each of them listens.
+    addresses: Vec<SocketAddr>,
     started: usize,
     redis: Option<Redis>,
     pub troubles: Troubles,
@@ -62,23 +66,31 @@ impl<'a> Cluster<'a> {
         // One server alone has nobody to ask for its turn.
         let redis = server.map(|_| Redis::start());
         let (running, troubles) = (Vec::new(), Troubles::default());
-        Self { place, store, tenants, server, running, started: 0, redis, troubles }
+        let addresses = Vec::new();
+        Self { place, store, tenants, server, running, addresses, started: 0, redis, troubles }
+    }
+
+    /// Of one that runs.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addresses[0])
     }
 
     pub fn start(&mut self) {
-        let mut command = self.serve();
+        let address = free_address();
+        let mut command = self.serve(address);
         let log = File::create(self.place.path(&format!("serve-{}.log", self.started))).unwrap();
         self.started += 1;
         self.running.push(Running::spawn(command.stdout(Stdio::null()).stderr(log)));
+        self.addresses.push(address);
     }
 
-    fn serve(&self) -> Command {
+    fn serve(&self, address: SocketAddr) -> Command {
         let lease = format!("{}s", LEASE.as_secs());
         // Every other seed lets all of them look at the calendar: that they agree must not be what it rests on.
         let elects = setting("MAILROOM_TEST_SEED", 1).is_multiple_of(2).to_string();
         let mut command = self.place.command(PROGRAM, &["serve"]);
         command
-            .env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0")
+            .env("MAILROOM_SERVER__LISTEN", address.to_string())
             .env("MAILROOM_JOBS__LEASE", &lease)
             .env("MAILROOM_SYNC__LEASE", &lease)
             .env("MAILROOM_SYNC__LEADER_ELECTION", elects)
@@ -111,6 +123,7 @@ impl<'a> Cluster<'a> {
             _ => {
                 assert!(!self.running[n].has_ended(), "a server ended by itself");
                 self.running.remove(n).kill();
+                self.addresses.remove(n);
                 self.start();
                 self.troubles.kills += 1;
             }
@@ -201,4 +214,13 @@ impl<'a> Cluster<'a> {
         }
         events
     }
+}
+
+/// Below those that the system hands out by itself, so that nobody else takes it before the server does.
+fn free_address() -> SocketAddr {
+    static LAST: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let ports = std::iter::repeat_with(|| first + LAST.fetch_add(1, Ordering::SeqCst) % 10_000);
+    let mut free = ports.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()?.local_addr().ok());
+    free.next().unwrap()
 }

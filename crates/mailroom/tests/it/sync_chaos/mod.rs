@@ -3,6 +3,7 @@
 
 mod cluster;
 mod compare;
+mod gmail;
 mod imap;
 mod source;
 mod story;
