@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::http::send;
+use crate::http::{ask, send};
 use crate::place::{PROGRAM, Place, on_each_database};
 use crate::processes::{Running, wait_until};
 use crate::servers::closed_port;
@@ -68,6 +68,7 @@ impl Google {
 struct Scene<'a> {
     place: &'a Place,
     google: Google,
+    address: SocketAddr,
     variables: Vec<(String, String)>,
 }
 
@@ -92,7 +93,7 @@ impl<'a> Scene<'a> {
         command.envs(variables.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = Running::spawn(&mut command);
         wait_until("it answers", || TcpStream::connect(address).is_ok());
-        (Self { place, google, variables }, server)
+        (Self { place, google, address, variables }, server)
     }
 
     fn ok(&self, args: &[&str]) {
@@ -112,6 +113,16 @@ impl<'a> Scene<'a> {
         self.place.object(&["mailbox", "show", ACCOUNT, "--tenant", tenant])["push"].clone()
     }
 
+    /// What the API says of it, in both places.
+    fn push_over_http(&self, tenant: &str) -> [Value; 2] {
+        let made = self.place.object(&["key", "create", "--tenant", tenant, "--name", "test", "--scopes", "read"]);
+        let bearer = format!("Bearer {}", made["key"].as_str().unwrap());
+        let shown = self.place.object(&["mailbox", "show", ACCOUNT, "--tenant", tenant]);
+        let path = format!("/v1/mailboxes/{}", shown["mailbox"]["id"].as_str().unwrap());
+        let get = |path: &str| ask(self.address, "GET", path, &[("Authorization", &bearer)]).json()["push"].clone();
+        [get(&path), get(&format!("{path}/health"))]
+    }
+
     fn emails(&self, tenant: &str) -> usize {
         self.place.objects(&["search", "", "--tenant", tenant, "--limit", "500"]).len()
     }
@@ -128,6 +139,11 @@ fn what_arrives_is_pushed_to_every_tenant_until_the_last_one_leaves() {
         scene.google.deliver();
         wait_until("what arrived has come", || scene.emails("acme") == 2);
         wait_until("that it was pushed shows", || scene.push("acme")["last_push_at"].is_string());
+
+        for push in scene.push_over_http("acme") {
+            assert_eq!((&push["state"], &push["reason"]), (&json!("on"), &Value::Null), "{push}");
+            assert!(push["expires_at"].is_string() && push["last_push_at"].is_string(), "{push}");
+        }
 
         scene.connect("beta");
         wait_until("beta has it too", || scene.emails("beta") == 2 && scene.push("beta")["state"] == "on");
