@@ -20,6 +20,7 @@ mod elsewhere;
 mod export;
 mod failpoints;
 mod gc;
+mod gmail_pushed;
 mod http;
 mod imap_commands;
 mod imap_serve;

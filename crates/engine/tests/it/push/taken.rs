@@ -256,7 +256,6 @@ async fn old_messages_are_forgotten() {
 /// `cargo test --release -p engine --test it -- --ignored --nocapture how_long_pushes_take`
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it measures, and asserts nothing"]
-#[expect(clippy::print_stdout, reason = "that is what it is for")]
 async fn how_long_pushes_take() {
     const MAILBOXES: usize = 2000;
     on_each_database(|db| async move {
