@@ -79,6 +79,19 @@ pub struct Charge {
     pub amount: f64,
 }
 
+impl Charge {
+    /// What is more than ever comes at once must not make any minute take more than its limit, neither one that ends with
+    /// it nor one that begins with it. So what is too much of it is waited for before, and owed after.
+    pub fn evened(self) -> Self {
+        let Self { budget, amount, measure, .. } = self;
+        if measure != Measure::Units || amount <= budget.burst {
+            return self;
+        }
+        let budget = Budget { burst: amount, ..budget };
+        Self { budget, amount: 2.0 * amount - self.budget.burst, ..self }
+    }
+}
+
 /// In all processes the same.
 impl fmt::Display for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,13 +226,13 @@ mod tests {
         let begin = Instant::now();
         let mut buckets = Buckets::default();
         let budget = Budget::per_minute(600.0);
-        let charge = |amount| Charge { measure: Measure::Units, budget, ..app(1.0, amount) };
+        let charge = |amount| Charge { measure: Measure::Units, budget, ..app(1.0, amount) }.evened();
         let mut taken = Vec::new();
         let mut wait = Duration::ZERO;
         for step in 0..600 {
             let (now, amount) =
                 (begin + wait.max(Duration::from_millis(step * 300)), if step % 7 == 0 { 100.0 } else { 5.0 });
-            let longest = Duration::ZERO.max(budget.least_wait(amount));
+            let longest = budget.least_wait(amount);
             if let Place::In(more) = buckets.take(&[charge(amount)], now, longest) {
                 taken.push((now + more, amount));
                 wait = (now + more).duration_since(begin);

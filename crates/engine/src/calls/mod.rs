@@ -270,13 +270,14 @@ impl Inner {
             let least = charges.iter().map(|charge| charge.budget.least_wait(charge.amount)).max();
             longest.saturating_add(least.unwrap_or_default())
         };
-        if let Some(redis) = &self.redis
-            && let Some(place) = redis.take(charges, patience(charges)).await
-        {
-            return place;
+        if let Some(redis) = &self.redis {
+            let charges: Vec<Charge> = charges.iter().map(|charge| charge.evened()).collect();
+            if let Some(place) = redis.take(&charges, patience(&charges)).await {
+                return place;
+            }
         }
         let instances = self.instances.load(Ordering::Relaxed);
-        let share = |charge: &Charge| Charge { budget: charge.budget.share(instances), ..*charge };
+        let share = |charge: &Charge| Charge { budget: charge.budget.share(instances), ..*charge }.evened();
         let charges: Vec<Charge> = charges.iter().map(share).collect();
         self.state().buckets.take(&charges, Instant::now(), patience(&charges))
     }
