@@ -79,9 +79,19 @@ pub struct Watch {
 pub struct KnownFolder {
     pub id: String,
     pub name: String,
+    pub role: Option<FolderRole>,
+    pub delimiter: Option<String>,
     pub uid_validity: Option<u64>,
     /// Mail is taken in from it.
     pub is_in_scope: bool,
+}
+
+impl KnownFolder {
+    /// As a page would tell of it.
+    pub fn seen(&self) -> SeenFolder {
+        let Self { id, name, role, delimiter, uid_validity, .. } = self.clone();
+        SeenFolder { id, name, role, delimiter, uid_validity }
+    }
 }
 
 /// Where a listing stands, by scope: a scope is the whole mailbox or a folder, as the provider has it. What is in a
@@ -170,6 +180,8 @@ pub struct Page {
     pub named: Vec<Seen>,
     /// Messages of which this page tells every place: elsewhere they are no more, and one without a place is gone.
     pub whole: Vec<String>,
+    /// Messages that are still where and as they were, in a listing of everything.
+    pub there: Vec<String>,
     /// Places in which a message is no more.
     pub vanished: Vec<Place>,
     /// Folders of which this page says everything that is in them: what else we have there is no more.
@@ -200,6 +212,7 @@ impl Page {
             && self.marked.is_empty()
             && self.named.is_empty()
             && self.whole.is_empty()
+            && self.there.is_empty()
             && self.vanished.is_empty()
             && self.present.is_empty()
     }
@@ -242,6 +255,12 @@ impl FolderRole {
             Self::Trash => "trash",
             Self::Chats => "chats",
         }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let all =
+            [Self::Inbox, Self::Sent, Self::Archive, Self::All, Self::Drafts, Self::Spam, Self::Trash, Self::Chats];
+        all.into_iter().find(|role| role.as_str() == text)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
+use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, TenantId};
 use jobs::new_job;
 use serde::{Deserialize, Serialize};
 use store::StoreError;
@@ -39,6 +39,27 @@ pub struct Connect {
 /// Whether somebody else changed the mailbox at the same moment; it is worth another try.
 pub fn is_changed(e: &anyhow::Error) -> bool {
     matches!(e.downcast_ref(), Some(StoreError::Precondition(MAILBOX_CHANGED)))
+}
+
+/// What a mailbox is once it has another secret; `None`: what it was. Where the secret says itself whose mailbox it opens,
+/// that is looked at before anything is stored.
+pub fn state_with_new_secret(mailbox: &Mailbox) -> Option<MailboxState> {
+    let is_refused = matches!(mailbox.state, MailboxState::NeedsReauth | MailboxState::Error);
+    match mailbox.provider.secret_kind() {
+        SecretKind::RefreshToken if is_refused || mailbox.state == MailboxState::Active => {
+            Some(MailboxState::Connecting)
+        }
+        SecretKind::RefreshToken => None,
+        _ => is_refused.then_some(MailboxState::Active),
+    }
+}
+
+/// The same for one that goes on.
+pub fn state_when_resumed(mailbox: &Mailbox) -> MailboxState {
+    match (mailbox.state, mailbox.provider.secret_kind()) {
+        (MailboxState::Connecting, _) | (_, SecretKind::RefreshToken) => MailboxState::Connecting,
+        _ => MailboxState::Active,
+    }
 }
 
 /// Failed messages that are asked for again in one commit.
@@ -164,12 +185,9 @@ impl Engine {
             unit.delete_secret(SecretId::of_access_token(mailbox.id));
             secret_ref = Some(id.to_string());
             watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
-            unit.move_mailbox(
-                mailbox.id,
-                &[MailboxState::NeedsReauth, MailboxState::Error],
-                MailboxState::Active,
-                None,
-            );
+            if let Some(to) = state_with_new_secret(mailbox) {
+                unit.move_mailbox(mailbox.id, &[mailbox.state], to, None);
+            }
         }
         unit.change_mailbox(mailbox.id, settings, secret_ref.as_deref());
         if mailbox.state.is_synced() || mailbox.state == MailboxState::NeedsReauth {
@@ -206,7 +224,7 @@ impl Engine {
             unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, kind, &bytes).await?);
             unit.delete_secret(SecretId::of_access_token(mailbox.id));
         }
-        unit.move_mailbox(mailbox.id, &from, MailboxState::Active, None);
+        unit.move_mailbox(mailbox.id, &from, state_when_resumed(mailbox), None);
         unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);
         watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
         unit.commit().await?;

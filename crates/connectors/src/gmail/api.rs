@@ -125,7 +125,7 @@ impl Call<'_> {
     }
 
     pub async fn messages(self, query: &[(&str, &str)]) -> Result<Messages, ConnectorError> {
-        self.get(units::LIST, What::Other, &["messages"], query).await
+        self.get(units::LIST, What::List, &["messages"], query).await
     }
 
     pub async fn history(self, query: &[(&str, &str)]) -> Result<History, ConnectorError> {

@@ -17,8 +17,9 @@ use crate::http::protocol;
 /// There is one scope: the whole mailbox.
 pub const SCOPE: &str = "mailbox";
 
-/// Records in a page: each is a message to be read, or a few.
-const RECORDS: &str = "100";
+/// Batches that the messages of a page take. A page is recorded whole or not at all, so it must not cost more than can be
+/// had at once.
+const BATCHES: usize = 4;
 
 /// Where we are in the history. It moves on only after the last page: of what comes before, Google may tell again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,7 +45,8 @@ pub async fn begin(call: Call<'_>) -> Result<Page, ConnectorError> {
 
 pub async fn page(call: Call<'_>, cursor: &str) -> Result<Page, ConnectorError> {
     let at: At = serde_json::from_str(cursor).map_err(|_| ConnectorError::CursorExpired)?;
-    let mut query = vec![("startHistoryId", &*at.history), ("maxResults", RECORDS)];
+    let records = (call.gmail.batch_size(call.account) * BATCHES).clamp(10, 100).to_string();
+    let mut query = vec![("startHistoryId", &*at.history), ("maxResults", &*records)];
     query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
     let History { history, next_page_token, history_id } = call.history(&query).await?;
     let is_last = next_page_token.is_none();

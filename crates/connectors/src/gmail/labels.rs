@@ -128,6 +128,8 @@ mod tests {
         let known = |id: &str, name: &str| KnownFolder {
             id: id.into(),
             name: name.into(),
+            role: None,
+            delimiter: None,
             uid_validity: None,
             is_in_scope: true,
         };

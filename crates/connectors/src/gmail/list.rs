@@ -8,7 +8,7 @@ use domain::{ConnectorError, Flags};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::api::Call;
+use super::api::{Call, Messages};
 use super::changes::{SCOPE, read, seen};
 use super::labels::{self, ALL_MAIL};
 use crate::http::protocol;
@@ -46,11 +46,16 @@ pub async fn history(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>
     end(Page { named, ..Page::default() }, next)
 }
 
-/// Everything, each message read as it is now.
-pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
+/// Everything, each message read as it is now; of what is older than was ever wanted, only that it is there.
+pub async fn everything(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>) -> Result<Page, ConnectorError> {
     let folders = roots(call.account);
     let Some(at) = begin(cursors, &folders)? else { return end(Page::default(), None) };
-    let Ids { ids, next } = ids(call, &at, &folders, None, READ).await?;
+    if at.is_old {
+        let Ids { ids, next } = ids(call, &at, &folders, None, IDS).await?;
+        return end(Page { there: ids, ..Page::default() }, with_old(next, &at, since));
+    }
+    let Ids { ids, next } = ids(call, &at, &folders, since, READ).await?;
+    let next = with_old(next, &at, since);
     let read = read(call, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let now = labels::folders(&call.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
@@ -68,13 +73,8 @@ pub async fn places(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>)
     let now = labels::folders(&call.labels().await?);
     let all: Vec<String> = now.iter().map(|folder| folder.id.clone()).collect();
     let Some(at) = begin(cursors, &all)? else { return end(Page::default(), None) };
-    let Ids { ids, mut next } = ids(call, &at, &all, since.filter(|_| !at.is_old), IDS).await?;
-    let is_over = next.as_ref().is_none_or(|next| next.folder != at.folder);
-    if since.is_some() && !at.is_old && is_over {
-        next = Some(At { folder: at.folder.clone(), page: None, is_old: true });
-    } else if let Some(next) = next.as_mut().filter(|next| next.folder == at.folder) {
-        next.is_old = at.is_old;
-    }
+    let Ids { ids, next } = ids(call, &at, &all, since.filter(|_| !at.is_old), IDS).await?;
+    let next = with_old(next, &at, since);
     let told = ids.into_iter().map(|id| somewhere(id, &at.folder)).collect();
     let folders = if cursors.is_empty() { now } else { Vec::new() };
     let page = match at.is_old {
@@ -82,6 +82,15 @@ pub async fn places(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>)
         false => Page { folders, messages: told, ..Page::default() },
     };
     end(page, next)
+}
+
+/// Behind what is new enough to be wanted comes a list of everything in the same folder.
+fn with_old(next: Option<At>, at: &At, since: Option<Timestamp>) -> Option<At> {
+    match next {
+        Some(next) if next.folder == at.folder => Some(At { is_old: at.is_old, ..next }),
+        _ if since.is_some() && !at.is_old => Some(At { folder: at.folder.clone(), page: None, is_old: true }),
+        next => next,
+    }
 }
 
 /// The folders that together have every message that is wanted, each as seldom as can be.
@@ -99,7 +108,11 @@ fn roots(account: &Account) -> Vec<String> {
 /// `None`: there is no folder at all.
 fn begin(cursors: &Cursors, folders: &[String]) -> Result<Option<At>, ConnectorError> {
     match cursors.get(SCOPE) {
-        Some(cursor) => serde_json::from_str(cursor).map(Some).map_err(|_| ConnectorError::CursorExpired),
+        // A folder that is not wanted any more: the list begins anew.
+        Some(cursor) => match serde_json::from_str::<At>(cursor) {
+            Ok(at) if folders.contains(&at.folder) => Ok(Some(at)),
+            _ => Err(ConnectorError::CursorExpired),
+        },
         None => Ok(folders.first().map(|folder| At { folder: folder.clone(), ..At::default() })),
     }
 }
@@ -120,7 +133,11 @@ async fn ids(
     query.extend(Some(words).filter(|words| !words.is_empty()).map(|words| ("q", words)));
     query.extend(labels::is_hidden(&at.folder).then_some(("includeSpamTrash", "true")));
     query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
-    let found = call.messages(&query).await?;
+    let found = match call.messages(&query).await {
+        // The label is no more, which somebody will tell: there is nothing in it.
+        Err(ConnectorError::CursorExpired) if at.page.is_none() && label.is_some() => Messages::default(),
+        found => found?,
+    };
     let next = match found.next_page_token {
         Some(page) => Some(At { folder: at.folder.clone(), page: Some(page), is_old: false }),
         None => {

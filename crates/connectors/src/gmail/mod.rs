@@ -100,7 +100,7 @@ impl Connector for Gmail {
         since: Option<Timestamp>,
     ) -> Answer<'a, Page> {
         match told {
-            Some(_) => Box::pin(list::everything(self.call(account), cursors)),
+            Some(_) => Box::pin(list::everything(self.call(account), cursors, since)),
             None => Box::pin(list::places(self.call(account), cursors, since)),
         }
     }

@@ -17,6 +17,7 @@ const DAILY: Duration = Duration::from_secs(3600);
 pub enum What {
     Message,
     History,
+    List,
     Watch,
     Other,
 }
@@ -76,6 +77,8 @@ pub fn refusal(what: What, status: StatusCode, headers: &HeaderMap, body: &[u8])
         400 if has(&["failedPrecondition"]) => protocol("Gmail is not switched on for this account"),
         404 if what == What::Message => ConnectorError::Gone,
         404 if what == What::History => ConnectorError::CursorExpired,
+        // A page, or a label, that is no more.
+        400 | 404 if what == What::List => ConnectorError::CursorExpired,
         // Whoever says when to come back is obeyed, whatever is wrong there.
         500.. if retry_after(headers).is_some() => throttled(),
         408 | 425 | 500.. => ConnectorError::Unavailable(format!("status {}", status.as_u16())),

@@ -147,6 +147,8 @@ mod tests {
         let known = |ours: &Ours| KnownFolder {
             id: ours.id.clone(),
             name: ours.seen.name.clone(),
+            role: ours.seen.role,
+            delimiter: ours.seen.delimiter.clone(),
             uid_validity: ours.seen.uid_validity,
             is_in_scope: true,
         };

@@ -28,6 +28,7 @@ pub fn page(page: api::Page, next: Next) -> Result<Page, ConnectorError> {
         marked: Vec::new(),
         named: Vec::new(),
         whole: Vec::new(),
+        there: Vec::new(),
         vanished: page.vanished.into_iter().map(|p| place(p.folder, p.uid)).collect::<Result<_, _>>()?,
         present: page.present.into_iter().map(present).collect::<Result<_, _>>()?,
         cursors: Cursors::from([(api::SCOPE.to_owned(), cursor)]),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use domain::{MailboxId, Provider, TenantId};
+use domain::{MailboxId, Provider, Sha256, TenantId};
 use tokio::time::Instant;
 
 /// So much per second, and so much at once after a rest: of calls, of bytes, or of units.
@@ -60,6 +60,8 @@ pub enum Owner {
     App(Provider),
     Credential(TenantId, Provider),
     Mailbox(MailboxId),
+    /// Whoever has it: the hash of an address at a provider.
+    Account(Sha256),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,6 +106,7 @@ impl fmt::Display for Charge {
             Owner::App(provider) => write!(f, "{measure}:app:{}", provider.as_str()),
             Owner::Credential(tenant, provider) => write!(f, "{measure}:tenant:{tenant}:{}", provider.as_str()),
             Owner::Mailbox(mailbox) => write!(f, "{measure}:mailbox:{mailbox}"),
+            Owner::Account(account) => write!(f, "{measure}:account:{}", account.hex()),
         }
     }
 }

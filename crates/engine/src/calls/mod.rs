@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::connector::Answer;
-use domain::{ConnectorError, MailboxId, Provider, TenantId};
+use domain::{ConnectorError, MailboxId, Provider, Sha256, TenantId};
 use jobs::{Dice, SystemDice};
 use store::sql::mailboxes::Mailbox;
 use tokio::time::{Instant, sleep, timeout};
@@ -84,7 +84,9 @@ impl Pace {
 
     /// What a part of a call takes that has a price.
     fn unit_charges(&self, mailbox: &Mailbox, amount: f64) -> Vec<Charge> {
-        let owners = [(Owner::App(mailbox.provider), self.app), (Owner::Mailbox(mailbox.id), self.mailbox)];
+        // A provider does not know how many tenants have an account.
+        let account = Sha256::of(format!("{} {}", mailbox.provider.as_str(), mailbox.address).as_bytes());
+        let owners = [(Owner::App(mailbox.provider), self.app), (Owner::Account(account), self.mailbox)];
         let charge = |(owner, allowance): (Owner, Allowance)| {
             let budget = allowance.units?;
             Some(Charge { owner, measure: Measure::Units, budget, amount })

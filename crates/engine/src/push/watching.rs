@@ -107,7 +107,8 @@ impl Syncer {
         let (provider, address) = (mailbox.provider, mailbox.address.clone());
         // The watch is the account's, not the tenant's.
         if system.is_connected(provider, &address).await.map_err(anyhow::Error::from)? {
-            return Ok(());
+            // Who stopped it and died left it to whoever has the account now.
+            return Ok(system.want_watches(provider, &address).await.map_err(anyhow::Error::from)?);
         }
         let Some((mailbox, account, connector)) = self.reopen(mailbox, secret).await? else { return Ok(()) };
         let Some(call) = connector.unwatch(&account) else { return Ok(()) };

@@ -187,7 +187,7 @@ impl Syncer {
         if messages.is_empty() && missing.gone.is_empty() {
             if let Some(e @ ConnectorError::Unauthorized(_)) = &trouble.all {
                 let mut unit = store.write();
-                states::needs_reauth(&mut unit, mailbox, &e.to_string());
+                states::needs_reauth(&mut unit, &opened.mailbox, &e.to_string());
                 unit.commit().await?;
                 return Err(JobError::Throttled(PUT_OFF));
             }

@@ -95,7 +95,11 @@ impl Syncer {
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
         let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
         let listing = Listing { sync: self, held, store, opened, hold, phase };
-        match listing.run(begun).await {
+        let outcome = match listing.check().await {
+            Ok(()) => listing.run(begun).await,
+            Err(e) => Err(e),
+        };
+        match outcome {
             Ok(Some(unit)) => Ok(Verdict::Commit(unit)),
             Ok(None) => Ok(Verdict::Done),
             Err(Trouble::Job(e)) => {
@@ -155,6 +159,15 @@ impl Listing<'_> {
         self.opened.mailbox.id
     }
 
+    /// With what opens it since a moment ago, another mailbox may open: nothing of that is to be stored.
+    async fn check(&self) -> Result<(), Trouble> {
+        let Opened { mailbox, account, connector, .. } = &self.opened;
+        if mailbox.state == MailboxState::Connecting && connector.grant(account).is_some() {
+            self.sync.calls.make(mailbox, connector.check(account)).await?;
+        }
+        Ok(())
+    }
+
     /// The unit with which the job ends: the last page is part of it. `None`: nothing was new, and that is recorded.
     async fn run(&self, begun: Begun) -> Result<Option<TenantUnit>, Trouble> {
         let started = std::time::Instant::now();
@@ -173,7 +186,7 @@ impl Listing<'_> {
             {
                 return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
-            let page = match self.ask(&cursors, &told, &state).await {
+            let mut page = match self.ask(&cursors, &told, &state).await {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
@@ -185,6 +198,7 @@ impl Listing<'_> {
             if self.hold.is_lost() {
                 return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
             }
+            self.add_rescoped(&mut page);
             if !has_news && self.is_quiet(&page, &cursors, &state) {
                 metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
                 self.sync.desk.end_quietly((self.held.tenant(), self.mailbox()), self.hold.token).await?;
@@ -296,6 +310,7 @@ impl Listing<'_> {
                 messages: page.messages,
                 told: page.whole.iter().cloned().chain(page.named.into_iter().map(|seen| seen.message)).collect(),
                 whole: page.whole,
+                there: page.there,
                 vanished: page.vanished,
                 present: page.present,
                 cursors: page.cursors,
@@ -315,6 +330,20 @@ impl Listing<'_> {
         Ok(unit)
     }
 
+    /// Somebody may have changed which folders are wanted.
+    fn add_rescoped(&self, page: &mut Page) {
+        if self.phase != Phase::Changes {
+            return;
+        }
+        for known in &self.opened.account.folders {
+            let folder = known.seen();
+            let is_told = page.folders.iter().any(|told| told.id == known.id) || page.gone_folders.contains(&known.id);
+            if !is_told && self.opened.scope.includes(&folder) != known.is_in_scope {
+                page.folders.push(folder);
+            }
+        }
+    }
+
     /// Other flags of what we have are told like anything else of it.
     async fn add_marked(&self, page: &mut Page) -> Result<(), Trouble> {
         let mut marked = std::mem::take(&mut page.marked);
@@ -332,7 +361,12 @@ impl Listing<'_> {
         let is_older = |seen: &Seen| seen.received_at.is_some() && seen.received_at < since;
         let (older, wanted): (Vec<_>, Vec<_>) = std::mem::take(&mut page.again).into_iter().partition(is_older);
         page.messages.extend(wanted);
-        if let (Some(since), false) = (since, older.is_empty()) {
+        if !older.is_empty() && !self.opened.mailbox.provider.binds_by_content() {
+            // Its ids hold for ever, so they say whether we have it.
+            let ids = older.iter().map(|seen| seen.message.clone()).collect();
+            let known = self.store.known_messages(self.mailbox(), ids).await?;
+            page.messages.extend(older.into_iter().filter(|seen| known.contains_key(&seen.message)));
+        } else if let (Some(since), false) = (since, older.is_empty()) {
             let have = self.store.list_arrivals_before(self.mailbox(), since).await?;
             let is_ours = |seen: &Seen| seen.received_at.is_some_and(|received_at| have.contains(&received_at));
             page.messages.extend(older.into_iter().filter(is_ours));
@@ -451,7 +485,7 @@ impl Listing<'_> {
         match e {
             ConnectorError::Throttled { .. } => self.sync.tell_pause(&mut unit, &self.opened.mailbox, e),
             ConnectorError::Unauthorized(_) => {
-                states::needs_reauth(&mut unit, self.mailbox(), &reason);
+                states::needs_reauth(&mut unit, &self.opened.mailbox, &reason);
                 return Ok(Verdict::Commit(unit));
             }
             // Not the mailbox's fault: it goes on by itself once an operator has mended it.

@@ -2,16 +2,17 @@
 
 use domain::{MailboxId, MailboxState};
 use store::TenantUnit;
+use store::sql::mailboxes::Mailbox;
 
 /// It works.
 pub fn works(unit: &mut TenantUnit, mailbox: MailboxId) {
     unit.move_mailbox(mailbox, &[MailboxState::Connecting, MailboxState::Error], MailboxState::Active, None);
 }
 
-/// The credentials are refused: nobody calls until somebody renews them.
-pub fn needs_reauth(unit: &mut TenantUnit, mailbox: MailboxId, reason: &str) {
+/// The credentials are refused: nobody calls until somebody renews them. Whoever has done so meanwhile has the last word.
+pub fn needs_reauth(unit: &mut TenantUnit, mailbox: &Mailbox, reason: &str) {
     let from = [MailboxState::Connecting, MailboxState::Active, MailboxState::Error];
-    unit.move_mailbox(mailbox, &from, MailboxState::NeedsReauth, Some(reason));
+    unit.move_mailbox_as_it_was(mailbox, &from, MailboxState::NeedsReauth, Some(reason));
 }
 
 /// It does not work, and it is tried again.

@@ -154,8 +154,30 @@ impl TenantUnit {
 
     /// If it is in one of these states, it is in that one now, which is told.
     pub fn move_mailbox(&mut self, mailbox: MailboxId, from: &[MailboxState], to: MailboxState, reason: Option<&str>) {
+        self.move_if("true", mailbox, from, to, reason);
+    }
+
+    /// The same, unless somebody has changed it since it was read.
+    pub fn move_mailbox_as_it_was(
+        &mut self,
+        mailbox: &Mailbox,
+        from: &[MailboxState],
+        to: MailboxState,
+        reason: Option<&str>,
+    ) {
+        self.move_if(&format!("version = {}", mailbox.version), mailbox.id, from, to, reason);
+    }
+
+    fn move_if(
+        &mut self,
+        condition: &str,
+        mailbox: MailboxId,
+        from: &[MailboxState],
+        to: MailboxState,
+        reason: Option<&str>,
+    ) {
         let states: Vec<String> = from.iter().map(|state| format!("'{}'", state.as_str())).collect();
-        let here = format!("tenant_id = $1 and id = $2 and state in ({})", states.join(", "));
+        let here = format!("tenant_id = $1 and id = $2 and {condition} and state in ({})", states.join(", "));
         let unit = self.drafting();
         if self.store.dialect() == Dialect::Postgres {
             // Of two who move it at once, one tells.

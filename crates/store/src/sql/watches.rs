@@ -10,7 +10,7 @@ use super::events::{DRAFTS, SAID};
 use super::jobs::later;
 use super::sync::{Key, millis};
 use crate::value::Kind;
-use crate::{Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
+use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
 /// As many listings in a row have found something of which no push had told before it is believed that none come.
 pub const MISSED: u64 = 3;
@@ -124,6 +124,11 @@ impl TenantUnit {
 
     /// Unless somebody has connected it again.
     pub fn forget_watch(&mut self, mailbox: MailboxId) {
+        if self.store.dialect() == Dialect::Postgres {
+            // Whoever connects it at this moment is waited for, and seen.
+            let sql = "select 1 from mailboxes where tenant_id = $1 and id = $2 for update";
+            self.unit.op(sql, params![self.tenant, mailbox]);
+        }
         self.unit.op(
             "delete from push_watches where tenant_id = $1 and mailbox_id = $2 and not exists (
                  select 1 from mailboxes where tenant_id = $1 and id = $2 and state <> 'disconnected')",

@@ -51,6 +51,7 @@ fn page(message: &str, cursor: &str) -> PageRows {
         }],
         whole: Vec::new(),
         told: Vec::new(),
+        there: Vec::new(),
         vanished: vec![],
         present: vec![],
         cursors: Cursors::from([(String::new(), cursor.into())]),

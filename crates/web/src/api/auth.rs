@@ -132,6 +132,7 @@ impl Principal for Landlord {
 #[derive(Debug, Clone)]
 pub struct Changer {
     pub seen: Viewer,
+    is_operator: bool,
     actor: String,
 }
 
@@ -146,7 +147,7 @@ impl FromRequestParts<App> for Changer {
         {
             return Err(Problem::forbidden("this key may only read; it takes one with the scope write"));
         }
-        Ok(Self { seen, actor: caller.actor() })
+        Ok(Self { seen, is_operator: matches!(caller, Caller::Operator), actor: caller.actor() })
     }
 }
 
@@ -164,6 +165,7 @@ impl Principal for Changer {
 #[derive(Debug, Clone)]
 pub struct Writer {
     pub store: TenantStore,
+    pub is_operator: bool,
     actor: String,
 }
 
@@ -171,8 +173,8 @@ impl FromRequestParts<App> for Writer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let Changer { seen, actor } = Changer::from_request_parts(parts, app).await?;
-        Ok(Self { store: app.engine.store.tenant(seen.named()?), actor })
+        let Changer { seen, is_operator, actor } = Changer::from_request_parts(parts, app).await?;
+        Ok(Self { store: app.engine.store.tenant(seen.named()?), is_operator, actor })
     }
 }
 

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use domain::{MailboxId, MailboxState, Provider, Secret};
 use engine::jobs::EraseMailbox;
-use engine::mailboxes::{Backfill, Connect, is_changed};
+use engine::mailboxes::{Backfill, Connect, is_changed, state_when_resumed, state_with_new_secret};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::StoreError;
@@ -184,6 +184,10 @@ pub async fn create(State(app): State<App>, change: Change<Writer, NewMailbox>) 
         }
         Where::Gmail => {
             let (settings, secret) = wanted.for_gmail()?;
+            if new.app_only && !change.by.is_operator {
+                // The service account is the operator's, and opens the mailboxes of every domain that trusts it.
+                return Err(Problem::forbidden("app_only is for the operator: it opens any mailbox of a domain"));
+            }
             (Provider::Gmail, settings, secret)
         }
     };
@@ -266,15 +270,15 @@ pub async fn change(
         return Err(Problem::conflict("this mailbox is disconnected; connect it again with POST /v1/mailboxes"));
     }
     let (settings, secret) = wanted!(change.body).over(&before)?;
-    let is_mended = secret.is_some() && matches!(before.state, MailboxState::NeedsReauth | MailboxState::Error);
+    let moved = secret.as_ref().and_then(|_| state_with_new_secret(&before));
     let mut after = Mailbox {
         settings: settings.clone(),
-        version: before.version + 1 + u64::from(is_mended),
+        version: before.version + 1 + u64::from(moved.is_some()),
         updated_at: change.now,
         ..before.clone()
     };
-    if is_mended {
-        after = Mailbox { state: MailboxState::Active, state_reason: None, state_since: change.now, ..after };
+    if let Some(state) = moved {
+        after = Mailbox { state, state_reason: None, state_since: change.now, ..after };
     }
     let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?.with_etag(after.version);
     let recording = change.record(&app, what("mailbox.change", Some(&before), Some(&after))?, told).await?;
@@ -397,8 +401,7 @@ pub async fn resume(
 ) -> Result<Response, Problem> {
     for _ in 0..TRIES {
         let before = connected(&change, id).await?;
-        let to = if before.state == MailboxState::Connecting { before.state } else { MailboxState::Active };
-        let after = moved(&before, to, None, &change);
+        let after = moved(&before, state_when_resumed(&before), None, &change);
         let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
         let recording = change.record(&app, what("mailbox.resume", Some(&before), Some(&after))?, told).await?;
         match recording.engine.resume_mailbox(&before, None).await {

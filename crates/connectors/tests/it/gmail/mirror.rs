@@ -138,7 +138,14 @@ impl Mirror {
         for folder in &page.folders {
             self.account.folders.retain(|known| known.id != folder.id);
             let (id, name) = (folder.id.clone(), folder.name.clone());
-            self.account.folders.push(KnownFolder { id, name, uid_validity: None, is_in_scope: true });
+            self.account.folders.push(KnownFolder {
+                id,
+                name,
+                role: None,
+                delimiter: None,
+                uid_validity: None,
+                is_in_scope: true,
+            });
         }
         self.account.folders.retain(|known| !page.gone_folders.contains(&known.id));
         for whole in &page.whole {

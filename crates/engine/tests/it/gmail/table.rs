@@ -62,6 +62,7 @@ fn faults() -> Vec<(Kind, u64, End)> {
         (Kind::Internal, 1, Whole),
         (Kind::Hang { ms: 700 }, 1, Whole),
         (Kind::Cut, 2, Whole),
+        (Kind::Reset, 1, Whole),
         (Kind::CutBody, 1, Whole),
         (Kind::Slow { bytes: 500, ms: 2 }, 3, Whole),
         (Kind::Garbage, 1, Whole),
@@ -122,6 +123,7 @@ impl Row {
         let (state, sync) = (scene.state(owner).await, scene.sync_state(owner).await);
         let told = format!("{}: {state:?}, {:?}, {:?}", self.said(), sync.last_error, sync.paused);
         let is = |is: bool, what: &str| if is { Ok(()) } else { Err(format!("{told}: {what}")) };
+        is(self.is_asked_enough(scene, owner), "it is not asked as often as it should")?;
         let (stored, truth) = (scene.stored(owner).await, scene.truth(owner));
         match self.end {
             End::Whole | End::WholeAfterWait | End::OneFewer => {
@@ -153,6 +155,22 @@ impl Row {
             End::Paused => is(sync.paused.is_some(), "it should say that it waits")?,
         }
         Ok(())
+    }
+
+    /// A fault that passes was met until it had passed. One that does not is met once; a token that is refused is followed by
+    /// another, and of a batch every part may be refused.
+    fn is_asked_enough(&self, scene: &Scene, owner: &Owner) -> bool {
+        let is_it = |fault: &Fault| fault.account.as_deref() == Some(&*owner.address);
+        let met = scene.world.faults().into_iter().filter(is_it).map(|fault| fault.fired).sum::<u64>();
+        let (most, parts) = match (&self.kind, self.route) {
+            (Kind::Unauthorized, _) => (2, MESSAGES as u64 + 1),
+            _ => (1, MESSAGES as u64 + 1),
+        };
+        match (self.times, self.route) {
+            (0, Route::MessagesGet) => (1..=most * parts).contains(&met),
+            (0, _) => met == most,
+            (times, _) => met == times,
+        }
     }
 
     /// Between the refusal and the next call for this account there is the time that was asked for.

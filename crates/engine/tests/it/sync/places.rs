@@ -70,6 +70,7 @@ async fn what_a_listing_has_told_since_the_bytes_were_read_holds() {
             messages: vec![seen("m1", "Archive", &[])],
             whole: vec!["m1".into()],
             told: vec!["m1".into()],
+            there: Vec::new(),
             vanished: Vec::new(),
             present: Vec::new(),
             cursors: Cursors::new(),

@@ -97,6 +97,7 @@ fn the_api_takes_a_refresh_token_and_another_in_its_place() {
         let mut both = with("app_only", json!(true));
         both["refresh_token"] = json!("x");
         create(both).assert_problem(422, "app_only");
+        create(with("app_only", json!(true))).assert_problem(403, "operator");
         let made = create(with("refresh_token", json!(token())));
         assert_eq!(made.status, 201, "{made:?}");
         assert!(!String::from_utf8_lossy(&made.body).contains("1//"));
@@ -108,11 +109,18 @@ fn the_api_takes_a_refresh_token_and_another_in_its_place() {
         let path = format!("/v1/mailboxes/{id}");
         scene.tell("PATCH", &path, &scene.acme, &json!({"password": "x"})).assert_problem(422, "password");
         let changed = scene.tell("PATCH", &path, &scene.acme, &json!({"refresh_token": token()}));
-        assert_eq!((changed.status, &changed.json()["state"]), (200, &json!("active")), "{changed:?}");
+        assert_eq!((changed.status, &changed.json()["state"]), (200, &json!("connecting")), "{changed:?}");
         wait_until("it works again", || {
             let health = scene.get(&format!("{path}/health"), &scene.acme).json();
             health["error_count"] == 0 && scene.state(ANN) == "active"
         });
+
+        // What another has consented to opens another's mailbox: nothing of it is taken in.
+        let others = world.grant(BOB).unwrap().refresh_token.unwrap();
+        let changed = scene.tell("PATCH", &path, &scene.acme, &json!({"refresh_token": others}));
+        assert_eq!(changed.status, 200, "{changed:?}");
+        wait_until("it is refused", || scene.state(ANN) == "needs_reauth");
+        assert_eq!(place.emails("acme").len(), 5);
     });
 }
 

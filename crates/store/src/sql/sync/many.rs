@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::connector::{Cursors, KnownFolder};
-use domain::{MailboxId, SecretId, TenantId};
+use domain::{FolderRole, MailboxId, SecretId, TenantId};
 
 use super::{SYNC_STATE, SyncState, millis, sync_state};
 use crate::failpoint::{self, Effect};
@@ -85,13 +85,19 @@ impl SystemStore {
         }
         let (these, params) = given(self.store.dialect(), 1, MAILBOX, rows);
         let sql = format!(
-            "select tenant_id, mailbox_id, provider_folder_id, name, uid_validity, is_in_scope from folders
+            "select tenant_id, mailbox_id, provider_folder_id, name, uid_validity, is_in_scope, role, delimiter from folders
              where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
                and provider_folder_id is not null and gone_at is null"
         );
         for row in self.query(sql, params).await? {
-            let folder =
-                KnownFolder { id: row.get(2)?, name: row.get(3)?, uid_validity: row.get(4)?, is_in_scope: row.get(5)? };
+            let folder = KnownFolder {
+                id: row.get(2)?,
+                name: row.get(3)?,
+                uid_validity: row.get(4)?,
+                is_in_scope: row.get(5)?,
+                role: row.get::<Option<String>>(6)?.as_deref().and_then(FolderRole::parse),
+                delimiter: row.get(7)?,
+            };
             folders.entry((row.get(0)?, row.get(1)?)).or_default().push(folder);
         }
         Ok(folders)

@@ -45,6 +45,8 @@ pub struct PageRows {
     pub whole: Vec<String>,
     /// Who has read where one of these is before this page knows less than it, or not what it makes anew.
     pub told: Vec<String>,
+    /// These are as they were, for the comparison under way.
+    pub there: Vec<String>,
     pub vanished: Vec<Place>,
     pub present: Vec<Present>,
     pub cursors: Cursors,
@@ -98,6 +100,16 @@ impl TenantUnit {
         }
         if !page.messages.is_empty() || !vanishing.is_empty() {
             self.tell_changes();
+        }
+        if let (Some(listing), false) = (page.listing, page.there.is_empty()) {
+            let these = any(self.store.dialect(), "provider_message_id", 3);
+            self.unit.op(
+                format!(
+                    "update placements set listing = $4
+                     where tenant_id = $1 and mailbox_id = $2 and {these} and is_live and listing < $4"
+                ),
+                params![self.tenant, mailbox, page.there.clone(), listing],
+            );
         }
         if !page.told.is_empty() {
             let these = any(self.store.dialect(), "provider_message_id", 3);
@@ -389,7 +401,8 @@ impl TenantUnit {
         );
         self.unit.op(
             format!(
-                "update ledger set reason = case when state = 'processed' then null else '{UNFINISHED}' end, state = 'gone'
+                "update ledger set reason = case when state = 'processed' then null else '{UNFINISHED}' end, state = 'gone',
+                    told = told + 1
                  where tenant_id = $1 and mailbox_id = $2 and state <> 'gone'
                    and provider_message_id in (select p.provider_message_id from placements p where {these})
                    and not exists (

@@ -39,8 +39,12 @@ fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
 /// The browser keeps it for these pages alone, and sends it when it comes back from elsewhere. Nothing ends it.
 fn keep(response: &mut Response, app: &App, name: &str, value: &str) {
     let seconds = if value.is_empty() { 0 } else { GOOD_FOR.as_secs() };
-    let secure = if app.edge.settings.public_url.starts_with("https://") { "; Secure" } else { "" };
-    let cookie = format!("{name}={value}; Path=/v1/oauth; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+    let public_url = &app.edge.settings.public_url;
+    let secure = if public_url.starts_with("https://") { "; Secure" } else { "" };
+    // Behind a proxy that serves us under a path of its own, that is what the browser sees.
+    let under = public_url.splitn(4, '/').nth(3).map(|path| path.trim_end_matches('/')).filter(|path| !path.is_empty());
+    let under = under.map(|path| format!("/{path}")).unwrap_or_default();
+    let cookie = format!("{name}={value}; Path={under}/v1/oauth; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
     // All of it is ours and ASCII.
     if let Ok(cookie) = cookie.parse() {
         response.headers_mut().append(SET_COOKIE, cookie);
