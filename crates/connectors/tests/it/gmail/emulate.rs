@@ -19,6 +19,7 @@ struct Emulate {
 }
 
 impl Emulate {
+    #[expect(clippy::disallowed_methods, reason = "the one who runs the tests says where it is")]
     fn find() -> Self {
         let url = std::env::var("MAILROOM_TEST_GMAIL_URL");
         let url = url.expect("MAILROOM_TEST_GMAIL_URL: `scripts/services/emulate.sh start DIR` starts one");
