@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The API against its own description: Schemathesis sends what the description allows and what it forbids and looks at every
-# answer; a client that is generated from it does what a program would do. EXAMPLES per operation (default 200); SEED
+# answer; a client that is generated from it does what a program would do. EXAMPLES per operation (default 100); SEED
 # repeats a run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -31,4 +31,4 @@ install_tools
 [[ -x ${MAILROOM_TEST_PROGRAM:-} ]] || run cargo build -p mailroom
 scratch=$(mktemp -d)
 run "$tools/bin/python" scripts/api/check.py "${MAILROOM_TEST_PROGRAM:-$target/debug/mailroom}" "$scratch" \
-    "${EXAMPLES:-200}" "${SEED:-1}"
+    "${EXAMPLES:-100}" "${SEED:-1}"

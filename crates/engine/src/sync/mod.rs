@@ -172,11 +172,10 @@ pub fn connection(settings: &serde_json::Value) -> String {
 /// What a provider's refusal means for a job.
 fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
     match e {
-        ConnectorError::Throttled { retry_after } => {
-            jobs::JobError::Throttled(retry_after.unwrap_or(Duration::from_secs(30)))
-        }
+        // Whoever says for how long is obeyed to the letter.
+        ConnectorError::Throttled { retry_after: Some(wait) } => jobs::JobError::Throttled(*wait),
         // That says nothing of the work, so no attempt is spent; it waits longer each time.
-        ConnectorError::Unavailable(_) => {
+        ConnectorError::Throttled { retry_after: None } | ConnectorError::Unavailable(_) => {
             let tries = held.job.token.saturating_sub(1);
             jobs::JobError::Throttled(AWAY.delay(tries.min(500), &jobs::SystemDice).unwrap_or(AWAY.longest))
         }

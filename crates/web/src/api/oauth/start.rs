@@ -56,6 +56,7 @@ pub struct LinkView {
     params(Begin), responses(
     (status = 200, description = "Good for ten minutes", body = LinkView),
     (status = 302, description = "With a ticket: to Google", headers(("Location" = String))),
+    (status = 400, description = "With a ticket that is not valid, or not any more: a page for people", content_type = "text/html", body = String),
     (status = 409, description = "Nobody has set up Google here")))]
 pub async fn start(State(app): State<App>, Query(begin): Query<Begin>, mut parts: Parts) -> Response {
     match &begin.ticket {
