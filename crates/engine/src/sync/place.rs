@@ -47,8 +47,6 @@ impl Syncer {
         }
         let with_places: HashSet<String> = places.keys().cloned().collect();
         let scopes = store.list_folder_scopes(mailbox).await?;
-        // What is placed while everything is compared is there as well.
-        let listing = store.find_sync(mailbox).await?.filter(|sync| sync.is_listing).map(|sync| sync.listing);
         for places in places.values_mut() {
             places.retain(|(place, _)| scopes.get(&place.folder).copied().unwrap_or(false));
         }
@@ -60,7 +58,7 @@ impl Syncer {
                 mailbox,
                 places.keys().map(|id| (id.clone(), told.get(&**id).copied().unwrap_or(0))).collect(),
             );
-            unit.record_page(mailbox, rows(&places, listing));
+            unit.record_page(mailbox, rows(&places));
             match unit.commit().await {
                 Err(StoreError::Precondition(MESSAGES_TOLD)) if attempt < TRIES => {
                     let now = store.list_queued(mailbox, places.keys().cloned().collect()).await?;
@@ -91,7 +89,7 @@ impl Syncer {
 }
 
 /// A page that tells every place of these messages, and nothing else.
-fn rows(places: &Places, listing: Option<u64>) -> PageRows {
+fn rows(places: &Places) -> PageRows {
     let seen = |(message, (place, flags)): (&String, &(Place, Flags))| Seen {
         message: message.clone(),
         place: place.clone(),
@@ -112,7 +110,8 @@ fn rows(places: &Places, listing: Option<u64>) -> PageRows {
         vanished: Vec::new(),
         present: Vec::new(),
         cursors: Cursors::new(),
-        listing,
+        // It does not count for a comparison under way: it may have been read before one that it is not in.
+        listing: None,
         is_listed: false,
         is_history_done: false,
         found: 0,
