@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use domain::connector::{Cursors, Place, Seen};
 use domain::{Flags, MailboxId};
 use jobs::JobError;
+use store::failpoint::{self, Effect};
 use store::sql::sync::{MESSAGES_TOLD, PageRows, Phase, Queued};
 use store::{StoreError, TenantStore};
 
@@ -59,7 +60,10 @@ impl Syncer {
                 places.keys().map(|id| (id.clone(), told.get(&**id).copied().unwrap_or(0))).collect(),
             );
             unit.record_page(mailbox, rows(&places));
-            match unit.commit().await {
+            failpoint::before(Effect::RecordPage);
+            let committed = unit.commit().await;
+            failpoint::after(Effect::RecordPage);
+            match committed {
                 Err(StoreError::Precondition(MESSAGES_TOLD)) if attempt < TRIES => {
                     let now = store.list_queued(mailbox, places.keys().cloned().collect()).await?;
                     let now: HashMap<&str, u64> = now.iter().map(|queued| (&*queued.message, queued.told)).collect();

@@ -2,8 +2,6 @@
 //!
 //! All of them happen at once, to an account each, of a tenant each: what goes wrong for one must not show at another.
 
-use std::time::Duration;
-
 use domain::MailboxState;
 use sim::google::{Fault, Kind, Operation, Route};
 use store::Dialect;
@@ -236,7 +234,6 @@ async fn every_fault_at_every_call_ends_as_it_should() {
             scene.engine.request_sync(&owner.mailbox).await.unwrap();
         }
         scene.settle().await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
         for (row, owner) in waiting {
             assert_eq!(scene.requests(owner), [], "{}", row.said());
         }
