@@ -145,8 +145,13 @@ impl Call<'_> {
         answered.await.map(drop)
     }
 
-    /// Several calls in one; the answer has a part for each.
-    pub async fn batch(self, units: u32, boundary: &str, body: String) -> Result<Answered, ConnectorError> {
+    /// Several calls in one; the answer has a part for each. With the token that was used, which a part may refuse.
+    pub async fn batch(
+        self,
+        units: u32,
+        boundary: &str,
+        body: String,
+    ) -> Result<(Answered, Secret<String>), ConnectorError> {
         let kind = format!("multipart/mixed; boundary={boundary}");
         self.make(units, What::Other, |gmail, token| {
             let request = gmail.http.client.request(Method::POST, gmail.batch_url.clone());
@@ -168,7 +173,7 @@ impl Call<'_> {
         }
         let answered =
             self.make(units, what, |gmail, token| gmail.http.client.get(url.clone()).bearer_auth(token.expose()));
-        read(answered.await?).await
+        read(answered.await?.0).await
     }
 
     async fn post<T: DeserializeOwned>(
@@ -183,7 +188,7 @@ impl Call<'_> {
             let json = body.map(Value::to_string).unwrap_or_default();
             request.header(CONTENT_TYPE, "application/json").body(json)
         });
-        read(answered.await?).await
+        read(answered.await?.0).await
     }
 
     async fn make(
@@ -191,14 +196,14 @@ impl Call<'_> {
         units: u32,
         what: What,
         request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
-    ) -> Result<Answered, ConnectorError> {
+    ) -> Result<(Answered, Secret<String>), ConnectorError> {
         let access = &self.account.access;
         access.spend(units).await?;
         let mut token = access.token().await?;
         for is_last in [false, true] {
             let mut answered = self.gmail.http.answer(request(self.gmail, &token)).await?;
             if answered.status.is_success() {
-                return Ok(answered);
+                return Ok((answered, token));
             }
             if is_about_the_token(answered.status) && !is_last {
                 token = access.renew(&token).await?;

@@ -36,8 +36,8 @@ pub async fn get(call: Call<'_>, ids: &[&str], format: &str, taker: &mut dyn Tak
         let size = call.gmail.batch_size(call.account).min(left.len());
         let later = left.split_off(size);
         let asked = std::mem::replace(&mut left, later);
-        let token = call.account.access.token().await?;
-        let answered = call.batch(units::MESSAGE * asked.len() as u32, BOUNDARY, body(call, &asked, format)).await?;
+        let (answered, token) =
+            call.batch(units::MESSAGE * asked.len() as u32, BOUNDARY, body(call, &asked, format)).await?;
         let Outcome { refused, throttled } = read(answered, &asked, taker).await?;
         if let Some(e) = throttled {
             return Err(call.gmail.backoff(call.account, e));
