@@ -26,6 +26,8 @@ pub struct Account {
     pub secret: Option<Secret<String>>,
     /// What was recorded of its folders so far, for providers that have to be compared with it.
     pub folders: Vec<KnownFolder>,
+    /// Since a moment ago something may be gone that only a look at every folder shows.
+    pub sweep_since: Option<Timestamp>,
     pub access: Arc<dyn Access>,
 }
 

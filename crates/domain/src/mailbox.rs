@@ -15,18 +15,20 @@ pub enum Provider {
     Imap,
     /// Google's mail, by its own API.
     Gmail,
+    /// Microsoft's mail, by its Graph.
+    Outlook,
 }
 
 impl Provider {
     /// As what the secret that opens a mailbox there is stored.
     pub fn secret_kind(self) -> SecretKind {
         match self {
-            Self::Gmail => SecretKind::RefreshToken,
+            Self::Gmail | Self::Outlook => SecretKind::RefreshToken,
             Self::Files | Self::Scripted | Self::Imap => SecretKind::Password,
         }
     }
 
-    pub const ALL: [Self; 4] = [Self::Files, Self::Scripted, Self::Imap, Self::Gmail];
+    pub const ALL: [Self; 5] = [Self::Files, Self::Scripted, Self::Imap, Self::Gmail, Self::Outlook];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,6 +36,7 @@ impl Provider {
             Self::Scripted => "scripted",
             Self::Imap => "imap",
             Self::Gmail => "gmail",
+            Self::Outlook => "outlook",
         }
     }
 
@@ -41,18 +44,18 @@ impl Provider {
     pub fn binds_by_content(self) -> bool {
         match self {
             Self::Files | Self::Imap => true,
-            Self::Scripted | Self::Gmail => false,
+            Self::Scripted | Self::Gmail | Self::Outlook => false,
         }
     }
 
     /// Whether its connector has to be told which folders we know; see [`crate::connector::Account::folders`].
     pub fn compares_folders(self) -> bool {
-        matches!(self, Self::Imap | Self::Gmail)
+        matches!(self, Self::Imap | Self::Gmail | Self::Outlook)
     }
 
     /// Whether it can be asked to call us when something happens; see [`crate::Connector::watch`].
     pub fn pushes(self) -> bool {
-        matches!(self, Self::Gmail)
+        matches!(self, Self::Gmail | Self::Outlook)
     }
 
     pub fn parse(text: &str) -> Option<Self> {

@@ -88,6 +88,7 @@ fn account(app_only: bool) -> Account {
         settings: json!({"app_only": app_only}).to_string(),
         secret: (!app_only).then(|| Secret::new("1//refresh".to_owned())),
         folders: Vec::new(),
+        sweep_since: None,
         access: Arc::new(NoAccess),
     }
 }

@@ -54,6 +54,7 @@ pub fn account(url: &str) -> Account {
         settings: serde_json::json!({ "url": url }).to_string(),
         secret: Some(Secret::new(TOKEN.to_owned())),
         folders: Vec::new(),
+        sweep_since: None,
         access: Arc::new(NoAccess),
     }
 }

@@ -69,6 +69,7 @@ async fn run(syncer: &Syncer, held: &Held, job: &RevokeGrant) -> Result<Verdict,
         settings: connection(&mailbox.settings),
         secret: Some(secret),
         folders: Vec::new(),
+        sweep_since: None,
         access: Arc::new(NoAccess),
     };
     let call = syncer.connectors.get(&job.provider).and_then(|connector| connector.revoke(&account));

@@ -148,6 +148,7 @@ impl Syncer {
             settings: connection(&mailbox.settings),
             secret,
             folders: Vec::new(),
+            sweep_since: None,
             access: Arc::new(NoAccess),
         };
         // As of one that is not connected yet: nothing is stored of what is got for it.

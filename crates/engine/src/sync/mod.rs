@@ -137,6 +137,7 @@ impl Syncer {
             settings: connection(&mailbox.settings),
             secret,
             folders,
+            sweep_since: None,
             access: Arc::new(NoAccess),
         };
         account.access = self.access(&mailbox, &account, &connector);

@@ -97,6 +97,7 @@ fn who_can_listen(syncer: &Syncer) -> Vec<Provider> {
         settings: "{}".to_owned(),
         secret: None,
         folders: Vec::new(),
+        sweep_since: None,
         access: Arc::new(NoAccess),
     };
     let can_listen = syncer.connectors.values().filter(|connector| connector.listen(&nobody, Duration::ZERO).is_some());

@@ -191,6 +191,7 @@ impl Scene {
             settings: "{}".into(),
             secret: Some(Secret::new("r0".into())),
             folders: Vec::new(),
+            sweep_since: None,
             access: Arc::new(NoAccess),
         };
         Asker { connector: self.bank.clone(), account }

@@ -150,7 +150,9 @@ impl Wanted {
     pub fn over(self, mailbox: &Mailbox) -> Result<(Value, Option<Secret<String>>), Problem> {
         match mailbox.provider {
             Provider::Imap => {}
-            Provider::Gmail => return self.over_gmail(mailbox.settings.as_object().cloned().unwrap_or_default()),
+            Provider::Gmail | Provider::Outlook => {
+                return self.over_gmail(mailbox.settings.as_object().cloned().unwrap_or_default());
+            }
             Provider::Files | Provider::Scripted => return Ok((self.for_files()?, None)),
         }
         let connection = serde_json::from_value(mailbox.settings["connection"].clone()).map_err(anyhow::Error::from)?;

@@ -54,6 +54,7 @@ impl Mirror {
             settings: "{}".to_owned(),
             secret: None,
             folders: Vec::new(),
+            sweep_since: None,
             access,
         };
         let gmail = Gmail::new(Http::new(Deadlines::default()).unwrap(), settings).unwrap();

@@ -222,6 +222,7 @@ pub(super) async fn check(
         settings: connection(settings),
         secret: secret.cloned(),
         folders: Vec::new(),
+        sweep_since: None,
         access: Arc::new(NoAccess),
     };
     let cannot = |why: String| format!("cannot use {address}: {why}");

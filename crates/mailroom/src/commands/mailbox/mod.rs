@@ -109,7 +109,7 @@ fn check_sort(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
     let sort = match mailbox.provider {
         Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => Sort::Token,
         Provider::Imap => Sort::Password,
-        Provider::Gmail => Sort::RefreshToken,
+        Provider::Gmail | Provider::Outlook => Sort::RefreshToken,
         Provider::Files | Provider::Scripted => return Ok(()),
     };
     if sort == secret.sort {
