@@ -111,10 +111,12 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
 fn how_to_mend(mailbox: &Mailbox, tenant: &str) -> String {
     let address = &mailbox.address;
     let command = match mailbox.provider {
-        Provider::Gmail if mailbox.settings["connection"]["app_only"] == true => {
+        Provider::Gmail | Provider::Outlook if mailbox.settings["connection"]["app_only"] == true => {
             format!("mailbox resume {address} --tenant {tenant}")
         }
-        Provider::Gmail => format!("mailbox connect gmail --tenant {tenant} --address {address}"),
+        provider @ (Provider::Gmail | Provider::Outlook) => {
+            format!("mailbox connect {} --tenant {tenant} --address {address}", provider.as_str())
+        }
         Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => {
             format!("mailbox resume {address} --tenant {tenant} --token-file FILE")
         }
