@@ -16,6 +16,22 @@ pub trait Failing: Clone {
 
     /// Whether this can happen there at all.
     fn concerns(&self, route: Self::Route) -> bool;
+
+    /// What it does to an answer on its way, if that is all it does.
+    fn damage(&self) -> Option<Damage> {
+        None
+    }
+}
+
+/// What can happen to any answer on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// The connection ends in the middle.
+    CutBody,
+    /// So many bytes, then so many milliseconds of nothing, and so on.
+    Slow { bytes: usize, ms: u64 },
+    /// A whole answer with half the JSON in it.
+    TruncatedJson,
 }
 
 /// A fault and when it comes: always, unless a probability or a count says otherwise.

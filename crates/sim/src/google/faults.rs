@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Failing};
+use crate::faults::{self, Damage, Failing};
 
 macro_rules! routes {
     ($($route:ident = $name:literal,)*) => {
@@ -182,6 +182,15 @@ impl Failing for Kind {
         )
     }
 
+    fn damage(&self) -> Option<Damage> {
+        match self {
+            Self::CutBody => Some(Damage::CutBody),
+            Self::Slow { bytes, ms } => Some(Damage::Slow { bytes: *bytes, ms: *ms }),
+            Self::TruncatedJson => Some(Damage::TruncatedJson),
+            _ => None,
+        }
+    }
+
     fn concerns(&self, route: Route) -> bool {
         match self {
             Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Push,
@@ -211,8 +220,6 @@ pub fn can_happen(kind: &Kind, route: Route) -> bool {
 }
 
 pub type Fault = faults::Fault<Kind>;
-
-pub(super) type Faults = faults::Faults<Kind>;
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::answer::{Answer, Body};
+use super::super::error::error;
 use super::super::faults::Kind;
+use crate::answer::{Answer, Body};
 use crate::http::Cut;
 
 const GARBAGE: &str = "<html><body>It works!</body></html>\n";
@@ -76,5 +77,5 @@ async fn one(fault: &Kind) -> Option<Answer> {
         Kind::Garbage => return Some(Answer::text(200, "text/html", GARBAGE)),
         _ => return None,
     };
-    Some(Answer::error(status, reason, message).retry_after(retry_after(fault)))
+    Some(error(status, reason, message).retry_after(retry_after(fault)))
 }

@@ -79,8 +79,8 @@ fn check_parameter(parameter: &Parameter, value: &str) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::gmail;
     use super::*;
+    use crate::google::spec::gmail;
 
     fn checked(verb: &str, path: &str, query: &[(&str, &str)], body: Option<Value>) -> Result<(), String> {
         let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
