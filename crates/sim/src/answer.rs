@@ -71,6 +71,11 @@ impl Answer {
         }
     }
 
+    /// Something that is no answer.
+    pub fn garbage() -> Self {
+        Self::text(200, "text/html", "<html><body>It works!</body></html>\n")
+    }
+
     /// The connection ends without an answer.
     pub fn cut(cut: Cut) -> Self {
         Self { cut: Some(cut), ..Self::new(200, Body::Empty) }

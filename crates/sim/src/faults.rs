@@ -7,6 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::mail::rng::Rng;
 
+/// A provider's routes, each with its name.
+macro_rules! routes {
+    ($($route:ident = $name:literal,)*) => {
+        /// What is asked, by the name that faults and the log of requests have for it.
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+        )]
+        pub enum Route {
+            $(#[serde(rename = $name)] $route,)*
+        }
+
+        impl Route {
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$route),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$route => $name,)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use routes;
+
 /// What can go wrong at one provider.
 pub trait Failing: Clone {
     type Route: std::fmt::Debug + Copy + PartialEq;

@@ -17,6 +17,15 @@ pub struct Consent {
     pub denied: bool,
 }
 
+/// What somebody who may read a mailbox has in hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    pub access_token: String,
+    pub refresh_token: Option<String>,
+    pub expires_in: i64,
+    pub scopes: Vec<String>,
+}
+
 /// Whether a person is sent back to their own machine, which needs no registration.
 pub fn is_loopback(uri: &str) -> bool {
     let Some(rest) = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")) else { return false };

@@ -48,3 +48,18 @@ pub fn refusal(status: u16, error: &str, why: &str) -> String {
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
+
+/// A form that sends itself.
+pub fn posted(action: &str, fields: &[(&str, String)]) -> String {
+    let mut page = format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Working...</title>\n<form method=\"post\" action=\"{}\">\n",
+        escaped(action)
+    );
+    for (name, value) in fields {
+        page.push_str(&format!("<input type=\"hidden\" name=\"{}\" value=\"{}\">\n", escaped(name), escaped(value)));
+    }
+    page.push_str(
+        "<noscript><button>Continue</button></noscript>\n</form>\n<script>document.forms[0].submit()</script>\n",
+    );
+    page
+}

@@ -2,27 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Damage, Failing};
-
-macro_rules! routes {
-    ($($route:ident = $name:literal,)*) => {
-        /// What is asked, by the name that faults and the log of requests have for it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Route {
-            $(#[serde(rename = $name)] $route,)*
-        }
-
-        impl Route {
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$route),*];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$route => $name,)*
-                }
-            }
-        }
-    };
-}
+use crate::faults::{self, Damage, Failing, routes};
 
 routes! {
     Authorize = "authorize",

@@ -7,8 +7,6 @@ use super::super::faults::Kind;
 use crate::answer::{Answer, Body};
 use crate::http::Cut;
 
-const GARBAGE: &str = "<html><body>It works!</body></html>\n";
-
 /// As the APIs say it.
 pub async fn instead(faults: &[Kind]) -> Option<Answer> {
     for fault in faults {
@@ -74,7 +72,7 @@ async fn one(fault: &Kind) -> Option<Answer> {
         }
         Kind::Cut => return Some(Answer::cut(Cut::Closed)),
         Kind::Reset => return Some(Answer::cut(Cut::Reset)),
-        Kind::Garbage => return Some(Answer::text(200, "text/html", GARBAGE)),
+        Kind::Garbage => return Some(Answer::garbage()),
         _ => return None,
     };
     Some(error(status, reason, message).retry_after(retry_after(fault)))

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use crate::mail::rng::Rng;
 
+pub use crate::consent::Granted;
 pub use authorize::{decide, show};
-pub use grants::{Access, Counts, Granted};
+pub use grants::{Access, Counts};
 pub use service_account::ServiceAccount;
 pub use token::{revoke, token, whose};
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::super::faults::Route;
 use super::super::world::World;
 use super::Client;
-use super::grants::{Asked, Granted};
+use super::grants::Asked;
 use super::service_account::ServiceAccount;
 use crate::answer::{Answer, Body};
-use crate::consent::is_verified;
+use crate::consent::{Granted, is_verified};
 use crate::form::{decode, value};
 use crate::spec::Side;
 
