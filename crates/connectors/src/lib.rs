@@ -7,7 +7,9 @@ pub mod gmail;
 pub mod google;
 pub mod http;
 pub mod imap;
+pub mod microsoft;
 mod names;
+mod oauth;
 pub mod scripted;
 
 use std::collections::HashMap;
