@@ -30,6 +30,15 @@ pub struct MicrosoftSettings {
     pub client_secret: Option<Secret<String>>,
     /// The text of a file with a certificate and its private key.
     pub certificate: Option<Secret<String>>,
+    /// Where Graph tells what happens. Without it nobody tells, and mailboxes are looked at by the clock.
+    pub push: Option<GraphPush>,
+}
+
+/// Where we are reached by Graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GraphPush {
+    pub notification_url: String,
+    pub lifecycle_url: String,
 }
 
 impl MicrosoftSettings {
@@ -57,6 +66,7 @@ impl Default for MicrosoftSettings {
             client_id: None,
             client_secret: None,
             certificate: None,
+            push: None,
         }
     }
 }
