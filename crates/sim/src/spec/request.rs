@@ -17,10 +17,11 @@ impl<'d> Call<'d> {
     /// Of a path that is not percent-encoded any more segment by segment; nothing when there is no such method.
     pub fn find(document: &'d Document, verb: &str, path: &str, query: Vec<(String, String)>) -> Option<Self> {
         let path = path.trim_start_matches('/');
-        let (method, values) = document.methods().iter().filter(|method| method.verb == verb).find_map(|method| {
-            let values = method.match_path(path)?;
-            Some((method, values.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
-        })?;
+        let of_verb = document.methods().iter().filter(|method| method.verb == verb);
+        let matching = of_verb.filter_map(|method| Some((method, method.match_path(path)?)));
+        // What is written out goes before what stands for anything.
+        let (method, values) = matching.min_by_key(|(_, values)| values.len())?;
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Some(Self { method, path: values, query })
     }
 
@@ -79,8 +80,8 @@ fn check_parameter(parameter: &Parameter, value: &str) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::gmail;
     use super::*;
+    use crate::google::spec::gmail;
 
     fn checked(verb: &str, path: &str, query: &[(&str, &str)], body: Option<Value>) -> Result<(), String> {
         let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

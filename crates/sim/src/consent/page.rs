@@ -2,11 +2,18 @@
 
 pub const HTML: &str = "text/html; charset=utf-8";
 
-/// Who are you, and what do you allow?
-pub fn consent(query: &[(String, String)], accounts: &[String], chosen: Option<&str>) -> String {
-    let mut page = String::from(
+/// Who are you, and what do you allow? The answer is posted to `action`.
+pub fn consent(
+    who: &str,
+    action: &str,
+    query: &[(String, String)],
+    accounts: &[String],
+    chosen: Option<&str>,
+) -> String {
+    let mut page = format!(
         "<!doctype html><meta charset=\"utf-8\"><title>Sign in (simulated)</title>\n\
-         <h1>Sign in to a Google that does not exist</h1>\n<form method=\"post\" action=\"/o/oauth2/v2/auth\">\n",
+         <h1>Sign in to a {who} that does not exist</h1>\n<form method=\"post\" action=\"{}\">\n",
+        escaped(action)
     );
     for (name, value) in query {
         page.push_str(&format!("<input type=\"hidden\" name=\"{}\" value=\"{}\">\n", escaped(name), escaped(value)));
@@ -38,6 +45,21 @@ pub fn refusal(status: u16, error: &str, why: &str) -> String {
     )
 }
 
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+/// A form that sends itself.
+pub fn posted(action: &str, fields: &[(&str, String)]) -> String {
+    let mut page = format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Working...</title>\n<form method=\"post\" action=\"{}\">\n",
+        escaped(action)
+    );
+    for (name, value) in fields {
+        page.push_str(&format!("<input type=\"hidden\" name=\"{}\" value=\"{}\">\n", escaped(name), escaped(value)));
+    }
+    page.push_str(
+        "<noscript><button>Continue</button></noscript>\n</form>\n<script>document.forms[0].submit()</script>\n",
+    );
+    page
 }

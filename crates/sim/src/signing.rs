@@ -7,8 +7,7 @@ use ring::rsa::{KeyPair, PublicKeyComponents};
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256};
 use serde_json::{Value, json};
 
-const ISSUERS: [&[u8]; 2] = [include_bytes!("../keys/issuer-1.der"), include_bytes!("../keys/issuer-2.der")];
-const SERVICE_ACCOUNT: &[u8] = include_bytes!("../keys/service-account.der");
+const ISSUERS: [&[u8]; 2] = [include_bytes!("keys/issuer-1.der"), include_bytes!("keys/issuer-2.der")];
 
 /// What signs id tokens and pushes, and the key that did so before. It comes under another name with each rotation.
 #[derive(Debug)]
@@ -25,12 +24,13 @@ impl Default for Keys {
     }
 }
 
-fn read(pkcs8: &[u8]) -> KeyPair {
+/// A key that is part of the program.
+pub fn read(pkcs8: &[u8]) -> KeyPair {
     KeyPair::from_pkcs8(pkcs8).expect("the keys are part of the program, and a test signs with them")
 }
 
 impl Keys {
-    /// From now on the other key signs. Unless it is forgotten, the old one stays published, as at Google.
+    /// From now on the other key signs. Unless it is forgotten, the old one stays published, as everywhere.
     pub fn rotate(&mut self, is_old_forgotten: bool) {
         self.generation += 1;
         self.is_old_published = !is_old_forgotten;
@@ -57,7 +57,7 @@ fn name(generation: usize) -> String {
     format!("sim-key-{generation}")
 }
 
-fn components(pair: &KeyPair) -> PublicKeyComponents<Vec<u8>> {
+pub fn components(pair: &KeyPair) -> PublicKeyComponents<Vec<u8>> {
     PublicKeyComponents::from(pair.public())
 }
 
@@ -67,7 +67,8 @@ fn jwk(pair: &KeyPair, key_id: &str) -> Value {
     json!({"kty": "RSA", "alg": "RS256", "use": "sig", "kid": key_id, "n": n, "e": e})
 }
 
-fn sign(pair: &KeyPair, key_id: &str, claims: &Value) -> String {
+/// A token, signed with RS256.
+pub fn sign(pair: &KeyPair, key_id: &str, claims: &Value) -> String {
     let header = json!({"alg": "RS256", "kid": key_id, "typ": "JWT"});
     let [header, claims] = [&header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
     let signed = format!("{header}.{claims}");
@@ -77,50 +78,8 @@ fn sign(pair: &KeyPair, key_id: &str, claims: &Value) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// Of the one service account that there is.
-#[derive(Debug)]
-pub struct ServiceAccount(KeyPair);
-
-impl Default for ServiceAccount {
-    fn default() -> Self {
-        Self(read(SERVICE_ACCOUNT))
-    }
-}
-
-impl ServiceAccount {
-    pub const EMAIL: &str = "mailroom@mailroom-test.iam.gserviceaccount.com";
-    pub const KEY_ID: &str = "sim-service-account-key";
-    pub const CLIENT_ID: &str = "100000000000000000001";
-
-    /// The file that Google's console lets people download.
-    pub fn key_file(url: &str) -> Value {
-        let base64 = STANDARD.encode(SERVICE_ACCOUNT);
-        let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
-        let label = "PRIVATE KEY";
-        json!({
-            "type": "service_account",
-            "project_id": "mailroom-test",
-            "private_key_id": Self::KEY_ID,
-            "private_key": format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n")),
-            "client_email": Self::EMAIL,
-            "client_id": Self::CLIENT_ID,
-            "auth_uri": format!("{url}/o/oauth2/v2/auth"),
-            "token_uri": format!("{url}/token"),
-        })
-    }
-
-    pub fn sign(&self, claims: &Value) -> String {
-        sign(&self.0, Self::KEY_ID, claims)
-    }
-
-    /// The claims of a token that it signed.
-    pub fn open(&self, token: &str) -> Option<Value> {
-        let public = components(&self.0);
-        open(token, Self::KEY_ID, &public)
-    }
-}
-
-fn open(token: &str, key_id: &str, public: &PublicKeyComponents<Vec<u8>>) -> Option<Value> {
+/// The claims of a token that this key signed with RS256.
+pub fn open(token: &str, key_id: &str, public: &PublicKeyComponents<Vec<u8>>) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (header, claims) = signed.split_once('.')?;
     let [header, claims, signature] = [header, claims, signature].map(|part| URL_SAFE_NO_PAD.decode(part).ok());
@@ -132,21 +91,16 @@ fn open(token: &str, key_id: &str, public: &PublicKeyComponents<Vec<u8>>) -> Opt
     serde_json::from_slice(&claims?).ok()
 }
 
+/// As it is in a file.
+pub fn pem(label: &str, der: &[u8]) -> String {
+    let base64 = STANDARD.encode(der);
+    let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_signed_opens_and_what_is_altered_does_not() {
-        let account = ServiceAccount::default();
-        let token = account.sign(&json!({"sub": "ann@x.test"}));
-
-        assert_eq!(account.open(&token), Some(json!({"sub": "ann@x.test"})));
-        let mut altered = token.clone().into_bytes();
-        altered[60] ^= 1;
-        assert_eq!(account.open(&String::from_utf8(altered).unwrap()), None);
-        assert_eq!(account.open(&Keys::default().sign(&json!({}))), None);
-    }
 
     #[test]
     fn a_rotation_brings_another_key_under_another_name() {

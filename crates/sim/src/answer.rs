@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::faults::Kind;
+use crate::faults::{Damage, Failing};
 use crate::http::Cut;
 use crate::spoilt::{self, Spoilt};
 
@@ -59,40 +59,6 @@ impl Answer {
         Self::new(status, Body::Other { pieces: vec![text.into()] }).with(CONTENT_TYPE, kind)
     }
 
-    /// An error as Google's APIs tell them.
-    pub fn error(status: u16, reason: &str, message: &str) -> Self {
-        let (domain, name) = match (status, reason) {
-            (400, "failedPrecondition") => ("global", "FAILED_PRECONDITION"),
-            (400, _) => ("global", "INVALID_ARGUMENT"),
-            (401, _) => ("global", "UNAUTHENTICATED"),
-            (403, "rateLimitExceeded" | "userRateLimitExceeded" | "dailyLimitExceeded" | "accessNotConfigured") => {
-                ("usageLimits", "PERMISSION_DENIED")
-            }
-            (403, _) => ("global", "PERMISSION_DENIED"),
-            (404, _) => ("global", "NOT_FOUND"),
-            (429, _) => ("usageLimits", "RESOURCE_EXHAUSTED"),
-            (503, _) => ("global", "UNAVAILABLE"),
-            _ => ("global", "INTERNAL"),
-        };
-        let mut item = json!({"message": message, "domain": domain, "reason": reason});
-        if status == 401 {
-            item["location"] = json!("Authorization");
-            item["locationType"] = json!("header");
-        }
-        let mut error = json!({"code": status, "message": message, "status": name, "errors": [item]});
-        if reason == "insufficientPermissions" {
-            let kind = "type.googleapis.com/google.rpc.ErrorInfo";
-            let domain = "googleapis.com";
-            error["details"] = json!([{"@type": kind, "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT", "domain": domain}]);
-        }
-        let answer = Self::new(status, Body::Json(json!({"error": error})));
-        if status == 401 {
-            answer.with(WWW_AUTHENTICATE, "Bearer realm=\"https://accounts.google.com/\"")
-        } else {
-            answer
-        }
-    }
-
     pub fn with(mut self, name: HeaderName, value: &str) -> Self {
         self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
         self
@@ -105,18 +71,22 @@ impl Answer {
         }
     }
 
+    /// Something that is no answer.
+    pub fn garbage() -> Self {
+        Self::text(200, "text/html", "<html><body>It works!</body></html>\n")
+    }
+
     /// The connection ends without an answer.
     pub fn cut(cut: Cut) -> Self {
         Self { cut: Some(cut), ..Self::new(200, Body::Empty) }
     }
 
-    pub fn spoil(mut self, faults: &[Kind]) -> Self {
-        for fault in faults {
-            match fault {
-                Kind::CutBody => self.spoilt.is_cut = true,
-                Kind::Slow { bytes, ms } => self.spoilt.slow = Some((*bytes, Duration::from_millis(*ms))),
-                Kind::TruncatedJson => self.is_truncated = true,
-                _ => {}
+    pub fn spoil<K: Failing>(mut self, faults: &[K]) -> Self {
+        for damage in faults.iter().filter_map(Failing::damage) {
+            match damage {
+                Damage::CutBody => self.spoilt.is_cut = true,
+                Damage::Slow { bytes, ms } => self.spoilt.slow = Some((bytes, Duration::from_millis(ms))),
+                Damage::TruncatedJson => self.is_truncated = true,
             }
         }
         self

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use mail_parser::{Address, MessageParser, MimeHeaders};
 use sha2::{Digest, Sha256};
@@ -21,11 +21,36 @@ pub struct Letters {
 struct Letter {
     before: Bytes,
     after: Bytes,
-    /// base64url of `before`, up to its last whole group of three bytes.
-    encoded_before: OnceLock<Bytes>,
-    /// base64url of `after` from its first, second and third byte on: one of them begins where a group begins.
-    encoded_after: [OnceLock<Bytes>; 3],
+    /// For each alphabet.
+    encoded: [Encoded; 2],
     facts: OnceLock<Facts>,
+}
+
+/// A letter's halves in base64.
+#[derive(Debug, Default)]
+struct Encoded {
+    /// `before`, up to its last whole group of three bytes.
+    before: OnceLock<Bytes>,
+    /// `after` from its first, second and third byte on: one of them begins where a group begins.
+    after: [OnceLock<Bytes>; 3],
+}
+
+/// Base64 comes in two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alphabet {
+    /// base64url without padding.
+    Url,
+    /// The ordinary one, padded.
+    Standard,
+}
+
+impl Alphabet {
+    fn encode(self, bytes: &[u8]) -> Bytes {
+        Bytes::from(match self {
+            Self::Url => URL_SAFE_NO_PAD.encode(bytes),
+            Self::Standard => STANDARD.encode(bytes),
+        })
+    }
 }
 
 /// What a search and a snippet need to know of a message.
@@ -57,8 +82,7 @@ impl Letters {
         let letter = |half: &scripted::Letter| Letter {
             before: half.before.clone(),
             after: half.after.clone(),
-            encoded_before: OnceLock::new(),
-            encoded_after: Default::default(),
+            encoded: Default::default(),
             facts: OnceLock::new(),
         };
         Self { letters: halves.all().iter().map(letter).collect() }
@@ -90,11 +114,13 @@ impl Letters {
         }
     }
 
-    /// base64url without padding, in pieces: those of a letter are encoded once and shared.
-    pub fn encoded(&self, content: &Content) -> Vec<Bytes> {
+    /// Base64 in pieces: those of a letter are encoded once and shared.
+    pub fn encoded(&self, content: &Content, alphabet: Alphabet) -> Vec<Bytes> {
         match content {
-            Content::Letter { letter, message_id } => self.letters[*letter as usize].encoded(&field(message_id)),
-            Content::Own(bytes) => vec![Bytes::from(URL_SAFE_NO_PAD.encode(bytes))],
+            Content::Letter { letter, message_id } => {
+                self.letters[*letter as usize].encoded(&field(message_id), alphabet)
+            }
+            Content::Own(bytes) => vec![alphabet.encode(bytes)],
         }
     }
 
@@ -129,18 +155,18 @@ fn field(message_id: &str) -> Vec<u8> {
 }
 
 impl Letter {
-    fn encoded(&self, own: &[u8]) -> Vec<Bytes> {
+    fn encoded(&self, own: &[u8], alphabet: Alphabet) -> Vec<Bytes> {
+        let kept = &self.encoded[alphabet as usize];
         let whole = self.before.len() - self.before.len() % 3;
         let mut middle = self.before[whole..].to_vec();
         middle.extend_from_slice(own);
         // As much of what follows as makes the middle end with a whole group.
         let borrowed = ((3 - middle.len() % 3) % 3).min(self.after.len());
         middle.extend_from_slice(&self.after[..borrowed]);
-        let encode = |bytes: &[u8]| Bytes::from(URL_SAFE_NO_PAD.encode(bytes));
         vec![
-            self.encoded_before.get_or_init(|| encode(&self.before[..whole])).clone(),
-            encode(&middle),
-            self.encoded_after[borrowed].get_or_init(|| encode(&self.after[borrowed..])).clone(),
+            kept.before.get_or_init(|| alphabet.encode(&self.before[..whole])).clone(),
+            alphabet.encode(&middle),
+            kept.after[borrowed].get_or_init(|| alphabet.encode(&self.after[borrowed..])).clone(),
         ]
     }
 }
@@ -174,7 +200,8 @@ mod tests {
 
             let raw = letters.pieces(&content).concat();
             assert_eq!(raw.len(), letters.size(&content));
-            assert_eq!(letters.encoded(&content).concat(), URL_SAFE_NO_PAD.encode(&raw).as_bytes());
+            assert_eq!(letters.encoded(&content, Alphabet::Url).concat(), URL_SAFE_NO_PAD.encode(&raw).as_bytes());
+            assert_eq!(letters.encoded(&content, Alphabet::Standard).concat(), STANDARD.encode(&raw).as_bytes());
         }
     }
 

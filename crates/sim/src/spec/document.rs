@@ -24,6 +24,8 @@ pub struct Method {
     /// Schemas of the bodies.
     pub request: Option<String>,
     pub response: Option<String>,
+    /// The schema whose fields can be selected.
+    pub entity: Option<String>,
     pub scopes: Vec<String>,
     pub(super) parameters: HashMap<String, Parameter>,
 }
@@ -54,12 +56,13 @@ impl Document {
         &self.methods
     }
 
-    pub fn method(&self, id: &str) -> Option<&Method> {
-        self.methods.iter().find(|method| method.id == id)
-    }
-
     pub(super) fn schema(&self, name: &str) -> Option<&Shape> {
         self.schemas.get(name)
+    }
+
+    /// Whether an object of this schema has such a field.
+    pub fn has_field(&self, schema: &str, field: &str) -> bool {
+        matches!(self.schema(schema), Some(Shape::Object(properties)) if properties.contains_key(field))
     }
 
     /// Schemas that are referred to and not there.
@@ -83,6 +86,7 @@ impl Method {
             path: text("path")?,
             request: schema("request"),
             response: schema("response"),
+            entity: method["entity"].as_str().map(str::to_owned),
             scopes: scopes.filter_map(Value::as_str).map(str::to_owned).collect(),
             parameters: parameters(&method["parameters"])?,
         })

@@ -1,26 +1,15 @@
 //! What Google says its APIs are: every request and every answer of the simulator is held against it.
-//!
-//! [`Document`] reads a discovery document, [`check`] holds a value against one of its schemas. Nothing here knows Gmail.
-
-mod check;
-mod document;
-mod request;
-mod shape;
-mod violations;
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-pub use document::{Document, Method};
-pub use request::Call;
-pub use shape::{Shape, Text};
-pub use violations::{Side, Violation, Violations};
+use crate::spec::Document;
 
 macro_rules! document {
     ($name:literal) => {
         LazyLock::new(|| {
-            let text = include_str!(concat!("../../../specs/", $name));
+            let text = include_str!(concat!("../../specs/", $name));
             Document::read(text).expect("the documents are part of the program, and a test reads them")
         })
     };

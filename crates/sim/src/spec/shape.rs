@@ -19,6 +19,8 @@ pub enum Shape {
     Map(Box<Shape>),
     /// A schema of the same document.
     Named(String),
+    /// Or nothing.
+    Nullable(Box<Shape>),
 }
 
 /// What a string may hold.
@@ -36,6 +38,11 @@ pub enum Text {
 impl Shape {
     /// A schema or a parameter: they are written alike.
     pub fn read(schema: &Value) -> Result<Self, String> {
+        let shape = Self::read_inner(schema)?;
+        Ok(if schema["nullable"] == true { Self::Nullable(Box::new(shape)) } else { shape })
+    }
+
+    fn read_inner(schema: &Value) -> Result<Self, String> {
         if let Some(name) = schema["$ref"].as_str() {
             return Ok(Self::Named(name.to_owned()));
         }
@@ -67,7 +74,7 @@ impl Shape {
     pub fn named(&self, found: &mut Vec<String>) {
         match self {
             Self::Named(name) => found.push(name.clone()),
-            Self::List(inner) | Self::Map(inner) => inner.named(found),
+            Self::List(inner) | Self::Map(inner) | Self::Nullable(inner) => inner.named(found),
             Self::Object(properties) => properties.values().for_each(|inner| inner.named(found)),
             Self::Any | Self::Text(_) | Self::Integer(..) | Self::Number | Self::Boolean => {}
         }

@@ -36,9 +36,13 @@ impl Document {
                 fields.iter().try_for_each(check)
             }
             (Shape::Named(name), value) => {
-                let inner = self.schema(name).ok_or_else(|| format!(": there is no schema {name}"))?;
+                // What says its own kind is held against that.
+                let own = value["@odata.type"].as_str().and_then(|kind| self.schema(kind.trim_start_matches('#')));
+                let inner = own.or_else(|| self.schema(name)).ok_or_else(|| format!(": there is no schema {name}"))?;
                 self.check_shape(inner, value)
             }
+            (Shape::Nullable(_), Value::Null) => Ok(()),
+            (Shape::Nullable(inner), value) => self.check_shape(inner, value),
             (shape, value) => Err(format!(": {} is not {}", kind(value), wanted(shape))),
         }
     }
@@ -81,6 +85,7 @@ fn wanted(shape: &Shape) -> &'static str {
         Shape::Boolean => "a boolean",
         Shape::List(_) => "a list",
         Shape::Object(_) | Shape::Map(_) | Shape::Named(_) => "an object",
+        Shape::Nullable(inner) => wanted(inner),
     }
 }
 
