@@ -2,6 +2,7 @@
 
 mod bank;
 mod lives;
+mod microsoft;
 mod race;
 mod unstored;
 
