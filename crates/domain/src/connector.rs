@@ -62,7 +62,7 @@ impl Access for NoAccess {
 }
 
 /// A token for calls, and for how long it is good.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Grant {
     pub token: Secret<String>,
     pub expires_in: Duration,
