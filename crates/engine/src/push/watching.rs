@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{Account, NoAccess};
+use domain::connector::{Account, NoAccess, WatchWish};
 use domain::{Connector, ConnectorError, MailboxId, Provider, SecretId, TenantId};
 use jiff::Timestamp;
 use jobs::Dice;
@@ -67,7 +67,8 @@ impl Syncer {
         if watch.lost_at.is_some() && watch.lost_at > watch.renewed_at {
             tracing::warn!(mailbox.id = %mailbox, "mail has come again and again of which no push told; its provider is asked anew to tell us");
         }
-        let answer = match opened.connector.watch(&opened.account) {
+        let wish = WatchWish::plain();
+        let answer = match opened.connector.watch(&opened.account, &wish) {
             Some(call) => Some(self.calls.make(&opened.mailbox, call).await),
             None => None,
         };
@@ -111,7 +112,7 @@ impl Syncer {
             return Ok(system.want_watches(provider, &address).await.map_err(anyhow::Error::from)?);
         }
         let Some((mailbox, account, connector)) = self.reopen(mailbox, secret).await? else { return Ok(()) };
-        let Some(call) = connector.unwatch(&account) else { return Ok(()) };
+        let Some(call) = connector.unwatch(&account, None) else { return Ok(()) };
         let stopped = self.calls.make(&mailbox, call).await;
         if stopped.is_ok() {
             let outcome = "stopped";
