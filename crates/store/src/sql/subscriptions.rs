@@ -23,6 +23,8 @@ pub struct Subscription {
     pub expires_at: Option<Timestamp>,
     /// When it was asked for what it agreed to last.
     pub renewed_at: Option<Timestamp>,
+    /// The provider was asked for one, whatever came of it.
+    pub is_begun: bool,
 }
 
 /// The right to ask for it.
@@ -55,7 +57,8 @@ impl SystemStore {
         provider: Provider,
         address: &str,
     ) -> Result<Option<Subscription>, StoreError> {
-        let sql = "select name, expires_at, renewed_at from push_subscriptions where provider = $1 and address = $2";
+        let sql = "select name, expires_at, renewed_at, password_sha256 is not null from push_subscriptions
+                   where provider = $1 and address = $2";
         self.query_one(sql, params![provider, address]).await?.as_ref().map(subscription).transpose()
     }
 
@@ -93,14 +96,14 @@ impl SystemStore {
                 "insert into push_subscriptions (provider, address, claim, held_until) values ($1, $2, $3, {until})
                  on conflict (provider, address) do update set claim = excluded.claim, held_until = excluded.held_until
                  where push_subscriptions.held_until <= mailroom_now()
-                 returning name, expires_at, renewed_at, mailroom_now()"
+                 returning name, expires_at, renewed_at, password_sha256 is not null, mailroom_now()"
             ),
             params![claim.provider, claim.address, claim.word, millis(hold)],
         );
         failpoint::before(Effect::ClaimSubscription);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ClaimSubscription);
-        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(3)? });
+        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(4)? });
         committed.returned(taken).first().map(claimed).transpose()
     }
 
@@ -202,5 +205,5 @@ impl TenantUnit {
 }
 
 fn subscription(row: &Row) -> Result<Subscription, StoreError> {
-    Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)? })
+    Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)?, is_begun: row.get(3)? })
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use domain::{Lane, MailboxId, PlanTier, Provider, SystemClock, TenantId};
-use engine::push::{Outcome, Pushes, Refused};
+use engine::push::{GmailPushes, Outcome, Refused};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
@@ -45,7 +45,7 @@ async fn messages(db: &TestDatabase) -> usize {
     db.rows("select 1 from push_messages").await.len()
 }
 
-async fn take(pushes: &Pushes, message: &str, address: &str, history: u64) -> Outcome {
+async fn take(pushes: &GmailPushes, message: &str, address: &str, history: u64) -> Outcome {
     pushes.take(&push(message, address, history)).await.unwrap()
 }
 
