@@ -176,7 +176,7 @@ pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
 }
 
 /// What takes Gmail's pushes, if somebody has said whose are believed.
-pub fn pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPushes>, Failure> {
+pub fn gmail_pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPushes>, Failure> {
     let google = &config.providers.google;
     let Some(service_account) = google.push_service_account.clone() else { return Ok(None) };
     let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;

@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 /// come while the patience lasts, four times over.
 const ROOM: usize = 10_000;
 
+/// Calls that wait at once; others are to be answered beside them.
+const MOST_CALLS: usize = 100;
+
 /// Why nothing of a call, or not all of it, was taken.
 #[derive(Debug)]
 pub enum NotTaken {
@@ -57,13 +60,15 @@ impl GraphPushes {
     }
 
     /// Records what is in it, item by item; everything that follows is durable when this returns.
-    pub async fn take(&self, body: &[u8]) -> Result<Vec<Outcome>, NotTaken> {
-        let items = message::read(body).map_err(|why| {
+    pub async fn take(&self, body: impl AsRef<[u8]>) -> Result<Vec<Outcome>, NotTaken> {
+        let items = message::read(body.as_ref()).map_err(|why| {
             self.tell(Outcome::Malformed, why);
             NotTaken::Malformed(why)
         })?;
+        // What is read of it is smaller, and waits alone.
+        drop(body);
         let items = items.0;
-        let enough = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let enough = u32::try_from(items.len().max(ROOM / MOST_CALLS)).unwrap_or(u32::MAX);
         let Ok(_room) = self.room.try_acquire_many(enough) else {
             return Err(self.later("too much waits to be recorded"));
         };
