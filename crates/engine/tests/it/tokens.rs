@@ -1,7 +1,6 @@
 //! Tokens of mailboxes, asked for by several processes at once, on both databases.
 
 use std::collections::{BTreeSet, HashMap};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,11 +20,12 @@ use jiff::{SignedDuration, Timestamp};
 use jobs::{SystemDice, Worker, new_job};
 use serde_json::json;
 use store::TenantStore;
-use store::failpoint::{Effect, VARIABLE};
+use store::failpoint::Effect;
 use store::sql::jobs::KeepFor;
 use store::sql::mailboxes::Mailbox;
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 
+use crate::alone::alone;
 use crate::bench::{Bench, worker_settings};
 
 /// Only a hang gets there.
@@ -289,19 +289,9 @@ async fn a_rotated_secret_is_kept_before_its_token_is_used() {
     .await;
 }
 
-/// This program once more, with one test and these failpoints.
-fn alone(test: &str, failpoints: &str) {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(program);
-    command.args([&format!("tokens::{test}"), "--exact", "--ignored", "--nocapture"]).env(VARIABLE, failpoints);
-    let done = command.output().unwrap();
-    let told = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && told.contains("1 passed"), "{failpoints}: {told}");
-}
-
 #[test]
 fn without_the_lease_they_ask_at_once() {
-    alone("asks_at_once", "off=token_lease");
+    alone("tokens::asks_at_once", "off=token_lease");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -318,7 +308,7 @@ async fn asks_at_once() {
 fn who_dies_around_the_commit_of_a_token_harms_nobody() {
     for effect in Effect::TOKENS {
         for moment in ["before", "after"] {
-            alone("outlives_a_panic", &format!("{moment}:{}=panic", effect.name()));
+            alone("tokens::outlives_a_panic", &format!("{moment}:{}=panic", effect.name()));
         }
     }
 }

@@ -4,12 +4,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::{Clock, ConnectorError, Provider, SystemClock, TenantId};
+use engine::jobs::RenewWatches;
 use engine::push::{GraphPushes, Outcome, PushState};
 use jiff::SignedDuration;
-use store::testing::{TestDatabase, on_each_database};
+use store::failpoint::Effect;
+use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 
 use super::graph::{item, take};
 use super::scene::{ADDRESS, DEADLINE, Scene};
+use crate::alone::alone;
 
 fn scene(db: &TestDatabase) -> Scene<'_> {
     Scene::new(db, Provider::Outlook)
@@ -281,4 +284,65 @@ async fn it_ends_with_the_last_tenant_that_has_the_account() {
         assert_eq!(take(&GraphPushes::new(db.store.clone()), &[item("1", "s3", ADDRESS)]).await, [Outcome::Unknown]);
     })
     .await;
+}
+
+#[test]
+fn who_dies_on_the_way_to_a_subscription_or_away_from_it_leaves_one_that_is_known_or_none() {
+    for effect in Effect::SUBSCRIPTIONS {
+        for moment in ["before", "after"] {
+            let failpoint = format!("{moment}:{}=panic", effect.name());
+            let folder = tempfile::tempdir().unwrap();
+            let trace = folder.path().join("trace");
+            alone("push::subscribed::outlives_a_panic", &format!("{failpoint} trace={}", trace.display()));
+            let passed = std::fs::read_to_string(trace).unwrap();
+            assert!(passed.contains(&format!("{moment}:{}", effect.name())), "{failpoint} was never reached");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "run by another test, with a failpoint that panics"]
+async fn outlives_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = migrated_sqlite(folder.path()).await;
+    let scene = scene(&db);
+    let acme = scene.tenant("acme").await;
+    // Whatever was held, put off or to be tried again: its time has come.
+    let time_passes = async || {
+        db.run("update push_subscriptions set held_until = '2026-01-01T00:00:00.000Z'").await;
+        db.run("update jobs set run_at = '2026-01-01T00:00:00.000Z' where state in ('scheduled', 'retry')").await;
+    };
+    let go_on = async || {
+        let passing = async {
+            loop {
+                time_passes().await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = scene.work() => {}
+            () = passing => {}
+        }
+    };
+    // The first answer is a refusal, the second is lost.
+    scene.server.watches.lock().unwrap().push_back(Some(Err(ConnectorError::Unavailable("away".into()))));
+    scene.server.loses_answers.store(true, Ordering::SeqCst);
+    scene.connect(acme, "a").await;
+    go_on().await;
+    for _ in 0..4 {
+        scene.make_due().await;
+        scene.enqueue(TenantId::SYSTEM, &RenewWatches {}).await;
+        go_on().await;
+    }
+    assert_eq!(scene.standing(acme).await.state, PushState::On);
+    assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted, "the one that is there is known");
+    scene.work().await;
+
+    scene.disconnect(acme).await;
+    go_on().await;
+    let asked = scene.server.asked();
+    assert!(asked.last().unwrap().starts_with("unwatch"), "{asked:?}");
+    let left: Vec<Option<String>> =
+        db.rows("select name from push_subscriptions").await.iter().map(|row| row.get(0).unwrap()).collect();
+    assert_eq!(left, [], "{asked:?}");
 }
