@@ -1,6 +1,7 @@
 //! One call, alone or in a batch: is it one, who asks, may they, and is the answer what it should be?
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use super::super::identity::{Access, permission};
 use super::super::spec;
 use super::super::world::{Mailbox, World};
 use super::prefer::Prefer;
-use super::{refusals, select, users};
+use super::{attachments, delta, folders, messages, refusals, select, users};
 use crate::answer::{Answer, Body};
 use crate::form::{decode, pairs};
 use crate::spec::{Call, Document, Side};
@@ -36,6 +37,26 @@ pub struct Entered<'a> {
     pub select: Option<Vec<String>>,
     pub body: Option<&'a Value>,
     pub faults: &'a [Kind],
+    /// As it was asked for.
+    path: &'a str,
+    pub in_batch: bool,
+}
+
+impl Entered<'_> {
+    /// Whether a fault of this kind has come.
+    pub fn has(&self, kind: &Kind) -> bool {
+        self.faults.contains(kind)
+    }
+
+    /// Where more of the same is.
+    pub fn link(&self, name: &str, token: &str) -> String {
+        format!("{}{}?{name}={token}", self.world.url(), self.path)
+    }
+
+    /// What an answer is a part of.
+    pub fn context(&self, what: &str) -> String {
+        format!("{}/v1.0/$metadata#users('sim')/{what}", self.world.url())
+    }
 }
 
 /// Whose token it is.
@@ -54,8 +75,8 @@ fn long_names(path: &str) -> String {
 }
 
 pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
-    let (path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
-    let path = long_names(path);
+    let (asked_path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
+    let path = long_names(asked_path);
     let found = [spec::graph(), spec::undocumented()].into_iter().find_map(|document| {
         let call = Call::find(document, asked.verb, &path, pairs(query))?;
         Some((document, Route::of(&call.method.id)?, call))
@@ -74,6 +95,10 @@ pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
     };
     let is_ours = !faults.contains(&Kind::Garbage);
     let answer = if is_ours { checked(world, document, &call, answer) } else { answer };
+    let answer = match answer.status {
+        410 => delta::with_location(answer, &world.url(), asked_path),
+        _ => answer,
+    };
     world.requests.add(asked.verb, route, &account, answer.status, asked.in_batch);
     answer.spoil(&faults)
 }
@@ -101,7 +126,12 @@ fn enter(
     let prefer = Prefer::read(&asked.prefer).map_err(wrong)?;
     let select = select::read(document, call.method.entity.as_deref(), call.query("$select")).map_err(wrong)?;
     let access = access.ok_or_else(unauthenticated)?;
-    let entered = Entered { world, access, call, prefer: &prefer, select, body: body.as_ref(), faults };
+    if route.is_mail() && !prefer.is_immutable {
+        world.count_without_immutable_ids(&whose(world, Some(access), call));
+    }
+    let path = asked.target.split_once('?').map_or(asked.target, |(path, _)| path);
+    let in_batch = asked.in_batch;
+    let entered = Entered { world, access, call, prefer: &prefer, select, body: body.as_ref(), faults, path, in_batch };
     let answer = answer(route, &entered)?;
     Ok(match prefer.applied() {
         Some(applied) => answer.with(axum::http::HeaderName::from_static("preference-applied"), &applied),
@@ -109,7 +139,7 @@ fn enter(
     })
 }
 
-fn unauthenticated() -> Refusal {
+pub fn unauthenticated() -> Refusal {
     Refusal::new(401, "InvalidAuthenticationToken", "Access token is empty, has expired or is not yet valid.")
 }
 
@@ -178,16 +208,54 @@ fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
             let mailbox = mailbox(entered)?;
             match allows(entered, &READS_PEOPLE) {
                 true => Ok(users::get(entered, &mailbox)),
-                false => Err(Refusal::new(
-                    403,
-                    "Authorization_RequestDenied",
-                    "Insufficient privileges to complete the operation.",
-                )),
+                false => Err(not_allowed()),
             }
         }
+        Route::UsersList => match allows(entered, &READS_EVERYBODY) {
+            true => users::list(entered),
+            false => Err(not_allowed()),
+        },
+        _ if route.is_mail() => mail(route, entered),
         _ => Err(Refusal::bad("Resource not found for the segment.")),
     }
 }
+
+/// What lies in a mailbox.
+fn mail(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
+    let mailbox = mailbox(entered)?;
+    let mailbox = &*mailbox;
+    // Bodies and bytes need more than the headers.
+    let needs_all = matches!(
+        route,
+        Route::MessagesValue | Route::AttachmentsList | Route::AttachmentsGet | Route::AttachmentsValue
+    );
+    if !allows(entered, &READS_MAIL) && (needs_all || !allows(entered, &["Mail.ReadBasic", "Mail.ReadBasic.All"])) {
+        return Err(denied());
+    }
+    if !mailbox.has_mail_service.load(Ordering::Relaxed) {
+        return Err(refusals::no_mailbox());
+    }
+    match route {
+        Route::FoldersList | Route::FoldersChildren => folders::list(entered, mailbox),
+        Route::FoldersGet => folders::get(entered, mailbox),
+        Route::FoldersDelta => folders::changes(entered, mailbox),
+        Route::MessagesList => messages::list(entered, mailbox),
+        Route::MessagesGet => messages::get(entered, mailbox),
+        Route::MessagesValue => messages::value(entered, mailbox),
+        Route::MessagesDelta => delta::of_messages(entered, mailbox),
+        Route::AttachmentsList => attachments::list(entered, mailbox),
+        Route::AttachmentsGet => attachments::get(entered, mailbox),
+        _ => attachments::value(entered, mailbox),
+    }
+}
+
+fn not_allowed() -> Refusal {
+    Refusal::new(403, "Authorization_RequestDenied", "Insufficient privileges to complete the operation.")
+}
+
+const READS_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
+
+const READS_EVERYBODY: [&str; 3] = ["User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
 
 /// An answer that is not what Microsoft's document says is our own mistake, and is told as such.
 fn checked(world: &World, document: &Document, call: &Call<'static>, answer: Answer) -> Answer {

@@ -1,6 +1,11 @@
 //! What programs ask Microsoft: signing in, Graph, and many calls of it in one.
 
+mod attachments;
+mod batch;
 mod call;
+mod delta;
+mod folders;
+mod messages;
 mod prefer;
 mod refusals;
 mod select;
@@ -36,6 +41,7 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/{tenant}/oauth2/v2.0/token", post(token))
         .route("/{tenant}/v2.0/adminconsent", get(ask_admin).post(decide_as_admin))
         .route("/{tenant}/adminconsent", get(ask_admin).post(decide_as_admin))
+        .route("/v1.0/$batch", post(many))
         .route("/v1.0/{*rest}", any(method))
         .layer(axum::extract::DefaultBodyLimit::max(MOST_BYTES))
 }
@@ -107,6 +113,21 @@ async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, bod
         in_batch: false,
     };
     call::call(&world, &asked).await
+}
+
+async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
+    world.wait().await;
+    let authorization = text(&head, AUTHORIZATION);
+    let access = call::opened(&world, authorization);
+    let account = access.as_ref().and_then(|access| access.asked.account.clone()).unwrap_or_default();
+    let faults = world.faults.draw(&account, Route::Batch);
+    let answer = match (refusals::instead(&world, &faults).await, access) {
+        (Some(answer), _) => answer,
+        (None, Some(_)) => batch::answer(&world, authorization, &body, &faults).await,
+        (None, None) => call::unauthenticated().answer(&world),
+    };
+    world.requests.add("POST", Route::Batch, &account, answer.status, false);
+    answer.spoil(&faults)
 }
 
 fn text(head: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {
