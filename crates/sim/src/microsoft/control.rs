@@ -15,6 +15,8 @@ use super::account::Refused;
 use super::directory::DirectoryChange;
 use super::identity::{CLIENT_ID, Client, SCOPES, certificate_key_pem, certificate_pem};
 use super::operation::Operation;
+use super::subscriptions::{LifecycleEvent, Settings};
+use super::throttle::Limits;
 use super::world::{Mailbox, NewAccount, World};
 use crate::steer::{self, NewAccounts, conflict, done_if, missing};
 
@@ -28,6 +30,11 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/accounts/{address}/truth", get(truth_of_one))
         .route("/truth", get(truth_of_all))
         .route("/requests", get(requests).delete(forget_requests))
+        .route("/quota", get(quota).put(set_quota).delete(end_quota))
+        .route("/subscriptions", get(subscriptions))
+        .route("/subscriptions/{id}/remove", post(remove_subscription))
+        .route("/subscriptions/{id}/lifecycle", post(send_lifecycle))
+        .route("/notifications", get(notifications).put(set_notifications))
         .route("/clients", post(register_client))
         .route("/certificate", get(certificate))
         .route("/directories", get(directories))
@@ -139,5 +146,59 @@ async fn set_tokens(State(world): Wide, Json(to): Json<Tokens>) -> Response {
     if let Some(is_strict) = to.strict {
         world.set_strict_refresh(is_strict);
     }
+    done_if(true)
+}
+
+async fn quota(State(world): Wide) -> Json<Value> {
+    Json(json!({"limits": world.throttle.limits(), "most_at_once": world.most_at_once()}))
+}
+
+async fn set_quota(State(world): Wide, Json(limits): Json<Limits>) -> Response {
+    world.set_quota(Some(limits));
+    done_if(true)
+}
+
+async fn end_quota(State(world): Wide) -> Response {
+    world.set_quota(None);
+    done_if(true)
+}
+
+async fn subscriptions(State(world): Wide) -> Json<Value> {
+    Json(json!({"items": world.subscriptions()}))
+}
+
+fn done_if_subscribed(is_done: bool) -> Response {
+    match is_done {
+        true => done_if(true),
+        false => (StatusCode::NOT_FOUND, Json(json!({"error": "there is no such subscription"}))).into_response(),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Removal {
+    silently: bool,
+}
+
+async fn remove_subscription(State(world): Wide, Path(id): Path<String>, removal: Option<Json<Removal>>) -> Response {
+    done_if_subscribed(world.remove_subscription(&id, removal.unwrap_or_default().silently))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lifecycle {
+    event: LifecycleEvent,
+}
+
+async fn send_lifecycle(State(world): Wide, Path(id): Path<String>, Json(to): Json<Lifecycle>) -> Response {
+    done_if_subscribed(world.send_lifecycle(&id, to.event))
+}
+
+async fn notifications(State(world): Wide) -> Json<Value> {
+    Json(json!({"settings": world.subscriptions.settings(), "counts": world.notification_counts()}))
+}
+
+async fn set_notifications(State(world): Wide, Json(settings): Json<Settings>) -> Response {
+    world.set_notifications(settings);
     done_if(true)
 }

@@ -22,6 +22,8 @@ mod operation;
 mod server;
 mod spec;
 mod step;
+mod subscriptions;
+mod throttle;
 mod truth;
 mod world;
 
@@ -35,6 +37,8 @@ pub use identity::{
 pub use operation::{Applied, Operation, RawBytes};
 pub use server::Server;
 pub(crate) use server::{routes, start_tasks};
+pub use subscriptions::{Counts as NotificationCounts, LifecycleEvent, Settings as Notifications, Subscription};
+pub use throttle::Limits;
 pub use truth::{Truth, TruthFolder, TruthMessage};
 pub use world::{NewAccount, Now, World};
 

@@ -14,6 +14,8 @@ use super::face::Faces;
 use super::faults::Kind;
 use super::identity::{self, Asked, CLIENT_ID, Client, Identity, SCOPES};
 use super::operation::{Applied, Operation};
+use super::subscriptions::{self, LifecycleEvent, Settings, Subscription, Subscriptions};
+use super::throttle::{Limits, Throttle};
 use super::truth::Truth;
 use crate::consent::Granted;
 use crate::mail::rng::Rng;
@@ -28,6 +30,8 @@ pub struct World {
     directories: RwLock<Directories>,
     mailboxes: RwLock<Mailboxes>,
     pub(super) identity: Identity,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) throttle: Throttle,
     pub(super) faces: Faces,
     answers: AtomicU64,
     /// Calls about mail that did not ask for ids that stay, by address.
@@ -120,6 +124,8 @@ impl World {
             directories: RwLock::default(),
             mailboxes: RwLock::default(),
             identity: Identity::new(seed),
+            subscriptions: Subscriptions::new(seed),
+            throttle: Throttle::default(),
             faces: Faces::new(letters),
             answers: AtomicU64::new(0),
             without_immutable_ids: Mutex::default(),
@@ -194,7 +200,7 @@ impl World {
             let changed = change(&mut account);
             (changed, std::mem::take(&mut account.events))
         };
-        drop(events);
+        subscriptions::tell(self, mailbox, &events);
         changed
     }
 
@@ -212,7 +218,51 @@ impl World {
         *counts.entry(address.to_owned()).or_default() += 1;
     }
 
+    /// Nothing: there is no limit.
+    pub fn set_quota(&self, limits: Option<Limits>) {
+        self.throttle.set(limits);
+    }
+
+    /// The most requests of one program that were under way for a mailbox at the same time, by address.
+    pub fn most_at_once(&self) -> BTreeMap<String, u32> {
+        self.throttle.most_at_once()
+    }
+
+    /// Those that have not expired.
+    pub fn subscriptions(&self) -> Vec<Subscription> {
+        self.subscriptions.list(self.now_ms())
+    }
+
+    /// Silently, or with a word to where it wants to be told. Whether there was one.
+    pub fn remove_subscription(&self, id: &str, is_silent: bool) -> bool {
+        let Some(removed) = self.subscriptions.remove(id) else { return false };
+        if !is_silent {
+            subscriptions::send_lifecycle(self, &removed, LifecycleEvent::SubscriptionRemoved);
+        }
+        true
+    }
+
+    /// Whether there is such a subscription with somewhere to tell it.
+    pub fn send_lifecycle(&self, id: &str, event: LifecycleEvent) -> bool {
+        let Some(subscription) = self.subscriptions.find(id, self.now_ms()) else { return false };
+        match event {
+            LifecycleEvent::ReauthorizationRequired => self.subscriptions.pause(id),
+            LifecycleEvent::SubscriptionRemoved => return self.remove_subscription(id, false),
+            LifecycleEvent::Missed => {}
+        }
+        subscriptions::send_lifecycle(self, &subscription, event)
+    }
+
+    pub fn set_notifications(&self, settings: Settings) {
+        self.subscriptions.set(settings);
+    }
+
+    pub fn notification_counts(&self) -> subscriptions::Counts {
+        self.subscriptions.counts()
+    }
+
     pub(super) fn forget_counts(&self) {
+        self.throttle.forget();
         self.forget_requests();
         self.without_immutable_ids.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -14,6 +14,7 @@ use super::super::spec;
 use super::super::world::World;
 use super::call::{self, Asked};
 use crate::answer::{Answer, Body};
+use crate::form::decode;
 use crate::spec::Side;
 
 /// More are refused.
@@ -67,6 +68,12 @@ pub async fn answer(world: &World, authorization: Option<&str>, body: &[u8], fau
     write(world, answers)
 }
 
+/// Whose mailbox a program asks about, by its first call that says so.
+pub fn first_user(body: &[u8]) -> Option<String> {
+    let batch: Batch = serde_json::from_slice(body).ok()?;
+    batch.requests.iter().find_map(|part| part.url.strip_prefix("/users/")?.split(['/', '?']).next().map(decode))
+}
+
 async fn one(world: &World, part: &Part, authorization: Option<&str>) -> Answer {
     let body = if part.body.is_null() { String::new() } else { part.body.to_string() };
     let target = format!("/v1.0{}", part.url);
@@ -79,7 +86,7 @@ async fn one(world: &World, part: &Part, authorization: Option<&str>) -> Answer 
         body: body.as_bytes(),
         in_batch: true,
     };
-    call::call(world, &asked).await
+    call::part(world, &asked).await
 }
 
 /// Those that wait for others come after them; if one fails, so do they.

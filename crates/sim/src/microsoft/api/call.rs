@@ -9,9 +9,10 @@ use super::super::error::Refusal;
 use super::super::faults::{Kind, Route};
 use super::super::identity::{Access, permission};
 use super::super::spec;
+use super::super::throttle::UnderWay;
 use super::super::world::{Mailbox, World};
 use super::prefer::Prefer;
-use super::{attachments, delta, folders, messages, refusals, select, users};
+use super::{attachments, delta, folders, messages, refusals, select, subscriptions, users};
 use crate::answer::{Answer, Body};
 use crate::form::{decode, pairs};
 use crate::spec::{Call, Document, Side};
@@ -74,7 +75,35 @@ fn long_names(path: &str) -> String {
     path.split('/').map(segment).collect::<Vec<_>>().join("/")
 }
 
-pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
+/// A call that comes alone: it takes its time, and only so many are under way for one mailbox.
+pub async fn alone(world: &World, asked: &Asked<'_>) -> Answer {
+    let path = asked.target.split('?').next().unwrap_or_default();
+    let named = path.strip_prefix("/v1.0/users/").and_then(|rest| rest.split('/').next()).map(decode);
+    let access = opened(world, asked.authorization);
+    let (_under_way, refusal) = begun(world, access.as_ref(), named.as_deref()).unzip();
+    world.wait().await;
+    answered(world, asked, refusal.flatten()).await
+}
+
+/// A part of a batch: the batch has waited for it.
+pub async fn part(world: &World, asked: &Asked<'_>) -> Answer {
+    answered(world, asked, None).await
+}
+
+/// One more request is under way, for a mailbox that is named or the token's own.
+pub fn begun<'a>(
+    world: &'a World,
+    access: Option<&Access>,
+    named: Option<&str>,
+) -> Option<(UnderWay<'a>, Option<Refusal>)> {
+    let asked = &access?.asked;
+    let account = named.and_then(|named| world.find(named)).map(|mailbox| mailbox.address.clone());
+    let account = account.or_else(|| asked.account.clone())?;
+    Some(world.throttle.begin((asked.client.clone(), account)))
+}
+
+/// `refusal`: why it is refused whatever it asks for.
+async fn answered(world: &World, asked: &Asked<'_>, refusal: Option<Refusal>) -> Answer {
     let (asked_path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
     let path = long_names(asked_path);
     let found = [spec::graph(), spec::undocumented()].into_iter().find_map(|document| {
@@ -88,10 +117,16 @@ pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
     let access = opened(world, asked.authorization);
     let account = whose(world, access.as_ref(), &call);
     let faults = world.faults.draw(&account, route);
-    let answer = match refusals::instead(world, &faults).await {
-        Some(answer) => answer,
-        None => enter(world, asked, document, &call, route, access.as_ref(), &faults)
-            .unwrap_or_else(|refusal| refusal.answer(world)),
+    // Those that are refused count as well.
+    let pair = access.as_ref().map(|access| (access.asked.client.clone(), account.clone()));
+    let is_too_many = pair.and_then(|pair| world.throttle.count(&pair, world.now_ms())).filter(|_| route.is_mail());
+    let answer = match (refusals::instead(world, &faults).await, refusal.or(is_too_many)) {
+        (Some(answer), _) => answer,
+        (None, Some(refusal)) => refusal.answer(world),
+        (None, None) => {
+            let entered = enter(world, asked, document, &call, route, access.as_ref(), &faults).await;
+            entered.unwrap_or_else(|refusal| refusal.answer(world))
+        }
     };
     let is_ours = !faults.contains(&Kind::Garbage);
     let answer = if is_ours { checked(world, document, &call, answer) } else { answer };
@@ -109,7 +144,7 @@ fn whose(world: &World, access: Option<&Access>, call: &Call<'static>) -> String
     named.or_else(|| access.and_then(|access| access.asked.account.clone())).unwrap_or_default()
 }
 
-fn enter(
+async fn enter(
     world: &World,
     asked: &Asked<'_>,
     document: &'static Document,
@@ -132,7 +167,7 @@ fn enter(
     let path = asked.target.split_once('?').map_or(asked.target, |(path, _)| path);
     let in_batch = asked.in_batch;
     let entered = Entered { world, access, call, prefer: &prefer, select, body: body.as_ref(), faults, path, in_batch };
-    let answer = answer(route, &entered)?;
+    let answer = answer(route, &entered).await?;
     Ok(match prefer.applied() {
         Some(applied) => answer.with(axum::http::HeaderName::from_static("preference-applied"), &applied),
         None => answer,
@@ -155,8 +190,12 @@ fn read_body(body: &[u8], document: &Document, call: &Call<'static>) -> Result<O
 
 /// The mailbox that is asked about, if the token opens it.
 fn mailbox(entered: &Entered<'_>) -> Result<Arc<Mailbox>, Refusal> {
+    named(entered, entered.call.path("user-id"))
+}
+
+/// By id or address; empty: one's own.
+pub fn named(entered: &Entered<'_>, named: &str) -> Result<Arc<Mailbox>, Refusal> {
     let (world, asked) = (entered.world, &entered.access.asked);
-    let named = entered.call.path("user-id");
     let Some(account) = &asked.account else {
         if named.is_empty() {
             let message = "/me request is only valid with delegated authentication flow.";
@@ -181,12 +220,12 @@ fn no_such_user(named: &str) -> Refusal {
     Refusal::new(404, "Request_ResourceNotFound", message)
 }
 
-fn denied() -> Refusal {
+pub fn denied() -> Refusal {
     Refusal::new(403, "ErrorAccessDenied", "Access is denied. Check credentials and try again.")
 }
 
 /// Whether the token has one of these.
-fn allows(entered: &Entered<'_>, permissions: &[&str]) -> bool {
+pub fn allows(entered: &Entered<'_>, permissions: &[&str]) -> bool {
     let scopes = &entered.access.asked.scopes;
     scopes.iter().any(|scope| permissions.iter().any(|wanted| wanted.eq_ignore_ascii_case(permission(scope))))
 }
@@ -202,7 +241,7 @@ const READS_PEOPLE: [&str; 8] = [
     "profile",
 ];
 
-fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
+async fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
     match route {
         Route::Me => {
             let mailbox = mailbox(entered)?;
@@ -215,6 +254,12 @@ fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
             true => users::list(entered),
             false => Err(not_allowed()),
         },
+        Route::SubscriptionsCreate => subscriptions::create(entered).await,
+        Route::SubscriptionsList => Ok(subscriptions::list(entered)),
+        Route::SubscriptionsGet => subscriptions::get(entered),
+        Route::SubscriptionsRenew => subscriptions::renew(entered),
+        Route::SubscriptionsReauthorize => subscriptions::reauthorize(entered),
+        Route::SubscriptionsDelete => subscriptions::delete(entered),
         _ if route.is_mail() => mail(route, entered),
         _ => Err(Refusal::bad("Resource not found for the segment.")),
     }
@@ -253,7 +298,7 @@ fn not_allowed() -> Refusal {
     Refusal::new(403, "Authorization_RequestDenied", "Insufficient privileges to complete the operation.")
 }
 
-const READS_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
+pub const READS_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
 
 const READS_EVERYBODY: [&str; 3] = ["User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
 

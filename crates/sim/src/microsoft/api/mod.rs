@@ -9,6 +9,7 @@ mod messages;
 mod prefer;
 mod refusals;
 mod select;
+mod subscriptions;
 mod users;
 
 use std::sync::Arc;
@@ -103,7 +104,6 @@ async fn outside(world: &World, route: Route, verb: &str, account: &str, answer:
 }
 
 async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, body: Bytes) -> Answer {
-    world.wait().await;
     let asked = call::Asked {
         verb: verb.as_str(),
         target: uri.path_and_query().map_or("/", |target| target.as_str()),
@@ -112,19 +112,22 @@ async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, bod
         body: &body,
         in_batch: false,
     };
-    call::call(&world, &asked).await
+    call::alone(&world, &asked).await
 }
 
 async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
-    world.wait().await;
     let authorization = text(&head, AUTHORIZATION);
     let access = call::opened(&world, authorization);
+    let named = batch::first_user(&body);
+    let (_under_way, refusal) = call::begun(&world, access.as_ref(), named.as_deref()).unzip();
+    world.wait().await;
     let account = access.as_ref().and_then(|access| access.asked.account.clone()).unwrap_or_default();
     let faults = world.faults.draw(&account, Route::Batch);
-    let answer = match (refusals::instead(&world, &faults).await, access) {
-        (Some(answer), _) => answer,
-        (None, Some(_)) => batch::answer(&world, authorization, &body, &faults).await,
-        (None, None) => call::unauthenticated().answer(&world),
+    let answer = match (refusals::instead(&world, &faults).await, refusal.flatten(), access) {
+        (Some(answer), _, _) => answer,
+        (None, Some(refusal), _) => refusal.answer(&world),
+        (None, None, Some(_)) => batch::answer(&world, authorization, &body, &faults).await,
+        (None, None, None) => call::unauthenticated().answer(&world),
     };
     world.requests.add("POST", Route::Batch, &account, answer.status, false);
     answer.spoil(&faults)

@@ -2,8 +2,12 @@
 
 mod batch;
 mod delta;
+mod hook;
 mod identity;
+mod limits;
 mod place;
 mod programs;
 mod reading;
 mod speed;
+mod strict;
+mod subscriptions;
