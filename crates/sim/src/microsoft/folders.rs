@@ -134,7 +134,7 @@ impl Account {
     }
 
     pub(super) fn create_folder(&mut self, parent: u32, name: &str) -> Result<u32, Refused> {
-        if !self.folders.get(&parent).is_some_and(|folder| !folder.is_search) {
+        if self.folders.get(&parent).is_none_or(|folder| folder.is_search) {
             return Err(Refused::NoFolder);
         }
         if self.is_taken(parent, name) {
@@ -161,7 +161,7 @@ impl Account {
 
     pub(super) fn move_folder(&mut self, number: u32, to: u32) -> Result<(), Refused> {
         self.own(number)?;
-        if !self.folders.get(&to).is_some_and(|folder| !folder.is_search) {
+        if self.folders.get(&to).is_none_or(|folder| folder.is_search) {
             return Err(Refused::NoFolder);
         }
         let name = self.folders[&number].name.clone();

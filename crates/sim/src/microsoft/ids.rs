@@ -70,7 +70,7 @@ impl Account {
 
     /// Two numbers after each other differ in the case of one letter only.
     fn written(&self, begin: &str, number: u64, moves: u16) -> String {
-        let mixed = (number / 2 ^ self.mask()).rotate_left(23);
+        let mixed = ((number / 2) ^ self.mask()).rotate_left(23);
         let letter = if number.is_multiple_of(2) { 'Q' } else { 'q' };
         format!("{begin}{:08x}LTk{mixed:016X}Ag{moves:04x}{letter}AAA=", self.mask() as u32)
     }
