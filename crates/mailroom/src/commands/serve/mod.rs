@@ -127,7 +127,7 @@ fn web_app(
         edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
         issuer: crate::app::issuer(config)?,
         pushes: crate::app::pushes(config, engine)?,
-        google: crate::app::google(config)?,
+        consents: crate::app::consents(config)?,
         under_way: web::UnderWay::default(),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),

@@ -1,86 +1,38 @@
-//! A simulated Google in this process, and a Mailroom that knows it.
+//! A Mailroom that knows a simulated provider.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use ::sim::google::{CLIENT_ID, CLIENT_SECRET, Consent, NewAccount, Server, World};
-use domain::{Clock, SystemClock};
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 use super::browser::Browser;
+use super::site::Site;
 use crate::api::scene::try_tell;
 use crate::http::{self, Answer, GENEROUS};
 use crate::place::Place;
 use crate::processes::Running;
 
-pub const ANN: &str = "ann@gmail.test";
-pub const BOB: &str = "bob@gmail.test";
-
-pub struct Google {
-    pub world: Arc<World>,
-    server: Server,
-    _runtime: Runtime,
-}
-
-impl Google {
-    pub fn start() -> Self {
-        let world = Arc::new(World::new(7, 20, Arc::new(|| SystemClock.now())));
-        for address in [ANN, BOB] {
-            assert!(world.create(&NewAccount { address: address.into(), messages: 5, seed: None }));
-        }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let server = runtime.block_on(Server::start_here(world.clone())).unwrap();
-        let google = Self { world, server, _runtime: runtime };
-        google.people(Consent { auto: true, ..Consent::default() });
-        google
-    }
-
-    /// What people do with the page that asks them.
-    pub fn people(&self, consent: Consent) {
-        self.world.set_consent(consent);
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        self.server.address()
-    }
-
-    pub fn settings(&self) -> Vec<(String, String)> {
-        let url = self.server.url();
-        let pairs = [
-            ("CLIENT_ID", CLIENT_ID.to_owned()),
-            ("CLIENT_SECRET", CLIENT_SECRET.to_owned()),
-            ("AUTH_URL", format!("{url}/o/oauth2/v2/auth")),
-            ("TOKEN_URL", format!("{url}/token")),
-            ("API_URL", url.clone()),
-            ("JWKS_URL", format!("{url}/oauth2/v3/certs")),
-        ];
-        pairs.map(|(key, value)| (format!("MAILROOM_PROVIDERS__GOOGLE__{key}"), value)).into()
-    }
-
-    pub fn revoked(&self) -> usize {
-        let is_revoke = |entry: &&::sim::google::Entry| entry.route == ::sim::google::Route::Revoke;
-        self.world.request_log().iter().filter(is_revoke).count()
-    }
-
-    pub fn assert_well_asked(&self) {
-        assert_eq!(self.world.violations(), []);
-    }
-}
-
 /// A server with two tenants, each with a key that may write.
-pub struct Scene<'a> {
+pub struct Scene<'a, S> {
     pub place: &'a Place,
-    pub google: Google,
+    pub site: S,
     pub address: SocketAddr,
     pub acme: String,
     pub beta: String,
     _server: Running,
 }
 
-impl<'a> Scene<'a> {
+impl<'a, S: Site> Scene<'a, S> {
     pub fn start(place: &'a Place) -> Self {
-        let google = Google::start();
+        Self::start_as(place, "web,worker,scheduler")
+    }
+
+    /// Nobody looks at mailboxes, so whatever changes was changed by who came back from the provider.
+    pub fn start_web(place: &'a Place) -> Self {
+        Self::start_as(place, "web")
+    }
+
+    fn start_as(place: &'a Place, roles: &str) -> Self {
+        let site = S::start();
         for tenant in ["acme", "beta"] {
             place.ok(&["tenant", "create", tenant]);
         }
@@ -89,12 +41,12 @@ impl<'a> Scene<'a> {
             made["key"].as_str().unwrap().to_owned()
         };
         let (acme, beta) = (key("acme"), key("beta"));
-        let settings = google.settings();
+        let settings = site.settings();
         let mut variables: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
         variables.extend(GENEROUS);
         variables.extend([("MAILROOM_SYNC__INTERVAL", "1s"), ("MAILROOM_SYNC__BACKFILL", "all")]);
-        let (server, address) = http::serve_with(place, &variables);
-        Self { place, google, address, acme, beta, _server: server }
+        let (server, address) = http::serve_as(place, roles, &variables);
+        Self { place, site, address, acme, beta, _server: server }
     }
 
     pub fn get(&self, path: &str, key: &str) -> Answer {
@@ -107,7 +59,7 @@ impl<'a> Scene<'a> {
 
     /// A link for a person, as a path on our server.
     pub fn link(&self, key: &str, query: &str) -> String {
-        let answer = self.get(&format!("/v1/oauth/google/start{query}"), key);
+        let answer = self.get(&format!("/v1/oauth/{}/start{query}", S::NAME), key);
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.headers["cache-control"], "no-store");
         self.path(answer.json()["url"].as_str().unwrap())
@@ -138,7 +90,7 @@ impl<'a> Scene<'a> {
         self.place.select(&format!("select kind from secrets where kind = '{kind}'")).len()
     }
 
-    /// Whatever may be changed by somebody who comes back from Google.
+    /// Whatever may be changed by somebody who comes back from the provider.
     pub fn everything(&self) -> Vec<Vec<String>> {
         let all = [
             "select address || state || version || '' from mailboxes order by 1",
