@@ -3,6 +3,7 @@
 //!
 //! A folder per provider: `mod.rs` is its [`Connector`], `api.rs` has their words, `translate.rs` turns theirs into ours.
 
+mod folders;
 pub mod gmail;
 pub mod google;
 pub mod http;
@@ -10,6 +11,8 @@ pub mod imap;
 pub mod microsoft;
 mod names;
 mod oauth;
+pub mod outlook;
+mod raw_json;
 pub mod scripted;
 
 use std::collections::HashMap;
@@ -24,11 +27,12 @@ use microsoft::MicrosoftSettings;
 /// Those of every provider that has one.
 pub fn all(
     google: &GoogleSettings,
-    _microsoft: &MicrosoftSettings,
+    microsoft: &MicrosoftSettings,
 ) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
     let http = Http::new(Deadlines::default())?;
     let gmail = gmail::Gmail::new(http.clone(), google)?;
-    let all: [Arc<dyn Connector>; 3] =
-        [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default()), Arc::new(gmail)];
+    let outlook = outlook::Outlook::new(http.clone(), microsoft)?;
+    let all: [Arc<dyn Connector>; 4] =
+        [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default()), Arc::new(gmail), Arc::new(outlook)];
     Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())
 }

@@ -9,9 +9,9 @@ use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::api::{Call, Message, units};
-use super::raw::RawJson;
 use super::refusal::{What, is_about_the_token, refusal};
 use crate::http::{Answered, Body, protocol, unavailable};
+use crate::raw_json::RawJson;
 
 /// Any text that is in no request.
 const BOUNDARY: &str = "mailroom_batch";
@@ -172,7 +172,7 @@ impl Parts {
 
     /// Its bytes go to the taker.
     async fn message(&mut self, id: &str, taker: &mut dyn Taker) -> Result<(), ConnectorError> {
-        let mut json = RawJson::default();
+        let mut json = RawJson::of("raw");
         let not_written = |_| unavailable("the message cannot be written down here");
         while !json.is_done {
             let bytes = self.body.fill().await?;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::api::{Call, History, Message};
 use super::batch::{self, Taker};
 use super::labels;
+use crate::folders::compare;
 use crate::http::protocol;
 
 /// There is one scope: the whole mailbox.
@@ -38,7 +39,7 @@ impl At {
 /// The folders, and the place from which on changes are told: everything from before is told by lists, which come later.
 pub async fn begin(call: Call<'_>) -> Result<Page, ConnectorError> {
     let at = At { history: call.profile().await?.history_id, page: None };
-    let (folders, gone_folders) = labels::compare(&[], labels::folders(&call.labels().await?));
+    let (folders, gone_folders) = compare(&[], labels::folders(&call.labels().await?));
     let cursors = Cursors::from([(SCOPE.to_owned(), at.text()?)]);
     Ok(Page { folders, gone_folders, cursors, is_last: true, ..Page::default() })
 }
@@ -71,7 +72,7 @@ pub async fn page(call: Call<'_>, cursor: &str) -> Result<Page, ConnectorError> 
     // After the messages, so that every label of theirs is there.
     let now = labels::folders(&call.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let (folders, gone_folders) = labels::compare(&call.account.folders, now);
+    let (folders, gone_folders) = compare(&call.account.folders, now);
     let mut page = Page { folders, gone_folders, cursors, is_last, ..Page::default() };
     for message in messages.into_values() {
         let list = if added.contains(&message.id) { &mut page.messages } else { &mut page.again };

@@ -3,7 +3,7 @@
 //! What is in the trash or in spam, a draft or a chat is in that folder alone: its other labels are hidden from people too.
 //! Everything else is in All Mail, as it is for people, so that what was archived without a label has a place.
 
-use domain::connector::{KnownFolder, Place, SeenFolder};
+use domain::connector::{Place, SeenFolder};
 use domain::{Flags, FolderRole};
 
 use super::api::Label;
@@ -41,14 +41,6 @@ pub fn folders(labels: &[Label]) -> Vec<SeenFolder> {
         uid_validity: None,
     };
     std::iter::once(all).chain(labels.iter().filter(is_folder).map(folder)).collect()
-}
-
-/// Those that are new or have another name, and those that are no more.
-pub fn compare(known: &[KnownFolder], now: Vec<SeenFolder>) -> (Vec<SeenFolder>, Vec<String>) {
-    let is_there = |known: &&KnownFolder| !now.iter().any(|folder| folder.id == known.id);
-    let gone = known.iter().filter(is_there).map(|known| known.id.clone()).collect();
-    let is_known = |folder: &SeenFolder| known.iter().any(|known| known.id == folder.id && known.name == folder.name);
-    (now.into_iter().filter(|folder| !is_known(folder)).collect(), gone)
 }
 
 /// Where a message with these labels is, and how it is marked there.
@@ -101,7 +93,10 @@ pub fn is_hidden(folder: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use domain::connector::KnownFolder;
+
     use super::*;
+    use crate::folders::compare;
 
     fn at(labels: &[&str]) -> Vec<String> {
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
@@ -128,7 +123,11 @@ mod tests {
         let known = |id: &str, name: &str| KnownFolder {
             id: id.into(),
             name: name.into(),
-            role: None,
+            role: folders(&[])
+                .into_iter()
+                .chain(folders(&[Label { id: id.into(), name: name.into() }]))
+                .find(|folder| folder.id == id)
+                .and_then(|folder| folder.role),
             delimiter: None,
             uid_validity: None,
             is_in_scope: true,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::api::{Call, Messages};
 use super::changes::{SCOPE, read, seen};
 use super::labels::{self, ALL_MAIL};
+use crate::folders::compare;
 use crate::http::protocol;
 
 /// Ids in a page: the most that Gmail gives.
@@ -59,7 +60,7 @@ pub async fn everything(call: Call<'_>, cursors: &Cursors, since: Option<Timesta
     let read = read(call, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let now = labels::folders(&call.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let (folders, gone_folders) = labels::compare(&call.account.folders, now);
+    let (folders, gone_folders) = compare(&call.account.folders, now);
     let mut page = Page { folders, gone_folders, whole: ids, ..Page::default() };
     for message in read.values() {
         page.messages.extend(seen(message, &known)?);

@@ -1,4 +1,4 @@
-//! Gmail by its own API. `api` makes the calls, `batch` many of them at once, `raw` reads bytes out of JSON; `changes` and
+//! Gmail by its own API. `api` makes the calls, `batch` many of them at once, `changes` and
 //! `list` are the listings, `labels` turns labels into folders. The facts that this relies on are in docs/providers/gmail.md.
 
 mod api;
@@ -8,7 +8,6 @@ mod fetch;
 mod labels;
 mod list;
 mod pace;
-mod raw;
 mod refusal;
 
 use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch, WatchWish};

@@ -11,8 +11,10 @@ use crate::http::protocol;
 const LARGEST_REST: usize = 1 << 20;
 
 /// The object under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RawJson {
+    /// The name of the text that is decoded.
+    of: &'static [u8],
     depth: usize,
     string: Option<Text>,
     /// The last name at the outermost level, and whether its value comes next.
@@ -21,6 +23,8 @@ pub struct RawJson {
     escape: Vec<u8>,
     /// The object without the bytes.
     pub rest: Vec<u8>,
+    /// How long that was when the bytes began.
+    pub before: usize,
     decoder: Decoder,
     /// The object has ended.
     pub is_done: bool,
@@ -34,6 +38,22 @@ enum Text {
 }
 
 impl RawJson {
+    /// Of an object in which the bytes are a text of this name.
+    pub fn of(name: &'static str) -> Self {
+        Self {
+            of: name.as_bytes(),
+            depth: 0,
+            string: None,
+            key: Vec::new(),
+            is_value_next: false,
+            escape: Vec::new(),
+            rest: Vec::new(),
+            before: 0,
+            decoder: Decoder::default(),
+            is_done: false,
+        }
+    }
+
     /// Takes what belongs to the object, and gives the bytes of the message in it to `taken`; how many it took.
     pub fn feed<E: From<ConnectorError>>(
         &mut self,
@@ -61,7 +81,10 @@ impl RawJson {
                 self.depth = self.depth.checked_sub(1).ok_or_else(|| protocol("an answer is not JSON"))?;
                 self.is_done = self.depth == 0;
             }
-            b'"' if self.depth == 1 && self.is_value_next && self.key == b"raw" => self.string = Some(Text::Raw),
+            b'"' if self.depth == 1 && self.is_value_next && self.key == self.of => {
+                self.string = Some(Text::Raw);
+                self.before = self.rest.len();
+            }
             b'"' => self.string = Some(Text::Kept(self.rest.len() + 1)),
             b':' if self.depth == 1 => self.is_value_next = true,
             b',' if self.depth == 1 => self.is_value_next = false,
@@ -203,7 +226,7 @@ mod tests {
 
     /// In pieces of this length.
     fn read(text: &str, piece: usize) -> Result<(Vec<u8>, serde_json::Value, usize), ConnectorError> {
-        let (mut json, mut bytes, mut used) = (RawJson::default(), Vec::new(), 0);
+        let (mut json, mut bytes, mut used) = (RawJson::of("raw"), Vec::new(), 0);
         for piece in text.as_bytes().chunks(piece) {
             used += json.feed(piece, &mut |more: &[u8]| {
                 bytes.extend_from_slice(more);

@@ -1,0 +1,319 @@
+//! What has changed. Graph tells it folder by folder, which is many calls for nothing; so one call asks for whatever was
+//! touched in the whole mailbox, and only the folders where something was are followed. What is gone for good shows in no
+//! list: once a day, and whenever somebody says that something went, all folders are followed.
+//!
+//! A message is in one folder. Whatever is told of it was just read, so it is told whole, and what is said last holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use domain::connector::{Cursors, Page, Present};
+use domain::{Clock, ConnectorError, SystemClock};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::api::{Call, Collection};
+use super::batch;
+use super::delta::{self, At, Told};
+use super::folders;
+use super::message::{FIELDS, Message};
+use super::refusal::What;
+use crate::folders::compare;
+use crate::http::protocol;
+
+/// The cursor of the mailbox itself; the others are those of its folders.
+const SCOPE: &str = "";
+
+/// All folders are followed at least so often.
+const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
+
+/// Graph says when a message was touched to the second, and sometimes a little late.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
+
+/// If more were touched, all folders are followed.
+const TOUCHED: usize = 50;
+
+/// A page is recorded when it has so many messages, or took so many calls.
+const ENOUGH: usize = 400;
+const MOST_CALLS: usize = 20;
+
+/// A folder with more in it is compared with all the others when Graph has forgotten it.
+const MOST_ANEW: usize = 5_000;
+
+/// Where the mailbox stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Round {
+    /// When the first one began. Mail from before is told by lists.
+    begun_at: Timestamp,
+    /// Folders that are still to be followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left: Vec<String>,
+    /// When this round through all of them began, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sweep: Option<Timestamp>,
+    /// When the last one that has ended began. Nothing: it is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    swept_at: Option<Timestamp>,
+    /// From when on what was touched is asked for, and what that came to the last time.
+    touched: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    as_before: Option<u64>,
+}
+
+impl Round {
+    fn is_first(&self) -> bool {
+        self.swept_at.is_none()
+    }
+
+    fn is_sweep_due(&self, now: Timestamp, sweep_since: Option<Timestamp>) -> bool {
+        self.swept_at.is_none_or(|swept| {
+            now.duration_since(swept) >= SWEEP_EVERY || sweep_since.is_some_and(|since| since >= swept)
+        })
+    }
+}
+
+/// Since when changes are told.
+pub fn begun_at(cursors: &Cursors) -> Option<Timestamp> {
+    let round: Round = serde_json::from_str(cursors.get(SCOPE)?).ok()?;
+    Some(round.begun_at)
+}
+
+pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
+    let mut walk = match cursors.get(SCOPE) {
+        Some(text) => {
+            let round: Round = serde_json::from_str(text).map_err(|_| ConnectorError::CursorExpired)?;
+            Walk { call, cursors, round, page: Page::default() }
+        }
+        None => {
+            let now = SystemClock.now();
+            let round = Round { begun_at: now, touched: now - OVERLAP, ..Round::default() };
+            Walk { call, cursors, round, page: Page::default() }
+        }
+    };
+    if walk.round.left.is_empty() {
+        walk.begin().await?;
+    }
+    walk.follow().await?;
+    let Walk { round, mut page, .. } = walk;
+    page.is_last = round.left.is_empty();
+    let text = serde_json::to_string(&round).map_err(|_| protocol("a place that cannot be written down"))?;
+    if cursors.get(SCOPE) != Some(&text) {
+        page.cursors.insert(SCOPE.to_owned(), text);
+    }
+    Ok(page)
+}
+
+struct Walk<'a> {
+    call: Call<'a>,
+    cursors: &'a Cursors,
+    round: Round,
+    page: Page,
+}
+
+impl Walk<'_> {
+    /// Which folders are to be followed.
+    async fn begin(&mut self) -> Result<(), ConnectorError> {
+        let now = SystemClock.now();
+        if self.round.is_sweep_due(now, self.call.account.sweep_since) {
+            self.round.sweep = Some(now);
+            self.round.left = self.look_at_folders().await?;
+            return Ok(());
+        }
+        self.probe().await
+    }
+
+    /// The folders as they are; those that are to be followed.
+    async fn look_at_folders(&mut self) -> Result<Vec<String>, ConnectorError> {
+        let known = &self.call.account.folders;
+        let now = folders::tree(self.call).await?;
+        let is_wanted = |id: &str| known.iter().find(|known| known.id == id).is_none_or(|known| known.is_in_scope);
+        let wanted = now.iter().map(|folder| folder.id.clone()).filter(|id| is_wanted(id)).collect();
+        let is_first = self.cursors.is_empty();
+        let (changed, gone) = compare(if is_first { &[] } else { known }, now);
+        self.page.folders = changed;
+        let forgotten = self.cursors.keys().filter(|scope| !scope.is_empty() && gone.contains(scope));
+        self.page.cursors.extend(forgotten.map(|scope| (scope.clone(), String::new())));
+        self.page.gone_folders = gone;
+        Ok(wanted)
+    }
+
+    /// One call when nothing has happened.
+    async fn probe(&mut self) -> Result<(), ConnectorError> {
+        let mut url = self.call.url(&["messages"]);
+        url.query_pairs_mut()
+            .append_pair("$select", FIELDS)
+            .append_pair("$filter", &format!("lastModifiedDateTime ge {}", whole_seconds(self.round.touched)))
+            .append_pair("$orderby", "lastModifiedDateTime desc")
+            .append_pair("$top", &TOUCHED.to_string());
+        let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
+        let is_all = touched.next_link.is_none();
+        if is_all && self.round.as_before == Some(fingerprint(&touched.value, self.round.touched)) {
+            return Ok(());
+        }
+        let latest = touched.value.iter().filter_map(|message| message.last_modified_date_time).max();
+        if let Some(latest) = latest {
+            self.round.touched = self.round.touched.max(latest - OVERLAP);
+        }
+        self.round.as_before = is_all.then(|| fingerprint(&touched.value, self.round.touched));
+        let mut folders: BTreeSet<String> =
+            touched.value.iter().filter_map(|message| message.parent_folder_id.clone()).collect();
+        let account = self.call.account;
+        let is_known = |id: &String| account.folders.iter().any(|known| known.id == *id);
+        let wanted = match folders.iter().all(is_known) {
+            true => account.folders.iter().filter(|known| known.is_in_scope).map(|known| known.id.clone()).collect(),
+            false => self.look_at_folders().await?,
+        };
+        if is_all {
+            self.tell_touched(touched.value)?;
+            folders.retain(|folder| wanted.contains(folder));
+            self.round.left = folders.into_iter().collect();
+        } else {
+            self.round.left = wanted;
+        }
+        Ok(())
+    }
+
+    fn tell_touched(&mut self, touched: Vec<Message>) -> Result<(), ConnectorError> {
+        for message in touched {
+            if let Some(folder) = message.parent_folder_id.clone() {
+                self.tell(&message, &folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, message: &Message, folder: &str) -> Result<(), ConnectorError> {
+        let seen = message.seen(folder)?;
+        self.page.again.retain(|told| told.message != seen.message);
+        if !self.page.whole.contains(&seen.message) {
+            self.page.whole.push(seen.message.clone());
+        }
+        self.page.again.push(seen);
+        Ok(())
+    }
+
+    /// As far as there is room on the page.
+    async fn follow(&mut self) -> Result<(), ConnectorError> {
+        let mut ats: BTreeMap<String, At> = BTreeMap::new();
+        for _ in 0..MOST_CALLS {
+            if self.page.whole.len() >= ENOUGH {
+                break;
+            }
+            let Some(folder) = self.round.left.first().cloned() else { break };
+            let at = ats.get(&folder).cloned().or_else(|| self.cursors.get(&folder).and_then(|text| At::read(text)));
+            match self.step(&folder, at).await? {
+                Some(at @ At::Next(_)) => drop(ats.insert(folder, at)),
+                ended => {
+                    self.round.left.remove(0);
+                    match ended {
+                        Some(at) => drop(ats.insert(folder, at)),
+                        // It is no more.
+                        None => drop(self.page.cursors.insert(folder, String::new())),
+                    }
+                }
+            }
+        }
+        self.page.cursors.extend(ats.into_iter().map(|(folder, at)| (folder, at.text())));
+        if self.round.left.is_empty()
+            && let Some(sweep) = self.round.sweep.take()
+        {
+            self.round.swept_at = Some(sweep);
+        }
+        Ok(())
+    }
+
+    /// One page of a folder's changes; where it goes on. `None`: the folder is no more.
+    async fn step(&mut self, folder: &str, at: Option<At>) -> Result<Option<At>, ConnectorError> {
+        let url = match &at {
+            // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
+            Some(At::Stuck) if self.round.sweep.is_none() => return Ok(Some(At::Stuck)),
+            Some(At::Next(link) | At::Delta(link)) => self.call.link(link)?,
+            Some(At::Stuck) | None => delta::beginning(self.call, folder),
+        };
+        match delta::page(self.call, url).await {
+            Ok(Told { messages, at }) => {
+                self.tell_changed(folder, messages).await?;
+                Ok(Some(at))
+            }
+            Err(refusal) => match refusal.error {
+                ConnectorError::Gone => Ok(None),
+                ConnectorError::CursorExpired => self.anew(folder, refusal.location).await.map(Some),
+                ConnectorError::Protocol(why) if refusal.status.is_some() => {
+                    tracing::warn!(mailbox.id = %self.call.account.mailbox, "Graph does not tell what changes in a folder: {why}");
+                    Ok(Some(At::Stuck))
+                }
+                e => Err(e),
+            },
+        }
+    }
+
+    async fn tell_changed(&mut self, folder: &str, messages: Vec<Message>) -> Result<(), ConnectorError> {
+        // The last word on each holds.
+        let latest: BTreeMap<String, Message> =
+            messages.into_iter().map(|message| (message.id.clone(), message)).collect();
+        let mut removed = Vec::new();
+        for (id, message) in latest {
+            if message.removed.is_some() {
+                removed.push(id);
+            } else if !self.round.is_first() || message.received_date_time >= Some(self.round.begun_at) {
+                self.tell(&message, folder)?;
+            }
+        }
+        // Deleted, or moved elsewhere.
+        let urls = removed.iter().map(|id| {
+            let mut url = self.call.url(&["messages", id]);
+            url.query_pairs_mut().append_pair("$select", FIELDS);
+            url
+        });
+        let found = batch::get::<Message>(self.call, What::Message, urls.collect()).await?;
+        for (id, found) in removed.into_iter().zip(found) {
+            match found {
+                Ok(message) => {
+                    let now = message.parent_folder_id.clone().ok_or_else(|| protocol("a message in no folder"))?;
+                    self.tell(&Message { id, ..message }, &now)?;
+                }
+                Err(ConnectorError::Gone) => {
+                    self.page.again.retain(|told| told.message != id);
+                    if !self.page.whole.contains(&id) {
+                        self.page.whole.push(id);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that is in a folder is told once more; what else we have there is no more.
+    async fn anew(&mut self, folder: &str, location: Option<String>) -> Result<At, ConnectorError> {
+        let told = delta::anew(self.call, folder, location, MOST_ANEW).await?;
+        let Some(Told { messages, at }) = told else { return Err(ConnectorError::CursorExpired) };
+        let latest: BTreeMap<&str, &Message> = messages.iter().map(|message| (&*message.id, message)).collect();
+        let there: Vec<&Message> = latest.into_values().filter(|message| message.removed.is_none()).collect();
+        let uids = there.iter().map(|message| message.id.clone()).collect();
+        for message in there {
+            if !self.round.is_first() || message.received_date_time >= Some(self.round.begun_at) {
+                self.tell(message, folder)?;
+            }
+        }
+        self.page.present.push(Present { folder: folder.to_owned(), uids });
+        Ok(at)
+    }
+}
+
+/// The same for the same messages in the same state, as far as they were touched since then.
+fn fingerprint(messages: &[Message], since: Timestamp) -> u64 {
+    let mut lines: Vec<_> = messages
+        .iter()
+        .filter(|message| message.last_modified_date_time >= Some(since))
+        .map(|message| (&message.id, &message.change_key, &message.parent_folder_id))
+        .collect();
+    lines.sort();
+    let mut hasher = DefaultHasher::new();
+    lines.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn whole_seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,97 @@
+//! What has changed in a folder, a page at a time: Graph gives a link for the next page, or one for the next time.
+
+use domain::ConnectorError;
+use reqwest::Url;
+
+use super::api::{Call, Collection, Refusal};
+use super::message::{FIELDS, Message};
+use super::refusal::What;
+use crate::http::protocol;
+
+/// Messages in a page. They are small without their texts.
+pub const PAGE: usize = 200;
+
+/// Where a folder's changes go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// In the middle of a round.
+    Next(String),
+    /// When something has happened.
+    Delta(String),
+    /// Graph does not tell of this folder's changes. It is asked again with the next look at everything.
+    Stuck,
+}
+
+impl At {
+    pub fn read(text: &str) -> Option<Self> {
+        match text.split_once(' ') {
+            Some(("next", link)) => Some(Self::Next(link.to_owned())),
+            Some(("delta", link)) => Some(Self::Delta(link.to_owned())),
+            _ => (text == "stuck").then_some(Self::Stuck),
+        }
+    }
+
+    pub fn text(&self) -> String {
+        match self {
+            Self::Next(link) => format!("next {link}"),
+            Self::Delta(link) => format!("delta {link}"),
+            Self::Stuck => "stuck".to_owned(),
+        }
+    }
+}
+
+pub struct Told {
+    pub messages: Vec<Message>,
+    pub at: At,
+}
+
+/// Of everything in a folder, from the beginning.
+pub fn beginning(call: Call<'_>, folder: &str) -> Url {
+    let mut url = call.url(&["mailFolders", folder, "messages", "delta"]);
+    url.query_pairs_mut().append_pair("$select", FIELDS);
+    url
+}
+
+/// The same, newest first.
+pub fn newest_first(call: Call<'_>, folder: &str) -> Url {
+    let mut url = beginning(call, folder);
+    url.query_pairs_mut().append_pair("$orderby", "receivedDateTime desc");
+    url
+}
+
+pub async fn page(call: Call<'_>, url: Url) -> Result<Told, Refusal> {
+    let page: Collection<Message> = call.get(What::Delta, url, &format!("odata.maxpagesize={PAGE}")).await?;
+    let at = match (page.next_link, page.delta_link) {
+        (Some(link), None) => At::Next(link),
+        (None, Some(link)) => At::Delta(link),
+        _ => return Err(protocol("a page that does not say how it goes on").into()),
+    };
+    Ok(Told { messages: page.value, at })
+}
+
+/// Everything that is in a folder, at once, because Graph has forgotten what it told us before. `None`: that is too much.
+pub async fn anew(
+    call: Call<'_>,
+    folder: &str,
+    location: Option<String>,
+    most: usize,
+) -> Result<Option<Told>, ConnectorError> {
+    let mut url = match location.as_deref().map(|link| call.link(link)) {
+        Some(Ok(url)) => url,
+        _ => beginning(call, folder),
+    };
+    let mut all: Vec<Message> = Vec::new();
+    loop {
+        let told = page(call, url).await.map_err(|refusal| match refusal.error {
+            // Once is enough: whoever forgets all the time is asked again later.
+            ConnectorError::CursorExpired => ConnectorError::Unavailable("Graph forgets where we are".to_owned()),
+            e => e,
+        })?;
+        all.extend(told.messages);
+        match told.at {
+            At::Next(_) if all.len() > most => return Ok(None),
+            At::Next(link) => url = call.link(&link)?,
+            at => return Ok(Some(Told { messages: all, at })),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What is in the mailbox, folder by folder. It is asked for as changes since the beginning, for Graph's plain lists count
+//! messages: when one goes while we read, another is passed over.
+
+use std::collections::BTreeMap;
+
+use domain::ConnectorError;
+use domain::connector::{Cursors, Page};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::api::Call;
+use super::changes::begun_at;
+use super::delta::{self, At};
+use super::folders;
+use crate::folders::compare;
+use crate::http::protocol;
+
+/// There is one scope: a list goes through all folders.
+const SCOPE: &str = "mailbox";
+
+/// Where we are: in which folder, and how far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    folder: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+}
+
+/// What was there before the first sync, newest first. What came since is left to the changes.
+pub async fn history(
+    call: Call<'_>,
+    cursors: &Cursors,
+    told: &Cursors,
+    since: Option<Timestamp>,
+) -> Result<Page, ConnectorError> {
+    let folders = wanted(call);
+    let Some(place) = begin(cursors, &folders)? else { return end(Page::default(), None) };
+    let url = match &place.link {
+        Some(link) => call.link(link)?,
+        None => delta::newest_first(call, &place.folder),
+    };
+    let Some(found) = read(call, url).await? else { return end(Page::default(), after(&folders, &place)) };
+    let begun = begun_at(told);
+    let mut page = Page::default();
+    let (mut is_older, mut is_empty) = (true, true);
+    for message in found.messages.iter().filter(|message| message.removed.is_none()) {
+        is_empty = false;
+        let received = message.received_date_time;
+        let is_old = received.is_some_and(|received| since.is_some_and(|since| received < since));
+        is_older &= is_old;
+        if !is_old && received < begun {
+            page.messages.push(message.seen(&place.folder)?);
+        }
+    }
+    let next = match found.at {
+        At::Next(link) if is_empty || !is_older => Some(Place { folder: place.folder.clone(), link: Some(link) }),
+        // The rest of it is older still.
+        _ => after(&folders, &place),
+    };
+    end(page, next)
+}
+
+/// Everything, as it is now.
+pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
+    let mut page = Page::default();
+    if cursors.is_empty() {
+        let now = folders::tree(call).await?;
+        page.folders = now.clone();
+        (_, page.gone_folders) = compare(&call.account.folders, now);
+    }
+    let folders = wanted(call);
+    let Some(place) = begin(cursors, &folders)? else { return end(page, None) };
+    let url = match &place.link {
+        Some(link) => call.link(link)?,
+        None => delta::beginning(call, &place.folder),
+    };
+    let Some(found) = read(call, url).await? else { return end(page, after(&folders, &place)) };
+    // The last word on each holds.
+    let latest: BTreeMap<&str, _> = found.messages.iter().map(|message| (&*message.id, message)).collect();
+    for message in latest.values().filter(|message| message.removed.is_none()) {
+        page.messages.push(message.seen(&place.folder)?);
+        page.whole.push(message.id.clone());
+    }
+    let next = match found.at {
+        At::Next(link) => Some(Place { folder: place.folder.clone(), link: Some(link) }),
+        _ => after(&folders, &place),
+    };
+    end(page, next)
+}
+
+/// `None`: the folder is no more, which somebody will tell.
+async fn read(call: Call<'_>, url: reqwest::Url) -> Result<Option<delta::Told>, ConnectorError> {
+    match delta::page(call, url).await {
+        Err(refusal) if refusal.error == ConnectorError::Gone => Ok(None),
+        told => Ok(Some(told?)),
+    }
+}
+
+/// The folders that mail is taken in from; what people look at first comes first.
+fn wanted(call: Call<'_>) -> Vec<String> {
+    let mut folders: Vec<_> = call.account.folders.iter().filter(|folder| folder.is_in_scope).collect();
+    folders.sort_by_key(|folder| (folder.role != Some(domain::FolderRole::Inbox), &folder.name));
+    folders.into_iter().map(|folder| folder.id.clone()).collect()
+}
+
+/// `None`: there is no folder at all.
+fn begin(cursors: &Cursors, folders: &[String]) -> Result<Option<Place>, ConnectorError> {
+    match cursors.get(SCOPE) {
+        // A folder that is not wanted any more: the list begins anew.
+        Some(cursor) => match serde_json::from_str::<Place>(cursor) {
+            Ok(place) if folders.contains(&place.folder) => Ok(Some(place)),
+            _ => Err(ConnectorError::CursorExpired),
+        },
+        None => Ok(folders.first().map(|folder| Place { folder: folder.clone(), link: None })),
+    }
+}
+
+fn after(folders: &[String], place: &Place) -> Option<Place> {
+    let next = folders.iter().skip_while(|folder| **folder != place.folder).nth(1)?;
+    Some(Place { folder: next.clone(), link: None })
+}
+
+fn end(page: Page, next: Option<Place>) -> Result<Page, ConnectorError> {
+    let is_last = next.is_none();
+    let cursor = match next {
+        Some(place) => serde_json::to_string(&place).map_err(|_| protocol("a place that cannot be written down"))?,
+        None => String::new(),
+    };
+    Ok(Page { cursors: Cursors::from([(SCOPE.to_owned(), cursor)]), is_last, ..page })
+}
