@@ -131,7 +131,7 @@ pub enum Command {
     Secrets(Secrets),
     /// Run mail providers that do not exist, with mailboxes that change and faults on demand
     #[command(
-        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nA scripted provider and Google are on the same address. Prints how to steer them. Nothing is kept when it stops."
+        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nA scripted provider, Google and Microsoft are on the same address. Prints how to steer them. Nothing is kept when it stops."
     )]
     Sim(Sim),
     /// Measure this machine
@@ -413,7 +413,7 @@ pub struct Sim {
     /// How long every answer takes at least
     #[arg(long, visible_alias = "latency", default_value_t = 0, value_name = "MS")]
     pub latency_ms: u64,
-    /// Google's documented limits per minute hold
+    /// The documented limits of Google and Microsoft hold
     #[arg(long)]
     pub quota: bool,
 }

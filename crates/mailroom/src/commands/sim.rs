@@ -33,6 +33,7 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
     let microsoft = Arc::new(microsoft::World::new(args.seed, LETTERS, Arc::new(|| SystemClock.now())));
     microsoft.create_many(args.accounts, args.emails);
     microsoft.set_latency_ms(args.latency_ms);
+    microsoft.set_quota(args.quota.then(microsoft::Limits::default));
     let server = Server::start(listener, scripted, &google, &microsoft)?;
     announce(&server, args, out)?;
     tokio::select! {
@@ -55,16 +56,28 @@ fn google_settings(url: &str) -> [(&'static str, String); 6] {
     ]
 }
 
+/// Where the simulated Microsoft is, by the names that `[providers.microsoft]` has for it.
+fn microsoft_settings(url: &str) -> [(&'static str, String); 4] {
+    [
+        ("authority_url", url.to_owned()),
+        ("graph_url", url.to_owned()),
+        ("client_id", microsoft::CLIENT_ID.to_owned()),
+        ("client_secret", microsoft::CLIENT_SECRET.to_owned()),
+    ]
+}
+
+fn table(settings: impl IntoIterator<Item = (&'static str, String)>) -> Value {
+    settings.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect::<serde_json::Map<_, _>>().into()
+}
+
 fn announce(server: &Server, args: &cli::Sim, out: Output) -> Result<(), Failure> {
     let url = server.url();
     let control = format!("{url}/control");
-    let settings = google_settings(&url);
+    let (google, microsoft) = (google_settings(&url), microsoft_settings(&url));
     if out.json {
-        let google: serde_json::Map<String, Value> =
-            settings.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
         return out.object(&json!({
-            "listening": server.address().to_string(), "url": url, "control": control, "google": google,
-            "accounts": args.accounts, "emails": args.emails, "seed": args.seed,
+            "listening": server.address().to_string(), "url": url, "control": control, "google": table(google),
+            "microsoft": table(microsoft), "accounts": args.accounts, "emails": args.emails, "seed": args.seed,
         }));
     }
     out.line(&format!(
@@ -72,17 +85,23 @@ fn announce(server: &Server, args: &cli::Sim, out: Output) -> Result<(), Failure
         accounts(args.accounts, "box1@scripted.example (token token-1)")
     ))?;
     out.line(&format!("Google is simulated there as well, with {}.", accounts(args.accounts, "user1@sim.example")))?;
+    let accounts = accounts(args.accounts, "user1@contoso.example");
+    out.line(&format!("So is Microsoft, with {accounts}."))?;
     if !server.address().ip().is_loopback() {
         tell("Whoever reaches this address can steer it; that is fine for trials only.");
     }
     out.line("")?;
     out.line("For mailroom.toml:")?;
     out.line("  [providers.google]")?;
-    for (name, value) in settings {
+    for (name, value) in google {
+        out.line(&format!("  {name} = \"{value}\""))?;
+    }
+    out.line("  [providers.microsoft]")?;
+    for (name, value) in microsoft {
         out.line(&format!("  {name} = \"{value}\""))?;
     }
     out.line("")?;
-    out.line("Steer them from another terminal (docs/providers/scripted.md and gmail-simulator.md have everything):")?;
+    out.line("Steer them from another terminal (docs/providers/scripted.md, gmail-simulator.md and outlook-simulator.md have everything):")?;
     for example in examples(&control) {
         out.line(&format!("  {example}"))?;
     }
@@ -97,7 +116,7 @@ fn accounts(number: usize, first: &str) -> String {
     }
 }
 
-fn examples(control: &str) -> [String; 8] {
+fn examples(control: &str) -> [String; 10] {
     let json = "-H 'content-type: application/json'";
     [
         format!("curl {control}/accounts"),
@@ -108,5 +127,7 @@ fn examples(control: &str) -> [String; 8] {
         format!("curl -X POST {control}/google/accounts/user1@sim.example/grant   # a refresh token"),
         format!("curl {json} {control}/google/accounts/user1@sim.example/apply -d '{{\"op\":\"deliver\"}}'"),
         format!("curl {control}/google/violations"),
+        format!("curl -X POST {control}/microsoft/accounts/user1@contoso.example/grant"),
+        format!("curl {json} {control}/microsoft/accounts/user1@contoso.example/apply -d '{{\"op\":\"deliver\"}}'"),
     ]
 }

@@ -48,6 +48,11 @@ fn a_simulated_provider_has_the_mailboxes_it_was_asked_for_until_it_is_stopped()
     let places = truth["folders"].as_object().unwrap().values().map(|f| f["places"].as_array().unwrap().len());
     assert_eq!(places.sum::<usize>(), 7);
     assert_eq!(google["messages"].as_object().unwrap().len(), 7);
+    let microsoft = get(address, "/control/microsoft/accounts/user2@contoso.example/truth");
+    assert_eq!(microsoft["messages"].as_object().unwrap().len(), 7);
+    assert_eq!(said["microsoft"]["authority_url"], format!("http://{address}"));
+    let configuration = get(address, "/common/v2.0/.well-known/openid-configuration");
+    assert_eq!(configuration["token_endpoint"], format!("http://{address}/common/oauth2/v2.0/token"));
     assert_eq!(said["google"]["token_url"], format!("http://{address}/token"));
     assert!(!place.data_dir().join("mailroom.db").exists(), "it needs no database");
     let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", sim.0.id())]).status().unwrap();
