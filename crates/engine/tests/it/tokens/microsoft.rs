@@ -63,8 +63,10 @@ impl Giver for Microsoft {
     }
 
     fn give<'a>(&'a self, account: &'a Account) -> Answer<'a, Grant> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        Box::pin(self.oauth.grant(account))
+        Box::pin(async {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.oauth.grant(account).await
+        })
     }
 
     fn take_back<'a>(&'a self, _: &'a Account) -> Answer<'a, ()> {
