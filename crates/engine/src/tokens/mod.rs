@@ -242,7 +242,7 @@ impl Held<'_> {
         };
         let secret = engine.open_secret(&mailbox, sealed.as_ref()).await.map_err(|e| {
             tracing::error!(mailbox.id = %mailbox.id, "the secret of a mailbox cannot be opened: {e:#}");
-            ConnectorError::Throttled { retry_after: Some(DATABASE_AWAY) }
+            ConnectorError::NotYet(DATABASE_AWAY)
         })?;
         let settings = crate::sync::connection(&mailbox.settings);
         Ok((Account { secret, settings, ..account.clone() }, sealed))
@@ -372,7 +372,7 @@ fn unauthorized(what: &str) -> ConnectorError {
 /// Our own database, which says nothing about the provider.
 fn away(e: &StoreError) -> ConnectorError {
     tracing::warn!("a token cannot be read or stored: {e}");
-    ConnectorError::Throttled { retry_after: Some(DATABASE_AWAY) }
+    ConnectorError::NotYet(DATABASE_AWAY)
 }
 
 fn closed(e: &VaultError) -> ConnectorError {
@@ -380,7 +380,7 @@ fn closed(e: &VaultError) -> ConnectorError {
         VaultError::Store(e) => away(e),
         other => {
             tracing::error!("a token cannot be opened or sealed: {other}");
-            ConnectorError::Throttled { retry_after: Some(DATABASE_AWAY) }
+            ConnectorError::NotYet(DATABASE_AWAY)
         }
     }
 }
