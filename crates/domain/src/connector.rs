@@ -70,10 +70,28 @@ pub struct Grant {
     pub secret: Option<Secret<String>>,
 }
 
+/// What a provider is asked for that is to call us.
+#[derive(Debug)]
+pub struct WatchWish {
+    /// What it called that when it agreed to it: it is to go on. Nothing: it begins.
+    pub known: Option<String>,
+    /// What it is to say with each call from the beginning, where it says something that we have chosen.
+    pub password: Secret<String>,
+}
+
+impl WatchWish {
+    /// For a provider that proves by itself who calls, and to whom asking again is the same as asking.
+    pub fn plain() -> Self {
+        Self { known: None, password: Secret::new(String::new()) }
+    }
+}
+
 /// Until when a provider tells us of what happens in a mailbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     pub expires_at: Timestamp,
+    /// What the provider calls it, where it has a name.
+    pub name: Option<String>,
 }
 
 /// A folder as a page told of it last.
@@ -153,13 +171,14 @@ pub trait Connector: Send + Sync + fmt::Debug {
     }
 
     /// Asks the provider to call us when something happens in the mailbox; asked again, it goes on for longer. `None`: it
-    /// does not call, or nobody has said where.
-    fn watch<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, Watch>> {
+    /// does not call, or nobody has said where. [`ConnectorError::Gone`]: what is known has ended, and nothing was begun in
+    /// its place.
+    fn watch<'a>(&'a self, _account: &'a Account, _wish: &'a WatchWish) -> Option<Answer<'a, Watch>> {
         None
     }
 
-    /// Ends that.
-    fn unwatch<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, ()>> {
+    /// Ends that, by its name if it has one that is known.
+    fn unwatch<'a>(&'a self, _account: &'a Account, _name: Option<&'a str>) -> Option<Answer<'a, ()>> {
         None
     }
 }

@@ -58,6 +58,11 @@ impl Provider {
         matches!(self, Self::Gmail | Self::Outlook)
     }
 
+    /// Whether what it is asked for is one thing of the account with a name, which may not be asked for twice.
+    pub fn subscribes(self) -> bool {
+        self == Self::Outlook
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provider| provider.as_str() == text)
     }

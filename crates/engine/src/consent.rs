@@ -161,14 +161,14 @@ impl Engine {
 }
 
 /// 43 characters from 32 bytes, which is what a verifier has at least (RFC 7636).
-fn random_text(bytes: usize) -> anyhow::Result<String> {
+pub(crate) fn random_text(bytes: usize) -> anyhow::Result<String> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random)?;
     Ok(URL_SAFE_NO_PAD.encode(random))
 }
 
 /// How long it takes says nothing about where they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 

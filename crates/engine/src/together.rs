@@ -39,7 +39,7 @@ impl<K: Send + 'static, V: Send + 'static> Together<K, V> {
         F: Future<Output = Result<Vec<V>, StoreError>> + Send + 'static,
     {
         let (sender, mut answered) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((key, sender));
+        self.wait((key, sender));
         loop {
             let turn = tokio::select! {
                 biased;
@@ -60,6 +60,15 @@ impl<K: Send + 'static, V: Send + 'static> Together<K, V> {
                 tell(senders, answers);
             });
         }
+    }
+
+    fn wait(&self, asked: Asked<K, V>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // While nobody is answered, those who gave up must not add up.
+        if waiting.len() == waiting.capacity() {
+            waiting.retain(|(_, sender)| !sender.is_closed());
+        }
+        waiting.push(asked);
     }
 
     fn gathered(&self) -> Vec<Asked<K, V>> {

@@ -16,7 +16,7 @@ use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
 use engine::jobs::Keep;
 use engine::oidc::Oidc;
-use engine::push::{PushSettings, Pushes};
+use engine::push::{GmailPushes, PushSettings};
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
@@ -180,13 +180,13 @@ pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
 }
 
 /// What takes Gmail's pushes, if somebody has said whose are believed.
-pub fn pushes(config: &Config, engine: &Engine) -> Result<Option<Pushes>, Failure> {
+pub fn gmail_pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPushes>, Failure> {
     let google = &config.providers.google;
     let Some(service_account) = google.push_service_account.clone() else { return Ok(None) };
     let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
     let settings =
         PushSettings { jwks_url: google.settings.jwks_url.clone(), audience: config.push_audience(), service_account };
-    Ok(Some(Pushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
+    Ok(Some(GmailPushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
 }
 
 /// Who lets people say yes to us in a browser: those where we are somebody.

@@ -77,6 +77,15 @@ named! {
         StoreToken = "store_token",
         /// What a provider told us, with the looks at mailboxes that follow.
         RecordPushes = "record_pushes",
+        /// The right to ask for a subscription.
+        ClaimSubscription = "claim_subscription",
+        /// What a provider is about to be told to say, before it is.
+        BeginSubscription = "begin_subscription",
+        /// What it agreed to, with the looks at mailboxes that follow.
+        RecordSubscription = "record_subscription",
+        /// It agreed to nothing.
+        ReleaseSubscription = "release_subscription",
+        ForgetSubscription = "forget_subscription",
         ClaimWebhooks = "claim_webhooks",
         /// What became of deliveries, with the place of the webhook among the events.
         RecordDeliveries = "record_deliveries",
@@ -132,6 +141,14 @@ impl Effect {
     pub const TOKENS: &'static [Self] = &[Self::StoreToken];
     /// What is done when a provider tells us something.
     pub const PUSHES: &'static [Self] = &[Self::RecordPushes];
+    /// What is done so that a provider tells us something, where that has a name.
+    pub const SUBSCRIPTIONS: &'static [Self] = &[
+        Self::ClaimSubscription,
+        Self::BeginSubscription,
+        Self::RecordSubscription,
+        Self::ReleaseSubscription,
+        Self::ForgetSubscription,
+    ];
 
     /// What is done to tell of events.
     pub const WEBHOOKS: &'static [Self] = &[Self::ClaimWebhooks, Self::RecordDeliveries, Self::PruneDeliveries];

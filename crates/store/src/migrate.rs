@@ -63,6 +63,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0008_push.sqlite.sql"),
         postgres: include_str!("../migrations/0008_push.postgres.sql"),
     },
+    Migration {
+        version: 9,
+        name: "subscriptions",
+        sqlite: include_str!("../migrations/0009_subscriptions.sqlite.sql"),
+        postgres: include_str!("../migrations/0009_subscriptions.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

@@ -18,7 +18,7 @@ use axum::{Router, middleware};
 use domain::{Consent, Provider};
 use engine::Engine;
 use engine::oidc::Oidc;
-use engine::push::Pushes;
+use engine::push::{GmailPushes, GraphPushes};
 use engine::webhooks::Policy;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
@@ -47,7 +47,9 @@ pub struct App {
     /// Who lets people say yes to us: where we are somebody.
     pub consents: HashMap<Provider, Arc<dyn Consent>>,
     /// Takes what Gmail pushes, if it is set up.
-    pub pushes: Option<Pushes>,
+    pub gmail_pushes: Option<GmailPushes>,
+    /// Takes what Microsoft Graph pushes.
+    pub graph_pushes: GraphPushes,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }

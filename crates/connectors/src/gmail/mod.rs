@@ -11,7 +11,7 @@ mod pace;
 mod raw;
 mod refusal;
 
-use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch};
+use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch, WatchWish};
 use domain::{Connector, ConnectorError, Provider};
 use jiff::Timestamp;
 use reqwest::Url;
@@ -136,17 +136,17 @@ impl Connector for Gmail {
         }))
     }
 
-    fn watch<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Watch>> {
+    fn watch<'a>(&'a self, account: &'a Account, _wish: &'a WatchWish) -> Option<Answer<'a, Watch>> {
         let topic = self.topic.as_deref()?;
         Some(Box::pin(async move {
             let watched = self.call(account).watch(topic).await?;
             let expires_at =
                 watched.expiration.parse().ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
-            Ok(Watch { expires_at: expires_at.ok_or_else(|| protocol("a time that is none"))? })
+            Ok(Watch { expires_at: expires_at.ok_or_else(|| protocol("a time that is none"))?, name: None })
         }))
     }
 
-    fn unwatch<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, ()>> {
+    fn unwatch<'a>(&'a self, account: &'a Account, _name: Option<&'a str>) -> Option<Answer<'a, ()>> {
         self.topic.as_ref()?;
         Some(Box::pin(self.call(account).stop()))
     }

@@ -5,7 +5,8 @@ use jiff::SignedDuration;
 use jobs::{Held, Job, JobError, Kind, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// Forgets events that are old enough, answers that nobody gets again, and pushes that nobody delivers again.
+/// Forgets events that are old enough, answers that nobody gets again, pushes that nobody delivers again, and
+/// subscriptions of nobody's accounts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneRecords {}
 
@@ -32,6 +33,9 @@ async fn run(held: &Held, keep_events: SignedDuration) -> Result<Verdict, JobErr
     let now = system.now().await?;
     if let Ok(before) = now.checked_sub(KEEP_PUSHES) {
         while system.prune_pushes(before, BATCH).await? {
+            held.progress();
+        }
+        while system.prune_subscriptions(before, BATCH).await? {
             held.progress();
         }
     }

@@ -43,7 +43,7 @@ async fn run(engine: &Engine, held: &Held) -> Result<Verdict, JobError> {
         let mut unit = system.write_for(tenant);
         unit.put_off_watches(&mailboxes, UNLESS_ASKED);
         for mailbox in mailboxes {
-            unit.enqueue(vec![WatchMailbox::now(engine, mailbox)?]);
+            unit.enqueue(vec![WatchMailbox::now(engine.store.clock(), mailbox)?]);
         }
         unit.commit().await?;
         held.progress();

@@ -1,11 +1,10 @@
 //! The provider of a mailbox is asked to tell us when something happens in it.
 
-use domain::{Lane, MailboxId};
+use domain::{Clock, Lane, MailboxId};
 use jobs::{Held, Job, JobError, Kind, Pool, SystemDice, Verdict, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, OnConflict, Unique};
 
-use crate::Engine;
 use crate::sync::{SyncMailbox, Syncer, only_one};
 
 /// Asks. When it is asked again stands in its row, whatever comes of it, so this ends at once.
@@ -19,8 +18,8 @@ impl Job for WatchMailbox {
 }
 
 impl WatchMailbox {
-    pub fn now(engine: &Engine, mailbox: MailboxId) -> anyhow::Result<NewJob> {
-        let job = new_job(&Self { mailbox }, engine.store.clock(), None)?;
+    pub fn now(clock: &dyn Clock, mailbox: MailboxId) -> anyhow::Result<NewJob> {
+        let job = new_job(&Self { mailbox }, clock, None)?;
         let unique = Some(Unique { key: mailbox.to_string(), policy: OnConflict::Merge });
         Ok(NewJob { unique, order_key: Some(order(mailbox)), ..job })
     }

@@ -1,5 +1,6 @@
 //! How it is with the pushes of a mailbox, for people.
 
+use domain::Provider;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::sql::mailboxes::Mailbox;
@@ -40,7 +41,7 @@ impl Standing {
     pub fn of(mailbox: &Mailbox, watch: Option<&WatchState>, now: Timestamp) -> Option<Self> {
         mailbox.provider.pushes().then(|| {
             let (state, reason) = match watch.filter(|_| mailbox.state.is_synced()) {
-                Some(watch) => judge(watch, now),
+                Some(watch) => judge(mailbox.provider, watch, now),
                 None => (PushState::Off, Some("the mailbox is not at work".to_owned())),
             };
             let (expires_at, last_push_at) = watch.map_or((None, None), |watch| (watch.expires_at, watch.last_push_at));
@@ -58,7 +59,7 @@ pub async fn find_standing(store: &TenantStore, mailbox: &Mailbox) -> Result<Opt
     Ok(Standing::of(mailbox, watch.as_ref(), store.clock().now()))
 }
 
-fn judge(watch: &WatchState, now: Timestamp) -> (PushState, Option<String>) {
+fn judge(provider: Provider, watch: &WatchState, now: Timestamp) -> (PushState, Option<String>) {
     let is_alive = watch.expires_at.is_some_and(|expires_at| expires_at > now);
     if let Some(problem) = &watch.problem {
         // What the provider agreed to before goes on until it ends.
@@ -72,7 +73,8 @@ fn judge(watch: &WatchState, now: Timestamp) -> (PushState, Option<String>) {
         Some(_) if is_alive => (PushState::On, None),
         Some(_) => (PushState::Failing, Some("it has run out and was not renewed".to_owned())),
         None if watch.renewed_at.is_some() => {
-            (PushState::Off, Some("nobody has said where pushes go (providers.google.pubsub_topic)".to_owned()))
+            let setting = if provider.subscribes() { "server.public_url" } else { "providers.google.pubsub_topic" };
+            (PushState::Off, Some(format!("nobody has said where pushes go ({setting})")))
         }
         None => (PushState::Off, Some("the provider was not asked yet".to_owned())),
     }

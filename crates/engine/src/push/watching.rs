@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{Account, NoAccess};
+use domain::connector::{Account, NoAccess, WatchWish};
 use domain::{Connector, ConnectorError, MailboxId, Provider, SecretId, TenantId};
 use jiff::Timestamp;
 use jobs::Dice;
@@ -18,7 +18,7 @@ use crate::jobs::WatchMailbox;
 use crate::sync::{Syncer, connection};
 
 /// How often a watch is renewed. Gmail's lasts for seven days, and wants it daily.
-const DAILY: Duration = Duration::from_secs(86_400);
+pub(super) const DAILY: Duration = Duration::from_secs(86_400);
 
 /// The same while nothing comes.
 const HOURLY: Duration = Duration::from_secs(3600);
@@ -38,7 +38,7 @@ pub(crate) fn watch_soon(
 ) -> anyhow::Result<()> {
     if provider.pushes() {
         unit.want_watch(mailbox);
-        unit.enqueue(vec![WatchMailbox::now(engine, mailbox)?]);
+        unit.enqueue(vec![WatchMailbox::now(engine.store.clock(), mailbox)?]);
     }
     Ok(())
 }
@@ -67,7 +67,10 @@ impl Syncer {
         if watch.lost_at.is_some() && watch.lost_at > watch.renewed_at {
             tracing::warn!(mailbox.id = %mailbox, "mail has come again and again of which no push told; its provider is asked anew to tell us");
         }
-        let answer = match opened.connector.watch(&opened.account) {
+        let wish = WatchWish::plain();
+        // Nothing is asked before it is waited for.
+        let answer = match opened.connector.watch(&opened.account, &wish) {
+            Some(_) if opened.mailbox.provider.subscribes() => Some(self.subscribe(&opened, &watch).await?),
             Some(call) => Some(self.calls.make(&opened.mailbox, call).await),
             None => None,
         };
@@ -112,8 +115,17 @@ impl Syncer {
             return Ok(system.want_watches(provider, &address).await.map_err(anyhow::Error::from)?);
         }
         let Some((mailbox, account, connector)) = self.reopen(mailbox, secret).await? else { return Ok(()) };
-        let Some(call) = connector.unwatch(&account) else { return Ok(()) };
-        let stopped = self.calls.make(&mailbox, call).await;
+        if connector.unwatch(&account, None).is_none() {
+            return Ok(());
+        }
+        let end = async |name: Option<&str>| match connector.unwatch(&account, name) {
+            Some(call) => self.calls.make(&mailbox, call).await,
+            None => Ok(()),
+        };
+        let stopped = match provider.subscribes() {
+            true => self.unsubscribe(provider, &address, end).await?,
+            false => end(None).await,
+        };
         if stopped.is_ok() {
             let outcome = "stopped";
             metrics::counter!("mailroom_watches_total", "provider" => provider.as_str(), "outcome" => outcome)

@@ -124,7 +124,7 @@ impl Syncer {
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
         let Some(opened) = self.desk.open((tenant, mailbox)).await? else { return Ok(None) };
-        let OpenMailbox { mailbox, secret: sealed, folders } = opened;
+        let OpenMailbox { mailbox, secret: sealed, folders, sweep_since } = opened;
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
         }
@@ -138,7 +138,7 @@ impl Syncer {
             settings: connection(&mailbox.settings),
             secret,
             folders,
-            sweep_since: None,
+            sweep_since,
             access: Arc::new(NoAccess),
         };
         account.access = self.access(&mailbox, &account, &connector);

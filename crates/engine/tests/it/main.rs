@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
+mod alone;
 mod bench;
 mod calls;
 mod gate;

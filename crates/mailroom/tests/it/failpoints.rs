@@ -70,9 +70,17 @@ fn dies_at_each(new: impl Fn() -> Place) {
     assert!(!expected["emails"].is_empty() && !expected["blobs"].is_empty());
 
     // The queue has a story of its own, in `store`, and so have keys, in [`crate::secrets`], and mailboxes elsewhere.
-    let elsewhere =
-        [&ELSEWHERE, Effect::QUEUE, Effect::SECRETS, Effect::SYNC, Effect::TOKENS, Effect::PUSHES, Effect::WEBHOOKS]
-            .concat();
+    let elsewhere = [
+        &ELSEWHERE,
+        Effect::QUEUE,
+        Effect::SECRETS,
+        Effect::SYNC,
+        Effect::TOKENS,
+        Effect::PUSHES,
+        Effect::SUBSCRIPTIONS,
+        Effect::WEBHOOKS,
+    ]
+    .concat();
     let is_here = |effect: &&Effect| !elsewhere.contains(effect);
     for effect in Effect::ALL.iter().filter(is_here) {
         for moment in ["before", "after"] {

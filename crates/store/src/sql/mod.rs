@@ -23,6 +23,7 @@ pub mod pushes;
 pub mod schedules;
 pub mod search;
 pub mod secrets;
+pub mod subscriptions;
 pub mod summaries;
 pub mod sync;
 pub mod system;

@@ -24,6 +24,19 @@ pub struct Pushed {
     pub is_lost: bool,
 }
 
+/// What a push means for a mailbox.
+#[derive(Debug)]
+pub struct Look {
+    pub pushed: Pushed,
+    pub jobs: Vec<NewJob>,
+    /// It tells of something that happened there, and not of pushes themselves.
+    pub is_told: bool,
+    /// Something may be gone that only a look at every folder shows.
+    pub sweeps: bool,
+    /// Its provider is to be asked anew.
+    pub renews: bool,
+}
+
 /// What somebody is told who records a push that another has recorded meanwhile.
 pub const PUSHED_BEFORE: &str = "a push was recorded before";
 
@@ -58,13 +71,14 @@ impl SystemStore {
         self.query(sql, params![provider, addresses]).await?.iter().map(pushed).collect()
     }
 
-    /// Messages, and the looks at mailboxes that follow from them, in one commit. Fails with [`PUSHED_BEFORE`], and nothing
-    /// happens, when somebody has recorded one of the messages.
+    /// Messages, the looks at mailboxes that follow from them, and the accounts whose subscriptions have ended, in one
+    /// commit. Fails with [`PUSHED_BEFORE`], and nothing happens, when somebody has recorded one of the messages.
     pub async fn record_pushes(
         &self,
         provider: Provider,
         messages: &[String],
-        looks: Vec<(Pushed, NewJob)>,
+        looks: Vec<Look>,
+        ended: &[String],
     ) -> Result<(), StoreError> {
         let mut messages = messages.to_vec();
         // Two who record some of the same must not wait for each other.
@@ -72,55 +86,21 @@ impl SystemStore {
         let dialect = self.store.dialect();
         let mut whole = self.write_for(TenantId::SYSTEM);
         let rows = messages.iter().map(|message| params![message]).collect();
-        let (these, mut values) = given(dialect, 2, MESSAGE, rows);
-        values.insert(0, Value::from(provider));
-        whole.unit.op_exactly(
-            messages.len() as u64,
-            PUSHED_BEFORE,
-            format!(
-                "insert into push_messages (provider, message_id, received_at)
-                 select $1, g.message_id, mailroom_now() from {these} where true on conflict do nothing"
-            ),
-            values,
-        );
-        let mut keys: Vec<Key> = looks.iter().map(|(pushed, _)| (pushed.tenant, pushed.mailbox)).collect();
-        keys.sort_unstable();
-        let rows: Vec<Vec<Value>> = keys.iter().map(|(tenant, mailbox)| params![*tenant, *mailbox]).collect();
-        if dialect == Dialect::Postgres && !rows.is_empty() {
-            let (these, values) = given(dialect, 1, WATCHED, rows.clone());
-            whole.unit.op(
+        if !messages.is_empty() {
+            let (these, mut values) = given(dialect, 2, MESSAGE, rows);
+            values.insert(0, Value::from(provider));
+            whole.unit.op_exactly(
+                messages.len() as u64,
+                PUSHED_BEFORE,
                 format!(
-                    "select count(*) from {these} cross join lateral (
-                         select 1 from push_watches w where w.tenant_id = g.tenant_id and w.mailbox_id = g.mailbox_id
-                         offset 0 for update) f"
+                    "insert into push_messages (provider, message_id, received_at)
+                     select $1, g.message_id, mailroom_now() from {these} where true on conflict do nothing"
                 ),
                 values,
             );
         }
-        let mut by_tenant: BTreeMap<TenantId, Vec<(Pushed, NewJob)>> = BTreeMap::new();
-        for (pushed, job) in looks {
-            by_tenant.entry(pushed.tenant).or_default().push((pushed, job));
-        }
-        for (tenant, looks) in by_tenant {
-            let mut unit = self.write_for(tenant);
-            for (pushed, _) in looks.iter().filter(|(pushed, _)| pushed.is_lost) {
-                unit.tell_of_push(pushed.mailbox);
-            }
-            unit.enqueue(looks.into_iter().map(|(_, job)| job).collect());
-            unit.number_events();
-            whole.unit.ops.extend(unit.unit.ops);
-        }
-        if !rows.is_empty() {
-            let (these, values) = given(dialect, 1, WATCHED, rows);
-            whole.unit.op(
-                format!(
-                    "update push_watches set last_push_at = mailroom_now(), missed = 0, lost_at = null
-                     where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})"
-                ),
-                values,
-            );
-        }
-        whole.enqueues = !keys.is_empty();
+        whole.end_subscriptions(provider, ended);
+        whole.look(looks);
         failpoint::before(Effect::RecordPushes);
         whole.commit().await?;
         failpoint::after(Effect::RecordPushes);
@@ -139,7 +119,71 @@ impl SystemStore {
     }
 }
 
+impl Look {
+    fn key(&self) -> Key {
+        (self.pushed.tenant, self.pushed.mailbox)
+    }
+}
+
 impl TenantUnit {
+    /// What pushes mean for mailboxes of any tenants. For units of the system.
+    pub(super) fn look(&mut self, mut looks: Vec<Look>) {
+        if looks.is_empty() {
+            return;
+        }
+        // Two who record something for the same mailboxes must not wait for each other.
+        looks.sort_unstable_by_key(Look::key);
+        self.hold_watches(&looks);
+        let mut jobs: BTreeMap<TenantId, (Vec<MailboxId>, Vec<NewJob>)> = BTreeMap::new();
+        for look in &mut looks {
+            let (restored, jobs) = jobs.entry(look.pushed.tenant).or_default();
+            restored.extend((look.is_told && look.pushed.is_lost).then_some(look.pushed.mailbox));
+            jobs.append(&mut look.jobs);
+        }
+        for (tenant, (restored, jobs)) in jobs {
+            let mut unit = self.store.system().write_for(tenant);
+            restored.into_iter().for_each(|mailbox| unit.tell_of_push(mailbox));
+            unit.enqueue(jobs);
+            unit.number_events();
+            self.unit.ops.extend(unit.unit.ops);
+            self.enqueues |= unit.enqueues;
+        }
+        self.change_watches(&looks, |look| look.is_told, "last_push_at = mailroom_now(), missed = 0, lost_at = null");
+        self.change_watches(&looks, |look| look.sweeps, "sweep_since = mailroom_now()");
+        let anew = "next_at = mailroom_now(), wanted_at = mailroom_now(), version = version + 1";
+        self.change_watches(&looks, |look| look.renews, anew);
+    }
+
+    fn hold_watches(&mut self, looks: &[Look]) {
+        if self.store.dialect() != Dialect::Postgres {
+            return;
+        }
+        let (these, values) = given(Dialect::Postgres, 1, WATCHED, keys(looks, |_| true));
+        self.unit.op(
+            format!(
+                "select count(*) from {these} cross join lateral (
+                     select 1 from push_watches w where w.tenant_id = g.tenant_id and w.mailbox_id = g.mailbox_id
+                     offset 0 for update) f"
+            ),
+            values,
+        );
+    }
+
+    fn change_watches(&mut self, looks: &[Look], which: fn(&Look) -> bool, set: &str) {
+        let rows = keys(looks, which);
+        if rows.is_empty() {
+            return;
+        }
+        let (these, values) = given(self.store.dialect(), 1, WATCHED, rows);
+        self.unit.op(
+            format!(
+                "update push_watches set {set}
+                 where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})"
+            ),
+            values,
+        );
+    }
+
     /// Pushes come again, if it was told that none did.
     fn tell_of_push(&mut self, mailbox: MailboxId) {
         let unit = self.drafting();
@@ -151,4 +195,9 @@ impl TenantUnit {
             params![self.tenant, mailbox, unit, serde_json::json!({})],
         );
     }
+}
+
+fn keys(looks: &[Look], which: fn(&Look) -> bool) -> Vec<Vec<Value>> {
+    let those = looks.iter().filter(|look| which(look));
+    those.map(|look| params![look.pushed.tenant, look.pushed.mailbox]).collect()
 }

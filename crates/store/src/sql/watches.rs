@@ -29,6 +29,8 @@ pub struct WatchState {
     pub last_push_at: Option<Timestamp>,
     /// Since when nothing comes although it should.
     pub lost_at: Option<Timestamp>,
+    /// When somebody last wanted it to be asked, whatever was agreed to.
+    pub wanted_at: Option<Timestamp>,
 }
 
 /// What came of asking.
@@ -44,7 +46,7 @@ pub enum Asked<'a> {
 
 impl TenantStore {
     pub async fn find_watch(&self, mailbox: MailboxId) -> Result<Option<WatchState>, StoreError> {
-        let sql = "select expires_at, renewed_at, next_at, version, failures, problem, last_push_at, lost_at
+        let sql = "select expires_at, renewed_at, next_at, version, failures, problem, last_push_at, lost_at, wanted_at
                    from push_watches where tenant_id = $1 and mailbox_id = $2";
         self.query_one(sql, params![self.id, mailbox]).await?.as_ref().map(watch).transpose()
     }
@@ -60,6 +62,7 @@ fn watch(row: &Row) -> Result<WatchState, StoreError> {
         problem: row.get(5)?,
         last_push_at: row.get(6)?,
         lost_at: row.get(7)?,
+        wanted_at: row.get(8)?,
     })
 }
 
@@ -70,9 +73,10 @@ impl TenantUnit {
     /// Its provider is asked soon, whenever it was to be.
     pub fn want_watch(&mut self, mailbox: MailboxId) {
         self.unit.op(
-            "insert into push_watches (tenant_id, mailbox_id, next_at) values ($1, $2, mailroom_now())
+            "insert into push_watches (tenant_id, mailbox_id, next_at, wanted_at)
+             values ($1, $2, mailroom_now(), mailroom_now())
              on conflict (tenant_id, mailbox_id) do update set next_at = excluded.next_at,
-                 version = push_watches.version + 1",
+                 wanted_at = excluded.wanted_at, version = push_watches.version + 1",
             params![self.tenant, mailbox],
         );
     }
@@ -185,7 +189,8 @@ impl SystemStore {
     pub async fn want_watches(&self, provider: Provider, address: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
-            "update push_watches set next_at = mailroom_now(), version = version + 1 where (tenant_id, mailbox_id) in (
+            "update push_watches set next_at = mailroom_now(), wanted_at = mailroom_now(), version = version + 1
+             where (tenant_id, mailbox_id) in (
                  select tenant_id, id from mailboxes where address = $1 and provider = $2 and state <> 'disconnected')",
             params![address, provider],
         );

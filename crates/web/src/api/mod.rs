@@ -117,7 +117,9 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(deliveries::get))
         .routes(routes!(deliveries::resend))
         .routes(routes!(deliveries::resend_since))
-        .routes(routes!(crate::hooks::gmail))
+        .routes(routes!(crate::hooks::gmail::notify))
+        .routes(routes!(crate::hooks::graph::notify))
+        .routes(routes!(crate::hooks::graph::tell_lifecycle))
         .with_state::<App>(app.clone())
         .split_for_parts();
     describe::complete(&mut description);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use connectors::google::GoogleSettings;
+use domain::connector::WatchWish;
 use domain::{Connector, Sha256};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
@@ -112,7 +113,7 @@ async fn a_gmail_that_we_did_not_write_is_followed() {
     mirror.follow().await.unwrap();
     assert_eq!(mirror.messages, emulate.truth().await);
 
-    let watch = mirror.gmail.watch(&mirror.account).unwrap().await.unwrap();
+    let watch = mirror.gmail.watch(&mirror.account, &WatchWish::plain()).unwrap().await.unwrap();
     assert!(watch.expires_at.as_second() > 1_700_000_000);
-    mirror.gmail.unwatch(&mirror.account).unwrap().await.unwrap();
+    mirror.gmail.unwatch(&mirror.account, None).unwrap().await.unwrap();
 }

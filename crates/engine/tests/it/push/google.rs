@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use domain::Clock;
 use engine::oidc::Documents;
-use engine::push::{PushSettings, Pushes};
+use engine::push::{GmailPushes, PushSettings};
 use futures_util::future::BoxFuture;
 use ring::rand::SystemRandom;
 use ring::rsa::{KeyPair, PublicKeyComponents};
@@ -71,13 +71,13 @@ impl Google {
         self.0.is_away.store(is_away, Ordering::SeqCst);
     }
 
-    pub fn pushes(&self, store: &Store) -> Pushes {
+    pub fn pushes(&self, store: &Store) -> GmailPushes {
         let settings = PushSettings {
             jwks_url: "https://keys.example/certs".to_owned(),
             audience: AUDIENCE.to_owned(),
             service_account: ACCOUNT.to_owned(),
         };
-        Pushes::new(store.clone(), settings, Box::new(self.clone()))
+        GmailPushes::new(store.clone(), settings, Box::new(self.clone()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use domain::{Lane, MailboxId, PlanTier, Provider, SystemClock, TenantId};
-use engine::push::{Outcome, Pushes, Refused};
+use engine::push::{GmailPushes, Outcome, Refused};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::Store;
@@ -12,17 +12,17 @@ use store::testing::{TestDatabase, on_each_database};
 
 use super::google::{Google, changed, claims, jwk, push, sign, token};
 
-async fn tenant(db: &TestDatabase, name: &str) -> TenantId {
+pub async fn tenant(db: &TestDatabase, name: &str) -> TenantId {
     db.store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id
 }
 
 /// At work, as if it had been looked at before, and watched.
-pub async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str) -> MailboxId {
+pub async fn mailbox_at(db: &TestDatabase, tenant: TenantId, provider: Provider, address: &str) -> MailboxId {
     let id = MailboxId::new(&SystemClock);
     let mut unit = db.store.tenant(tenant).write();
     unit.add_mailbox(NewMailbox {
         id,
-        provider: Provider::Gmail,
+        provider,
         address: address.into(),
         settings: json!({}),
         secret_ref: None,
@@ -34,18 +34,22 @@ pub async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str) -> Mail
     id
 }
 
+async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str) -> MailboxId {
+    mailbox_at(db, tenant, Provider::Gmail, address).await
+}
+
 /// How often each mailbox is to be looked at, in the order of their ids; all in the lane of what is urgent.
-async fn looks(db: &TestDatabase) -> Vec<String> {
+pub async fn looks(db: &TestDatabase) -> Vec<String> {
     let sql =
         format!("select unique_key from jobs where kind = 'sync_mailbox' and lane = {} order by 1", Lane::High as i64);
     db.rows(&sql).await.iter().map(|row| row.get(0).unwrap()).collect()
 }
 
-async fn messages(db: &TestDatabase) -> usize {
+pub async fn messages(db: &TestDatabase) -> usize {
     db.rows("select 1 from push_messages").await.len()
 }
 
-async fn take(pushes: &Pushes, message: &str, address: &str, history: u64) -> Outcome {
+async fn take(pushes: &GmailPushes, message: &str, address: &str, history: u64) -> Outcome {
     pushes.take(&push(message, address, history)).await.unwrap()
 }
 

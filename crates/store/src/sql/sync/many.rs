@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::connector::{Cursors, KnownFolder};
 use domain::{FolderRole, MailboxId, SecretId, TenantId};
+use jiff::Timestamp;
 
 use super::{SYNC_STATE, SyncState, millis, sync_state};
 use crate::failpoint::{self, Effect};
@@ -24,6 +25,8 @@ pub struct OpenMailbox {
     pub mailbox: Mailbox,
     pub secret: Option<SealedSecret>,
     pub folders: Vec<KnownFolder>,
+    /// See [`domain::connector::Account`].
+    pub sweep_since: Option<Timestamp>,
 }
 
 /// The right to list a mailbox, and what was there when it was given.
@@ -67,12 +70,29 @@ impl SystemStore {
             }
         }
         let mut folders = self.known_folders(&found).await?;
+        let mut swept = self.sweeps(&found).await?;
         let open = |mailbox: Mailbox| {
             let key = (mailbox.tenant_id, mailbox.id);
             let secret = secret_of(&mailbox).and_then(|id| sealed.remove(&(mailbox.tenant_id, id)));
-            (key, OpenMailbox { mailbox, secret, folders: folders.remove(&key).unwrap_or_default() })
+            let folders = folders.remove(&key).unwrap_or_default();
+            (key, OpenMailbox { mailbox, secret, folders, sweep_since: swept.remove(&key) })
         };
         Ok(found.into_iter().map(open).collect())
+    }
+
+    /// For those whose provider tells of what is gone folder by folder.
+    async fn sweeps(&self, mailboxes: &[Mailbox]) -> Result<HashMap<Key, Timestamp>, StoreError> {
+        let subscribed = mailboxes.iter().filter(|mailbox| mailbox.provider.subscribes());
+        let rows: Vec<Vec<Value>> = subscribed.map(|mailbox| params![mailbox.tenant_id, mailbox.id]).collect();
+        if rows.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let (these, params) = given(self.store.dialect(), 1, MAILBOX, rows);
+        let sql = format!(
+            "select tenant_id, mailbox_id, sweep_since from push_watches
+             where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these}) and sweep_since is not null"
+        );
+        self.query(sql, params).await?.iter().map(|row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?))).collect()
     }
 
     /// For those whose provider has to be told.

@@ -1,13 +1,13 @@
-//! Providers that call us. They have no key: who they are is in a token of theirs, and nothing that somebody else sends is
-//! even read.
+//! Google Cloud Pub/Sub for Gmail. Who calls is in a token, and nothing that somebody else sends is even read.
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use engine::push::Refused;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::read;
 use crate::App;
 use crate::api::Problem;
 
@@ -45,18 +45,15 @@ struct PushedMessage {
     (status = 404, description = "Pushes of Gmail are not set up here"),
     (status = 413, description = "It is larger than any push"),
     (status = 503, description = "Whether the token is good cannot be said now, or what is stored cannot be reached")))]
-pub async fn gmail(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<StatusCode, Problem> {
-    let Some(pushes) = &app.pushes else {
+pub async fn notify(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<StatusCode, Problem> {
+    let Some(pushes) = &app.gmail_pushes else {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             "pushes of Gmail are not set up here (providers.google.push_service_account)",
         ));
     };
     pushes.verify(bearer(&headers)).await.map_err(refusal)?;
-    let body = to_bytes(body, LARGEST).await.map_err(|e| match crate::edge::was_too_slow(&e) {
-        true => Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-        false => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "it is larger than any push"),
-    })?;
+    let body = read(body, LARGEST).await?;
     // Whatever became of it: to send it once more would change nothing.
     pushes.take(&body).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -44,7 +44,7 @@ struct Data {
 }
 
 /// An error says what is wrong with it, and nothing of what is in it.
-pub(super) fn read(body: &[u8]) -> Result<Push, &'static str> {
+pub fn read(body: &[u8]) -> Result<Push, &'static str> {
     let Envelope { message } = serde_json::from_slice(body).map_err(|_| "it is not what Pub/Sub sends")?;
     let name = message.message_id.or(message.message_id_too).ok_or("it has no messageId")?;
     if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {

@@ -1,0 +1,170 @@
+//! Those of Microsoft Graph, which come many at once, for mailboxes of any tenants. Who sends an item is known by what only
+//! Graph and whoever subscribed know; of what comes, nothing else is believed.
+//!
+//! Graph wants an answer within three seconds, and calls again for four hours when it gets none that it likes. So what
+//! cannot be recorded soon is refused, and as much waits at once as fits into little memory.
+
+mod message;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::{Provider, Sha256};
+use futures_util::future::try_join_all;
+use store::sql::subscriptions::KnownSubscription;
+use store::{Store, StoreError};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::record::{Told, record};
+use super::{Outcome, Seldom, count};
+use crate::consent::is_same;
+use crate::together::Together;
+use message::Item;
+
+const PROVIDER: Provider = Provider::Outlook;
+
+/// Graph counts an answer after three seconds as none.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// Items that wait for the database at once; each is some hundred bytes. With a thousand in a second, these are as many as
+/// come while the patience lasts, four times over.
+const ROOM: usize = 10_000;
+
+/// Calls that wait at once; others are to be answered beside them.
+const MOST_CALLS: usize = 100;
+
+/// Why nothing of a call, or not all of it, was taken.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// It is nothing of Graph's.
+    Malformed(&'static str),
+    /// Not now: it is to come again.
+    Later(&'static str),
+    Store(StoreError),
+}
+
+/// Takes pushes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct GraphPushes {
+    store: Store,
+    recording: Together<Item, Outcome>,
+    room: Arc<Semaphore>,
+    told: Arc<Seldom>,
+}
+
+impl GraphPushes {
+    pub fn new(store: Store) -> Self {
+        Self { store, recording: Together::default(), room: Arc::new(Semaphore::new(ROOM)), told: Arc::default() }
+    }
+
+    /// Records what is in it, item by item; everything that follows is durable when this returns.
+    pub async fn take(&self, body: impl AsRef<[u8]>) -> Result<Vec<Outcome>, NotTaken> {
+        let items = message::read(body.as_ref()).map_err(|why| {
+            self.tell(Outcome::Malformed, why);
+            NotTaken::Malformed(why)
+        })?;
+        // What is read of it is smaller, and waits alone.
+        drop(body);
+        let items = items.0;
+        let enough = u32::try_from(items.len().max(ROOM / MOST_CALLS)).unwrap_or(u32::MAX);
+        let Ok(_room) = self.room.try_acquire_many(enough) else {
+            return Err(self.later("too much waits to be recorded"));
+        };
+        let recorded = try_join_all(items.into_iter().map(|item| self.take_one(item)));
+        match timeout(PATIENCE, recorded).await {
+            Ok(Ok(outcomes)) => Ok(outcomes),
+            Ok(Err(e)) => Err(NotTaken::Store(e)),
+            Err(_) => Err(self.later("what is stored cannot be reached in time")),
+        }
+    }
+
+    async fn take_one(&self, item: Result<Item, &'static str>) -> Result<Outcome, StoreError> {
+        let (outcome, why) = match item {
+            Err(why) => (Outcome::Malformed, why),
+            Ok(item) => {
+                let outcome = self.recording.ask(item, |items| recognise(self.store.clone(), items)).await?;
+                (outcome, "it does not say what was agreed upon (clientState)")
+            }
+        };
+        match outcome {
+            Outcome::Malformed | Outcome::Forbidden => self.tell(outcome, why),
+            Outcome::Accepted | Outcome::Repeated | Outcome::Unknown => count(PROVIDER, outcome.as_str()),
+        }
+        if outcome == Outcome::Unknown {
+            tracing::debug!(provider = PROVIDER.as_str(), "a push is of no subscription, or of no mailbox at work");
+        }
+        Ok(outcome)
+    }
+
+    fn tell(&self, outcome: Outcome, why: &'static str) {
+        count(PROVIDER, outcome.as_str());
+        if let Some(since) = self.told.may_tell(why) {
+            tracing::warn!(provider = PROVIDER.as_str(), since, "a push is let go: {why}");
+        }
+    }
+
+    fn later(&self, why: &'static str) -> NotTaken {
+        count(PROVIDER, "put_off");
+        if let Some(since) = self.told.may_tell(why) {
+            tracing::warn!(provider = PROVIDER.as_str(), since, "pushes are refused, and come again: {why}");
+        }
+        NotTaken::Later(why)
+    }
+}
+
+/// Whose accounts items are of; those that are somebody's are recorded.
+async fn recognise(store: Store, items: Vec<Item>) -> Result<Vec<Outcome>, StoreError> {
+    let mut names: Vec<String> = items.iter().map(|item| item.subscription.clone()).collect();
+    let mut passwords: Vec<Sha256> = items.iter().map(|item| item.password).collect();
+    names.sort_unstable();
+    names.dedup();
+    passwords.sort_unstable();
+    passwords.dedup();
+    let known = Known::new(store.system().list_subscriptions(PROVIDER, names, passwords).await?);
+    let mut outcomes = Vec::with_capacity(items.len());
+    let mut told = Vec::with_capacity(items.len());
+    for Item { subscription, password, message, about } in items {
+        match known.address(&subscription, &password) {
+            Ok(address) => {
+                told.push(Told { message, address: address.to_owned(), about });
+                outcomes.push(None);
+            }
+            Err(outcome) => outcomes.push(Some(outcome)),
+        }
+    }
+    let mut recorded = match told.is_empty() {
+        true => Vec::new(),
+        false => record(store, PROVIDER, told).await?,
+    }
+    .into_iter();
+    // As many were recorded as had no outcome before.
+    Ok(outcomes.into_iter().map(|outcome| outcome.or_else(|| recorded.next()).unwrap_or(Outcome::Unknown)).collect())
+}
+
+/// Subscriptions, by what they are called and by what is said for those whose name nobody knows yet.
+struct Known {
+    by_name: HashMap<String, KnownSubscription>,
+    nameless: HashMap<Sha256, KnownSubscription>,
+}
+
+impl Known {
+    fn new(known: Vec<KnownSubscription>) -> Self {
+        let (mut by_name, mut nameless) = (HashMap::new(), HashMap::new());
+        for known in known {
+            match known.name.clone() {
+                Some(name) => drop(by_name.insert(name, known)),
+                None => drop(nameless.insert(known.password, known)),
+            }
+        }
+        Self { by_name, nameless }
+    }
+
+    fn address(&self, name: &str, password: &Sha256) -> Result<&str, Outcome> {
+        if let Some(known) = self.by_name.get(name) {
+            return if is_same(&known.password.0, &password.0) { Ok(&known.address) } else { Err(Outcome::Forbidden) };
+        }
+        self.nameless.get(password).map(|known| &*known.address).ok_or(Outcome::Unknown)
+    }
+}

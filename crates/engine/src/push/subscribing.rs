@@ -1,0 +1,227 @@
+//! Watches that are one thing of an account with a name, whoever of the tenants has it: a subscription. One of all asks for
+//! it at a time, and the others find that it goes on.
+//!
+//! Whoever calls us for it says a password that only the provider was told. Its hash is committed before the provider hears
+//! of it: so what comes for a subscription whose name we never got to record is believed all the same, until there is
+//! another in its place.
+
+use std::time::Duration;
+
+use domain::connector::{Watch, WatchWish};
+use domain::{ConnectorError, Provider, Secret, Sha256};
+use jiff::Timestamp;
+use store::StoreError;
+use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Claim, ClaimedSubscription, Subscription};
+use store::sql::watches::WatchState;
+use tokio::time::timeout;
+
+use super::record::Meaning;
+use super::watching::DAILY;
+use crate::consent::random_text;
+use crate::sync::{Opened, Syncer};
+
+/// Who asks has the subscription alone for so long, and gives up well before.
+const HOLD: Duration = Duration::from_secs(90);
+
+/// When somebody else asks for it just now.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Of what is chosen at random for it; twice what nobody can guess.
+const PASSWORD_BYTES: usize = 32;
+const CLAIM_BYTES: usize = 16;
+
+/// What the provider says, with whether it began something.
+type Asked = Result<(Watch, bool), ConnectorError>;
+
+impl Syncer {
+    /// Asks for it, unless somebody has done that a while ago.
+    pub(super) async fn subscribe(
+        &self,
+        opened: &Opened,
+        watch: &WatchState,
+    ) -> anyhow::Result<Result<Watch, ConnectorError>> {
+        let system = self.engine.store.system();
+        let (provider, address) = (opened.mailbox.provider, opened.mailbox.address.as_str());
+        let now = system.now().await?;
+        if let Some(known) = system.find_subscription(provider, address).await?
+            && let Some(agreed) = still_good(&known, watch, now)
+        {
+            return Ok(Ok(agreed));
+        }
+        let word = random_text(CLAIM_BYTES)?;
+        let claim = Claim { provider, address, word: &word };
+        let Some(claimed) = system.claim_subscription(claim, HOLD).await? else { return Ok(Err(put_off())) };
+        // Somebody may have been faster between our look and our turn.
+        if let Some(agreed) = still_good(&claimed.subscription, watch, claimed.claimed_at) {
+            system.release_subscription(claim).await?;
+            return Ok(Ok(agreed));
+        }
+        match self.ask_for_subscription(opened, watch, claim, &claimed).await {
+            Ok(Ok((agreed, is_new))) => match self.record_agreed(claim, &claimed, &agreed, is_new).await {
+                // Whoever was faster knows what there is now.
+                Err(StoreError::Precondition(CLAIMED_BY_ANOTHER)) => Ok(Err(put_off())),
+                recorded => Ok(recorded.map(|()| Ok(agreed))?),
+            },
+            Ok(Err(e)) => {
+                system.release_subscription(claim).await?;
+                Ok(Err(e))
+            }
+            Err(e) => match e.downcast_ref() {
+                Some(StoreError::Precondition(CLAIMED_BY_ANOTHER)) => Ok(Err(put_off())),
+                _ => Err(e),
+            },
+        }
+    }
+
+    async fn ask_for_subscription(
+        &self,
+        opened: &Opened,
+        watch: &WatchState,
+        claim: Claim<'_>,
+        claimed: &ClaimedSubscription,
+    ) -> anyhow::Result<Asked> {
+        let asking = async {
+            // One that goes on and does not tell us anything is of no use.
+            let is_dead = watch.lost_at > claimed.subscription.renewed_at;
+            if let Some(name) = claimed.subscription.name.clone().filter(|_| !is_dead) {
+                let wish = WatchWish { known: Some(name), password: Secret::new(String::new()) };
+                match self.wish(opened, &wish).await {
+                    Err(ConnectorError::Gone) => {}
+                    answer => return Ok(answer.map(|agreed| (agreed, false))),
+                }
+            }
+            let password = random_text(PASSWORD_BYTES)?;
+            let hash = Sha256::of(password.as_bytes());
+            self.engine.store.system().begin_subscription(claim, hash).await?;
+            let wish = WatchWish { known: None, password: Secret::new(password) };
+            Ok(self.wish(opened, &wish).await.map(|agreed| (agreed, true)))
+        };
+        let slow = || ConnectorError::Unavailable("it takes too long to ask for a subscription".to_owned());
+        timeout(HOLD * 2 / 3, asking).await.unwrap_or_else(|_| Ok(Err(slow())))
+    }
+
+    async fn wish(&self, opened: &Opened, wish: &WatchWish) -> Result<Watch, ConnectorError> {
+        match opened.connector.watch(&opened.account, wish) {
+            Some(call) => self.calls.make(&opened.mailbox, call).await,
+            None => Err(ConnectorError::Protocol("it cannot be asked any more".to_owned())),
+        }
+    }
+
+    /// What happened before it began nobody has told: every mailbox of the account is looked at.
+    async fn record_agreed(
+        &self,
+        claim: Claim<'_>,
+        claimed: &ClaimedSubscription,
+        agreed: &Watch,
+        is_new: bool,
+    ) -> Result<(), StoreError> {
+        let (store, system) = (&self.engine.store, self.engine.store.system());
+        let mut looks = Vec::new();
+        if is_new {
+            // The first one follows a first look, and replaces nothing that may have told of something.
+            let meaning = Meaning { looks: true, sweeps: claimed.subscription.is_begun, ..Meaning::default() };
+            for pushed in system.list_pushed(claim.provider, vec![claim.address.to_owned()]).await? {
+                looks.push(meaning.look(store, pushed)?);
+            }
+        }
+        let agreed = Subscription {
+            name: agreed.name.clone(),
+            expires_at: Some(agreed.expires_at),
+            renewed_at: Some(claimed.claimed_at),
+            is_begun: true,
+        };
+        system.record_subscription(claim, agreed, looks).await?;
+        if is_new && let Err(e) = store.tell_of_jobs().await {
+            tracing::debug!("workers are not told of new jobs: {e}");
+        }
+        Ok(())
+    }
+
+    /// Ends that of an account, by what its provider calls it.
+    pub(super) async fn unsubscribe(
+        &self,
+        provider: Provider,
+        address: &str,
+        end: impl AsyncFnOnce(Option<&str>) -> Result<(), ConnectorError>,
+    ) -> anyhow::Result<Result<(), ConnectorError>> {
+        let system = self.engine.store.system();
+        let word = random_text(CLAIM_BYTES)?;
+        let claim = Claim { provider, address, word: &word };
+        let Some(claimed) = system.claim_subscription(claim, HOLD).await? else { return Ok(Err(put_off())) };
+        let slow = || ConnectorError::Unavailable("it takes too long to end a subscription".to_owned());
+        let ending = end(claimed.subscription.name.as_deref());
+        let ended = match timeout(HOLD * 2 / 3, ending).await.unwrap_or_else(|_| Err(slow())) {
+            // It has ended by itself.
+            Err(ConnectorError::Gone) => Ok(()),
+            ended => ended,
+        };
+        match &ended {
+            Ok(()) => system.forget_subscription(claim).await?,
+            Err(_) => system.release_subscription(claim).await?,
+        }
+        Ok(ended)
+    }
+}
+
+fn put_off() -> ConnectorError {
+    ConnectorError::Throttled { retry_after: Some(SOON) }
+}
+
+/// What was agreed to, if that was not long ago, and nobody has wanted it anew since or thinks it dead.
+fn still_good(known: &Subscription, watch: &WatchState, now: Timestamp) -> Option<Watch> {
+    let (Some(_), Some(renewed_at), Some(expires_at)) = (&known.name, known.renewed_at, known.expires_at) else {
+        return None;
+    };
+    if watch.wanted_at.max(watch.lost_at) > Some(renewed_at) {
+        return None;
+    }
+    let lasts = Duration::try_from(expires_at.duration_since(renewed_at)).unwrap_or_default();
+    let past = Duration::try_from(now.duration_since(renewed_at)).unwrap_or_default();
+    // Whoever renews it does so after a day or half of its time, so this is somebody else who comes between.
+    (past < (DAILY / 2).min(lasts / 4)).then(|| Watch { expires_at, name: known.name.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(BEGIN + seconds).unwrap()
+    }
+
+    fn watch(wanted: Option<i64>, lost: Option<i64>) -> WatchState {
+        WatchState {
+            expires_at: None,
+            renewed_at: None,
+            next_at: at(0),
+            version: 0,
+            failures: 0,
+            problem: None,
+            last_push_at: None,
+            lost_at: lost.map(at),
+            wanted_at: wanted.map(at),
+        }
+    }
+
+    #[test]
+    fn what_was_agreed_to_a_while_ago_is_not_asked_for_again() {
+        let known = |lasts: i64| Subscription {
+            name: Some("s".into()),
+            expires_at: Some(at(lasts)),
+            renewed_at: Some(at(0)),
+            is_begun: true,
+        };
+        let (week, hour) = (7 * 86_400, 3600);
+        let calm = watch(Some(-5), None);
+        assert!(still_good(&known(week), &calm, at(11 * hour)).is_some());
+        assert!(still_good(&known(week), &calm, at(13 * hour)).is_none());
+        assert!(still_good(&known(hour), &calm, at(800)).is_some());
+        assert!(still_good(&known(hour), &calm, at(1000)).is_none(), "a short one is renewed sooner");
+        assert!(still_good(&known(week), &watch(None, None), at(1)).is_some());
+        assert!(still_good(&known(week), &watch(Some(1), None), at(2)).is_none(), "somebody wants it");
+        assert!(still_good(&known(week), &watch(Some(-5), Some(1)), at(2)).is_none(), "it tells us nothing");
+        assert!(still_good(&Subscription { name: None, ..known(week) }, &calm, at(1)).is_none());
+    }
+}

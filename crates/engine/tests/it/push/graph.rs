@@ -1,0 +1,252 @@
+//! What Microsoft Graph tells: what is believed of it, and what follows.
+
+use std::time::Duration;
+
+use domain::{Provider, Sha256};
+use engine::push::{GraphPushes, NotTaken, Outcome};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use store::sql::subscriptions::{Claim, Subscription};
+use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
+use store::{Location, Store};
+
+use super::taken::{looks, mailbox_at, messages, tenant};
+
+const OUTLOOK: Provider = Provider::Outlook;
+
+/// An account that is subscribed to under this name, by a password that begins with it.
+pub async fn subscribe(store: &Store, address: &str, name: Option<&str>, password: &str) {
+    let system = store.system();
+    let claim = Claim { provider: OUTLOOK, address, word: password };
+    let claimed = system.claim_subscription(claim, Duration::from_secs(60)).await.unwrap().unwrap();
+    system.begin_subscription(claim, Sha256::of(password.as_bytes())).await.unwrap();
+    if let Some(name) = name {
+        let agreed = Subscription {
+            name: Some(name.into()),
+            expires_at: Some("2100-01-01T00:00:00Z".parse().unwrap()),
+            renewed_at: Some(claimed.claimed_at),
+            is_begun: true,
+        };
+        system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
+    }
+}
+
+pub fn item(id: &str, name: &str, password: &str) -> Value {
+    json!({"id": id, "subscriptionId": name, "clientState": password, "changeType": "created", "tenantId": "t",
+        "subscriptionExpirationDateTime": "2100-01-01T00:00:00Z", "resource": format!("Users/u/Messages/{id}"),
+        "resourceData": {"@odata.type": "#Microsoft.Graph.Message", "@odata.etag": "W/\"1\"", "id": id}})
+}
+
+fn with(mut item: Value, field: &str, value: &str) -> Value {
+    item[field] = json!(value);
+    item
+}
+
+pub fn body(items: &[Value]) -> Vec<u8> {
+    json!({"value": items}).to_string().into_bytes()
+}
+
+pub async fn take(pushes: &GraphPushes, items: &[Value]) -> Vec<Outcome> {
+    pushes.take(body(items)).await.unwrap()
+}
+
+async fn count(db: &TestDatabase, what: &str) -> usize {
+    db.rows(&format!("select 1 from {what}")).await.len()
+}
+
+#[tokio::test]
+async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() {
+    on_each_database(|db| async move {
+        let (acme, beta) = (tenant(&db, "acme").await, tenant(&db, "beta").await);
+        let mut both = vec![
+            mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await.to_string(),
+            mailbox_at(&db, beta, OUTLOOK, "me@acme.test").await.to_string(),
+        ];
+        both.sort();
+        mailbox_at(&db, acme, OUTLOOK, "other@acme.test").await;
+        let gmail = tenant(&db, "gmail").await;
+        mailbox_at(&db, gmail, Provider::Gmail, "me@acme.test").await;
+        subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
+        subscribe(&db.store, "other@acme.test", Some("s2"), "secret-2").await;
+        subscribe(&db.store, "left@acme.test", Some("s3"), "secret-3").await;
+        let pushes = GraphPushes::new(db.store.clone());
+
+        let forged = [
+            item("1", "s1", "secret"),
+            item("1", "s1", "secret-2"),
+            item("1", "s1", "secret-11"),
+            item("1", "s9", "secret-1"),
+            item("1", "s9", "nothing"),
+            item("1", "s3", "secret-3"),
+            json!({"subscriptionId": "s1", "changeType": "created"}),
+            with(item("1", "s1", "secret-1"), "lifecycleEvent", "unheard of"),
+            json!(null),
+        ];
+        let outcomes = take(&pushes, &forged).await;
+        let (wrong, none, odd) = (Outcome::Forbidden, Outcome::Unknown, Outcome::Malformed);
+        assert_eq!(outcomes, [wrong, wrong, wrong, none, none, none, odd, odd, odd]);
+        assert_eq!((looks(&db).await.len(), messages(&db).await), (0, 0), "nothing has happened");
+
+        let mut mixed = forged.to_vec();
+        mixed.insert(4, item("1", "s1", "secret-1"));
+        mixed.push(item("1", "s1", "secret-1"));
+        let outcomes = take(&pushes, &mixed).await;
+        assert_eq!((outcomes[4], outcomes[10]), (Outcome::Accepted, Outcome::Repeated));
+        assert_eq!((looks(&db).await, messages(&db).await), (both.clone(), 1));
+        // An older one after it, the same again, and nothing at all.
+        assert_eq!(take(&pushes, &[item("0", "s1", "secret-1")]).await, [Outcome::Accepted]);
+        assert_eq!(take(&pushes, &[item("1", "s1", "secret-1")]).await, [Outcome::Repeated]);
+        assert_eq!(take(&pushes, &[]).await, []);
+        assert_eq!((looks(&db).await, messages(&db).await), (both, 2), "one job for all of them");
+        assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 2);
+        assert_eq!(count(&db, "push_watches where sweep_since is not null").await, 0);
+        for nonsense in [&b""[..], b"{}", b"[]", b"{\"value\": 7}"] {
+            assert!(matches!(pushes.take(nonsense).await, Err(NotTaken::Malformed(_))));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_whose_name_was_never_recorded_is_known_by_what_it_says() {
+    on_each_database(|db| async move {
+        let acme = tenant(&db, "acme").await;
+        mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
+        subscribe(&db.store, "me@acme.test", None, "secret-1").await;
+        let pushes = GraphPushes::new(db.store.clone());
+
+        assert_eq!(take(&pushes, &[item("1", "who-knows", "secret")]).await, [Outcome::Unknown]);
+        assert_eq!(take(&pushes, &[item("1", "who-knows", "secret-1")]).await, [Outcome::Accepted]);
+        assert_eq!(looks(&db).await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_only_a_look_at_every_folder_shows_is_looked_for_there() {
+    on_each_database(|db| async move {
+        let acme = tenant(&db, "acme").await;
+        let id = mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
+        subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
+        let pushes = GraphPushes::new(db.store.clone());
+        let since = async || {
+            let opened = db.store.system().open_mailboxes(&[(acme, id)]).await.unwrap();
+            opened[&(acme, id)].sweep_since
+        };
+
+        take(&pushes, &[item("1", "s1", "secret-1")]).await;
+        assert_eq!(since().await, None);
+        let before = db.store.system().now().await.unwrap();
+        take(&pushes, &[with(item("2", "s1", "secret-1"), "changeType", "deleted")]).await;
+        let first = since().await.unwrap();
+        assert!(first >= before, "{first} {before}");
+        take(&pushes, &[item("3", "s1", "secret-1")]).await;
+        assert_eq!(since().await, Some(first));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_told_of_a_subscription_itself_is_acted_upon() {
+    on_each_database(|db| async move {
+        let (acme, beta) = (tenant(&db, "acme").await, tenant(&db, "beta").await);
+        mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
+        mailbox_at(&db, beta, OUTLOOK, "me@acme.test").await;
+        subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
+        let pushes = GraphPushes::new(db.store.clone());
+        let rest = "next_at = '2100-01-01T00:00:00.000Z', wanted_at = null, sweep_since = null";
+        for (event, is_looked_at, is_asked, name) in [
+            ("reauthorizationRequired", false, true, 1),
+            ("missed", true, false, 1),
+            ("subscriptionRemoved", true, true, 0),
+        ] {
+            db.run("delete from jobs").await;
+            db.run(&format!("update push_watches set {rest}")).await;
+            let told = with(item("1", "s1", "secret-1"), "lifecycleEvent", event);
+            let forged = with(item("1", "s1", "secret-2"), "lifecycleEvent", event);
+            assert_eq!(take(&pushes, &[forged]).await, [Outcome::Forbidden]);
+            assert_eq!(count(&db, "jobs").await, 0);
+
+            assert_eq!(take(&pushes, &[told.clone(), told]).await, [Outcome::Accepted; 2]);
+            let both = |is: bool| if is { 2 } else { 0 };
+            assert_eq!(looks(&db).await.len(), both(is_looked_at), "{event}");
+            assert_eq!(count(&db, "push_watches where sweep_since is not null").await, both(is_looked_at), "{event}");
+            assert_eq!(count(&db, "jobs where kind = 'watch_mailbox'").await, both(is_asked), "{event}");
+            let due = "push_watches where next_at < '2100-01-01T00:00:00.000Z' and wanted_at is not null";
+            assert_eq!(count(&db, due).await, both(is_asked), "{event}");
+            assert_eq!(count(&db, "push_subscriptions where name = 's1'").await, name, "{event}");
+        }
+        assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 0, "no mail was told of");
+        // Late ones of what has ended are no harm.
+        assert_eq!(take(&pushes, &[item("2", "s1", "secret-1")]).await, [Outcome::Accepted]);
+        assert_eq!(messages(&db).await, 1, "what is told of subscriptions may come again");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn storms_to_several_processes_are_recorded_once_each() {
+    on_each_database(|db| async move {
+        let mut expected = Vec::new();
+        for n in 0..20 {
+            let tenant = tenant(&db, &format!("t{n}")).await;
+            expected.push(mailbox_at(&db, tenant, OUTLOOK, &format!("{}@acme.test", n % 10)).await.to_string());
+        }
+        expected.sort();
+        for n in 0..10 {
+            let (name, password) = (format!("s{n}"), format!("secret-{n}"));
+            subscribe(&db.store, &format!("{n}@acme.test"), Some(&name), &password).await;
+        }
+        let processes = [GraphPushes::new(db.store.clone()), GraphPushes::new(db.second_store())];
+        // Ten items of several accounts in each call, and each call comes twice to each process.
+        let calls = (0..80).map(|n: usize| {
+            let call = n / 4;
+            let items: Vec<Value> =
+                (0..10).map(|k| item(&format!("{call}-{k}"), &format!("s{}", k), &format!("secret-{}", k))).collect();
+            let pushes = &processes[n % 2];
+            async move { take(pushes, &items).await }
+        });
+        let outcomes: Vec<Outcome> = join_all(calls).await.concat();
+
+        let accepted = outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
+        let repeated = outcomes.iter().filter(|outcome| **outcome == Outcome::Repeated).count();
+        assert_eq!((accepted, repeated, messages(&db).await), (200, 600, 200));
+        assert_eq!(looks(&db).await, expected);
+    })
+    .await;
+}
+
+/// Somebody else has the one right to write, and does not give it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_recorded_in_time_is_to_come_again_and_little_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = migrated_sqlite(folder.path()).await;
+    let acme = tenant(&db, "acme").await;
+    mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
+    subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
+    let pushes = GraphPushes::new(db.store.clone());
+    let Location::Sqlite { path, .. } = &db.location else { panic!("{:?}", db.location) };
+    let other = rusqlite::Connection::open(path).unwrap();
+    other.execute_batch("begin immediate").unwrap();
+
+    let call = |n: usize| {
+        let (pushes, items) = (pushes.clone(), body(&[item(&n.to_string(), "s1", "secret-1")]));
+        async move { pushes.take(items).await }
+    };
+    let answers = join_all((0..250).map(call)).await;
+    let mut refused = [0, 0];
+    for answer in answers {
+        match answer {
+            Err(NotTaken::Later(why)) => refused[usize::from(why.contains("in time"))] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(refused, [150, 100], "some wait, and the others are told at once");
+
+    other.execute_batch("rollback").unwrap();
+    for n in 0..250 {
+        let outcome = call(n).await.unwrap();
+        assert!(matches!(outcome[..], [Outcome::Accepted | Outcome::Repeated]), "{n}: {outcome:?}");
+    }
+    assert_eq!((looks(&db).await.len(), messages(&db).await), (1, 250));
+}
