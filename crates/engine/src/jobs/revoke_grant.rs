@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::{Account, NoAccess};
-use domain::{Lane, MailboxId, Provider, SecretId};
+use domain::{Lane, MailboxId, Provider, Secret, SecretId};
 use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict, new_job};
 use serde::{Deserialize, Serialize};
 use store::TenantUnit;
@@ -17,6 +17,9 @@ use crate::sync::{Syncer, connection};
 /// A provider that is away for a weekend still hears of it. Then the secret is forgotten all the same: its owner can take
 /// it back at the provider.
 const RETRY: Retry = Retry { retries: 150, first: Duration::from_secs(10), longest: Duration::from_secs(3600) };
+
+/// Until whoever gives their consent just now is through with it.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// Tells the provider to forget a secret, which is then deleted here. Until that it is kept: nothing else can end it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -58,8 +61,24 @@ async fn run(syncer: &Syncer, held: &Held, job: &RevokeGrant) -> Result<Verdict,
     };
     let secret = engine.vault.open_text(held.tenant(), job.secret, job.provider.secret_kind()).await;
     let Some(secret) = secret.map_err(anyhow::Error::from)? else { return Ok(Verdict::Done) };
+    let Some(grant) = engine.hold_grant(job.provider, &mailbox.address).await? else {
+        return Err(JobError::Throttled(BUSY));
+    };
+    let verdict = take_back(syncer, held, job, mailbox, secret, forget).await;
+    grant.release().await;
+    verdict
+}
+
+async fn take_back(
+    syncer: &Syncer,
+    held: &Held,
+    job: &RevokeGrant,
+    mailbox: Mailbox,
+    secret: Secret<String>,
+    forget: TenantUnit,
+) -> Result<Verdict, JobError> {
     // A provider may know only one consent of an owner to our app: with it, those of others would go.
-    if engine.store.system().is_connected(job.provider, &mailbox.address).await? {
+    if syncer.engine.store.system().is_connected(job.provider, &mailbox.address).await? {
         return Ok(Verdict::Commit(forget));
     }
     let account = Account {

@@ -21,15 +21,17 @@ const REFUSED_FOR: Duration = Duration::from_secs(60);
 /// Nobody reads the same warning more often.
 const WARN_EVERY: Duration = Duration::from_secs(300);
 
-/// By provider, and whether an owner's consent is used or our own right.
+/// By provider, and whether it is the one that acts by its own right where that is another than people consent to.
 #[derive(Debug, Default)]
 pub struct Apps(Mutex<HashMap<(Provider, bool), Arc<App>>>);
 
 impl Apps {
     pub fn of(&self, asker: &Asker) -> Arc<App> {
         let provider = asker.connector.provider();
+        // At Google that is a service account. At Microsoft it is one app with one secret, whoever has let it in.
+        let is_another = provider == Provider::Gmail && asker.account.secret.is_none();
         let mut apps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        apps.entry((provider, asker.account.secret.is_some())).or_insert_with(|| Arc::new(App::new(provider))).clone()
+        apps.entry((provider, is_another)).or_insert_with(|| Arc::new(App::new(provider))).clone()
     }
 }
 

@@ -169,7 +169,7 @@ pub struct Outlook {
     #[command(flatten)]
     pub opened: Opened,
     /// In which directory it is, by its id or one of its domains, when that is not the domain of the address
-    #[arg(long, value_name = "DIRECTORY", requires = "app_only")]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "refresh_token_file")]
     pub directory: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use crate::place::{PROGRAM, Place, block_on, on_each_database};
 use crate::processes::{Running, wait_until};
 
 /// The same database from inside, to do what a worker does.
-fn store(place: &Place) -> Store {
+pub fn store(place: &Place) -> Store {
     let location = match place.url() {
         Some(url) => scratch::location(url.to_owned()),
         None => Location::Sqlite { path: place.data_dir().join("mailroom.db"), connections: 2 },

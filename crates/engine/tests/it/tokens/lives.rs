@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use domain::{ConnectorError, MailboxId, MailboxState, Secret, SecretId, SecretKind, SystemClock};
+use domain::{ConnectorError, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, SystemClock};
 use serde_json::json;
 use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
@@ -199,6 +199,31 @@ async fn what_was_granted_is_revoked_once_a_mailbox_is_disconnected_and_not_whil
         assert_eq!(scene.bank.revoked.lock().unwrap().len(), 1);
         assert_eq!(stored(&db, SecretKind::RefreshToken).await, 1);
         assert_eq!(scene.mailbox(mailbox).await.state, MailboxState::Active);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_revoked_while_an_owner_gives_it_anew() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db, Bank::new(Duration::ZERO, false)).await;
+        let mailbox = scene.connect("me@acme.test").await;
+        scene.work(&db).await;
+        let giving = scene.engine.hold_grant(Provider::Gmail, "me@acme.test").await.unwrap().unwrap();
+        scene.engine.disconnect(&scene.mailbox(mailbox).await, None).await.unwrap();
+
+        scene.work(&db).await;
+        assert!(scene.bank.revoked.lock().unwrap().is_empty());
+        scene.connect("me@acme.test").await;
+        giving.release().await;
+        db.run("update jobs set state = 'ready', run_at = mailroom_now() where kind = 'revoke_grant'").await;
+        scene.work(&db).await;
+
+        assert!(scene.bank.revoked.lock().unwrap().is_empty(), "it is needed again");
+        assert_eq!(stored(&db, SecretKind::RefreshToken).await, 1);
+        assert_eq!(scene.mailbox(mailbox).await.state, MailboxState::Active);
+        let free = scene.engine.hold_grant(Provider::Gmail, "me@acme.test").await.unwrap();
+        assert!(free.is_some(), "and nobody holds it any more");
     })
     .await;
 }

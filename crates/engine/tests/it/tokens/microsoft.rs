@@ -7,7 +7,8 @@ use connectors::http::{Deadlines, Http};
 use connectors::microsoft::{MicrosoftOAuth, MicrosoftSettings};
 use domain::connector::{Account, Answer, Grant};
 use domain::{Clock, MailboxState, Provider, Secret, SystemClock};
-use sim::microsoft::{CLIENT_ID, CLIENT_SECRET, NewAccount, Server, World};
+use serde_json::json;
+use sim::microsoft::{CLIENT_ID, CLIENT_SECRET, Client, DirectoryChange, NewAccount, Server, World};
 use store::testing::{migrated_sqlite, on_each_database};
 
 use super::race::race;
@@ -63,8 +64,10 @@ impl Giver for Microsoft {
     }
 
     fn give<'a>(&'a self, account: &'a Account) -> Answer<'a, Grant> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        Box::pin(self.oauth.grant(account))
+        Box::pin(async {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.oauth.grant(account).await
+        })
     }
 
     fn take_back<'a>(&'a self, _: &'a Account) -> Answer<'a, ()> {
@@ -72,7 +75,8 @@ impl Giver for Microsoft {
     }
 
     fn takes<'a>(&'a self, token: &'a Secret<String>) -> Answer<'a, bool> {
-        let request = self.http.client.get(format!("{}/v1.0/me", self.server.url())).bearer_auth(token.expose());
+        let request =
+            self.http.client.get(format!("{}/v1.0/users/{ME}", self.server.url())).bearer_auth(token.expose());
         Box::pin(async move { Ok(self.http.done(request).await?.is_ok()) })
     }
 }
@@ -159,4 +163,56 @@ async fn still_has_it() {
     let next = tokens.get(&asker, Some(&token)).await.unwrap();
     assert!(scene.bank.takes(&next).await.unwrap());
     assert_eq!((scene.bank.asked(), scene.bank.lost_and_overlapping().0), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_has_expired_is_nobodys_but_the_operators() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db, Microsoft::strict().await).await;
+        scene.bank.world.register_client(Client { secret_expired: true, ..Client::for_tests() });
+        let mut mailboxes = Vec::new();
+        for n in 0..20 {
+            mailboxes.push(scene.connect(&format!("owner{n}@acme.test")).await);
+            let connection = json!({"app_only": true});
+            mailboxes.push(scene.connect_as(&format!("app{n}@acme.test"), connection, None).await);
+        }
+
+        scene.work(&db).await;
+
+        assert!(scene.bank.asked() <= 8, "{} calls, for it is one app", scene.bank.asked());
+        for mailbox in mailboxes {
+            assert_eq!(scene.mailbox(mailbox).await.state, MailboxState::Connecting, "it is not the mailbox's fault");
+            let error = scene.store.find_sync(mailbox).await.unwrap().unwrap().last_error.unwrap();
+            assert!(error.contains("expired"), "{error}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_has_not_let_us_in_concerns_its_own_mailboxes_only() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db, Microsoft::strict().await).await;
+        let world = &scene.bank.world;
+        assert!(world.create(&NewAccount { address: "them@other.test".to_owned(), messages: 0, seed: None }));
+        world.change_directory(
+            "acme.test",
+            &DirectoryChange { admin_consent: Some(true), ..DirectoryChange::default() },
+        );
+        let app_only = || json!({"app_only": true});
+
+        let theirs = scene.connect_as("them@other.test", app_only(), None).await;
+        let nowhere = scene.connect_as("nobody@nowhere.test", app_only(), None).await;
+        scene.work(&db).await;
+        let ours = scene.connect_as(ME, app_only(), None).await;
+        scene.work(&db).await;
+
+        assert_eq!(scene.mailbox(ours).await.state, MailboxState::Active);
+        for (mailbox, why) in [(theirs, "mailbox authorize outlook"), (nowhere, "--directory")] {
+            let mailbox = scene.mailbox(mailbox).await;
+            assert_eq!(mailbox.state, MailboxState::NeedsReauth);
+            assert!(mailbox.state_reason.unwrap().contains(why));
+        }
+    })
+    .await;
 }

@@ -23,7 +23,7 @@ use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
 use engine::tokens::{Asker, TokenSettings, Tokens};
 use jiff::{SignedDuration, Timestamp};
 use jobs::{SystemDice, Worker, new_job};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::TenantStore;
 use store::failpoint::VARIABLE;
 use store::sql::jobs::KeepFor;
@@ -132,11 +132,15 @@ impl<G: Giver> Scene<G> {
     }
 
     async fn connect(&self, address: &str) -> MailboxId {
+        self.connect_as(address, json!({}), Some(Secret::new(self.bank.first_secret()))).await
+    }
+
+    async fn connect_as(&self, address: &str, connection: Value, secret: Option<Secret<String>>) -> MailboxId {
         let connect = Connect {
             provider: G::PROVIDER,
             address: address.into(),
-            settings: json!({}),
-            secret: Some(Secret::new(self.bank.first_secret())),
+            settings: json!({"connection": connection}),
+            secret,
             backfill: Backfill::None,
         };
         self.engine.connect(self.store.id, connect).await.unwrap().unwrap()

@@ -1,12 +1,15 @@
 //! What must not work, whoever the provider is: somebody comes back with something else than they were sent with.
 
+use std::time::Duration;
+
 use ::sim::google::Consent;
+use domain::Sha256;
 
 use super::browser::{Browser, parameter, says, without};
 use super::scene::Scene;
 use super::site::{Google, Microsoft, Site};
 use crate::http;
-use crate::place::{Place, on_each_database};
+use crate::place::{Place, block_on, on_each_database};
 
 #[test]
 fn whoever_comes_back_with_something_else_changes_nothing() {
@@ -109,4 +112,30 @@ fn comes_back_twice<S: Site>(place: &Place) {
 
     says(&Browser { cookies }.open(scene.address, &back), 400, "used before");
     assert_eq!(scene.everything(), before);
+}
+
+#[test]
+fn who_comes_back_while_the_account_is_being_let_go_of_is_asked_to_begin_again() {
+    on_each_database(comes_back_while_it_is_let_go::<Google>);
+}
+
+fn comes_back_while_it_is_let_go<S: Site>(place: &Place) {
+    let scene = Scene::<S>::start_web(place);
+    let before = scene.everything();
+    let name = format!("grant:gmail:{}", &Sha256::of(S::ANN.as_bytes()).hex()[..32]);
+    let taken = block_on(async {
+        let store = crate::jobs::store(place);
+        store.system().acquire_lease(&name, "test", Duration::from_secs(600)).await.unwrap().unwrap()
+    });
+
+    // Whether it was known before whose account it is, or not.
+    for query in [format!("?address={}", S::ANN), String::new()] {
+        says(&scene.go_through(&scene.acme, &query), 409, "at this very moment");
+    }
+    assert_eq!(scene.everything(), before);
+    block_on(async {
+        let store = crate::jobs::store(place);
+        store.system().release_lease(&name, "test", taken).await.unwrap();
+    });
+    says(&scene.go_through(&scene.acme, ""), 200, "connected");
 }

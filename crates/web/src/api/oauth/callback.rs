@@ -7,6 +7,7 @@ use axum::response::Response;
 use domain::{ConnectorError, Consent, Consented, MailboxId, MailboxState, Provider, Secret};
 use engine::audit::Entry;
 use engine::consent::{Returned, Strange, Wish};
+use engine::grants::HeldGrant;
 use engine::mailboxes::{Connect, is_changed};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -102,12 +103,53 @@ async fn go_on(
     let code = code(site, back)?;
     let provider = app.consents.get(&site.provider);
     let provider = provider.ok_or_else(|| Stop::new(StatusCode::CONFLICT, "That did not work", site.not_set_up))?;
-    let exchanged = provider.exchange(&code, &returned.verifier, &returned.redirect_uri).await;
-    let consented = exchanged.map_err(|e| refused(site, &e))?;
-    match connect(app, site, parts, &returned, &consented).await {
-        Ok(mailbox) => Ok(tell(parts, &mailbox, &tenant.name)),
-        Err(stop) => Err(give_back(app, provider.as_ref(), &consented, stop).await),
+    // Before the exchange, so that what it gives is not taken back together with what was given before.
+    let grant = match &wish.address {
+        Some(address) => Some(hold(app, site, address).await?),
+        None => None,
+    };
+    let mailbox = exchange(app, site, provider.as_ref(), parts, &returned, &code).await;
+    if let Some(grant) = grant {
+        grant.release().await;
     }
+    Ok(tell(parts, &mailbox?, &tenant.name))
+}
+
+async fn exchange(
+    app: &App,
+    site: &Site,
+    provider: &dyn Consent,
+    parts: &Parts,
+    returned: &Returned,
+    code: &Secret<String>,
+) -> Result<Mailbox, Stop> {
+    let exchanged = provider.exchange(code, &returned.verifier, &returned.redirect_uri).await;
+    let consented = exchanged.map_err(|e| refused(site, &e))?;
+    let grant = match whose(&consented).filter(|_| returned.wish.address.is_none()) {
+        Some(address) => Some(hold(app, site, &address).await?),
+        None => None,
+    };
+    let outcome = match connect(app, site, parts, returned, &consented).await {
+        Err(stop) => Err(give_back(app, provider, &consented, stop).await),
+        connected => connected,
+    };
+    if let Some(grant) = grant {
+        grant.release().await;
+    }
+    outcome
+}
+
+fn whose(consented: &Consented) -> Option<String> {
+    consented.address.as_deref().and_then(domain::address::canonical)
+}
+
+/// Nobody takes this account's consent back meanwhile.
+async fn hold(app: &App, site: &Site, address: &str) -> Result<HeldGrant, Stop> {
+    let held = app.engine.hold_grant(site.provider, address).await?;
+    held.ok_or_else(|| {
+        let text = "Somebody else connects or removes this account at this very moment. Begin again in a while.";
+        Stop::new(StatusCode::CONFLICT, "Please begin again", text)
+    })
 }
 
 fn code(site: &Site, back: Back) -> Result<Secret<String>, Stop> {
@@ -186,8 +228,7 @@ fn refused(site: &Site, e: &ConnectorError) -> Stop {
 /// What is of no use to us is not kept by the provider either; unless somebody's mailbox lives by it. Where only its owner
 /// can take it back, they are told so.
 async fn give_back(app: &App, provider: &dyn Consent, consented: &Consented, mut stop: Stop) -> Stop {
-    let address = consented.address.as_deref().and_then(domain::address::canonical);
-    let is_used = match &address {
+    let is_used = match &whose(consented) {
         Some(address) => app.engine.store.system().is_connected(provider.provider(), address).await.unwrap_or(true),
         None => false,
     };
@@ -219,7 +260,7 @@ async fn connect(
         );
         return Err(forbidden("A box was not ticked", text));
     }
-    let address = consented.address.as_deref().and_then(domain::address::canonical);
+    let address = whose(consented);
     let address = address.ok_or_else(|| again(&format!("{} did not say whose mailbox it is.", site.name)))?;
     if wish.address.as_ref().is_some_and(|wanted| *wanted != address) {
         let text = "You chose another account than the one that was asked for. Begin again and choose that one.";
