@@ -240,7 +240,6 @@ impl Storm {
 
 /// With `MAILROOM_TEST_PUSH_SECONDS=60`, for as long.
 #[test]
-#[expect(clippy::print_stdout, reason = "how long it took is worth knowing")]
 fn none_of_a_thousand_a_second_is_lost_when_the_server_is_killed_among_them() {
     let seconds = setting("MAILROOM_TEST_PUSH_SECONDS", 2) as usize;
     on_each_database(|place| {
@@ -262,12 +261,13 @@ fn none_of_a_thousand_a_second_is_lost_when_the_server_is_killed_among_them() {
         std::thread::scope(|scope| {
             let callers: Vec<_> = (0..16).map(|_| scope.spawn(|| storm.rage())).collect();
             watch_until("some are answered", || {
-                storm.answered.load(Ordering::SeqCst) >= moment || callers.iter().any(|caller| caller.is_finished())
+                storm.answered.load(Ordering::SeqCst) >= moment
+                    || callers.iter().any(std::thread::ScopedJoinHandle::is_finished)
             });
             server.take().unwrap().kill();
             assert!(storm.answered.load(Ordering::SeqCst) < calls, "it was killed in the middle");
             server = Some(serve(place, address, &[]));
-            wait_until("all are answered", || callers.iter().all(|caller| caller.is_finished()));
+            wait_until("all are answered", || callers.iter().all(std::thread::ScopedJoinHandle::is_finished));
             storm.is_over.store(true, Ordering::SeqCst);
         });
         let mut took = storm.took.into_inner().unwrap();
