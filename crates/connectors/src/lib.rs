@@ -7,7 +7,9 @@ pub mod gmail;
 pub mod google;
 pub mod http;
 pub mod imap;
+pub mod microsoft;
 mod names;
+mod oauth;
 pub mod scripted;
 
 use std::collections::HashMap;
@@ -17,11 +19,15 @@ use domain::{Connector, Provider};
 
 use google::GoogleSettings;
 use http::{Deadlines, Http, NoClient};
+use microsoft::MicrosoftSettings;
 
 /// Those of every provider that has one.
-pub fn all(google: GoogleSettings) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
+pub fn all(
+    google: &GoogleSettings,
+    _microsoft: &MicrosoftSettings,
+) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
     let http = Http::new(Deadlines::default())?;
-    let gmail = gmail::Gmail::new(http.clone(), &google)?;
+    let gmail = gmail::Gmail::new(http.clone(), google)?;
     let all: [Arc<dyn Connector>; 3] =
         [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default()), Arc::new(gmail)];
     Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())

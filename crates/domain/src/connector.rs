@@ -62,7 +62,7 @@ impl Access for NoAccess {
 }
 
 /// A token for calls, and for how long it is good.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Grant {
     pub token: Secret<String>,
     pub expires_in: Duration,
@@ -321,9 +321,20 @@ pub struct Wanted {
     pub size_bytes: Option<u64>,
 }
 
+/// What they are called.
+pub fn names(wanted: &[Wanted]) -> Vec<&str> {
+    wanted.iter().map(|wanted| wanted.message.as_str()).collect()
+}
+
 /// Takes messages as they come. A message begins, is written, and ends; or it fails, begun or not. It ends only when it
 /// is known to be whole. An error of the sink itself fails the message and ends the call.
 pub trait Sink: Send {
+    /// Waits until there is room for these messages. Whoever asks for the bytes of messages asks for this before, of as
+    /// many as will come at once. An error ends the call: what came so far has to make room first.
+    fn room<'a>(&'a mut self, _messages: &'a [&'a str]) -> Answer<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn begin(&mut self, message: &str);
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()>;
     fn end(&mut self, facts: Facts) -> std::io::Result<()>;
@@ -348,6 +359,9 @@ pub enum ConnectorError {
     /// Wait; no attempt is spent.
     #[error("the provider asks to wait")]
     Throttled { retry_after: Option<Duration> },
+    /// Wait for a turn or a quota of our own; the provider has said nothing.
+    #[error("it is not its turn yet")]
+    NotYet(Duration),
     /// Try again; counts for the breaker.
     #[error("the provider cannot be reached or does not work: {0}")]
     Unavailable(String),

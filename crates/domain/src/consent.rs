@@ -20,8 +20,13 @@ pub trait Consent: Send + Sync + fmt::Debug {
         redirect_uri: &'a str,
     ) -> Answer<'a, Consented>;
 
-    /// The provider forgets this token and what it was given for.
+    /// The provider forgets this token and what it was given for, if it can be told to.
     fn revoke<'a>(&'a self, token: &'a Secret<String>) -> Answer<'a, ()>;
+
+    /// Where a person takes a consent back that nobody else can end.
+    fn taken_back_at(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -133,6 +133,7 @@ impl Syncer {
                     tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))
                         .await;
                 }
+                Err(ConnectorError::NotYet(wait)) => tokio::time::sleep(wait).await,
                 answer => return answer,
             }
         }

@@ -21,6 +21,10 @@ pub const GOOD_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// Nothing else is derived under these names.
 const TICKET: &str = "mailroom consent ticket 1";
 const STATE: &str = "mailroom consent state 1";
+const ADMIN: &str = "mailroom admin consent 1";
+
+/// An administrator is somebody else, who gets the link by mail. It opens nothing here.
+const GOOD_FOR_ADMINISTRATORS: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// Longer than any of ours.
 const LONGEST: usize = 16 << 10;
@@ -120,9 +124,23 @@ impl Engine {
         Ok(Ok(Returned { wish, verifier: Secret::new(verifier), redirect_uri, cookie }))
     }
 
+    /// What comes back with the administrator of a directory who was asked to let our app in.
+    pub async fn begin_admin_consent(&self, directory: &str) -> anyhow::Result<String> {
+        self.carry(ADMIN, &directory, self.after(GOOD_FOR_ADMINISTRATORS)).await
+    }
+
+    /// Which directory it was; `None`: it is not that, or too old.
+    pub async fn end_admin_consent(&self, state: &str) -> anyhow::Result<Option<String>> {
+        self.uncarry(ADMIN, state).await
+    }
+
     fn until(&self) -> Timestamp {
+        self.after(GOOD_FOR)
+    }
+
+    fn after(&self, good_for: SignedDuration) -> Timestamp {
         let now = self.store.clock().now();
-        let until = now.checked_add(GOOD_FOR).unwrap_or(now).as_second();
+        let until = now.checked_add(good_for).unwrap_or(now).as_second();
         Timestamp::from_second(until).unwrap_or(now)
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use connectors::google::GoogleOAuth;
 use connectors::http::{Deadlines, Http};
+use connectors::microsoft::MicrosoftOAuth;
 use content::spool::Spool;
 use domain::{Consent, Provider, Sha256, SystemClock, TenantId};
 use engine::audit::Entry;
@@ -110,7 +111,8 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
 
 /// What syncs mailboxes, in the name of this process.
 pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
-    let connectors = connectors::all(config.providers.google.settings.clone());
+    let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
+    let connectors = connectors::all(&google.settings, &microsoft.settings);
     let connectors = connectors.map_err(|e| Failure::problem(format!("cannot speak to mail providers: {e}")))?;
     let settings = SyncSettings {
         holder: holder.to_owned(),
@@ -119,14 +121,16 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     };
     let redis = redis(config)?;
     let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
-    let google = &config.providers.google;
     let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
     let gmail = Pace::calls_per_second(google.calls_per_second as f64).with_units(
         project.map(|units| Budget::per_minute(units as f64)),
         google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
     );
+    let requests = Some(microsoft.mailbox_requests_per_10_minutes).filter(|requests| *requests > 0);
+    let outlook = Pace::calls_per_second(microsoft.calls_per_second as f64)
+        .with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
     let calls = CallSettings {
-        paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail)]),
+        paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Outlook, outlook)]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
         ..CallSettings::default()
     };
@@ -185,11 +189,23 @@ pub fn gmail_pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPush
     Ok(Some(GmailPushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
 }
 
-/// Who lets people say yes to us in a browser; `None`: we are nobody there.
-pub fn google(config: &Config) -> Result<Option<Arc<dyn Consent>>, Failure> {
+/// Who lets people say yes to us in a browser: those where we are somebody.
+pub fn consents(config: &Config) -> Result<HashMap<Provider, Arc<dyn Consent>>, Failure> {
     let http = Http::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    let oauth = GoogleOAuth::new(http, config.providers.google.settings.clone());
-    Ok(oauth.has_client().then(|| Arc::new(oauth) as _))
+    let mut consents: HashMap<Provider, Arc<dyn Consent>> = HashMap::new();
+    let google = GoogleOAuth::new(http, config.providers.google.settings.clone());
+    if google.has_client() {
+        consents.insert(Provider::Gmail, Arc::new(google));
+    }
+    if config.providers.microsoft.settings.has_client() {
+        consents.insert(Provider::Outlook, Arc::new(microsoft(config)?));
+    }
+    Ok(consents)
+}
+
+pub fn microsoft(config: &Config) -> Result<MicrosoftOAuth, Failure> {
+    let http = Http::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    Ok(MicrosoftOAuth::new(http, config.providers.microsoft.settings.clone()))
 }
 
 /// A person waits for it.

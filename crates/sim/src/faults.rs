@@ -7,6 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::mail::rng::Rng;
 
+/// A provider's routes, each with its name.
+macro_rules! routes {
+    ($($route:ident = $name:literal,)*) => {
+        /// What is asked, by the name that faults and the log of requests have for it.
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+        )]
+        pub enum Route {
+            $(#[serde(rename = $name)] $route,)*
+        }
+
+        impl Route {
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$route),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$route => $name,)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use routes;
+
 /// What can go wrong at one provider.
 pub trait Failing: Clone {
     type Route: std::fmt::Debug + Copy + PartialEq;
@@ -16,6 +40,22 @@ pub trait Failing: Clone {
 
     /// Whether this can happen there at all.
     fn concerns(&self, route: Self::Route) -> bool;
+
+    /// What it does to an answer on its way, if that is all it does.
+    fn damage(&self) -> Option<Damage> {
+        None
+    }
+}
+
+/// What can happen to any answer on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// The connection ends in the middle.
+    CutBody,
+    /// So many bytes, then so many milliseconds of nothing, and so on.
+    Slow { bytes: usize, ms: u64 },
+    /// A whole answer with half the JSON in it.
+    TruncatedJson,
 }
 
 /// A fault and when it comes: always, unless a probability or a count says otherwise.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use crate::http::Listening;
-use crate::{google, scripted};
+use crate::{google, microsoft, scripted};
 
 /// Serves until it is dropped.
 #[derive(Debug)]
@@ -18,9 +18,11 @@ impl Server {
         listener: TcpListener,
         scripted: Arc<scripted::World>,
         google: &Arc<google::World>,
+        microsoft: &Arc<microsoft::World>,
     ) -> io::Result<Self> {
-        let listening = Listening::start(listener, scripted::routes(&scripted).merge(google::routes(google)))?;
-        Ok(Self(google::start_tasks(listening, google).with_task(scripted::change(scripted))))
+        let routes = scripted::routes(&scripted).merge(google::routes(google)).merge(microsoft::routes(microsoft));
+        let listening = google::start_tasks(Listening::start(listener, routes)?, google);
+        Ok(Self(microsoft::start_tasks(listening, microsoft).with_task(scripted::change(scripted))))
     }
 
     pub fn address(&self) -> SocketAddr {

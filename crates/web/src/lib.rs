@@ -8,13 +8,14 @@ mod hooks;
 mod hub;
 mod metrics;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
-use domain::Consent;
+use domain::{Consent, Provider};
 use engine::Engine;
 use engine::oidc::Oidc;
 use engine::push::{GmailPushes, GraphPushes};
@@ -23,7 +24,7 @@ use jiff::SignedDuration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-pub use api::UnderWay;
+pub use api::{Site, UnderWay};
 pub use edge::{ClientAddress, Edge, EdgeSettings, Network, Patience, Rate, RequestId};
 pub use hub::Hub;
 pub use metrics::Recorder;
@@ -43,8 +44,8 @@ pub struct App {
     pub erase_after: SignedDuration,
     /// Whose tokens are as good as keys.
     pub issuer: Option<Oidc>,
-    /// Who lets people say yes to us, if we are somebody there.
-    pub google: Option<Arc<dyn Consent>>,
+    /// Who lets people say yes to us: where we are somebody.
+    pub consents: HashMap<Provider, Arc<dyn Consent>>,
     /// Takes what Gmail pushes, if it is set up.
     pub gmail_pushes: Option<GmailPushes>,
     /// Takes what Microsoft Graph pushes.

@@ -145,7 +145,8 @@ impl Call<'_> {
         answered.await.map(drop)
     }
 
-    /// Several calls in one; the answer has a part for each. With the token that was used, which a part may refuse.
+    /// Several calls in one, whose units are spent; the answer has a part for each. With the token that was used, which a
+    /// part may refuse.
     pub async fn batch(
         self,
         units: u32,
@@ -153,7 +154,7 @@ impl Call<'_> {
         body: String,
     ) -> Result<(Answered, Secret<String>), ConnectorError> {
         let kind = format!("multipart/mixed; boundary={boundary}");
-        self.make(units, What::Other, |gmail, token| {
+        self.make_paid(units, What::Other, |gmail, token| {
             let request = gmail.http.client.request(Method::POST, gmail.batch_url.clone());
             request.bearer_auth(token.expose()).header(CONTENT_TYPE, &kind).body(body.clone())
         })
@@ -197,8 +198,17 @@ impl Call<'_> {
         what: What,
         request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
     ) -> Result<(Answered, Secret<String>), ConnectorError> {
+        self.account.access.spend(units).await?;
+        self.make_paid(units, what, request).await
+    }
+
+    async fn make_paid(
+        self,
+        units: u32,
+        what: What,
+        request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
+    ) -> Result<(Answered, Secret<String>), ConnectorError> {
         let access = &self.account.access;
-        access.spend(units).await?;
         let mut token = access.token().await?;
         for is_last in [false, true] {
             let mut answered = self.gmail.http.answer(request(self.gmail, &token)).await?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use domain::ConnectorError;
+use domain::connector::Answer;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
@@ -21,6 +22,7 @@ const LARGEST_REFUSAL: usize = 64 << 10;
 
 /// Takes messages as they come; see [`domain::connector::Sink`].
 pub trait Taker: Send {
+    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> Answer<'a, ()>;
     fn begin(&mut self, id: &str);
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn end(&mut self, message: Message) -> io::Result<()>;
@@ -36,8 +38,10 @@ pub async fn get(call: Call<'_>, ids: &[&str], format: &str, taker: &mut dyn Tak
         let size = call.gmail.batch_size(call.account).min(left.len());
         let later = left.split_off(size);
         let asked = std::mem::replace(&mut left, later);
-        let (answered, token) =
-            call.batch(units::MESSAGE * asked.len() as u32, BOUNDARY, body(call, &asked, format)).await?;
+        let units = units::MESSAGE * asked.len() as u32;
+        call.account.access.spend(units).await?;
+        taker.room(&asked).await?;
+        let (answered, token) = call.batch(units, BOUNDARY, body(call, &asked, format)).await?;
         let Outcome { refused, throttled } = read(answered, &asked, taker).await?;
         if let Some(e) = throttled {
             return Err(call.gmail.backoff(call.account, e));

@@ -3,7 +3,7 @@
 use std::io;
 
 use domain::ConnectorError;
-use domain::connector::{Facts, Sink, Wanted};
+use domain::connector::{Answer, Facts, Sink, Wanted, names};
 
 use super::api::{Call, Message};
 use super::batch::{self, Taker};
@@ -12,8 +12,7 @@ use super::labels;
 use crate::names::name;
 
 pub async fn messages(call: Call<'_>, wanted: &[Wanted], sink: &mut dyn Sink) -> Result<(), ConnectorError> {
-    let ids: Vec<&str> = wanted.iter().map(|wanted| wanted.message.as_str()).collect();
-    batch::get(call, &ids, "raw", &mut Bytes { sink, is_empty: true }).await
+    batch::get(call, &names(wanted), "raw", &mut Bytes { sink, is_empty: true }).await
 }
 
 struct Bytes<'a> {
@@ -22,6 +21,10 @@ struct Bytes<'a> {
 }
 
 impl Taker for Bytes<'_> {
+    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> Answer<'a, ()> {
+        self.sink.room(ids)
+    }
+
     fn begin(&mut self, id: &str) {
         self.is_empty = true;
         self.sink.begin(id);

@@ -2,29 +2,20 @@
 //! means.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::connector::{Account, Answer, Grant};
 use domain::{Clock, ConnectorError, Consent, Consented, Provider, Question, Secret, SystemClock};
-use jiff::SignedDuration;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{RequestBuilder, Url};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{GoogleSettings, NotAServiceAccount, ServiceAccount};
-use crate::http::{Http, Refused, protocol, unavailable};
+use crate::http::{Http, Refused, unavailable};
+use crate::oauth::{
+    ErrorAnswer, TokenAnswer, ask_token, claims_for, form, is_app_only, is_clock_wrong, operator, unauthorized,
+    with_query,
+};
 
 /// All that we ever do is read.
 pub const READ_MAIL: &str = "https://www.googleapis.com/auth/gmail.readonly";
-
-/// More than this apart, and an assertion of ours is of the past or the future to Google.
-const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(4);
-
-/// What an answer means that does not say for how long its token is good.
-const USUAL_LIFE_SECONDS: u64 = 3600;
 
 /// Cheap to clone.
 #[derive(Debug, Clone)]
@@ -40,33 +31,6 @@ enum Asked {
     Code,
     Refresh,
     Assertion,
-}
-
-#[derive(Deserialize)]
-struct TokenAnswer {
-    access_token: String,
-    expires_in: Option<Value>,
-    refresh_token: Option<String>,
-    scope: Option<String>,
-    id_token: Option<String>,
-}
-
-impl TokenAnswer {
-    /// A number, which some write as a text.
-    fn expires_in(&self) -> Duration {
-        let seconds = match &self.expires_in {
-            Some(Value::String(text)) => text.parse().unwrap_or(0),
-            Some(number) => number.as_u64().unwrap_or(0),
-            None => USUAL_LIFE_SECONDS,
-        };
-        // Nothing that long is ever given; it only has to be a time that can be reckoned with.
-        Duration::from_secs(seconds.min(86_400))
-    }
-}
-
-#[derive(Deserialize)]
-struct ErrorAnswer {
-    error: Option<Value>,
 }
 
 impl GoogleOAuth {
@@ -99,16 +63,7 @@ impl GoogleOAuth {
             ];
             self.ask_token(&form, Asked::Refresh).await?
         };
-        let expires_in = answer.expires_in();
-        Ok(Grant {
-            token: Secret::new(answer.access_token),
-            expires_in,
-            // Usually none comes; one that is the same is no news.
-            secret: answer.refresh_token.map(Secret::new).filter(|secret| {
-                let known = account.secret.as_ref().map(Secret::expose);
-                !secret.expose().is_empty() && known.is_some_and(|known| known != secret.expose())
-            }),
-        })
+        Ok(answer.grant(account))
     }
 
     /// Google forgets what this token was given for. One that it does not know is forgotten already.
@@ -141,15 +96,8 @@ impl GoogleOAuth {
     }
 
     async fn ask_token(&self, fields: &[(&str, &str)], asked: Asked) -> Result<TokenAnswer, ConnectorError> {
-        let request = form(self.http.client.post(&self.settings.token_url), fields)?;
-        match self.http.attempt::<TokenAnswer>(request).await {
-            Ok(Ok(answer)) if !answer.access_token.is_empty() => Ok(answer),
-            Ok(Ok(_)) | Err(ConnectorError::Protocol(_)) => {
-                Err(unavailable("the answer to a token call makes no sense"))
-            }
-            Ok(Err(refused)) => Err(refusal(&refused, asked)),
-            Err(e) => Err(e),
-        }
+        let asking = ask_token(&self.http, &self.settings.token_url, fields).await?;
+        asking.map_err(|refused| refusal(&refused, asked))
     }
 
     async fn consented(
@@ -168,9 +116,8 @@ impl GoogleOAuth {
             ("code_verifier", verifier.expose()),
         ];
         let answer = self.ask_token(&form, Asked::Code).await?;
-        // Without a word about scopes all of them were granted (RFC 6749, 5.1).
-        let may_read =
-            answer.scope.as_deref().is_none_or(|scope| scope.split_ascii_whitespace().any(|s| s == READ_MAIL));
+        let may_read = answer.has_scope(|scope| scope == READ_MAIL);
+        let secret = answer.lasting();
         let token = Secret::new(answer.access_token);
         let mut address = answer.id_token.as_deref().and_then(|id_token| verified_email(id_token, id));
         if address.is_none() && may_read {
@@ -178,7 +125,7 @@ impl GoogleOAuth {
         }
         Ok(Consented {
             address,
-            secret: answer.refresh_token.filter(|secret| !secret.is_empty()).map(Secret::new),
+            secret,
             token,
             missing: if may_read { Vec::new() } else { vec!["to read your email"] },
         })
@@ -218,8 +165,7 @@ impl Consent for GoogleOAuth {
             ("include_granted_scopes", "true"),
         ];
         fields.extend(question.address.map(|address| ("login_hint", address)));
-        let base = &self.settings.auth_url;
-        Url::parse_with_params(base, &fields).map_or_else(|_| base.clone(), Into::into)
+        with_query(&self.settings.auth_url, &fields)
     }
 
     fn exchange<'a>(
@@ -236,28 +182,11 @@ impl Consent for GoogleOAuth {
     }
 }
 
-/// Whether our app opens the mailbox by itself.
-pub fn is_app_only(settings: &str) -> bool {
-    let settings: Option<Value> = serde_json::from_str(settings).ok();
-    settings.is_some_and(|settings| settings["app_only"] == true)
-}
-
-fn form(request: RequestBuilder, fields: &[(&str, &str)]) -> Result<RequestBuilder, ConnectorError> {
-    // A form is written as a query is.
-    let url = Url::parse_with_params("http://form", fields).map_err(|_| protocol("a form that cannot be written"))?;
-    let body = url.query().unwrap_or_default().to_owned();
-    Ok(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body))
-}
-
-/// The address that Google vouches for. The token comes from Google itself over TLS, so nobody else can have made it
-/// (OpenID Connect Core, 3.1.3.7); that it is for us is looked at all the same.
+/// The address that Google vouches for.
 fn verified_email(id_token: &str, client_id: &str) -> Option<String> {
-    let claims = URL_SAFE_NO_PAD.decode(id_token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    let is_for_us = claims["aud"] == client_id
-        || claims["aud"].as_array().is_some_and(|all| all.iter().any(|aud| aud == client_id));
+    let claims = claims_for(client_id, id_token)?;
     let is_verified = claims["email_verified"] == true || claims["email_verified"] == "true";
-    claims["email"].as_str().filter(|_| is_for_us && is_verified).map(str::to_owned)
+    claims["email"].as_str().filter(|_| is_verified).map(str::to_owned)
 }
 
 /// Only what says that this very grant has ended does end it: everything else passes, or is not the account's fault.
@@ -266,8 +195,7 @@ fn refusal(refused: &Refused, asked: Asked) -> ConnectorError {
     if matches!(by_status, ConnectorError::Throttled { .. } | ConnectorError::Unavailable(_)) {
         return by_status;
     }
-    let error = refused.json::<ErrorAnswer>().and_then(|answer| answer.error);
-    match (error.as_ref().and_then(Value::as_str).unwrap_or_default(), asked) {
+    match (&*ErrorAnswer::of(refused).error, asked) {
         ("invalid_grant", Asked::Refresh) => {
             unauthorized("its consent has ended or was taken back (invalid_grant); connect it again")
         }
@@ -299,16 +227,4 @@ fn refusal(refused: &Refused, asked: Asked) -> ConnectorError {
         ("slow_down" | "rate_limit_exceeded", _) => ConnectorError::Throttled { retry_after: None },
         _ => ConnectorError::Unavailable(format!("a token call was refused with status {}", refused.status.as_u16())),
     }
-}
-
-fn is_clock_wrong(refused: &Refused) -> bool {
-    refused.date().is_some_and(|theirs| theirs.duration_since(SystemClock.now()).abs() > CLOCK_TOLERANCE)
-}
-
-fn unauthorized(what: &str) -> ConnectorError {
-    ConnectorError::Unauthorized(what.to_owned())
-}
-
-fn operator(what: &str) -> ConnectorError {
-    ConnectorError::Operator(what.to_owned())
 }

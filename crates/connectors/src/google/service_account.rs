@@ -1,21 +1,14 @@
 //! The key of a service account, and the assertions that it signs (RFC 7523): with one a domain's mailbox can be opened
 //! without its owner.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use domain::Secret;
 use jiff::Timestamp;
-use ring::rand::SystemRandom;
 use ring::rsa::KeyPair;
 use ring::signature::RSA_PKCS1_SHA256;
 use serde::Deserialize;
 use serde_json::json;
 
-/// How long an assertion is good: long enough for a slow line, and far below the hour that Google allows.
-const GOOD_FOR_SECONDS: i64 = 300;
-
-/// A clock that is a little ahead of Google's must not make an assertion of the future.
-const BACKDATED_SECONDS: i64 = 30;
+use crate::oauth::signing::{BACKDATED_SECONDS, GOOD_FOR_SECONDS, read_key, sign};
 
 /// What is wrong with a key file; it completes the sentence "it …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +48,7 @@ impl ServiceAccount {
         let email = file.client_email.filter(|email| email.contains('@')).ok_or(wrong("has no client_email"))?;
         let key_id = file.private_key_id.ok_or(wrong("has no private_key_id"))?;
         let pem = Secret::new(file.private_key.ok_or(wrong("has no private_key"))?);
-        let key = read_key(pem.expose()).ok_or(wrong("has a private_key that is not an RSA key in PKCS #8"))?;
+        let key = read_key(pem.expose()).ok_or(wrong("has a private_key that is not an RSA key"))?;
         Ok(Self { email, key_id, key })
     }
 
@@ -67,20 +60,8 @@ impl ServiceAccount {
             "iss": self.email, "sub": subject, "scope": scope, "aud": audience,
             "iat": now - BACKDATED_SECONDS, "exp": now + GOOD_FOR_SECONDS,
         });
-        let part = |json: serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());
-        let signed = format!("{}.{}", part(head), part(claims));
-        let mut signature = vec![0; self.key.public().modulus_len()];
-        self.key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature).ok()?;
-        Some(Secret::new(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))))
+        sign(&self.key, &RSA_PKCS1_SHA256, &head, &claims)
     }
-}
-
-/// From the armour that key files have it in.
-fn read_key(pem: &str) -> Option<KeyPair> {
-    let inside = pem.split_once("-----BEGIN PRIVATE KEY-----")?.1.split_once("-----END PRIVATE KEY-----")?.0;
-    let packed = Secret::new(inside.split_ascii_whitespace().collect::<String>());
-    let der = Secret::new(STANDARD.decode(packed.expose()).ok()?);
-    KeyPair::from_pkcs8(der.expose()).ok()
 }
 
 #[cfg(test)]

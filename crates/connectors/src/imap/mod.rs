@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted};
+use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted, names};
 use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
 
@@ -82,7 +82,10 @@ impl Connector for Imap {
     }
 
     fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
-        Box::pin(async move { fetch::fetch(&mut self.sessions.take(account).await?, account, wanted, sink).await })
+        Box::pin(async move {
+            sink.room(&names(wanted)).await?;
+            fetch::fetch(&mut self.sessions.take(account).await?, account, wanted, sink).await
+        })
     }
 
     fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {

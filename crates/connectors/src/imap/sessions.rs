@@ -88,7 +88,7 @@ impl Sessions {
         let secret = account.secret.as_ref().map(|secret| fingerprint(secret.expose()));
         // Others of this mailbox use all that it may have: whoever waits goes back, so that other mailboxes get on.
         let turn = tokio::time::timeout(PATIENCE, self.shared.turn_of(account.mailbox).acquire_owned()).await;
-        let turn = turn.map_err(|_| ConnectorError::Throttled { retry_after: Some(PATIENCE) })?;
+        let turn = turn.map_err(|_| ConnectorError::NotYet(PATIENCE))?;
         let turn = turn.map_err(|_| ConnectorError::Unavailable("the program ends".to_owned()))?;
         let inner = match self.kept(account.mailbox, &connection, secret).await {
             Some(kept) => kept,
@@ -106,7 +106,7 @@ impl Sessions {
             self.shared.drop_oldest_at(connection);
         }
         let host = tokio::time::timeout(PATIENCE, turns.acquire_owned()).await;
-        let host = host.map_err(|_| ConnectorError::Throttled { retry_after: Some(PATIENCE) })?;
+        let host = host.map_err(|_| ConnectorError::NotYet(PATIENCE))?;
         let host = host.map_err(|_| ConnectorError::Unavailable("the program ends".to_owned()))?;
         let client = Client::connect(connection.settings(), &credentials).await?;
         Ok(Inner { client, open: None, _host: host })

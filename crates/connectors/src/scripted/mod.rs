@@ -4,7 +4,7 @@ mod api;
 mod fetch;
 mod translate;
 
-use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted};
+use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted, names};
 use domain::{Connector, Provider};
 use jiff::Timestamp;
 
@@ -62,6 +62,7 @@ impl Connector for Scripted {
 
     fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
         Box::pin(async move {
+            sink.room(&names(wanted)).await?;
             let body = Call::new(&self.http, account)?.fetch(wanted).await?;
             fetch::messages(body, wanted, sink).await
         })

@@ -30,8 +30,17 @@ impl Budget {
 
     /// No 60 seconds take more, whatever was saved up before: what comes at once is taken off what comes evenly.
     pub fn per_minute(amount: f64) -> Self {
+        Self::in_any(60.0, amount)
+    }
+
+    /// The same for 600.
+    pub fn per_ten_minutes(amount: f64) -> Self {
+        Self::in_any(600.0, amount)
+    }
+
+    fn in_any(seconds: f64, amount: f64) -> Self {
         let burst = (amount / 30.0).max(1.0);
-        Self { per_second: (amount - burst).max(1.0) / 60.0, burst }
+        Self { per_second: (amount - burst).max(1.0) / seconds, burst }
     }
 
     /// How long an amount takes that is more than ever comes at once, also when nobody else wants anything.

@@ -259,7 +259,7 @@ impl Inner {
                 sleep(wait).await;
                 Ok(())
             }
-            Place::TooLong(wait) => Err(throttled(self.spread(wait, self.settings.longest_wait))),
+            Place::TooLong(wait) => Err(ConnectorError::NotYet(self.spread(wait, self.settings.longest_wait))),
         }
     }
 
@@ -321,7 +321,7 @@ impl Inner {
 
     /// Those who are refused together do not come back together; one of them comes in time.
     fn not_before(&self, until: Instant, now: Instant) -> ConnectorError {
-        throttled(self.spread(until - now, PROBE_EVERY / 10))
+        ConnectorError::NotYet(self.spread(until - now, PROBE_EVERY / 10))
     }
 
     fn spread(&self, wait: Duration, over: Duration) -> Duration {
@@ -386,6 +386,7 @@ fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
     match error {
         None => ("ok", Some(false)),
         Some(ConnectorError::Throttled { .. }) => ("throttled", None),
+        Some(ConnectorError::NotYet(_)) => ("put_off", None),
         Some(ConnectorError::Unavailable(_)) => ("unavailable", Some(true)),
         Some(ConnectorError::Unauthorized(_)) => ("unauthorized", Some(false)),
         Some(ConnectorError::Operator(_)) => ("operator", Some(false)),

@@ -77,7 +77,7 @@ impl Syncer {
         let now = self.engine.store.system().now().await?;
         let outcome = match &answer {
             Some(Ok(_)) => "renewed",
-            Some(Err(ConnectorError::Throttled { .. })) => "put_off",
+            Some(Err(ConnectorError::Throttled { .. } | ConnectorError::NotYet(_))) => "put_off",
             Some(Err(_)) => "failed",
             None => "off",
         };
@@ -91,6 +91,7 @@ impl Syncer {
             Some(Err(ConnectorError::Throttled { retry_after })) => {
                 record(Asked::Later, retry_after.unwrap_or(LATER));
             }
+            Some(Err(ConnectorError::NotYet(wait))) => record(Asked::Later, *wait),
             Some(Err(e)) => {
                 let reason = e.to_string();
                 if watch.problem.as_ref() != Some(&reason) {

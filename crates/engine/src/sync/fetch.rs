@@ -1,22 +1,21 @@
 //! Messages of one mailbox are fetched and become emails: a batch, one commit.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::time::Duration;
 
 use content::spool::{Draft, Spool};
-use domain::connector::{Facts, Seen, Sink, Wanted};
+use domain::connector::{Answer, Facts, Seen, Sink, Wanted};
 use domain::{ConnectorError, Lane, MailboxId, MailboxState};
 use jobs::{Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
 use store::sql::sync::Queued;
 use store::{TenantStore, TenantUnit};
-use tokio::sync::AcquireError;
 
 use super::list::PATIENT;
 use super::place::{Came, Placed, Places};
-use super::{BYTES_IN_FLIGHT, Opened, PERMIT_BYTES, Syncer, job_error, states};
+use super::room::Room;
+use super::{Opened, Syncer, job_error, states};
 use crate::Engine;
 use crate::ingest::{Fetched, Message, Source};
 
@@ -114,7 +113,6 @@ impl Syncer {
             return Err(JobError::Throttled(NO_TURN));
         };
         let turn = turn.map_err(anyhow::Error::from)?;
-        self.take_memory(held, &queued).await.map_err(anyhow::Error::from)?;
         let (came, trouble) = self.fetch_from(held, &opened, &queued).await;
         drop(turn);
         held.progress();
@@ -134,28 +132,15 @@ impl Syncer {
         self.store(held, &store, &opened, &queued, placed, trouble).await
     }
 
-    /// A share of the memory, which the job has until it ends. After the mailbox's turn: who waits for a mailbox's
-    /// connections takes nothing from the others.
-    async fn take_memory(&self, held: &Held, queued: &[Queued]) -> Result<(), AcquireError> {
-        let bytes: u64 = queued.iter().map(|queued| in_memory(queued.size_bytes.unwrap_or(USUAL_BYTES))).sum();
-        let permits = bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES);
-        let mut taken = pin!(self.memory.clone().acquire_many_owned(u32::try_from(permits).unwrap_or(u32::MAX)));
-        loop {
-            match tokio::time::timeout(PATIENCE, &mut taken).await {
-                Ok(taken) => return taken.map(|taken| held.keep(taken)),
-                // Others are at it, which is progress enough; a place in the line is not given up.
-                Err(_) => held.progress(),
-            }
-        }
-    }
-
     async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Came, Trouble) {
         let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
         let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
-        let mut collector = Collector::new(&self.engine, held, binds_by_content, queued);
+        let room = Room::new(self.memory.clone());
+        let mut collector = Collector::new(&self.engine, held, room, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
         let outcome = self.calls.make_fetch(&opened.mailbox, call).await;
-        let Collector { messages, places, failed, bytes, refused, .. } = collector;
+        let Collector { messages, places, failed, bytes, refused, room, .. } = collector;
+        held.keep(room.taken);
         self.calls.spend_bytes(&opened.mailbox, bytes).await;
         // A message that we would not take says nothing about the provider.
         let all = outcome.err().filter(|_| refused.is_none());
@@ -238,6 +223,11 @@ async fn put_off(store: &TenantStore, mailbox: MailboxId) -> Result<Verdict, Job
     }
 }
 
+/// What a message takes of the memory, as far as one knows before.
+fn expected(queued: &Queued) -> u64 {
+    in_memory(queued.size_bytes.unwrap_or(USUAL_BYTES))
+}
+
 /// What is longer goes through the spool.
 fn in_memory(bytes: u64) -> u64 {
     if bytes > SPOOLED { SPOOLED / 2 } else { bytes }
@@ -306,8 +296,8 @@ impl Trouble {
 
     /// The provider as a whole does not work, which says nothing about a message.
     fn is_passing(&self) -> bool {
-        use ConnectorError::{Operator, Throttled, Unavailable};
-        matches!(self.all, Some(Throttled { .. } | Unavailable(_) | Operator(_)))
+        use ConnectorError::{NotYet, Operator, Throttled, Unavailable};
+        matches!(self.all, Some(Throttled { .. } | NotYet(_) | Unavailable(_) | Operator(_)))
     }
 }
 
@@ -320,6 +310,7 @@ impl Missing {
 /// Takes messages as they come, in memory or in the spool. One that breaks off never becomes a message.
 struct Collector {
     held: Held,
+    room: Room,
     spool: Spool,
     most_bytes: u64,
     /// A message that we do not take.
@@ -335,9 +326,10 @@ struct Collector {
 }
 
 impl Collector {
-    fn new(engine: &Engine, held: &Held, binds_by_content: bool, queued: &[Queued]) -> Self {
+    fn new(engine: &Engine, held: &Held, room: Room, binds_by_content: bool, queued: &[Queued]) -> Self {
         Self {
             held: held.clone(),
+            room,
             spool: engine.spool.clone(),
             most_bytes: engine.limits.message_bytes,
             refused: None,
@@ -353,6 +345,12 @@ impl Collector {
 }
 
 impl Sink for Collector {
+    fn room<'a>(&'a mut self, messages: &'a [&'a str]) -> Answer<'a, ()> {
+        let bytes = messages.iter().filter_map(|message| self.queued.get(*message)).map(expected).sum();
+        let Self { held, room, .. } = self;
+        Box::pin(room.make(bytes, || held.progress()))
+    }
+
     fn begin(&mut self, message: &str) {
         // Sizes that nobody told may add up.
         let mut draft = match self.bytes > SPOOLED {
@@ -379,6 +377,7 @@ impl Sink for Collector {
         let Some((message, draft)) = self.current.take() else { return Ok(()) };
         // Only what was asked for, and once.
         let Some(queued) = self.queued.remove(&message) else { return Ok(()) };
+        self.room.give_back(expected(&queued).saturating_sub(in_memory(draft.len())));
         if let Some(places) = facts.places {
             self.places.insert(message.clone(), places);
         }
@@ -401,6 +400,7 @@ impl Sink for Collector {
 
     fn fail(&mut self, message: &str, error: ConnectorError) {
         self.current = None;
+        self.room.give_back(self.queued.get(message).map_or(0, expected));
         self.failed.insert(message.to_owned(), error);
     }
 }

@@ -477,13 +477,15 @@ impl Listing<'_> {
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.hold.token);
         let end = match e {
-            ConnectorError::Throttled { .. } => SyncEnd::Interrupted,
+            ConnectorError::Throttled { .. } | ConnectorError::NotYet(_) => SyncEnd::Interrupted,
             ConnectorError::Shut(_) => SyncEnd::Hindered(&reason),
             _ => SyncEnd::Failed(&reason),
         };
         unit.end_sync(self.mailbox(), self.hold.token, end);
         match e {
-            ConnectorError::Throttled { .. } => self.sync.tell_pause(&mut unit, &self.opened.mailbox, e),
+            ConnectorError::Throttled { .. } | ConnectorError::NotYet(_) => {
+                self.sync.tell_pause(&mut unit, &self.opened.mailbox, e);
+            }
             ConnectorError::Unauthorized(_) => {
                 states::needs_reauth(&mut unit, &self.opened.mailbox, &reason);
                 return Ok(Verdict::Commit(unit));

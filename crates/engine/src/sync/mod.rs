@@ -8,6 +8,7 @@ mod fetch;
 mod hold;
 mod list;
 mod place;
+mod room;
 mod scope;
 mod states;
 mod turns;
@@ -157,7 +158,7 @@ impl Syncer {
 
     /// A mailbox that was refused for long shows until when, and why.
     fn tell_pause(&self, unit: &mut TenantUnit, mailbox: &Mailbox, e: &ConnectorError) {
-        if let ConnectorError::Throttled { retry_after: Some(wait) } = e
+        if let ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::NotYet(wait) = e
             && *wait >= WORTH_TELLING
         {
             unit.pause_sync(mailbox.id, *wait, self.calls.why(mailbox));
@@ -174,7 +175,9 @@ pub fn connection(settings: &serde_json::Value) -> String {
 fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
     match e {
         // Whoever says for how long is obeyed to the letter.
-        ConnectorError::Throttled { retry_after: Some(wait) } => jobs::JobError::Throttled(*wait),
+        ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::NotYet(wait) => {
+            jobs::JobError::Throttled(*wait)
+        }
         // That says nothing of the work, so no attempt is spent; it waits longer each time.
         ConnectorError::Throttled { retry_after: None } | ConnectorError::Unavailable(_) => {
             let tries = held.job.token.saturating_sub(1);

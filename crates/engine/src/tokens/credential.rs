@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::connector::Account;
+use domain::connector::{Account, Grant};
 use domain::{ConnectorError, Secret, Sha256};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -22,6 +22,17 @@ struct Last {
     /// With what opened the mailbox when it came: for a mailbox that was connected anew it is another's.
     token: Option<(Option<Sha256>, Token)>,
     failed: Option<(Instant, ConnectorError)>,
+    unstored: Option<Unstored>,
+}
+
+/// What a provider gave us to use from now on and the database has not taken yet. It comes only once, and what it replaces
+/// may be good no longer.
+#[derive(Debug, Clone)]
+pub struct Unstored {
+    /// By what it was got.
+    by: Option<Sha256>,
+    pub grant: Grant,
+    pub asked_at: Timestamp,
 }
 
 impl Credential {
@@ -51,13 +62,35 @@ impl Credential {
     pub fn remember(&self, account: &Account, outcome: &Result<Token, ConnectorError>) {
         let mut last = self.last();
         match outcome {
-            Ok(token) => *last = Last { token: Some((opener(account), token.clone())), failed: None },
+            Ok(token) => {
+                last.token = Some((opener(account), token.clone()));
+                last.failed = None;
+            }
             Err(e) => last.failed = Some((Instant::now(), e.clone())),
         }
     }
 
+    /// Until it is stored, or something else opens the mailbox.
+    pub fn keep_unstored(&self, account: &Account, grant: &Grant, asked_at: Timestamp) {
+        self.last().unstored = Some(Unstored { by: opener(account), grant: grant.clone(), asked_at });
+    }
+
+    pub fn forget_unstored(&self) {
+        self.last().unstored = None;
+    }
+
+    /// What came for this account as it is now, and is stored nowhere.
+    pub fn unstored(&self, account: &Account) -> Option<Unstored> {
+        let mut last = self.last();
+        if last.unstored.as_ref().is_some_and(|unstored| unstored.by != opener(account)) {
+            last.unstored = None;
+        }
+        last.unstored.clone()
+    }
+
     pub fn is_of_use(&self, now: Timestamp) -> bool {
-        self.last().token.as_ref().is_some_and(|(_, token)| token.is_good(now, None))
+        let last = self.last();
+        last.unstored.is_some() || last.token.as_ref().is_some_and(|(_, token)| token.is_good(now, None))
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Last> {

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::Engine;
 use crate::secrets::VaultError;
 use apps::{App, Apps};
-use credential::Credential;
+use credential::{Credential, Unstored};
 use token::Token;
 
 /// Credentials in memory. Beyond it those are forgotten whose token has ended.
@@ -36,6 +36,9 @@ const LOOK_AT_LAST: Duration = Duration::from_millis(500);
 
 /// When to come back after the database was away.
 const DATABASE_AWAY: Duration = Duration::from_secs(5);
+
+/// How soon it is tried again to store what comes only once, for the first time; and each time later, up to the time above.
+const STORE_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
 pub struct TokenSettings {
@@ -103,14 +106,19 @@ impl Tokens {
             if let Some(known) = credential.known(&tokens.inner.engine, &asker.account, refused.as_ref(), asked) {
                 return known;
             }
-            let outcome = tokens.find_or_ask(&asker, refused.as_ref()).await;
+            let outcome = tokens.find_or_ask(&asker, &credential, refused.as_ref()).await;
             credential.remember(&asker.account, &outcome);
             outcome.map(|token| token.token)
         });
         task.await.unwrap_or_else(|_| Err(unavailable("a call for a token broke off")))
     }
 
-    async fn find_or_ask(&self, asker: &Asker, refused: Option<&Secret<String>>) -> Result<Token, ConnectorError> {
+    async fn find_or_ask(
+        &self,
+        asker: &Asker,
+        credential: &Credential,
+        refused: Option<&Secret<String>>,
+    ) -> Result<Token, ConnectorError> {
         let Inner { engine, settings, apps, holder, .. } = &*self.inner;
         let name = format!("token:{}", asker.account.mailbox);
         let app = apps.of(asker);
@@ -129,8 +137,8 @@ impl Tokens {
                 taken.map_err(|e| away(&e))?.map(Some)
             };
             if let Some(token) = lease {
-                let held =
-                    Held { tokens: self, asker, app: &app, name: &name, token, until: asked + settings.lease * 2 / 3 };
+                let (until, ends) = (asked + settings.lease * 2 / 3, asked + settings.lease);
+                let held = Held { tokens: self, asker, credential, app: &app, name: &name, token, until, ends };
                 let outcome = held.ask(refused).await;
                 if !matches!(outcome, Ok(Some(_))) {
                     held.release().await;
@@ -175,11 +183,15 @@ impl Tokens {
 struct Held<'a> {
     tokens: &'a Tokens,
     asker: &'a Asker,
+    credential: &'a Credential,
     app: &'a App,
     name: &'a str,
     /// `None`: a test wants to see what happens without.
     token: Option<u64>,
+    /// For calls.
     until: Instant,
+    /// When somebody else may have it.
+    ends: Instant,
 }
 
 impl Held<'_> {
@@ -191,9 +203,20 @@ impl Held<'_> {
             return Ok(Some(token));
         }
         let (account, sealed) = self.present().await?;
-        let before = self.tokens.inner.engine.store.clock().now();
+        let clock = self.tokens.inner.engine.store.clock();
+        if let Some(Unstored { grant, asked_at, .. }) = self.credential.unstored(&account) {
+            let token = self.store_steadily(&account, sealed, Token::new(&grant, asked_at), &grant).await?;
+            // It may have ended meanwhile; by what is stored now there is another.
+            return Ok(token.filter(|token| token.is_good(clock.now(), refused)));
+        }
+        let before = clock.now();
         match self.call(&account).await {
-            Ok(grant) => self.store_steadily(&account, sealed, Token::new(&grant, before), &grant).await,
+            Ok(grant) => {
+                if grant.secret.is_some() && sealed.is_some() {
+                    self.credential.keep_unstored(&account, &grant, before);
+                }
+                self.store_steadily(&account, sealed, Token::new(&grant, before), &grant).await
+            }
             Err(e @ ConnectorError::Unauthorized(_)) => {
                 // Somebody may have put another in its place while we asked; that one is tried.
                 let (now, _) = self.present().await?;
@@ -219,7 +242,7 @@ impl Held<'_> {
         };
         let secret = engine.open_secret(&mailbox, sealed.as_ref()).await.map_err(|e| {
             tracing::error!(mailbox.id = %mailbox.id, "the secret of a mailbox cannot be opened: {e:#}");
-            ConnectorError::Throttled { retry_after: Some(DATABASE_AWAY) }
+            ConnectorError::NotYet(DATABASE_AWAY)
         })?;
         let settings = crate::sync::connection(&mailbox.settings);
         Ok((Account { secret, settings, ..account.clone() }, sealed))
@@ -239,8 +262,8 @@ impl Held<'_> {
         outcome
     }
 
-    /// Once more when the secret was only sealed anew meanwhile, as keys are rotated: what a provider gave in its place
-    /// comes only once.
+    /// What a provider gave in the place of a secret comes only once, so a database that is away is waited for while nobody
+    /// else may ask. It is kept in memory after that; see [`Unstored`].
     async fn store_steadily(
         &self,
         account: &Account,
@@ -248,17 +271,40 @@ impl Held<'_> {
         token: Token,
         grant: &Grant,
     ) -> Result<Option<Token>, ConnectorError> {
+        let mut pause = STORE_AGAIN;
         loop {
-            match self.store(account, by.as_ref(), &token, grant).await? {
-                Stored::Yes => return Ok(Some(token)),
+            match self.store_once(account, &mut by, &token, grant).await {
+                Err(ConnectorError::Throttled { .. })
+                    if grant.secret.is_some() && Instant::now() + pause < self.ends => {}
+                outcome => return outcome,
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(DATABASE_AWAY);
+        }
+    }
+
+    /// Once more when the secret was only sealed anew meanwhile, as keys are rotated.
+    async fn store_once(
+        &self,
+        account: &Account,
+        by: &mut Option<SealedSecret>,
+        token: &Token,
+        grant: &Grant,
+    ) -> Result<Option<Token>, ConnectorError> {
+        loop {
+            match self.store(account, by.as_ref(), token, grant).await? {
+                Stored::Yes => {
+                    self.credential.forget_unstored();
+                    return Ok(Some(token.clone()));
+                }
                 Stored::NotOurTurn => return Ok(None),
                 Stored::OtherSecret => {}
             }
             let (now, sealed) = self.present().await?;
-            if !is_opened_alike(&now, account) || sealed == by {
+            if !is_opened_alike(&now, account) || sealed == *by {
                 return Ok(None);
             }
-            by = sealed;
+            *by = sealed;
         }
     }
 
@@ -326,7 +372,7 @@ fn unauthorized(what: &str) -> ConnectorError {
 /// Our own database, which says nothing about the provider.
 fn away(e: &StoreError) -> ConnectorError {
     tracing::warn!("a token cannot be read or stored: {e}");
-    ConnectorError::Throttled { retry_after: Some(DATABASE_AWAY) }
+    ConnectorError::NotYet(DATABASE_AWAY)
 }
 
 fn closed(e: &VaultError) -> ConnectorError {
@@ -334,7 +380,7 @@ fn closed(e: &VaultError) -> ConnectorError {
         VaultError::Store(e) => away(e),
         other => {
             tracing::error!("a token cannot be opened or sealed: {other}");
-            ConnectorError::Throttled { retry_after: Some(DATABASE_AWAY) }
+            ConnectorError::NotYet(DATABASE_AWAY)
         }
     }
 }

@@ -98,6 +98,7 @@ impl Listening {
                 retry.longest
             }
             ConnectorError::Throttled { retry_after } => retry_after.unwrap_or_default().max(usual),
+            ConnectorError::NotYet(wait) => (*wait).max(usual),
             e => {
                 tracing::debug!(mailbox.id = %self.key.1, "cannot listen to a mailbox for now: {e}");
                 usual

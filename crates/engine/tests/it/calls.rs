@@ -75,6 +75,10 @@ fn unavailable() -> Result<(), ConnectorError> {
     Err(ConnectorError::Unavailable("down".into()))
 }
 
+fn not_yet(seconds: f64) -> Result<(), ConnectorError> {
+    Err(ConnectorError::NotYet(Duration::from_secs_f64(seconds)))
+}
+
 fn wait(seconds: f64) -> Result<(), ConnectorError> {
     Err(ConnectorError::Throttled { retry_after: Some(Duration::from_secs_f64(seconds)) })
 }
@@ -92,8 +96,8 @@ async fn a_provider_that_does_not_work_is_asked_every_thirty_seconds_and_only_fo
         assert_eq!(scene.call(&ours, unavailable()).await, unavailable());
     }
 
-    assert_eq!(scene.call(&ours, Ok(())).await, wait(30.0));
-    assert_eq!(scene.call(&mates, Ok(())).await, wait(30.0));
+    assert_eq!(scene.call(&ours, Ok(())).await, not_yet(30.0));
+    assert_eq!(scene.call(&mates, Ok(())).await, not_yet(30.0));
     assert_eq!(scene.made(), 10);
     assert_eq!(scene.call(&others, Ok(())).await, Ok(()));
 
@@ -101,7 +105,7 @@ async fn a_provider_that_does_not_work_is_asked_every_thirty_seconds_and_only_fo
         pass(30).await;
         assert_eq!(scene.call(&ours, Ok(())).await, Ok(()), "probe {probe}");
         if probe < 3 {
-            assert_eq!(scene.call(&mates, Ok(())).await, wait(30.0));
+            assert_eq!(scene.call(&mates, Ok(())).await, not_yet(30.0));
         }
     }
     assert_eq!(scene.call(&mates, Ok(())).await, Ok(()));
@@ -129,7 +133,7 @@ async fn refusals_are_answers_and_being_told_to_wait_is_neither() {
         assert_eq!(scene.call(&ours, unavailable()).await, unavailable());
     }
 
-    assert_eq!(scene.call(&ours, Ok(())).await, wait(30.0));
+    assert_eq!(scene.call(&ours, Ok(())).await, not_yet(30.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +167,7 @@ async fn a_call_that_never_ends_is_given_up_and_counts_as_a_failure() {
     }
 
     assert_eq!(begun.elapsed().as_secs(), 600);
-    assert_eq!(scene.call(&ours, Ok(())).await, wait(30.0));
+    assert_eq!(scene.call(&ours, Ok(())).await, not_yet(30.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +179,7 @@ async fn calls_wait_for_their_turn_and_those_that_would_wait_long_come_back() {
 
     // Two at once, ten in the five seconds after.
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 12);
-    assert_eq!(outcomes[12], wait(5.5));
+    assert_eq!(outcomes[12], not_yet(5.5));
     assert_eq!(begun.elapsed().as_secs(), 5);
 }
 
@@ -213,7 +217,7 @@ async fn bytes_that_came_are_waited_for_afterwards() {
     assert_eq!(fetch().await, Ok(()));
     assert_eq!(begun.elapsed().as_secs(), 3);
     scene.calls.spend_bytes(&ours, 60_000).await;
-    assert_eq!(fetch().await, wait(60.0));
+    assert_eq!(fetch().await, not_yet(60.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,7 +276,11 @@ async fn units_are_waited_for_also_when_they_are_more_than_ever_come_at_once() {
     assert_eq!(spend(&other, 20).await, Ok(0), "each account has its own");
     let (first, second) = tokio::join!(spend(&other, 100), spend(&other, 100));
     assert_eq!(first, Ok(10));
-    assert!(matches!(second, Err(ConnectorError::Throttled { retry_after: Some(_) })), "{second:?}");
+    assert!(matches!(second, Err(ConnectorError::NotYet(_))), "{second:?}");
+    let refused = scene.calls.make(&other, Box::pin(async { second.map(drop) })).await;
+    assert!(refused.is_err());
+    let next = scene.calls.make(&other, Box::pin(async { Ok(()) })).await;
+    assert_eq!(next, Ok(()), "a quota of ours is no word of the provider");
 }
 
 #[tokio::test(start_paused = true)]

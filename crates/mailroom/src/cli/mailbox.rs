@@ -18,6 +18,9 @@ pub enum Mailbox {
         after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test"
     )]
     Connect(Connect),
+    /// Print a link under which the administrator of an organization lets this Mailroom into all its mailboxes
+    #[command(subcommand, after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test")]
+    Authorize(Authorize),
     /// List a tenant's mailboxes, or all: their state and why, and how far older mail has come
     #[command(after_help = "Example:\n  mailroom mailbox list --tenant acme")]
     List {
@@ -53,7 +56,7 @@ pub enum Mailbox {
         /// The file with a new token
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
-        /// The file with a new refresh token, of a Gmail mailbox
+        /// The file with a new refresh token, of a mailbox at Gmail or Outlook
         #[arg(long, value_name = "FILE", conflicts_with_all = ["password_file", "token_file"])]
         refresh_token_file: Option<PathBuf>,
         /// Do not try a new password or token first
@@ -96,6 +99,11 @@ pub enum Add {
         after_help = "Examples:\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --app-only --backfill 90d\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect gmail`."
     )]
     Gmail(Gmail),
+    /// A mailbox at Microsoft, by what its owner or its directory has allowed
+    #[command(
+        after_help = "Examples:\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --app-only --directory acme.onmicrosoft.com\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect outlook`. Before --app-only an administrator says yes once: `mailroom mailbox authorize outlook`."
+    )]
+    Outlook(Outlook),
     /// A mailbox that follows a script, at `mailroom sim`
     #[command(
         after_help = "Example:\n  mailroom mailbox add scripted --tenant acme --address me@acme.test --url http://127.0.0.1:8026 --token-file token"
@@ -150,10 +158,28 @@ pub enum Tls {
 pub struct Gmail {
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    pub opened: Opened,
+}
+
+#[derive(Debug, Args)]
+pub struct Outlook {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub opened: Opened,
+    /// In which directory it is, by its id or one of its domains, when that is not the domain of the address
+    #[arg(long, value_name = "DIRECTORY", requires = "app_only")]
+    pub directory: Option<String>,
+}
+
+/// By whom a mailbox is opened.
+#[derive(Debug, Args)]
+pub struct Opened {
     /// The file with the refresh token that the owner's consent gave
     #[arg(long, value_name = "FILE", required_unless_present = "app_only", conflicts_with = "app_only")]
     pub refresh_token_file: Option<PathBuf>,
-    /// By the service account to which the domain has delegated it
+    /// By this Mailroom itself, which the organization has allowed it
     #[arg(long)]
     pub app_only: bool,
 }
@@ -164,11 +190,29 @@ pub enum Connect {
     #[command(
         after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test\n\nThe link is good for ten minutes and needs a running server at server.public_url. A mailbox that is there already goes on with the new consent."
     )]
-    Gmail(ConnectGmail),
+    Gmail(Wish),
+    /// A mailbox at Microsoft, of an organization or a person's own
+    #[command(
+        after_help = "Example:\n  mailroom mailbox connect outlook --tenant acme --address me@acme.test\n\nThe link is good for ten minutes and needs a running server at server.public_url. A mailbox that is there already goes on with the new consent."
+    )]
+    Outlook(Wish),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Authorize {
+    /// A directory at Microsoft
+    #[command(
+        after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test\n\nThe link is good for a week. Once an administrator has said yes, mailboxes are added with --app-only."
+    )]
+    Outlook {
+        /// By its id or one of its domains
+        #[arg(long, value_name = "DIRECTORY")]
+        directory: String,
+    },
 }
 
 #[derive(Debug, Args)]
-pub struct ConnectGmail {
+pub struct Wish {
     /// Name or id
     #[arg(long, value_name = "TENANT")]
     pub tenant: String,

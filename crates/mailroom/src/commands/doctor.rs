@@ -25,6 +25,7 @@ struct Finding {
 pub async fn run(config: &Config, out: Output) -> Result<ExitCode, Failure> {
     let mut findings = vec![finding("configuration", Ok("every setting is understood".to_owned()))];
     findings.push(finding("google", config.providers.google.standing().map_err(Failure::problem)));
+    findings.push(finding("microsoft", config.providers.microsoft.standing().map_err(Failure::problem)));
     if let DatabaseUrl::Sqlite(_) = config.database.url {
         findings.push(finding("data folder", data_folder(config)));
     }

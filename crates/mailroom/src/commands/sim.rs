@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use sim::google::{self, CLIENT_ID, CLIENT_SECRET, Limits};
-use sim::{Server, scripted};
+use sim::{Server, microsoft, scripted};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -30,7 +30,10 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
     google.create_many(args.accounts, args.emails);
     google.set_latency_ms(args.latency_ms);
     google.set_quota(args.quota.then(Limits::default));
-    let server = Server::start(listener, scripted, &google)?;
+    let microsoft = Arc::new(microsoft::World::new(args.seed, LETTERS, Arc::new(|| SystemClock.now())));
+    microsoft.create_many(args.accounts, args.emails);
+    microsoft.set_latency_ms(args.latency_ms);
+    let server = Server::start(listener, scripted, &google, &microsoft)?;
     announce(&server, args, out)?;
     tokio::select! {
         _ = terminate.recv() => {}

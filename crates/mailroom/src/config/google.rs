@@ -1,12 +1,10 @@
 //! Who this Mailroom is at Google, and how much it may ask of it.
 
-use std::path::Path;
-
 use connectors::google::{GoogleSettings, ServiceAccount};
 use domain::Secret;
-use engine::oidc::is_safe_url;
 
 use super::ConfigError;
+use super::client::{client_secret, optional, secret_file, url};
 use super::read::{Reader, refuse};
 
 #[derive(Debug, Clone)]
@@ -23,7 +21,7 @@ pub struct Google {
 pub(super) fn google(read: &mut Reader) -> Result<Google, ConfigError> {
     const MOST_UNITS: usize = 1_000_000_000;
     let client_id = optional(read, "providers.google.client_id", "the id of an OAuth client")?;
-    let client_secret = client_secret(read)?;
+    let client_secret = client_secret(read, "providers.google.client_secret", "providers.google.client_secret_file")?;
     let service_account = service_account(read)?;
     let topic = topic(read)?;
     let push_service_account = push_service_account(read)?;
@@ -88,52 +86,10 @@ impl Google {
     }
 }
 
-/// A text that is no secret and may be absent.
-fn optional(read: &mut Reader, key: &'static str, wants: &str) -> Result<Option<String>, ConfigError> {
-    match read.text(key, wants)? {
-        None => {
-            read.show(key, "none", &"default");
-            Ok(None)
-        }
-        Some((text, origin)) => {
-            let text = text.trim().to_owned();
-            read.show(key, text.clone(), &origin);
-            Ok(Some(text))
-        }
-    }
-}
-
-fn client_secret(read: &mut Reader) -> Result<Option<Secret<String>>, ConfigError> {
-    const KEY: &str = "providers.google.client_secret";
-    let given = read.secret(KEY, "providers.google.client_secret_file", "a secret");
-    // The sentence would repeat what was written.
-    let given = given.map_err(|e| match e.to_string() {
-        text if text.contains("in quotes") => ConfigError::new(format!("`{KEY}` wants the secret in quotes")),
-        _ => e,
-    })?;
-    let Some((secret, source)) = given else {
-        read.show(KEY, "none", &"default");
-        return Ok(None);
-    };
-    read.show(KEY, "***", &source);
-    Ok(Some(Secret::new(secret.trim().to_owned())))
-}
-
 fn service_account(read: &mut Reader) -> Result<Option<Secret<String>>, ConfigError> {
-    const KEY: &str = "providers.google.service_account_file";
-    let Some((path, origin)) = read.text(KEY, "the path of a key file")? else {
-        read.show(KEY, "none", &"default");
-        return Ok(None);
-    };
-    let path = read.expand(Path::new(&path))?;
-    let wrong = |why: String| refuse(KEY, &origin, &format!("names {}, which {why}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|e| wrong(format!("can't be read: {e}")))?;
-    let text = Secret::new(text);
-    if let Err(why) = ServiceAccount::parse(&text) {
-        return Err(wrong(format!("{why}; it wants the JSON key file of a service account")));
-    }
-    read.show(KEY, path.display().to_string(), &origin);
-    Ok(Some(text))
+    secret_file(read, "providers.google.service_account_file", "the JSON key file of a service account", |text| {
+        ServiceAccount::parse(text).err().map(|why| why.to_string())
+    })
 }
 
 fn topic(read: &mut Reader) -> Result<Option<String>, ConfigError> {
@@ -170,18 +126,4 @@ fn push_audience(read: &mut Reader) -> Result<Option<String>, ConfigError> {
     }
     read.show(KEY, "server.public_url followed by /v1/hooks/gmail", &"default");
     Ok(None)
-}
-
-/// Nobody between us and Google may read what we send, and that is secrets.
-fn url(read: &mut Reader, key: &'static str) -> Result<String, ConfigError> {
-    const WANTS: &str = "a URL that begins with https://, or with http:// on this machine";
-    let Some((url, origin)) = read.text(key, WANTS)? else {
-        return Err(refuse(key, "default", &format!("wants {WANTS}")));
-    };
-    if !is_safe_url(&url) || url.contains(['?', '#', ' ']) {
-        return Err(refuse(key, &origin, &format!("wants {WANTS}, not {}", url.escape_debug())));
-    }
-    let url = url.trim_end_matches('/').to_owned();
-    read.show(key, url.clone(), &origin);
-    Ok(url)
 }

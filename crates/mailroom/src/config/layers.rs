@@ -11,7 +11,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
 /// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 26] = [
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 31] = [
     "auth.admin_key_file",
     "auth.oidc.audience",
     "auth.oidc.issuer",
@@ -31,6 +31,11 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 26] = [
     "providers.google.push_service_account",
     "providers.google.service_account_file",
     "providers.imap.bytes_per_day",
+    "providers.microsoft.certificate_file",
+    "providers.microsoft.client_id",
+    "providers.microsoft.client_secret",
+    "providers.microsoft.client_secret_file",
+    "providers.microsoft.notification_url",
     "secrets.key",
     "secrets.key_file",
     "secrets.kms_url",

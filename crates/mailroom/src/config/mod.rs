@@ -1,10 +1,12 @@
 //! What the operator chose: `config/default.toml`, then a file, then the environment. Only this module reads the
 //! environment; everything else receives typed values, so there is one place to look when a setting seems ignored.
 
+mod client;
 mod edge;
 mod error;
 mod google;
 mod layers;
+mod microsoft;
 mod nearest;
 mod read;
 pub mod units;
@@ -12,6 +14,7 @@ mod urls;
 
 pub use error::ConfigError;
 pub use google::Google;
+pub use microsoft::Microsoft;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
 use domain::{Limits, Secret};
@@ -174,6 +177,7 @@ pub struct Cache {
 #[derive(Debug, Clone)]
 pub struct Providers {
     pub google: Google,
+    pub microsoft: Microsoft,
     /// Of each mailbox that does not say it itself; 0: as many as one likes. `None`: what its server is known to bear.
     pub imap_bytes_per_day: Option<u64>,
     pub scripted_calls_per_second: usize,
@@ -282,6 +286,7 @@ impl Config {
     fn understand(mut read: Reader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
         let server = edge::server(&mut read)?;
+        let edge = edge::edge(&mut read, server.listen)?;
         Ok(Self {
             database: database(&mut read, &data_dir)?,
             blobs: blobs(&mut read, &data_dir, providers)?,
@@ -290,7 +295,6 @@ impl Config {
             auth: auth(&mut read, &data_dir)?,
             limits: limits(&mut read)?,
             import: import(&mut read)?,
-            edge: edge::edge(&mut read, server.listen)?,
             server,
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
@@ -299,9 +303,10 @@ impl Config {
             events: Events { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
             webhooks: webhooks(&mut read)?,
             cache: cache(&mut read)?,
-            providers: self::providers(&mut read)?,
+            providers: self::providers(&mut read, &edge.public_url)?,
             log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
             data_dir,
+            edge,
             shown: read.into_shown(),
         })
     }
@@ -520,8 +525,9 @@ fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {
     Ok(Cache { url: Some(Secret::new(url)) })
 }
 
-fn providers(read: &mut Reader) -> Result<Providers, ConfigError> {
+fn providers(read: &mut Reader, public_url: &str) -> Result<Providers, ConfigError> {
     let google = google::google(read)?;
+    let microsoft = microsoft::microsoft(read, public_url)?;
     const IMAP: &str = "providers.imap.bytes_per_day";
     let imap_bytes_per_day = if read.is_given(IMAP) {
         Some(read.size(IMAP, 0..=MOST_BYTES_PER_DAY)?)
@@ -530,7 +536,7 @@ fn providers(read: &mut Reader) -> Result<Providers, ConfigError> {
         None
     };
     let scripted_calls_per_second = read.count("providers.scripted.calls_per_second", 1..=1_000_000)?;
-    Ok(Providers { google, imap_bytes_per_day, scripted_calls_per_second })
+    Ok(Providers { google, microsoft, imap_bytes_per_day, scripted_calls_per_second })
 }
 
 fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {

@@ -47,7 +47,12 @@ fn every_known_setting_is_read_and_shown() {
 
     let shown: BTreeSet<String> = config.show().iter().map(|shown| shown.key.to_owned()).collect();
     let mut known = Layers::defaults().unwrap().known().clone();
-    for shown_when_given in ["database.url_file", "backup.postgres_url_file", "providers.google.client_secret_file"] {
+    for shown_when_given in [
+        "database.url_file",
+        "backup.postgres_url_file",
+        "providers.google.client_secret_file",
+        "providers.microsoft.client_secret_file",
+    ] {
         known.remove(shown_when_given);
     }
     assert_eq!(shown, known);
@@ -261,24 +266,90 @@ fn google_is_nobody_and_at_its_own_place_by_default() {
 }
 
 #[test]
-fn googles_secret_is_kept_and_not_shown() {
+fn the_secret_of_an_app_is_kept_and_not_shown() {
     let (_folder, path) = file("GOCSPX-hunter2\n");
     let path = path.to_str().unwrap();
 
-    for given in [
-        ("MAILROOM_PROVIDERS__GOOGLE__CLIENT_SECRET", "GOCSPX-hunter2"),
-        ("MAILROOM_PROVIDERS__GOOGLE__CLIENT_SECRET_FILE", path),
-    ] {
-        let config = with(&[given]).unwrap();
+    for provider in ["google", "microsoft"] {
+        for (key, value) in [("CLIENT_SECRET", "GOCSPX-hunter2"), ("CLIENT_SECRET_FILE", path)] {
+            let name = format!("MAILROOM_PROVIDERS__{}__{key}", provider.to_uppercase());
+            let config = with(&[(&name, value)]).unwrap();
 
-        let secret = config.providers.google.settings.client_secret.as_ref().unwrap();
-        assert_eq!(secret.expose(), "GOCSPX-hunter2");
-        assert_eq!(shown(&config, "providers.google.client_secret").value, "***");
-        assert!(!format!("{config:?}").contains("hunter2"));
+            let Providers { google, microsoft, .. } = &config.providers;
+            let secret = google.settings.client_secret.as_ref().or(microsoft.settings.client_secret.as_ref());
+            assert_eq!(secret.unwrap().expose(), "GOCSPX-hunter2");
+            assert_eq!(shown(&config, &format!("providers.{provider}.client_secret")).value, "***");
+            assert!(!format!("{config:?}").contains("hunter2"));
+        }
+        let (_folder, wrong) = file(&format!("[providers.{provider}]\nclient_secret = 5551\n"));
+        let error = Config::load(Some(&wrong), NO_VARIABLES, home()).unwrap_err().to_string();
+        assert!(error.contains("wants the secret in quotes") && !error.contains("5551"), "{error}");
     }
-    let (_folder, wrong) = file("[providers.google]\nclient_secret = 5551\n");
-    let error = Config::load(Some(&wrong), NO_VARIABLES, home()).unwrap_err().to_string();
-    assert!(error.contains("wants the secret in quotes") && !error.contains("5551"), "{error}");
+}
+
+#[test]
+fn microsoft_is_nobody_and_at_its_own_place_by_default() {
+    let config = with(&[]).unwrap();
+
+    let microsoft = &config.providers.microsoft;
+    let (settings, own) = (&microsoft.settings, connectors::microsoft::MicrosoftSettings::default());
+    assert_eq!(
+        (&settings.authority_url, &settings.authority, &settings.graph_url),
+        (&own.authority_url, &own.authority, &own.graph_url)
+    );
+    assert!(!settings.has_client() && settings.push.is_none());
+    assert_eq!((microsoft.calls_per_second, microsoft.mailbox_requests_per_10_minutes), (150, 10_000));
+}
+
+#[test]
+fn mistakes_about_microsoft_are_told_with_what_is_wanted() {
+    let (_folder, other) = file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    for (key, value, sentence) in [
+        ("AUTHORITY", "acme.test/x", "wants common, organizations, consumers, or a directory"),
+        ("AUTHORITY_URL", "http://login.microsoftonline.com", "wants a URL that begins with https://"),
+        ("GRAPH_URL", "graph.microsoft.com", "wants a URL that begins with https://"),
+        ("NOTIFICATION_URL", "http://mail.example.com/hooks", "wants a URL that begins with https://"),
+        ("CERTIFICATE_FILE", "/nowhere/app.pem", "names /nowhere/app.pem, which can't be read"),
+        (
+            "CERTIFICATE_FILE",
+            other.to_str().unwrap(),
+            "which has no private key in PEM beside its certificate; it wants",
+        ),
+        ("CALLS_PER_SECOND", "0", "wants a whole number from 1"),
+    ] {
+        let name = format!("MAILROOM_PROVIDERS__MICROSOFT__{key}");
+        let error = refusal(&name, value);
+
+        assert!(error.contains(sentence) && error.contains(&name), "{error}");
+    }
+    for good in ["organizations", "acme.onmicrosoft.com", "9188040d-6c67-4c5b-b112-36a304b66dad"] {
+        let config = with(&[("MAILROOM_PROVIDERS__MICROSOFT__AUTHORITY", good)]).unwrap();
+        assert_eq!(config.providers.microsoft.settings.authority, good);
+    }
+}
+
+#[test]
+fn what_is_half_set_up_at_microsoft_says_what_is_missing() {
+    let microsoft = |pairs: &[(&str, &str)]| {
+        let named = |(key, value): &(&str, &str)| (format!("MAILROOM_{key}"), (*value).to_owned());
+        let config = Config::load(None, pairs.iter().map(named).collect::<Vec<_>>(), home()).unwrap();
+        config.providers.microsoft
+    };
+    let (id, secret) = (("PROVIDERS__MICROSOFT__CLIENT_ID", "me"), ("PROVIDERS__MICROSOFT__CLIENT_SECRET", "hunter2"));
+    let public = ("SERVER__PUBLIC_URL", "https://mail.example.com");
+
+    assert!(microsoft(&[]).standing().unwrap().starts_with("not set up"));
+    assert!(microsoft(&[id]).standing().unwrap_err().contains("certificate_file"));
+    assert!(microsoft(&[secret]).standing().unwrap_err().contains("client_id"));
+    let by_the_clock = microsoft(&[id, secret]);
+    assert!(by_the_clock.standing().unwrap().contains("no pushes"), "Graph does not take http://");
+    let pushed = microsoft(&[id, secret, public]);
+    assert_eq!(pushed.standing().unwrap(), "an app with a secret, pushes");
+    let push = pushed.settings.push.unwrap();
+    assert_eq!(push.notification_url, "https://mail.example.com/v1/hooks/graph");
+    assert_eq!(push.lifecycle_url, "https://mail.example.com/v1/hooks/graph/lifecycle");
+    let simulated = [id, secret, ("PROVIDERS__MICROSOFT__GRAPH_URL", "http://127.0.0.1:9000")];
+    assert!(microsoft(&simulated).settings.push.is_some(), "a simulated one does");
 }
 
 #[test]

@@ -24,6 +24,10 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// It is the problem that it says, and names the field if there is one.
     pub fn assert_problem(&self, status: u16, says: &str) {
         let problem = self.json();
@@ -101,8 +105,13 @@ pub fn serve(place: &Place) -> (Running, SocketAddr) {
 }
 
 pub fn serve_with(place: &Place, settings: &[(&str, &str)]) -> (Running, SocketAddr) {
+    serve_as(place, "web,worker,scheduler", settings)
+}
+
+/// The same with these roles.
+pub fn serve_as(place: &Place, roles: &str, settings: &[(&str, &str)]) -> (Running, SocketAddr) {
     let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
-    let mut command = place.command(PROGRAM, &["serve"]);
+    let mut command = place.command(PROGRAM, &["serve", "--roles", roles]);
     command.env("MAILROOM_SERVER__LISTEN", address.to_string()).envs(settings.iter().copied());
     let server = Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
     wait_until("it answers", || TcpStream::connect(address).is_ok());

@@ -18,7 +18,7 @@ use crate::place::{PROGRAM, Place, on_each_database};
 use crate::processes::{Running, wait_until};
 use crate::servers::closed_port;
 
-const KEY: &[u8] = include_bytes!("../../../sim/src/google/keys/issuer-1.der");
+const KEY: &[u8] = include_bytes!("../../../sim/src/keys/issuer-1.der");
 const AUDIENCE: &str = "https://mail.example/v1/hooks/gmail";
 const ACCOUNT: &str = "push@project.iam.gserviceaccount.com";
 const HOOK: &str = "/v1/hooks/gmail";

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::history::{Change, History};
 use super::labels::{LabelId, Labels};
-use super::letters::{Content, Letters};
+use crate::letters::{Content, Letters};
 use crate::mail::rng::Rng;
 
 /// How far apart the ids of two messages are at least; what lies between is taken by chance, so that nobody counts on

@@ -2,27 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Failing};
-
-macro_rules! routes {
-    ($($route:ident = $name:literal,)*) => {
-        /// What is asked, by the name that faults and the log of requests have for it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Route {
-            $(#[serde(rename = $name)] $route,)*
-        }
-
-        impl Route {
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$route),*];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$route => $name,)*
-                }
-            }
-        }
-    };
-}
+use crate::faults::{self, Damage, Failing, routes};
 
 routes! {
     Authorize = "authorize",
@@ -182,6 +162,15 @@ impl Failing for Kind {
         )
     }
 
+    fn damage(&self) -> Option<Damage> {
+        match self {
+            Self::CutBody => Some(Damage::CutBody),
+            Self::Slow { bytes, ms } => Some(Damage::Slow { bytes: *bytes, ms: *ms }),
+            Self::TruncatedJson => Some(Damage::TruncatedJson),
+            _ => None,
+        }
+    }
+
     fn concerns(&self, route: Route) -> bool {
         match self {
             Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Push,
@@ -211,8 +200,6 @@ pub fn can_happen(kind: &Kind, route: Route) -> bool {
 }
 
 pub type Fault = faults::Fault<Kind>;
-
-pub(super) type Faults = faults::Faults<Kind>;
 
 #[cfg(test)]
 mod tests {

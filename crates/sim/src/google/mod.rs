@@ -5,19 +5,16 @@
 //! against Google's own description ([`spec`]). `docs/providers/gmail-simulator.md` tells how it is steered.
 
 mod account;
-mod answer;
 mod api;
 mod control;
+mod error;
 mod faults;
-mod form;
 mod history;
 mod labels;
-mod letters;
 mod oauth;
 mod operation;
 mod push;
 mod quota;
-mod requests;
 mod search;
 mod server;
 pub mod spec;
@@ -28,14 +25,20 @@ mod world;
 pub use account::{Account, Refused};
 pub use faults::{Fault, Kind, Route, can_happen};
 pub use labels::LabelId;
-pub use letters::Letters;
-pub use oauth::{CLIENT_ID, CLIENT_SECRET, Client, Consent, Counts as TokenCounts, Granted, READONLY, ServiceAccount};
+pub use oauth::{CLIENT_ID, CLIENT_SECRET, Client, Counts as TokenCounts, Granted, READONLY, ServiceAccount};
 pub use operation::{Applied, Operation, RawBytes};
 pub use push::{Counts as PushCounts, Endpoint};
 pub use quota::Limits;
-pub use requests::{Counted, Counts, Entry};
 pub use server::Server;
 pub(crate) use server::{routes, start_tasks};
-pub use spec::{Side, Violation};
 pub use truth::{Truth, TruthMessage};
 pub use world::{NewAccount, Now, World};
+
+pub use crate::consent::Consent;
+pub use crate::letters::Letters;
+pub use crate::spec::{Side, Violation};
+
+/// Who asked what, by Google's routes.
+pub type Entry = crate::requests::Entry<Route>;
+pub type Counts = crate::requests::Counts<Route>;
+pub type Counted = crate::requests::Counted<Route>;

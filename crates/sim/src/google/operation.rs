@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::{Account, New, Refused};
 use super::labels::LabelId;
-use super::letters::{Content, Letters};
+use crate::letters::{Content, Letters};
 
 /// Labels are ids or names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

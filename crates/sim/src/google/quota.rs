@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::Answer;
+use super::error::error;
 use super::faults::Route;
+use crate::answer::Answer;
 
 const MINUTE: i64 = 60_000;
 
@@ -91,7 +92,7 @@ impl Quota {
             state.spent += units;
             return Ok(());
         };
-        Err(Box::new(Answer::error(limits.status, reason, message).retry_after(limits.retry_after)))
+        Err(Box::new(error(limits.status, reason, message).retry_after(limits.retry_after)))
     }
 }
 

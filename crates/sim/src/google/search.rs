@@ -2,7 +2,7 @@
 
 use super::account::{Account, Message};
 use super::labels::LabelId;
-use super::letters::Letters;
+use crate::letters::Letters;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Condition {
@@ -124,8 +124,8 @@ fn words(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::account::New;
-    use super::super::letters::Content;
     use super::*;
+    use crate::letters::Content;
 
     fn found(account: &Account, letters: &Letters, query: &str) -> usize {
         let search = Search::parse(query, account).unwrap();

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::account::{Account, New};
 use super::labels::LabelId;
-use super::letters::Letters;
+use crate::letters::Letters;
 
 /// How often each kind of change comes, in the order of the match below.
 const WEIGHTS: [u32; 10] = [40, 20, 10, 6, 4, 4, 4, 6, 4, 2];

@@ -2,42 +2,33 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::account::{Account, Refused};
-use super::faults::{Fault, Faults};
-use super::letters::Letters;
-use super::oauth::{self, Client, Consent, Granted, OAuth, ServiceAccount};
+use super::faults::Kind;
+use super::oauth::{self, Client, Granted, OAuth, ServiceAccount};
 use super::operation::{Applied, Operation};
 use super::push::{self, Endpoint, Push, Watches};
 use super::quota::{Limits, Quota};
-use super::requests::{Counted, Entry, Requests};
-use super::spec::{Violation, Violations};
 use super::truth::Truth;
 use crate::mail::rng::Rng;
+use crate::stage::Stage;
+use crate::steer::Steered;
 
 pub use crate::scripted::Now;
 
 pub struct World {
     seed: u64,
-    pub(super) letters: Letters,
-    now: Now,
-    /// Where it is served, which some answers tell.
-    url: RwLock<String>,
+    stage: Stage<Kind>,
     mailboxes: RwLock<Mailboxes>,
     pub(super) oauth: OAuth,
     pub(super) push: Push,
-    pub(super) faults: Faults,
     pub(super) quota: Quota,
-    pub(super) requests: Requests,
-    pub(super) violations: Violations,
-    latency_ms: AtomicU64,
-    rate: Mutex<f64>,
     rng: Mutex<Rng>,
 }
 
@@ -67,6 +58,46 @@ pub struct NewAccount {
     pub seed: Option<u64>,
 }
 
+impl Deref for World {
+    type Target = Stage<Kind>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.stage
+    }
+}
+
+impl Steered for World {
+    type Kind = Kind;
+
+    fn has(&self, address: &str) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn step(&self, address: &str, count: usize) -> bool {
+        Self::step(self, address, count)
+    }
+
+    fn step_any(&self, count: usize) {
+        Self::step_any(self, count);
+    }
+
+    fn revoke_tokens(&self, address: &str) {
+        Self::revoke_tokens(self, address);
+    }
+
+    fn expire_access_tokens(&self, address: Option<&str>) {
+        Self::expire_access_tokens(self, address);
+    }
+
+    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        Self::set_mail_service(self, address, is_enabled)
+    }
+
+    fn rotate_keys(&self, is_old_forgotten: bool) -> String {
+        Self::rotate_keys(self, is_old_forgotten)
+    }
+}
+
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World").field("seed", &self.seed).finish_non_exhaustive()
@@ -78,18 +109,11 @@ impl World {
     pub fn new(seed: u64, letters: usize, now: Now) -> Self {
         Self {
             seed,
-            letters: Letters::new(seed, letters),
-            now,
-            url: RwLock::new("http://127.0.0.1".to_owned()),
+            stage: Stage::new(seed, letters, now),
             mailboxes: RwLock::default(),
             oauth: OAuth::new(seed),
             push: Push::new(seed),
-            faults: Faults::new(seed),
             quota: Quota::default(),
-            requests: Requests::default(),
-            violations: Violations::default(),
-            latency_ms: AtomicU64::new(0),
-            rate: Mutex::new(0.0),
             rng: Mutex::new(Rng::new(seed)),
         }
     }
@@ -179,37 +203,6 @@ impl World {
         mailboxes.in_order.iter().take(count).map(|mailbox| mailbox.address.clone()).collect()
     }
 
-    pub fn add_fault(&self, fault: Fault) {
-        self.faults.add(fault);
-    }
-
-    pub fn clear_faults(&self) {
-        self.faults.clear();
-    }
-
-    /// With how often each came.
-    pub fn faults(&self) -> Vec<Fault> {
-        self.faults.list()
-    }
-
-    /// How long every answer takes at least.
-    pub fn set_latency_ms(&self, ms: u64) {
-        self.latency_ms.store(ms, Ordering::Relaxed);
-    }
-
-    pub(super) fn latency_ms(&self) -> u64 {
-        self.latency_ms.load(Ordering::Relaxed)
-    }
-
-    /// Random changes each second, over all mailboxes, from now on.
-    pub fn set_rate(&self, per_second: f64) {
-        *self.rate.lock().unwrap_or_else(PoisonError::into_inner) = per_second.clamp(0.0, 100_000.0);
-    }
-
-    pub fn rate(&self) -> f64 {
-        *self.rate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Nothing: there is no limit.
     pub fn set_quota(&self, limits: Option<Limits>) {
         self.quota.set(limits);
@@ -253,11 +246,6 @@ impl World {
         self.oauth.register(client);
     }
 
-    /// What people do on the page that asks for their consent.
-    pub fn set_consent(&self, consent: Consent) {
-        self.oauth.set_consent(consent);
-    }
-
     /// The scopes that the service account may use for others; nothing: all.
     pub fn set_delegated_scopes(&self, scopes: Option<Vec<String>>) {
         self.oauth.set_delegated(scopes);
@@ -285,46 +273,6 @@ impl World {
 
     pub fn push_counts(&self) -> push::Counts {
         self.push.counts()
-    }
-
-    pub fn requests(&self) -> Counted {
-        self.requests.counted()
-    }
-
-    /// The latest, oldest first.
-    pub fn request_log(&self) -> Vec<Entry> {
-        self.requests.latest()
-    }
-
-    pub fn forget_requests(&self) {
-        self.requests.clear();
-    }
-
-    /// What did not agree with Google's documents.
-    pub fn violations(&self) -> Vec<Violation> {
-        self.violations.list()
-    }
-
-    pub fn forget_violations(&self) {
-        self.violations.clear();
-    }
-
-    pub fn url(&self) -> String {
-        self.url.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn set_url(&self, url: String) {
-        *self.url.write().unwrap_or_else(PoisonError::into_inner) = url;
-    }
-
-    /// To the millisecond, as Google tells it.
-    pub(super) fn now(&self) -> Timestamp {
-        let now = (self.now)();
-        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
-    }
-
-    pub(super) fn now_ms(&self) -> i64 {
-        (self.now)().as_millisecond()
     }
 
     pub(super) fn find(&self, address: &str) -> Option<Arc<Mailbox>> {

@@ -54,13 +54,19 @@ pub struct NewMailbox {
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, format = Password)]
     token: Option<String>,
-    /// Of a Gmail mailbox, as its owner's consent gave it.
+    /// Of a mailbox at Gmail or Outlook, as its owner's consent gave it.
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, format = Password)]
     refresh_token: Option<String>,
-    /// Our app opens the Gmail mailbox by itself: its domain has delegated it to `providers.google.service_account_file`.
+    /// Our app opens the mailbox by itself: at Gmail its domain has delegated it to
+    /// `providers.google.service_account_file`, at Outlook its directory has let `providers.microsoft.client_id` in.
     #[serde(default)]
     app_only: bool,
+    /// In which directory at Microsoft the mailbox is, by its id or one of its domains, with `app_only`. Left out: by the
+    /// domain of the address.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(example = "acme.onmicrosoft.com", nullable = false)]
+    directory: Option<String>,
     /// Certificates, as PEM, of an authority that is trusted beside those of the system.
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
@@ -96,6 +102,8 @@ pub enum Where {
     Imap,
     /// At Google.
     Gmail,
+    /// At Microsoft.
+    Outlook,
     /// Nowhere else: files are imported into it.
     Files,
 }
@@ -122,7 +130,7 @@ pub struct MailboxChange {
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, format = Password)]
     token: Option<String>,
-    /// Of a Gmail mailbox, in the place of the one that opens it now.
+    /// Of a mailbox at Gmail or Outlook, in the place of the one that opens it now.
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false, format = Password)]
     refresh_token: Option<String>,
@@ -156,6 +164,7 @@ macro_rules! wanted {
             token: $from.token.clone().map(Secret::new),
             refresh_token: $from.refresh_token.clone().map(Secret::new),
             app_only: false,
+            directory: None,
             ca_pem: $from.ca_pem.clone(),
             allow_plaintext: $from.allow_plaintext,
             folders: $from.folders.clone(),
@@ -175,20 +184,21 @@ pub async fn create(State(app): State<App>, change: Change<Writer, NewMailbox>) 
     let address = domain::address::canonical(&new.address);
     let address = address.ok_or_else(|| Problem::invalid("address", "it is like somebody@somewhere"))?;
     let backfill = backfill(new.backfill.as_deref())?;
-    let wanted = Wanted { app_only: new.app_only, ..wanted!(new) };
+    let wanted = Wanted { app_only: new.app_only, directory: new.directory.clone(), ..wanted!(new) };
     let (provider, settings, secret) = match new.provider {
         Where::Files => (Provider::Files, wanted.for_files()?, None),
         Where::Imap => {
             let (settings, secret) = wanted.for_imap(&address)?;
             (Provider::Imap, settings, Some(secret))
         }
-        Where::Gmail => {
-            let (settings, secret) = wanted.for_gmail()?;
+        at @ (Where::Gmail | Where::Outlook) => {
+            let provider = if at == Where::Gmail { Provider::Gmail } else { Provider::Outlook };
+            let (settings, secret) = wanted.for_consent(provider)?;
             if new.app_only && !change.by.is_operator {
-                // The service account is the operator's, and opens the mailboxes of every domain that trusts it.
+                // The app is the operator's, and opens the mailboxes of every organization that trusts it.
                 return Err(Problem::forbidden("app_only is for the operator: it opens any mailbox of a domain"));
             }
-            (Provider::Gmail, settings, secret)
+            (provider, settings, secret)
         }
     };
     let store = &change.by.store;

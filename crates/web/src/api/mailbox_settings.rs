@@ -1,12 +1,14 @@
 //! How a mailbox is reached and what is wanted of it, as somebody says it and as it is kept.
 
 use connectors::imap::{self, Auth, Connection};
+use connectors::microsoft::is_directory;
 use domain::{Provider, Secret};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use store::sql::mailboxes::Mailbox;
 use utoipa::ToSchema;
 
+use super::oauth::Site;
 use super::problem::Problem;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -38,6 +40,7 @@ pub struct Wanted {
     pub token: Option<Secret<String>>,
     pub refresh_token: Option<Secret<String>>,
     pub app_only: bool,
+    pub directory: Option<String>,
     pub ca_pem: Option<String>,
     pub allow_plaintext: bool,
     pub folders: Option<Vec<String>>,
@@ -60,7 +63,7 @@ impl Wanted {
             ("exclude", self.exclude.is_some()),
             ("interval_seconds", self.interval_seconds.is_some()),
         ];
-        let mut said = self.of_imap().into_iter().chain(self.of_gmail()).chain(of_any);
+        let mut said = self.of_imap().into_iter().chain(self.of_consent()).chain(of_any);
         match said.find(|(_, is_said)| *is_said) {
             Some((field, _)) => Err(Problem::invalid(field, "a mailbox for files is at no server")),
             None => Ok(json!({})),
@@ -81,33 +84,56 @@ impl Wanted {
         ]
     }
 
-    fn of_gmail(&self) -> [(&'static str, bool); 2] {
-        [("refresh_token", self.refresh_token.is_some()), ("app_only", self.app_only)]
+    /// What only a mailbox has that somebody lets us into.
+    fn of_consent(&self) -> [(&'static str, bool); 3] {
+        [
+            ("refresh_token", self.refresh_token.is_some()),
+            ("app_only", self.app_only),
+            ("directory", self.directory.is_some()),
+        ]
     }
 
-    /// Either what its owner's consent gave, or the right that their domain gave to our app.
-    pub fn for_gmail(self) -> Result<(Value, Option<Secret<String>>), Problem> {
+    /// Either what its owner's consent gave, or the right that their organization gave to our app.
+    pub fn for_consent(self, provider: Provider) -> Result<(Value, Option<Secret<String>>), Problem> {
         match (&self.refresh_token, self.app_only) {
             (Some(_), true) => {
                 return Err(Problem::invalid("app_only", "there is a refresh_token already; send one of them"));
             }
             (None, false) => {
-                let detail = "there has to be one, or app_only; an owner connects it under /v1/oauth/google/start";
+                let start = Site::of(provider).map_or("/v1/oauth", |site| site.start);
+                let detail = format!("there has to be one, or app_only; an owner connects it under {start}");
                 return Err(Problem::invalid("refresh_token", detail));
             }
             _ => {}
         }
-        self.over_gmail(Map::new())
+        self.over_consent(provider, Map::new())
     }
 
-    fn over_gmail(self, mut settings: Map<String, Value>) -> Result<(Value, Option<Secret<String>>), Problem> {
-        if let Some((field, _)) = self.of_imap().into_iter().find(|(_, is_said)| *is_said) {
-            return Err(Problem::invalid(field, "Gmail has no such thing"));
+    fn over_consent(
+        self,
+        provider: Provider,
+        mut settings: Map<String, Value>,
+    ) -> Result<(Value, Option<Secret<String>>), Problem> {
+        let not_theirs = ("directory", self.directory.is_some() && provider != Provider::Outlook);
+        if let Some((field, _)) = self.of_imap().into_iter().chain([not_theirs]).find(|(_, is_said)| *is_said) {
+            let detail = format!("a mailbox at {} has no such thing", provider.as_str());
+            return Err(Problem::invalid(field, detail));
         }
-        let (secret, app_only) = (self.refresh_token.clone(), self.app_only);
+        if self.directory.is_some() && !self.app_only {
+            return Err(Problem::invalid("directory", "it is for app_only: an owner's consent knows where it is from"));
+        }
+        if self.directory.as_ref().is_some_and(|directory| !is_directory(directory)) {
+            return Err(Problem::invalid("directory", "it is the id of a directory, or one of its domains"));
+        }
+        let mut connection = Map::new();
+        if self.app_only {
+            connection.insert("app_only".to_owned(), true.into());
+        }
+        connection.extend(self.directory.clone().map(|directory| ("directory".to_owned(), directory.into())));
+        let secret = self.refresh_token.clone();
         settings.extend(self.of_any_mailbox()?);
         if secret.is_some() || !settings.contains_key("connection") {
-            settings.insert("connection".to_owned(), if app_only { json!({"app_only": true}) } else { json!({}) });
+            settings.insert("connection".to_owned(), connection.into());
         }
         Ok((Value::Object(settings), secret))
     }
@@ -150,8 +176,8 @@ impl Wanted {
     pub fn over(self, mailbox: &Mailbox) -> Result<(Value, Option<Secret<String>>), Problem> {
         match mailbox.provider {
             Provider::Imap => {}
-            Provider::Gmail | Provider::Outlook => {
-                return self.over_gmail(mailbox.settings.as_object().cloned().unwrap_or_default());
+            provider @ (Provider::Gmail | Provider::Outlook) => {
+                return self.over_consent(provider, mailbox.settings.as_object().cloned().unwrap_or_default());
             }
             Provider::Files | Provider::Scripted => return Ok((self.for_files()?, None)),
         }
@@ -165,7 +191,7 @@ impl Wanted {
         mut settings: Map<String, Value>,
         is_new: bool,
     ) -> Result<(Value, Option<Secret<String>>), Problem> {
-        if let Some((field, _)) = self.of_gmail().into_iter().find(|(_, is_said)| *is_said) {
+        if let Some((field, _)) = self.of_consent().into_iter().find(|(_, is_said)| *is_said) {
             return Err(Problem::invalid(field, "a server that speaks IMAP has no such thing"));
         }
         self.check()?;

@@ -36,6 +36,7 @@ use utoipa_axum::routes;
 
 use crate::App;
 pub use change::UnderWay;
+pub use oauth::Site;
 pub use problem::Problem;
 
 /// As axum's, but what is wrong is told as a problem.
@@ -80,8 +81,10 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(mailboxes::health))
         .routes(routes!(mailboxes::folders))
         .routes(routes!(mailboxes::completeness))
-        .routes(routes!(oauth::start))
-        .routes(routes!(oauth::callback))
+        .routes(routes!(oauth::start_google))
+        .routes(routes!(oauth::end_google))
+        .routes(routes!(oauth::start_microsoft))
+        .routes(routes!(oauth::end_microsoft))
         .routes(routes!(emails::list))
         .routes(routes!(emails::get, emails::delete))
         .routes(routes!(emails::raw))

@@ -14,10 +14,8 @@ use ring::rsa::{KeyPair, PublicKeyComponents};
 use serde_json::{Value, json};
 use store::Store;
 
-const KEYS: [&[u8]; 2] = [
-    include_bytes!("../../../../sim/src/google/keys/issuer-1.der"),
-    include_bytes!("../../../../sim/src/google/keys/issuer-2.der"),
-];
+const KEYS: [&[u8]; 2] =
+    [include_bytes!("../../../../sim/src/keys/issuer-1.der"), include_bytes!("../../../../sim/src/keys/issuer-2.der")];
 
 pub const AUDIENCE: &str = "https://mail.example/v1/hooks/gmail";
 pub const ACCOUNT: &str = "push@project.iam.gserviceaccount.com";

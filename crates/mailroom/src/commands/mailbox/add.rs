@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use connectors::imap::{self, Auth, Connection, Tls};
+use connectors::microsoft::is_directory;
 use domain::connector::{Account, NoAccess};
 use domain::{MailboxId, MailboxState, Provider, Secret, TenantId};
 use engine::Engine;
@@ -15,7 +16,7 @@ use store::sql::mailboxes::Mailbox;
 
 use super::secret::{SecretFiles, ask_password, read_secret};
 use crate::app;
-use crate::cli::mailbox::{self as cli, Common, Gmail, Imap, Scripted, Wanted};
+use crate::cli::mailbox::{self as cli, Common, Gmail, Imap, Opened, Outlook, Scripted, Wanted};
 use crate::config::units::{parse_backfill, parse_duration, parse_size};
 use crate::config::{Config, MOST_BYTES_PER_DAY};
 use crate::failure::Failure;
@@ -110,21 +111,62 @@ pub(super) async fn scripted(config: &Config, engine: &Engine, args: Scripted, o
 }
 
 pub(super) async fn gmail(config: &Config, engine: &Engine, args: Gmail, out: Output) -> Result<(), Failure> {
-    let settings = if args.app_only { json!({"app_only": true}) } else { json!({}) };
     let google = &config.providers.google.settings;
-    if args.app_only && google.service_account.is_none() {
+    if args.opened.app_only && google.service_account.is_none() {
         return Err(Failure::usage("--app-only needs a service account: set providers.google.service_account_file"));
     }
-    if !args.app_only && (google.client_id.is_none() || google.client_secret.is_none()) {
-        let needs = "a refresh token is of use only to the OAuth client that it was given to";
-        return Err(Failure::usage(format!("{needs}: set providers.google.client_id and client_secret_file")));
+    if !args.opened.app_only && (google.client_id.is_none() || google.client_secret.is_none()) {
+        return Err(of_use_to_one("providers.google.client_id and client_secret_file"));
     }
-    let (candidate, backfill) = candidate(config, engine, Provider::Gmail, &args.common, settings).await?;
+    let connection = connection_of(&args.opened, None);
+    by_consent(config, engine, (Provider::Gmail, &args.common, &args.opened), connection, out).await
+}
+
+pub(super) async fn outlook(config: &Config, engine: &Engine, args: Outlook, out: Output) -> Result<(), Failure> {
+    let settings = "providers.microsoft.client_id, and client_secret_file or certificate_file";
+    if !config.providers.microsoft.settings.has_client() {
+        return Err(match args.opened.app_only {
+            true => Failure::usage(format!("--app-only needs an app that is registered at Microsoft: set {settings}")),
+            false => of_use_to_one(settings),
+        });
+    }
+    if let Some(directory) = args.directory.as_deref().filter(|directory| !is_directory(directory)) {
+        return Err(Failure::usage(format!(
+            "--directory wants the id of a directory or one of its domains, not {directory:?}"
+        )));
+    }
+    let connection = connection_of(&args.opened, args.directory.as_deref());
+    by_consent(config, engine, (Provider::Outlook, &args.common, &args.opened), connection, out).await
+}
+
+fn of_use_to_one(settings: &str) -> Failure {
+    let needs = "a refresh token is of use only to the OAuth client that it was given to";
+    Failure::usage(format!("{needs}: set {settings}"))
+}
+
+fn connection_of(opened: &Opened, directory: Option<&str>) -> Value {
+    let mut connection = Map::new();
+    if opened.app_only {
+        connection.insert("app_only".to_owned(), true.into());
+    }
+    connection.extend(directory.map(|directory| ("directory".to_owned(), directory.into())));
+    connection.into()
+}
+
+/// A mailbox that somebody has let us into.
+async fn by_consent(
+    config: &Config,
+    engine: &Engine,
+    (provider, common, opened): (Provider, &Common, &Opened),
+    connection: Value,
+    out: Output,
+) -> Result<(), Failure> {
+    let (candidate, backfill) = candidate(config, engine, provider, common, connection).await?;
     if is_there(engine, &candidate).await? {
-        return Err(already_there(&args.common.tenant, &candidate.address));
+        return Err(already_there(&common.tenant, &candidate.address));
     }
-    let secret = args.refresh_token_file.as_deref().map(read_secret).transpose()?;
-    add(config, engine, &args.common, (candidate, backfill), secret, out).await
+    let secret = opened.refresh_token_file.as_deref().map(read_secret).transpose()?;
+    add(config, engine, common, (candidate, backfill), secret, out).await
 }
 
 /// What all providers have in common.

@@ -4,20 +4,38 @@ use domain::{MailboxState, Provider};
 use engine::Engine;
 use engine::consent::Wish;
 use serde_json::json;
+use web::Site;
 
 use super::add;
 use crate::app;
-use crate::cli::mailbox::ConnectGmail;
+use crate::cli::mailbox::Wish as Args;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::Output;
 
-pub(super) async fn gmail(config: &Config, engine: &Engine, args: ConnectGmail, out: Output) -> Result<(), Failure> {
+pub(super) async fn gmail(config: &Config, engine: &Engine, args: Args, out: Output) -> Result<(), Failure> {
     let google = &config.providers.google.settings;
     if google.client_id.is_none() || google.client_secret.is_none() {
-        let needs = "nobody can be asked for consent without an OAuth client";
-        return Err(Failure::usage(format!("{needs}: set providers.google.client_id and client_secret_file")));
+        return Err(nobody("providers.google.client_id and client_secret_file"));
     }
+    link(config, engine, Provider::Gmail, args, out).await
+}
+
+pub(super) async fn outlook(config: &Config, engine: &Engine, args: Args, out: Output) -> Result<(), Failure> {
+    if !config.providers.microsoft.settings.has_client() {
+        return Err(nobody("providers.microsoft.client_id, and client_secret_file or certificate_file"));
+    }
+    link(config, engine, Provider::Outlook, args, out).await
+}
+
+fn nobody(settings: &str) -> Failure {
+    Failure::usage(format!("nobody can be asked for consent without an OAuth client: set {settings}"))
+}
+
+async fn link(config: &Config, engine: &Engine, provider: Provider, args: Args, out: Output) -> Result<(), Failure> {
+    let Some(site) = Site::of(provider) else {
+        return Err(Failure::usage(format!("nobody is asked for consent at {}", provider.as_str())));
+    };
     let tenant = app::tenant(&engine.store, &args.tenant).await?;
     let address = match &args.address {
         None => None,
@@ -28,7 +46,7 @@ pub(super) async fn gmail(config: &Config, engine: &Engine, args: ConnectGmail, 
     };
     if let Some(address) = &address
         && let Some(there) = engine.store.tenant(tenant.id).find_mailbox(address).await?
-        && ![Provider::Gmail, Provider::Files].contains(&there.provider)
+        && ![provider, Provider::Files].contains(&there.provider)
         && there.state != MailboxState::Disconnected
     {
         let how = there.provider.as_str();
@@ -36,9 +54,9 @@ pub(super) async fn gmail(config: &Config, engine: &Engine, args: ConnectGmail, 
     }
     let (settings, backfill) = add::wanted(config, &args.wanted)?;
     let actor = format!("command:{}", rustix::process::getuid().as_raw());
-    let wish = Wish { tenant: tenant.id, provider: Provider::Gmail, actor, address, settings, backfill };
+    let wish = Wish { tenant: tenant.id, provider, actor, address, settings, backfill };
     let (ticket, expires_at) = engine.consent_ticket(&wish).await?;
-    let url = format!("{}/v1/oauth/google/start?ticket={ticket}", config.edge.public_url);
+    let url = format!("{}{}?ticket={ticket}", config.edge.public_url, site.start);
     if out.json {
         return out.object(&json!({"url": url, "expires_at": expires_at}));
     }

@@ -1,6 +1,7 @@
 //! `mailroom mailbox …`
 
 mod add;
+mod authorize;
 mod connect;
 mod secret;
 mod show;
@@ -16,7 +17,7 @@ use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 
 use crate::app;
-use crate::cli::mailbox::{Add, Connect, Mailbox as Command, Which};
+use crate::cli::mailbox::{Add, Authorize, Connect, Mailbox as Command, Which};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, count, tell};
@@ -28,7 +29,12 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
     match command {
         Command::Add(Add::Imap(args)) => add::imap(config, &engine, *args, out).await?,
         Command::Add(Add::Gmail(args)) => add::gmail(config, &engine, args, out).await?,
+        Command::Add(Add::Outlook(args)) => add::outlook(config, &engine, args, out).await?,
         Command::Connect(Connect::Gmail(args)) => connect::gmail(config, &engine, args, out).await?,
+        Command::Connect(Connect::Outlook(args)) => connect::outlook(config, &engine, args, out).await?,
+        Command::Authorize(Authorize::Outlook { directory }) => {
+            authorize::outlook(config, &engine, &directory, out).await?;
+        }
         Command::Add(Add::Scripted(args)) => add::scripted(config, &engine, args, out).await?,
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
         Command::Show(which) => show::show(config, &engine, &which, out).await?,

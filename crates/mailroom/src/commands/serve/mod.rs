@@ -128,7 +128,7 @@ fn web_app(
         issuer: crate::app::issuer(config)?,
         gmail_pushes: crate::app::gmail_pushes(config, engine)?,
         graph_pushes: engine::push::GraphPushes::new(engine.store.clone()),
-        google: crate::app::google(config)?,
+        consents: crate::app::consents(config)?,
         under_way: web::UnderWay::default(),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),

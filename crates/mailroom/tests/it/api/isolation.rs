@@ -71,8 +71,8 @@ fn case(operation: &str) -> (For, Value) {
         | "list_deliveries"
         | "get_delivery"
         | "resend_delivery" => (For::Tenant, none),
-        "start_google_consent" => (For::Writer, none),
-        "end_google_consent" => (For::Browser, none),
+        "start_google_consent" | "start_microsoft_consent" => (For::Writer, none),
+        "end_google_consent" | "end_microsoft_consent" => (For::Browser, none),
         "create_mailbox" => (For::Tenant, json!({"address": "new@acme.test", "provider": "files"})),
         "change_mailbox" | "change_webhook" | "rotate_webhook" => (For::Tenant, json!({})),
         "create_webhook" => (For::Tenant, json!({"url": "https://hook.invalid/other"})),

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::google::Scene;
+use super::scene::Scene;
+use super::site::Site;
 use crate::http::{self, Answer};
 
 #[derive(Default)]
@@ -30,16 +31,31 @@ impl Browser {
         answer
     }
 
-    /// Opens a link of ours, is sent to Google, decides there, and is sent back: to which path of ours.
-    pub fn consent(&mut self, scene: &Scene<'_>, link: &str) -> String {
+    /// Opens a link of ours, is sent to the provider, decides there, and is sent back: to which path of ours.
+    pub fn consent<S: Site>(&mut self, scene: &Scene<'_, S>, link: &str) -> String {
         let sent = self.open(scene.address, link);
         assert_eq!(sent.status, 302, "{sent:?}");
-        let asked = &sent.headers["location"];
-        let (_, path) = asked.strip_prefix("http://").unwrap().split_once('/').unwrap();
-        let decided = http::ask(scene.google.address(), "GET", &format!("/{path}"), &[]);
-        assert_eq!(decided.status, 302, "{decided:?}");
-        scene.path(&decided.headers["location"])
+        decide(scene, &sent.headers["location"])
     }
+}
+
+/// A person is at the provider and does what people do; to which path of ours they are sent back.
+pub fn decide<S: Site>(scene: &Scene<'_, S>, url: &str) -> String {
+    let (_, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let decided = http::ask(scene.site.address(), "GET", &format!("/{path}"), &[]);
+    assert_eq!(decided.status, 302, "{decided:?}");
+    scene.path(&decided.headers["location"])
+}
+
+/// A page for people, with this on it.
+pub fn says(answer: &Answer, status: u16, text: &str) {
+    let body = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, status, "{body}");
+    assert!(body.contains(text), "{text:?} is not in {body}");
+    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
+    assert!(answer.headers["content-security-policy"].starts_with("default-src 'none'"));
+    assert!(!body.contains("<script") && !body.contains("<style"));
+    assert_eq!((&*answer.headers["cache-control"], &*answer.headers["referrer-policy"]), ("no-store", "no-referrer"));
 }
 
 /// A value of a query, as it is written there.

@@ -6,9 +6,13 @@ use ::sim::google::READONLY;
 use serde_json::{Value, json};
 use store::failpoint::{Effect, VARIABLE};
 
-use super::google::{ANN, BOB, Google, Scene};
+use super::scene::Scene;
+use super::site::{Google, Site};
 use crate::place::{Done, PROGRAM, Place, on_each_database};
 use crate::processes::{Running, wait_until};
+
+const ANN: &str = Google::ANN;
+const BOB: &str = Google::BOB;
 
 fn run(place: &Place, google: &Google, more: &[(&str, &str)], args: &[&str]) -> Done {
     let mut command = place.command(PROGRAM, args);
@@ -81,8 +85,8 @@ fn a_domain_lets_our_service_account_in() {
 #[test]
 fn the_api_takes_a_refresh_token_and_another_in_its_place() {
     on_each_database(|place| {
-        let scene = Scene::start(place);
-        let world = &scene.google.world;
+        let scene = Scene::<Google>::start(place);
+        let world = &scene.site.world;
         let token = || world.grant(ANN).unwrap().refresh_token.unwrap();
         let create = |body: Value| scene.tell("POST", "/v1/mailboxes", &scene.acme, &body);
         let base = json!({"address": ANN, "provider": "gmail", "backfill": "all"});

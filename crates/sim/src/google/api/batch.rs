@@ -5,12 +5,13 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::super::answer::{Answer, Body};
+use super::super::error::error;
 use super::super::faults::Kind;
-use super::super::spec::Side;
 use super::super::world::World;
 use super::call::{self, Asked};
 use super::has;
+use crate::answer::{Answer, Body};
+use crate::spec::Side;
 
 /// More are refused.
 const MOST: usize = 100;
@@ -37,12 +38,12 @@ pub async fn answer(
         Ok(parts) => parts,
         Err(why) => {
             world.violations.add(Side::Request, "batch", &why);
-            return Answer::error(400, "badRequest", &why);
+            return error(400, "badRequest", &why);
         }
     };
     if parts.len() > MOST {
         world.violations.add(Side::Request, "batch", "more than a hundred calls");
-        return Answer::error(400, "badRequest", "The batch request exceeds the maximum of 100 calls.");
+        return error(400, "badRequest", "The batch request exceeds the maximum of 100 calls.");
     }
     let calls = parts.iter().map(|part| one(world, part, authorization));
     // Side by side: a part that hangs keeps none of the others.

@@ -4,13 +4,15 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
-use super::super::answer::{Answer, Body};
+use super::super::error::error;
 use super::super::faults::{Kind, Route};
-use super::super::form::{decode, pairs};
 use super::super::oauth::{Access, subject};
-use super::super::spec::{self, Call, Document, Side};
+use super::super::spec;
 use super::super::world::{Mailbox, World};
 use super::{history, labels, mailbox, messages, refusals};
+use crate::answer::{Answer, Body};
+use crate::form::{decode, pairs};
+use crate::spec::{Call, Document, Side};
 
 #[derive(Debug)]
 pub struct Asked<'a> {
@@ -44,7 +46,7 @@ pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
     let call = Call::find(document, asked.verb, &path, pairs(query));
     let Some((call, route)) = call.and_then(|call| Route::of(&call.method.id).map(|route| (call, route))) else {
         world.violations.add(Side::Request, &format!("{} {path}", asked.verb), "there is no such method");
-        return Answer::error(404, "notFound", "There is no such method.");
+        return error(404, "notFound", "There is no such method.");
     };
     let access = opened(world, asked.authorization);
     let account = match &access {
@@ -65,7 +67,7 @@ pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
 }
 
 fn refused(status: u16, reason: &str, message: &str) -> Box<Answer> {
-    Box::new(Answer::error(status, reason, message))
+    Box::new(error(status, reason, message))
 }
 
 fn enter(
@@ -130,7 +132,7 @@ fn answer(route: Route, entered: &Entered<'_>) -> Answer {
         Route::LabelsGet => labels::get(entered),
         Route::Watch => mailbox::watch(entered),
         Route::Stop => mailbox::stop(entered),
-        _ => Answer::error(404, "notFound", "There is no such method."),
+        _ => error(404, "notFound", "There is no such method."),
     }
 }
 
@@ -155,7 +157,7 @@ fn checked(world: &World, document: &Document, call: &Call<'static>, mut answer:
         Ok(()) => answer,
         Err(why) => {
             world.violations.add(Side::Response, &call.method.id, &why);
-            Answer::error(500, "backendError", &format!("The simulator's answer is wrong: {why}"))
+            error(500, "backendError", &format!("The simulator's answer is wrong: {why}"))
         }
     }
 }

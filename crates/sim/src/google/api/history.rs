@@ -2,23 +2,24 @@
 
 use serde_json::json;
 
-use super::super::answer::Answer;
+use super::super::error::error;
 use super::super::history::Asked;
 use super::super::labels::LabelId;
 use super::call::Entered;
 use super::messages::{page_size, read_token, write_token};
+use crate::answer::Answer;
 
 pub fn list(entered: &Entered<'_>) -> Answer {
     let call = entered.call;
     let Some(start) = call.query("startHistoryId").and_then(|id| id.parse::<u64>().ok()) else {
-        return Answer::error(400, "invalidArgument", "Missing required parameter: startHistoryId");
+        return error(400, "invalidArgument", "Missing required parameter: startHistoryId");
     };
     let types: Vec<String> = call.all("historyTypes").map(str::to_owned).collect();
     let account = entered.mailbox.account();
     let label = match call.query("labelId") {
         None => None,
         Some(text) => match LabelId::parse(text).filter(|label| account.labels.has(*label)) {
-            None => return Answer::error(400, "invalidArgument", "Invalid label id"),
+            None => return error(400, "invalidArgument", "Invalid label id"),
             label => label,
         },
     };
@@ -27,11 +28,11 @@ pub fn list(entered: &Entered<'_>) -> Answer {
     let after = match call.query("pageToken").map(|token| read_token::<1>(token, 'h', &question)) {
         None => None,
         Some(Some([after])) => Some(after as u64),
-        Some(None) => return Answer::error(400, "invalidArgument", "Invalid pageToken"),
+        Some(None) => return error(400, "invalidArgument", "Invalid pageToken"),
     };
     let asked = Asked { start, after, limit: page_size(call), types, label };
     let Ok((records, next)) = account.history(&asked) else {
-        return Answer::error(404, "notFound", "Requested entity was not found.");
+        return error(404, "notFound", "Requested entity was not found.");
     };
     let mut body = json!({"historyId": account.history_id().to_string()});
     if !records.is_empty() {

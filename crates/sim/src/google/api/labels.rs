@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::answer::Answer;
+use super::super::error::error;
 use super::super::labels::LabelId;
 use super::call::Entered;
+use crate::answer::Answer;
 
 pub fn list(entered: &Entered<'_>) -> Answer {
     let account = entered.mailbox.account();
@@ -18,7 +19,7 @@ pub fn list(entered: &Entered<'_>) -> Answer {
 pub fn get(entered: &Entered<'_>) -> Answer {
     let account = entered.mailbox.account();
     let Some(label) = LabelId::parse(entered.call.path("id")).filter(|label| account.labels.has(*label)) else {
-        return Answer::error(404, "notFound", "Requested entity was not found.");
+        return error(404, "notFound", "Requested entity was not found.");
     };
     let mut shown = account.labels.show(label);
     let labelled: Vec<_> = account.messages.values().filter(|message| message.labels.contains(&label)).collect();

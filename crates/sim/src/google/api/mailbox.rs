@@ -5,9 +5,10 @@ use std::sync::PoisonError;
 
 use serde_json::{Value, json};
 
-use super::super::answer::{Answer, Body};
+use super::super::error::error;
 use super::super::push;
 use super::call::Entered;
+use crate::answer::{Answer, Body};
 
 pub fn profile(entered: &Entered<'_>) -> Answer {
     let account = entered.mailbox.account();
@@ -26,16 +27,12 @@ pub fn watch(entered: &Entered<'_>) -> Answer {
     let topic = body["topicName"].as_str().unwrap_or_default();
     let parts: Vec<&str> = topic.split('/').collect();
     if !matches!(parts[..], ["projects", project, "topics", name] if !project.is_empty() && !name.is_empty()) {
-        return Answer::error(
-            400,
-            "invalidArgument",
-            "Invalid topicName does not match projects/{project}/topics/{topic}",
-        );
+        return error(400, "invalidArgument", "Invalid topicName does not match projects/{project}/topics/{topic}");
     }
     let client = world.oauth.client(&entered.access.client);
     if client.and_then(|client| client.project).is_some_and(|project| project != push::project(topic)) {
         let why = "Invalid topicName: its project is not the project of the client that asks.";
-        return Answer::error(400, "invalidArgument", why);
+        return error(400, "invalidArgument", why);
     }
     let named: Vec<&str> = body["labelIds"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let (labels, history_id) = {
@@ -44,7 +41,7 @@ pub fn watch(entered: &Entered<'_>) -> Answer {
             named.iter().map(|label| account.labels.find(label).filter(|found| found.to_string() == **label)).collect();
         (labels, account.history_id())
     };
-    let Some(labels) = labels else { return Answer::error(400, "invalidArgument", "Invalid labelIds") };
+    let Some(labels) = labels else { return error(400, "invalidArgument", "Invalid labelIds") };
     let is_excluding = body["labelFilterBehavior"].as_str().or(body["labelFilterAction"].as_str()) == Some("exclude");
     let expires_ms = {
         let mut watches = mailbox.watches.lock().unwrap_or_else(PoisonError::into_inner);

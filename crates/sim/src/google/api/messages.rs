@@ -6,15 +6,16 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::super::account::{Account, Message};
-use super::super::answer::{Answer, Body};
+use super::super::error::error;
 use super::super::faults::Kind;
 use super::super::history::names;
 use super::super::labels::LabelId;
-use super::super::letters::Letters;
 use super::super::search::Search;
-use super::super::spec::Call;
 use super::call::Entered;
 use super::{has, payload};
+use crate::answer::{Answer, Body};
+use crate::letters::{Alphabet, Letters};
+use crate::spec::Call;
 
 /// A page unless asked otherwise, and the most that is given.
 const PAGE: usize = 100;
@@ -59,7 +60,7 @@ struct Filter {
 impl Filter {
     fn read(entered: &Entered<'_>, account: &Account) -> Result<Self, Box<Answer>> {
         let call = entered.call;
-        let refused = |why: &str| Box::new(Answer::error(400, "invalidArgument", why));
+        let refused = |why: &str| Box::new(error(400, "invalidArgument", why));
         let labels: Option<Vec<LabelId>> = call
             .all("labelIds")
             .map(|label| LabelId::parse(label).filter(|found| account.labels.has(*found)))
@@ -67,7 +68,7 @@ impl Filter {
         let labels = labels.ok_or_else(|| refused("Invalid label"))?;
         let query = call.query("q").unwrap_or_default();
         if !query.is_empty() && !reads_bodies(entered) {
-            return Err(Box::new(Answer::error(403, "forbidden", "Metadata scope does not support 'q' parameter")));
+            return Err(Box::new(error(403, "forbidden", "Metadata scope does not support 'q' parameter")));
         }
         let search = Search::parse(query, account).map_err(|why| refused(&format!("Invalid query: {why}")))?;
         let with_both = call.query("includeSpamTrash") == Some("true");
@@ -101,7 +102,7 @@ pub fn list(entered: &Entered<'_>) -> Answer {
     let before = match call.query("pageToken").map(|token| read_token::<2>(token, 'm', &question)) {
         None => (i64::MAX, u64::MAX),
         Some(Some([date, number])) => (date, number as u64),
-        Some(None) => return Answer::error(400, "invalidArgument", "Invalid pageToken"),
+        Some(None) => return error(400, "invalidArgument", "Invalid pageToken"),
     };
     let limit = if has(entered.faults, &Kind::EmptyPage) { 0 } else { page_size(call) };
     let mut found: Vec<Value> = Vec::new();
@@ -131,13 +132,13 @@ pub fn list(entered: &Entered<'_>) -> Answer {
 pub fn get(entered: &Entered<'_>) -> Answer {
     let format = entered.call.query("format").unwrap_or("full");
     if matches!(format, "full" | "raw") && !reads_bodies(entered) {
-        return Answer::error(403, "forbidden", "Metadata scope doesn't allow format FULL or RAW");
+        return error(403, "forbidden", "Metadata scope doesn't allow format FULL or RAW");
     }
     let letters = &entered.world.letters;
     let (mut shown, content, number) = {
         let account = entered.mailbox.account();
         let Some(number) = account.find(entered.call.path("id")) else {
-            return Answer::error(404, "notFound", "Requested entity was not found.");
+            return error(404, "notFound", "Requested entity was not found.");
         };
         let message = &account.messages[&number];
         (show(&account, number, message), message.content.clone(), number)
@@ -146,7 +147,7 @@ pub fn get(entered: &Entered<'_>) -> Answer {
     shown["sizeEstimate"] = json!(letters.size(&content));
     match format {
         "raw" => {
-            let text = padded(letters.encoded(&content), has(entered.faults, &Kind::Padded));
+            let text = padded(letters.encoded(&content, Alphabet::Url), has(entered.faults, &Kind::Padded));
             return Answer::new(200, Body::JsonWith { object: shown, field: "raw", text });
         }
         "full" => shown["payload"] = payload::full(&letters.pieces(&content).concat(), number),
@@ -182,7 +183,7 @@ fn padded(mut text: Vec<Bytes>, is_wanted: bool) -> Vec<Bytes> {
 }
 
 pub fn attachment(entered: &Entered<'_>) -> Answer {
-    let missing = || Answer::error(404, "notFound", "Requested entity was not found.");
+    let missing = || error(404, "notFound", "Requested entity was not found.");
     let found = {
         let account = entered.mailbox.account();
         let number = account.find(entered.call.path("messageId"));
@@ -191,7 +192,7 @@ pub fn attachment(entered: &Entered<'_>) -> Answer {
     let Some((number, content)) = found else { return missing() };
     let raw = entered.world.letters.pieces(&content).concat();
     let Some(bytes) = payload::attachment(&raw, number, entered.call.path("id")) else {
-        return Answer::error(400, "invalidArgument", "Invalid attachment token");
+        return error(400, "invalidArgument", "Invalid attachment token");
     };
     let text = vec![Bytes::from(URL_SAFE_NO_PAD.encode(&bytes))];
     let text = padded(text, has(entered.faults, &Kind::Padded));

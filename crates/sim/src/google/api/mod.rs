@@ -10,7 +10,6 @@ mod payload;
 mod refusals;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
@@ -19,11 +18,11 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 
-use super::answer::Answer;
 use super::faults::{Kind, Route};
-use super::form::pairs;
 use super::oauth;
 use super::world::World;
+use crate::answer::Answer;
+use crate::form::pairs;
 
 type Wide = State<Arc<World>>;
 
@@ -72,7 +71,7 @@ async fn certs(State(world): Wide) -> Answer {
 
 /// A route that is not asked with an access token: it waits, fails on purpose, answers and is written down.
 async fn outside(world: &World, route: Route, verb: &str, account: &str, answer: impl FnOnce() -> Answer) -> Answer {
-    wait(world).await;
+    world.wait().await;
     let faults = world.faults.draw(account, route);
     let answer = match refusals::instead_of_oauth(&faults).await {
         Some(answer) => answer,
@@ -83,7 +82,7 @@ async fn outside(world: &World, route: Route, verb: &str, account: &str, answer:
 }
 
 async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, body: Bytes) -> Answer {
-    wait(&world).await;
+    world.wait().await;
     let asked = call::Asked {
         verb: verb.as_str(),
         target: uri.path_and_query().map_or("/", |target| target.as_str()),
@@ -95,7 +94,7 @@ async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, bod
 }
 
 async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
-    wait(&world).await;
+    world.wait().await;
     let authorization = text(&head, AUTHORIZATION);
     let account = call::opened(&world, authorization).map(|access| access.account).unwrap_or_default();
     let faults = world.faults.draw(&account, Route::Batch);
@@ -107,13 +106,6 @@ async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
     };
     world.requests.add("POST", Route::Batch, &account, answer.status, false);
     answer.spoil(&faults)
-}
-
-async fn wait(world: &World) {
-    let latency = world.latency_ms();
-    if latency > 0 {
-        tokio::time::sleep(Duration::from_millis(latency)).await;
-    }
 }
 
 fn text(head: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {

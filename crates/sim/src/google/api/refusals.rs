@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::answer::{Answer, Body};
+use super::super::error::error;
 use super::super::faults::Kind;
+use crate::answer::{Answer, Body};
 use crate::http::Cut;
-
-const GARBAGE: &str = "<html><body>It works!</body></html>\n";
 
 /// As the APIs say it.
 pub async fn instead(faults: &[Kind]) -> Option<Answer> {
@@ -73,8 +72,8 @@ async fn one(fault: &Kind) -> Option<Answer> {
         }
         Kind::Cut => return Some(Answer::cut(Cut::Closed)),
         Kind::Reset => return Some(Answer::cut(Cut::Reset)),
-        Kind::Garbage => return Some(Answer::text(200, "text/html", GARBAGE)),
+        Kind::Garbage => return Some(Answer::garbage()),
         _ => return None,
     };
-    Some(Answer::error(status, reason, message).retry_after(retry_after(fault)))
+    Some(error(status, reason, message).retry_after(retry_after(fault)))
 }

@@ -4,13 +4,13 @@ use std::sync::PoisonError;
 
 use axum::http::header::LOCATION;
 
-use super::super::answer::{Answer, Body};
 use super::super::faults::Route;
-use super::super::form::{encode, value};
-use super::super::spec::Side;
 use super::super::world::World;
 use super::grants::Asked;
-use super::page;
+use crate::answer::{Answer, Body};
+use crate::consent::{is_challenge, is_loopback, page};
+use crate::form::{encode, value};
+use crate::spec::Side;
 
 /// What may be asked with; whoever asks with more relies on something that is not there.
 const KNOWN: [&str; 13] = [
@@ -46,10 +46,14 @@ pub fn show(world: &World, query: &Pairs) -> Answer {
     if let Err(wrong) = check(world, query, &[]) {
         return refuse(world, &wrong);
     }
-    let consent = world.oauth.consent();
+    let consent = world.consent();
     let hint = value(query, "login_hint").filter(|hint| world.find(hint).is_some());
     if !consent.auto {
-        return Answer::text(200, page::HTML, page::consent(query, &world.first_addresses(50), hint));
+        return Answer::text(
+            200,
+            page::HTML,
+            page::consent("Google", "/o/oauth2/v2/auth", query, &world.first_addresses(50), hint),
+        );
     }
     let first = || world.first_addresses(1).pop();
     let Some(account) = consent.account.or_else(|| hint.map(str::to_owned)).or_else(first) else {
@@ -108,9 +112,7 @@ fn check(world: &World, query: &Pairs, more: &[&str]) -> Result<(), Wrong> {
     if value(query, "access_type").is_some() {
         must_be("access_type", &["online", "offline"])?;
     }
-    let challenge = value(query, "code_challenge").unwrap_or_default();
-    // SHA-256 in base64url has 43 letters.
-    if challenge.len() != 43 || !challenge.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+    if !is_challenge(value(query, "code_challenge").unwrap_or_default()) {
         return Err(invalid("code_challenge is no SHA-256 in base64url".to_owned()));
     }
     if scopes(query).next().is_none() {
@@ -126,16 +128,6 @@ fn full_name(scope: &str) -> &str {
         "profile" => "https://www.googleapis.com/auth/userinfo.profile",
         other => other,
     }
-}
-
-fn is_loopback(uri: &str) -> bool {
-    let Some(rest) = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://")) else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, port)| match port.parse::<u16>() {
-        Ok(_) => host,
-        Err(_) => authority,
-    });
-    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
 }
 
 fn refuse(world: &World, wrong: &Wrong) -> Answer {
@@ -177,21 +169,4 @@ fn finish(world: &World, query: &Pairs, granted: Option<(String, Vec<String>)>) 
     let told: Vec<String> = told.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
     let joint = if redirect_uri.contains('?') { '&' } else { '?' };
     Answer::new(302, Body::Empty).with(LOCATION, &format!("{redirect_uri}{joint}{}", told.join("&")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_this_machine_is_loopback() {
-        for uri in ["http://127.0.0.1:8025/cb", "http://localhost/cb", "http://[::1]:1/", "https://localhost"] {
-            assert!(is_loopback(uri), "{uri}");
-        }
-        for uri in
-            ["http://127.0.0.1.evil.test/", "http://localhost@evil.test/", "ftp://localhost/", "", "http://x.test"]
-        {
-            assert!(!is_loopback(uri), "{uri}");
-        }
-    }
 }

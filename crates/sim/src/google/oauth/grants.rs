@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use crate::consent::Granted;
 use crate::mail::rng::Rng;
 
 /// The most live refresh tokens of one account and client; one more, and the oldest dies.
@@ -44,14 +45,6 @@ pub struct Access {
     pub client: String,
     pub scopes: Vec<String>,
     expires_ms: i64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Granted {
-    pub access_token: String,
-    pub refresh_token: Option<String>,
-    pub expires_in: i64,
-    pub scopes: Vec<String>,
 }
 
 /// Tokens of one account, since the beginning.

@@ -2,25 +2,25 @@
 
 mod authorize;
 mod grants;
-mod keys;
-mod page;
+mod service_account;
 mod token;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::mail::rng::Rng;
 
+pub use crate::consent::Granted;
 pub use authorize::{decide, show};
-pub use grants::{Access, Counts, Granted};
-pub use keys::ServiceAccount;
+pub use grants::{Access, Counts};
+pub use service_account::ServiceAccount;
 pub use token::{revoke, token, whose};
 
+use crate::signing::Keys;
 use grants::{Asked, Grants};
-use keys::Keys;
 
 pub const CLIENT_ID: &str = "mailroom-test.apps.googleusercontent.com";
 pub const CLIENT_SECRET: &str = "sim-secret";
@@ -40,19 +40,6 @@ pub struct Client {
     pub project: Option<String>,
 }
 
-/// What people do with the page that asks for their consent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Consent {
-    /// The page is not shown: somebody has clicked already.
-    pub auto: bool,
-    /// Who they are; nothing: whom the login hint names, or the first account.
-    pub account: Option<String>,
-    /// Scopes that they untick.
-    pub unticked: Vec<String>,
-    pub denied: bool,
-}
-
 #[derive(Debug)]
 pub struct OAuth {
     clients: RwLock<HashMap<String, Client>>,
@@ -61,7 +48,6 @@ pub struct OAuth {
     service_account: ServiceAccount,
     /// Nothing: every scope is delegated to the service account.
     delegated: RwLock<Option<Vec<String>>>,
-    consent: Mutex<Consent>,
 }
 
 impl OAuth {
@@ -78,7 +64,6 @@ impl OAuth {
             keys: RwLock::default(),
             service_account: ServiceAccount::default(),
             delegated: RwLock::default(),
-            consent: Mutex::default(),
         }
     }
 
@@ -88,14 +73,6 @@ impl OAuth {
 
     pub fn client(&self, id: &str) -> Option<Client> {
         self.clients.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
-    }
-
-    pub fn set_consent(&self, consent: Consent) {
-        *self.consent.lock().unwrap_or_else(PoisonError::into_inner) = consent;
-    }
-
-    pub fn consent(&self) -> Consent {
-        self.consent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn set_delegated(&self, scopes: Option<Vec<String>>) {

@@ -4,18 +4,18 @@ use std::sync::PoisonError;
 
 use axum::http::header::CACHE_CONTROL;
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ring::digest::{SHA256, digest};
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::super::answer::{Answer, Body};
 use super::super::faults::Route;
-use super::super::form::{decode, value};
-use super::super::spec::Side;
 use super::super::world::World;
 use super::Client;
-use super::grants::{Asked, Granted};
-use super::keys::ServiceAccount;
+use super::grants::Asked;
+use super::service_account::ServiceAccount;
+use crate::answer::{Answer, Body};
+use crate::consent::{Granted, is_verified};
+use crate::form::{decode, value};
+use crate::spec::Side;
 
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const HOUR: i64 = 3_600;
@@ -139,9 +139,7 @@ fn redeem(world: &World, client: &Client, form: &Pairs) -> Answer {
     let Some(verifier) = value(form, "code_verifier") else {
         return invalid_grant("Missing code verifier.");
     };
-    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()));
-    if !(43..=128).contains(&verifier.len()) || !verifier.bytes().all(is_known) || challenge != code.challenge {
+    if !is_verified(verifier, &code.challenge) {
         return invalid_grant("Invalid code verifier.");
     }
     let granted = grants.grant(&code.asked, now_ms);

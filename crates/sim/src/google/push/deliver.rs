@@ -14,9 +14,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::super::oauth::subject;
-use super::super::spec::{self, Side};
+use super::super::spec;
 use super::super::world::World;
 use super::{Due, Endpoint};
+use crate::spec::Side;
 
 /// Pushes under way at the same time.
 const AT_ONCE: usize = 64;

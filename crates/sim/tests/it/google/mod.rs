@@ -13,4 +13,4 @@ mod quota;
 mod service_account;
 mod speed;
 mod strict;
-mod tokens;
+pub mod tokens;

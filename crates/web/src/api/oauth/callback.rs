@@ -16,7 +16,8 @@ use store::sql::mailboxes::{MAILBOX_CHANGED, Mailbox};
 use utoipa::IntoParams;
 
 use super::page::{self, Stop};
-use super::{NOT_SET_UP, cookie, keep, must_be_welcome, was_made_up};
+use super::site::{GOOGLE, MICROSOFT, Site};
+use super::{cookie, keep, must_be_welcome, was_made_up};
 use crate::App;
 use crate::api::Query;
 use crate::api::caller::admit;
@@ -34,6 +35,8 @@ pub struct Back {
     code: Option<String>,
     /// Why there is none.
     error: Option<String>,
+    /// `True` when it was the administrator of a directory at Microsoft, who has let this Mailroom in.
+    admin_consent: Option<String>,
 }
 
 /// Where Google sends a person back to. It connects the mailbox, or says in a page why not. No key is needed.
@@ -43,9 +46,25 @@ pub struct Back {
     (status = 400, description = "It is not what was sent, or too old", content_type = "text/html", body = String),
     (status = 403, description = "Something was not allowed, or this is another browser", content_type = "text/html", body = String),
     (status = 409, description = "It is another mailbox than was wanted", content_type = "text/html", body = String)))]
-pub async fn callback(State(app): State<App>, Query(back): Query<Back>, parts: Parts) -> Response {
+pub async fn end_google(State(app): State<App>, Query(back): Query<Back>, parts: Parts) -> Response {
+    end(&app, &GOOGLE, back, &parts).await
+}
+
+/// Where Microsoft sends a person back to. It connects the mailbox, or says in a page why not. No key is needed. The
+/// administrator of a directory, who lets this Mailroom in, comes back here as well.
+#[utoipa::path(get, path = "/v1/oauth/microsoft/callback", operation_id = "end_microsoft_consent", tag = "mailboxes",
+    params(Back), security(()), responses(
+    (status = 200, description = "The mailbox is connected: a page for people", content_type = "text/html", body = String),
+    (status = 400, description = "It is not what was sent, or too old", content_type = "text/html", body = String),
+    (status = 403, description = "Something was not allowed, or this is another browser", content_type = "text/html", body = String),
+    (status = 409, description = "It is another mailbox than was wanted", content_type = "text/html", body = String)))]
+pub async fn end_microsoft(State(app): State<App>, Query(back): Query<Back>, parts: Parts) -> Response {
+    end(&app, &MICROSOFT, back, &parts).await
+}
+
+async fn end(app: &App, site: &'static Site, back: Back, parts: &Parts) -> Response {
     let mut used = None;
-    let mut response = match go_on(&app, &parts, back, &mut used).await {
+    let mut response = match go_on(app, site, parts, back, &mut used).await {
         Ok(response) => response,
         Err(stop) => {
             tracing::info!(status = stop.status.as_u16(), "a consent came to nothing: {}", stop.title);
@@ -53,13 +72,26 @@ pub async fn callback(State(app): State<App>, Query(back): Query<Back>, parts: P
         }
     };
     if let Some(cookie) = used {
-        keep(&mut response, &app, &cookie, "");
+        keep(&mut response, app, &cookie, "");
     }
     response
 }
 
-async fn go_on(app: &App, parts: &Parts, back: Back, used: &mut Option<String>) -> Result<Response, Stop> {
-    let returned = open(app, parts, back.state.as_deref().unwrap_or_default()).await?;
+async fn go_on(
+    app: &App,
+    site: &'static Site,
+    parts: &Parts,
+    back: Back,
+    used: &mut Option<String>,
+) -> Result<Response, Stop> {
+    let state = back.state.as_deref().unwrap_or_default();
+    must_be_welcome(parts, app, state)?;
+    if site.provider == Provider::Outlook
+        && let Some(directory) = app.engine.end_admin_consent(state).await?
+    {
+        return admitted(parts, &back, &directory);
+    }
+    let returned = open(app, site, parts, state).await?;
     *used = Some(returned.cookie.clone());
     let wish = &returned.wish;
     let tenant = app.engine.store.system().find_tenant(&wish.tenant.to_string()).await?;
@@ -67,34 +99,51 @@ async fn go_on(app: &App, parts: &Parts, back: Back, used: &mut Option<String>) 
         return Err(forbidden("Nothing was connected", "The account that this was for is not active any more."));
     };
     admit(parts, app, tenant.id, tenant.plan_tier).await?;
-    let code = match (back.error.as_deref(), back.code) {
-        (Some("access_denied"), _) => {
-            return Err(forbidden("Nothing was connected", "You did not allow it, so nothing has changed."));
-        }
-        (Some(_), _) => {
-            let text = "Google did not let you in, and nothing has changed. Its page said why; then begin again.";
-            return Err(Stop::new(StatusCode::BAD_REQUEST, "Google said no", text));
-        }
-        (None, None) => return Err(again("There is no code in this address.")),
-        (None, Some(code)) => Secret::new(code),
-    };
-    let google = app.google.as_deref();
-    let google = google.ok_or_else(|| Stop::new(StatusCode::CONFLICT, "That did not work", NOT_SET_UP))?;
-    let consented = google.exchange(&code, &returned.verifier, &returned.redirect_uri).await.map_err(refused)?;
-    match connect(app, parts, &returned, &consented).await {
-        Ok(mailbox) => Ok(tell(parts, &mailbox)),
-        Err(stop) => {
-            give_back(app, google, &consented).await;
-            Err(stop)
-        }
+    let code = code(site, back)?;
+    let provider = app.consents.get(&site.provider);
+    let provider = provider.ok_or_else(|| Stop::new(StatusCode::CONFLICT, "That did not work", site.not_set_up))?;
+    let exchanged = provider.exchange(&code, &returned.verifier, &returned.redirect_uri).await;
+    let consented = exchanged.map_err(|e| refused(site, &e))?;
+    match connect(app, site, parts, &returned, &consented).await {
+        Ok(mailbox) => Ok(tell(parts, &mailbox, &tenant.name)),
+        Err(stop) => Err(give_back(app, provider.as_ref(), &consented, stop).await),
     }
 }
 
-async fn open(app: &App, parts: &Parts, state: &str) -> Result<Returned, Stop> {
-    must_be_welcome(parts, app, state)?;
+fn code(site: &Site, back: Back) -> Result<Secret<String>, Stop> {
+    match (back.error.as_deref(), back.code) {
+        (Some("access_denied"), _) => {
+            Err(forbidden("Nothing was connected", "You did not allow it, so nothing has changed."))
+        }
+        (Some(_), _) => {
+            let name = site.name;
+            let text =
+                format!("{name} did not let you in, and nothing has changed. Its page said why; then begin again.");
+            Err(Stop::new(StatusCode::BAD_REQUEST, "The provider said no", text))
+        }
+        (None, None) => Err(again("There is no code in this address.")),
+        (None, Some(code)) => Ok(Secret::new(code)),
+    }
+}
+
+/// An administrator was asked, and nothing here changes by what they said: it is told, that is all.
+fn admitted(parts: &Parts, back: &Back, directory: &str) -> Result<Response, Stop> {
+    let has_agreed = back.admin_consent.as_deref().is_some_and(|said| said.eq_ignore_ascii_case("true"));
+    if back.error.is_some() || !has_agreed {
+        let text = format!("{directory} has not let Mailroom in: nobody said yes there who may. Nothing has changed.");
+        return Err(forbidden("Mailroom was not let in", text));
+    }
+    let text =
+        format!("{directory} has let Mailroom in. Whoever runs it can add mailboxes now. You can close this page.");
+    let json = json!({"directory": directory, "admin_consent": true});
+    Ok(page::done(&parts.headers, "Mailroom was let in", &text, json))
+}
+
+async fn open(app: &App, site: &Site, parts: &Parts, state: &str) -> Result<Returned, Stop> {
     match app.engine.end_consent(state, |name| cookie(&parts.headers, name)).await? {
-        Ok(returned) => Ok(returned),
-        Err(Strange::NotOurs) => {
+        // What was sent to one provider does not come back from another.
+        Ok(returned) if returned.wish.provider == site.provider => Ok(returned),
+        Ok(_) | Err(Strange::NotOurs) => {
             was_made_up(parts, app, state);
             Err(again("This address was altered, or its ten minutes have passed."))
         }
@@ -114,35 +163,54 @@ fn forbidden(title: &'static str, text: impl Into<String>) -> Stop {
     Stop::new(StatusCode::FORBIDDEN, title, text)
 }
 
-fn refused(e: ConnectorError) -> Stop {
+fn refused(site: &Site, e: &ConnectorError) -> Stop {
+    let name = site.name;
     match e {
-        ConnectorError::Unauthorized(_) => again("Google does not take this code: it was used before, or is too old."),
+        ConnectorError::Unauthorized(_) => {
+            again(&format!("{name} does not take this code: it was used before, or is too old."))
+        }
         ConnectorError::Operator(_) => {
-            tracing::warn!(provider = "gmail", "nobody can be let in: {e}");
-            let text = "Google does not know this Mailroom. Tell whoever runs it; `mailroom doctor` says more.";
+            tracing::warn!(provider = site.provider.as_str(), "nobody can be let in: {e}");
+            let text =
+                format!("{name} does not know this Mailroom. Tell whoever runs it; `mailroom doctor` says more.");
             Stop::new(StatusCode::BAD_GATEWAY, "That did not work", text)
         }
         e => {
-            tracing::warn!(provider = "gmail", "a code could not be exchanged: {e}");
-            let text = "Google does not answer as it should. Nothing has changed; begin again in a while.";
+            tracing::warn!(provider = site.provider.as_str(), "a code could not be exchanged: {e}");
+            let text = format!("{name} does not answer as it should. Nothing has changed; begin again in a while.");
             Stop::new(StatusCode::BAD_GATEWAY, "That did not work", text)
         }
     }
 }
 
-/// What is of no use to us is not kept by Google either; unless somebody's mailbox lives by it.
-async fn give_back(app: &App, google: &dyn Consent, consented: &Consented) {
+/// What is of no use to us is not kept by the provider either; unless somebody's mailbox lives by it. Where only its owner
+/// can take it back, they are told so.
+async fn give_back(app: &App, provider: &dyn Consent, consented: &Consented, mut stop: Stop) -> Stop {
     let address = consented.address.as_deref().and_then(domain::address::canonical);
     let is_used = match &address {
-        Some(address) => app.engine.store.system().is_connected(google.provider(), address).await.unwrap_or(true),
+        Some(address) => app.engine.store.system().is_connected(provider.provider(), address).await.unwrap_or(true),
         None => false,
     };
-    if !is_used && let Err(e) = google.revoke(consented.secret.as_ref().unwrap_or(&consented.token)).await {
-        tracing::info!(provider = "gmail", "a consent that came to nothing was not taken back: {e}");
+    if is_used {
+        return stop;
     }
+    if let Some(place) = provider.taken_back_at() {
+        stop.text = format!("{} What you allowed can be taken back at {place}.", stop.text);
+    }
+    if let Err(e) = provider.revoke(consented.secret.as_ref().unwrap_or(&consented.token)).await {
+        let provider = provider.provider().as_str();
+        tracing::info!(provider, "a consent that came to nothing was not taken back: {e}");
+    }
+    stop
 }
 
-async fn connect(app: &App, parts: &Parts, back: &Returned, consented: &Consented) -> Result<Mailbox, Stop> {
+async fn connect(
+    app: &App,
+    site: &Site,
+    parts: &Parts,
+    back: &Returned,
+    consented: &Consented,
+) -> Result<Mailbox, Stop> {
     let wish = &back.wish;
     if !consented.missing.is_empty() {
         let text = format!(
@@ -152,7 +220,7 @@ async fn connect(app: &App, parts: &Parts, back: &Returned, consented: &Consente
         return Err(forbidden("A box was not ticked", text));
     }
     let address = consented.address.as_deref().and_then(domain::address::canonical);
-    let address = address.ok_or_else(|| again("Google did not say whose mailbox it is."))?;
+    let address = address.ok_or_else(|| again(&format!("{} did not say whose mailbox it is.", site.name)))?;
     if wish.address.as_ref().is_some_and(|wanted| *wanted != address) {
         let text = "You chose another account than the one that was asked for. Begin again and choose that one.";
         return Err(Stop::new(StatusCode::CONFLICT, "Another account", text));
@@ -210,7 +278,7 @@ async fn connect_new(
     address: &str,
     consented: &Consented,
 ) -> Result<bool, Trouble> {
-    let Some(secret) = consented.secret.clone() else { return Err(Trouble::Stop(no_secret())) };
+    let Some(secret) = consented.secret.clone() else { return Err(Trouble::Stop(no_secret(wish))) };
     let id = there.map_or_else(|| MailboxId::new(app.engine.store.clock()), |there| there.id);
     let mut settings = wish.settings.clone();
     settings.insert("connection".to_owned(), json!({}));
@@ -247,13 +315,13 @@ async fn reconnect(
         (Some(secret), _) => engine.change_mailbox(there, settings, Some(secret.clone())).await?,
         // What was given before still opens it.
         (None, Some(_)) => drop(engine.resume_mailbox(there, None).await?),
-        (None, None) => return Err(Trouble::Stop(no_secret())),
+        (None, None) => return Err(Trouble::Stop(no_secret(wish))),
     }
     Ok(true)
 }
 
-fn no_secret() -> Stop {
-    let text = "Google gave nothing that lasts. Remove this app in your Google account under third-party access, then begin again.";
+fn no_secret(wish: &Wish) -> Stop {
+    let text = Site::of(wish.provider).map_or("It gave nothing that lasts; begin again.", |site| site.gave_nothing);
     Stop::new(StatusCode::CONFLICT, "Please begin again", text)
 }
 
@@ -280,13 +348,13 @@ async fn record(
     Ok(Record { tenant: wish.tenant, at, entry: Some(entry.text()), answer: None })
 }
 
-fn tell(parts: &Parts, mailbox: &Mailbox) -> Response {
+fn tell(parts: &Parts, mailbox: &Mailbox, tenant: &str) -> Response {
     let json = json!({"mailbox_id": mailbox.id, "address": mailbox.address, "state": mailbox.state.as_str()});
     let more = if mailbox.state == MailboxState::Paused {
         "It is paused, and goes on once somebody resumes it."
     } else {
         "Its mail is being fetched."
     };
-    let text = format!("{} is connected. {more} You can close this page.", mailbox.address);
+    let text = format!("{} is connected for {tenant}. {more} You can close this page.", mailbox.address);
     page::done(&parts.headers, "The mailbox is connected", &text, json)
 }

@@ -6,6 +6,7 @@
 
 mod callback;
 mod page;
+mod site;
 mod start;
 
 use axum::http::HeaderMap;
@@ -15,19 +16,13 @@ use axum::response::Response;
 use domain::Sha256;
 use engine::consent::GOOD_FOR;
 
-pub use callback::{__path_callback, callback};
-pub use start::{__path_start, start};
+pub use callback::{__path_end_google, __path_end_microsoft, end_google, end_microsoft};
+pub use site::Site;
+pub use start::{__path_start_google, __path_start_microsoft, start_google, start_microsoft};
 
 use super::problem::Problem;
 use crate::App;
 use crate::edge::{ClientAddress, Known};
-
-/// Where the provider sends people back to; it is told so in its console.
-const CALLBACK: &str = "/v1/oauth/google/callback";
-const START: &str = "/v1/oauth/google/start";
-
-const NOT_SET_UP: &str =
-    "this Mailroom is not set up for Google: it needs providers.google.client_id and client_secret";
 
 /// What a browser keeps under a name.
 fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {

@@ -5,14 +5,15 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use domain::{Provider, Question};
+use domain::Question;
 use engine::consent::Wish;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::page::{self, Stop};
-use super::{CALLBACK, NOT_SET_UP, START, keep, must_be_welcome, was_made_up};
+use super::site::{GOOGLE, MICROSOFT, Site};
+use super::{keep, must_be_welcome, was_made_up};
 use crate::App;
 use crate::api::Query;
 use crate::api::auth::{Principal, Writer};
@@ -32,7 +33,7 @@ pub struct Begin {
     /// How much of what is there already is wanted: `all`, `none`, or the last days, like `30d`. Left out: 30d.
     #[param(example = "30d")]
     backfill: Option<String>,
-    /// Only these labels, by name, with commas between them.
+    /// Only these labels or folders, by name, with commas between them.
     folders: Option<String>,
     /// Not these.
     exclude: Option<String>,
@@ -58,23 +59,38 @@ pub struct LinkView {
     (status = 302, description = "With a ticket: to Google", headers(("Location" = String))),
     (status = 400, description = "With a ticket that is not valid, or not any more: a page for people", content_type = "text/html", body = String),
     (status = 409, description = "Nobody has set up Google here")))]
-pub async fn start(State(app): State<App>, Query(begin): Query<Begin>, mut parts: Parts) -> Response {
+pub async fn start_google(State(app): State<App>, Query(begin): Query<Begin>, parts: Parts) -> Response {
+    start(&app, &GOOGLE, begin, parts).await
+}
+
+/// Get a link under which the owner of an Outlook mailbox connects it in a browser. With a ticket: send them to Microsoft.
+#[utoipa::path(get, path = "/v1/oauth/microsoft/start", operation_id = "start_microsoft_consent", tag = "mailboxes",
+    params(Begin), responses(
+    (status = 200, description = "Good for ten minutes", body = LinkView),
+    (status = 302, description = "With a ticket: to Microsoft", headers(("Location" = String))),
+    (status = 400, description = "With a ticket that is not valid, or not any more: a page for people", content_type = "text/html", body = String),
+    (status = 409, description = "Nobody has set up Microsoft here")))]
+pub async fn start_microsoft(State(app): State<App>, Query(begin): Query<Begin>, parts: Parts) -> Response {
+    start(&app, &MICROSOFT, begin, parts).await
+}
+
+async fn start(app: &App, site: &Site, begin: Begin, mut parts: Parts) -> Response {
     match &begin.ticket {
-        Some(ticket) => match send(&app, &parts, ticket).await {
+        Some(ticket) => match send(app, site, &parts, ticket).await {
             Ok(response) => response,
             Err(stop) => stop.answer(&parts.headers),
         },
-        None => match link(&app, begin, &mut parts).await {
+        None => match link(app, site, begin, &mut parts).await {
             Ok(view) => page::quiet(Json(view).into_response()),
             Err(problem) => problem.into_response(),
         },
     }
 }
 
-async fn link(app: &App, begin: Begin, parts: &mut Parts) -> Result<LinkView, Problem> {
+async fn link(app: &App, site: &Site, begin: Begin, parts: &mut Parts) -> Result<LinkView, Problem> {
     let by = Writer::from_request_parts(parts, app).await?;
-    if app.google.is_none() {
-        return Err(Problem::conflict(NOT_SET_UP));
+    if !app.consents.contains_key(&site.provider) {
+        return Err(Problem::conflict(site.not_set_up));
     }
     let address = match &begin.address {
         None => None,
@@ -92,30 +108,31 @@ async fn link(app: &App, begin: Begin, parts: &mut Parts) -> Result<LinkView, Pr
     };
     let wish = Wish {
         tenant: by.store.id,
-        provider: Provider::Gmail,
+        provider: site.provider,
         actor: by.actor(),
         address,
         settings: wanted.of_any_mailbox()?,
         backfill: backfill(begin.backfill.as_deref())?,
     };
     let (ticket, expires_at) = app.engine.consent_ticket(&wish).await?;
-    Ok(LinkView { url: format!("{}{START}?ticket={ticket}", app.edge.settings.public_url), expires_at })
+    Ok(LinkView { url: format!("{}{}?ticket={ticket}", app.edge.settings.public_url, site.start), expires_at })
 }
 
-async fn send(app: &App, parts: &Parts, ticket: &str) -> Result<Response, Stop> {
+async fn send(app: &App, site: &Site, parts: &Parts, ticket: &str) -> Result<Response, Stop> {
     must_be_welcome(parts, app, ticket)?;
-    let Some(wish) = app.engine.open_ticket(ticket).await? else {
+    let wish = app.engine.open_ticket(ticket).await?.filter(|wish| wish.provider == site.provider);
+    let Some(wish) = wish else {
         was_made_up(parts, app, ticket);
         let text = "This link is not valid, or its ten minutes have passed. Ask for a new one.";
         return Err(Stop::new(StatusCode::BAD_REQUEST, "This link is not valid", text));
     };
-    let Some(google) = &app.google else {
-        return Err(Stop::new(StatusCode::CONFLICT, "That did not work", NOT_SET_UP));
+    let Some(provider) = app.consents.get(&site.provider) else {
+        return Err(Stop::new(StatusCode::CONFLICT, "That did not work", site.not_set_up));
     };
-    let redirect_uri = format!("{}{CALLBACK}", app.edge.settings.public_url);
+    let redirect_uri = format!("{}{}", app.edge.settings.public_url, site.callback);
     let address = wish.address.clone();
     let begun = app.engine.begin_consent(wish, redirect_uri.clone()).await?;
-    let url = google.ask(&Question {
+    let url = provider.ask(&Question {
         redirect_uri: &redirect_uri,
         state: &begun.state,
         challenge: &begun.challenge,

@@ -1,0 +1,99 @@
+//! What Google says its APIs are: every request and every answer of the simulator is held against it.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::spec::Document;
+
+macro_rules! document {
+    ($name:literal) => {
+        LazyLock::new(|| {
+            let text = include_str!(concat!("../../specs/", $name));
+            Document::read(text).expect("the documents are part of the program, and a test reads them")
+        })
+    };
+}
+
+static GMAIL: LazyLock<Document> = document!("gmail.v1.json");
+static OAUTH: LazyLock<Document> = document!("oauth2.v2.json");
+static PUBSUB: LazyLock<Document> = document!("pubsub.v1.json");
+static UNDOCUMENTED: LazyLock<Document> = document!("undocumented.json");
+
+pub fn gmail() -> &'static Document {
+    &GMAIL
+}
+
+pub fn oauth() -> &'static Document {
+    &OAUTH
+}
+
+/// An error body: the shape, and that it says the status it came with.
+pub fn check_error(status: u16, body: &Value) -> Result<(), String> {
+    UNDOCUMENTED.check("ErrorResponse", body)?;
+    let error = &body["error"];
+    if error["code"] != status {
+        return Err(format!("error.code is {}, the status {status}", error["code"]));
+    }
+    for field in ["message", "status"] {
+        if !error[field].is_string() {
+            return Err(format!("error.{field} is missing"));
+        }
+    }
+    match error["errors"][0]["reason"].is_string() {
+        true => Ok(()),
+        false => Err("error.errors has no reason".to_owned()),
+    }
+}
+
+/// What is posted to a push endpoint.
+pub fn check_push(body: &Value) -> Result<(), String> {
+    UNDOCUMENTED.check("Push", body)?;
+    PUBSUB.check("PubsubMessage", &body["message"])?;
+    for field in ["data", "messageId", "publishTime"] {
+        if !body["message"][field].is_string() {
+            return Err(format!("message.{field} is missing"));
+        }
+    }
+    if body["subscription"].is_string() { Ok(()) } else { Err("subscription is missing".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_document_is_read_and_refers_to_nothing_that_is_missing() {
+        for document in [&GMAIL, &OAUTH, &PUBSUB, &UNDOCUMENTED] {
+            assert_eq!(document.dangling(), Vec::<String>::new());
+        }
+        assert_eq!(GMAIL.methods().len(), 9);
+    }
+
+    #[test]
+    fn an_error_says_its_status_and_a_reason() {
+        let item = json!({"domain": "global", "reason": "notFound", "message": "no"});
+        let good = json!({"error": {"code": 404, "message": "no", "status": "NOT_FOUND", "errors": [item]}});
+
+        assert_eq!(check_error(404, &good), Ok(()));
+        assert!(check_error(403, &good).is_err());
+        let mut doctored = good.clone();
+        doctored["error"]["hint"] = json!("?");
+        assert!(check_error(404, &doctored).is_err());
+        doctored = good;
+        doctored["error"]["errors"] = json!([]);
+        assert!(check_error(404, &doctored).is_err());
+    }
+
+    #[test]
+    fn a_push_without_its_data_is_none() {
+        let message = json!({"data": "e30=", "messageId": "1", "publishTime": "2026-02-01T12:00:00Z"});
+        let mut push = json!({"message": message, "subscription": "projects/p/subscriptions/s"});
+
+        assert_eq!(check_push(&push), Ok(()));
+        push["message"]["publish_time"] = json!("2026-02-01T12:00:00Z");
+        assert!(check_push(&push).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! All accounts of one simulated Microsoft, who may read them, and what goes wrong.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{CONSUMERS, Directories, Directory, DirectoryChange, Tenant, guid};
+use super::faults::Kind;
+use super::identity::{self, Asked, CLIENT_ID, Client, Identity, SCOPES};
+use crate::consent::Granted;
+use crate::stage::Stage;
+use crate::steer::Steered;
+
+pub use crate::scripted::Now;
+
+pub struct World {
+    seed: u64,
+    stage: Stage<Kind>,
+    directories: RwLock<Directories>,
+    mailboxes: RwLock<Mailboxes>,
+    pub(super) identity: Identity,
+    answers: AtomicU64,
+}
+
+#[derive(Default)]
+struct Mailboxes {
+    by_address: HashMap<String, Arc<Mailbox>>,
+    by_id: HashMap<String, Arc<Mailbox>>,
+    in_order: Vec<Arc<Mailbox>>,
+}
+
+pub(super) struct Mailbox {
+    pub address: String,
+    /// What the directory knows the person by, whatever the address.
+    pub id: String,
+    /// The id of the directory.
+    pub directory: String,
+    /// Whether there is a mailbox at all.
+    pub has_mail_service: AtomicBool,
+}
+
+/// An account to be made: of a company, or personal, by the domain of its address.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewAccount {
+    pub address: String,
+    #[serde(default)]
+    pub messages: usize,
+    /// Nothing: from the world's seed and the address.
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+impl Deref for World {
+    type Target = Stage<Kind>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.stage
+    }
+}
+
+impl Steered for World {
+    type Kind = Kind;
+
+    fn has(&self, address: &str) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn step(&self, address: &str, count: usize) -> bool {
+        Self::step(self, address, count)
+    }
+
+    fn step_any(&self, count: usize) {
+        Self::step_any(self, count);
+    }
+
+    fn revoke_tokens(&self, address: &str) {
+        Self::revoke_tokens(self, address);
+    }
+
+    fn expire_access_tokens(&self, address: Option<&str>) {
+        Self::expire_access_tokens(self, address);
+    }
+
+    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        Self::set_mail_service(self, address, is_enabled)
+    }
+
+    fn rotate_keys(&self, is_old_forgotten: bool) -> String {
+        Self::rotate_keys(self, is_old_forgotten)
+    }
+}
+
+impl World {
+    /// `letters`: how many different letters its mail is made of.
+    pub fn new(seed: u64, letters: usize, now: Now) -> Self {
+        Self {
+            seed,
+            stage: Stage::new(seed, letters, now),
+            directories: RwLock::default(),
+            mailboxes: RwLock::default(),
+            identity: Identity::new(seed),
+            answers: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether there was none of this address yet.
+    pub fn create(&self, new: &NewAccount) -> bool {
+        let address = new.address.to_lowercase();
+        let directory = self.directories.write().unwrap_or_else(PoisonError::into_inner).of_address(&address);
+        let mailbox = Arc::new(Mailbox {
+            id: guid(&format!("person {address}")),
+            address: address.clone(),
+            directory,
+            has_mail_service: AtomicBool::new(true),
+        });
+        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
+        if mailboxes.by_address.contains_key(&address) {
+            return false;
+        }
+        mailboxes.in_order.push(Arc::clone(&mailbox));
+        mailboxes.by_id.insert(mailbox.id.clone(), Arc::clone(&mailbox));
+        mailboxes.by_address.insert(address, mailbox);
+        true
+    }
+
+    /// `user1@contoso.example` and so on. Those that are there stay as they are.
+    pub fn create_many(&self, count: usize, messages: usize) -> usize {
+        let new = |number| NewAccount { address: format!("user{number}@contoso.example"), messages, seed: None };
+        (1..=count).filter(|number| self.create(&new(*number))).count()
+    }
+
+    pub fn step(&self, _address: &str, _count: usize) -> bool {
+        false
+    }
+
+    pub fn step_any(&self, _count: usize) {}
+
+    pub fn addresses(&self) -> Vec<String> {
+        self.first_addresses(usize::MAX, &Tenant::Common)
+    }
+
+    /// Of those who can sign in there.
+    pub(super) fn first_addresses(&self, count: usize, place: &Tenant) -> Vec<String> {
+        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+        let fitting = mailboxes.in_order.iter().filter(|mailbox| place.takes(&mailbox.directory));
+        fitting.take(count).map(|mailbox| mailbox.address.clone()).collect()
+    }
+
+    /// Whether the account has a mailbox; without it, every call is 404 `MailboxNotEnabledForRESTAPI`.
+    pub fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        let found = self.find(address);
+        found.map(|mailbox| mailbox.has_mail_service.store(is_enabled, Ordering::Relaxed)).is_some()
+    }
+
+    /// Tokens for reading an account's mail, as if its owner had just allowed the test client to.
+    pub fn grant(&self, address: &str) -> Option<Granted> {
+        self.grant_to(address, CLIENT_ID, &SCOPES)
+    }
+
+    pub fn grant_to(&self, address: &str, client: &str, scopes: &[&str]) -> Option<Granted> {
+        let mailbox = self.find(address)?;
+        let asked = Asked {
+            account: Some(mailbox.address.clone()),
+            directory: mailbox.directory.clone(),
+            client: client.to_owned(),
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        };
+        Some(self.identity.grant(&asked, self.now_ms()))
+    }
+
+    /// All of them: the account's owner, or an administrator, has taken the consent back.
+    pub fn revoke_tokens(&self, address: &str) {
+        self.identity.revoke_account(&address.to_lowercase());
+    }
+
+    /// Refresh tokens stay. All accounts', or one's.
+    pub fn expire_access_tokens(&self, address: Option<&str>) {
+        self.identity.expire_access_tokens(address.map(str::to_lowercase).as_deref());
+    }
+
+    pub fn set_access_token_lifetime(&self, seconds: i64) {
+        self.identity.set_lifetime(seconds);
+    }
+
+    /// Whether a refresh token that was used before ends its whole family.
+    pub fn set_strict_refresh(&self, is_strict: bool) {
+        self.identity.set_strict(is_strict);
+    }
+
+    pub fn token_counts(&self) -> BTreeMap<String, identity::Counts> {
+        self.identity.counts()
+    }
+
+    pub fn register_client(&self, client: Client) {
+        self.identity.register(Client { id: client.id.to_lowercase(), ..client });
+    }
+
+    /// Another key signs from now on; its name.
+    pub fn rotate_keys(&self, is_old_forgotten: bool) -> String {
+        self.identity.rotate_keys(is_old_forgotten)
+    }
+
+    /// By id or domain; it is made if there is none. Personal accounts have none.
+    pub fn change_directory(&self, name: &str, change: &DirectoryChange) {
+        let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+        if directories.find(name).is_none() {
+            directories.of_domain(name);
+        }
+        let Some(directory) = directories.find_mut(name) else { return };
+        let client = change.client_id.clone().unwrap_or_else(|| CLIENT_ID.to_owned());
+        match change.admin_consent {
+            Some(true) => {
+                let permissions = change.permissions.clone().unwrap_or_else(identity::permissions);
+                directory.consents.insert(client, permissions);
+            }
+            Some(false) => drop(directory.consents.remove(&client)),
+            None => {}
+        }
+        directory.user_consent = change.user_consent.unwrap_or(directory.user_consent);
+    }
+
+    pub fn directories(&self) -> Vec<Directory> {
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).list()
+    }
+
+    /// By id or domain.
+    pub fn directory(&self, name: &str) -> Option<Directory> {
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).find(name).cloned()
+    }
+
+    pub(super) fn tenant(&self, name: &str) -> Option<Tenant> {
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).tenant(name)
+    }
+
+    /// What an administrator has allowed the program there.
+    pub(super) fn consented(&self, directory: &str, client: &str) -> Option<Vec<String>> {
+        self.directory(directory)?.consents.get(client).cloned()
+    }
+
+    /// Whether people of the directory may consent to the program, or an administrator has done it for them.
+    pub(super) fn may_consent(&self, directory: &str, client: &str) -> bool {
+        directory == CONSUMERS
+            || self
+                .directory(directory)
+                .is_some_and(|directory| directory.user_consent || directory.consents.contains_key(client))
+    }
+
+    /// By address or by id.
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Mailbox>> {
+        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+        let found = mailboxes.by_address.get(name).or_else(|| mailboxes.by_id.get(name));
+        found.or_else(|| mailboxes.by_address.get(&name.to_lowercase())).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
+        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).in_order.clone()
+    }
+
+    /// How many errors were told, so that each has an id of its own.
+    pub(super) fn count_answer(&self) -> u64 {
+        self.answers.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Mailbox {
+    /// What stands before the `@`, in a form that people have.
+    pub fn name(&self) -> String {
+        let local = self.address.split('@').next().unwrap_or_default();
+        let mut letters = local.chars();
+        letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    }
+}

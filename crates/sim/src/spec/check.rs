@@ -1,0 +1,127 @@
+//! A value against a schema.
+
+use serde_json::Value;
+
+use super::document::Document;
+use super::shape::Shape;
+
+impl Document {
+    /// Whether the value is what the schema says; if not, where it is not.
+    pub fn check(&self, schema: &str, value: &Value) -> Result<(), String> {
+        let shape = self.schema(schema).ok_or_else(|| format!("there is no schema {schema}"))?;
+        self.check_shape(shape, value).map_err(|why| format!("{schema}{why}"))
+    }
+
+    pub(super) fn check_shape(&self, shape: &Shape, value: &Value) -> Result<(), String> {
+        match (shape, value) {
+            (Shape::Any, _) | (Shape::Boolean, Value::Bool(_)) | (Shape::Number, Value::Number(_)) => Ok(()),
+            (Shape::Text(text), Value::String(given)) => text.check(given).map_err(|why| format!(": {why}")),
+            (Shape::Integer(least, most), Value::Number(number)) => match number.as_i64() {
+                Some(given) if (*least..=*most).contains(&given) => Ok(()),
+                _ => Err(format!(": {number} is not between {least} and {most}")),
+            },
+            (Shape::List(inner), Value::Array(items)) => {
+                let check = |(at, item)| self.check_shape(inner, item).map_err(|why| format!("[{at}]{why}"));
+                items.iter().enumerate().try_for_each(check)
+            }
+            (Shape::Object(properties), Value::Object(fields)) => {
+                for (name, value) in fields {
+                    let inner = properties.get(name).ok_or_else(|| format!(".{name} is not known"))?;
+                    self.check_shape(inner, value).map_err(|why| format!(".{name}{why}"))?;
+                }
+                Ok(())
+            }
+            (Shape::Map(inner), Value::Object(fields)) => {
+                let check = |(name, value)| self.check_shape(inner, value).map_err(|why| format!(".{name}{why}"));
+                fields.iter().try_for_each(check)
+            }
+            (Shape::Named(name), value) => {
+                // What says its own kind is held against that.
+                let own = value["@odata.type"].as_str().and_then(|kind| self.schema(kind.trim_start_matches('#')));
+                let inner = own.or_else(|| self.schema(name)).ok_or_else(|| format!(": there is no schema {name}"))?;
+                self.check_shape(inner, value)
+            }
+            (Shape::Nullable(_), Value::Null) => Ok(()),
+            (Shape::Nullable(inner), value) => self.check_shape(inner, value),
+            (shape, value) => Err(format!(": {} is not {}", kind(value), wanted(shape))),
+        }
+    }
+
+    /// An answer is also held to this: an empty list is told by its absence, so that a client that relies on the key
+    /// notices.
+    pub fn check_answer(&self, schema: &str, value: &Value) -> Result<(), String> {
+        if has_empty_list(value) {
+            return Err(format!("{schema} has an empty list in it"));
+        }
+        self.check(schema, value)
+    }
+}
+
+fn has_empty_list(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty() || items.iter().any(has_empty_list),
+        Value::Object(fields) => fields.values().any(has_empty_list),
+        _ => false,
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn wanted(shape: &Shape) -> &'static str {
+    match shape {
+        Shape::Any => "anything",
+        Shape::Text(_) => "a string",
+        Shape::Integer(..) => "an integer",
+        Shape::Number => "a number",
+        Shape::Boolean => "a boolean",
+        Shape::List(_) => "a list",
+        Shape::Object(_) | Shape::Map(_) | Shape::Named(_) => "an object",
+        Shape::Nullable(inner) => wanted(inner),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::google::spec::gmail;
+
+    #[test]
+    fn a_message_with_a_wrong_type_an_unknown_field_or_a_wrong_number_is_refused() {
+        let good = json!({
+            "id": "1", "historyId": "7", "internalDate": "-1", "sizeEstimate": 3, "labelIds": ["INBOX"],
+            "payload": {"parts": [{"body": {"size": 1}}]},
+        });
+        assert_eq!(gmail().check_answer("Message", &good), Ok(()));
+
+        for (field, doctored, told) in [
+            ("historyId", json!(7), "Message.historyId: a number is not a string"),
+            ("historyId", json!("-7"), "Message.historyId: \"-7\" is not Uint64"),
+            ("sizeEstimate", json!("3"), "Message.sizeEstimate: a string is not an integer"),
+            ("labelIds", json!([1]), "Message.labelIds[0]: a number is not a string"),
+            ("labelIds", json!([]), "Message has an empty list in it"),
+            ("labels", json!(["INBOX"]), "Message.labels is not known"),
+            ("payload", json!({"parts": [{"boddy": {}}]}), "Message.payload.parts[0].boddy is not known"),
+        ] {
+            let mut value = good.clone();
+            value[field] = doctored;
+
+            assert_eq!(gmail().check_answer("Message", &value), Err(told.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_enum_takes_only_its_values() {
+        assert!(gmail().check("WatchRequest", &json!({"labelFilterBehavior": "include"})).is_ok());
+        assert!(gmail().check("WatchRequest", &json!({"labelFilterBehavior": "INCLUDE"})).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! A discovery document, read once.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::shape::Shape;
+
+#[derive(Debug)]
+pub struct Document {
+    methods: Vec<Method>,
+    /// What every method takes.
+    pub(super) common: HashMap<String, Parameter>,
+    schemas: HashMap<String, Shape>,
+}
+
+#[derive(Debug)]
+pub struct Method {
+    /// As in `gmail.users.messages.get`.
+    pub id: String,
+    pub verb: String,
+    /// As in `gmail/v1/users/{userId}/messages/{id}`.
+    pub path: String,
+    /// Schemas of the bodies.
+    pub request: Option<String>,
+    pub response: Option<String>,
+    /// The schema whose fields can be selected.
+    pub entity: Option<String>,
+    pub scopes: Vec<String>,
+    pub(super) parameters: HashMap<String, Parameter>,
+}
+
+#[derive(Debug)]
+pub(super) struct Parameter {
+    pub shape: Shape,
+    pub is_in_path: bool,
+    pub is_required: bool,
+    pub is_repeated: bool,
+}
+
+impl Document {
+    pub fn read(text: &str) -> Result<Self, String> {
+        let document: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let methods = document["methods"].as_object().into_iter().flatten();
+        let schemas = document["schemas"].as_object().into_iter().flatten();
+        Ok(Self {
+            methods: methods.map(|(_, method)| Method::read(method)).collect::<Result<_, _>>()?,
+            common: parameters(&document["parameters"])?,
+            schemas: schemas
+                .map(|(name, schema)| Ok((name.clone(), Shape::read(schema)?)))
+                .collect::<Result<_, String>>()?,
+        })
+    }
+
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    pub(super) fn schema(&self, name: &str) -> Option<&Shape> {
+        self.schemas.get(name)
+    }
+
+    /// Whether an object of this schema has such a field.
+    pub fn has_field(&self, schema: &str, field: &str) -> bool {
+        matches!(self.schema(schema), Some(Shape::Object(properties)) if properties.contains_key(field))
+    }
+
+    /// Schemas that are referred to and not there.
+    pub fn dangling(&self) -> Vec<String> {
+        let mut named: Vec<String> = Vec::new();
+        self.schemas.values().for_each(|schema| schema.named(&mut named));
+        named.extend(self.methods.iter().flat_map(|method| method.request.iter().chain(&method.response).cloned()));
+        named.retain(|name| !self.schemas.contains_key(name));
+        named
+    }
+}
+
+impl Method {
+    fn read(method: &Value) -> Result<Self, String> {
+        let text = |field: &str| method[field].as_str().map(str::to_owned).ok_or_else(|| format!("no {field}"));
+        let schema = |field: &str| method[field]["$ref"].as_str().map(str::to_owned);
+        let scopes = method["scopes"].as_array().into_iter().flatten();
+        Ok(Self {
+            id: text("id")?,
+            verb: text("httpMethod")?,
+            path: text("path")?,
+            request: schema("request"),
+            response: schema("response"),
+            entity: method["entity"].as_str().map(str::to_owned),
+            scopes: scopes.filter_map(Value::as_str).map(str::to_owned).collect(),
+            parameters: parameters(&method["parameters"])?,
+        })
+    }
+
+    /// The values in a path of this method, by name; nothing when it is another method's.
+    pub(super) fn match_path<'a>(&self, path: &'a str) -> Option<Vec<(&str, &'a str)>> {
+        let (mut wanted, mut given) = (self.path.split('/'), path.split('/'));
+        let mut values = Vec::new();
+        loop {
+            match (wanted.next(), given.next()) {
+                (None, None) => return Some(values),
+                (Some(wanted), Some(given)) => match wanted.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+                    Some(name) if !given.is_empty() => values.push((name, given)),
+                    None if wanted == given => {}
+                    _ => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+}
+
+fn parameters(all: &Value) -> Result<HashMap<String, Parameter>, String> {
+    let parameter = |(name, described): (&String, &Value)| {
+        let parameter = Parameter {
+            shape: Shape::read(described)?,
+            is_in_path: described["location"] == "path",
+            is_required: described["required"] == true,
+            is_repeated: described["repeated"] == true,
+        };
+        Ok((name.clone(), parameter))
+    };
+    all.as_object().into_iter().flatten().map(parameter).collect()
+}

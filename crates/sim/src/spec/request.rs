@@ -1,0 +1,125 @@
+//! A request against the document: which method it is, and whether it says only what that method takes.
+
+use serde_json::Value;
+
+use super::document::{Document, Method, Parameter};
+use super::shape::Shape;
+
+/// A request that names a method, with its parameters as they were written.
+#[derive(Debug)]
+pub struct Call<'d> {
+    pub method: &'d Method,
+    path: Vec<(String, String)>,
+    query: Vec<(String, String)>,
+}
+
+impl<'d> Call<'d> {
+    /// Of a path that is not percent-encoded any more segment by segment; nothing when there is no such method.
+    pub fn find(document: &'d Document, verb: &str, path: &str, query: Vec<(String, String)>) -> Option<Self> {
+        let path = path.trim_start_matches('/');
+        let of_verb = document.methods().iter().filter(|method| method.verb == verb);
+        let matching = of_verb.filter_map(|method| Some((method, method.match_path(path)?)));
+        // What is written out goes before what stands for anything.
+        let (method, values) = matching.min_by_key(|(_, values)| values.len())?;
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Some(Self { method, path: values, query })
+    }
+
+    pub fn path(&self, name: &str) -> &str {
+        self.path.iter().find(|(given, _)| given == name).map_or("", |(_, value)| value)
+    }
+
+    pub fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Each value of a parameter that may come several times.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.query.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// What is wrong with the query and the body, if anything.
+    pub fn check(&self, document: &Document, body: Option<&Value>) -> Result<(), String> {
+        for (at, (name, value)) in self.query.iter().enumerate() {
+            let known = self.method.parameters.get(name).filter(|parameter| !parameter.is_in_path);
+            let parameter =
+                known.or_else(|| document.common.get(name)).ok_or_else(|| format!("unknown parameter {name:?}"))?;
+            check_parameter(parameter, value).map_err(|why| format!("parameter {name:?}: {why}"))?;
+            if !parameter.is_repeated && self.query[..at].iter().any(|(before, _)| before == name) {
+                return Err(format!("parameter {name:?} comes twice"));
+            }
+        }
+        for (name, parameter) in &self.method.parameters {
+            if parameter.is_required && !parameter.is_in_path && self.query(name).is_none() {
+                return Err(format!("parameter {name:?} is missing"));
+            }
+        }
+        match (&self.method.request, body) {
+            (None, None) => Ok(()),
+            (None, Some(_)) => Err("this method takes no body".to_owned()),
+            (Some(schema), Some(body)) => document.check(schema, body),
+            (Some(_), None) => Err("the body is missing".to_owned()),
+        }
+    }
+}
+
+fn check_parameter(parameter: &Parameter, value: &str) -> Result<(), String> {
+    match &parameter.shape {
+        Shape::Text(text) => text.check(value),
+        Shape::Integer(least, most) => match value.parse::<i64>() {
+            Ok(number) if (*least..=*most).contains(&number) => Ok(()),
+            _ => Err(format!("{value:?} is not between {least} and {most}")),
+        },
+        Shape::Boolean if matches!(value, "true" | "false") => Ok(()),
+        Shape::Boolean => Err(format!("{value:?} is neither true nor false")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::google::spec::gmail;
+
+    fn checked(verb: &str, path: &str, query: &[(&str, &str)], body: Option<Value>) -> Result<(), String> {
+        let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Call::find(gmail(), verb, path, query).unwrap().check(gmail(), body.as_ref())
+    }
+
+    #[test]
+    fn a_path_leads_to_its_method() {
+        let call = Call::find(gmail(), "GET", "/gmail/v1/users/me/messages/12/attachments/ab", Vec::new()).unwrap();
+
+        assert_eq!(call.method.id, "gmail.users.messages.attachments.get");
+        assert_eq!((call.path("userId"), call.path("messageId"), call.path("id")), ("me", "12", "ab"));
+        assert!(Call::find(gmail(), "POST", "/gmail/v1/users/me/messages", Vec::new()).is_none());
+        assert!(Call::find(gmail(), "GET", "/gmail/v1/users//messages", Vec::new()).is_none());
+    }
+
+    #[test]
+    fn what_a_method_does_not_take_is_told() {
+        let list = "/gmail/v1/users/me/messages";
+        let fine = [("maxResults", "5"), ("labelIds", "INBOX"), ("labelIds", "UNREAD"), ("prettyPrint", "false")];
+        assert_eq!(checked("GET", list, &fine, None), Ok(()));
+
+        for wrong in [("pagetoken", "x"), ("maxResults", "-1"), ("maxResults", "many"), ("includeSpamTrash", "1")] {
+            assert!(checked("GET", list, &[wrong], None).is_err(), "{wrong:?}");
+        }
+        assert!(checked("GET", list, &[("q", "a"), ("q", "b")], None).is_err());
+        assert!(checked("GET", list, &[("userId", "me")], None).is_err());
+        assert!(checked("GET", "/gmail/v1/users/me/messages/1", &[("format", "RAW")], None).is_err());
+        assert!(checked("GET", "/gmail/v1/users/me/history", &[("startHistoryId", "x")], None).is_err());
+    }
+
+    #[test]
+    fn a_body_says_only_what_the_schema_has() {
+        let watch = |body| checked("POST", "/gmail/v1/users/me/watch", &[], body);
+
+        assert_eq!(watch(Some(json!({"topicName": "projects/p/topics/t"}))), Ok(()));
+        assert!(watch(Some(json!({"topic": "projects/p/topics/t"}))).is_err());
+        assert!(watch(None).is_err());
+        assert!(checked("POST", "/gmail/v1/users/me/stop", &[], Some(json!({}))).is_err());
+    }
+}
