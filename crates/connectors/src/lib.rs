@@ -10,6 +10,7 @@ pub mod imap;
 pub mod microsoft;
 mod names;
 mod oauth;
+pub mod outlook;
 pub mod scripted;
 
 use std::collections::HashMap;

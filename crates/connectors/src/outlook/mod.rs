@@ -1,0 +1,3 @@
+//! Outlook, which is spoken to through Microsoft Graph.
+
+pub mod subscriptions;
