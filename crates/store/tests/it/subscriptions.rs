@@ -26,7 +26,7 @@ async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
         let agreed = Subscription {
             name: Some("s1".into()),
             expires_at: Some(time("2100-01-01T00:00:00Z")),
-            renewed_at: Some(first.claimed_at),
+            renewed_at: Some(time("2026-01-01T00:00:00Z")),
             is_begun: true,
         };
         system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await.unwrap();
