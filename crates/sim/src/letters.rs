@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use mail_parser::{Address, MessageParser, MimeHeaders};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::mail::rng::Rng;
@@ -73,6 +74,23 @@ pub enum Content {
     Own(Bytes),
 }
 
+/// Bytes that a script gives; in JSON as base64.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawBytes(pub Bytes);
+
+impl Serialize for RawBytes {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for RawBytes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(|bytes| Self(bytes.into())).map_err(serde::de::Error::custom)
+    }
+}
+
 impl Letters {
     /// # Panics
     ///
@@ -86,6 +104,11 @@ impl Letters {
             facts: OnceLock::new(),
         };
         Self { letters: halves.all().iter().map(letter).collect() }
+    }
+
+    /// How many different ones there are.
+    pub fn count(&self) -> usize {
+        self.letters.len()
     }
 
     /// Some letter under this Message-ID.

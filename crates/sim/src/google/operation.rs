@@ -1,13 +1,12 @@
 //! What a script does to a mailbox.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::account::{Account, New, Refused};
 use super::labels::LabelId;
+pub use crate::letters::RawBytes;
 use crate::letters::{Content, Letters};
 
 /// Labels are ids or names.
@@ -68,23 +67,6 @@ pub enum Operation {
     },
     /// Every history id from before now has expired.
     ExpireHistory,
-}
-
-/// In JSON as base64.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawBytes(pub Bytes);
-
-impl Serialize for RawBytes {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for RawBytes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(|bytes| Self(bytes.into())).map_err(serde::de::Error::custom)
-    }
 }
 
 impl Operation {

@@ -8,7 +8,7 @@ use axum::Router;
 use tokio::net::TcpListener;
 
 use super::world::World;
-use super::{api, control};
+use super::{api, control, subscriptions};
 use crate::http::{Listening, keep_changing};
 
 /// Serves until it is dropped.
@@ -44,5 +44,5 @@ pub(crate) fn start_tasks(listening: Listening, world: &Arc<World>) -> Listening
     world.set_url(listening.url());
     let changing = Arc::clone(world);
     let changes = async move { keep_changing(|| changing.rate(), |count| changing.step_any(count)).await };
-    listening.with_task(changes)
+    listening.with_task(changes).with_task(subscriptions::run(Arc::clone(world)))
 }

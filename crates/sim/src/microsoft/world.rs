@@ -4,14 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::account::{Account, Event, Refused};
 use super::directory::{CONSUMERS, Directories, Directory, DirectoryChange, Tenant, guid};
+use super::face::Faces;
 use super::faults::Kind;
 use super::identity::{self, Asked, CLIENT_ID, Client, Identity, SCOPES};
+use super::operation::{Applied, Operation};
+use super::subscriptions::{self, LifecycleEvent, Settings, Subscription, Subscriptions};
+use super::throttle::{Limits, Throttle};
+use super::truth::Truth;
 use crate::consent::Granted;
+use crate::mail::rng::Rng;
 use crate::stage::Stage;
 use crate::steer::Steered;
 
@@ -23,7 +30,13 @@ pub struct World {
     directories: RwLock<Directories>,
     mailboxes: RwLock<Mailboxes>,
     pub(super) identity: Identity,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) throttle: Throttle,
+    pub(super) faces: Faces,
     answers: AtomicU64,
+    /// Calls about mail that did not ask for ids that stay, by address.
+    without_immutable_ids: Mutex<BTreeMap<String, u64>>,
+    rng: Mutex<Rng>,
 }
 
 #[derive(Default)]
@@ -41,6 +54,7 @@ pub(super) struct Mailbox {
     pub directory: String,
     /// Whether there is a mailbox at all.
     pub has_mail_service: AtomicBool,
+    account: Mutex<Account>,
 }
 
 /// An account to be made: of a company, or personal, by the domain of its address.
@@ -110,7 +124,12 @@ impl World {
             directories: RwLock::default(),
             mailboxes: RwLock::default(),
             identity: Identity::new(seed),
+            subscriptions: Subscriptions::new(seed),
+            throttle: Throttle::default(),
+            faces: Faces::new(letters),
             answers: AtomicU64::new(0),
+            without_immutable_ids: Mutex::default(),
+            rng: Mutex::new(Rng::new(seed)),
         }
     }
 
@@ -118,11 +137,15 @@ impl World {
     pub fn create(&self, new: &NewAccount) -> bool {
         let address = new.address.to_lowercase();
         let directory = self.directories.write().unwrap_or_else(PoisonError::into_inner).of_address(&address);
+        let own_seed = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let mut account = Account::new(Rng::new(new.seed.unwrap_or(own_seed)).next_u64());
+        account.fill(new.messages, &self.letters, self.now());
         let mailbox = Arc::new(Mailbox {
             id: guid(&format!("person {address}")),
             address: address.clone(),
             directory,
             has_mail_service: AtomicBool::new(true),
+            account: Mutex::new(account),
         });
         let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
         if mailboxes.by_address.contains_key(&address) {
@@ -140,11 +163,109 @@ impl World {
         (1..=count).filter(|number| self.create(&new(*number))).count()
     }
 
-    pub fn step(&self, _address: &str, _count: usize) -> bool {
-        false
+    pub fn apply(&self, address: &str, operation: Operation) -> Result<Applied, Refused> {
+        let mailbox = self.find(address).ok_or(Refused::NoAccount)?;
+        let now = self.now();
+        self.change(&mailbox, |account| account.apply(operation, &self.letters, now))
     }
 
-    pub fn step_any(&self, _count: usize) {}
+    /// Random changes to one mailbox.
+    pub fn step(&self, address: &str, count: usize) -> bool {
+        let Some(mailbox) = self.find(address) else { return false };
+        let now = self.now();
+        (0..count).for_each(|_| self.change(&mailbox, |account| account.step(&self.letters, now)));
+        true
+    }
+
+    /// Random changes to mailboxes by chance.
+    pub fn step_any(&self, count: usize) {
+        let now = self.now();
+        for _ in 0..count {
+            let mailbox = {
+                let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+                if mailboxes.in_order.is_empty() {
+                    return;
+                }
+                let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+                Arc::clone(rng.pick(&mailboxes.in_order))
+            };
+            self.change(&mailbox, |account| account.step(&self.letters, now));
+        }
+    }
+
+    /// Whoever has a subscription is told.
+    fn change<T>(&self, mailbox: &Mailbox, change: impl FnOnce(&mut Account) -> T) -> T {
+        let (changed, events): (T, Vec<Event>) = {
+            let mut account = mailbox.account();
+            let changed = change(&mut account);
+            (changed, std::mem::take(&mut account.events))
+        };
+        subscriptions::tell(self, mailbox, &events);
+        changed
+    }
+
+    pub fn truth(&self, address: &str) -> Option<Truth> {
+        Some(self.find(address)?.account().truth(&self.letters))
+    }
+
+    /// Calls about mail that did not ask for ids that stay, by address.
+    pub fn without_immutable_ids(&self) -> BTreeMap<String, u64> {
+        self.without_immutable_ids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn count_without_immutable_ids(&self, address: &str) {
+        let mut counts = self.without_immutable_ids.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(address.to_owned()).or_default() += 1;
+    }
+
+    /// Nothing: there is no limit.
+    pub fn set_quota(&self, limits: Option<Limits>) {
+        self.throttle.set(limits);
+    }
+
+    /// The most requests of one program that were under way for a mailbox at the same time, by address.
+    pub fn most_at_once(&self) -> BTreeMap<String, u32> {
+        self.throttle.most_at_once()
+    }
+
+    /// Those that have not expired.
+    pub fn subscriptions(&self) -> Vec<Subscription> {
+        self.subscriptions.list(self.now_ms())
+    }
+
+    /// Silently, or with a word to where it wants to be told. Whether there was one.
+    pub fn remove_subscription(&self, id: &str, is_silent: bool) -> bool {
+        let Some(removed) = self.subscriptions.remove(id) else { return false };
+        if !is_silent {
+            subscriptions::send_lifecycle(self, &removed, LifecycleEvent::SubscriptionRemoved);
+        }
+        true
+    }
+
+    /// Whether there is such a subscription with somewhere to tell it.
+    pub fn send_lifecycle(&self, id: &str, event: LifecycleEvent) -> bool {
+        let Some(subscription) = self.subscriptions.find(id, self.now_ms()) else { return false };
+        match event {
+            LifecycleEvent::ReauthorizationRequired => self.subscriptions.pause(id),
+            LifecycleEvent::SubscriptionRemoved => return self.remove_subscription(id, false),
+            LifecycleEvent::Missed => {}
+        }
+        subscriptions::send_lifecycle(self, &subscription, event)
+    }
+
+    pub fn set_notifications(&self, settings: Settings) {
+        self.subscriptions.set(settings);
+    }
+
+    pub fn notification_counts(&self) -> subscriptions::Counts {
+        self.subscriptions.counts()
+    }
+
+    pub(super) fn forget_counts(&self) {
+        self.throttle.forget();
+        self.forget_requests();
+        self.without_immutable_ids.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 
     pub fn addresses(&self) -> Vec<String> {
         self.first_addresses(usize::MAX, &Tenant::Common)
@@ -274,6 +395,10 @@ impl World {
 }
 
 impl Mailbox {
+    pub fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What stands before the `@`, in a form that people have.
     pub fn name(&self) -> String {
         let local = self.address.split('@').next().unwrap_or_default();

@@ -33,6 +33,11 @@ impl<'d> Call<'d> {
         self.query.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// Everything in the query, in order.
+    pub fn queries(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.query.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Each value of a parameter that may come several times.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.query.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())

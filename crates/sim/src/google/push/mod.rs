@@ -15,6 +15,7 @@ use super::faults::{Kind, Route};
 use super::labels::LabelId;
 use super::world::{Mailbox, World};
 use crate::mail::rng::Rng;
+use crate::push::chaos;
 
 pub use deliver::run;
 
@@ -23,9 +24,6 @@ pub const WATCH_MS: i64 = 7 * 24 * 3_600_000;
 
 /// At most one event in so long for one user.
 const APART_MS: i64 = 1_000;
-
-/// In chaos: how long a push waits at most, so that others overtake it.
-const CHAOS_DELAY_MS: usize = 400;
 
 /// Where pushes go, and how they are signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,11 +266,4 @@ fn delays(faults: &[Kind]) -> Vec<u64> {
         }
     }
     (0..times).map(|_| delay).collect()
-}
-
-fn chaos(rng: &mut Rng) -> Vec<u64> {
-    if rng.percent(20) {
-        return Vec::new();
-    }
-    (0..rng.between(1, 5)).map(|_| rng.below(CHAOS_DELAY_MS) as u64).collect()
 }

@@ -1,6 +1,7 @@
 //! One call, alone or in a batch: is it one, who asks, may they, and is the answer what it should be?
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
@@ -8,9 +9,10 @@ use super::super::error::Refusal;
 use super::super::faults::{Kind, Route};
 use super::super::identity::{Access, permission};
 use super::super::spec;
+use super::super::throttle::UnderWay;
 use super::super::world::{Mailbox, World};
 use super::prefer::Prefer;
-use super::{refusals, select, users};
+use super::{attachments, delta, folders, messages, refusals, select, subscriptions, users};
 use crate::answer::{Answer, Body};
 use crate::form::{decode, pairs};
 use crate::spec::{Call, Document, Side};
@@ -36,6 +38,26 @@ pub struct Entered<'a> {
     pub select: Option<Vec<String>>,
     pub body: Option<&'a Value>,
     pub faults: &'a [Kind],
+    /// As it was asked for.
+    path: &'a str,
+    pub in_batch: bool,
+}
+
+impl Entered<'_> {
+    /// Whether a fault of this kind has come.
+    pub fn has(&self, kind: &Kind) -> bool {
+        self.faults.contains(kind)
+    }
+
+    /// Where more of the same is.
+    pub fn link(&self, name: &str, token: &str) -> String {
+        format!("{}{}?{name}={token}", self.world.url(), self.path)
+    }
+
+    /// What an answer is a part of.
+    pub fn context(&self, what: &str) -> String {
+        format!("{}/v1.0/$metadata#users('sim')/{what}", self.world.url())
+    }
 }
 
 /// Whose token it is.
@@ -53,9 +75,37 @@ fn long_names(path: &str) -> String {
     path.split('/').map(segment).collect::<Vec<_>>().join("/")
 }
 
-pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
-    let (path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
-    let path = long_names(path);
+/// A call that comes alone: it takes its time, and only so many are under way for one mailbox.
+pub async fn alone(world: &World, asked: &Asked<'_>) -> Answer {
+    let path = asked.target.split('?').next().unwrap_or_default();
+    let named = path.strip_prefix("/v1.0/users/").and_then(|rest| rest.split('/').next()).map(decode);
+    let access = opened(world, asked.authorization);
+    let (_under_way, refusal) = begun(world, access.as_ref(), named.as_deref()).unzip();
+    world.wait().await;
+    answered(world, asked, refusal.flatten()).await
+}
+
+/// A part of a batch: the batch has waited for it.
+pub async fn part(world: &World, asked: &Asked<'_>) -> Answer {
+    answered(world, asked, None).await
+}
+
+/// One more request is under way, for a mailbox that is named or the token's own.
+pub fn begun<'a>(
+    world: &'a World,
+    access: Option<&Access>,
+    named: Option<&str>,
+) -> Option<(UnderWay<'a>, Option<Refusal>)> {
+    let asked = &access?.asked;
+    let account = named.and_then(|named| world.find(named)).map(|mailbox| mailbox.address.clone());
+    let account = account.or_else(|| asked.account.clone())?;
+    Some(world.throttle.begin((asked.client.clone(), account)))
+}
+
+/// `refusal`: why it is refused whatever it asks for.
+async fn answered(world: &World, asked: &Asked<'_>, refusal: Option<Refusal>) -> Answer {
+    let (asked_path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
+    let path = long_names(asked_path);
     let found = [spec::graph(), spec::undocumented()].into_iter().find_map(|document| {
         let call = Call::find(document, asked.verb, &path, pairs(query))?;
         Some((document, Route::of(&call.method.id)?, call))
@@ -67,13 +117,23 @@ pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
     let access = opened(world, asked.authorization);
     let account = whose(world, access.as_ref(), &call);
     let faults = world.faults.draw(&account, route);
-    let answer = match refusals::instead(world, &faults).await {
-        Some(answer) => answer,
-        None => enter(world, asked, document, &call, route, access.as_ref(), &faults)
-            .unwrap_or_else(|refusal| refusal.answer(world)),
+    // Those that are refused count as well.
+    let pair = access.as_ref().map(|access| (access.asked.client.clone(), account.clone()));
+    let is_too_many = pair.and_then(|pair| world.throttle.count(&pair, world.now_ms())).filter(|_| route.is_mail());
+    let answer = match (refusals::instead(world, &faults).await, refusal.or(is_too_many)) {
+        (Some(answer), _) => answer,
+        (None, Some(refusal)) => refusal.answer(world),
+        (None, None) => {
+            let entered = enter(world, asked, document, &call, route, access.as_ref(), &faults).await;
+            entered.unwrap_or_else(|refusal| refusal.answer(world))
+        }
     };
     let is_ours = !faults.contains(&Kind::Garbage);
     let answer = if is_ours { checked(world, document, &call, answer) } else { answer };
+    let answer = match answer.status {
+        410 => delta::with_location(answer, &world.url(), asked_path),
+        _ => answer,
+    };
     world.requests.add(asked.verb, route, &account, answer.status, asked.in_batch);
     answer.spoil(&faults)
 }
@@ -84,7 +144,7 @@ fn whose(world: &World, access: Option<&Access>, call: &Call<'static>) -> String
     named.or_else(|| access.and_then(|access| access.asked.account.clone())).unwrap_or_default()
 }
 
-fn enter(
+async fn enter(
     world: &World,
     asked: &Asked<'_>,
     document: &'static Document,
@@ -101,15 +161,20 @@ fn enter(
     let prefer = Prefer::read(&asked.prefer).map_err(wrong)?;
     let select = select::read(document, call.method.entity.as_deref(), call.query("$select")).map_err(wrong)?;
     let access = access.ok_or_else(unauthenticated)?;
-    let entered = Entered { world, access, call, prefer: &prefer, select, body: body.as_ref(), faults };
-    let answer = answer(route, &entered)?;
+    if route.is_mail() && !prefer.is_immutable {
+        world.count_without_immutable_ids(&whose(world, Some(access), call));
+    }
+    let path = asked.target.split_once('?').map_or(asked.target, |(path, _)| path);
+    let in_batch = asked.in_batch;
+    let entered = Entered { world, access, call, prefer: &prefer, select, body: body.as_ref(), faults, path, in_batch };
+    let answer = answer(route, &entered).await?;
     Ok(match prefer.applied() {
         Some(applied) => answer.with(axum::http::HeaderName::from_static("preference-applied"), &applied),
         None => answer,
     })
 }
 
-fn unauthenticated() -> Refusal {
+pub fn unauthenticated() -> Refusal {
     Refusal::new(401, "InvalidAuthenticationToken", "Access token is empty, has expired or is not yet valid.")
 }
 
@@ -125,8 +190,12 @@ fn read_body(body: &[u8], document: &Document, call: &Call<'static>) -> Result<O
 
 /// The mailbox that is asked about, if the token opens it.
 fn mailbox(entered: &Entered<'_>) -> Result<Arc<Mailbox>, Refusal> {
+    named(entered, entered.call.path("user-id"))
+}
+
+/// By id or address; empty: one's own.
+pub fn named(entered: &Entered<'_>, named: &str) -> Result<Arc<Mailbox>, Refusal> {
     let (world, asked) = (entered.world, &entered.access.asked);
-    let named = entered.call.path("user-id");
     let Some(account) = &asked.account else {
         if named.is_empty() {
             let message = "/me request is only valid with delegated authentication flow.";
@@ -151,12 +220,12 @@ fn no_such_user(named: &str) -> Refusal {
     Refusal::new(404, "Request_ResourceNotFound", message)
 }
 
-fn denied() -> Refusal {
+pub fn denied() -> Refusal {
     Refusal::new(403, "ErrorAccessDenied", "Access is denied. Check credentials and try again.")
 }
 
 /// Whether the token has one of these.
-fn allows(entered: &Entered<'_>, permissions: &[&str]) -> bool {
+pub fn allows(entered: &Entered<'_>, permissions: &[&str]) -> bool {
     let scopes = &entered.access.asked.scopes;
     scopes.iter().any(|scope| permissions.iter().any(|wanted| wanted.eq_ignore_ascii_case(permission(scope))))
 }
@@ -172,22 +241,66 @@ const READS_PEOPLE: [&str; 8] = [
     "profile",
 ];
 
-fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
+async fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
     match route {
         Route::Me => {
             let mailbox = mailbox(entered)?;
             match allows(entered, &READS_PEOPLE) {
                 true => Ok(users::get(entered, &mailbox)),
-                false => Err(Refusal::new(
-                    403,
-                    "Authorization_RequestDenied",
-                    "Insufficient privileges to complete the operation.",
-                )),
+                false => Err(not_allowed()),
             }
         }
+        Route::UsersList => match allows(entered, &READS_EVERYBODY) {
+            true => users::list(entered),
+            false => Err(not_allowed()),
+        },
+        Route::SubscriptionsCreate => subscriptions::create(entered).await,
+        Route::SubscriptionsList => Ok(subscriptions::list(entered)),
+        Route::SubscriptionsGet => subscriptions::get(entered),
+        Route::SubscriptionsRenew => subscriptions::renew(entered),
+        Route::SubscriptionsReauthorize => subscriptions::reauthorize(entered),
+        Route::SubscriptionsDelete => subscriptions::delete(entered),
+        _ if route.is_mail() => mail(route, entered),
         _ => Err(Refusal::bad("Resource not found for the segment.")),
     }
 }
+
+/// What lies in a mailbox.
+fn mail(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
+    let mailbox = mailbox(entered)?;
+    let mailbox = &*mailbox;
+    // Bodies and bytes need more than the headers.
+    let needs_all = matches!(
+        route,
+        Route::MessagesValue | Route::AttachmentsList | Route::AttachmentsGet | Route::AttachmentsValue
+    );
+    if !allows(entered, &READS_MAIL) && (needs_all || !allows(entered, &["Mail.ReadBasic", "Mail.ReadBasic.All"])) {
+        return Err(denied());
+    }
+    if !mailbox.has_mail_service.load(Ordering::Relaxed) {
+        return Err(refusals::no_mailbox());
+    }
+    match route {
+        Route::FoldersList | Route::FoldersChildren => folders::list(entered, mailbox),
+        Route::FoldersGet => folders::get(entered, mailbox),
+        Route::FoldersDelta => folders::changes(entered, mailbox),
+        Route::MessagesList => messages::list(entered, mailbox),
+        Route::MessagesGet => messages::get(entered, mailbox),
+        Route::MessagesValue => messages::value(entered, mailbox),
+        Route::MessagesDelta => delta::of_messages(entered, mailbox),
+        Route::AttachmentsList => attachments::list(entered, mailbox),
+        Route::AttachmentsGet => attachments::get(entered, mailbox),
+        _ => attachments::value(entered, mailbox),
+    }
+}
+
+fn not_allowed() -> Refusal {
+    Refusal::new(403, "Authorization_RequestDenied", "Insufficient privileges to complete the operation.")
+}
+
+pub const READS_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
+
+const READS_EVERYBODY: [&str; 3] = ["User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
 
 /// An answer that is not what Microsoft's document says is our own mistake, and is told as such.
 fn checked(world: &World, document: &Document, call: &Call<'static>, answer: Answer) -> Answer {

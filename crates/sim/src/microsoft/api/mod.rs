@@ -1,9 +1,15 @@
 //! What programs ask Microsoft: signing in, Graph, and many calls of it in one.
 
+mod attachments;
+mod batch;
 mod call;
+mod delta;
+mod folders;
+mod messages;
 mod prefer;
 mod refusals;
 mod select;
+mod subscriptions;
 mod users;
 
 use std::sync::Arc;
@@ -36,6 +42,7 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/{tenant}/oauth2/v2.0/token", post(token))
         .route("/{tenant}/v2.0/adminconsent", get(ask_admin).post(decide_as_admin))
         .route("/{tenant}/adminconsent", get(ask_admin).post(decide_as_admin))
+        .route("/v1.0/$batch", post(many))
         .route("/v1.0/{*rest}", any(method))
         .layer(axum::extract::DefaultBodyLimit::max(MOST_BYTES))
 }
@@ -97,7 +104,6 @@ async fn outside(world: &World, route: Route, verb: &str, account: &str, answer:
 }
 
 async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, body: Bytes) -> Answer {
-    world.wait().await;
     let asked = call::Asked {
         verb: verb.as_str(),
         target: uri.path_and_query().map_or("/", |target| target.as_str()),
@@ -106,7 +112,25 @@ async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, bod
         body: &body,
         in_batch: false,
     };
-    call::call(&world, &asked).await
+    call::alone(&world, &asked).await
+}
+
+async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
+    let authorization = text(&head, AUTHORIZATION);
+    let access = call::opened(&world, authorization);
+    let named = batch::first_user(&body);
+    let (_under_way, refusal) = call::begun(&world, access.as_ref(), named.as_deref()).unzip();
+    world.wait().await;
+    let account = access.as_ref().and_then(|access| access.asked.account.clone()).unwrap_or_default();
+    let faults = world.faults.draw(&account, Route::Batch);
+    let answer = match (refusals::instead(&world, &faults).await, refusal.flatten(), access) {
+        (Some(answer), _, _) => answer,
+        (None, Some(refusal), _) => refusal.answer(&world),
+        (None, None, Some(_)) => batch::answer(&world, authorization, &body, &faults).await,
+        (None, None, None) => call::unauthenticated().answer(&world),
+    };
+    world.requests.add("POST", Route::Batch, &account, answer.status, false);
+    answer.spoil(&faults)
 }
 
 fn text(head: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {

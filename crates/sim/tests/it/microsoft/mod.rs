@@ -1,5 +1,13 @@
 //! The simulated Microsoft, as programs and scripts meet it.
 
+mod batch;
+mod delta;
+mod hook;
 mod identity;
+mod limits;
 mod place;
 mod programs;
+mod reading;
+mod speed;
+mod strict;
+mod subscriptions;

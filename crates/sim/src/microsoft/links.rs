@@ -1,0 +1,80 @@
+//! Links to the next page and to what changes later: opaque, and good for nothing else.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+/// What a link remembers. Options of the first request are part of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// What it is a list of.
+    pub of: String,
+    /// A round of changes that began with all that there is.
+    #[serde(rename = "i")]
+    pub is_initial: bool,
+    /// How many changes the mailbox had when the round began, or when the last one ended.
+    #[serde(rename = "s")]
+    pub start: u64,
+    /// Where the last page ended: a time or a change, and a number.
+    #[serde(rename = "a")]
+    pub at: Option<(i64, u64)>,
+    /// How many were told in this round.
+    #[serde(rename = "t")]
+    pub told: usize,
+    /// The last page was an empty one.
+    #[serde(rename = "e")]
+    pub was_empty: bool,
+    #[serde(rename = "n")]
+    pub size: usize,
+    #[serde(rename = "f")]
+    pub select: Option<Vec<String>>,
+    #[serde(rename = "q")]
+    pub filter: Option<String>,
+    #[serde(rename = "o")]
+    pub order: Option<String>,
+    #[serde(rename = "c")]
+    pub change_type: Option<String>,
+}
+
+impl Place {
+    pub fn write(&self, seed: u64) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        URL_SAFE_NO_PAD.encode(format!("{:016x}{text}", sum(seed, &text)))
+    }
+
+    /// Nothing: somebody else wrote it, or it is another mailbox's.
+    pub fn read(token: &str, seed: u64, of: &str) -> Option<Self> {
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+        let (given, text) = text.split_at_checked(16)?;
+        if given != format!("{:016x}", sum(seed, text)) {
+            return None;
+        }
+        serde_json::from_str::<Self>(text).ok().filter(|place| place.of == of)
+    }
+
+    /// Something that is the same each time for this place, and different for others.
+    pub fn chance(&self, seed: u64) -> u64 {
+        sum(seed, &format!("{:?} {} {}", self.at, self.start, self.told))
+    }
+}
+
+fn sum(seed: u64, text: &str) -> u64 {
+    text.bytes()
+        .fold(seed ^ 14_695_981_039_346_656_037, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(1_099_511_628_211))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_read_by_its_own_mailbox_for_its_own_list_only() {
+        let place = Place { of: "inbox".to_owned(), start: 7, at: Some((-3, 9)), ..Place::default() };
+        let token = place.write(1);
+
+        assert_eq!(Place::read(&token, 1, "inbox"), Some(place));
+        assert_eq!(Place::read(&token, 2, "inbox"), None);
+        assert_eq!(Place::read(&token, 1, "drafts"), None);
+        assert_eq!(Place::read(&token[1..], 1, "inbox"), None);
+    }
+}
