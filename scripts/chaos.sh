@@ -11,6 +11,8 @@ export MAILROOM_TEST_CHAOS_ROUNDS=${MAILROOM_TEST_CHAOS_ROUNDS:-50}
 export MAILROOM_TEST_LARGE_MESSAGES=${MAILROOM_TEST_LARGE_MESSAGES:-8}
 # Jobs of each tenant that floods the queue.
 export MAILROOM_TEST_FLOOD=${MAILROOM_TEST_FLOOD:-100000}
+# For how long a thousand notifications come in a second, with a kill among them.
+export MAILROOM_TEST_PUSH_SECONDS=${MAILROOM_TEST_PUSH_SECONDS:-60}
 export MAILROOM_TEST_SEED=${MAILROOM_TEST_SEED:-$((RANDOM * 32768 + RANDOM))}
 
 need_cargo

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, oneshot};
 const AT_ONCE: usize = 2;
 
 /// As many as keep a question well under 50 ms.
-const MOST: usize = 500;
+pub const MOST: usize = 500;
 
 type Asked<K, V> = (K, oneshot::Sender<Result<V, StoreError>>);
 
@@ -18,17 +18,26 @@ type Asked<K, V> = (K, oneshot::Sender<Result<V, StoreError>>);
 pub struct Together<K, V> {
     waiting: Arc<Mutex<Vec<Asked<K, V>>>>,
     turns: Arc<Semaphore>,
+    /// How much of a question one is.
+    weigh: fn(&K) -> usize,
 }
 
 impl<K, V> Clone for Together<K, V> {
     fn clone(&self) -> Self {
-        Self { waiting: self.waiting.clone(), turns: self.turns.clone() }
+        Self { waiting: self.waiting.clone(), turns: self.turns.clone(), weigh: self.weigh }
     }
 }
 
 impl<K, V> Default for Together<K, V> {
     fn default() -> Self {
-        Self { waiting: Arc::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self::weighing(|_| 1)
+    }
+}
+
+impl<K, V> Together<K, V> {
+    /// For what is of different sizes.
+    pub fn weighing(weigh: fn(&K) -> usize) -> Self {
+        Self { waiting: Arc::default(), turns: Arc::new(Semaphore::new(AT_ONCE)), weigh }
     }
 }
 
@@ -75,7 +84,13 @@ impl<K: Send + 'static, V: Send + 'static> Together<K, V> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         // Who has gone needs no answer, and must not be given a right that nobody would use.
         waiting.retain(|(_, sender)| !sender.is_closed());
-        let most = waiting.len().min(MOST);
+        let mut whole = 0;
+        let fits = |(key, _): &&Asked<K, V>| {
+            let is_first = whole == 0;
+            whole += (self.weigh)(key);
+            is_first || whole <= MOST
+        };
+        let most = waiting.iter().take_while(fits).count();
         waiting.drain(..most).collect()
     }
 }
@@ -124,6 +139,26 @@ mod tests {
         let doubled: Vec<u32> = answers.into_iter().map(Result::unwrap).collect();
         assert_eq!(doubled, (0..1200).map(|key| key * 2).collect::<Vec<_>>());
         assert!(asked.load(Ordering::SeqCst) <= 6, "{asked:?} questions for 1,200");
+    }
+
+    #[tokio::test]
+    async fn what_is_large_is_asked_for_with_little_else() {
+        let together = Together::<usize, usize>::weighing(|key| *key);
+        let gate = Arc::new(Semaphore::new(0));
+        let answer = |keys: Vec<usize>| {
+            let gate = gate.clone();
+            async move {
+                let _open = gate.acquire().await;
+                let whole = keys.iter().sum();
+                Ok(vec![whole; keys.len()])
+            }
+        };
+        // The first two begin a question each; the others gather behind them.
+        let sizes = [1, 1, 300, 200, 1, 400, 9000, 100];
+        let all = futures_util::future::join_all(sizes.map(|size| together.ask(size, &answer)));
+        let (answers, ()) = tokio::join!(all, async { gate.add_permits(AT_ONCE) });
+        let together: Vec<usize> = answers.into_iter().map(Result::unwrap).collect();
+        assert_eq!(together, [1, 1, 500, 500, 401, 401, 9000, 100]);
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ mod export;
 mod failpoints;
 mod gc;
 mod gmail_pushed;
+mod graph_pushes;
 mod http;
 mod imap_commands;
 mod imap_serve;

@@ -14,6 +14,7 @@ mod partitions;
 mod samples;
 mod search;
 mod secrets;
+mod subscriptions;
 mod sync;
 mod tenants;
 mod units;

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::record::{Told, record};
 use super::{Outcome, Seldom, count};
 use crate::consent::is_same;
-use crate::together::Together;
+use crate::together::{MOST, Together};
 use message::Item;
 
 const PROVIDER: Provider = Provider::Outlook;
@@ -49,14 +49,19 @@ pub enum NotTaken {
 #[derive(Debug, Clone)]
 pub struct GraphPushes {
     store: Store,
-    recording: Together<Item, Outcome>,
+    recording: Together<Vec<Item>, Vec<Outcome>>,
     room: Arc<Semaphore>,
     told: Arc<Seldom>,
 }
 
 impl GraphPushes {
     pub fn new(store: Store) -> Self {
-        Self { store, recording: Together::default(), room: Arc::new(Semaphore::new(ROOM)), told: Arc::default() }
+        Self {
+            store,
+            recording: Together::weighing(Vec::len),
+            room: Arc::new(Semaphore::new(ROOM)),
+            told: Arc::default(),
+        }
     }
 
     /// Records what is in it, item by item; everything that follows is durable when this returns.
@@ -72,30 +77,38 @@ impl GraphPushes {
         let Ok(_room) = self.room.try_acquire_many(enough) else {
             return Err(self.later("too much waits to be recorded"));
         };
-        let recorded = try_join_all(items.into_iter().map(|item| self.take_one(item)));
-        match timeout(PATIENCE, recorded).await {
+        match timeout(PATIENCE, self.take_each(items)).await {
             Ok(Ok(outcomes)) => Ok(outcomes),
             Ok(Err(e)) => Err(NotTaken::Store(e)),
             Err(_) => Err(self.later("what is stored cannot be reached in time")),
         }
     }
 
-    async fn take_one(&self, item: Result<Item, &'static str>) -> Result<Outcome, StoreError> {
-        let (outcome, why) = match item {
-            Err(why) => (Outcome::Malformed, why),
-            Ok(item) => {
-                let outcome = self.recording.ask(item, |items| recognise(self.store.clone(), items)).await?;
-                (outcome, "it does not say what was agreed upon (clientState)")
+    async fn take_each(&self, items: Vec<Result<Item, &'static str>>) -> Result<Vec<Outcome>, StoreError> {
+        let good: Vec<Item> = items.iter().filter_map(|item| item.clone().ok()).collect();
+        // Of a usual call all is recorded at once.
+        let parts = good
+            .chunks(MOST)
+            .map(|part| self.recording.ask(part.to_vec(), |calls| recognise_all(self.store.clone(), calls)));
+        let mut recorded = try_join_all(parts).await?.into_iter().flatten();
+        let outcomes: Vec<Outcome> = items
+            .into_iter()
+            .map(|item| match item {
+                Ok(_) => recorded.next().unwrap_or(Outcome::Unknown),
+                Err(why) => {
+                    self.tell(Outcome::Malformed, why);
+                    Outcome::Malformed
+                }
+            })
+            .collect();
+        for outcome in &outcomes {
+            match outcome {
+                Outcome::Malformed => {}
+                Outcome::Forbidden => self.tell(*outcome, "it does not say what was agreed upon (clientState)"),
+                Outcome::Accepted | Outcome::Repeated | Outcome::Unknown => count(PROVIDER, outcome.as_str()),
             }
-        };
-        match outcome {
-            Outcome::Malformed | Outcome::Forbidden => self.tell(outcome, why),
-            Outcome::Accepted | Outcome::Repeated | Outcome::Unknown => count(PROVIDER, outcome.as_str()),
         }
-        if outcome == Outcome::Unknown {
-            tracing::debug!(provider = PROVIDER.as_str(), "a push is of no subscription, or of no mailbox at work");
-        }
-        Ok(outcome)
+        Ok(outcomes)
     }
 
     fn tell(&self, outcome: Outcome, why: &'static str) {
@@ -112,6 +125,13 @@ impl GraphPushes {
         }
         NotTaken::Later(why)
     }
+}
+
+/// What several calls brought, together.
+async fn recognise_all(store: Store, calls: Vec<Vec<Item>>) -> Result<Vec<Vec<Outcome>>, StoreError> {
+    let sizes: Vec<usize> = calls.iter().map(Vec::len).collect();
+    let mut outcomes = recognise(store, calls.concat()).await?.into_iter();
+    Ok(sizes.into_iter().map(|size| outcomes.by_ref().take(size).collect()).collect())
 }
 
 /// Whose accounts items are of; those that are somebody's are recorded.

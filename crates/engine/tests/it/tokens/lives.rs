@@ -9,13 +9,14 @@ use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
 
 use super::bank::Bank;
-use super::{QUICK, SHORT, Scene, alone, stored};
+use super::{QUICK, SHORT, Scene, stored};
+use crate::alone::alone;
 
 #[test]
 fn who_dies_around_the_commit_of_a_token_harms_nobody() {
     for effect in Effect::TOKENS {
         for moment in ["before", "after"] {
-            alone("lives::outlives_a_panic", &format!("{moment}:{}=panic", effect.name()));
+            alone("tokens::lives::outlives_a_panic", &format!("{moment}:{}=panic", effect.name()));
         }
     }
 }

@@ -12,7 +12,8 @@ use sim::microsoft::{CLIENT_ID, CLIENT_SECRET, Client, DirectoryChange, NewAccou
 use store::testing::{migrated_sqlite, on_each_database};
 
 use super::race::race;
-use super::{Giver, SHORT, Scene, alone};
+use super::{Giver, SHORT, Scene};
+use crate::alone::alone;
 
 const ME: &str = "me@acme.test";
 
@@ -94,7 +95,7 @@ async fn no_refresh_token_is_used_twice_however_many_ask() {
 
 #[test]
 fn without_the_lease_a_consent_is_lost() {
-    alone("microsoft::loses_a_consent", "off=token_lease");
+    alone("tokens::microsoft::loses_a_consent", "off=token_lease");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +110,7 @@ async fn loses_a_consent() {
 
 #[test]
 fn who_dies_with_a_new_refresh_token_in_hand_ends_in_needs_reauth_and_not_in_silence() {
-    alone("microsoft::ends_in_needs_reauth", "before:store_token=panic");
+    alone("tokens::microsoft::ends_in_needs_reauth", "before:store_token=panic");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +144,7 @@ async fn ends_in_needs_reauth() {
 
 #[test]
 fn who_outlives_it_still_has_what_came() {
-    alone("microsoft::still_has_it", "before:store_token=panic");
+    alone("tokens::microsoft::still_has_it", "before:store_token=panic");
 }
 
 #[tokio::test(flavor = "multi_thread")]

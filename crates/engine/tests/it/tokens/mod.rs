@@ -9,7 +9,6 @@ mod unstored;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use jiff::{SignedDuration, Timestamp};
 use jobs::{SystemDice, Worker, new_job};
 use serde_json::{Value, json};
 use store::TenantStore;
-use store::failpoint::VARIABLE;
 use store::sql::jobs::KeepFor;
 use store::sql::mailboxes::Mailbox;
 use store::testing::TestDatabase;
@@ -208,14 +206,4 @@ impl<G: Giver> Scene<G> {
 /// How many secrets of a kind there are.
 async fn stored(db: &TestDatabase, kind: SecretKind) -> usize {
     db.rows(&format!("select 1 from secrets where kind = '{}'", kind.as_str())).await.len()
-}
-
-/// This program once more, with one test and these failpoints.
-fn alone(test: &str, failpoints: &str) {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(program);
-    command.args([&format!("tokens::{test}"), "--exact", "--ignored", "--nocapture"]).env(VARIABLE, failpoints);
-    let done = command.output().unwrap();
-    let told = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && told.contains("1 passed"), "{failpoints}: {told}");
 }

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 
 use super::bank::Bank;
-use super::{Giver, QUICK, Scene, alone};
+use super::{Giver, QUICK, Scene};
+use crate::alone::alone;
 
 /// How often all of them had the same good token before somebody was refused.
 pub async fn race<G: Giver>(db: &TestDatabase, giver: G, rounds: u32) -> (Scene<G>, u32) {
@@ -62,7 +63,7 @@ async fn a_rotated_secret_is_kept_before_its_token_is_used() {
 
 #[test]
 fn without_the_lease_they_ask_at_once() {
-    alone("race::asks_at_once", "off=token_lease");
+    alone("tokens::race::asks_at_once", "off=token_lease");
 }
 
 #[tokio::test(flavor = "multi_thread")]

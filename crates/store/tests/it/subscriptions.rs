@@ -1,0 +1,96 @@
+//! Subscriptions: who may ask for one, and how whoever calls for it is known.
+
+use std::time::Duration;
+
+use domain::{Provider, Sha256};
+use store::StoreError;
+use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Claim, Subscription};
+use store::testing::{migrated_postgres, on_each_database};
+
+use crate::samples::time;
+
+const HOLD: Duration = Duration::from_secs(60);
+
+fn claim(word: &str) -> Claim<'_> {
+    Claim { provider: Provider::Outlook, address: "me@acme.test", word }
+}
+
+#[tokio::test]
+async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let first = system.claim_subscription(claim("one"), HOLD).await.unwrap().unwrap();
+        assert!(!first.subscription.is_begun);
+        assert_eq!(system.claim_subscription(claim("two"), HOLD).await.unwrap(), None);
+        system.begin_subscription(claim("one"), Sha256::of(b"a")).await.unwrap();
+        let agreed = Subscription {
+            name: Some("s1".into()),
+            expires_at: Some(time("2100-01-01T00:00:00Z")),
+            renewed_at: Some(time("2026-01-01T00:00:00Z")),
+            is_begun: true,
+        };
+        system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await.unwrap();
+        let found = system.find_subscription(Provider::Outlook, "me@acme.test").await.unwrap();
+        assert_eq!(found.as_ref(), Some(&agreed));
+        assert_eq!(system.find_subscription(Provider::Gmail, "me@acme.test").await.unwrap(), None);
+
+        // Free again; and the first one, who thinks that it still holds it, is refused whatever it wants.
+        let second = system.claim_subscription(claim("two"), HOLD).await.unwrap().unwrap();
+        assert_eq!(second.subscription, agreed);
+        let refused = |done: Result<(), StoreError>| {
+            assert!(matches!(done, Err(StoreError::Precondition(CLAIMED_BY_ANOTHER))), "{done:?}");
+        };
+        refused(system.begin_subscription(claim("one"), Sha256::of(b"b")).await);
+        refused(system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await);
+        system.release_subscription(claim("one")).await.unwrap();
+        system.forget_subscription(claim("one")).await.unwrap();
+        assert_eq!(system.claim_subscription(claim("three"), HOLD).await.unwrap(), None, "the second has it");
+        assert_eq!(system.find_subscription(Provider::Outlook, "me@acme.test").await.unwrap(), Some(agreed));
+        system.release_subscription(claim("two")).await.unwrap();
+        assert!(system.claim_subscription(claim("three"), HOLD).await.unwrap().is_some());
+        system.forget_subscription(claim("three")).await.unwrap();
+        assert_eq!(system.find_subscription(Provider::Outlook, "me@acme.test").await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn they_are_found_by_their_names_and_by_what_they_say() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        for n in 0..3 {
+            let (address, word) = (format!("{n}@acme.test"), n.to_string());
+            let claim = Claim { provider: Provider::Outlook, address: &address, word: &word };
+            let claimed = system.claim_subscription(claim, HOLD).await.unwrap().unwrap();
+            system.begin_subscription(claim, Sha256::of(word.as_bytes())).await.unwrap();
+            let name = (n != 2).then(|| format!("s{n}"));
+            let agreed = Subscription { name, expires_at: None, renewed_at: Some(claimed.claimed_at), is_begun: true };
+            system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
+        }
+        let found = async |names: &[&str], said: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            let said = said.iter().map(|said| Sha256::of(said.as_bytes())).collect();
+            let found = system.list_subscriptions(Provider::Outlook, names, said).await.unwrap();
+            let mut found: Vec<String> = found.into_iter().map(|found| found.address).collect();
+            found.sort();
+            found
+        };
+        assert_eq!(found(&["s0", "s9"], &["2", "x"]).await, ["0@acme.test", "2@acme.test"]);
+        assert_eq!(found(&["s1"], &["1"]).await, ["1@acme.test"], "once");
+        assert_eq!(found(&["s1"], &[]).await, ["1@acme.test"]);
+        assert_eq!(found(&[], &["0"]).await, ["0@acme.test"]);
+        assert_eq!(found(&[], &[]).await, [""; 0]);
+        assert_eq!(system.list_subscriptions(Provider::Gmail, vec!["s0".into()], Vec::new()).await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_tenant_sees_any() {
+    let db = migrated_postgres().await;
+    db.store.system().claim_subscription(claim("one"), HOLD).await.unwrap();
+    let granted = "select 1 from information_schema.role_table_grants
+                   where table_name = 'push_subscriptions' and grantee in ('mailroom_tenant', 'PUBLIC')";
+    assert!(db.rows(granted).await.is_empty());
+    assert_eq!(db.store.system().isolation_problems().await.unwrap(), Vec::<String>::new());
+}
