@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::api::{Call, Collection};
 use super::batch;
 use super::delta::{self, At, Told};
-use super::folders;
+use super::folders::{self, Tree};
 use super::message::{FIELDS, Message};
 use super::refusal::What;
 use crate::folders::compare;
@@ -54,6 +54,9 @@ struct Round {
     /// When the last one that has ended began. Nothing: it is the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     swept_at: Option<Timestamp>,
+    /// Folders that have no mail of anybody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    apart: Vec<String>,
     /// From when on what was touched is asked for, and what that came to the last time.
     touched: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,7 +128,8 @@ impl Walk<'_> {
     /// The folders as they are; those that are to be followed.
     async fn look_at_folders(&mut self) -> Result<Vec<String>, ConnectorError> {
         let known = &self.call.account.folders;
-        let now = folders::tree(self.call).await?;
+        let Tree { folders: now, apart } = folders::tree(self.call).await?;
+        self.round.apart = apart;
         let is_wanted = |id: &str| known.iter().find(|known| known.id == id).is_none_or(|known| known.is_in_scope);
         let wanted = now.iter().map(|folder| folder.id.clone()).filter(|id| is_wanted(id)).collect();
         let is_first = self.cursors.is_empty();
@@ -147,20 +151,21 @@ impl Walk<'_> {
             .append_pair("$top", &TOUCHED.to_string());
         let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
         let is_all = touched.next_link.is_none();
-        if is_all && self.round.as_before == Some(fingerprint(&touched.value, self.round.touched)) {
+        if self.round.as_before == Some(fingerprint(&touched.value, self.round.touched)) {
             return Ok(());
         }
         let latest = touched.value.iter().filter_map(|message| message.last_modified_date_time).max();
         if let Some(latest) = latest {
             self.round.touched = self.round.touched.max(latest - OVERLAP);
         }
-        self.round.as_before = is_all.then(|| fingerprint(&touched.value, self.round.touched));
+        // The latest come first, so whatever happens next shows. Unless many were touched in one second, which may not be
+        // over yet.
+        let is_settled = is_all || latest.is_none_or(|latest| SystemClock.now().duration_since(latest) > OVERLAP);
+        self.round.as_before = is_settled.then(|| fingerprint(&touched.value, self.round.touched));
         let mut folders: BTreeSet<String> =
             touched.value.iter().filter_map(|message| message.parent_folder_id.clone()).collect();
-        let account = self.call.account;
-        let is_known = |id: &String| account.folders.iter().any(|known| known.id == *id);
-        let wanted = match folders.iter().all(is_known) {
-            true => account.folders.iter().filter(|known| known.is_in_scope).map(|known| known.id.clone()).collect(),
+        let wanted = match folders.iter().all(|folder| self.is_known(folder)) {
+            true => self.in_scope(),
             false => self.look_at_folders().await?,
         };
         if is_all {
@@ -171,6 +176,19 @@ impl Walk<'_> {
             self.round.left = wanted;
         }
         Ok(())
+    }
+
+    fn in_scope(&self) -> Vec<String> {
+        let known = self.call.account.folders.iter().filter(|known| known.is_in_scope);
+        known.map(|known| known.id.clone()).collect()
+    }
+
+    /// Whether it was told, perhaps on an earlier page, or is none of those that are.
+    fn is_known(&self, folder: &str) -> bool {
+        self.call.account.folders.iter().any(|known| known.id == folder)
+            || self.cursors.contains_key(folder)
+            || self.page.folders.iter().any(|told| told.id == folder)
+            || self.round.apart.iter().any(|apart| apart == folder)
     }
 
     fn tell_touched(&mut self, touched: Vec<Message>) -> Result<(), ConnectorError> {
@@ -184,12 +202,19 @@ impl Walk<'_> {
 
     fn tell(&mut self, message: &Message, folder: &str) -> Result<(), ConnectorError> {
         let seen = message.seen(folder)?;
-        self.page.again.retain(|told| told.message != seen.message);
-        if !self.page.whole.contains(&seen.message) {
-            self.page.whole.push(seen.message.clone());
+        self.tell_gone(seen.message.clone());
+        if !self.round.apart.iter().any(|apart| apart == folder) {
+            self.page.again.push(seen);
         }
-        self.page.again.push(seen);
         Ok(())
+    }
+
+    /// It is nowhere, as far as we know so far.
+    fn tell_gone(&mut self, message: String) {
+        self.page.again.retain(|told| told.message != message);
+        if !self.page.whole.contains(&message) {
+            self.page.whole.push(message);
+        }
     }
 
     /// As far as there is room on the page.
@@ -227,8 +252,9 @@ impl Walk<'_> {
         let url = match &at {
             // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
             Some(At::Stuck) if self.round.sweep.is_none() => return Ok(Some(At::Stuck)),
+            Some(At::Stuck) => return self.unstick(folder).await.map(Some),
             Some(At::Next(link) | At::Delta(link)) => self.call.link(link)?,
-            Some(At::Stuck) | None => delta::beginning(self.call, folder),
+            None => delta::beginning(self.call, folder),
         };
         match delta::page(self.call, url).await {
             Ok(Told { messages, at }) => {
@@ -244,6 +270,13 @@ impl Walk<'_> {
                 }
                 e => Err(e),
             },
+        }
+    }
+
+    async fn unstick(&mut self, folder: &str) -> Result<At, ConnectorError> {
+        match self.anew(folder, None).await {
+            Err(ConnectorError::Protocol(_)) => Ok(At::Stuck),
+            at => at,
         }
     }
 
@@ -270,14 +303,12 @@ impl Walk<'_> {
             match found {
                 Ok(message) => {
                     let now = message.parent_folder_id.clone().ok_or_else(|| protocol("a message in no folder"))?;
+                    if !self.is_known(&now) {
+                        self.look_at_folders().await?;
+                    }
                     self.tell(&Message { id, ..message }, &now)?;
                 }
-                Err(ConnectorError::Gone) => {
-                    self.page.again.retain(|told| told.message != id);
-                    if !self.page.whole.contains(&id) {
-                        self.page.whole.push(id);
-                    }
-                }
+                Err(ConnectorError::Gone) => self.tell_gone(id),
                 Err(e) => return Err(e),
             }
         }

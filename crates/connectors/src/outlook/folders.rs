@@ -56,8 +56,15 @@ struct Folder {
     removed: Option<serde::de::IgnoredAny>,
 }
 
-/// All that have mail, by their paths.
-pub async fn tree(call: Call<'_>) -> Result<Vec<SeenFolder>, ConnectorError> {
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// All that have mail, by their paths.
+    pub folders: Vec<SeenFolder>,
+    /// Ids of the others: hidden ones, those that only show what is elsewhere, and what is kept for programs.
+    pub apart: Vec<String>,
+}
+
+pub async fn tree(call: Call<'_>) -> Result<Tree, ConnectorError> {
     let kinds = well_known(call).await?;
     let mut folders = BTreeMap::new();
     let mut url = call.url(&["mailFolders", "delta"]);
@@ -92,17 +99,17 @@ async fn well_known(call: Call<'_>) -> Result<HashMap<String, Kind>, ConnectorEr
                 let id = folder["id"].as_str().ok_or_else(|| protocol("a folder without an id"))?;
                 kinds.insert(id.to_owned(), *kind);
             }
-            // Not every mailbox has all of them.
-            Err(ConnectorError::Gone) => {}
+            // Not every mailbox has all of them, and not every server knows all names.
+            Err(ConnectorError::Gone | ConnectorError::Protocol(_)) => {}
             Err(e) => return Err(e),
         }
     }
     Ok(kinds)
 }
 
-fn told(folders: &BTreeMap<String, Folder>, kinds: &HashMap<String, Kind>) -> Vec<SeenFolder> {
+fn told(folders: &BTreeMap<String, Folder>, kinds: &HashMap<String, Kind>) -> Tree {
     let is_search = |folder: &Folder| folder.kind.as_deref().is_some_and(|kind| kind.ends_with("mailSearchFolder"));
-    let mut told = Vec::new();
+    let mut told = Tree::default();
     for (id, folder) in folders {
         let mut path = vec![shown(&folder.display_name)];
         let mut role = match kinds.get(id) {
@@ -124,11 +131,12 @@ fn told(folders: &BTreeMap<String, Folder>, kinds: &HashMap<String, Kind>) -> Ve
             above = parent;
         }
         if is_left_out {
+            told.apart.push(id.clone());
             continue;
         }
         path.reverse();
         let delimiter = Some("/".to_owned());
-        told.push(SeenFolder { id: id.clone(), name: path.join("/"), role, delimiter, uid_validity: None });
+        told.folders.push(SeenFolder { id: id.clone(), name: path.join("/"), role, delimiter, uid_validity: None });
     }
     told
 }
@@ -163,7 +171,8 @@ mod tests {
             ("bin".to_owned(), Kind::Is(FolderRole::Trash)),
             ("out".to_owned(), Kind::NoMail),
         ]);
-        let told: Vec<_> = told(&folders, &kinds).into_iter().map(|folder| (folder.name, folder.role)).collect();
+        let told: Vec<_> =
+            told(&folders, &kinds).folders.into_iter().map(|folder| (folder.name, folder.role)).collect();
         let expected = [
             ("BIN", Some(FolderRole::Trash)),
             ("INBOX", Some(FolderRole::Inbox)),

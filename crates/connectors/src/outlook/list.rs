@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use domain::ConnectorError;
 use domain::connector::{Cursors, Page};
 use jiff::Timestamp;
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::api::Call;
+use super::api::{Call, Collection, Refusal};
 use super::changes::begun_at;
 use super::delta::{self, At};
 use super::folders;
+use super::message::{FIELDS, Message};
+use super::refusal::What;
 use crate::folders::compare;
 use crate::http::protocol;
 
@@ -24,6 +27,9 @@ struct Place {
     folder: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<String>,
+    /// Graph does not tell this folder's changes, so it is a plain list after all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_plain: bool,
 }
 
 /// What was there before the first sync, newest first. What came since is left to the changes.
@@ -35,11 +41,9 @@ pub async fn history(
 ) -> Result<Page, ConnectorError> {
     let folders = wanted(call);
     let Some(place) = begin(cursors, &folders)? else { return end(Page::default(), None) };
-    let url = match &place.link {
-        Some(link) => call.link(link)?,
-        None => delta::newest_first(call, &place.folder),
+    let Some(found) = read(call, &place, delta::newest_first).await? else {
+        return end(Page::default(), after(&folders, &place));
     };
-    let Some(found) = read(call, url).await? else { return end(Page::default(), after(&folders, &place)) };
     let begun = begun_at(told);
     let mut page = Page::default();
     let (mut is_older, mut is_empty) = (true, true);
@@ -52,8 +56,8 @@ pub async fn history(
             page.messages.push(message.seen(&place.folder)?);
         }
     }
-    let next = match found.at {
-        At::Next(link) if is_empty || !is_older => Some(Place { folder: place.folder.clone(), link: Some(link) }),
+    let next = match found.next {
+        Some(next) if is_empty || !is_older => Some(next),
         // The rest of it is older still.
         _ => after(&folders, &place),
     };
@@ -64,36 +68,69 @@ pub async fn history(
 pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
     let mut page = Page::default();
     if cursors.is_empty() {
-        let now = folders::tree(call).await?;
+        let now = folders::tree(call).await?.folders;
         page.folders = now.clone();
         (_, page.gone_folders) = compare(&call.account.folders, now);
     }
     let folders = wanted(call);
     let Some(place) = begin(cursors, &folders)? else { return end(page, None) };
-    let url = match &place.link {
-        Some(link) => call.link(link)?,
-        None => delta::beginning(call, &place.folder),
-    };
-    let Some(found) = read(call, url).await? else { return end(page, after(&folders, &place)) };
+    let Some(found) = read(call, &place, delta::beginning).await? else { return end(page, after(&folders, &place)) };
     // The last word on each holds.
     let latest: BTreeMap<&str, _> = found.messages.iter().map(|message| (&*message.id, message)).collect();
     for message in latest.values().filter(|message| message.removed.is_none()) {
         page.messages.push(message.seen(&place.folder)?);
         page.whole.push(message.id.clone());
     }
-    let next = match found.at {
-        At::Next(link) => Some(Place { folder: place.folder.clone(), link: Some(link) }),
-        _ => after(&folders, &place),
-    };
+    let next = found.next.or_else(|| after(&folders, &place));
     end(page, next)
 }
 
+struct Found {
+    messages: Vec<Message>,
+    /// Where this folder goes on.
+    next: Option<Place>,
+}
+
 /// `None`: the folder is no more, which somebody will tell.
-async fn read(call: Call<'_>, url: reqwest::Url) -> Result<Option<delta::Told>, ConnectorError> {
-    match delta::page(call, url).await {
-        Err(refusal) if refusal.error == ConnectorError::Gone => Ok(None),
-        told => Ok(Some(told?)),
+async fn read(
+    call: Call<'_>,
+    place: &Place,
+    beginning: fn(Call<'_>, &str) -> Url,
+) -> Result<Option<Found>, ConnectorError> {
+    let next = |link, is_plain| Some(Place { folder: place.folder.clone(), link: Some(link), is_plain });
+    let url = match &place.link {
+        Some(link) => call.link(link)?,
+        None => beginning(call, &place.folder),
+    };
+    if !place.is_plain {
+        match delta::page(call, url.clone()).await {
+            Ok(told) => {
+                let next = if let At::Next(link) = told.at { next(link, false) } else { None };
+                return Ok(Some(Found { messages: told.messages, next }));
+            }
+            Err(refusal) => match refusal.error {
+                ConnectorError::Gone => return Ok(None),
+                ConnectorError::Protocol(_) if refusal.status.is_some() && place.link.is_none() => {}
+                e => return Err(e),
+            },
+        }
     }
+    let url = if place.is_plain { url } else { plain(call, &place.folder) };
+    let page: Result<Collection<Message>, Refusal> = call.get(What::Folder, url, "").await;
+    match page {
+        Ok(page) => Ok(Some(Found { messages: page.value, next: page.next_link.and_then(|link| next(link, true)) })),
+        Err(refusal) if refusal.error == ConnectorError::Gone => Ok(None),
+        Err(refusal) => Err(refusal.error),
+    }
+}
+
+fn plain(call: Call<'_>, folder: &str) -> Url {
+    let mut url = call.url(&["mailFolders", folder, "messages"]);
+    url.query_pairs_mut()
+        .append_pair("$select", FIELDS)
+        .append_pair("$orderby", "receivedDateTime desc")
+        .append_pair("$top", &delta::PAGE.to_string());
+    url
 }
 
 /// The folders that mail is taken in from; what people look at first comes first.
@@ -111,13 +148,13 @@ fn begin(cursors: &Cursors, folders: &[String]) -> Result<Option<Place>, Connect
             Ok(place) if folders.contains(&place.folder) => Ok(Some(place)),
             _ => Err(ConnectorError::CursorExpired),
         },
-        None => Ok(folders.first().map(|folder| Place { folder: folder.clone(), link: None })),
+        None => Ok(folders.first().map(|folder| Place { folder: folder.clone(), ..Place::default() })),
     }
 }
 
 fn after(folders: &[String], place: &Place) -> Option<Place> {
     let next = folders.iter().skip_while(|folder| **folder != place.folder).nth(1)?;
-    Some(Place { folder: next.clone(), link: None })
+    Some(Place { folder: next.clone(), ..Place::default() })
 }
 
 fn end(page: Page, next: Option<Place>) -> Result<Page, ConnectorError> {

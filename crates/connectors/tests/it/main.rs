@@ -9,5 +9,7 @@ mod google_oauth;
 mod hostile;
 mod imap;
 mod microsoft_oauth;
+mod mirror;
 mod model;
+mod outlook;
 mod place;

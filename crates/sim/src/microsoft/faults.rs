@@ -242,7 +242,10 @@ impl Failing for Kind {
             Self::Oauth { .. } => matches!(route, Route::Token | Route::Authorize),
             Self::MailboxNotEnabled | Self::Locked => route.is_mail(),
             // What is no JSON cannot be half of it.
-            Self::TruncatedJson => !matches!(route, Route::Authorize | Route::AdminConsent),
+            Self::TruncatedJson => !matches!(
+                route,
+                Route::Authorize | Route::AdminConsent | Route::MessagesValue | Route::AttachmentsValue
+            ),
             Self::Unauthorized | Self::AccessDenied | Self::NotFound => route.is_api(),
             _ => true,
         }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use connectors::google::GoogleSettings;
+use domain::Sha256;
 use domain::connector::WatchWish;
-use domain::{Connector, Sha256};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
-use super::mirror::{Copy, Fixed, Mirror};
+use super::mirror;
 use super::shim::{Shim, client};
+use crate::mirror::{Copy, Fixed};
 
 struct Emulate {
     url: String,
@@ -68,7 +69,7 @@ impl Emulate {
             let marks = [(labels.contains("STARRED"), "flagged"), (!labels.contains("UNREAD"), "seen")];
             let flags = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()).collect();
             let bytes = URL_SAFE_NO_PAD.decode(message["raw"].as_str().unwrap().trim_end_matches('=')).unwrap();
-            truth.insert(id.to_owned(), Copy { folders, flags, sha256: Some(Sha256::of(&bytes)) });
+            truth.insert(id.to_owned(), Copy { folders, flags, sha256: Some(Sha256::of(&bytes)), revision: None });
         }
         truth
     }
@@ -80,7 +81,7 @@ async fn a_gmail_that_we_did_not_write_is_followed() {
     let shim = Shim::before(&emulate.url).await;
     let topic = Some("projects/p/topics/t".to_owned());
     let settings = GoogleSettings { api_url: shim.url.clone(), topic, ..GoogleSettings::default() };
-    let mut mirror = Mirror::new(&settings, Arc::new(Fixed("any".to_owned())));
+    let mut mirror = mirror(&settings, Arc::new(Fixed("any".to_owned())));
     let mut ids = Vec::new();
     for n in 0..25 {
         ids.push(emulate.deliver(&format!("letter {n}"), &["INBOX", "UNREAD"]).await);
@@ -113,7 +114,7 @@ async fn a_gmail_that_we_did_not_write_is_followed() {
     mirror.follow().await.unwrap();
     assert_eq!(mirror.messages, emulate.truth().await);
 
-    let watch = mirror.gmail.watch(&mirror.account, &WatchWish::plain()).unwrap().await.unwrap();
+    let watch = mirror.connector.watch(&mirror.account, &WatchWish::plain()).unwrap().await.unwrap();
     assert!(watch.expires_at.as_second() > 1_700_000_000);
-    mirror.gmail.unwatch(&mirror.account, None).unwrap().await.unwrap();
+    mirror.connector.unwatch(&mirror.account, None).unwrap().await.unwrap();
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use connectors::google::GoogleSettings;
 use domain::connector::Cursors;
-use domain::{Clock, Connector, ConnectorError, SystemClock};
+use domain::{Clock, ConnectorError, SystemClock};
 use sim::google::{Fault, Kind, NewAccount, Operation, Route, Server, World};
 
-use super::mirror::{Fixed, Mirror};
+use super::mirror;
+use crate::mirror::{Fixed, Mirror};
 
 const ANN: &str = "ann@sim.example";
 
@@ -25,7 +26,7 @@ impl Place {
         let server = Server::start_here(Arc::clone(&world)).await.unwrap();
         let token = world.grant(ANN).unwrap().access_token;
         let settings = GoogleSettings { api_url: server.url(), ..GoogleSettings::default() };
-        Self { server, world, mirror: Mirror::new(&settings, Arc::new(Fixed(token))) }
+        Self { server, world, mirror: mirror(&settings, Arc::new(Fixed(token))) }
     }
 
     /// Every folder with its messages, each with its flags and bytes: as it is told, and as it is.
@@ -160,13 +161,13 @@ async fn only_what_came_since_a_day_is_named() {
     mirror.follow().await.unwrap();
 
     let since = at("2026-03-01T00:00:00Z");
-    let page = mirror.gmail.history(&mirror.account, &Cursors::new(), &Cursors::new(), since).await.unwrap();
+    let page = mirror.connector.history(&mirror.account, &Cursors::new(), &Cursors::new(), since).await.unwrap();
     assert_eq!(page.named.len(), 2);
 
     // Counted, the old one is told apart from those that are wanted.
     let (mut cursors, mut wanted, mut all) = (Cursors::new(), BTreeSet::new(), BTreeSet::new());
     loop {
-        let page = mirror.gmail.list(&mirror.account, &cursors, None, since).await.unwrap();
+        let page = mirror.connector.list(&mirror.account, &cursors, None, since).await.unwrap();
         page.move_cursors(&mut cursors);
         wanted.extend(page.messages.into_iter().map(|seen| seen.message));
         all.extend(page.marked.into_iter().map(|seen| seen.message));

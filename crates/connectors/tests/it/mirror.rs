@@ -1,11 +1,8 @@
-//! What a sync engine makes of Gmail's pages, in memory.
+//! What a sync engine makes of a connector's pages, in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use connectors::gmail::Gmail;
-use connectors::google::GoogleSettings;
-use connectors::http::{Deadlines, Http};
 use domain::connector::{Access, Account, Answer, Cursors, KnownFolder, Page, Wanted};
 use domain::{Connector, ConnectorError, MailboxId, Secret, Sha256, SystemClock, TenantId};
 
@@ -35,30 +32,30 @@ pub struct Copy {
     pub folders: BTreeSet<String>,
     pub flags: Vec<String>,
     pub sha256: Option<Sha256>,
+    pub revision: Option<String>,
 }
 
 #[derive(Debug)]
 pub struct Mirror {
-    pub gmail: Gmail,
+    pub connector: Arc<dyn Connector>,
     pub account: Account,
     pub cursors: Cursors,
     pub messages: BTreeMap<String, Copy>,
 }
 
 impl Mirror {
-    pub fn new(settings: &GoogleSettings, access: Arc<dyn Access>) -> Self {
+    pub fn new(connector: impl Connector + 'static, access: Arc<dyn Access>) -> Self {
         let account = Account {
             tenant: TenantId::new(&SystemClock),
             mailbox: MailboxId::new(&SystemClock),
-            address: "me@gmail.test".to_owned(),
+            address: "me@acme.test".to_owned(),
             settings: "{}".to_owned(),
             secret: None,
             folders: Vec::new(),
             sweep_since: None,
             access,
         };
-        let gmail = Gmail::new(Http::new(Deadlines::default()).unwrap(), settings).unwrap();
-        Self { gmail, account, cursors: Cursors::new(), messages: BTreeMap::new() }
+        Self { connector: Arc::new(connector), account, cursors: Cursors::new(), messages: BTreeMap::new() }
     }
 
     /// Everything that is there, in the order in which the engine asks for it.
@@ -66,7 +63,7 @@ impl Mirror {
         self.follow().await.unwrap();
         let (mut cursors, told) = (Cursors::new(), self.cursors.clone());
         loop {
-            let page = self.gmail.history(&self.account, &cursors, &told, None).await.unwrap();
+            let page = self.connector.history(&self.account, &cursors, &told, None).await.unwrap();
             page.move_cursors(&mut cursors);
             let is_last = page.is_last;
             self.apply(&page);
@@ -81,7 +78,7 @@ impl Mirror {
     pub async fn follow(&mut self) -> Result<usize, ConnectorError> {
         let mut pages = 0;
         loop {
-            let page = self.gmail.changes(&self.account, &self.cursors).await?;
+            let page = self.connector.changes(&self.account, &self.cursors).await?;
             page.move_cursors(&mut self.cursors);
             pages += usize::from(!page.is_empty());
             self.apply(&page);
@@ -97,7 +94,7 @@ impl Mirror {
         let (mut cursors, told) = (Cursors::new(), self.cursors.clone());
         let mut there = BTreeSet::new();
         loop {
-            let page = self.gmail.list(&self.account, &cursors, Some(&told), None).await.unwrap();
+            let page = self.connector.list(&self.account, &cursors, Some(&told), None).await.unwrap();
             page.move_cursors(&mut cursors);
             there.extend(page.messages.iter().map(|seen| seen.message.clone()));
             self.apply(&page);
@@ -113,7 +110,7 @@ impl Mirror {
     pub async fn count(&self) -> BTreeMap<String, BTreeSet<String>> {
         let (mut cursors, mut folders) = (Cursors::new(), BTreeMap::new());
         loop {
-            let page = self.gmail.list(&self.account, &cursors, None, None).await.unwrap();
+            let page = self.connector.list(&self.account, &cursors, None, None).await.unwrap();
             page.move_cursors(&mut cursors);
             for seen in page.messages {
                 folders.entry(seen.place.folder).or_insert_with(BTreeSet::new).insert(seen.message);
@@ -142,13 +139,16 @@ impl Mirror {
             self.account.folders.push(KnownFolder {
                 id,
                 name,
-                role: None,
+                role: folder.role,
                 delimiter: None,
                 uid_validity: None,
                 is_in_scope: true,
             });
         }
         self.account.folders.retain(|known| !page.gone_folders.contains(&known.id));
+        for copy in self.messages.values_mut() {
+            copy.folders.retain(|folder| !page.gone_folders.contains(folder));
+        }
         for whole in &page.whole {
             if let Some(copy) = self.messages.get_mut(whole) {
                 copy.folders.clear();
@@ -163,6 +163,17 @@ impl Mirror {
             let copy = self.messages.entry(seen.message.clone()).or_default();
             copy.folders.insert(seen.place.folder.clone());
             copy.flags = seen.flags.names().to_vec();
+            if copy.revision != seen.revision {
+                copy.revision.clone_from(&seen.revision);
+                copy.sha256 = None;
+            }
+        }
+        for present in &page.present {
+            for (id, copy) in &mut self.messages {
+                if !present.uids.contains(id) {
+                    copy.folders.remove(&present.folder);
+                }
+            }
         }
         self.messages.retain(|_, copy| !copy.folders.is_empty());
     }
@@ -172,13 +183,14 @@ impl Mirror {
         let wanted = missing.map(|(id, _)| Wanted { message: id.clone(), places: Vec::new(), size_bytes: None });
         let wanted: Vec<Wanted> = wanted.collect();
         let mut taken = Taken::default();
-        let outcome = self.gmail.fetch(&self.account, &wanted, &mut taken).await;
+        let outcome = self.connector.fetch(&self.account, &wanted, &mut taken).await;
         for (id, (facts, bytes)) in std::mem::take(&mut taken.whole) {
             let copy = self.messages.get_mut(&id).unwrap();
             copy.sha256 = Some(Sha256::of(&bytes));
-            let places = facts.places.unwrap();
-            copy.flags = places[0].1.names().to_vec();
-            copy.folders = places.into_iter().map(|(place, _)| place.folder).collect();
+            if let Some(places) = facts.places {
+                copy.flags = places[0].1.names().to_vec();
+                copy.folders = places.into_iter().map(|(place, _)| place.folder).collect();
+            }
         }
         for (id, error) in std::mem::take(&mut taken.failed) {
             match error {

@@ -1,0 +1,177 @@
+//! Against our simulator, which holds every call and every answer against Microsoft's own description.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use connectors::http::{Deadlines, Http};
+use connectors::microsoft::MicrosoftSettings;
+use connectors::outlook::Outlook;
+use domain::{Clock, ConnectorError, SystemClock};
+use sim::microsoft::{Fault, Kind, NewAccount, Operation, Route, Server, World};
+
+use crate::mirror::{Fixed, Mirror};
+
+const ANN: &str = "ann@sim.example";
+
+/// Folders in which there is no mail of anybody.
+const NO_MAIL: [&str; 6] = ["outbox", "syncissues", "conflicts", "localfailures", "serverfailures", "scheduled"];
+
+struct Place {
+    world: Arc<World>,
+    mirror: Mirror,
+    _server: Server,
+}
+
+impl Place {
+    async fn new(messages: usize, seed: u64) -> Self {
+        let world = Arc::new(World::new(seed, 20, Arc::new(|| SystemClock.now())));
+        assert!(world.create(&NewAccount { address: ANN.to_owned(), messages, seed: Some(seed) }));
+        let server = Server::start_here(Arc::clone(&world)).await.unwrap();
+        let token = world.grant(ANN).unwrap().access_token;
+        let settings = MicrosoftSettings { graph_url: server.url(), ..MicrosoftSettings::default() };
+        let outlook = Outlook::new(Http::new(Deadlines::default()).unwrap(), &settings).unwrap();
+        Self { world, mirror: Mirror::new(outlook, Arc::new(Fixed(token))), _server: server }
+    }
+
+    /// Whatever is gone for good shows by this alone.
+    async fn sweep(&mut self) {
+        self.mirror.account.sweep_since = Some(SystemClock.now());
+        self.mirror.follow().await.unwrap();
+    }
+
+    /// Every message with its folder, flags and bytes: as it is told, and as it is.
+    fn assert_is_true(&self) {
+        let truth = self.world.truth(ANN).unwrap();
+        let has_mail = |id: &String| {
+            let folder = &truth.folders[id];
+            let above = |known: &&str| folder.path.split('/').any(|part| part.eq_ignore_ascii_case(known));
+            !folder.is_hidden
+                && !folder.is_search
+                && !folder.well_known.as_deref().is_some_and(|name| NO_MAIL.contains(&name))
+                && !NO_MAIL.iter().any(|known| above(&known))
+        };
+        let messages = truth.messages.iter().filter(|(_, message)| has_mail(&message.folder_id));
+        let messages = messages.map(|(id, message)| {
+            let marks = [(message.is_draft, "draft"), (message.is_flagged, "flagged"), (message.is_read, "seen")];
+            let flags: Vec<&str> = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
+            (id.clone(), format!("{:?} {flags:?} {}", [&message.folder_id], message.sha256))
+        });
+        let told = self.mirror.messages.iter().map(|(id, copy)| {
+            let hash = copy.sha256.map(|hash| hash.hex()).unwrap_or_default();
+            (id.clone(), format!("{:?} {:?} {hash}", copy.folders.iter().collect::<Vec<_>>(), copy.flags))
+        });
+        let (told, messages): (BTreeMap<_, _>, BTreeMap<_, _>) = (told.collect(), messages.collect());
+        let wrong = messages.iter().filter(|(id, is)| told.get(*id) != Some(is));
+        let wrong = wrong.map(|(id, is)| format!("{id} is {is}, told {:?}", told.get(id)));
+        let ghosts = told
+            .iter()
+            .filter(|(id, _)| !messages.contains_key(*id))
+            .map(|(id, told)| format!("{id} is not, told {told}"));
+        assert_eq!(wrong.chain(ghosts).collect::<Vec<_>>(), Vec::<String>::new());
+        assert_eq!(self.world.violations(), []);
+        assert_eq!(self.world.without_immutable_ids(), BTreeMap::new());
+    }
+}
+
+#[tokio::test]
+async fn everything_that_is_there_comes_in_pages_and_nothing_new_is_one_call() {
+    let mut place = Place::new(700, 3).await;
+    place.world.step(ANN, 30);
+
+    place.mirror.begin().await;
+
+    place.assert_is_true();
+    assert_eq!(place.mirror.count().await, place.mirror.places());
+    place.mirror.follow().await.unwrap();
+    place.world.forget_requests();
+    assert_eq!(place.mirror.follow().await, Ok(0));
+    assert_eq!(place.world.requests().all.routes, BTreeMap::from([(Route::MessagesList, 1)]));
+}
+
+#[tokio::test]
+async fn whoever_follows_a_mailbox_under_change_and_faults_ends_with_the_truth() {
+    let mut place = Place::new(60, 7).await;
+    place.mirror.begin().await;
+    let faults = [
+        Kind::Unavailable { retry_after: None },
+        Kind::Throttled { retry_after: Some(0) },
+        Kind::GatewayTimeout,
+        Kind::Cut,
+        Kind::CutBody,
+        Kind::TruncatedJson,
+        Kind::MissingPart,
+        Kind::ShuffledParts,
+        Kind::EmptyPage,
+        Kind::RepeatedItems,
+        Kind::Garbage,
+    ];
+    for kind in faults {
+        place.world.add_fault(Fault::sometimes(kind, 0.02));
+    }
+    let mut refused = 0;
+    for round in 0..60 {
+        place.world.step(ANN, 12);
+        if round % 5 == 0 {
+            place.mirror.account.sweep_since = Some(SystemClock.now());
+        }
+        // As the engine does: what fails is asked for again.
+        while let Err(e) = place.mirror.follow().await {
+            assert!(!matches!(e, ConnectorError::CursorExpired | ConnectorError::Unauthorized(_)), "{e}");
+            refused += 1;
+        }
+    }
+    place.world.clear_faults();
+    place.sweep().await;
+
+    assert!(refused > 10, "{refused}");
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn a_folder_whose_changes_are_forgotten_is_told_anew_and_only_that() {
+    let mut place = Place::new(150, 5).await;
+    place.mirror.begin().await;
+    place.world.step(ANN, 40);
+    place.world.apply(ANN, Operation::ExpireDelta { folder: Some("inbox".to_owned()) }).unwrap();
+    place.world.step(ANN, 10);
+
+    place.sweep().await;
+    place.assert_is_true();
+
+    place.world.apply(ANN, Operation::ExpireDelta { folder: None }).unwrap();
+    place.world.step(ANN, 20);
+    place.sweep().await;
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn a_folder_of_which_nothing_is_told_is_followed_by_what_was_touched() {
+    let mut place = Place::new(50, 9).await;
+    place.mirror.begin().await;
+    let fault = Fault { route: Some(Route::MessagesDelta), ..Fault::always(Kind::DeltaQuota) };
+    place.world.add_fault(fault);
+    place.sweep().await;
+    let before = place.mirror.messages.len();
+    for _ in 0..3 {
+        place.world.apply(ANN, Operation::deliver()).unwrap();
+    }
+    place.mirror.follow().await.unwrap();
+    assert_eq!(place.mirror.messages.len(), before + 3);
+
+    place.world.clear_faults();
+    place.world.step(ANN, 30);
+    place.sweep().await;
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn moves_are_told_by_the_probe_without_a_word_of_the_folder_they_left() {
+    let mut place = Place::new(30, 4).await;
+    place.mirror.begin().await;
+    let truth = place.world.truth(ANN).unwrap();
+    let id =
+        truth.messages.iter().find(|(_, message)| message.folder.ends_with("Inbox") || !message.is_draft).unwrap().0;
+    place.world.apply(ANN, Operation::Move { message: id.clone(), folder: "archive".to_owned() }).unwrap();
+    place.mirror.follow().await.unwrap();
+    place.assert_is_true();
+}

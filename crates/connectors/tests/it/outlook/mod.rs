@@ -1,0 +1,3 @@
+//! The Outlook connector, against our simulator.
+
+mod follow;
