@@ -54,6 +54,9 @@ struct Round {
     /// When the last one that has ended began. Nothing: it is the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     swept_at: Option<Timestamp>,
+    /// The last time that something may have gone, by whoever says so, of which a round knew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered: Option<Timestamp>,
     /// Folders that have no mail of anybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     apart: Vec<String>,
@@ -69,9 +72,7 @@ impl Round {
     }
 
     fn is_sweep_due(&self, now: Timestamp, sweep_since: Option<Timestamp>) -> bool {
-        self.swept_at.is_none_or(|swept| {
-            now.duration_since(swept) >= SWEEP_EVERY || sweep_since.is_some_and(|since| since >= swept)
-        })
+        self.swept_at.is_none_or(|swept| now.duration_since(swept) >= SWEEP_EVERY || sweep_since > self.answered)
     }
 }
 
@@ -119,6 +120,7 @@ impl Walk<'_> {
         let now = SystemClock.now();
         if self.round.is_sweep_due(now, self.call.account.sweep_since) {
             self.round.sweep = Some(now);
+            self.round.answered = self.call.account.sweep_since;
             self.round.left = self.look_at_folders().await?;
             return Ok(());
         }

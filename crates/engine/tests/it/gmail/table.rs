@@ -7,7 +7,8 @@ use sim::google::{Fault, Kind, Operation, Route};
 use store::Dialect;
 use store::testing::on_each_database;
 
-use super::scene::{Owner, Scene};
+use super::scene::Scene;
+use crate::scene::Owner;
 
 const MESSAGES: usize = 6;
 
