@@ -33,7 +33,7 @@ pub(crate) use routes;
 
 /// What can go wrong at one provider.
 pub trait Failing: Clone {
-    type Route: std::fmt::Debug + Copy + PartialEq;
+    type Route: std::fmt::Debug + Copy + Ord;
 
     /// Whether it comes in place of an answer, so that nothing else can go wrong with it.
     fn is_answer(&self) -> bool;

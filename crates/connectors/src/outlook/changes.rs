@@ -19,7 +19,7 @@ use super::folders::{self, Tree};
 use super::message::{FIELDS, Message};
 use super::refusal::What;
 use crate::folders::compare;
-use crate::http::protocol;
+use crate::http::{protocol, unavailable};
 
 /// The cursor of the mailbox itself; the others are those of its folders.
 const SCOPE: &str = "";
@@ -264,7 +264,11 @@ impl Walk<'_> {
                 Ok(Some(at))
             }
             Err(refusal) => match refusal.error {
-                ConnectorError::Gone => Ok(None),
+                // Whether it is no more, the tree says.
+                ConnectorError::Gone => match self.look_at_folders().await?.iter().any(|there| there == folder) {
+                    true => Err(unavailable("a folder is there and cannot be read")),
+                    false => Ok(None),
+                },
                 ConnectorError::CursorExpired => self.anew(folder, refusal.location).await.map(Some),
                 ConnectorError::Protocol(why) if refusal.status.is_some() => {
                     tracing::warn!(mailbox.id = %self.call.account.mailbox, "Graph does not tell what changes in a folder: {why}");

@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use engine::mailboxes::{Backfill, Connect};
 use engine::sync::{SyncSettings, Syncer};
 use jobs::{Kinds, SystemDice, Worker};
 use serde_json::json;
+use sim::faults::Failing;
+use sim::{Entry, Stage};
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::SyncState;
 use store::testing::TestDatabase;
@@ -27,9 +31,9 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const FAR: u32 = 40;
 
 /// A provider that is simulated.
-pub trait Simulated: Send + Sync + Sized + 'static {
-    /// A call that was made.
-    type Entry;
+pub trait Simulated: Deref<Target = Stage<Self::Kind>> + Send + Sync + Sized + 'static {
+    /// What goes wrong there.
+    type Kind: Failing + Debug;
 
     fn begin() -> Self;
 
@@ -43,8 +47,6 @@ pub trait Simulated: Send + Sync + Sized + 'static {
 
     /// Where each message is that is wanted, how it is marked, and its bytes.
     fn truth_of(&self, address: &str) -> BTreeSet<String>;
-
-    fn log(&self, address: &str) -> Vec<Self::Entry>;
 }
 
 pub struct Scene<W: Simulated> {
@@ -178,7 +180,7 @@ impl<W: Simulated> Scene<W> {
         owner.store.find_sync(owner.mailbox.id).await.unwrap().unwrap()
     }
 
-    pub fn requests(&self, owner: &Owner) -> Vec<W::Entry> {
-        self.world.log(&owner.address)
+    pub fn requests(&self, owner: &Owner) -> Vec<Entry<<W::Kind as Failing>::Route>> {
+        self.world.request_log().into_iter().filter(|entry| entry.account == owner.address).collect()
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::account::MessageId;
 use crate::faults::{self, Failing};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
     Changes,

@@ -8,14 +8,14 @@ use connectors::gmail::Gmail;
 use connectors::google::GoogleSettings;
 use connectors::http::Http;
 use domain::{Clock, Connector, Secret, SystemClock};
-use sim::google::{CLIENT_ID, CLIENT_SECRET, Entry, NewAccount, Server, World};
+use sim::google::{CLIENT_ID, CLIENT_SECRET, Kind, NewAccount, Server, World};
 
 use crate::scene::Simulated;
 
 pub type Scene = crate::scene::Scene<World>;
 
 impl Simulated for World {
-    type Entry = Entry;
+    type Kind = Kind;
 
     fn begin() -> Self {
         World::new(1, 10, Arc::new(|| SystemClock.now()))
@@ -44,10 +44,6 @@ impl Simulated for World {
             }
         }
         lines
-    }
-
-    fn log(&self, address: &str) -> Vec<Entry> {
-        self.request_log().into_iter().filter(|entry| entry.account == address).collect()
     }
 }
 

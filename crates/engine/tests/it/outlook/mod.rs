@@ -2,3 +2,4 @@
 
 mod scene;
 mod story;
+mod table;

@@ -8,7 +8,7 @@ use connectors::http::Http;
 use connectors::microsoft::MicrosoftSettings;
 use connectors::outlook::Outlook;
 use domain::{Clock, Connector, Secret, SystemClock};
-use sim::microsoft::{CLIENT_ID, CLIENT_SECRET, Entry, NewAccount, Server, World};
+use sim::microsoft::{CLIENT_ID, CLIENT_SECRET, Kind, NewAccount, Server, World};
 
 use crate::scene::Simulated;
 
@@ -19,7 +19,7 @@ const UNWANTED: [&str; 7] =
     ["deleteditems", "junkemail", "conversationhistory", "outbox", "conflicts", "localfailures", "serverfailures"];
 
 impl Simulated for World {
-    type Entry = Entry;
+    type Kind = Kind;
 
     fn begin() -> Self {
         World::new(1, 10, Arc::new(|| SystemClock.now()))
@@ -69,9 +69,5 @@ impl Simulated for World {
                 format!("{id} in {} {flags:?} {}", message.folder_id, message.sha256)
             })
             .collect()
-    }
-
-    fn log(&self, address: &str) -> Vec<Entry> {
-        self.request_log().into_iter().filter(|entry| entry.account == address).collect()
     }
 }
