@@ -504,6 +504,7 @@ pub struct BenchJobs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Simulated {
     Gmail,
+    Outlook,
 }
 
 #[derive(Debug, Args)]

@@ -25,8 +25,8 @@ pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failu
     if let Some(url) = &args.imap {
         return super::bench_imap::run(args, url, out).await;
     }
-    if let Some(cli::Simulated::Gmail) = args.sim {
-        return super::bench_sim::run(args, out).await;
+    if let Some(which) = args.sim {
+        return super::bench_sim::run(which, args, out).await;
     }
     // Not the system's temporary folder: where that is memory, an fsync costs nothing.
     let folder = tempfile::Builder::new().prefix("mailroom-bench-").tempdir_in(".")?;

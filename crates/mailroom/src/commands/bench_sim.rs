@@ -1,8 +1,9 @@
-//! `mailroom bench ingest --sim gmail`: mailboxes at the simulator are taken in, and one of them is followed by push.
+//! `mailroom bench ingest --sim PROVIDER`: mailboxes at the simulator are taken in, and one of them is followed by push.
 //!
 //! The simulator is a process of its own, and so is what is measured.
 
 use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -29,16 +30,61 @@ const PUSHER: &str = "push@bench.iam.gserviceaccount.com";
 const UNITS: f64 = 20.0;
 const USER_UNITS_PER_MINUTE: f64 = 6_000.0;
 
-pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failure> {
+/// Messages that Microsoft answers with at once: four calls of twenty; see docs/providers/outlook.md.
+const AT_ONCE: f64 = 80.0;
+
+impl cli::Simulated {
+    /// As people say.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gmail => "Gmail",
+            Self::Outlook => "Outlook",
+        }
+    }
+
+    /// As commands say.
+    fn provider(self) -> &'static str {
+        match self {
+            Self::Gmail => "gmail",
+            Self::Outlook => "outlook",
+        }
+    }
+
+    /// Where the simulator is steered.
+    fn control(self) -> &'static str {
+        match self {
+            Self::Gmail => "google",
+            Self::Outlook => "microsoft",
+        }
+    }
+
+    fn address(self, number: usize) -> String {
+        match self {
+            Self::Gmail => format!("user{number}@sim.example"),
+            Self::Outlook => format!("user{number}@contoso.example"),
+        }
+    }
+
+    /// Seconds that so many messages of a mailbox take by the provider's limits alone.
+    fn floor(self, messages: f64, latency_ms: u64) -> f64 {
+        match self {
+            Self::Gmail => messages * UNITS / USER_UNITS_PER_MINUTE * 60.0,
+            Self::Outlook => (messages / AT_ONCE).ceil() * latency_ms as f64 / 1000.0,
+        }
+    }
+}
+
+pub async fn run(which: cli::Simulated, args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failure> {
     let mailboxes = args.mailboxes.max(1);
     let each = args.messages.div_ceil(mailboxes);
-    tell(&format!("Simulating Gmail with {} mailboxes of {} messages …", count(mailboxes as u64), count(each as u64)));
-    let sim = Sim::start(args, mailboxes, each)?;
+    let (boxes, messages) = (count(mailboxes as u64), count(each as u64));
+    tell(&format!("Simulating {} with {boxes} mailboxes of {messages} messages …", which.name()));
+    let sim = Sim::start(which, args, mailboxes, each)?;
     // Not the system's temporary folder: where that is memory, an fsync costs nothing.
     let folder = tempfile::Builder::new().prefix("mailroom-bench-").tempdir_in(".")?;
     let mut rounds = Vec::new();
     for n in 1..=args.rounds.max(1) {
-        let place = Place { data_dir: folder.path().join(format!("round-{n}")), sim: &sim };
+        let place = Place { data_dir: folder.path().join(format!("round-{n}")), sim: &sim, listen: free_address()? };
         place.prepare(mailboxes).await?;
         let mut figures = place.take_in(mailboxes).await?;
         figures["emails"] = json!(place.emails().await?);
@@ -47,9 +93,9 @@ pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failu
         if n == args.rounds.max(1) {
             let pushed = if args.quota { Value::Null } else { place.follow().await? };
             let violations = sim.get("violations").await?;
-            show(args, mailboxes, &rounds, &pushed, out)?;
+            show(which, args, &rounds, &pushed, out)?;
             if violations["items"].as_array().is_none_or(|items| !items.is_empty()) {
-                return Err(Failure::problem(format!("what was said is not Gmail's API: {violations}")));
+                return Err(Failure::problem(format!("what was said is not {}'s API: {violations}", which.name())));
             }
         }
     }
@@ -57,8 +103,8 @@ pub async fn run(args: &cli::BenchIngest, out: Output) -> Result<ExitCode, Failu
 }
 
 fn show(
+    which: cli::Simulated,
     args: &cli::BenchIngest,
-    mailboxes: usize,
     rounds: &[Value],
     pushed: &Value,
     out: Output,
@@ -67,14 +113,16 @@ fn show(
     let best = rounds.iter().min_by(|a, b| seconds(a).total_cmp(&seconds(b))).cloned().unwrap_or_default();
     // What was fetched: drafts, spam and trash are named and left out.
     let messages = best["emails"].as_u64().unwrap_or_default();
-    let floor = args.quota.then(|| messages as f64 / mailboxes as f64 * UNITS / USER_UNITS_PER_MINUTE * 60.0);
+    let mailboxes = args.mailboxes.max(1);
+    let floor = args.quota.then(|| which.floor(messages as f64 / mailboxes as f64, args.latency_ms));
     if out.json {
         return out.object(&json!({
             "messages": messages, "mailboxes": mailboxes, "latency_ms": args.latency_ms, "floor_seconds": floor,
             "first": best, "rounds": rounds, "pushed_ms": pushed,
         }));
     }
-    out.line(&format!("{} messages from Gmail into SQLite, durable and searchable at the end:\n", count(messages)))?;
+    let (messages_said, name) = (count(messages), which.name());
+    out.line(&format!("{messages_said} messages from {name} into SQLite, durable and searchable at the end:\n"))?;
     let row = |what: &str, value: String| [what.to_owned(), value];
     let mut rows = vec![
         row("first sync, s (best)", format!("{:.2}", seconds(&best))),
@@ -94,6 +142,7 @@ fn show(
 
 /// The simulator, until it is dropped.
 struct Sim {
+    which: cli::Simulated,
     child: Child,
     url: String,
     http: Http,
@@ -108,7 +157,7 @@ impl Drop for Sim {
 }
 
 impl Sim {
-    fn start(args: &cli::BenchIngest, mailboxes: usize, each: usize) -> Result<Self, Failure> {
+    fn start(which: cli::Simulated, args: &cli::BenchIngest, mailboxes: usize, each: usize) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["sim", "--json", "--listen", "127.0.0.1:0", "--seed", &args.seed.to_string()]);
         command.args(["--accounts", &mailboxes.to_string(), "--emails", &each.to_string()]);
@@ -124,16 +173,16 @@ impl Sim {
         let told: Value = serde_json::from_str(&line).unwrap_or_default();
         let url = told["url"].as_str().ok_or_else(|| Failure::problem("the simulator did not start"))?.to_owned();
         let http = Http::new(Deadlines::default()).map_err(|e| Failure::problem(e.to_string()))?;
-        Ok(Self { child, url, http, has_quota: args.quota })
+        Ok(Self { which, child, url, http, has_quota: args.quota })
     }
 
     async fn get(&self, path: &str) -> Result<Value, Failure> {
-        let request = self.http.client.get(format!("{}/control/google/{path}", self.url));
+        let request = self.http.client.get(format!("{}/control/{}/{path}", self.url, self.which.control()));
         self.http.json(request).await.map_err(|e| Failure::problem(format!("the simulator: {e}")))
     }
 
     async fn steer(&self, method: &str, path: &str, body: &Value) -> Result<Value, Failure> {
-        let url = format!("{}/control/google/{path}", self.url);
+        let url = format!("{}/control/{}/{path}", self.url, self.which.control());
         let request = match method {
             "PUT" => self.http.client.put(url),
             _ => self.http.client.post(url),
@@ -142,8 +191,32 @@ impl Sim {
         self.http.json(request).await.map_err(|e| Failure::problem(format!("the simulator: {e}")))
     }
 
-    /// Where it is, for a Mailroom.
-    fn settings(&self) -> Vec<(String, String)> {
+    /// Where it is, for a Mailroom that is reached there.
+    fn settings(&self, listen: SocketAddr) -> Vec<(String, String)> {
+        match self.which {
+            cli::Simulated::Gmail => self.google(),
+            cli::Simulated::Outlook => self.microsoft(listen),
+        }
+    }
+
+    fn microsoft(&self, listen: SocketAddr) -> Vec<(String, String)> {
+        let microsoft = |name: &str, value: String| (format!("MAILROOM_PROVIDERS__MICROSOFT__{name}"), value);
+        let url = &self.url;
+        let mut settings = vec![
+            microsoft("AUTHORITY_URL", url.clone()),
+            microsoft("GRAPH_URL", url.clone()),
+            microsoft("CLIENT_ID", sim::microsoft::CLIENT_ID.to_owned()),
+            microsoft("CLIENT_SECRET", sim::microsoft::CLIENT_SECRET.to_owned()),
+            microsoft("NOTIFICATION_URL", format!("http://{listen}/v1/hooks/graph")),
+            microsoft("CALLS_PER_SECOND", "100000".to_owned()),
+        ];
+        if !self.has_quota {
+            settings.push(microsoft("MAILBOX_REQUESTS_PER_10_MINUTES", "0".to_owned()));
+        }
+        settings
+    }
+
+    fn google(&self) -> Vec<(String, String)> {
         let google = |name: &str, value: String| (format!("MAILROOM_PROVIDERS__GOOGLE__{name}"), value);
         let url = &self.url;
         let mut settings = vec![
@@ -168,20 +241,27 @@ impl Sim {
     }
 }
 
-fn address(number: usize) -> String {
-    format!("user{number}@sim.example")
+/// Where nobody listens, which is soon taken.
+fn free_address() -> Result<SocketAddr, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// A Mailroom of one round.
 struct Place<'a> {
     data_dir: std::path::PathBuf,
     sim: &'a Sim,
+    /// Of its server.
+    listen: SocketAddr,
 }
 
 impl Place<'_> {
+    fn address(&self, number: usize) -> String {
+        self.sim.which.address(number)
+    }
+
     fn settings(&self) -> Vec<(String, String)> {
         let data_dir = ("MAILROOM_DATA_DIR".to_owned(), self.data_dir.display().to_string());
-        self.sim.settings().into_iter().chain([data_dir]).collect()
+        self.sim.settings(self.listen).into_iter().chain([data_dir]).collect()
     }
 
     fn run(&self, args: &[&str]) -> Result<Value, Failure> {
@@ -193,12 +273,13 @@ impl Place<'_> {
         std::fs::create_dir_all(&self.data_dir)?;
         self.run(&["tenant", "create", TENANT])?;
         for number in 1..=mailboxes {
-            let granted = self.sim.steer("POST", &format!("accounts/{}/grant", address(number)), &json!({})).await?;
+            let granted =
+                self.sim.steer("POST", &format!("accounts/{}/grant", self.address(number)), &json!({})).await?;
             let token = granted["refresh_token"].as_str().unwrap_or_default();
             let file = self.data_dir.join("token");
             std::fs::write(&file, token)?;
-            let mut args = vec!["mailbox", "add", "gmail", "--tenant", TENANT, "--backfill", "all"];
-            let (file, address) = (file.to_string_lossy(), address(number));
+            let mut args = vec!["mailbox", "add", self.sim.which.provider(), "--tenant", TENANT, "--backfill", "all"];
+            let (file, address) = (file.to_string_lossy(), self.address(number));
             args.extend(["--address", &address, "--refresh-token-file", &file]);
             self.run(&args)?;
         }
@@ -208,7 +289,7 @@ impl Place<'_> {
     /// One mailbox by a command, several by a server's work in this process.
     async fn take_in(&self, mailboxes: usize) -> Result<Value, Failure> {
         if mailboxes == 1 {
-            return self.run(&["mailbox", "sync", &address(1), "--tenant", TENANT, "--wait"]);
+            return self.run(&["mailbox", "sync", &self.address(1), "--tenant", TENANT, "--wait"]);
         }
         let config = Config::load(None, self.settings(), None)?;
         let engine = app::open(&config).await?;
@@ -217,7 +298,7 @@ impl Place<'_> {
         let begun = Instant::now();
         let worker = app::start_worker(&config, &syncer, "bench");
         for number in 1..=mailboxes {
-            let mailbox = store.find_mailbox(&address(number)).await?;
+            let mailbox = store.find_mailbox(&self.address(number)).await?;
             let mailbox = mailbox.ok_or_else(|| Failure::problem("a mailbox is gone"))?;
             while store.is_at_work(mailbox.id).await? {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -236,11 +317,14 @@ impl Place<'_> {
 
     /// With a server, until each change is found; milliseconds from when it is made.
     async fn follow(&self) -> Result<Value, Failure> {
-        let mut serve = Serve::start(&self.data_dir, self.settings())?;
+        let mut serve = Serve::start(&self.data_dir, self.listen, self.settings())?;
         let url = serve.url()?;
-        let push = json!({"url": format!("{url}/v1/hooks/gmail"), "audience": AUDIENCE,
-            "service_account_email": PUSHER, "rate_limit": false});
-        self.sim.steer("PUT", "push", &push).await?;
+        // Microsoft is told by the subscription where we are.
+        if self.sim.which == cli::Simulated::Gmail {
+            let push = json!({"url": format!("{url}/v1/hooks/gmail"), "audience": AUDIENCE,
+                "service_account_email": PUSHER, "rate_limit": false});
+            self.sim.steer("PUT", "push", &push).await?;
+        }
         let config = Config::load(None, self.settings(), None)?;
         let engine = app::open(&config).await?;
         let store = app::tenant_store(&engine, TENANT).await?;
@@ -256,7 +340,10 @@ impl Place<'_> {
 
     async fn until_watched(&self) -> Result<(), Failure> {
         for _ in 0..600 {
-            let watches = self.sim.get(&format!("accounts/{}/watches", address(1))).await?;
+            let watches = match self.sim.which {
+                cli::Simulated::Gmail => self.sim.get(&format!("accounts/{}/watches", self.address(1))).await?,
+                cli::Simulated::Outlook => self.sim.get("subscriptions").await?,
+            };
             if watches["items"].as_array().is_some_and(|items| !items.is_empty()) {
                 return Ok(());
             }
@@ -268,7 +355,7 @@ impl Place<'_> {
     async fn deliver(&self, store: &TenantStore) -> Result<Duration, Failure> {
         let before = store.totals().await?.emails;
         let begun = Instant::now();
-        self.sim.steer("POST", &format!("accounts/{}/apply", address(1)), &json!({"op": "deliver"})).await?;
+        self.sim.steer("POST", &format!("accounts/{}/apply", self.address(1)), &json!({"op": "deliver"})).await?;
         while store.totals().await?.emails == before {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -287,9 +374,9 @@ impl Drop for Serve {
 }
 
 impl Serve {
-    fn start(data_dir: &Path, settings: Vec<(String, String)>) -> Result<Self, Failure> {
+    fn start(data_dir: &Path, listen: SocketAddr, settings: Vec<(String, String)>) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["serve", "--json"]).envs(settings).env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0");
+        command.args(["serve", "--json"]).envs(settings).env("MAILROOM_SERVER__LISTEN", listen.to_string());
         let log = std::fs::File::create(data_dir.join("serve.log"))?;
         Ok(Self(command.stdout(Stdio::piped()).stderr(log).spawn()?))
     }

@@ -71,8 +71,8 @@ impl<'a> Cluster<'a> {
     }
 
     /// Of one that runs.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.addresses[0])
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
     }
 
     pub fn start(&mut self) {

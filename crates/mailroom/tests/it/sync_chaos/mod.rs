@@ -5,6 +5,8 @@ mod cluster;
 mod compare;
 mod gmail;
 mod imap;
+mod outlook;
+mod simulated;
 mod source;
 mod story;
 
