@@ -274,8 +274,7 @@ impl Held<'_> {
         let mut pause = STORE_AGAIN;
         loop {
             match self.store_once(account, &mut by, &token, grant).await {
-                Err(ConnectorError::Throttled { .. })
-                    if grant.secret.is_some() && Instant::now() + pause < self.ends => {}
+                Err(ConnectorError::NotYet(_)) if grant.secret.is_some() && Instant::now() + pause < self.ends => {}
                 outcome => return outcome,
             }
             sleep(pause).await;

@@ -24,6 +24,8 @@ pub struct Bank {
     asked: AtomicU32,
     pub revoked: Mutex<Vec<String>>,
     takes: Duration,
+    /// No call ends while a test has it.
+    pub gate: tokio::sync::Mutex<()>,
 }
 
 impl Bank {
@@ -38,6 +40,7 @@ impl Bank {
             asked: AtomicU32::new(0),
             revoked: Mutex::default(),
             takes,
+            gate: tokio::sync::Mutex::default(),
         }
     }
 
@@ -54,6 +57,7 @@ impl Bank {
         let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_in_flight.fetch_max(now, Ordering::SeqCst);
         tokio::time::sleep(self.takes).await;
+        drop(self.gate.lock().await);
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
         if let Some(e) = self.refusal.lock().unwrap().clone() {
             return Err(e);
