@@ -239,7 +239,7 @@ impl Failing for Kind {
             Self::DeltaExpired | Self::Resync { .. } | Self::DeltaQuota => route.is_delta(),
             Self::EmptyPage | Self::RepeatedItems => route.is_paged(),
             Self::MissingPart | Self::ShuffledParts => route == Route::Batch,
-            Self::Oauth { .. } => matches!(route, Route::Token | Route::Authorize),
+            Self::Oauth { .. } => route == Route::Token,
             Self::MailboxNotEnabled | Self::Locked => route.is_mail(),
             // What is no JSON cannot be half of it.
             Self::TruncatedJson => !matches!(

@@ -131,6 +131,12 @@ fn read(body: &[u8]) -> Result<Batch, String> {
     Ok(batch)
 }
 
+/// As in `Retry-After`: in JSON the case of a header's name is what somebody wrote.
+fn written(name: &str) -> String {
+    let word = |word: &str| word[..1].to_uppercase() + &word[1..];
+    name.split('-').map(word).collect::<Vec<_>>().join("-")
+}
+
 fn write(world: &World, answers: Vec<(&Part, Answer)>) -> Answer {
     let mut pieces: Vec<Bytes> = vec![Bytes::from_static(b"{\"responses\":[")];
     let (mut cut, mut spoilt) = (None, crate::spoilt::Spoilt::default());
@@ -140,7 +146,7 @@ fn write(world: &World, answers: Vec<(&Part, Answer)>) -> Answer {
         spoilt.slow = spoilt.slow.or(answer.spoilt.slow);
         let mut headers = Map::new();
         for (name, value) in &answer.headers {
-            headers.insert(name.to_string(), json!(value.to_str().unwrap_or_default()));
+            headers.insert(written(name.as_str()), json!(value.to_str().unwrap_or_default()));
         }
         let head = json!({"id": part.id, "status": answer.status, "headers": headers});
         if let Err(why) = spec::undocumented().check("BatchAnswer", &head) {

@@ -3,7 +3,7 @@
 mod deliver;
 mod notice;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -109,16 +109,28 @@ pub struct Subscriptions {
 #[derive(Debug)]
 struct State {
     all: BTreeMap<String, Subscription>,
+    /// Ids by address, with some that are gone.
+    by_account: HashMap<String, Vec<String>>,
     settings: Settings,
     queue: VecDeque<Due>,
     counts: Counts,
     rng: Rng,
 }
 
+impl State {
+    /// Those that have not expired.
+    fn of_account(&mut self, account: &str, now_ms: i64) -> Vec<Subscription> {
+        let Some(ids) = self.by_account.get_mut(account) else { return Vec::new() };
+        ids.retain(|id| self.all.get(id).is_some_and(|subscription| now_ms < subscription.expires_ms));
+        ids.iter().filter_map(|id| self.all.get(id)).cloned().collect()
+    }
+}
+
 impl Subscriptions {
     pub fn new(seed: u64) -> Self {
         let state = State {
             all: BTreeMap::new(),
+            by_account: HashMap::new(),
             settings: Settings::default(),
             queue: VecDeque::new(),
             counts: Counts::default(),
@@ -162,13 +174,13 @@ impl Subscriptions {
     pub fn add(&self, subscription: Subscription, now_ms: i64) -> bool {
         let mut state = self.state();
         let is_same = |other: &Subscription| {
-            (&other.client, &other.account, other.folder, &other.change_type)
-                == (&subscription.client, &subscription.account, subscription.folder, &subscription.change_type)
-                && now_ms < other.expires_ms
+            (&other.client, other.folder, &other.change_type)
+                == (&subscription.client, subscription.folder, &subscription.change_type)
         };
-        if state.all.values().any(is_same) {
+        if state.of_account(&subscription.account, now_ms).iter().any(is_same) {
             return false;
         }
+        state.by_account.entry(subscription.account.clone()).or_default().push(subscription.id.clone());
         state.all.insert(subscription.id.clone(), subscription);
         true
     }

@@ -44,12 +44,10 @@ pub fn tell(world: &World, mailbox: &Mailbox, events: &[Event]) {
     if events.is_empty() {
         return;
     }
-    let concerned: Vec<Subscription> = {
-        let mut state = world.subscriptions.state();
-        let now_ms = world.now_ms();
-        state.all.retain(|_, subscription| now_ms < subscription.expires_ms);
-        state.all.values().filter(|subscription| subscription.account == mailbox.address).cloned().collect()
-    };
+    let concerned = world.subscriptions.state().of_account(&mailbox.address, world.now_ms());
+    if concerned.is_empty() {
+        return;
+    }
     let mut items: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for event in events {
         for subscription in &concerned {

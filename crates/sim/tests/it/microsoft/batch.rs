@@ -52,7 +52,7 @@ async fn each_part_is_throttled_alone() {
     let answers = sent(&place, &values(&ids)).await;
 
     let throttled: Vec<&Value> = answers.iter().filter(|answer| answer["status"] == 429).collect();
-    assert_eq!((throttled.len(), &throttled[0]["headers"]["retry-after"]), (1, &json!("7")));
+    assert_eq!((throttled.len(), &throttled[0]["headers"]["Retry-After"]), (1, &json!("7")));
     assert_eq!(throttled[0]["body"]["error"]["code"], "ApplicationThrottled");
     assert_eq!(answers.iter().filter(|answer| answer["status"] == 200).count(), 2);
 }

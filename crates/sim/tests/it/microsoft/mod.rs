@@ -2,6 +2,7 @@
 
 mod batch;
 mod delta;
+mod faults;
 mod hook;
 mod identity;
 mod limits;
