@@ -457,9 +457,7 @@ mod tests {
             calls.spend_bytes(mailbox, 8_640 + 90).await;
         }
 
-        let Err(ConnectorError::Throttled { retry_after: Some(wait) }) = call(&ours).await else {
-            panic!("it owes 90 bytes, at 0.9 a second")
-        };
+        let Err(ConnectorError::NotYet(wait)) = call(&ours).await else { panic!("it owes 90 bytes, at 0.9 a second") };
         assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
         assert_eq!(calls.why(&ours), "it has fetched as many bytes as it may in a day");
         assert_eq!(call(&other).await, Ok(()));
