@@ -38,7 +38,7 @@ const ENOUGH: usize = 400;
 const MOST_CALLS: usize = 20;
 
 /// A folder with more in it is compared with all the others when Graph has forgotten it.
-const MOST_ANEW: usize = 5_000;
+const MOST_ANEW: usize = 1_000;
 
 /// Where the mailbox stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +90,8 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
         }
         None => {
             let now = SystemClock.now();
-            let round = Round { begun_at: now, touched: now - OVERLAP, ..Round::default() };
+            // Their clock may be behind ours; at worst what was touched today is told once more.
+            let round = Round { begun_at: now, touched: now - SWEEP_EVERY, ..Round::default() };
             Walk { call, cursors, round, page: Page::default() }
         }
     };
@@ -205,7 +206,8 @@ impl Walk<'_> {
     fn tell(&mut self, message: &Message, folder: &str) -> Result<(), ConnectorError> {
         let seen = message.seen(folder)?;
         self.tell_gone(seen.message.clone());
-        if !self.round.apart.iter().any(|apart| apart == folder) {
+        // One that no tree shows is none of those that have mail.
+        if self.is_known(folder) && !self.round.apart.iter().any(|apart| apart == folder) {
             self.page.again.push(seen);
         }
         Ok(())
@@ -240,6 +242,7 @@ impl Walk<'_> {
                 }
             }
         }
+        ats.retain(|folder, _| !self.page.gone_folders.contains(folder));
         self.page.cursors.extend(ats.into_iter().map(|(folder, at)| (folder, at.text())));
         if self.round.left.is_empty()
             && let Some(sweep) = self.round.sweep.take()
@@ -254,7 +257,7 @@ impl Walk<'_> {
         let url = match &at {
             // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
             Some(At::Stuck) if self.round.sweep.is_none() => return Ok(Some(At::Stuck)),
-            Some(At::Stuck) => return self.unstick(folder).await.map(Some),
+            Some(At::Stuck) => return self.unstick(folder).await,
             Some(At::Next(link) | At::Delta(link)) => self.call.link(link)?,
             None => delta::beginning(self.call, folder),
         };
@@ -279,10 +282,11 @@ impl Walk<'_> {
         }
     }
 
-    async fn unstick(&mut self, folder: &str) -> Result<At, ConnectorError> {
+    async fn unstick(&mut self, folder: &str) -> Result<Option<At>, ConnectorError> {
         match self.anew(folder, None).await {
-            Err(ConnectorError::Protocol(_)) => Ok(At::Stuck),
-            at => at,
+            Err(ConnectorError::Protocol(_)) => Ok(Some(At::Stuck)),
+            Err(ConnectorError::Gone) => Ok(None),
+            at => at.map(Some),
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::api::{Call, Collection};
 use super::batch;
 use super::refusal::What;
-use crate::http::protocol;
+use crate::http::{protocol, unavailable};
 use crate::names::{name, shown};
 
 /// Names that hold in every language, and what is in the folders that have them.
@@ -32,6 +32,9 @@ const WELL_KNOWN: [(&str, Kind); 14] = [
     ("scheduled", Kind::NoMail),
 ];
 
+/// Those that every mailbox has.
+const NEEDED: [&str; 5] = ["msgfolderroot", "inbox", "drafts", "deleteditems", "junkemail"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Root,
@@ -44,11 +47,9 @@ enum Kind {
 #[serde(rename_all = "camelCase")]
 struct Folder {
     id: String,
-    #[serde(default)]
-    display_name: String,
+    display_name: Option<String>,
     parent_folder_id: Option<String>,
-    #[serde(default)]
-    is_hidden: bool,
+    is_hidden: Option<bool>,
     /// Of folders that only show what is in others.
     #[serde(rename = "@odata.type")]
     kind: Option<String>,
@@ -93,11 +94,16 @@ async fn well_known(call: Call<'_>) -> Result<HashMap<String, Kind>, ConnectorEr
         url
     });
     let mut kinds = HashMap::new();
-    for ((_, kind), answer) in WELL_KNOWN.iter().zip(batch::get::<Value>(call, What::Folder, urls.collect()).await?) {
+    for ((known, kind), answer) in WELL_KNOWN.iter().zip(batch::get::<Value>(call, What::Folder, urls.collect()).await?)
+    {
         match answer {
             Ok(folder) => {
                 let id = folder["id"].as_str().ok_or_else(|| protocol("a folder without an id"))?;
                 kinds.insert(id.to_owned(), *kind);
+            }
+            // Without these what is left out would be taken in.
+            Err(ConnectorError::Gone | ConnectorError::Protocol(_)) if NEEDED.contains(known) => {
+                return Err(unavailable("a folder that every mailbox has cannot be found"));
             }
             // Not every mailbox has all of them, and not every server knows all names.
             Err(ConnectorError::Gone | ConnectorError::Protocol(_)) => {}
@@ -111,19 +117,20 @@ fn told(folders: &BTreeMap<String, Folder>, kinds: &HashMap<String, Kind>) -> Tr
     let is_search = |folder: &Folder| folder.kind.as_deref().is_some_and(|kind| kind.ends_with("mailSearchFolder"));
     let mut told = Tree::default();
     for (id, folder) in folders {
-        let mut path = vec![shown(&folder.display_name)];
+        let mut path = vec![name_of(folder)];
         let mut role = match kinds.get(id) {
             Some(Kind::Is(role)) => Some(*role),
             _ => None,
         };
-        let mut is_left_out = folder.is_hidden || is_search(folder) || kinds.get(id) == Some(&Kind::Root);
+        let mut is_left_out =
+            folder.is_hidden.unwrap_or_default() || is_search(folder) || kinds.get(id) == Some(&Kind::Root);
         let mut above = id;
         // A tree is never that deep; a ring would be.
         for _ in 0..300 {
             is_left_out |= kinds.get(above) == Some(&Kind::NoMail);
             let Some(parent) = folders.get(above).and_then(|folder| folder.parent_folder_id.as_ref()) else { break };
             let Some(folder) = folders.get(parent).filter(|_| kinds.get(parent) != Some(&Kind::Root)) else { break };
-            path.push(shown(&folder.display_name));
+            path.push(name_of(folder));
             // A folder that was thrown away lies in the bin with everything in it.
             if let Some(Kind::Is(inherited @ (FolderRole::Trash | FolderRole::Spam))) = kinds.get(parent) {
                 role = Some(*inherited);
@@ -139,6 +146,10 @@ fn told(folders: &BTreeMap<String, Folder>, kinds: &HashMap<String, Kind>) -> Tr
         told.folders.push(SeenFolder { id: id.clone(), name: path.join("/"), role, delimiter, uid_validity: None });
     }
     told
+}
+
+fn name_of(folder: &Folder) -> String {
+    shown(folder.display_name.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub async fn history(
     let Some(found) = read(call, &place, delta::newest_first).await? else {
         return end(Page::default(), after(&folders, &place));
     };
-    let begun = begun_at(told);
+    let begun = begun_at(told).ok_or(ConnectorError::CursorExpired)?;
     let mut page = Page::default();
     let (mut is_older, mut is_empty) = (true, true);
     for message in found.messages.iter().filter(|message| message.removed.is_none()) {
@@ -52,7 +52,7 @@ pub async fn history(
         let received = message.received_date_time;
         let is_old = received.is_some_and(|received| since.is_some_and(|since| received < since));
         is_older &= is_old;
-        if !is_old && received < begun {
+        if !is_old && received.is_none_or(|received| received < begun) {
             page.messages.push(message.seen(&place.folder)?);
         }
     }
@@ -136,7 +136,8 @@ fn plain(call: Call<'_>, folder: &str) -> Url {
 /// The folders that mail is taken in from; what people look at first comes first.
 fn wanted(call: Call<'_>) -> Vec<String> {
     let mut folders: Vec<_> = call.account.folders.iter().filter(|folder| folder.is_in_scope).collect();
-    folders.sort_by_key(|folder| (folder.role != Some(domain::FolderRole::Inbox), &folder.name));
+    // By what does not change meanwhile: whoever is renamed must not be passed over.
+    folders.sort_by_key(|folder| (folder.role != Some(domain::FolderRole::Inbox), &folder.id));
     folders.into_iter().map(|folder| folder.id.clone()).collect()
 }
 
