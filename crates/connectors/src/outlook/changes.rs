@@ -30,6 +30,9 @@ const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// Graph says when a message was touched to the second, and sometimes a little late.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
 
+/// Their clock may be so far behind ours. At worst what was touched meanwhile is told once more.
+const SKEW: SignedDuration = SignedDuration::from_mins(10);
+
 /// If more were touched, all folders are followed.
 const TOUCHED: usize = 50;
 
@@ -90,8 +93,7 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
         }
         None => {
             let now = SystemClock.now();
-            // Their clock may be behind ours; at worst what was touched today is told once more.
-            let round = Round { begun_at: now, touched: now - SWEEP_EVERY, ..Round::default() };
+            let round = Round { begun_at: now, touched: now - SKEW, ..Round::default() };
             Walk { call, cursors, round, page: Page::default() }
         }
     };
@@ -171,14 +173,33 @@ impl Walk<'_> {
             true => self.in_scope(),
             false => self.look_at_folders().await?,
         };
-        if is_all {
-            self.tell_touched(touched.value)?;
-            folders.retain(|folder| wanted.contains(folder));
-            self.round.left = folders.into_iter().collect();
-        } else {
-            self.round.left = wanted;
+        self.tell_touched(touched.value)?;
+        match touched.next_link {
+            None => {
+                folders.retain(|folder| wanted.contains(folder));
+                self.round.left = folders.into_iter().collect();
+            }
+            Some(link) => {
+                // Of a folder that is stuck nobody else tells.
+                if self.cursors.values().any(|at| At::read(at) == Some(At::Stuck)) {
+                    self.tell_all_touched(link).await?;
+                }
+                self.round.left = wanted;
+            }
         }
         Ok(())
+    }
+
+    async fn tell_all_touched(&mut self, mut link: String) -> Result<(), ConnectorError> {
+        loop {
+            let url = self.call.link(&link)?;
+            let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
+            self.tell_touched(touched.value)?;
+            match touched.next_link {
+                Some(next) if next != link => link = next,
+                _ => return Ok(()),
+            }
+        }
     }
 
     fn in_scope(&self) -> Vec<String> {
