@@ -33,5 +33,5 @@ fi
 for ((round = 0; round < ${N:-3}; round++)); do
     seed=$((MAILROOM_TEST_SEED + round))
     run env MAILROOM_TEST_SEED=$seed MAILROOM_TEST_STORM_SECONDS="${MAILROOM_TEST_STORM_SECONDS:-60}" cargo test -p mailroom --test it -- "sync_chaos${STORM:+::$STORM}" --nocapture ||
-        die "chaos: failed; repeat with MAILROOM_TEST_SEED=$seed MAILROOM_TEST_STORM_SECONDS=60 cargo test -p mailroom --test it -- sync_chaos"
+        die "chaos: failed; repeat with MAILROOM_TEST_SEED=$seed MAILROOM_TEST_STORM_SECONDS=60 cargo test -p mailroom --test it -- sync_chaos${STORM:+::$STORM}"
 done

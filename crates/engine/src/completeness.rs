@@ -133,7 +133,10 @@ impl Syncer {
                     tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))
                         .await;
                 }
-                Err(ConnectorError::NotYet(wait)) => tokio::time::sleep(wait).await,
+                Err(ConnectorError::NotYet(wait)) if waits < MOST_WAITS => {
+                    waits += 1;
+                    tokio::time::sleep(wait).await;
+                }
                 answer => return answer,
             }
         }

@@ -61,7 +61,7 @@ async fn run(syncer: &Syncer, held: &Held, job: &StopWatch) -> Result<Verdict, J
         Err(Unstopped::Provider(ConnectorError::Throttled { retry_after })) if is_patient => {
             return Err(JobError::Throttled(retry_after.unwrap_or(LATER)));
         }
-        Err(Unstopped::Provider(ConnectorError::NotYet(wait))) => return Err(JobError::Throttled(wait)),
+        Err(Unstopped::Provider(ConnectorError::NotYet(wait))) if is_patient => return Err(JobError::Throttled(wait)),
         Err(Unstopped::Provider(e @ ConnectorError::Unavailable(_))) if is_patient => {
             return Err(JobError::Failed { class: "unavailable", message: e.to_string() });
         }

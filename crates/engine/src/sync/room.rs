@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{BYTES_IN_FLIGHT, PERMIT_BYTES};
 
-/// How often that is.
+/// How often somebody who waits is heard of.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// A call that waits for longer gives its place to others, for calls have a deadline.
@@ -29,7 +29,7 @@ impl Room {
         Self { memory, taken: None }
     }
 
-    /// Who has to wait for it is heard of now and then.
+    /// Whoever has nothing yet waits for its turn, and gives a sign of life now and then.
     pub async fn make(&mut self, bytes: u64, sign_of_life: impl Fn()) -> Result<(), ConnectorError> {
         let permits = u32::try_from(bytes.min(BYTES_IN_FLIGHT as u64).div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let taken = match &self.taken {
