@@ -45,6 +45,11 @@ impl Head {
         is_about_the_token(self.status(), &self.headers())
     }
 
+    /// Whether for its own sake or for that of the whole mailbox.
+    pub fn is_forbidden(&self) -> bool {
+        self.status() == StatusCode::FORBIDDEN
+    }
+
     pub fn is_good(&self) -> bool {
         self.status().is_success()
     }
@@ -91,11 +96,11 @@ pub async fn get<T: DeserializeOwned>(
             *place = Some(match head.is_good() {
                 true => serde_json::from_value(head.body).map_err(|_| protocol("an answer is not what it should be")),
                 false => match head.refusal(what) {
-                    e @ ConnectorError::Throttled { .. } => return Err(e),
-                    ConnectorError::Unauthorized(_) => {
+                    ConnectorError::Unauthorized(_) if head.is_forbidden() => {
                         is_forbidden = true;
                         Err(alone())
                     }
+                    e @ (ConnectorError::Throttled { .. } | ConnectorError::Unauthorized(_)) => return Err(e),
                     e => Err(e),
                 },
             });

@@ -112,7 +112,15 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
         Some(text) => serde_json::from_str(text).map_err(|_| ConnectorError::CursorExpired)?,
         None => Round { begun_at: now, touched: now - SKEW, ..Round::default() },
     };
-    let mut walk = Walk { call, cursors, round, page: Page::default(), told: BTreeMap::new(), is_anew: false };
+    let mut walk = Walk {
+        call,
+        cursors,
+        round,
+        page: Page::default(),
+        told: BTreeMap::new(),
+        is_anew: false,
+        is_probe_due: false,
+    };
     if let Some(wait) =
         walk.round.not_before.take().and_then(|until| Duration::try_from(until.duration_since(now)).ok())
         && !wait.is_zero()
@@ -124,11 +132,11 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
         walk.begin().await?;
     }
     let is_whole = walk.follow().await?;
-    let Walk { round, mut page, told, .. } = walk;
+    let Walk { round, mut page, told, is_probe_due, .. } = walk;
     page.whole = told.keys().cloned().collect();
     page.again = told.into_values().flatten().collect();
     // What happened since a round began, the next one tells.
-    page.is_last = is_new && is_whole && round.left.is_empty();
+    page.is_last = is_new && is_whole && !is_probe_due && round.left.is_empty();
     let text = serde_json::to_string(&round).map_err(|_| protocol("a place that cannot be written down"))?;
     if cursors.get(SCOPE) != Some(&text) {
         page.cursors.insert(SCOPE.to_owned(), text);
@@ -145,6 +153,8 @@ struct Walk<'a> {
     told: BTreeMap<String, Option<Seen>>,
     /// Graph has forgotten a folder already.
     is_anew: bool,
+    /// Of a folder the probe alone tells, from now on.
+    is_probe_due: bool,
 }
 
 impl Walk<'_> {
@@ -368,7 +378,8 @@ impl Walk<'_> {
         }
     }
 
-    fn stuck(&self, why: &str) -> At {
+    fn stuck(&mut self, why: &str) -> At {
+        self.is_probe_due = true;
         tracing::warn!(mailbox.id = %self.call.account.mailbox, "Graph does not tell what changes in a folder: {why}");
         At::Stuck
     }

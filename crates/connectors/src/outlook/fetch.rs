@@ -7,6 +7,7 @@ use domain::ConnectorError;
 use domain::connector::{Facts, Sink, Wanted, names};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
@@ -44,6 +45,11 @@ async fn one(call: Call<'_>, id: &str, sink: &mut dyn Sink) -> Result<(), Connec
             e => return Err(e),
         },
     };
+    // Whoever is between us and Graph may have something to say.
+    let kind = answer.answered.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if kind.starts_with("text/html") || kind.starts_with("application/json") {
+        return Ok(sink.fail(id, protocol("the answer is no message")));
+    }
     let mut is_begun = false;
     loop {
         match answer.answered.body.next().await {
@@ -164,7 +170,8 @@ async fn read<'a>(
             (false, _) if head.is_about_the_token() => refused.push(id),
             (false, _) => match head.refusal(What::Message) {
                 e @ ConnectorError::Throttled { .. } => stopped = Some(longer(stopped.take(), e)),
-                ConnectorError::Unauthorized(_) => forbidden.push(id),
+                ConnectorError::Unauthorized(_) if head.is_forbidden() => forbidden.push(id),
+                e @ ConnectorError::Unauthorized(_) => return Err(e),
                 e => sink.fail(id, e),
             },
         }
