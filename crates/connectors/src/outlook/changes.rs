@@ -110,7 +110,8 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
     let now = SystemClock.now();
     let round = match cursors.get(SCOPE) {
         Some(text) => serde_json::from_str(text).map_err(|_| ConnectorError::CursorExpired)?,
-        None => Round { begun_at: now, touched: now - SKEW, ..Round::default() },
+        // Graph tells times to the second.
+        None => Round { begun_at: whole_second(now), touched: now - SKEW, ..Round::default() },
     };
     let mut walk = Walk {
         call,
@@ -127,16 +128,16 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
     {
         return Err(ConnectorError::Throttled { retry_after: Some(wait) });
     }
-    let is_new = walk.round.left.is_empty();
-    if is_new {
+    // What happened since a round began, the next one tells. After the first, it is also known which folders are wanted.
+    let is_enough = walk.round.left.is_empty() && !walk.round.is_first();
+    if walk.round.left.is_empty() {
         walk.begin().await?;
     }
     let is_whole = walk.follow().await?;
     let Walk { round, mut page, told, is_probe_due, .. } = walk;
     page.whole = told.keys().cloned().collect();
     page.again = told.into_values().flatten().collect();
-    // What happened since a round began, the next one tells.
-    page.is_last = is_new && is_whole && !is_probe_due && round.left.is_empty();
+    page.is_last = is_enough && is_whole && !is_probe_due && round.left.is_empty();
     let text = serde_json::to_string(&round).map_err(|_| protocol("a place that cannot be written down"))?;
     if cursors.get(SCOPE) != Some(&text) {
         page.cursors.insert(SCOPE.to_owned(), text);
@@ -477,6 +478,10 @@ fn fingerprint(messages: &[Message], since: Timestamp) -> u64 {
     let mut hasher = DefaultHasher::new();
     lines.hash(&mut hasher);
     hasher.finish()
+}
+
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 fn whole_seconds(at: Timestamp) -> String {

@@ -71,7 +71,7 @@ pub async fn history(
 pub async fn everything(call: Call<'_>, cursors: &Cursors, told: Option<&Cursors>) -> Result<Page, ConnectorError> {
     let mut page = Page::default();
     let told = told.map(ToldTo::read).transpose()?;
-    let is_new = |message: &Message| told.is_some_and(|told| message.received_date_time > Some(told.seen_at));
+    let is_new = |message: &Message| told.is_some_and(|told| message.received_date_time >= Some(told.seen_at));
     if cursors.is_empty() {
         let now = folders::tree(call).await?.folders;
         page.folders = now.clone();
