@@ -85,6 +85,30 @@ async fn it_is_begun_once_and_renewed_by_whoever_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_has_not_shown_yet_whose_mailbox_it_opens_asks_for_nothing() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let (acme, beta) = (scene.tenant("acme").await, scene.tenant("beta").await);
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        scene.server.asked();
+        scene.connect(beta, "b").await;
+        // It is asked for before anybody looks at the mailbox.
+        db.run("delete from jobs where kind = 'sync_mailbox'").await;
+        scene.work().await;
+        assert_eq!(scene.mailbox(beta).await.state.as_str(), "connecting");
+        assert_eq!(scene.server.asked(), Vec::<String>::new());
+        let wait = scene.watch(beta).await.unwrap().next_at.duration_since(SystemClock.now());
+        assert!(wait <= SignedDuration::from_mins(1), "{wait}");
+
+        scene.find_news(beta, "m1").await;
+        assert_eq!(scene.mailbox(beta).await.state.as_str(), "active");
+        assert_eq!(scene.server.asked(), ["renew s1 b"], "as soon as it is known whose it is");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_one_asks_the_others_wait() {
     on_each_database(|db| async move {
         let scene = scene(&db);
@@ -92,6 +116,7 @@ async fn while_one_asks_the_others_wait() {
         let held = scene.server.subscribing.lock().await;
         scene.connect(acme, "a").await;
         scene.connect(beta, "b").await;
+        db.run("update mailboxes set state = 'active'").await;
         let worker = scene.start_worker();
         let waiting = async {
             // One asks, and the other has been put off.
