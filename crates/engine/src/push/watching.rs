@@ -21,7 +21,7 @@ use crate::sync::{Syncer, connection};
 pub(super) const DAILY: Duration = Duration::from_secs(86_400);
 
 /// The same while nothing comes.
-const HOURLY: Duration = Duration::from_secs(3600);
+pub(super) const HOURLY: Duration = Duration::from_secs(3600);
 
 /// What was refused is tried after one minute, two, four, and at last every hour. It costs a mailbox nothing but speed.
 const AGAIN: jobs::Retry = jobs::Retry { retries: u32::MAX, first: Duration::from_secs(60), longest: HOURLY };

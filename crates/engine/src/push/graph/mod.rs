@@ -146,9 +146,10 @@ async fn recognise(store: Store, items: Vec<Item>) -> Result<Vec<Outcome>, Store
     let mut outcomes = Vec::with_capacity(items.len());
     let mut told = Vec::with_capacity(items.len());
     for Item { subscription, password, message, about } in items {
-        match known.address(&subscription, &password) {
-            Ok(address) => {
-                told.push(Told { message, address: address.to_owned(), about });
+        match known.find(&subscription, &password) {
+            Ok(KnownSubscription { address, name, .. }) => {
+                let names = name.is_none().then_some((password, subscription));
+                told.push(Told { message, address: address.clone(), about, names });
                 outcomes.push(None);
             }
             Err(outcome) => outcomes.push(Some(outcome)),
@@ -181,10 +182,10 @@ impl Known {
         Self { by_name, nameless }
     }
 
-    fn address(&self, name: &str, password: &Sha256) -> Result<&str, Outcome> {
+    fn find(&self, name: &str, password: &Sha256) -> Result<&KnownSubscription, Outcome> {
         if let Some(known) = self.by_name.get(name) {
-            return if is_same(&known.password.0, &password.0) { Ok(&known.address) } else { Err(Outcome::Forbidden) };
+            return if is_same(&known.password.0, &password.0) { Ok(known) } else { Err(Outcome::Forbidden) };
         }
-        self.nameless.get(password).map(|known| &*known.address).ok_or(Outcome::Unknown)
+        self.nameless.get(password).ok_or(Outcome::Unknown)
     }
 }

@@ -25,7 +25,6 @@ pub async fn subscribe(store: &Store, address: &str, name: Option<&str>, passwor
             name: Some(name.into()),
             expires_at: Some("2100-01-01T00:00:00Z".parse().unwrap()),
             renewed_at: Some(claimed.claimed_at),
-            is_begun: true,
         };
         system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
     }
@@ -118,6 +117,8 @@ async fn one_whose_name_was_never_recorded_is_known_by_what_it_says() {
         assert_eq!(take(&pushes, &[item("1", "who-knows", "secret")]).await, [Outcome::Unknown]);
         assert_eq!(take(&pushes, &[item("1", "who-knows", "secret-1")]).await, [Outcome::Accepted]);
         assert_eq!(looks(&db).await.len(), 1);
+        assert_eq!(count(&db, "push_subscriptions where name = 'who-knows'").await, 1, "from now on it is known");
+        assert_eq!(take(&pushes, &[item("2", "another", "secret-1")]).await, [Outcome::Unknown]);
     })
     .await;
 }

@@ -59,7 +59,7 @@ async fn it_is_begun_once_and_renewed_by_whoever_comes_first() {
         scene.connect(acme, "a").await;
         scene.work().await;
         assert_eq!(scene.server.asked(), ["begin a"]);
-        assert!(!scene.is_swept(acme).await, "nothing was there before it");
+        assert!(scene.is_swept(acme).await, "nobody has told what happened between the first look and this");
         let (standing, watch) = (scene.standing(acme).await, scene.watch(acme).await.unwrap());
         assert_eq!((standing.state, standing.reason), (PushState::On, None));
         let wait = watch.next_at.duration_since(SystemClock.now());
@@ -150,7 +150,9 @@ async fn one_that_is_gone_is_begun_anew_and_every_mailbox_is_looked_at() {
         scene.connect(beta, "b").await;
         scene.work().await;
         scene.server.asked();
+        scene.server.sweeps.lock().unwrap().clear();
         db.run("delete from finished_jobs").await;
+        db.run("update push_watches set sweep_since = null").await;
 
         scene.server.is_subscribed.store(false, Ordering::SeqCst);
         scene.renewed_before(SignedDuration::from_hours(20)).await;
@@ -185,7 +187,7 @@ async fn one_that_is_gone_is_begun_anew_and_every_mailbox_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_which_nobody_heard_is_believed_until_another_is_in_its_place() {
+async fn one_of_which_nobody_heard_is_known_by_what_it_says_from_then_on() {
     on_each_database(|db| async move {
         let scene = scene(&db);
         let acme = scene.tenant("acme").await;
@@ -194,6 +196,27 @@ async fn one_of_which_nobody_heard_is_believed_until_another_is_in_its_place() {
         scene.work().await;
         assert_eq!(scene.standing(acme).await.state, PushState::Failing);
         assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted);
+        scene.work().await;
+        db.run("update push_watches set sweep_since = null").await;
+
+        scene.make_due().await;
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), ["begin a", "renew s1 a"]);
+        assert_eq!(scene.standing(acme).await.state, PushState::On);
+        assert!(scene.is_swept(acme).await, "nobody has looked since it began");
+        assert_eq!(scene.pushed("2", 0).await, Outcome::Accepted);
+        scene.work().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_which_nobody_heard_is_nothing_once_another_is_in_its_place() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.server.loses_answers.store(true, Ordering::SeqCst);
+        scene.connect(acme, "a").await;
         scene.work().await;
 
         scene.make_due().await;
@@ -252,6 +275,17 @@ async fn one_that_tells_nothing_is_begun_anew() {
         scene.tick().await;
         assert_eq!(scene.server.asked(), ["begin a"], "to renew it would not help");
         assert_eq!(scene.standing(acme).await.state, PushState::Failing, "until one comes");
+        // Neither does the one in its place, while mail comes.
+        let ago = |hours| (SystemClock.now() - SignedDuration::from_hours(hours)).strftime("%Y-%m-%dT%H:%M:%S.000Z");
+        scene.renewed_before(SignedDuration::from_hours(2)).await;
+        db.run(&format!("update push_watches set lost_at = '{}', news_at = '{}'", ago(3), ago(3))).await;
+        scene.make_due().await;
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), Vec::<String>::new(), "nothing has come that it could have told of");
+        scene.find_news(acme, "m5").await;
+        scene.make_due().await;
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), ["begin a"]);
 
         assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted);
         scene.work().await;
