@@ -15,6 +15,7 @@ use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Claim, ClaimedSubscription, 
 use store::sql::watches::WatchState;
 use tokio::time::timeout;
 
+use super::passwords::Passwords;
 use super::record::Meaning;
 use super::watching::{DAILY, HOURLY};
 use crate::consent::random_text;
@@ -26,8 +27,7 @@ const HOLD: Duration = Duration::from_secs(90);
 /// When somebody else asks for it just now.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Of what is chosen at random for it; twice what nobody can guess.
-const PASSWORD_BYTES: usize = 32;
+/// Of what is chosen at random for it.
 const CLAIM_BYTES: usize = 16;
 
 /// What the provider says, with whether it began something.
@@ -89,10 +89,10 @@ impl Syncer {
                     answer => return Ok(answer.map(|agreed| (agreed, false))),
                 }
             }
-            let password = random_text(PASSWORD_BYTES)?;
-            let hash = Sha256::of(password.as_bytes());
+            let password = Passwords::new(self.engine.vault.clone()).make().await?;
+            let hash = Sha256::of(password.expose().as_bytes());
             self.engine.store.system().begin_subscription(claim, hash).await?;
-            let wish = WatchWish { known: None, password: Secret::new(password) };
+            let wish = WatchWish { known: None, password };
             Ok(self.wish(opened, &wish).await.map(|agreed| (agreed, true)))
         };
         let slow = || ConnectorError::Unavailable("it takes too long to ask for a subscription".to_owned());

@@ -213,6 +213,17 @@ impl TenantUnit {
     }
 }
 
+/// What providers were told to say was signed by a master key that is not in force any more: all are begun anew.
+pub(super) fn disown_subscriptions(unit: &mut Unit) {
+    unit.op(
+        "update push_watches set next_at = mailroom_now(), version = version + 1 where (tenant_id, mailbox_id) in (
+             select m.tenant_id, m.id from push_subscriptions s
+             join mailboxes m on m.address = s.address and m.provider = s.provider)",
+        params![],
+    );
+    unit.op("update push_subscriptions set password_sha256 = null, name = null, expires_at = null", params![]);
+}
+
 fn subscription(row: &Row) -> Result<Subscription, StoreError> {
     Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)? })
 }

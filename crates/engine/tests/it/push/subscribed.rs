@@ -11,7 +11,7 @@ use store::failpoint::Effect;
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 
 use super::graph::{item, take};
-use super::scene::{ADDRESS, DEADLINE, Scene};
+use super::scene::{DEADLINE, Scene};
 use crate::alone::alone;
 
 fn scene(db: &TestDatabase) -> Scene<'_> {
@@ -19,20 +19,24 @@ fn scene(db: &TestDatabase) -> Scene<'_> {
 }
 
 impl Scene<'_> {
+    fn pushes(&self) -> GraphPushes {
+        GraphPushes::new(self.db.store.clone(), self.syncer.engine.vault.clone())
+    }
+
     /// What comes of a push of the newest subscription but so many.
     async fn pushed(&self, message: &str, before: usize) -> Outcome {
         let (name, password) = {
             let all = self.server.subscriptions.lock().unwrap();
             all[all.len() - 1 - before].clone()
         };
-        take(&GraphPushes::new(self.db.store.clone()), &[item(message, &name, &password)]).await[0]
+        take(&self.pushes(), &[item(message, &name, &password)]).await[0]
     }
 
     async fn told_of_subscription(&self, event: &str) {
         let (name, password) = self.server.subscriptions.lock().unwrap().last().unwrap().clone();
         let mut told = item("x", &name, &password);
         told["lifecycleEvent"] = event.into();
-        let outcomes = take(&GraphPushes::new(self.db.store.clone()), &[told]).await;
+        let outcomes = take(&self.pushes(), &[told]).await;
         assert_eq!(outcomes, [Outcome::Accepted]);
     }
 
@@ -340,7 +344,29 @@ async fn it_ends_with_the_last_tenant_that_has_the_account() {
         assert_eq!(there().await, 1, "it goes on for a week");
         system.prune_subscriptions(in_a_year, 10).await.unwrap();
         assert_eq!(there().await, 0);
-        assert_eq!(take(&GraphPushes::new(db.store.clone()), &[item("1", "s3", ADDRESS)]).await, [Outcome::Unknown]);
+        assert_eq!(scene.pushed("1", 0).await, Outcome::Unknown);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_another_master_key_it_is_begun_anew() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        scene.server.asked();
+        assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted);
+        scene.work().await;
+
+        scene.syncer.engine.vault.rotate(None).await.unwrap();
+        assert_eq!(scene.pushed("2", 0).await, Outcome::Forbidden, "it was signed by the other key");
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), ["begin a"]);
+        assert_eq!(scene.pushed("3", 0).await, Outcome::Accepted);
+        assert_eq!(scene.standing(acme).await.state, PushState::On);
+        scene.work().await;
     })
     .await;
 }
