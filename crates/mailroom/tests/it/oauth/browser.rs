@@ -19,12 +19,13 @@ impl Browser {
         cookies.join("; ")
     }
 
-    /// Asks, and does not wait for the answer.
-    pub fn open_and_close(&self, address: SocketAddr, path: &str) {
+    /// Asks, and does not wait for the answer. Dropped, the page is closed.
+    pub fn begin_to_open(&self, address: SocketAddr, path: &str) -> TcpStream {
         let mut connection = TcpStream::connect(address).unwrap();
         let cookie = self.cookie();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
         connection.write_all(request.as_bytes()).unwrap();
+        connection
     }
 
     pub fn open(&mut self, address: SocketAddr, path: &str) -> Answer {

@@ -10,7 +10,7 @@ use super::scene::Scene;
 use super::site::{Google, Microsoft, Site};
 use crate::http;
 use crate::place::{Place, block_on, on_each_database};
-use crate::processes::wait_until;
+use crate::processes::{wait_until, watch_until};
 
 #[test]
 fn whoever_comes_back_with_something_else_changes_nothing() {
@@ -164,9 +164,11 @@ fn who_closes_the_page_too_soon_has_connected_the_mailbox_all_the_same() {
         let scene = Scene::<Google>::start_web(place);
         let held = Holding::new(place, Google::ANN);
         let mut browser = Browser::default();
-        let back = browser.consent(&scene, &scene.link(&scene.acme, &format!("?address={}", Google::ANN)));
+        let back = browser.consent(&scene, &scene.link(&scene.acme, ""));
 
-        browser.open_and_close(scene.address, &back);
+        let page = browser.begin_to_open(scene.address, &back);
+        watch_until("the code is exchanged", || scene.site.exchanged() == 1);
+        drop(page);
         assert_eq!(http::ask(scene.address, "GET", "/healthz", &[]).status, 200);
         held.release();
         wait_until("the mailbox is connected", || scene.state(Google::ANN) == "connecting");
