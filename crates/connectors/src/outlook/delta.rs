@@ -6,7 +6,7 @@ use reqwest::Url;
 use super::api::{Call, Collection, Refusal};
 use super::message::{FIELDS, Message};
 use super::refusal::What;
-use crate::http::protocol;
+use crate::http::{protocol, unavailable};
 
 /// Messages in a page. They are small without their texts.
 pub const PAGE: usize = 200;
@@ -69,6 +69,11 @@ pub async fn page(call: Call<'_>, url: Url) -> Result<Told, Refusal> {
     Ok(Told { messages: page.value, at })
 }
 
+/// What it has only just told.
+pub fn forgets() -> ConnectorError {
+    unavailable("Graph forgets where we are")
+}
+
 /// Everything that is in a folder, at once, because Graph has forgotten what it told us before. `None`: that is too much.
 pub async fn anew(
     call: Call<'_>,
@@ -83,8 +88,7 @@ pub async fn anew(
     let mut all: Vec<Message> = Vec::new();
     loop {
         let told = page(call, url).await.map_err(|refusal| match refusal.error {
-            // Once is enough: whoever forgets all the time is asked again later.
-            ConnectorError::CursorExpired => ConnectorError::Unavailable("Graph forgets where we are".to_owned()),
+            ConnectorError::CursorExpired => forgets(),
             e => e,
         })?;
         all.extend(told.messages);

@@ -322,7 +322,7 @@ fn whoever_is_sent_to_microsoft_asks_for_what_we_need_and_no_more() {
     for part in [
         "redirect_uri=https%3A%2F%2Fm.test%2Fcb%3Fx%3D1",
         "state=a+b%26c",
-        "scope=offline_access+openid+email+https%3A%2F%2Fgraph.microsoft.com%2FMail.Read&",
+        "scope=offline_access+openid+email+https%3A%2F%2Fgraph.microsoft.com%2FUser.Read+https%3A%2F%2Fgraph.microsoft.com%2FMail.Read&",
         "prompt=select_account",
         "response_mode=query",
         "code_challenge_method=S256",

@@ -180,8 +180,14 @@ impl Syncer {
                 return singles(held, queued, mailbox);
             }
             if held.job.attempt + 1 < MOST_TRIES || trouble.is_passing() {
-                let error = trouble.all.as_ref().or(missing.error.as_ref());
-                return Err(error.map_or_else(nothing_came, |e| job_error(e, held)));
+                return Err(match (&trouble.all, &missing.error) {
+                    // Of one message it says something of that message, so an attempt is spent.
+                    (None, Some(e @ ConnectorError::Unavailable(_))) => {
+                        JobError::Failed { class: "unavailable", message: e.to_string() }
+                    }
+                    (Some(e), _) | (None, Some(e)) => job_error(e, held),
+                    (None, None) => nothing_came(),
+                });
             }
             let mut unit = store.write();
             unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());

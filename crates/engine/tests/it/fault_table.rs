@@ -15,6 +15,9 @@ use crate::scene::{Owner, Scene, Simulated};
 
 pub const MESSAGES: usize = 6;
 
+/// How often one message is asked for, in a batch and by itself.
+const TRIES: u64 = 7;
+
 /// Seconds that the provider asks to wait.
 pub const WAIT: u64 = 2;
 
@@ -27,6 +30,8 @@ pub enum End {
     WholeAfterWait,
     /// The same, without the message that was said to be gone.
     OneFewer,
+    /// It works, without the messages that cannot be read, each of which was tried as often as any.
+    GivenUp,
     /// Its owner has to do something, and nobody calls for it any more.
     NeedsReauth,
     /// It waits for an operator, as it is.
@@ -95,6 +100,10 @@ impl<K: Failing + Debug> Row<K> {
                     self.check_wait(scene, owner)?;
                 }
             }
+            End::GivenUp => {
+                is(state == MailboxState::Active, "it should work")?;
+                is(messages(&stored) < messages(&truth), "nothing can have come")?;
+            }
             End::NeedsReauth => is(state == MailboxState::NeedsReauth, "it should wait for its owner")?,
             End::Operator => {
                 is(matches!(state, MailboxState::Connecting | MailboxState::Active), "its owner can do nothing")?;
@@ -113,7 +122,11 @@ impl<K: Failing + Debug> Row<K> {
     /// A fault that passes was met until it had passed. One that does not is met once; a token that is refused is followed by
     /// another, and of a batch every part may be refused.
     fn is_asked_enough<W: Tabled<Kind = K>>(&self, met: u64) -> bool {
-        let most = if W::is_about_the_token(&self.kind) { 2 } else { 1 };
+        let most = match self.end {
+            End::GivenUp => TRIES,
+            _ if W::is_about_the_token(&self.kind) => 2,
+            _ => 1,
+        };
         match (self.times, W::parts(self.route)) {
             (0, Some(parts)) => (1..=most * parts).contains(&met),
             (0, None) => met == most,

@@ -339,7 +339,8 @@ impl Place<'_> {
     }
 
     async fn until_watched(&self) -> Result<(), Failure> {
-        for _ in 0..600 {
+        // Where nobody listened during the first sync, it is asked for once more a minute or two later.
+        for _ in 0..2400 {
             let watches = match self.sim.which {
                 cli::Simulated::Gmail => self.sim.get(&format!("accounts/{}/watches", self.address(1))).await?,
                 cli::Simulated::Outlook => self.sim.get("subscriptions").await?,

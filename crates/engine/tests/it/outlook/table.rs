@@ -72,8 +72,9 @@ impl Tabled for World {
                 }
                 let end = match (&kind, route) {
                     (Kind::NotFound, Route::MessagesValue) => End::OneFewer,
-                    // Where Graph does not tell what changes, lists and what was touched do.
-                    (Kind::AccessDenied, Route::MessagesDelta) => continue,
+                    // What is forbidden while the inbox may be read is the message's own.
+                    (Kind::AccessDenied, Route::MessagesValue) => End::GivenUp,
+                    (Kind::AccessDenied, Route::MessagesGet) => End::Whole,
                     _ => end,
                 };
                 rows.push(Row { route, is_later, kind, times, end });
