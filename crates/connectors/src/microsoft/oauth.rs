@@ -82,7 +82,7 @@ impl MicrosoftOAuth {
             }
         }
         form.extend_from_slice(fields);
-        ask_token(&self.http, &url, &form).await?.map_err(|refused| refusal(&refused, asked))
+        ask_token(&self.http, &url, &form).await?.map_err(|refused| refusal(&refused, asked, directory))
     }
 
     async fn consented(

@@ -105,7 +105,9 @@ impl Connector for Outlook {
         Some(Box::pin(async move {
             let call = self.call(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), now }.watch(wish).await
+            Subscriptions { caller: &call, push, resource: &call.resource(), address: &account.address, now }
+                .watch(wish)
+                .await
         }))
     }
 
@@ -114,7 +116,9 @@ impl Connector for Outlook {
         Some(Box::pin(async move {
             let call = self.call(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), now }.unwatch(name).await
+            Subscriptions { caller: &call, push, resource: &call.resource(), address: &account.address, now }
+                .unwatch(name)
+                .await
         }))
     }
 }

@@ -7,6 +7,7 @@
 
 mod gmail;
 mod graph;
+mod passwords;
 mod record;
 mod seldom;
 mod standing;
@@ -17,6 +18,7 @@ use domain::Provider;
 
 pub use gmail::{GmailPushes, PushSettings, Refused};
 pub use graph::{GraphPushes, NotTaken};
+pub use passwords::Passwords;
 use seldom::Seldom;
 pub use standing::{PushState, Standing, find_standing};
 pub(crate) use watching::{Unstopped, watch_soon};
