@@ -8,8 +8,8 @@ use super::message::{FIELDS, Message};
 use super::refusal::What;
 use crate::http::{protocol, unavailable};
 
-/// Messages in a page. They are small without their texts.
-pub const PAGE: usize = 200;
+/// Messages in a page: the most that Graph gives. They are small without their texts.
+pub const PAGE: usize = 1_000;
 
 /// Where a folder's changes go on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use domain::ConnectorError;
 use domain::connector::{Facts, Sink, Wanted, names};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use reqwest::header::CONTENT_TYPE;
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
@@ -45,14 +44,13 @@ async fn one(call: Call<'_>, id: &str, sink: &mut dyn Sink) -> Result<(), Connec
             e => return Err(e),
         },
     };
-    // Whoever is between us and Graph may have something to say.
-    let kind = answer.answered.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if kind.starts_with("text/html") || kind.starts_with("application/json") {
-        return Ok(sink.fail(id, protocol("the answer is no message")));
-    }
     let mut is_begun = false;
     loop {
         match answer.answered.body.next().await {
+            // Whoever is between us and Graph may have something to say, and what kind it is nobody says reliably.
+            Ok(Some(bytes)) if !is_begun && matches!(bytes.first(), Some(b'<' | b'{')) => {
+                return Ok(sink.fail(id, protocol("the answer is no message")));
+            }
             Ok(Some(bytes)) => {
                 if !std::mem::replace(&mut is_begun, true) {
                     sink.begin(id);

@@ -108,7 +108,7 @@ impl Syncer {
             unit.fail_messages(job.mailbox, messages, "it could not be stored; see the attempts of its job");
             return Ok(Verdict::Commit(unit));
         }
-        let turn = self.turns.take(job.mailbox, held.job.lane);
+        let turn = self.turns.take(&opened.mailbox, held.job.lane);
         let Ok(turn) = tokio::time::timeout(PATIENCE, turn).await else {
             return Err(JobError::Throttled(NO_TURN));
         };
