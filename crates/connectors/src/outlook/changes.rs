@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use domain::connector::{Cursors, Page, Place, Present, Seen, SeenFolder};
 use domain::{Clock, ConnectorError, FolderRole, SystemClock};
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, Collection};
+use super::api::{Call, Collection, Refusal};
 use super::batch;
 use super::delta::{self, At, Told};
 use super::folders::{self, Tree};
+use super::lanes::AT_ONCE;
 use super::message::{FIELDS, Message};
 use super::refusal::What;
 use crate::folders::compare;
@@ -294,30 +296,32 @@ impl Walk<'_> {
     /// As far as there is room on the page; whether nothing was in the way.
     async fn follow(&mut self) -> Result<bool, ConnectorError> {
         let mut ats: BTreeMap<String, At> = BTreeMap::new();
-        let mut is_whole = true;
-        for _ in 0..MOST_CALLS {
-            if self.told.len() >= ENOUGH {
-                break;
-            }
-            let Some(folder) = self.round.left.first().cloned() else { break };
-            let at = ats.get(&folder).cloned().or_else(|| self.cursors.get(&folder).and_then(|text| At::read(text)));
-            let step = match self.step(&folder, at).await {
-                // What was read so far holds, so that it is not read for ever.
-                Err(e) if !(ats.is_empty() && self.told.is_empty()) && self.is_put_off(&e) => {
-                    is_whole = false;
-                    break;
-                }
-                step => step?,
+        let (mut is_whole, mut calls) = (true, 0);
+        while is_whole && calls < MOST_CALLS && self.told.len() < ENOUGH && !self.round.left.is_empty() {
+            let at = |folder: &String| {
+                let before = || self.cursors.get(folder).and_then(|text| At::read(text));
+                ats.get(folder).cloned().or_else(before)
             };
-            match step {
-                Some(at @ At::Next(_)) => drop(ats.insert(folder, at)),
-                ended => {
-                    self.round.left.remove(0);
-                    match ended {
-                        Some(at) => drop(ats.insert(folder, at)),
-                        // It is no more.
-                        None => drop(self.page.cursors.insert(folder, String::new())),
+            let next: Vec<_> =
+                self.round.left.iter().take(AT_ONCE).map(|folder| (folder.clone(), at(folder))).collect();
+            let asked = join_all(next.iter().map(|(folder, at)| self.ask(folder, at.as_ref()))).await;
+            calls += next.len();
+            for ((folder, at), answer) in next.into_iter().zip(asked) {
+                let step = match self.step(&folder, at, answer).await {
+                    // What was read so far holds, so that it is not read for ever.
+                    Err(e) if !(ats.is_empty() && self.told.is_empty()) && self.is_put_off(&e) => {
+                        is_whole = false;
+                        break;
                     }
+                    step => step?,
+                };
+                if !matches!(step, Some(At::Next(_))) {
+                    self.round.left.retain(|left| *left != folder);
+                }
+                match step {
+                    Some(at) => drop(ats.insert(folder, at)),
+                    // It is no more.
+                    None => drop(self.page.cursors.insert(folder, String::new())),
                 }
             }
         }
@@ -342,20 +346,33 @@ impl Walk<'_> {
         }
     }
 
-    /// One page of a folder's changes; where it goes on. `None`: the folder is no more.
-    async fn step(&mut self, folder: &str, at: Option<At>) -> Result<Option<At>, ConnectorError> {
-        let url = match &at {
-            // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
-            Some(At::Stuck) if self.round.sweep.is_none() => return Ok(Some(At::Stuck)),
-            Some(At::Stuck) => return self.unstick(folder).await,
-            Some(At::Next(link) | At::Delta(link)) => match self.call.link(link) {
-                Ok(url) => url,
-                // Graph was elsewhere then.
-                Err(_) => return self.forgotten(folder, None).await,
-            },
+    /// The next page of a folder's changes. `None`: there is nothing to ask for.
+    async fn ask(&self, folder: &str, at: Option<&At>) -> Option<Result<Told, Refusal>> {
+        let url = match at {
+            Some(At::Stuck) => return None,
+            Some(At::Next(link) | At::Delta(link)) => self.call.link(link).ok()?,
             None => delta::beginning(self.call, folder),
         };
-        match delta::page(self.call, url).await {
+        Some(delta::page(self.call, url).await)
+    }
+
+    /// What it says; where the folder goes on. `None`: it is no more.
+    async fn step(
+        &mut self,
+        folder: &str,
+        at: Option<At>,
+        answer: Option<Result<Told, Refusal>>,
+    ) -> Result<Option<At>, ConnectorError> {
+        let Some(answer) = answer else {
+            return match at {
+                // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
+                Some(At::Stuck) if self.round.sweep.is_none() => Ok(Some(At::Stuck)),
+                Some(At::Stuck) => self.unstick(folder).await,
+                // Graph was elsewhere then.
+                _ => self.forgotten(folder, None).await,
+            };
+        };
+        match answer {
             Ok(Told { messages, at: next }) => {
                 if at.is_none() && !self.round.is_first() && matches!(next, At::Delta(_)) {
                     self.tell_present(folder, &messages)?;
