@@ -1,7 +1,7 @@
 //! What has changed in a folder, a page at a time: Graph gives a link for the next page, or one for the next time.
 
 use domain::ConnectorError;
-use reqwest::Url;
+use reqwest::{StatusCode, Url};
 
 use super::api::{Call, Collection, Refusal};
 use super::message::{FIELDS, Message};
@@ -60,7 +60,14 @@ pub fn newest_first(call: Call<'_>, folder: &str) -> Url {
 }
 
 pub async fn page(call: Call<'_>, url: Url) -> Result<Told, Refusal> {
-    let page: Collection<Message> = call.get(What::Delta, url, &format!("odata.maxpagesize={PAGE}")).await?;
+    let ask = async |size: usize| {
+        call.get::<Collection<Message>>(What::Delta, url.clone(), &format!("odata.maxpagesize={size}")).await
+    };
+    let page = match ask(PAGE).await {
+        // What takes Graph too long, it may have time for in part.
+        Err(refusal) if refusal.status == Some(StatusCode::GATEWAY_TIMEOUT) => ask(PAGE / 10).await?,
+        page => page?,
+    };
     let at = match (page.next_link, page.delta_link) {
         (Some(link), None) => At::Next(link),
         (None, Some(link)) => At::Delta(link),
