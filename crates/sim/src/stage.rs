@@ -2,7 +2,7 @@
 //! click.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::scripted::Now;
 use crate::spec::{Violation, Violations};
 
 pub struct Stage<K: Failing> {
-    pub(crate) letters: Letters,
+    pub(crate) letters: Arc<Letters>,
     now: Now,
     /// Where it is served, which some answers tell.
     url: RwLock<String>,
@@ -40,7 +40,7 @@ where
     /// `letters`: how many different letters its mail is made of.
     pub(crate) fn new(seed: u64, letters: usize, now: Now) -> Self {
         Self {
-            letters: Letters::new(seed, letters),
+            letters: Arc::new(Letters::new(seed, letters)),
             now,
             url: RwLock::new("http://127.0.0.1".to_owned()),
             faults: Faults::new(seed),

@@ -34,6 +34,9 @@ pub struct Place {
     pub order: Option<String>,
     #[serde(rename = "c")]
     pub change_type: Option<String>,
+    /// Some links are good for a while only.
+    #[serde(rename = "d")]
+    pub issued_ms: i64,
 }
 
 impl Place {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Event, Refused};
-use super::directory::{CONSUMERS, Directories, Directory, DirectoryChange, Tenant, guid};
+use super::directory::{CONSUMERS, Directories, Directory, DirectoryChange, Tenant, guid, is_personal};
 use super::face::Faces;
 use super::faults::Kind;
 use super::identity::{self, Asked, CLIENT_ID, Client, Identity, SCOPES};
@@ -18,7 +18,9 @@ use super::subscriptions::{self, LifecycleEvent, Settings, Subscription, Subscri
 use super::throttle::{Limits, Throttle};
 use super::truth::Truth;
 use crate::consent::Granted;
+use crate::lazily::{Beginning, Lazily};
 use crate::mail::rng::Rng;
+use crate::people::{Organised, People, PeopleOperation, Person, domain_of};
 use crate::stage::Stage;
 use crate::steer::Steered;
 
@@ -28,6 +30,7 @@ pub struct World {
     seed: u64,
     stage: Stage<Kind>,
     directories: RwLock<Directories>,
+    pub(super) people: People,
     mailboxes: RwLock<Mailboxes>,
     pub(super) identity: Identity,
     pub(super) subscriptions: Subscriptions,
@@ -47,6 +50,7 @@ struct Mailboxes {
 }
 
 pub(super) struct Mailbox {
+    /// The first address that the person had: what everything here is known by.
     pub address: String,
     /// What the directory knows the person by, whatever the address.
     pub id: String,
@@ -54,7 +58,7 @@ pub(super) struct Mailbox {
     pub directory: String,
     /// Whether there is a mailbox at all.
     pub has_mail_service: AtomicBool,
-    account: Mutex<Account>,
+    account: Lazily<Account>,
 }
 
 /// An account to be made: of a company, or personal, by the domain of its address.
@@ -122,6 +126,10 @@ impl World {
             seed,
             stage: Stage::new(seed, letters, now),
             directories: RwLock::default(),
+            people: People::new(|of, name| match of {
+                "organisation" => guid(&format!("directory {name}")),
+                of => guid(&format!("{of} {name}")),
+            }),
             mailboxes: RwLock::default(),
             identity: Identity::new(seed),
             subscriptions: Subscriptions::new(seed),
@@ -136,25 +144,64 @@ impl World {
     /// Whether there was none of this address yet.
     pub fn create(&self, new: &NewAccount) -> bool {
         let address = new.address.to_lowercase();
-        let directory = self.directories.write().unwrap_or_else(PoisonError::into_inner).of_address(&address);
+        let directory = match is_personal(&address) {
+            true => CONSUMERS.to_owned(),
+            false => {
+                let mut organisations = self.people.write();
+                let id = organisations.of_domain(domain_of(&address));
+                let join = PeopleOperation::join(&address);
+                if organisations.apply(&id, join, self.now_ms()).is_err() {
+                    return false;
+                }
+                id
+            }
+        };
+        self.open(&address, &directory, new.messages, new.seed)
+    }
+
+    /// Whether nobody had it who is still there.
+    fn open(&self, address: &str, directory: &str, messages: usize, seed: Option<u64>) -> bool {
+        let person = self.people.find(address);
+        self.open_directory(directory);
         let own_seed = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let mut account = Account::new(Rng::new(new.seed.unwrap_or(own_seed)).next_u64());
-        account.fill(new.messages, &self.letters, self.now());
+        let beginning = Beginning {
+            seed: Rng::new(seed.unwrap_or(own_seed)).next_u64(),
+            messages,
+            at: self.now(),
+            letters: Arc::clone(&self.letters),
+        };
         let mailbox = Arc::new(Mailbox {
-            id: guid(&format!("person {address}")),
-            address: address.clone(),
-            directory,
+            id: person.map_or_else(|| guid(&format!("person {address}")), |person| person.id),
+            address: address.to_owned(),
+            directory: directory.to_owned(),
             has_mail_service: AtomicBool::new(true),
-            account: Mutex::new(account),
+            account: Lazily::new(beginning, |beginning| {
+                let mut account = Account::new(beginning.seed);
+                account.fill(beginning.messages, &beginning.letters, beginning.at);
+                account
+            }),
         });
         let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
-        if mailboxes.by_address.contains_key(&address) {
-            return false;
+        if let Some(old) = mailboxes.by_address.get(address).map(|old| old.id.clone()) {
+            if old == mailbox.id {
+                return false;
+            }
+            // Somebody else has the address from now on.
+            mailboxes.by_id.remove(&old);
+            mailboxes.in_order.retain(|mailbox| mailbox.address != address);
         }
         mailboxes.in_order.push(Arc::clone(&mailbox));
         mailboxes.by_id.insert(mailbox.id.clone(), Arc::clone(&mailbox));
-        mailboxes.by_address.insert(address, mailbox);
+        mailboxes.by_address.insert(address.to_owned(), mailbox);
         true
+    }
+
+    /// The consents of a directory are kept beside its people.
+    fn open_directory(&self, id: &str) {
+        let domain = self.people.read().get(id).map(|organisation| organisation.domain().to_owned());
+        if let Some(domain) = domain {
+            self.directories.write().unwrap_or_else(PoisonError::into_inner).of_domain(&domain);
+        }
     }
 
     /// `user1@contoso.example` and so on. Those that are there stay as they are.
@@ -334,11 +381,10 @@ impl World {
 
     /// By id or domain; it is made if there is none. Personal accounts have none.
     pub fn change_directory(&self, name: &str, change: &DirectoryChange) {
+        let id = self.directory_id(name).unwrap_or_else(|| self.people.write().of_domain(name));
+        self.open_directory(&id);
         let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
-        if directories.find(name).is_none() {
-            directories.of_domain(name);
-        }
-        let Some(directory) = directories.find_mut(name) else { return };
+        let Some(directory) = directories.find_mut(&id) else { return };
         let client = change.client_id.clone().unwrap_or_else(|| CLIENT_ID.to_owned());
         match change.admin_consent {
             Some(true) => {
@@ -357,11 +403,18 @@ impl World {
 
     /// By id or domain.
     pub fn directory(&self, name: &str) -> Option<Directory> {
-        self.directories.read().unwrap_or_else(PoisonError::into_inner).find(name).cloned()
+        let id = self.directory_id(name)?;
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).find(&id).cloned()
+    }
+
+    /// Of one of its domains, or the id itself.
+    fn directory_id(&self, name: &str) -> Option<String> {
+        self.people.read().get(&name.to_lowercase()).map(|organisation| organisation.id.clone())
     }
 
     pub(super) fn tenant(&self, name: &str) -> Option<Tenant> {
-        self.directories.read().unwrap_or_else(PoisonError::into_inner).tenant(name)
+        let name = self.directory_id(name).unwrap_or_else(|| name.to_owned());
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).tenant(&name)
     }
 
     /// What an administrator has allowed the program there.
@@ -377,11 +430,42 @@ impl World {
                 .is_some_and(|directory| directory.user_consent || directory.consents.contains_key(client))
     }
 
-    /// By address or by id.
+    /// By any address that the person has or had, or by id.
     pub(super) fn find(&self, name: &str) -> Option<Arc<Mailbox>> {
-        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-        let found = mailboxes.by_address.get(name).or_else(|| mailboxes.by_id.get(name));
-        found.or_else(|| mailboxes.by_address.get(&name.to_lowercase())).cloned()
+        let found = {
+            let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
+            let found = mailboxes.by_address.get(name).or_else(|| mailboxes.by_id.get(name));
+            found.or_else(|| mailboxes.by_address.get(&name.to_lowercase())).cloned()
+        };
+        found.or_else(|| {
+            let account = self.people.find(name)?.account;
+            self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).by_address.get(&account).cloned()
+        })
+    }
+
+    /// Who has the mailbox, as the directory knows them; personal accounts have nobody but themselves.
+    pub(super) fn person(&self, mailbox: &Mailbox) -> Person {
+        self.people.find(&mailbox.id).unwrap_or_else(|| Person::alone(&mailbox.id, &mailbox.address))
+    }
+
+    /// Somebody in a directory who is there, by id or by the name that they sign in with: other addresses do not count.
+    pub(super) fn user(&self, directory: &str, name: &str) -> Option<Arc<Mailbox>> {
+        let account = {
+            let organisations = self.people.read();
+            let organisation = organisations.get(directory)?;
+            let is_named = |person: &Person| {
+                person.id == name || principal_name(person, organisation.domain()).eq_ignore_ascii_case(name)
+            };
+            let found = match name.contains("#EXT#") {
+                true => organisation.present().map(|(_, person)| person).find(|person| is_named(person)),
+                false => organisations.person(name).filter(|person| person.is_present() && is_named(person)),
+            };
+            let is_here = |person: &&Person| {
+                organisations.find(&person.id).is_some_and(|found| found.organisation == organisation.id)
+            };
+            found.filter(is_here)?.account.clone()
+        };
+        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).by_address.get(&account).cloned()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
@@ -394,15 +478,34 @@ impl World {
     }
 }
 
-impl Mailbox {
-    pub fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+impl Organised for World {
+    fn people(&self) -> &People {
+        &self.people
     }
 
-    /// What stands before the `@`, in a form that people have.
-    pub fn name(&self) -> String {
-        let local = self.address.split('@').next().unwrap_or_default();
-        let mut letters = local.chars();
-        letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    fn open_mailbox(&self, account: &str, organisation: &str, messages: usize) {
+        self.open(account, organisation, messages, None);
+    }
+
+    fn end_sign_in(&self, account: &str) {
+        self.expire_access_tokens(Some(account));
+    }
+}
+
+/// What somebody signs in with. Those from elsewhere have a name that tells it.
+pub fn principal_name(person: &Person, domain: &str) -> String {
+    match person.is_guest {
+        true => format!("{}#EXT#@{domain}", person.address.replace('@', "_")),
+        false => person.address.clone(),
+    }
+}
+
+impl Mailbox {
+    pub fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.get()
+    }
+
+    pub fn message_count(&self) -> usize {
+        self.account.look(|beginning| beginning.messages, Account::message_count)
     }
 }

@@ -60,6 +60,10 @@ impl Document {
         self.schemas.get(name)
     }
 
+    pub fn has(&self, schema: &str) -> bool {
+        self.schemas.contains_key(schema)
+    }
+
     /// Whether an object of this schema has such a field.
     pub fn has_field(&self, schema: &str, field: &str) -> bool {
         matches!(self.schema(schema), Some(Shape::Object(properties)) if properties.contains_key(field))
