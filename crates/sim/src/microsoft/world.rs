@@ -1,6 +1,6 @@
 //! All accounts of one simulated Microsoft, who may read them, and what goes wrong.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +18,10 @@ use super::subscriptions::{self, LifecycleEvent, Settings, Subscription, Subscri
 use super::throttle::{Limits, Throttle};
 use super::truth::Truth;
 use crate::consent::Granted;
-use crate::lazily::{Beginning, Lazily};
+use crate::lazily::Lazily;
 use crate::mail::rng::Rng;
-use crate::people::{Organised, People, PeopleOperation, Person, domain_of};
+use crate::mailboxes::{Mailboxes, Owned};
+use crate::people::{Organised, People, Person};
 use crate::stage::Stage;
 use crate::steer::Steered;
 
@@ -31,7 +32,7 @@ pub struct World {
     stage: Stage<Kind>,
     directories: RwLock<Directories>,
     pub(super) people: People,
-    mailboxes: RwLock<Mailboxes>,
+    mailboxes: Mailboxes<Mailbox>,
     pub(super) identity: Identity,
     pub(super) subscriptions: Subscriptions,
     pub(super) throttle: Throttle,
@@ -40,13 +41,6 @@ pub struct World {
     /// Calls about mail that did not ask for ids that stay, by address.
     without_immutable_ids: Mutex<BTreeMap<String, u64>>,
     rng: Mutex<Rng>,
-}
-
-#[derive(Default)]
-struct Mailboxes {
-    by_address: HashMap<String, Arc<Mailbox>>,
-    by_id: HashMap<String, Arc<Mailbox>>,
-    in_order: Vec<Arc<Mailbox>>,
 }
 
 pub(super) struct Mailbox {
@@ -130,7 +124,7 @@ impl World {
                 "organisation" => guid(&format!("directory {name}")),
                 of => guid(&format!("{of} {name}")),
             }),
-            mailboxes: RwLock::default(),
+            mailboxes: Mailboxes::default(),
             identity: Identity::new(seed),
             subscriptions: Subscriptions::new(seed),
             throttle: Throttle::default(),
@@ -145,55 +139,27 @@ impl World {
     pub fn create(&self, new: &NewAccount) -> bool {
         let address = new.address.to_lowercase();
         let directory = match is_personal(&address) {
-            true => CONSUMERS.to_owned(),
-            false => {
-                let mut organisations = self.people.write();
-                let id = organisations.of_domain(domain_of(&address));
-                let join = PeopleOperation::join(&address);
-                if organisations.apply(&id, join, self.now_ms()).is_err() {
-                    return false;
-                }
-                id
-            }
+            true => Some(CONSUMERS.to_owned()),
+            false => self.people.enrol(&address, self.now_ms()),
         };
-        self.open(&address, &directory, new.messages, new.seed)
+        directory.is_some_and(|directory| self.open(&address, &directory, new.messages, new.seed))
     }
 
     /// Whether nobody had it who is still there.
     fn open(&self, address: &str, directory: &str, messages: usize, seed: Option<u64>) -> bool {
         let person = self.people.find(address);
         self.open_directory(directory);
-        let own_seed = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let beginning = Beginning {
-            seed: Rng::new(seed.unwrap_or(own_seed)).next_u64(),
-            messages,
-            at: self.now(),
-            letters: Arc::clone(&self.letters),
-        };
-        let mailbox = Arc::new(Mailbox {
+        self.mailboxes.add(Mailbox {
             id: person.map_or_else(|| guid(&format!("person {address}")), |person| person.id),
             address: address.to_owned(),
             directory: directory.to_owned(),
             has_mail_service: AtomicBool::new(true),
-            account: Lazily::new(beginning, |beginning| {
+            account: Lazily::new(self.beginning(seed, address, messages), |beginning| {
                 let mut account = Account::new(beginning.seed);
                 account.fill(beginning.messages, &beginning.letters, beginning.at);
                 account
             }),
-        });
-        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = mailboxes.by_address.get(address).map(|old| old.id.clone()) {
-            if old == mailbox.id {
-                return false;
-            }
-            // Somebody else has the address from now on.
-            mailboxes.by_id.remove(&old);
-            mailboxes.in_order.retain(|mailbox| mailbox.address != address);
-        }
-        mailboxes.in_order.push(Arc::clone(&mailbox));
-        mailboxes.by_id.insert(mailbox.id.clone(), Arc::clone(&mailbox));
-        mailboxes.by_address.insert(address.to_owned(), mailbox);
-        true
+        })
     }
 
     /// The consents of a directory are kept beside its people.
@@ -228,14 +194,8 @@ impl World {
     pub fn step_any(&self, count: usize) {
         let now = self.now();
         for _ in 0..count {
-            let mailbox = {
-                let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-                if mailboxes.in_order.is_empty() {
-                    return;
-                }
-                let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
-                Arc::clone(rng.pick(&mailboxes.in_order))
-            };
+            let any = self.mailboxes.any(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
+            let Some(mailbox) = any else { return };
             self.change(&mailbox, |account| account.step(&self.letters, now));
         }
     }
@@ -320,9 +280,7 @@ impl World {
 
     /// Of those who can sign in there.
     pub(super) fn first_addresses(&self, count: usize, place: &Tenant) -> Vec<String> {
-        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-        let fitting = mailboxes.in_order.iter().filter(|mailbox| place.takes(&mailbox.directory));
-        fitting.take(count).map(|mailbox| mailbox.address.clone()).collect()
+        self.mailboxes.first(count, |mailbox| place.takes(&mailbox.directory))
     }
 
     /// Whether the account has a mailbox; without it, every call is 404 `MailboxNotEnabledForRESTAPI`.
@@ -432,15 +390,8 @@ impl World {
 
     /// By any address that the person has or had, or by id.
     pub(super) fn find(&self, name: &str) -> Option<Arc<Mailbox>> {
-        let found = {
-            let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-            let found = mailboxes.by_address.get(name).or_else(|| mailboxes.by_id.get(name));
-            found.or_else(|| mailboxes.by_address.get(&name.to_lowercase())).cloned()
-        };
-        found.or_else(|| {
-            let account = self.people.find(name)?.account;
-            self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).by_address.get(&account).cloned()
-        })
+        let by_person = || self.mailboxes.find(&self.people.find(name)?.account);
+        self.mailboxes.find(name).or_else(by_person)
     }
 
     /// Who has the mailbox, as the directory knows them; personal accounts have nobody but themselves.
@@ -465,11 +416,11 @@ impl World {
             };
             found.filter(is_here)?.account.clone()
         };
-        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).by_address.get(&account).cloned()
+        self.mailboxes.find(&account)
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
-        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).in_order.clone()
+        self.mailboxes.all()
     }
 
     /// How many errors were told, so that each has an id of its own.
@@ -497,6 +448,16 @@ pub fn principal_name(person: &Person, domain: &str) -> String {
     match person.is_guest {
         true => format!("{}#EXT#@{domain}", person.address.replace('@', "_")),
         false => person.address.clone(),
+    }
+}
+
+impl Owned for Mailbox {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn id(&self) -> &str {
+        &self.id
     }
 }
 

@@ -21,5 +21,5 @@ pub use organisation::Organisation;
 pub use organised::{NewOrganisation, Organised};
 pub(crate) use person::domain_of;
 pub use person::{Field, Person, State};
-pub(crate) use registry::People;
+pub(crate) use registry::{Organisations, People};
 pub use truth::{OrganisationTruth, TruthGroup, TruthPerson};

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::operation::PeopleRefused;
+use super::operation::{PeopleOperation, PeopleRefused};
 use super::organisation::{Joining, Organisation};
-use super::person::{Person, State};
+use super::person::{Person, State, domain_of};
 
 /// How the provider names things: what it is of, and something that it is made from.
 pub type Naming = fn(&str, &str) -> String;
@@ -53,6 +53,13 @@ impl People {
 
     pub fn write(&self) -> RwLockWriteGuard<'_, Organisations> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody ordinary comes to the organisation of their domain. Its id; nothing: somebody has the address.
+    pub fn enrol(&self, address: &str, now_ms: i64) -> Option<String> {
+        let mut organisations = self.write();
+        let id = organisations.of_domain(domain_of(address));
+        organisations.apply(&id, PeopleOperation::join(address), now_ms).ok().map(|_| id)
     }
 
     /// Whoever has this id or address, or had it when they were deleted.

@@ -84,13 +84,18 @@ pub fn with_location(answer: Answer, url: &str, path: &str) -> Answer {
     answer.with(LOCATION, &format!("{url}{path}?$deltatoken="))
 }
 
+/// As it is preferred.
+pub fn page_size(entered: &Entered<'_>, place: &Place) -> usize {
+    entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000)
+}
+
 /// One page of what is left to be told in this round, in order.
 pub fn page(entered: &Entered<'_>, log: &Log, place: Place, left: Vec<(At, Value)>) -> Answer {
     let (seed, issued_ms) = (log.seed, entered.world.now_ms());
     let chance = place.chance(seed);
     let is_empty =
         entered.has(&Kind::EmptyPage) || (place.at.is_some() && !place.was_empty && chance.is_multiple_of(EMPTY));
-    let size = if is_empty { 0 } else { entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000) };
+    let size = if is_empty { 0 } else { page_size(entered, &place) };
     let is_more = left.len() > size;
     let mut value: Vec<Value> = Vec::new();
     let mut at = place.at;
@@ -125,7 +130,7 @@ pub fn of_messages(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, R
     let log = account.log(folder.oldest);
     let place = begun(entered, &log, &format!("delta {number}"))?;
     let filter = options(&place, entered)?;
-    let size = entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000);
+    let size = page_size(entered, &place);
     let wanted = messages::wanted(entered, place.select.as_deref());
     let left = match place.is_initial {
         true => all(entered, &account, number, &place, filter.as_ref(), &wanted, size),

@@ -193,7 +193,7 @@ pub fn changes(entered: &Entered<'_>) -> Result<Answer, Refusal> {
     let place = begun(entered, &log, &format!("users delta {}", organisation.id))?;
     let ids = place.filter.as_deref().map(named_ids).transpose()?;
     let is_wanted = |person: &Person| ids.as_ref().is_none_or(|ids| ids.contains(&person.id));
-    let mut left: Vec<(delta::At, Value)> = Vec::new();
+    let mut left: Vec<(delta::At, &Person)> = Vec::new();
     for (number, person) in organisation.people.iter().filter(|(_, person)| is_wanted(person)) {
         let at = if place.is_initial { (0, *number) } else { (person.changed_at as i64, *number) };
         let is_new = match place.is_initial {
@@ -201,10 +201,14 @@ pub fn changes(entered: &Entered<'_>) -> Result<Answer, Refusal> {
             false => person.changed_at > place.start,
         };
         if is_new && place.at.is_none_or(|before| at > before) {
-            left.push((at, changed(entered, &place, person, organisation.domain())));
+            left.push((at, person));
         }
     }
     left.sort_by_key(|(at, _)| *at);
+    // One more than fits a page tells that there is more.
+    left.truncate(delta::page_size(entered, &place) + 1);
+    let shown = |(at, person): (delta::At, &Person)| (at, changed(entered, &place, person, organisation.domain()));
+    let left = left.into_iter().map(shown).collect();
     let mut answer = delta::page(entered, &log, place, left);
     if let crate::answer::Body::Json(body) = &mut answer.body {
         body["@odata.context"] = context(entered.world, "users");
