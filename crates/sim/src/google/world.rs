@@ -22,7 +22,7 @@ use crate::mailboxes::{Mailboxes, Owned};
 use crate::opaque;
 use crate::people::{Organised, People, Person, domain_of};
 use crate::stage::Stage;
-use crate::steer::Steered;
+use crate::steer::{Changing, Steered};
 
 pub use crate::scripted::Now;
 
@@ -68,7 +68,7 @@ impl Deref for World {
     }
 }
 
-impl Steered for World {
+impl Changing for World {
     type Kind = Kind;
 
     fn has(&self, address: &str) -> bool {
@@ -83,16 +83,18 @@ impl Steered for World {
         Self::step_any(self, count);
     }
 
+    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        Self::set_mail_service(self, address, is_enabled)
+    }
+}
+
+impl Steered for World {
     fn revoke_tokens(&self, address: &str) {
         Self::revoke_tokens(self, address);
     }
 
     fn expire_access_tokens(&self, address: Option<&str>) {
         Self::expire_access_tokens(self, address);
-    }
-
-    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
-        Self::set_mail_service(self, address, is_enabled)
     }
 
     fn rotate_keys(&self, is_old_forgotten: bool) -> String {

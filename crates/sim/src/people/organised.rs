@@ -6,7 +6,7 @@ use super::operation::{PeopleApplied, PeopleOperation, PeopleRefused};
 use super::registry::People;
 use super::spread;
 use super::truth::OrganisationTruth;
-use crate::steer::Steered;
+use crate::steer::Changing;
 
 /// An organisation to be made, with people of every kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct NewOrganisation {
     pub messages: usize,
 }
 
-pub trait Organised: Steered {
+pub trait Organised: Changing {
     #[doc(hidden)]
     fn people(&self) -> &People;
 
@@ -49,6 +49,14 @@ pub trait Organised: Steered {
             let _ = self.apply_to_people(&id, operation);
         }
         Some(id)
+    }
+
+    /// Gives `user1@domain` and so on units, aliases and groups; their mail stays as it is.
+    fn furnish(&self, domain: &str, count: usize) {
+        for operation in spread::furniture(domain, count) {
+            // Whoever is not there needs nothing.
+            let _ = self.apply_to_people(domain, operation);
+        }
     }
 
     /// By the organisation's id or one of its domains.
