@@ -131,7 +131,7 @@ pub enum Command {
     Secrets(Secrets),
     /// Run mail providers that do not exist, with mailboxes that change and faults on demand
     #[command(
-        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nA scripted provider, Google and Microsoft are on the same address. Prints how to steer them. Nothing is kept when it stops."
+        after_help = "Example:\n  mailroom sim --listen 127.0.0.1:8026 --accounts 3 --emails 200\n\nA scripted provider, Google and Microsoft are on the same address, an IMAP server on the port after it. Prints how to steer them. Nothing is kept when it stops."
     )]
     Sim(Sim),
     /// Measure this machine
@@ -401,6 +401,9 @@ pub struct Sim {
     /// Where it listens; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:8026", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Where mail programs find the IMAP server; by default the port after that of `--listen`
+    #[arg(long, value_name = "ADDRESS")]
+    pub imap_listen: Option<SocketAddr>,
     /// The same seed makes the same mailboxes
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
@@ -410,6 +413,12 @@ pub struct Sim {
     /// How many emails are in each of them
     #[arg(long, default_value_t = 100, value_name = "N")]
     pub emails: usize,
+    /// How many organisations Google and Microsoft have beside them, org1.example and so on
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub organisations: usize,
+    /// How many people are in each of those, of every kind
+    #[arg(long, default_value_t = 50, value_name = "N", requires = "organisations")]
+    pub people: usize,
     /// How long every answer takes at least
     #[arg(long, visible_alias = "latency", default_value_t = 0, value_name = "MS")]
     pub latency_ms: u64,

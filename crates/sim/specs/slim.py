@@ -12,16 +12,25 @@ WANTED = {
         ],
         "schemas": [],
     },
+    "admin.directory_v1.json": {
+        "methods": ["users.list", "users.get", "groups.list", "groups.get", "members.list", "orgunits.list"],
+        "schemas": [],
+    },
     "oauth2.v2.json": {"methods": ["userinfo.get"], "schemas": []},
     "pubsub.v1.json": {"methods": [], "schemas": ["PubsubMessage", "PushConfig", "OidcToken"]},
 }
 DROPPED = {"description", "enumDescriptions", "annotations", "parameterOrder", "flatPath"}
 
 
+def is_kept(key, inner):
+    """A field may be named as what is there for people; it is an object then."""
+    return key not in DROPPED or key != "annotations" and isinstance(inner, dict)
+
+
 def plain(value):
     """Without what is there for people."""
     if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items() if key not in DROPPED or isinstance(inner, dict) and "$ref" in inner}
+        return {key: plain(inner) for key, inner in value.items() if is_kept(key, inner)}
     return [plain(inner) for inner in value] if isinstance(value, list) else value
 
 

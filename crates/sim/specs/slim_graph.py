@@ -14,6 +14,7 @@ MAILBOX = [
 ]
 WANTED = [(f"{root}{rest}", ["get"]) for root in ("/me", "/users/{user-id}") for rest in MAILBOX] + [
     ("/users", ["get"]),
+    ("/users/microsoft.graph.delta()", ["get"]),
     ("/subscriptions", ["get", "post"]),
     ("/subscriptions/{subscription-id}", ["get", "patch", "delete"]),
     ("/subscriptions/{subscription-id}/microsoft.graph.reauthorize", ["post"]),

@@ -2,20 +2,23 @@
 //! click.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::consent::Consent;
 use crate::faults::{Failing, Fault, Faults};
+use crate::lazily::Beginning;
 use crate::letters::Letters;
+use crate::mail::rng::Rng;
 use crate::requests::{Counted, Entry, Requests};
 use crate::scripted::Now;
 use crate::spec::{Violation, Violations};
 
 pub struct Stage<K: Failing> {
-    pub(crate) letters: Letters,
+    seed: u64,
+    pub(crate) letters: Arc<Letters>,
     now: Now,
     /// Where it is served, which some answers tell.
     url: RwLock<String>,
@@ -40,7 +43,8 @@ where
     /// `letters`: how many different letters its mail is made of.
     pub(crate) fn new(seed: u64, letters: usize, now: Now) -> Self {
         Self {
-            letters: Letters::new(seed, letters),
+            seed,
+            letters: Arc::new(Letters::new(seed, letters)),
             now,
             url: RwLock::new("http://127.0.0.1".to_owned()),
             faults: Faults::new(seed),
@@ -124,6 +128,17 @@ where
 
     pub(crate) fn set_url(&self, url: String) {
         *self.url.write().unwrap_or_else(PoisonError::into_inner) = url;
+    }
+
+    /// What a mailbox begins with. `seed`: nothing is from the world's and the address.
+    pub(crate) fn beginning(&self, seed: Option<u64>, address: &str, messages: usize) -> Beginning {
+        let own = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        Beginning {
+            seed: Rng::new(seed.unwrap_or(own)).next_u64(),
+            messages,
+            at: self.now(),
+            letters: Arc::clone(&self.letters),
+        }
     }
 
     /// To the millisecond, as providers tell it.

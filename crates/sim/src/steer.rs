@@ -16,8 +16,8 @@ use crate::consent::Consent;
 use crate::faults::{Failing, Fault};
 use crate::stage::Stage;
 
-/// A provider with mailboxes that change and people who sign in.
-pub trait Steered: Deref<Target = Stage<Self::Kind>> + Send + Sync + 'static {
+/// A provider with mailboxes that change.
+pub trait Changing: Deref<Target = Stage<Self::Kind>> + Send + Sync + 'static {
     type Kind: Failing<Route: Ord + Serialize + DeserializeOwned + Send + Sync>
         + Serialize
         + DeserializeOwned
@@ -28,18 +28,21 @@ pub trait Steered: Deref<Target = Stage<Self::Kind>> + Send + Sync + 'static {
     fn has(&self, address: &str) -> bool;
     fn step(&self, address: &str, count: usize) -> bool;
     fn step_any(&self, count: usize);
+    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool;
+}
+
+/// And with people who sign in for others to read their mail.
+pub trait Steered: Changing {
     fn revoke_tokens(&self, address: &str);
     fn expire_access_tokens(&self, address: Option<&str>);
-    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool;
     /// The name of the key that signs from now on.
     fn rotate_keys(&self, is_old_forgotten: bool) -> String;
 }
 
-pub fn routes<W: Steered>() -> Router<Arc<W>> {
+/// What is done to mailboxes, and to how they are shown.
+pub fn mailbox_routes<W: Changing>() -> Router<Arc<W>> {
     Router::new()
         .route("/accounts/{address}/steps", post(step_one::<W>))
-        .route("/accounts/{address}/revoke-tokens", post(revoke_tokens::<W>))
-        .route("/accounts/{address}/expire-access-tokens", post(expire_tokens_of_one::<W>))
         .route("/accounts/{address}/mail-service", put(set_mail_service::<W>))
         .route("/steps", post(step_any::<W>))
         .route("/rate", put(set_rate::<W>))
@@ -47,6 +50,13 @@ pub fn routes<W: Steered>() -> Router<Arc<W>> {
         .route("/latency", put(set_latency::<W>))
         .route("/requests/log", get(request_log::<W>))
         .route("/violations", get(violations::<W>).delete(forget_violations::<W>))
+}
+
+/// That, and what is done to sign-ins.
+pub fn routes<W: Steered>() -> Router<Arc<W>> {
+    mailbox_routes()
+        .route("/accounts/{address}/revoke-tokens", post(revoke_tokens::<W>))
+        .route("/accounts/{address}/expire-access-tokens", post(expire_tokens_of_one::<W>))
         .route("/consent", get(consent::<W>).put(set_consent::<W>))
         .route("/expire-access-tokens", post(expire_tokens::<W>))
         .route("/keys/rotate", post(rotate_keys::<W>))
@@ -96,7 +106,7 @@ struct Steps {
     count: usize,
 }
 
-async fn step_one<W: Steered>(
+async fn step_one<W: Changing>(
     State(world): Wide<W>,
     Path(address): Path<String>,
     Json(steps): Json<Steps>,
@@ -104,7 +114,7 @@ async fn step_one<W: Steered>(
     done_if(world.step(&address, steps.count))
 }
 
-async fn step_any<W: Steered>(State(world): Wide<W>, Json(steps): Json<Steps>) -> Response {
+async fn step_any<W: Changing>(State(world): Wide<W>, Json(steps): Json<Steps>) -> Response {
     world.step_any(steps.count);
     done_if(true)
 }
@@ -129,7 +139,7 @@ struct Enabled {
     enabled: bool,
 }
 
-async fn set_mail_service<W: Steered>(
+async fn set_mail_service<W: Changing>(
     State(world): Wide<W>,
     Path(address): Path<String>,
     Json(to): Json<Enabled>,
@@ -142,21 +152,21 @@ struct Rate {
     per_second: f64,
 }
 
-async fn set_rate<W: Steered>(State(world): Wide<W>, Json(rate): Json<Rate>) -> Response {
+async fn set_rate<W: Changing>(State(world): Wide<W>, Json(rate): Json<Rate>) -> Response {
     world.set_rate(rate.per_second);
     done_if(true)
 }
 
-async fn list_faults<W: Steered>(State(world): Wide<W>) -> Json<Value> {
+async fn list_faults<W: Changing>(State(world): Wide<W>) -> Json<Value> {
     Json(json!({"items": world.faults()}))
 }
 
-async fn add_fault<W: Steered>(State(world): Wide<W>, Json(fault): Json<Fault<W::Kind>>) -> Response {
+async fn add_fault<W: Changing>(State(world): Wide<W>, Json(fault): Json<Fault<W::Kind>>) -> Response {
     world.add_fault(fault);
     (StatusCode::CREATED, Json(json!({}))).into_response()
 }
 
-async fn clear_faults<W: Steered>(State(world): Wide<W>) -> Response {
+async fn clear_faults<W: Changing>(State(world): Wide<W>) -> Response {
     world.clear_faults();
     done_if(true)
 }
@@ -166,20 +176,20 @@ struct Latency {
     ms: u64,
 }
 
-async fn set_latency<W: Steered>(State(world): Wide<W>, Json(latency): Json<Latency>) -> Response {
+async fn set_latency<W: Changing>(State(world): Wide<W>, Json(latency): Json<Latency>) -> Response {
     world.set_latency_ms(latency.ms);
     done_if(true)
 }
 
-async fn request_log<W: Steered>(State(world): Wide<W>) -> Json<Value> {
+async fn request_log<W: Changing>(State(world): Wide<W>) -> Json<Value> {
     Json(json!({"items": world.request_log()}))
 }
 
-async fn violations<W: Steered>(State(world): Wide<W>) -> Json<Value> {
+async fn violations<W: Changing>(State(world): Wide<W>) -> Json<Value> {
     Json(json!({"items": world.violations()}))
 }
 
-async fn forget_violations<W: Steered>(State(world): Wide<W>) -> Response {
+async fn forget_violations<W: Changing>(State(world): Wide<W>) -> Response {
     world.forget_violations();
     done_if(true)
 }

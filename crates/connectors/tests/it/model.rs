@@ -31,7 +31,9 @@ impl Model {
         for folder in &page.folders {
             self.folders.insert(folder.id.clone(), (folder.name.clone(), folder.role));
         }
-        for seen in &page.messages {
+        // Of one that we do not have, a mark says nothing.
+        let marked: Vec<_> = page.marked.iter().filter(|seen| self.places.contains_key(&seen.place)).collect();
+        for seen in page.messages.iter().chain(&page.again).chain(marked) {
             assert!(self.folders.contains_key(&seen.place.folder), "a message in a folder that was never told");
             let known = Known {
                 message: seen.message.clone(),

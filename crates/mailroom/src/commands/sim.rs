@@ -1,12 +1,14 @@
 //! `mailroom sim`: mail providers that do not exist, for trials and tests.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
 use serde_json::{Value, json};
 use sim::google::{self, CLIENT_ID, CLIENT_SECRET, Limits};
-use sim::{Server, microsoft, scripted};
+use sim::people::{NewOrganisation, Organised};
+use sim::{Server, imap, microsoft, scripted};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -23,6 +25,7 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
     let listener = TcpListener::bind(args.listen).await.map_err(|e| {
         Failure::problem(format!("cannot listen on {} ({e}); choose another address with --listen", args.listen))
     })?;
+    let imap_listener = bind_imap(args).await?;
     let scripted = Arc::new(scripted::World::new(args.seed, LETTERS, Arc::new(|| SystemClock.now())));
     scripted.create_many(args.accounts, args.emails);
     scripted.set_latency_ms(args.latency_ms);
@@ -34,7 +37,11 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
     microsoft.create_many(args.accounts, args.emails);
     microsoft.set_latency_ms(args.latency_ms);
     microsoft.set_quota(args.quota.then(microsoft::Limits::default));
-    let server = Server::start(listener, scripted, &google, &microsoft)?;
+    let imap = Arc::new(imap::World::new(args.seed, LETTERS, Arc::new(|| SystemClock.now())));
+    imap.create_many(args.accounts, args.emails);
+    imap.set_latency_ms(args.latency_ms);
+    organise(args, &*google, &*microsoft);
+    let server = Server::start(listener, scripted, &google, &microsoft, (imap_listener, &imap))?;
     announce(&server, args, out)?;
     tokio::select! {
         _ = terminate.recv() => {}
@@ -42,6 +49,32 @@ pub async fn run(args: &cli::Sim, out: Output) -> Result<ExitCode, Failure> {
     }
     tell("Stopped; its mailboxes are gone with it.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// By default beside the other one: on a free port if that is, else on the next.
+async fn bind_imap(args: &cli::Sim) -> Result<TcpListener, Failure> {
+    let beside = SocketAddr::new(args.listen.ip(), args.listen.port().checked_add(1).unwrap_or(0));
+    let beside = if args.listen.port() == 0 { args.listen } else { beside };
+    let address = args.imap_listen.unwrap_or(beside);
+    TcpListener::bind(address).await.map_err(|e| {
+        Failure::problem(format!("cannot listen on {address} ({e}); choose another address with --imap-listen"))
+    })
+}
+
+/// The accounts get units and groups; organisations of their own have people of every kind, the same at both.
+fn organise(args: &cli::Sim, google: &impl Organised, microsoft: &impl Organised) {
+    google.furnish("sim.example", args.accounts);
+    microsoft.furnish("contoso.example", args.accounts);
+    for number in 1..=args.organisations {
+        let new = NewOrganisation {
+            domain: format!("org{number}.example"),
+            more_domains: Vec::new(),
+            people: args.people,
+            messages: args.emails,
+        };
+        google.organise(&new);
+        microsoft.organise(&new);
+    }
 }
 
 /// Where the simulated Google is, by the names that `[providers.google]` has for it.
@@ -77,7 +110,8 @@ fn announce(server: &Server, args: &cli::Sim, out: Output) -> Result<(), Failure
     if out.json {
         return out.object(&json!({
             "listening": server.address().to_string(), "url": url, "control": control, "google": table(google),
-            "microsoft": table(microsoft), "accounts": args.accounts, "emails": args.emails, "seed": args.seed,
+            "microsoft": table(microsoft), "imap": server.imap().to_string(), "accounts": args.accounts,
+            "organisations": args.organisations, "people": args.people, "emails": args.emails, "seed": args.seed,
         }));
     }
     out.line(&format!(
@@ -85,8 +119,14 @@ fn announce(server: &Server, args: &cli::Sim, out: Output) -> Result<(), Failure
         accounts(args.accounts, "box1@scripted.example (token token-1)")
     ))?;
     out.line(&format!("Google is simulated there as well, with {}.", accounts(args.accounts, "user1@sim.example")))?;
-    let accounts = accounts(args.accounts, "user1@contoso.example");
-    out.line(&format!("So is Microsoft, with {accounts}."))?;
+    let at_microsoft = accounts(args.accounts, "user1@contoso.example");
+    out.line(&format!("So is Microsoft, with {at_microsoft}."))?;
+    if args.organisations > 0 {
+        let (organisations, people) = (count(args.organisations as u64), count(args.people as u64));
+        out.line(&format!("Both have {organisations} organisations of {people} people each, org1.example and so on."))?;
+    }
+    let at_imap = accounts(args.accounts, &format!("user1@imap.example (password {})", imap::PASSWORD));
+    out.line(&format!("An IMAP server without TLS listens on {}, with {at_imap}.", server.imap()))?;
     if !server.address().ip().is_loopback() {
         tell("Whoever reaches this address can steer it; that is fine for trials only.");
     }
@@ -101,7 +141,7 @@ fn announce(server: &Server, args: &cli::Sim, out: Output) -> Result<(), Failure
         out.line(&format!("  {name} = \"{value}\""))?;
     }
     out.line("")?;
-    out.line("Steer them from another terminal (docs/providers/scripted.md, gmail-simulator.md and outlook-simulator.md have everything):")?;
+    out.line("Steer them from another terminal (docs/providers/scripted.md, gmail-simulator.md, outlook-simulator.md and imap-simulator.md have everything):")?;
     for example in examples(&control) {
         out.line(&format!("  {example}"))?;
     }
@@ -116,7 +156,7 @@ fn accounts(number: usize, first: &str) -> String {
     }
 }
 
-fn examples(control: &str) -> [String; 10] {
+fn examples(control: &str) -> [String; 13] {
     let json = "-H 'content-type: application/json'";
     [
         format!("curl {control}/accounts"),
@@ -129,5 +169,8 @@ fn examples(control: &str) -> [String; 10] {
         format!("curl {control}/google/violations"),
         format!("curl -X POST {control}/microsoft/accounts/user1@contoso.example/grant"),
         format!("curl {json} {control}/microsoft/accounts/user1@contoso.example/apply -d '{{\"op\":\"deliver\"}}'"),
+        format!("curl {json} {control}/google/organisations -d '{{\"domain\":\"acme.test\",\"people\":50}}'"),
+        format!("curl {control}/google/organisations/acme.test/truth"),
+        format!("curl {json} {control}/imap/accounts/user1@imap.example/apply -d '{{\"op\":\"deliver\"}}'"),
     ]
 }

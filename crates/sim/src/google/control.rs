@@ -16,6 +16,7 @@ use super::operation::Operation;
 use super::push::Endpoint;
 use super::quota::Limits;
 use super::world::{Mailbox, NewAccount, World};
+use crate::people;
 use crate::steer::{self, NewAccounts, conflict, done_if, missing};
 
 type Wide = State<Arc<World>>;
@@ -31,6 +32,7 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/quota", get(quota).put(set_quota).delete(end_quota))
         .route("/requests", get(requests).delete(forget_requests))
         .merge(sign_in_routes())
+        .merge(people::routes())
         .merge(steer::routes());
     Router::new().nest("/control/google", steered)
 }
@@ -45,8 +47,7 @@ fn sign_in_routes() -> Router<Arc<World>> {
 }
 
 async fn list_accounts(State(world): Wide) -> Json<Value> {
-    let account =
-        |mailbox: &Arc<Mailbox>| json!({"address": mailbox.address, "messages": mailbox.account().message_count()});
+    let account = |mailbox: &Arc<Mailbox>| json!({"address": mailbox.address, "messages": mailbox.message_count()});
     Json(json!({"items": world.all().iter().map(account).collect::<Vec<_>>()}))
 }
 
@@ -143,10 +144,15 @@ async fn service_account(State(world): Wide) -> Json<Value> {
 #[derive(Debug, Deserialize)]
 struct Delegation {
     scopes: Option<Vec<String>>,
+    /// Nothing: everywhere.
+    domain: Option<String>,
 }
 
 async fn set_delegation(State(world): Wide, Json(to): Json<Delegation>) -> Response {
-    world.set_delegated_scopes(to.scopes);
+    match to.domain {
+        Some(domain) => world.set_delegated_scopes_of(&domain, to.scopes),
+        None => world.set_delegated_scopes(to.scopes),
+    }
     done_if(true)
 }
 

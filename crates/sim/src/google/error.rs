@@ -10,9 +10,14 @@ pub fn error(status: u16, reason: &str, message: &str) -> Answer {
         (400, "failedPrecondition") => ("global", "FAILED_PRECONDITION"),
         (400, _) => ("global", "INVALID_ARGUMENT"),
         (401, _) => ("global", "UNAUTHENTICATED"),
-        (403, "rateLimitExceeded" | "userRateLimitExceeded" | "dailyLimitExceeded" | "accessNotConfigured") => {
-            ("usageLimits", "PERMISSION_DENIED")
-        }
+        (
+            403,
+            "rateLimitExceeded"
+            | "userRateLimitExceeded"
+            | "dailyLimitExceeded"
+            | "accessNotConfigured"
+            | "quotaExceeded",
+        ) => ("usageLimits", "PERMISSION_DENIED"),
         (403, _) => ("global", "PERMISSION_DENIED"),
         (404, _) => ("global", "NOT_FOUND"),
         (429, _) => ("usageLimits", "RESOURCE_EXHAUSTED"),

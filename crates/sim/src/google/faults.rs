@@ -19,6 +19,12 @@ routes! {
     LabelsGet = "labels.get",
     Watch = "watch",
     Stop = "stop",
+    UsersList = "users.list",
+    UsersGet = "users.get",
+    GroupsList = "groups.list",
+    GroupsGet = "groups.get",
+    MembersList = "members.list",
+    OrgUnitsList = "orgunits.list",
     Batch = "batch",
     Push = "push",
 }
@@ -37,8 +43,27 @@ impl Route {
             "gmail.users.watch" => Self::Watch,
             "gmail.users.stop" => Self::Stop,
             "oauth2.userinfo.get" => Self::Userinfo,
+            "directory.users.list" => Self::UsersList,
+            "directory.users.get" => Self::UsersGet,
+            "directory.groups.list" => Self::GroupsList,
+            "directory.groups.get" => Self::GroupsGet,
+            "directory.members.list" => Self::MembersList,
+            "directory.orgunits.list" => Self::OrgUnitsList,
             _ => return None,
         })
+    }
+
+    /// Who there is in an organisation.
+    pub fn is_directory(self) -> bool {
+        matches!(
+            self,
+            Self::UsersList
+                | Self::UsersGet
+                | Self::GroupsList
+                | Self::GroupsGet
+                | Self::MembersList
+                | Self::OrgUnitsList
+        )
     }
 
     /// Asked with an account's access token, and answered with JSON that a document describes.
@@ -65,6 +90,8 @@ pub enum Kind {
     RateLimited {
         retry_after: Option<u64>,
     },
+    /// 403 `quotaExceeded`, as the directory says it.
+    QuotaExceeded,
     /// 403.
     DailyLimit,
     DomainPolicy,
@@ -176,7 +203,11 @@ impl Failing for Kind {
             Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Push,
             _ if route == Route::Push => false,
             Self::HistoryExpired => route == Route::HistoryList,
-            Self::EmptyPage => route == Route::MessagesList,
+            Self::EmptyPage => {
+                matches!(route, Route::MessagesList | Route::UsersList | Route::GroupsList | Route::MembersList)
+            }
+            Self::QuotaExceeded => route.is_directory(),
+            Self::FailedPrecondition => route.is_api() && !route.is_directory(),
             Self::Padded => matches!(route, Route::MessagesGet | Route::AttachmentsGet),
             Self::MissingPart | Self::ShuffledParts => route == Route::Batch,
             Self::Oauth { .. } => matches!(route, Route::Token | Route::Revoke),
@@ -186,7 +217,6 @@ impl Failing for Kind {
             | Self::DomainPolicy
             | Self::InsufficientPermissions
             | Self::AccessNotConfigured
-            | Self::FailedPrecondition
             | Self::NotFound
             | Self::Unauthorized => route.is_api(),
             _ => true,

@@ -16,12 +16,17 @@ macro_rules! document {
 }
 
 static GMAIL: LazyLock<Document> = document!("gmail.v1.json");
+static DIRECTORY: LazyLock<Document> = document!("admin.directory_v1.json");
 static OAUTH: LazyLock<Document> = document!("oauth2.v2.json");
 static PUBSUB: LazyLock<Document> = document!("pubsub.v1.json");
 static UNDOCUMENTED: LazyLock<Document> = document!("undocumented.json");
 
 pub fn gmail() -> &'static Document {
     &GMAIL
+}
+
+pub fn directory() -> &'static Document {
+    &DIRECTORY
 }
 
 pub fn oauth() -> &'static Document {
@@ -66,10 +71,10 @@ mod tests {
 
     #[test]
     fn every_document_is_read_and_refers_to_nothing_that_is_missing() {
-        for document in [&GMAIL, &OAUTH, &PUBSUB, &UNDOCUMENTED] {
+        for document in [&GMAIL, &DIRECTORY, &OAUTH, &PUBSUB, &UNDOCUMENTED] {
             assert_eq!(document.dangling(), Vec::<String>::new());
         }
-        assert_eq!(GMAIL.methods().len(), 9);
+        assert_eq!((GMAIL.methods().len(), DIRECTORY.methods().len()), (9, 6));
     }
 
     #[test]

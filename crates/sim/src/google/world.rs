@@ -1,10 +1,10 @@
 //! All mailboxes of one simulated Google, who may read them, and what goes wrong.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,31 +16,33 @@ use super::operation::{Applied, Operation};
 use super::push::{self, Endpoint, Push, Watches};
 use super::quota::{Limits, Quota};
 use super::truth::Truth;
+use crate::lazily::Lazily;
 use crate::mail::rng::Rng;
+use crate::mailboxes::{Mailboxes, Owned};
+use crate::opaque;
+use crate::people::{Organised, People, Person, domain_of};
 use crate::stage::Stage;
-use crate::steer::Steered;
+use crate::steer::{Changing, Steered};
 
 pub use crate::scripted::Now;
 
 pub struct World {
     seed: u64,
     stage: Stage<Kind>,
-    mailboxes: RwLock<Mailboxes>,
+    pub(super) people: People,
+    mailboxes: Mailboxes<Mailbox>,
     pub(super) oauth: OAuth,
     pub(super) push: Push,
     pub(super) quota: Quota,
     rng: Mutex<Rng>,
 }
 
-#[derive(Default)]
-struct Mailboxes {
-    by_address: HashMap<String, Arc<Mailbox>>,
-    in_order: Vec<Arc<Mailbox>>,
-}
-
 pub(super) struct Mailbox {
+    /// The first address that the person had: what everything here is known by.
     pub address: String,
-    account: Mutex<Account>,
+    /// What Google knows the person by, whatever the address.
+    pub id: String,
+    account: Lazily<Account>,
     /// Whether the account has Gmail at all.
     pub has_mail_service: AtomicBool,
     pub watches: Mutex<Watches>,
@@ -66,7 +68,7 @@ impl Deref for World {
     }
 }
 
-impl Steered for World {
+impl Changing for World {
     type Kind = Kind;
 
     fn has(&self, address: &str) -> bool {
@@ -81,16 +83,18 @@ impl Steered for World {
         Self::step_any(self, count);
     }
 
+    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        Self::set_mail_service(self, address, is_enabled)
+    }
+}
+
+impl Steered for World {
     fn revoke_tokens(&self, address: &str) {
         Self::revoke_tokens(self, address);
     }
 
     fn expire_access_tokens(&self, address: Option<&str>) {
         Self::expire_access_tokens(self, address);
-    }
-
-    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
-        Self::set_mail_service(self, address, is_enabled)
     }
 
     fn rotate_keys(&self, is_old_forgotten: bool) -> String {
@@ -110,7 +114,8 @@ impl World {
         Self {
             seed,
             stage: Stage::new(seed, letters, now),
-            mailboxes: RwLock::default(),
+            people: People::new(naming),
+            mailboxes: Mailboxes::default(),
             oauth: OAuth::new(seed),
             push: Push::new(seed),
             quota: Quota::default(),
@@ -121,22 +126,23 @@ impl World {
     /// Whether there was none of this address yet.
     pub fn create(&self, new: &NewAccount) -> bool {
         let address = new.address.to_lowercase();
-        let own_seed = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let mut account = Account::new(Rng::new(new.seed.unwrap_or(own_seed)).next_u64());
-        account.fill(new.messages, &self.letters, self.now());
-        let mailbox = Arc::new(Mailbox {
-            address: address.clone(),
-            account: Mutex::new(account),
+        let is_there = is_personal(&address) || self.people.enrol(&address, self.now_ms()).is_some();
+        is_there && self.open(&address, new.messages, new.seed)
+    }
+
+    /// Whether nobody had it who is still there.
+    fn open(&self, address: &str, messages: usize, seed: Option<u64>) -> bool {
+        self.mailboxes.add(Mailbox {
+            id: self.people.find(address).map_or_else(|| oauth::subject(address), |person| person.id),
+            address: address.to_owned(),
+            account: Lazily::new(self.beginning(seed, address, messages), |beginning| {
+                let mut account = Account::new(beginning.seed);
+                account.fill(beginning.messages, &beginning.letters, beginning.at);
+                account
+            }),
             has_mail_service: AtomicBool::new(true),
             watches: Mutex::default(),
-        });
-        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
-        if mailboxes.by_address.contains_key(&address) {
-            return false;
-        }
-        mailboxes.in_order.push(Arc::clone(&mailbox));
-        mailboxes.by_address.insert(address, mailbox);
-        true
+        })
     }
 
     /// `user1@sim.example` and so on. Those that are there stay as they are.
@@ -163,14 +169,8 @@ impl World {
     pub fn step_any(&self, count: usize) {
         let now = self.now();
         for _ in 0..count {
-            let mailbox = {
-                let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-                if mailboxes.in_order.is_empty() {
-                    return;
-                }
-                let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
-                Arc::clone(rng.pick(&mailboxes.in_order))
-            };
+            let any = self.mailboxes.any(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
+            let Some(mailbox) = any else { return };
             self.change(&mailbox, |account| account.step(&self.letters, now));
         }
     }
@@ -199,8 +199,7 @@ impl World {
     }
 
     pub(super) fn first_addresses(&self, count: usize) -> Vec<String> {
-        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-        mailboxes.in_order.iter().take(count).map(|mailbox| mailbox.address.clone()).collect()
+        self.mailboxes.first(count, |_| true)
     }
 
     /// Nothing: there is no limit.
@@ -248,7 +247,13 @@ impl World {
 
     /// The scopes that the service account may use for others; nothing: all.
     pub fn set_delegated_scopes(&self, scopes: Option<Vec<String>>) {
-        self.oauth.set_delegated(scopes);
+        self.oauth.set_delegated(None, scopes);
+    }
+
+    /// The same in one organisation, whatever holds for the others; nothing: as for them.
+    pub fn set_delegated_scopes_of(&self, domain: &str, scopes: Option<Vec<String>>) {
+        let organisation = self.people.write().of_domain(domain);
+        self.oauth.set_delegated(Some(&organisation), scopes);
     }
 
     /// Another key signs from now on; its name.
@@ -275,19 +280,71 @@ impl World {
         self.push.counts()
     }
 
-    pub(super) fn find(&self, address: &str) -> Option<Arc<Mailbox>> {
-        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-        let found = mailboxes.by_address.get(address);
-        found.or_else(|| mailboxes.by_address.get(&address.to_lowercase())).cloned()
+    /// By any address that the person has or had, or by id.
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Mailbox>> {
+        let by_person = || self.mailboxes.find(&self.people.find(name)?.account);
+        self.mailboxes.find(name).or_else(by_person)
+    }
+
+    /// Who has the mailbox, as the directory knows them; personal accounts have nobody but themselves.
+    pub(super) fn person(&self, mailbox: &Mailbox) -> Person {
+        self.people.find(&mailbox.id).unwrap_or_else(|| Person::alone(&mailbox.id, &mailbox.address))
+    }
+
+    /// Whether somebody may sign in, or be signed in for.
+    pub(super) fn may_sign_in(&self, account: &str) -> bool {
+        let person = self.find(account).map(|mailbox| self.person(&mailbox));
+        person.is_some_and(|person| person.is_present() && !person.is_suspended && !person.is_archived)
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
-        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).in_order.clone()
+        self.mailboxes.all()
+    }
+}
+
+impl Organised for World {
+    fn people(&self) -> &People {
+        &self.people
+    }
+
+    fn open_mailbox(&self, account: &str, _: &str, messages: usize) {
+        self.open(account, messages, None);
+    }
+
+    fn end_sign_in(&self, account: &str) {
+        self.expire_access_tokens(Some(account));
+    }
+}
+
+/// Ids as Google writes them.
+fn naming(of: &str, name: &str) -> String {
+    match of {
+        "person" => oauth::subject(name),
+        "organisation" => format!("C0{}", Rng::new(opaque::sum(1, name)).hex(7)),
+        _ => format!("0{}", Rng::new(opaque::sum(2, name)).hex(14)),
+    }
+}
+
+fn is_personal(address: &str) -> bool {
+    ["gmail.com", "googlemail.com"].contains(&domain_of(address))
+}
+
+impl Owned for Mailbox {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn id(&self) -> &str {
+        &self.id
     }
 }
 
 impl Mailbox {
     pub fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+        self.account.get()
+    }
+
+    pub fn message_count(&self) -> usize {
+        self.account.look(|beginning| beginning.messages, Account::message_count)
     }
 }

@@ -18,6 +18,7 @@ use super::operation::Operation;
 use super::subscriptions::{LifecycleEvent, Settings};
 use super::throttle::Limits;
 use super::world::{Mailbox, NewAccount, World};
+use crate::people;
 use crate::steer::{self, NewAccounts, conflict, done_if, missing};
 
 type Wide = State<Arc<World>>;
@@ -40,15 +41,16 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/directories", get(directories))
         .route("/directories/{name}", put(change_directory))
         .route("/tokens", get(token_counts).put(set_tokens))
+        .merge(people::routes())
         .merge(steer::routes());
     Router::new().nest("/control/microsoft", steered)
 }
 
 async fn list_accounts(State(world): Wide) -> Json<Value> {
     let account = |mailbox: &Arc<Mailbox>| {
-        let messages = mailbox.account().message_count();
         json!({
-            "address": mailbox.address, "id": mailbox.id, "directory": mailbox.directory, "messages": messages,
+            "address": mailbox.address, "id": mailbox.id, "directory": mailbox.directory,
+            "messages": mailbox.message_count(),
         })
     };
     Json(json!({"items": world.all().iter().map(account).collect::<Vec<_>>()}))

@@ -5,14 +5,20 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::mail::rng::Rng;
+use crate::people::domain_of;
 
 /// The directory of personal accounts.
 pub const CONSUMERS: &str = "9188040d-6c67-4c5b-b112-36a304b66dad";
 
 const PERSONAL: [&str; 5] = ["outlook.com", "hotmail.com", "live.com", "msn.com", "outlook.de"];
 
+/// Whether an address is nobody's but the one's who has it.
+pub fn is_personal(address: &str) -> bool {
+    PERSONAL.contains(&domain_of(address))
+}
+
 /// What an administrator's consent allows unless it is said.
-pub const PERMISSIONS: [&str; 2] = ["Mail.Read", "User.Read.All"];
+pub const PERMISSIONS: [&str; 3] = ["Mail.Read", "User.Read.All", "GroupMember.Read.All"];
 
 /// A company at Microsoft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,7 +38,7 @@ pub struct DirectoryChange {
     pub admin_consent: Option<bool>,
     /// Nothing: the test client.
     pub client_id: Option<String>,
-    /// Nothing: `Mail.Read` and `User.Read.All`.
+    /// Nothing: `Mail.Read`, `User.Read.All` and `GroupMember.Read.All`.
     pub permissions: Option<Vec<String>>,
     pub user_consent: Option<bool>,
 }
@@ -65,15 +71,6 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// The directory of an address; it is made if there is none yet.
-    pub fn of_address(&mut self, address: &str) -> String {
-        let domain = address.rsplit_once('@').map_or(address, |(_, domain)| domain);
-        if PERSONAL.contains(&domain) {
-            return CONSUMERS.to_owned();
-        }
-        self.of_domain(domain)
-    }
-
     pub fn of_domain(&mut self, domain: &str) -> String {
         let domain = domain.to_lowercase();
         let id = guid(&format!("directory {domain}"));
@@ -131,13 +128,13 @@ mod tests {
     fn a_directory_is_found_by_its_id_and_by_its_domain() {
         let mut directories = Directories::default();
 
-        let id = directories.of_address("ann@Contoso.test");
+        let id = directories.of_domain("Contoso.test");
 
-        assert_eq!(directories.of_address("bob@contoso.test"), id);
+        assert_eq!(directories.of_domain("contoso.test"), id);
         assert_eq!(directories.tenant("CONTOSO.test"), Some(Tenant::One(id.clone())));
         assert_eq!(directories.tenant(&id), Some(Tenant::One(id)));
         assert_eq!(directories.tenant("fabrikam.test"), None);
-        assert_eq!(directories.of_address("ann@outlook.com"), CONSUMERS);
+        assert!(is_personal("ann@outlook.com") && !is_personal("ann@contoso.test"));
     }
 
     #[test]

@@ -12,6 +12,11 @@ routes! {
     Token = "token",
     Me = "me",
     UsersList = "users.list",
+    UsersDelta = "users.delta",
+    GroupsList = "groups.list",
+    GroupsGet = "groups.get",
+    GroupsMembers = "groups.members",
+    GroupsAllMembers = "groups.transitive_members",
     FoldersList = "folders.list",
     FoldersGet = "folders.get",
     FoldersChildren = "folders.children",
@@ -41,6 +46,16 @@ impl Route {
         Some(match (verb, inner.unwrap_or(path)) {
             ("get", "") => Self::Me,
             ("get", "/users") => Self::UsersList,
+            ("get", "/users/microsoft.graph.delta()") => Self::UsersDelta,
+            ("get", "/groups") => Self::GroupsList,
+            ("get", "/groups/{group-id}") => Self::GroupsGet,
+            ("get", "/groups/{group-id}/members" | "/groups/{group-id}/members/microsoft.graph.user") => {
+                Self::GroupsMembers
+            }
+            (
+                "get",
+                "/groups/{group-id}/transitiveMembers" | "/groups/{group-id}/transitiveMembers/microsoft.graph.user",
+            ) => Self::GroupsAllMembers,
             ("get", "/mailFolders") => Self::FoldersList,
             ("get", "/mailFolders/{mailFolder-id}") => Self::FoldersGet,
             ("get", "/mailFolders/{mailFolder-id}/childFolders") => Self::FoldersChildren,
@@ -99,16 +114,27 @@ impl Route {
     }
 
     pub fn is_delta(self) -> bool {
-        matches!(self, Self::FoldersDelta | Self::MessagesDelta)
+        matches!(self, Self::FoldersDelta | Self::MessagesDelta | Self::UsersDelta)
     }
 
     /// Answered with pages.
     pub fn is_paged(self) -> bool {
-        self.is_delta() || matches!(self, Self::MessagesList | Self::FoldersList | Self::FoldersChildren)
+        self.is_delta()
+            || matches!(self, Self::MessagesList | Self::FoldersList | Self::FoldersChildren)
+            || matches!(self, Self::UsersList | Self::GroupsList | Self::GroupsMembers | Self::GroupsAllMembers)
+    }
+
+    pub fn is_group(self) -> bool {
+        matches!(self, Self::GroupsList | Self::GroupsGet | Self::GroupsMembers | Self::GroupsAllMembers)
     }
 
     pub fn is_subscription(self) -> bool {
-        self.is_api() && !self.is_mail() && !matches!(self, Self::Me | Self::UsersList)
+        self.is_api() && !self.is_mail() && !self.is_group() && !self.is_person()
+    }
+
+    /// One person, or all of a directory.
+    pub fn is_person(self) -> bool {
+        matches!(self, Self::Me | Self::UsersList | Self::UsersDelta)
     }
 }
 

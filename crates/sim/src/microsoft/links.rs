@@ -1,8 +1,8 @@
 //! Links to the next page and to what changes later: opaque, and good for nothing else.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+
+use crate::opaque;
 
 /// What a link remembers. Options of the first request are part of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,33 +34,25 @@ pub struct Place {
     pub order: Option<String>,
     #[serde(rename = "c")]
     pub change_type: Option<String>,
+    /// Some links are good for a while only.
+    #[serde(rename = "d")]
+    pub issued_ms: i64,
 }
 
 impl Place {
     pub fn write(&self, seed: u64) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default();
-        URL_SAFE_NO_PAD.encode(format!("{:016x}{text}", sum(seed, &text)))
+        opaque::write(seed, self)
     }
 
     /// Nothing: somebody else wrote it, or it is another mailbox's.
     pub fn read(token: &str, seed: u64, of: &str) -> Option<Self> {
-        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
-        let (given, text) = text.split_at_checked(16)?;
-        if given != format!("{:016x}", sum(seed, text)) {
-            return None;
-        }
-        serde_json::from_str::<Self>(text).ok().filter(|place| place.of == of)
+        opaque::read::<Self>(seed, token).filter(|place| place.of == of)
     }
 
     /// Something that is the same each time for this place, and different for others.
     pub fn chance(&self, seed: u64) -> u64 {
-        sum(seed, &format!("{:?} {} {}", self.at, self.start, self.told))
+        opaque::sum(seed, &format!("{:?} {} {}", self.at, self.start, self.told))
     }
-}
-
-fn sum(seed: u64, text: &str) -> u64 {
-    text.bytes()
-        .fold(seed ^ 14_695_981_039_346_656_037, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(1_099_511_628_211))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod identity;
 mod ids;
 mod links;
 mod operation;
+mod people_filter;
 mod server;
 mod spec;
 mod step;

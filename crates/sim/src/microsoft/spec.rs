@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::spec::Document;
+use crate::spec::{Call, Document};
 
 macro_rules! document {
     ($name:literal) => {
@@ -25,6 +25,20 @@ pub fn graph() -> &'static Document {
 /// What only Microsoft's pages tell.
 pub fn undocumented() -> &'static Document {
     &UNDOCUMENTED
+}
+
+/// The document that has a schema.
+pub fn holder(schema: &str) -> Option<&'static Document> {
+    [graph(), undocumented()].into_iter().find(|document| document.has(schema))
+}
+
+/// Where one document lists what another one describes, its items are held against that one.
+pub fn check_foreign(document: &Document, call: &Call<'static>, answer: &Value) -> Result<(), String> {
+    let Some(entity) = call.method.entity.as_deref().filter(|entity| !document.has(entity)) else { return Ok(()) };
+    answer["value"].as_array().into_iter().flatten().try_for_each(|item| {
+        let kind = item["@odata.type"].as_str().map_or(entity, |kind| kind.trim_start_matches('#'));
+        holder(kind).ok_or_else(|| format!("there is no schema {kind}"))?.check(kind, item)
+    })
 }
 
 /// An error body: the shape, and that it says what went wrong and when.
@@ -55,7 +69,7 @@ mod tests {
         for document in [&GRAPH, &UNDOCUMENTED] {
             assert_eq!(document.dangling(), Vec::<String>::new());
         }
-        assert_eq!(GRAPH.methods().len(), 31);
+        assert_eq!(GRAPH.methods().len(), 32);
     }
 
     #[test]

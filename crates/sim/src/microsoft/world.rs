@@ -1,6 +1,6 @@
 //! All accounts of one simulated Microsoft, who may read them, and what goes wrong.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Event, Refused};
-use super::directory::{CONSUMERS, Directories, Directory, DirectoryChange, Tenant, guid};
+use super::directory::{CONSUMERS, Directories, Directory, DirectoryChange, Tenant, guid, is_personal};
 use super::face::Faces;
 use super::faults::Kind;
 use super::identity::{self, Asked, CLIENT_ID, Client, Identity, SCOPES};
@@ -18,9 +18,12 @@ use super::subscriptions::{self, LifecycleEvent, Settings, Subscription, Subscri
 use super::throttle::{Limits, Throttle};
 use super::truth::Truth;
 use crate::consent::Granted;
+use crate::lazily::Lazily;
 use crate::mail::rng::Rng;
+use crate::mailboxes::{Mailboxes, Owned};
+use crate::people::{Organised, People, Person};
 use crate::stage::Stage;
-use crate::steer::Steered;
+use crate::steer::{Changing, Steered};
 
 pub use crate::scripted::Now;
 
@@ -28,7 +31,8 @@ pub struct World {
     seed: u64,
     stage: Stage<Kind>,
     directories: RwLock<Directories>,
-    mailboxes: RwLock<Mailboxes>,
+    pub(super) people: People,
+    mailboxes: Mailboxes<Mailbox>,
     pub(super) identity: Identity,
     pub(super) subscriptions: Subscriptions,
     pub(super) throttle: Throttle,
@@ -39,14 +43,8 @@ pub struct World {
     rng: Mutex<Rng>,
 }
 
-#[derive(Default)]
-struct Mailboxes {
-    by_address: HashMap<String, Arc<Mailbox>>,
-    by_id: HashMap<String, Arc<Mailbox>>,
-    in_order: Vec<Arc<Mailbox>>,
-}
-
 pub(super) struct Mailbox {
+    /// The first address that the person had: what everything here is known by.
     pub address: String,
     /// What the directory knows the person by, whatever the address.
     pub id: String,
@@ -54,7 +52,7 @@ pub(super) struct Mailbox {
     pub directory: String,
     /// Whether there is a mailbox at all.
     pub has_mail_service: AtomicBool,
-    account: Mutex<Account>,
+    account: Lazily<Account>,
 }
 
 /// An account to be made: of a company, or personal, by the domain of its address.
@@ -83,7 +81,7 @@ impl Deref for World {
     }
 }
 
-impl Steered for World {
+impl Changing for World {
     type Kind = Kind;
 
     fn has(&self, address: &str) -> bool {
@@ -98,16 +96,18 @@ impl Steered for World {
         Self::step_any(self, count);
     }
 
+    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
+        Self::set_mail_service(self, address, is_enabled)
+    }
+}
+
+impl Steered for World {
     fn revoke_tokens(&self, address: &str) {
         Self::revoke_tokens(self, address);
     }
 
     fn expire_access_tokens(&self, address: Option<&str>) {
         Self::expire_access_tokens(self, address);
-    }
-
-    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
-        Self::set_mail_service(self, address, is_enabled)
     }
 
     fn rotate_keys(&self, is_old_forgotten: bool) -> String {
@@ -122,7 +122,11 @@ impl World {
             seed,
             stage: Stage::new(seed, letters, now),
             directories: RwLock::default(),
-            mailboxes: RwLock::default(),
+            people: People::new(|of, name| match of {
+                "organisation" => guid(&format!("directory {name}")),
+                of => guid(&format!("{of} {name}")),
+            }),
+            mailboxes: Mailboxes::default(),
             identity: Identity::new(seed),
             subscriptions: Subscriptions::new(seed),
             throttle: Throttle::default(),
@@ -136,25 +140,36 @@ impl World {
     /// Whether there was none of this address yet.
     pub fn create(&self, new: &NewAccount) -> bool {
         let address = new.address.to_lowercase();
-        let directory = self.directories.write().unwrap_or_else(PoisonError::into_inner).of_address(&address);
-        let own_seed = address.bytes().fold(self.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let mut account = Account::new(Rng::new(new.seed.unwrap_or(own_seed)).next_u64());
-        account.fill(new.messages, &self.letters, self.now());
-        let mailbox = Arc::new(Mailbox {
-            id: guid(&format!("person {address}")),
-            address: address.clone(),
-            directory,
+        let directory = match is_personal(&address) {
+            true => Some(CONSUMERS.to_owned()),
+            false => self.people.enrol(&address, self.now_ms()),
+        };
+        directory.is_some_and(|directory| self.open(&address, &directory, new.messages, new.seed))
+    }
+
+    /// Whether nobody had it who is still there.
+    fn open(&self, address: &str, directory: &str, messages: usize, seed: Option<u64>) -> bool {
+        let person = self.people.find(address);
+        self.open_directory(directory);
+        self.mailboxes.add(Mailbox {
+            id: person.map_or_else(|| guid(&format!("person {address}")), |person| person.id),
+            address: address.to_owned(),
+            directory: directory.to_owned(),
             has_mail_service: AtomicBool::new(true),
-            account: Mutex::new(account),
-        });
-        let mut mailboxes = self.mailboxes.write().unwrap_or_else(PoisonError::into_inner);
-        if mailboxes.by_address.contains_key(&address) {
-            return false;
+            account: Lazily::new(self.beginning(seed, address, messages), |beginning| {
+                let mut account = Account::new(beginning.seed);
+                account.fill(beginning.messages, &beginning.letters, beginning.at);
+                account
+            }),
+        })
+    }
+
+    /// The consents of a directory are kept beside its people.
+    fn open_directory(&self, id: &str) {
+        let domain = self.people.read().get(id).map(|organisation| organisation.domain().to_owned());
+        if let Some(domain) = domain {
+            self.directories.write().unwrap_or_else(PoisonError::into_inner).of_domain(&domain);
         }
-        mailboxes.in_order.push(Arc::clone(&mailbox));
-        mailboxes.by_id.insert(mailbox.id.clone(), Arc::clone(&mailbox));
-        mailboxes.by_address.insert(address, mailbox);
-        true
     }
 
     /// `user1@contoso.example` and so on. Those that are there stay as they are.
@@ -181,14 +196,8 @@ impl World {
     pub fn step_any(&self, count: usize) {
         let now = self.now();
         for _ in 0..count {
-            let mailbox = {
-                let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-                if mailboxes.in_order.is_empty() {
-                    return;
-                }
-                let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
-                Arc::clone(rng.pick(&mailboxes.in_order))
-            };
+            let any = self.mailboxes.any(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
+            let Some(mailbox) = any else { return };
             self.change(&mailbox, |account| account.step(&self.letters, now));
         }
     }
@@ -273,9 +282,7 @@ impl World {
 
     /// Of those who can sign in there.
     pub(super) fn first_addresses(&self, count: usize, place: &Tenant) -> Vec<String> {
-        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-        let fitting = mailboxes.in_order.iter().filter(|mailbox| place.takes(&mailbox.directory));
-        fitting.take(count).map(|mailbox| mailbox.address.clone()).collect()
+        self.mailboxes.first(count, |mailbox| place.takes(&mailbox.directory))
     }
 
     /// Whether the account has a mailbox; without it, every call is 404 `MailboxNotEnabledForRESTAPI`.
@@ -334,11 +341,10 @@ impl World {
 
     /// By id or domain; it is made if there is none. Personal accounts have none.
     pub fn change_directory(&self, name: &str, change: &DirectoryChange) {
+        let id = self.directory_id(name).unwrap_or_else(|| self.people.write().of_domain(name));
+        self.open_directory(&id);
         let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
-        if directories.find(name).is_none() {
-            directories.of_domain(name);
-        }
-        let Some(directory) = directories.find_mut(name) else { return };
+        let Some(directory) = directories.find_mut(&id) else { return };
         let client = change.client_id.clone().unwrap_or_else(|| CLIENT_ID.to_owned());
         match change.admin_consent {
             Some(true) => {
@@ -357,11 +363,18 @@ impl World {
 
     /// By id or domain.
     pub fn directory(&self, name: &str) -> Option<Directory> {
-        self.directories.read().unwrap_or_else(PoisonError::into_inner).find(name).cloned()
+        let id = self.directory_id(name)?;
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).find(&id).cloned()
+    }
+
+    /// Of one of its domains, or the id itself.
+    fn directory_id(&self, name: &str) -> Option<String> {
+        self.people.read().get(&name.to_lowercase()).map(|organisation| organisation.id.clone())
     }
 
     pub(super) fn tenant(&self, name: &str) -> Option<Tenant> {
-        self.directories.read().unwrap_or_else(PoisonError::into_inner).tenant(name)
+        let name = self.directory_id(name).unwrap_or_else(|| name.to_owned());
+        self.directories.read().unwrap_or_else(PoisonError::into_inner).tenant(&name)
     }
 
     /// What an administrator has allowed the program there.
@@ -377,15 +390,39 @@ impl World {
                 .is_some_and(|directory| directory.user_consent || directory.consents.contains_key(client))
     }
 
-    /// By address or by id.
+    /// By any address that the person has or had, or by id.
     pub(super) fn find(&self, name: &str) -> Option<Arc<Mailbox>> {
-        let mailboxes = self.mailboxes.read().unwrap_or_else(PoisonError::into_inner);
-        let found = mailboxes.by_address.get(name).or_else(|| mailboxes.by_id.get(name));
-        found.or_else(|| mailboxes.by_address.get(&name.to_lowercase())).cloned()
+        let by_person = || self.mailboxes.find(&self.people.find(name)?.account);
+        self.mailboxes.find(name).or_else(by_person)
+    }
+
+    /// Who has the mailbox, as the directory knows them; personal accounts have nobody but themselves.
+    pub(super) fn person(&self, mailbox: &Mailbox) -> Person {
+        self.people.find(&mailbox.id).unwrap_or_else(|| Person::alone(&mailbox.id, &mailbox.address))
+    }
+
+    /// Somebody in a directory who is there, by id or by the name that they sign in with: other addresses do not count.
+    pub(super) fn user(&self, directory: &str, name: &str) -> Option<Arc<Mailbox>> {
+        let account = {
+            let organisations = self.people.read();
+            let organisation = organisations.get(directory)?;
+            let is_named = |person: &Person| {
+                person.id == name || principal_name(person, organisation.domain()).eq_ignore_ascii_case(name)
+            };
+            let found = match name.contains("#EXT#") {
+                true => organisation.present().map(|(_, person)| person).find(|person| is_named(person)),
+                false => organisations.person(name).filter(|person| person.is_present() && is_named(person)),
+            };
+            let is_here = |person: &&Person| {
+                organisations.find(&person.id).is_some_and(|found| found.organisation == organisation.id)
+            };
+            found.filter(is_here)?.account.clone()
+        };
+        self.mailboxes.find(&account)
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
-        self.mailboxes.read().unwrap_or_else(PoisonError::into_inner).in_order.clone()
+        self.mailboxes.all()
     }
 
     /// How many errors were told, so that each has an id of its own.
@@ -394,15 +431,44 @@ impl World {
     }
 }
 
-impl Mailbox {
-    pub fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+impl Organised for World {
+    fn people(&self) -> &People {
+        &self.people
     }
 
-    /// What stands before the `@`, in a form that people have.
-    pub fn name(&self) -> String {
-        let local = self.address.split('@').next().unwrap_or_default();
-        let mut letters = local.chars();
-        letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    fn open_mailbox(&self, account: &str, organisation: &str, messages: usize) {
+        self.open(account, organisation, messages, None);
+    }
+
+    fn end_sign_in(&self, account: &str) {
+        self.expire_access_tokens(Some(account));
+    }
+}
+
+/// What somebody signs in with. Those from elsewhere have a name that tells it.
+pub fn principal_name(person: &Person, domain: &str) -> String {
+    match person.is_guest {
+        true => format!("{}#EXT#@{domain}", person.address.replace('@', "_")),
+        false => person.address.clone(),
+    }
+}
+
+impl Owned for Mailbox {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl Mailbox {
+    pub fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.get()
+    }
+
+    pub fn message_count(&self) -> usize {
+        self.account.look(|beginning| beginning.messages, Account::message_count)
     }
 }

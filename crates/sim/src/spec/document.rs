@@ -60,9 +60,42 @@ impl Document {
         self.schemas.get(name)
     }
 
+    pub fn has(&self, schema: &str) -> bool {
+        self.schemas.contains_key(schema)
+    }
+
     /// Whether an object of this schema has such a field.
     pub fn has_field(&self, schema: &str, field: &str) -> bool {
         matches!(self.schema(schema), Some(Shape::Object(properties)) if properties.contains_key(field))
+    }
+
+    /// Whether this leads to something in an object of the schema: names of fields, one inside the other.
+    pub fn has_path(&self, schema: &str, path: &[&str]) -> bool {
+        let named = Shape::Named(schema.to_owned());
+        let mut shape = &named;
+        let mut left = path;
+        loop {
+            shape = match (shape, left) {
+                (Shape::Named(name), _) => match self.schema(name) {
+                    Some(found) => found,
+                    None => return false,
+                },
+                (_, []) | (Shape::Any, _) => return true,
+                (Shape::List(inner) | Shape::Nullable(inner), _) => inner,
+                (Shape::Map(inner), [_, rest @ ..]) => {
+                    left = rest;
+                    inner
+                }
+                (Shape::Object(properties), [first, rest @ ..]) => match properties.get(*first) {
+                    Some(found) => {
+                        left = rest;
+                        found
+                    }
+                    None => return false,
+                },
+                _ => return false,
+            }
+        }
     }
 
     /// Schemas that are referred to and not there.

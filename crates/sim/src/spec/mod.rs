@@ -9,6 +9,6 @@ mod request;
 mod shape;
 mod violations;
 
-pub use document::Document;
+pub use document::{Document, Method};
 pub use request::Call;
 pub use violations::{Side, Violation, Violations};

@@ -91,7 +91,7 @@ impl Text {
             Some("int64") => Ok(Self::Int64),
             Some("uint64") => Ok(Self::Uint64),
             Some("byte") => Ok(Self::Base64),
-            Some("google-datetime") => Ok(Self::Instant),
+            Some("google-datetime" | "date-time") => Ok(Self::Instant),
             Some(other) => Err(format!("a format that is not known: {other}")),
         }
     }

@@ -5,6 +5,7 @@ mod client;
 mod control;
 mod demo;
 mod google;
+mod imap;
 mod mailbox;
 mod microsoft;
 mod scripted;

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::super::error::error;
 use super::super::faults::{Kind, Route};
-use super::super::oauth::{Access, subject};
+use super::super::oauth::Access;
 use super::super::spec;
 use super::super::world::{Mailbox, World};
-use super::{history, labels, mailbox, messages, refusals};
+use super::{directory, history, labels, mailbox, messages, refusals};
 use crate::answer::{Answer, Body};
 use crate::form::{decode, pairs};
 use crate::spec::{Call, Document, Side};
@@ -42,7 +42,11 @@ pub fn opened(world: &World, authorization: Option<&str>) -> Option<Access> {
 pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
     let (path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
     let path = path.split('/').map(decode).collect::<Vec<_>>().join("/");
-    let document = if path.starts_with("/oauth2/") { spec::oauth() } else { spec::gmail() };
+    let document = match path.split('/').nth(1) {
+        Some("oauth2") => spec::oauth(),
+        Some("admin") => spec::directory(),
+        _ => spec::gmail(),
+    };
     let call = Call::find(document, asked.verb, &path, pairs(query));
     let Some((call, route)) = call.and_then(|call| Route::of(&call.method.id).map(|route| (call, route))) else {
         world.violations.add(Side::Request, &format!("{} {path}", asked.verb), "there is no such method");
@@ -66,14 +70,14 @@ pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
     answer.spoil(&faults)
 }
 
-fn refused(status: u16, reason: &str, message: &str) -> Box<Answer> {
+pub fn refused(status: u16, reason: &str, message: &str) -> Box<Answer> {
     Box::new(error(status, reason, message))
 }
 
 fn enter(
     world: &World,
     asked: &Asked<'_>,
-    document: &Document,
+    document: &'static Document,
     call: &Call<'static>,
     route: Route,
     access: Option<&Access>,
@@ -88,14 +92,18 @@ fn enter(
     let mailbox =
         mailbox.ok_or_else(|| refused(401, "authError", "Request had invalid authentication credentials."))?;
     if route == Route::Userinfo {
-        let (id, email) = (subject(&mailbox.address), &mailbox.address);
+        let (id, email) = (&mailbox.id, world.person(&mailbox).address);
         return Ok(Answer::json(serde_json::json!({"id": id, "email": email, "verified_email": true})));
     }
-    let user = call.path("userId");
-    if user != "me" && !user.eq_ignore_ascii_case(&mailbox.address) {
-        return Err(refused(403, "forbidden", &format!("Delegation denied for {}", mailbox.address)));
+    if route.is_directory() {
+        return directory::answer(route, &directory::Asked { world, mailbox: &mailbox, document, call, faults });
     }
-    if !mailbox.has_mail_service.load(Ordering::Relaxed) {
+    let (user, person) = (call.path("userId"), world.person(&mailbox));
+    let is_own = || world.find(user).is_some_and(|found| found.id == mailbox.id);
+    if user != "me" && !is_own() {
+        return Err(refused(403, "forbidden", &format!("Delegation denied for {}", person.address)));
+    }
+    if !mailbox.has_mail_service.load(Ordering::Relaxed) || !person.has_mailbox() {
         return Err(refused(400, "failedPrecondition", "Mail service not enabled"));
     }
     world.quota.spend(&mailbox.address, route, world.now_ms())?;

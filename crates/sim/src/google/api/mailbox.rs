@@ -14,7 +14,7 @@ pub fn profile(entered: &Entered<'_>) -> Answer {
     let account = entered.mailbox.account();
     let threads: BTreeSet<u64> = account.messages.values().map(|message| message.thread).collect();
     Answer::json(json!({
-        "emailAddress": entered.mailbox.address,
+        "emailAddress": entered.world.person(entered.mailbox).address,
         "messagesTotal": account.message_count(),
         "threadsTotal": threads.len(),
         "historyId": account.history_id().to_string(),
@@ -47,7 +47,7 @@ pub fn watch(entered: &Entered<'_>) -> Answer {
         let mut watches = mailbox.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.set(topic, labels, is_excluding, world.now_ms())
     };
-    push::publish(world, &mailbox.address, history_id);
+    push::publish(world, mailbox, history_id);
     Answer::json(json!({"historyId": history_id.to_string(), "expiration": expires_ms.to_string()}))
 }
 

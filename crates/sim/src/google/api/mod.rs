@@ -1,7 +1,8 @@
-//! What programs ask Google: signing in, the Gmail API, and many calls of it in one.
+//! What programs ask Google: signing in, the Gmail API and many calls of it in one, and who there is in an organisation.
 
 mod batch;
 mod call;
+mod directory;
 mod history;
 mod labels;
 mod mailbox;
@@ -37,6 +38,7 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/oauth2/v3/certs", get(certs))
         .route("/oauth2/v2/userinfo", any(method))
         .route("/gmail/v1/users/{*rest}", any(method))
+        .route("/admin/directory/v1/{*rest}", any(method))
         .route("/batch/gmail/v1", post(many))
         .layer(axum::extract::DefaultBodyLimit::max(MOST_BYTES))
 }

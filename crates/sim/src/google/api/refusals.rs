@@ -53,6 +53,7 @@ async fn one(fault: &Kind) -> Option<Answer> {
         Kind::Throttled { .. } => (429, "rateLimitExceeded", "Too many concurrent requests for user."),
         Kind::UserRateLimited { .. } => (403, "userRateLimitExceeded", "User Rate Limit Exceeded"),
         Kind::RateLimited { .. } => (403, "rateLimitExceeded", "Rate Limit Exceeded"),
+        Kind::QuotaExceeded => (403, "quotaExceeded", "Request rate higher than configured."),
         Kind::DailyLimit => (403, "dailyLimitExceeded", "Daily Limit Exceeded"),
         Kind::DomainPolicy => (403, "domainPolicy", "The domain administrators have disabled Gmail apps."),
         Kind::InsufficientPermissions => {

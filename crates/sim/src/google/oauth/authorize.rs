@@ -140,10 +140,14 @@ fn finish(world: &World, query: &Pairs, granted: Option<(String, Vec<String>)>) 
     let redirect_uri = value(query, "redirect_uri").unwrap_or_default();
     let mut told: Vec<(&str, String)> = Vec::new();
     told.extend(value(query, "state").map(|state| ("state", state.to_owned())));
+    if let Some((account, _)) = granted.as_ref().filter(|(account, _)| !world.may_sign_in(account)) {
+        let why = format!("{account} cannot sign in");
+        return Answer::text(403, page::HTML, page::refusal(403, "account_disabled", &why));
+    }
     match granted.filter(|(_, scopes)| !scopes.is_empty()) {
         None => told.push(("error", "access_denied".to_owned())),
         Some((account, mut scopes)) => {
-            let account = account.to_lowercase();
+            let account = world.find(&account).map_or(account, |mailbox| mailbox.address.clone()).to_lowercase();
             scopes.iter_mut().for_each(|scope| *scope = full_name(scope).to_owned());
             let client = value(query, "client_id").unwrap_or_default();
             let mut grants = world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner);

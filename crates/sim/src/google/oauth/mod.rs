@@ -40,14 +40,22 @@ pub struct Client {
     pub project: Option<String>,
 }
 
+/// What administrators have allowed the service account.
+#[derive(Debug, Default)]
+struct Delegated {
+    /// Nothing: every scope.
+    everywhere: Option<Vec<String>>,
+    /// By organisation, where that is something else.
+    by_organisation: HashMap<String, Vec<String>>,
+}
+
 #[derive(Debug)]
 pub struct OAuth {
     clients: RwLock<HashMap<String, Client>>,
     grants: RwLock<Grants>,
     keys: RwLock<Keys>,
     service_account: ServiceAccount,
-    /// Nothing: every scope is delegated to the service account.
-    delegated: RwLock<Option<Vec<String>>>,
+    delegated: RwLock<Delegated>,
 }
 
 impl OAuth {
@@ -75,13 +83,19 @@ impl OAuth {
         self.clients.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    pub fn set_delegated(&self, scopes: Option<Vec<String>>) {
-        *self.delegated.write().unwrap_or_else(PoisonError::into_inner) = scopes;
+    pub fn set_delegated(&self, organisation: Option<&str>, scopes: Option<Vec<String>>) {
+        let mut delegated = self.delegated.write().unwrap_or_else(PoisonError::into_inner);
+        match (organisation, scopes) {
+            (None, scopes) => delegated.everywhere = scopes,
+            (Some(one), Some(scopes)) => drop(delegated.by_organisation.insert(one.to_owned(), scopes)),
+            (Some(one), None) => drop(delegated.by_organisation.remove(one)),
+        }
     }
 
-    fn is_delegated(&self, scope: &str) -> bool {
+    fn is_delegated(&self, scope: &str, organisation: &str) -> bool {
         let delegated = self.delegated.read().unwrap_or_else(PoisonError::into_inner);
-        delegated.as_ref().is_none_or(|scopes| scopes.iter().any(|known| known == scope))
+        let scopes = delegated.by_organisation.get(organisation).or(delegated.everywhere.as_ref());
+        scopes.is_none_or(|scopes| scopes.iter().any(|known| known == scope))
     }
 
     pub fn rotate_keys(&self, is_old_forgotten: bool) -> String {

@@ -149,6 +149,10 @@ fn redeem(world: &World, client: &Client, form: &Pairs) -> Answer {
 
 fn refresh(world: &World, client: &Client, form: &Pairs) -> Answer {
     let token = value(form, "refresh_token").unwrap_or_default();
+    let owner = whose(world, form);
+    if !owner.is_empty() && !world.may_sign_in(&owner) {
+        return invalid_grant("Account has been disabled or deleted.");
+    }
     let refreshed = {
         let mut grants = world.oauth.grants.write().unwrap_or_else(PoisonError::into_inner);
         grants.refresh(token, &client.id, world.now_ms())
@@ -170,6 +174,7 @@ fn delegate(world: &World, form: &Pairs) -> Answer {
     if let Err(answer) = check_claims(world, &claims, &account, &scopes) {
         return *answer;
     }
+    let account = world.find(&account).map_or(account, |mailbox| mailbox.address.clone());
     let client = ServiceAccount::CLIENT_ID.to_owned();
     let asked = Asked { account, client, scopes, is_offline: false, is_forced: false };
     let granted = {
@@ -199,7 +204,8 @@ fn check_claims(world: &World, claims: &Value, account: &str, scopes: &[String])
     if scopes.is_empty() {
         return refused(error(400, "invalid_scope", "Empty or missing scope not allowed."));
     }
-    if !scopes.iter().all(|scope| world.oauth.is_delegated(scope)) {
+    let organisation = world.people.read().find(account).map(|found| found.organisation.clone()).unwrap_or_default();
+    if !scopes.iter().all(|scope| world.oauth.is_delegated(scope, &organisation)) {
         return refused(error(
             401,
             "unauthorized_client",
@@ -207,9 +213,9 @@ fn check_claims(world: &World, claims: &Value, account: &str, scopes: &[String])
              the scopes requested.",
         ));
     }
-    match world.find(account) {
-        Some(_) => Ok(()),
-        None => refused(invalid_grant("Invalid email or User ID")),
+    match world.may_sign_in(account) {
+        true => Ok(()),
+        false => refused(invalid_grant("Invalid email or User ID")),
     }
 }
 

@@ -220,12 +220,13 @@ pub fn tell(world: &World, mailbox: &Mailbox, history_id: u64, labels: &[LabelId
         }
         watches.last_told_ms = Some(now_ms);
     }
-    publish(world, &mailbox.address, history_id);
+    publish(world, mailbox, history_id);
 }
 
 /// A watch that was just set is told at once where the mailbox is.
-pub fn publish(world: &World, address: &str, history_id: u64) {
-    let faults = world.faults.draw(address, Route::Push);
+pub fn publish(world: &World, mailbox: &Mailbox, history_id: u64) {
+    let faults = world.faults.draw(&mailbox.address, Route::Push);
+    let address = world.person(mailbox).address;
     let mut state = world.push.state();
     let state = &mut *state;
     state.counts.published += 1;

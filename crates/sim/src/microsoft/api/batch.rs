@@ -77,12 +77,13 @@ pub fn first_user(body: &[u8]) -> Option<String> {
 async fn one(world: &World, part: &Part, authorization: Option<&str>) -> Answer {
     let body = if part.body.is_null() { String::new() } else { part.body.to_string() };
     let target = format!("/v1.0{}", part.url);
-    let prefer = part.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("prefer"));
+    let field = |wanted: &str| part.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
     let asked = Asked {
         verb: &part.method,
         target: &target,
         authorization,
-        prefer: prefer.map(|(_, value)| value.clone()).unwrap_or_default(),
+        prefer: field("prefer").map(|(_, value)| value.clone()).unwrap_or_default(),
+        is_eventual: super::is_eventual(field("consistencylevel").map(|(_, value)| value.as_str())),
         body: body.as_bytes(),
         in_batch: true,
     };

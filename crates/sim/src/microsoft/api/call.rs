@@ -12,7 +12,7 @@ use super::super::spec;
 use super::super::throttle::UnderWay;
 use super::super::world::{Mailbox, World};
 use super::prefer::Prefer;
-use super::{attachments, delta, folders, messages, refusals, select, subscriptions, users};
+use super::{attachments, delta, folders, groups, messages, refusals, select, subscriptions, users};
 use crate::answer::{Answer, Body};
 use crate::form::{decode, pairs};
 use crate::spec::{Call, Document, Side};
@@ -24,6 +24,8 @@ pub struct Asked<'a> {
     pub target: &'a str,
     pub authorization: Option<&'a str>,
     pub prefer: String,
+    /// `ConsistencyLevel: eventual`.
+    pub is_eventual: bool,
     pub body: &'a [u8],
     pub in_batch: bool,
 }
@@ -34,6 +36,7 @@ pub struct Entered<'a> {
     pub access: &'a Access,
     pub call: &'a Call<'static>,
     pub prefer: &'a Prefer,
+    pub is_eventual: bool,
     /// The fields that were asked for.
     pub select: Option<Vec<String>>,
     pub body: Option<&'a Value>,
@@ -159,14 +162,26 @@ async fn enter(
     };
     let body = read_body(asked.body, document, call).map_err(wrong)?;
     let prefer = Prefer::read(&asked.prefer).map_err(wrong)?;
-    let select = select::read(document, call.method.entity.as_deref(), call.query("$select")).map_err(wrong)?;
+    let select = select::read(call.method.entity.as_deref(), call.query("$select")).map_err(wrong)?;
     let access = access.ok_or_else(unauthenticated)?;
     if route.is_mail() && !prefer.is_immutable {
         world.count_without_immutable_ids(&whose(world, Some(access), call));
     }
     let path = asked.target.split_once('?').map_or(asked.target, |(path, _)| path);
     let in_batch = asked.in_batch;
-    let entered = Entered { world, access, call, prefer: &prefer, select, body: body.as_ref(), faults, path, in_batch };
+    let is_eventual = asked.is_eventual;
+    let entered = Entered {
+        world,
+        access,
+        call,
+        prefer: &prefer,
+        is_eventual,
+        select,
+        body: body.as_ref(),
+        faults,
+        path,
+        in_batch,
+    };
     let answer = answer(route, &entered).await?;
     Ok(match prefer.applied() {
         Some(applied) => answer.with(axum::http::HeaderName::from_static("preference-applied"), &applied),
@@ -202,8 +217,7 @@ pub fn named(entered: &Entered<'_>, named: &str) -> Result<Arc<Mailbox>, Refusal
             return Err(Refusal::new(400, "BadRequest", message));
         }
         // Programs reach their own directory, and never a personal account.
-        let found = world.find(named).filter(|mailbox| mailbox.directory == asked.directory);
-        return found.ok_or_else(|| no_such_user(named));
+        return world.user(&asked.directory, named).ok_or_else(|| no_such_user(named));
     };
     let own = world.find(account).ok_or_else(unauthenticated)?;
     match world.find(named) {
@@ -241,8 +255,13 @@ async fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> 
                 false => Err(not_allowed()),
             }
         }
-        Route::UsersList => match allows(entered, &READS_EVERYBODY) {
+        Route::UsersList | Route::UsersDelta => match allows(entered, &READS_EVERYBODY) {
+            true if route == Route::UsersDelta => users::changes(entered),
             true => users::list(entered),
+            false => Err(not_allowed()),
+        },
+        _ if route.is_group() => match allows(entered, &READS_GROUPS) {
+            true => groups::answer(route, entered),
             false => Err(not_allowed()),
         },
         Route::SubscriptionsCreate => subscriptions::create(entered).await,
@@ -268,7 +287,7 @@ fn mail(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
     if !allows(entered, &READS_MAIL) && (needs_all || !allows(entered, &["Mail.ReadBasic", "Mail.ReadBasic.All"])) {
         return Err(denied());
     }
-    if !mailbox.has_mail_service.load(Ordering::Relaxed) {
+    if !mailbox.has_mail_service.load(Ordering::Relaxed) || !entered.world.person(mailbox).has_mailbox() {
         return Err(refusals::no_mailbox());
     }
     match route {
@@ -292,6 +311,7 @@ fn not_allowed() -> Refusal {
 pub const READS_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
 
 const READS_EVERYBODY: [&str; 3] = ["User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
+const READS_GROUPS: [&str; 3] = ["GroupMember.Read.All", "Group.Read.All", "Directory.Read.All"];
 
 /// An answer that is not what Microsoft's document says is our own mistake, and is told as such.
 fn checked(world: &World, document: &Document, call: &Call<'static>, answer: Answer) -> Answer {
@@ -300,7 +320,7 @@ fn checked(world: &World, document: &Document, call: &Call<'static>, answer: Ans
         Body::Json(value) if answer.status >= 400 => spec::check_error(value),
         _ if answer.status >= 400 => Err("an error without a body".to_owned()),
         Body::Json(value) => match &call.method.response {
-            Some(schema) => document.check(schema, value),
+            Some(schema) => document.check(schema, value).and_then(|()| spec::check_foreign(document, call, value)),
             None => Err("a body where none is described".to_owned()),
         },
         Body::Empty | Body::Other { .. } if call.method.response.is_none() => Ok(()),

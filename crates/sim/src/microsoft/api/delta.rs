@@ -22,20 +22,38 @@ const MOST_FILTERED: usize = 5_000;
 const EMPTY: u64 = 16;
 const REPEATED: u64 = 8;
 
-type At = (i64, u64);
+pub type At = (i64, u64);
 
-/// Where a round stands: at its beginning, or where the link says. `oldest`: tokens from before have expired.
-pub fn begun(entered: &Entered<'_>, account: &Account, of: &str, oldest: u64) -> Result<Place, Refusal> {
+/// Whose changes a round tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Log {
+    pub seed: u64,
+    /// How many there were so far.
+    pub changes: u64,
+    /// Tokens from before this one have expired.
+    pub oldest: u64,
+    /// How many come on a page unless it is said.
+    pub page: usize,
+}
+
+impl Account {
+    pub fn log(&self, oldest: u64) -> Log {
+        Log { seed: self.seed, changes: self.changes, oldest: self.oldest.max(oldest), page: messages::PAGE }
+    }
+}
+
+/// Where a round stands: at its beginning, or where the link says.
+pub fn begun(entered: &Entered<'_>, log: &Log, of: &str) -> Result<Place, Refusal> {
     let token = ["$skiptoken", "$deltatoken"].into_iter().find_map(|name| entered.call.query(name));
     let Some(token) = token.filter(|token| !token.is_empty()) else {
         let size = match entered.call.query("$top") {
             Some(_) => messages::page_size(entered)?,
-            None => messages::PAGE,
+            None => log.page,
         };
         return Ok(Place {
             of: of.to_owned(),
             is_initial: true,
-            start: account.changes,
+            start: log.changes,
             size,
             select: entered.select.clone(),
             filter: entered.call.query("$filter").map(str::to_owned),
@@ -49,9 +67,9 @@ pub fn begun(entered: &Entered<'_>, account: &Account, of: &str, oldest: u64) ->
         entered.world.violations.add(Side::Request, &entered.call.method.id, &why);
         return Err(Refusal::bad(why));
     }
-    let place = Place::read(token, account.seed, of)
+    let place = Place::read(token, log.seed, of)
         .ok_or_else(|| Refusal::new(400, "SyncStateInvalid", "The sync state is not valid for this folder."))?;
-    if place.start < oldest {
+    if place.start < log.oldest {
         return Err(expired());
     }
     Ok(place)
@@ -66,13 +84,18 @@ pub fn with_location(answer: Answer, url: &str, path: &str) -> Answer {
     answer.with(LOCATION, &format!("{url}{path}?$deltatoken="))
 }
 
+/// As it is preferred.
+pub fn page_size(entered: &Entered<'_>, place: &Place) -> usize {
+    entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000)
+}
+
 /// One page of what is left to be told in this round, in order.
-pub fn page(entered: &Entered<'_>, account: &Account, place: Place, left: Vec<(At, Value)>) -> Answer {
-    let seed = account.seed;
+pub fn page(entered: &Entered<'_>, log: &Log, place: Place, left: Vec<(At, Value)>) -> Answer {
+    let (seed, issued_ms) = (log.seed, entered.world.now_ms());
     let chance = place.chance(seed);
     let is_empty =
         entered.has(&Kind::EmptyPage) || (place.at.is_some() && !place.was_empty && chance.is_multiple_of(EMPTY));
-    let size = if is_empty { 0 } else { entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000) };
+    let size = if is_empty { 0 } else { page_size(entered, &place) };
     let is_more = left.len() > size;
     let mut value: Vec<Value> = Vec::new();
     let mut at = place.at;
@@ -88,12 +111,12 @@ pub fn page(entered: &Entered<'_>, account: &Account, place: Place, left: Vec<(A
     }
     let mut body = json!({"@odata.context": entered.context("delta"), "value": value});
     if is_more || is_empty {
-        let next = Place { at, told, was_empty: is_empty, ..place };
+        let next = Place { at, told, was_empty: is_empty, issued_ms, ..place };
         body["@odata.nextLink"] = json!(entered.link("$skiptoken", &next.write(seed)));
     } else {
         // What happened during the first round is told in the next one.
-        let start = if place.is_initial { place.start } else { account.changes };
-        let next = Place { is_initial: false, start, at: None, told: 0, was_empty: false, ..place };
+        let start = if place.is_initial { place.start } else { log.changes };
+        let next = Place { is_initial: false, start, at: None, told: 0, was_empty: false, issued_ms, ..place };
         body["@odata.deltaLink"] = json!(entered.link("$deltatoken", &next.write(seed)));
     }
     Answer::json(body)
@@ -104,15 +127,16 @@ pub fn of_messages(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, R
     let account = mailbox.account();
     let number = account.find_folder(entered.call.path("mailFolder-id")).map_err(messages::missing)?;
     let folder = &account.folders[&number];
-    let place = begun(entered, &account, &format!("delta {number}"), account.oldest.max(folder.oldest))?;
+    let log = account.log(folder.oldest);
+    let place = begun(entered, &log, &format!("delta {number}"))?;
     let filter = options(&place, entered)?;
-    let size = entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000);
+    let size = page_size(entered, &place);
     let wanted = messages::wanted(entered, place.select.as_deref());
     let left = match place.is_initial {
         true => all(entered, &account, number, &place, filter.as_ref(), &wanted, size),
         false => changed(entered, &account, number, &place, filter.as_ref(), &wanted, size),
     };
-    Ok(page(entered, &account, place, left))
+    Ok(page(entered, &log, place, left))
 }
 
 /// What a delta query of messages takes.

@@ -88,7 +88,8 @@ pub fn get(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> 
 /// All folders of the mailbox, hidden ones too, and what becomes of them.
 pub fn changes(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> {
     let account = mailbox.account();
-    let place = delta::begun(entered, &account, "folders delta", account.oldest)?;
+    let log = account.log(0);
+    let place = delta::begun(entered, &log, "folders delta")?;
     for option in ["$filter", "$orderby", "$search", "$expand", "$top"] {
         if entered.call.query(option).is_some() {
             return Err(Refusal::new(400, "ErrorInvalidUrlQuery", format!("{option} is not supported with delta.")));
@@ -111,5 +112,5 @@ pub fn changes(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refus
     }
     told.sort_by_key(|(at, _)| *at);
     let told = told.into_iter().map(|(at, value)| ((at as i64, 0), value)).collect();
-    Ok(delta::page(entered, &account, place, told))
+    Ok(delta::page(entered, &log, place, told))
 }

@@ -5,6 +5,7 @@ mod batch;
 mod call;
 mod delta;
 mod folders;
+mod groups;
 mod messages;
 mod prefer;
 mod refusals;
@@ -109,6 +110,7 @@ async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, bod
         target: uri.path_and_query().map_or("/", |target| target.as_str()),
         authorization: text(&head, AUTHORIZATION),
         prefer: head.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(", "),
+        is_eventual: is_eventual(head.get("consistencylevel").and_then(|value| value.to_str().ok())),
         body: &body,
         in_batch: false,
     };
@@ -131,6 +133,11 @@ async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
     };
     world.requests.add("POST", Route::Batch, &account, answer.status, false);
     answer.spoil(&faults)
+}
+
+/// What some questions about people need.
+fn is_eventual(consistency_level: Option<&str>) -> bool {
+    consistency_level.is_some_and(|level| level.eq_ignore_ascii_case("eventual"))
 }
 
 fn text(head: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {

@@ -10,6 +10,7 @@ use super::super::world::{Mailbox, World};
 use super::discovery::unknown;
 use super::error::Wrong;
 use super::grants::Asked;
+use super::token::check_person;
 use super::unknown_scope;
 use crate::answer::{Answer, Body};
 use crate::consent::{is_challenge, is_loopback, page};
@@ -176,6 +177,9 @@ fn finish(world: &World, place: &Tenant, query: &Pairs, granted: Option<(Arc<Mai
             mailbox.address
         );
         return blocked(400, &Wrong::request(50_020, message));
+    }
+    if let Err(wrong) = check_person(world, Some(&mailbox.address)) {
+        return blocked(400, &wrong);
     }
     let asked = asked(query, &mailbox, scopes);
     if !world.may_consent(&mailbox.directory, &asked.client) {

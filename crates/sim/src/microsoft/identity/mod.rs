@@ -125,11 +125,12 @@ impl Identity {
 
     fn id_token(&self, world: &World, mailbox: &Mailbox, client: &str, nonce: Option<&str>) -> String {
         let now = world.now_ms() / 1_000;
+        let person = world.person(mailbox);
         let mut claims = json!({
             "ver": "2.0", "iss": format!("{}/{}/v2.0", world.url(), mailbox.directory), "aud": client,
             "sub": super::directory::guid(&format!("subject {client} {}", mailbox.address)),
-            "oid": mailbox.id, "tid": mailbox.directory, "email": mailbox.address, "name": mailbox.name(),
-            "preferred_username": mailbox.address, "iat": now, "nbf": now, "exp": now + 3_600,
+            "oid": mailbox.id, "tid": mailbox.directory, "email": person.address, "name": person.full_name(),
+            "preferred_username": person.address, "iat": now, "nbf": now, "exp": now + 3_600,
         });
         if let Some(nonce) = nonce {
             claims["nonce"] = json!(nonce);
@@ -171,7 +172,7 @@ pub fn permission(scope: &str) -> &str {
 }
 
 /// What there is to ask for.
-const KNOWN_SCOPES: [&str; 12] = [
+const KNOWN_SCOPES: [&str; 14] = [
     "openid",
     "email",
     "profile",
@@ -183,6 +184,8 @@ const KNOWN_SCOPES: [&str; 12] = [
     "User.Read.All",
     "User.ReadBasic.All",
     "Directory.Read.All",
+    "GroupMember.Read.All",
+    "Group.Read.All",
     ".default",
 ];
 

@@ -101,6 +101,7 @@ fn redeem(world: &World, place: &Tenant, client: &Client, form: &Pairs) -> Resul
             "The Code_Verifier does not match the code_challenge supplied in the authorization request.",
         ));
     }
+    check_person(world, code.asked.account.as_deref())?;
     let asked = narrowed(code.asked, form)?;
     let granted = world.identity.write().grant(&asked, world.now_ms());
     Ok(told(world, &asked, &granted, code.nonce.as_deref()))
@@ -110,12 +111,27 @@ fn refresh(world: &World, place: &Tenant, client: &Client, form: &Pairs) -> Resu
     let token = value(form, "refresh_token").ok_or_else(|| missing("refresh_token"))?;
     let now_ms = world.now_ms();
     let asked = world.identity.read().asked_by(token, &client.id, now_ms).map_err(dead_refresh)?;
+    check_person(world, asked.account.as_deref())?;
     if !place.takes(&asked.directory) {
         return Err(dead_refresh(Dead::Unknown));
     }
     let asked = narrowed(asked, form)?;
     let granted = world.identity.write().refresh(token, &asked, now_ms).map_err(dead_refresh)?;
     Ok(told(world, &asked, &granted, None))
+}
+
+/// Whether somebody is there and may sign in.
+pub fn check_person(world: &World, account: Option<&str>) -> Result<(), Wrong> {
+    let Some(mailbox) = account.and_then(|account| world.find(account)) else { return Ok(()) };
+    let person = world.person(&mailbox);
+    if !person.is_present() {
+        let message = format!("The user account {} does not exist in the directory.", mailbox.id);
+        return Err(Wrong::grant(50_034, message));
+    }
+    match person.is_suspended {
+        true => Err(Wrong::grant(50_057, "The user account is disabled.")),
+        false => Ok(()),
+    }
 }
 
 fn dead_refresh(dead: Dead) -> Wrong {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod control;
+mod directory;
 mod faults;
 mod gmail;
 mod history;

@@ -2,6 +2,7 @@
 
 mod batch;
 mod delta;
+mod directory;
 mod faults;
 mod hook;
 mod identity;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use sim::people::{NewOrganisation, Organised};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -56,4 +57,18 @@ async fn ten_thousand_accounts() {
 
     println!("{made} accounts with 20 messages each in {:.2} s", began.elapsed().as_secs_f64());
     assert_eq!(made, 10_000);
+}
+
+#[tokio::test]
+#[ignore = "measures"]
+async fn ten_thousand_people() {
+    let place = Place::new().await;
+    let began = Instant::now();
+
+    let new =
+        NewOrganisation { domain: "large.example".to_owned(), people: 10_000, messages: 20, ..Default::default() };
+    place.world.organise(&new).unwrap();
+
+    println!("an organisation of 10,000 people in {:.2} s", began.elapsed().as_secs_f64());
+    assert_eq!(place.world.organisation("large.example").unwrap().people.len(), 10_000);
 }

@@ -1,0 +1,5 @@
+//! The simulated IMAP server, as mail programs and scripts meet it.
+
+mod commands;
+mod control;
+mod place;
