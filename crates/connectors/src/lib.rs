@@ -12,6 +12,7 @@ pub mod microsoft;
 mod names;
 mod oauth;
 pub mod outlook;
+mod people;
 mod raw_json;
 pub mod scripted;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::{Flags, MailboxId, Provider, Secret, TenantId};
+use crate::{Flags, MailboxId, MembersPage, PeoplePage, Provider, Secret, TenantId};
 
 /// What a call to a provider comes to.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectorError>> + Send + 'a>>;
@@ -179,6 +179,29 @@ pub trait Connector: Send + Sync + fmt::Debug {
 
     /// Ends that, by its name if it has one that is known.
     fn unwatch<'a>(&'a self, _account: &'a Account, _name: Option<&'a str>) -> Option<Answer<'a, ()>> {
+        None
+    }
+
+    /// Who there is in the directory that this account looks at, a page at a time. Without cursors: everybody. With those
+    /// after a last page: who came, changed and went since. `None`: the provider has no directory.
+    /// [`ConnectorError::CursorExpired`]: everybody has to be listed anew.
+    fn users<'a>(&'a self, _account: &'a Account, _cursors: &'a Cursors) -> Option<Answer<'a, PeoplePage>> {
+        None
+    }
+
+    /// Who is in a group of that directory, however deep, named by its address or id. [`ConnectorError::Gone`]: there is no
+    /// such group.
+    fn members<'a>(
+        &'a self,
+        _account: &'a Account,
+        _group: &'a str,
+        _cursors: &'a Cursors,
+    ) -> Option<Answer<'a, MembersPage>> {
+        None
+    }
+
+    /// A token for these two, as [`Connector::grant`] gives one for mail.
+    fn directory_grant<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, Grant>> {
         None
     }
 }

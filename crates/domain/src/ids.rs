@@ -70,11 +70,13 @@ ids! {
     RequestId;
     /// A place where a tenant wants to be told of events.
     WebhookId;
+    /// Somebody in a tenant's directory.
+    UserId;
     /// One event for one webhook, however often it is tried. Derived, so that nobody who repeats it gives it another id.
     DeliveryId;
 }
 
-made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId, WebhookId, DeliveryId);
+made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId, WebhookId, DeliveryId, UserId);
 
 impl TenantId {
     /// Owns the work that Mailroom does for itself.
@@ -97,6 +99,14 @@ impl EmailId {
         let ms = self.0.as_u128() >> 80;
         Timestamp::from_millisecond(ms as i64)
             .expect("48 bits of milliseconds end in the year 10889, within range: ids are derived from timestamps")
+    }
+}
+
+impl MailboxId {
+    /// Under which calls to a tenant's directory are counted; no mailbox has it.
+    pub fn of_directory(tenant: TenantId, provider: &str) -> Self {
+        let hash = sha2::Sha256::new().chain_update(b"directory ").chain_update(tenant.0.as_bytes());
+        Self(v8((tenant.0.as_u128() >> 80) as u64, &hash.chain_update(provider.as_bytes()).finalize()))
     }
 }
 

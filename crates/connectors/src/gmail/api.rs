@@ -172,6 +172,11 @@ impl Call<'_> {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
+        self.get_from(units, what, url).await
+    }
+
+    /// Wherever it is.
+    pub async fn get_from<T: DeserializeOwned>(self, units: u32, what: What, url: Url) -> Result<T, ConnectorError> {
         let answered =
             self.make(units, what, |gmail, token| gmail.http.client.get(url.clone()).bearer_auth(token.expose()));
         read(answered.await?.0).await
@@ -198,7 +203,9 @@ impl Call<'_> {
         what: What,
         request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
     ) -> Result<(Answered, Secret<String>), ConnectorError> {
-        self.account.access.spend(units).await?;
+        if units > 0 {
+            self.account.access.spend(units).await?;
+        }
         self.make_paid(units, what, request).await
     }
 
@@ -241,6 +248,15 @@ async fn read<T: DeserializeOwned>(mut answered: Answered) -> Result<T, Connecto
 }
 
 impl Gmail {
+    /// Of the organisation whose administrator the token is for.
+    pub fn directory_url(&self, path: &[&str]) -> Url {
+        let mut url = self.directory.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.extend(["admin", "directory", "v1"]).extend(path);
+        }
+        url
+    }
+
     /// Of the account that the token is for.
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();

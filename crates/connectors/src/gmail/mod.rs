@@ -1,9 +1,10 @@
 //! Gmail by its own API. `api` makes the calls, `batch` many of them at once, `changes` and
-//! `list` are the listings, `labels` turns labels into folders. The facts that this relies on are in docs/providers/gmail.md.
+//! `list` are the listings, `labels` turns labels into folders, `directory` tells who there is. The facts that this relies on are in docs/providers/gmail.md.
 
 mod api;
 mod batch;
 mod changes;
+mod directory;
 mod fetch;
 mod labels;
 mod list;
@@ -11,12 +12,13 @@ mod pace;
 mod refusal;
 
 use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch, WatchWish};
-use domain::{Connector, ConnectorError, Provider};
+use domain::{Connector, ConnectorError, MembersPage, PeoplePage, Provider};
 use jiff::Timestamp;
 use reqwest::Url;
 
 use crate::google::{GoogleOAuth, GoogleSettings};
 use crate::http::{Http, NoClient, protocol};
+use crate::oauth::user;
 use api::Call;
 pub use labels::places;
 use pace::Paces;
@@ -28,24 +30,23 @@ pub struct Gmail {
     /// Before `/gmail/v1`.
     base: Url,
     batch_url: Url,
+    /// Before `/admin/directory/v1`.
+    directory: Url,
     topic: Option<String>,
     paces: Paces,
 }
 
 impl Gmail {
     pub fn new(http: Http, settings: &GoogleSettings) -> Result<Self, NoClient> {
-        let base = Url::parse(&settings.api_url).ok().filter(|url| !url.cannot_be_a_base());
-        let mut base = base.ok_or_else(|| NoClient::new("providers.google.api_url is no address"))?;
-        if let Ok(mut segments) = base.path_segments_mut() {
-            segments.pop_if_empty();
-        }
+        let base = self::base(&settings.api_url, "providers.google.api_url is no address")?;
+        let directory = self::base(&settings.directory_url, "providers.google.directory_url is no address")?;
         let mut batch_url = base.clone();
         if let Ok(mut segments) = batch_url.path_segments_mut() {
             segments.extend(["batch", "gmail", "v1"]);
         }
         let paces = Paces::new(settings.largest_batch());
         let oauth = GoogleOAuth::new(http.clone(), settings.clone());
-        Ok(Self { http, oauth, base, batch_url, topic: settings.topic.clone(), paces })
+        Ok(Self { http, oauth, base, batch_url, directory, topic: settings.topic.clone(), paces })
     }
 
     fn call<'a>(&'a self, account: &'a Account) -> Call<'a> {
@@ -113,7 +114,7 @@ impl Connector for Gmail {
             let profile = self.call(account).profile().await?;
             match domain::address::canonical(&profile.email_address) {
                 // A token opens the mailbox of whoever consented, whatever address it was added under.
-                Some(opened) if opened != account.address => {
+                Some(opened) if opened != user(account) => {
                     Err(ConnectorError::Unauthorized("what opens it is for another mailbox".to_owned()))
                 }
                 _ => Ok(()),
@@ -149,6 +150,33 @@ impl Connector for Gmail {
         self.topic.as_ref()?;
         Some(Box::pin(self.call(account).stop()))
     }
+
+    fn users<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Option<Answer<'a, PeoplePage>> {
+        Some(Box::pin(directory::users(self.call(account), cursors)))
+    }
+
+    fn members<'a>(
+        &'a self,
+        account: &'a Account,
+        group: &'a str,
+        cursors: &'a Cursors,
+    ) -> Option<Answer<'a, MembersPage>> {
+        Some(Box::pin(directory::members(self.call(account), group, cursors)))
+    }
+
+    fn directory_grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
+        Some(Box::pin(self.oauth.directory_grant(account)))
+    }
+}
+
+/// An address that others begin with.
+fn base(text: &str, why_not: &str) -> Result<Url, NoClient> {
+    let url = Url::parse(text).ok().filter(|url| !url.cannot_be_a_base());
+    let mut url = url.ok_or_else(|| NoClient::new(why_not))?;
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty();
+    }
+    Ok(url)
 }
 
 impl Gmail {

@@ -19,7 +19,16 @@ pub enum What {
     History,
     List,
     Watch,
+    /// Of a directory.
+    People,
+    Group,
     Other,
+}
+
+impl What {
+    fn is_of_directory(self) -> bool {
+        matches!(self, Self::People | Self::Group)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -63,8 +72,15 @@ pub fn refusal(what: What, status: StatusCode, headers: &HeaderMap, body: &[u8])
         401 => ConnectorError::Unauthorized("Google refuses a new token".to_owned()),
         403 if error.status == "RESOURCE_EXHAUSTED" => throttled(),
         403 if has(&["accessNotConfigured", "SERVICE_DISABLED"]) => {
-            ConnectorError::Operator("the Gmail API is not switched on in its project".to_owned())
+            let api = if what.is_of_directory() { "Admin SDK API" } else { "Gmail API" };
+            ConnectorError::Operator(format!("the {api} is not switched on in its project"))
         }
+        403 if what.is_of_directory() => ConnectorError::Unauthorized(
+            "the directory may not be read: its administrator has not delegated that, or the address that is acted for is no administrator's".to_owned(),
+        ),
+        404 if what == What::Group => ConnectorError::Gone,
+        // A page that was too long ago.
+        400 if what.is_of_directory() => ConnectorError::CursorExpired,
         403 if has(&["insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"]) => {
             ConnectorError::Unauthorized("reading mail was not consented to".to_owned())
         }
@@ -111,6 +127,10 @@ mod tests {
         assert!(matches!(other(503, "backendError"), Unavailable(_)));
         assert_eq!(refused(What::Message, 404, "notFound"), Gone);
         assert_eq!(refused(What::History, 404, "notFound"), CursorExpired);
+        assert_eq!(refused(What::People, 403, "quotaExceeded"), Throttled { retry_after: None });
+        assert!(matches!(refused(What::People, 403, "forbidden"), Unauthorized(_)));
+        assert_eq!(refused(What::People, 400, "invalid"), CursorExpired);
+        assert_eq!(refused(What::Group, 404, "notFound"), Gone);
     }
 
     #[test]

@@ -11,11 +11,15 @@ use super::{GoogleSettings, NotAServiceAccount, ServiceAccount};
 use crate::http::{Http, Refused, unavailable};
 use crate::oauth::{
     ErrorAnswer, TokenAnswer, ask_token, claims_for, form, is_app_only, is_clock_wrong, operator, unauthorized,
-    with_query,
+    user, with_query,
 };
 
 /// All that we ever do is read.
 pub const READ_MAIL: &str = "https://www.googleapis.com/auth/gmail.readonly";
+
+/// Who there is in an organisation, and who is in its groups.
+pub const READ_PEOPLE: &str = "https://www.googleapis.com/auth/admin.directory.user.readonly";
+pub const READ_MEMBERS: &str = "https://www.googleapis.com/auth/admin.directory.group.member.readonly";
 
 /// Cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,6 +35,8 @@ enum Asked {
     Code,
     Refresh,
     Assertion,
+    /// An assertion for an administrator.
+    Directory,
 }
 
 impl GoogleOAuth {
@@ -47,9 +53,7 @@ impl GoogleOAuth {
     /// A token for calls: by the account's refresh token, or by the service account where the settings say `app_only`.
     pub async fn grant(&self, account: &Account) -> Result<Grant, ConnectorError> {
         let answer = if is_app_only(&account.settings) {
-            let assertion = self.assertion(&account.address)?;
-            let grant_type = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-            self.ask_token(&[("grant_type", grant_type), ("assertion", assertion.expose())], Asked::Assertion).await?
+            self.ask_for(&user(account), READ_MAIL, Asked::Assertion).await?
         } else {
             let Some(refresh) = &account.secret else {
                 return Err(unauthorized("it has no refresh token; connect it again"));
@@ -64,6 +68,23 @@ impl GoogleOAuth {
             self.ask_token(&form, Asked::Refresh).await?
         };
         Ok(answer.grant(account))
+    }
+
+    /// A token to read the directory with, by the service account for the administrator whose address this is. What is not
+    /// delegated must not be asked for: then nothing is given.
+    pub async fn directory_grant(&self, account: &Account) -> Result<Grant, ConnectorError> {
+        let scope = match reads_groups(&account.settings) {
+            true => format!("{READ_PEOPLE} {READ_MEMBERS}"),
+            false => READ_PEOPLE.to_owned(),
+        };
+        Ok(self.ask_for(&account.address, &scope, Asked::Directory).await?.grant(account))
+    }
+
+    /// In the name of somebody.
+    async fn ask_for(&self, address: &str, scope: &str, asked: Asked) -> Result<TokenAnswer, ConnectorError> {
+        let assertion = self.assertion(address, scope)?;
+        let grant_type = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+        self.ask_token(&[("grant_type", grant_type), ("assertion", assertion.expose())], asked).await
     }
 
     /// Google forgets what this token was given for. One that it does not know is forgotten already.
@@ -85,13 +106,13 @@ impl GoogleOAuth {
         }
     }
 
-    fn assertion(&self, address: &str) -> Result<Secret<String>, ConnectorError> {
+    fn assertion(&self, address: &str, scope: &str) -> Result<Secret<String>, ConnectorError> {
         let account = match &self.service_account {
             Some(Ok(account)) => account,
             Some(Err(why)) => return Err(operator(&format!("providers.google.service_account_file {why}"))),
             None => return Err(operator("providers.google.service_account_file is not set")),
         };
-        let assertion = account.assertion(address, READ_MAIL, &self.settings.token_url, SystemClock.now());
+        let assertion = account.assertion(address, scope, &self.settings.token_url, SystemClock.now());
         assertion.ok_or_else(|| unavailable("an assertion cannot be signed"))
     }
 
@@ -182,6 +203,11 @@ impl Consent for GoogleOAuth {
     }
 }
 
+/// Whether those who are in groups are wanted as well.
+fn reads_groups(settings: &str) -> bool {
+    serde_json::from_str(settings).is_ok_and(|settings: serde_json::Value| settings["groups"] == true)
+}
+
 /// The address that Google vouches for.
 fn verified_email(id_token: &str, client_id: &str) -> Option<String> {
     let claims = claims_for(client_id, id_token)?;
@@ -200,10 +226,10 @@ fn refusal(refused: &Refused, asked: Asked) -> ConnectorError {
             unauthorized("its consent has ended or was taken back (invalid_grant); connect it again")
         }
         ("invalid_grant", Asked::Code) => unauthorized("the code was used before or is too old (invalid_grant)"),
-        ("invalid_grant", Asked::Assertion) if is_clock_wrong(refused) => {
+        ("invalid_grant", Asked::Assertion | Asked::Directory) if is_clock_wrong(refused) => {
             operator("this machine's clock differs from Google's; let it follow a time server (invalid_grant)")
         }
-        ("invalid_grant", Asked::Assertion) => unauthorized(
+        ("invalid_grant", Asked::Assertion | Asked::Directory) => unauthorized(
             "the service account cannot act for this address (invalid_grant); it may be suspended, deleted, or of another domain",
         ),
         ("admin_policy_enforced", _) => unauthorized(
@@ -212,7 +238,10 @@ fn refusal(refused: &Refused, asked: Asked) -> ConnectorError {
         ("unauthorized_client" | "access_denied" | "invalid_scope", Asked::Assertion) => unauthorized(
             "the domain has not delegated it (unauthorized_client); its administrator allows the client id of the service account the scope gmail.readonly, in the admin console under API controls, domain-wide delegation",
         ),
-        ("invalid_client" | "deleted_client" | "disabled_client", Asked::Assertion) => {
+        ("unauthorized_client" | "access_denied" | "invalid_scope", Asked::Directory) => unauthorized(
+            "the domain has not delegated it (unauthorized_client); its administrator allows the client id of the service account the scope admin.directory.user.readonly, and admin.directory.group.member.readonly where rules name groups, in the admin console under API controls, domain-wide delegation",
+        ),
+        ("invalid_client" | "deleted_client" | "disabled_client", Asked::Assertion | Asked::Directory) => {
             operator("the service account is not known (invalid_client); check providers.google.service_account_file")
         }
         ("invalid_client" | "unauthorized_client", _) => operator(

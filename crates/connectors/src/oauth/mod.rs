@@ -129,6 +129,12 @@ pub fn is_app_only(settings: &str) -> bool {
     settings.is_some_and(|settings| settings["app_only"] == true)
 }
 
+/// Whom a call in our own name is for: as a directory calls them if that is known, else by the mailbox's address.
+pub fn user(account: &Account) -> String {
+    let settings: Value = serde_json::from_str(&account.settings).unwrap_or_default();
+    settings["user"].as_str().unwrap_or(&account.address).to_owned()
+}
+
 /// Whether an assertion may have been refused only because of what time it is here.
 pub fn is_clock_wrong(refused: &Refused) -> bool {
     refused.date().is_some_and(|theirs| theirs.duration_since(SystemClock.now()).abs() > CLOCK_TOLERANCE)

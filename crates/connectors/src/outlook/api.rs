@@ -14,7 +14,7 @@ use super::lanes::Lane;
 use super::refusal::{What, is_about_the_token, refusal};
 use super::subscriptions::{Caller, Reply};
 use crate::http::{Answered, LARGEST_ANSWER, protocol, unavailable};
-use crate::oauth::is_app_only;
+use crate::oauth::{is_app_only, user};
 
 /// The most of a refusal that is looked at.
 const LARGEST_REFUSAL: usize = 64 << 10;
@@ -101,7 +101,7 @@ impl Call<'_> {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(self.root());
             if self.is_app_only() {
-                segments.push(&self.account.address);
+                segments.push(&user(self.account));
             }
             segments.extend(path);
         }
@@ -120,7 +120,7 @@ impl Call<'_> {
     /// Its messages, as a subscription names them.
     pub fn resource(self) -> String {
         match self.is_app_only() {
-            true => format!("users/{}/messages", self.account.address),
+            true => format!("users/{}/messages", user(self.account)),
             false => "me/messages".to_owned(),
         }
     }

@@ -1,11 +1,12 @@
 //! Outlook by Microsoft Graph. `api` makes the calls, `batch` many of them at once; `changes` follows the folders one by
-//! one (`delta`), `list` tells what is there, `folders` what the folders are. The facts that this relies on are in
+//! one (`delta`), `list` tells what is there, `folders` what the folders are, `directory` who there is. The facts that this relies on are in
 //! docs/providers/outlook.md.
 
 mod api;
 mod batch;
 mod changes;
 mod delta;
+mod directory;
 mod fetch;
 mod folders;
 mod lanes;
@@ -15,7 +16,7 @@ mod refusal;
 pub mod subscriptions;
 
 use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch, WatchWish};
-use domain::{Clock, Connector, ConnectorError, Provider, SystemClock};
+use domain::{Clock, Connector, ConnectorError, MembersPage, PeoplePage, Provider, SystemClock};
 use jiff::Timestamp;
 use reqwest::Url;
 
@@ -120,5 +121,23 @@ impl Connector for Outlook {
                 .unwatch(name)
                 .await
         }))
+    }
+
+    fn users<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Option<Answer<'a, PeoplePage>> {
+        Some(Box::pin(directory::users(self.call(account), cursors)))
+    }
+
+    fn members<'a>(
+        &'a self,
+        account: &'a Account,
+        group: &'a str,
+        cursors: &'a Cursors,
+    ) -> Option<Answer<'a, MembersPage>> {
+        Some(Box::pin(directory::members(self.call(account), group, cursors)))
+    }
+
+    /// Our app asks for itself, as it does for mail.
+    fn directory_grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
+        Some(Box::pin(self.oauth.grant(account)))
     }
 }

@@ -18,7 +18,16 @@ pub enum What {
     /// What has changed in a folder.
     Delta,
     Subscription,
+    /// Of a directory, and what has changed among them.
+    People,
+    Group,
     Other,
+}
+
+impl What {
+    fn is_of_directory(self) -> bool {
+        matches!(self, Self::People | Self::Group)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -60,6 +69,9 @@ const NO_MAILBOX: [&str; 5] = [
     "request_resourcenotfound",
 ];
 
+/// A page of a directory that was too long ago.
+const EXPIRED_PAGE: [&str; 2] = ["directory_expiredpagetoken", "directory_resyncrequired"];
+
 /// There is no room in the mailbox even for what is kept to tell its changes.
 const FULL: [&str; 2] = ["errorquotaexceeded", "quotaexceeded"];
 
@@ -82,10 +94,20 @@ pub fn refusal(what: What, status: StatusCode, headers: &HeaderMap, body: &[u8])
     let unauthorized = |why: &str| ConnectorError::Unauthorized(why.to_owned());
     match status.as_u16() {
         _ if what == What::Delta && (status == StatusCode::GONE || has(&FORGOTTEN)) => ConnectorError::CursorExpired,
+        _ if what.is_of_directory() && (status == StatusCode::GONE || has(&FORGOTTEN) || has(&EXPIRED_PAGE)) => {
+            ConnectorError::CursorExpired
+        }
         _ if has(&THROTTLED) => throttled(),
         429 => throttled(),
         401 if !is_about_the_token(status, headers) => unauthorized("Microsoft wants its owner to sign in once more"),
         401 => unauthorized("Microsoft refuses a new token"),
+        403 if what == What::Group => unauthorized(
+            "groups may not be read: the directory's administrator allows this app GroupMember.Read.All",
+        ),
+        403 if what == What::People => unauthorized(
+            "the directory may not be read: its administrator allows this app User.Read.All",
+        ),
+        404 if what == What::Group => ConnectorError::Gone,
         403 | 404 if has(&NO_MAILBOX) => protocol("Microsoft has no mailbox of this account that Graph could open"),
         // Not the server's trouble, but that of telling changes of a mailbox that is full.
         403 | 507 if what == What::Delta && (status == StatusCode::INSUFFICIENT_STORAGE || has(&FULL)) => {
@@ -116,6 +138,10 @@ mod tests {
         use ConnectorError::{CursorExpired, Gone, Protocol, Throttled, Unauthorized, Unavailable};
         let other = |status, code| refused(What::Other, status, code);
         assert_eq!(refused(What::Delta, 410, ""), CursorExpired);
+        assert_eq!(refused(What::People, 410, "syncStateNotFound"), CursorExpired);
+        assert_eq!(refused(What::People, 400, "Directory_ExpiredPageToken"), CursorExpired);
+        assert!(matches!(refused(What::People, 403, "Authorization_RequestDenied"), Unauthorized(_)));
+        assert_eq!(refused(What::Group, 404, "Request_ResourceNotFound"), Gone);
         assert_eq!(refused(What::Delta, 400, "SyncStateNotFound"), CursorExpired);
         assert_eq!(other(429, ""), Throttled { retry_after: None });
         assert_eq!(other(503, "ApplicationThrottled"), Throttled { retry_after: None });

@@ -1,6 +1,7 @@
 //! Connectors against the servers of `sim`, and against servers that mean harm.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod directories;
 mod endpoint;
 mod faults;
 mod follow;
