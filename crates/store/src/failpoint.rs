@@ -86,6 +86,13 @@ named! {
         /// It agreed to nothing.
         ReleaseSubscription = "release_subscription",
         ForgetSubscription = "forget_subscription",
+        /// The right to work on a directory.
+        BeginDiscovery = "begin_discovery",
+        /// People of a page, with where the listing stands.
+        RecordPeople = "record_people",
+        /// Mailboxes of people, with what became of them.
+        SettlePeople = "settle_people",
+        EndDiscovery = "end_discovery",
         ClaimWebhooks = "claim_webhooks",
         /// What became of deliveries, with the place of the webhook among the events.
         RecordDeliveries = "record_deliveries",
@@ -133,6 +140,10 @@ impl Effect {
         Self::PauseSchedule,
         Self::FireSchedule,
     ];
+
+    /// What is done while a directory is looked at.
+    pub const DISCOVERY: &'static [Self] =
+        &[Self::BeginDiscovery, Self::RecordPeople, Self::SettlePeople, Self::EndDiscovery];
 
     /// What is done while a mailbox is synced.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];

@@ -69,6 +69,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0009_subscriptions.sqlite.sql"),
         postgres: include_str!("../migrations/0009_subscriptions.postgres.sql"),
     },
+    Migration {
+        version: 10,
+        name: "directories",
+        sqlite: include_str!("../migrations/0010_directories.sqlite.sql"),
+        postgres: include_str!("../migrations/0010_directories.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

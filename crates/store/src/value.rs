@@ -97,6 +97,7 @@ into_value! {
     domain::SecretId => |v| Self::Uuid(v.0);
     domain::WebhookId => |v| Self::Uuid(v.0);
     domain::DeliveryId => |v| Self::Uuid(v.0);
+    domain::UserId => |v| Self::Uuid(v.0);
     &[u8] => |v| Self::Bytes(v.to_owned());
     domain::Lane => |v| Self::Int(v.number());
 }
@@ -250,10 +251,10 @@ macro_rules! from_value_by {
 
 from_value_by!(ids domain::TenantId, domain::MailboxId, domain::FolderId, domain::EmailId, domain::AttachmentId,
     domain::PackId, domain::ApiKeyId, domain::JobId, domain::WorkerId, domain::SecretId,
-    domain::WebhookId, domain::DeliveryId);
+    domain::WebhookId, domain::DeliveryId, domain::UserId);
 from_value_by!(words domain::PlanTier, domain::Provider, domain::MailboxState, domain::LedgerState,
     domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState, domain::JobState,
-    domain::SecretKind, domain::WebhookState, domain::DeliveryState);
+    domain::SecretKind, domain::WebhookState, domain::DeliveryState, domain::LeftOut);
 
 impl FromValue for domain::Lane {
     fn from_value(value: &Value) -> Option<Self> {

@@ -78,6 +78,7 @@ fn dies_at_each(new: impl Fn() -> Place) {
         Effect::TOKENS,
         Effect::PUSHES,
         Effect::SUBSCRIPTIONS,
+        Effect::DISCOVERY,
         Effect::WEBHOOKS,
     ]
     .concat();

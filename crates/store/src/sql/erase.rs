@@ -26,6 +26,8 @@ const TABLES: &[(&str, &str)] = &[
     ("placements", "provider_message_id"),
     ("ledger", "provider_message_id"),
     ("folders", "id"),
+    ("users", "id"),
+    ("directories", "provider"),
     ("mailboxes", "id"),
     ("api_keys", "id"),
     ("probe_effects", "job_id"),

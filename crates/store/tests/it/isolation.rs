@@ -174,6 +174,14 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
             "insert into sync_states (tenant_id, mailbox_id, updated_at) select tenant_id, id, now() {of_mailbox}"
         ),
         &format!("insert into push_watches (tenant_id, mailbox_id, next_at) select tenant_id, id, now() {of_mailbox}"),
+        &format!(
+            "insert into directories (tenant_id, provider, settings, rules, interval_seconds, next_at, created_at, updated_at)
+             values ('{id}', 'gmail', '{{}}', '{{}}', 60, now(), now(), now())"
+        ),
+        &format!(
+            "insert into users (id, tenant_id, provider, provider_user_id, listed, state, created_at, updated_at)
+             values ('{id}', '{id}', 'gmail', '1', 1, 'inactive', now(), now())"
+        ),
         &format!("insert into sync_cursors select tenant_id, id, 'changes', '', 'x' {of_mailbox}"),
         &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1000, now(), 'x', false, '{{}}')"),
         &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),

@@ -3,6 +3,7 @@
 
 mod blobs;
 mod copy;
+mod directories;
 mod events;
 mod ingest;
 mod isolation;

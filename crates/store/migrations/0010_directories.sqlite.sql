@@ -1,0 +1,72 @@
+-- Organisations whose people get their mailboxes by themselves.
+
+-- A directory that a tenant has let us look at.
+create table directories (
+    tenant_id text not null references tenants (id),
+    provider text not null check (provider in ('gmail', 'outlook')),
+    -- Where it is and as whom we look: what only the provider's own connector reads.
+    settings text not null,
+    -- Who of it is wanted.
+    rules text not null,
+    -- How much of what is there already is wanted of new mailboxes. Nothing: all of it.
+    backfill_seconds integer,
+    interval_seconds integer not null,
+    -- It is looked at only when somebody asks for it.
+    is_paused integer not null default 0,
+    -- Grows with every change by somebody.
+    version integer not null default 1,
+    -- When it is looked at again.
+    next_at text not null,
+    -- Grows whenever somebody begins to work on it; whoever did before writes nothing any more.
+    token integer not null default 0,
+    -- Counts listings; a person has the number of the one that told of them last.
+    run integer not null default 0,
+    is_listing integer not null default 0,
+    -- The listing tells of everybody, not only of changes.
+    is_whole integer not null default 1,
+    begun_at text,
+    cursors text not null default '{}',
+    -- When everybody was listed last.
+    whole_at text,
+    -- What came of the last time: done, held or failed.
+    outcome text check (outcome in ('done', 'held', 'failed')),
+    last_run text,
+    last_run_at text,
+    -- What would happen, as it was found last.
+    dry_run text,
+    dry_run_at text,
+    created_at text not null,
+    updated_at text not null,
+    primary key (tenant_id, provider)
+) without rowid;
+create index directories_due on directories (next_at);
+
+-- People that directories have told of.
+create table users (
+    id text primary key not null,
+    tenant_id text not null references tenants (id),
+    provider text not null,
+    provider_user_id text not null,
+    -- Nothing, here and below: it is not known.
+    address text,
+    aliases text,
+    name text,
+    unit text,
+    is_suspended integer,
+    is_guest integer,
+    is_licensed integer,
+    is_there integer not null default 1,
+    listed integer not null,
+    -- Whether their mailbox is looked at, and why not.
+    state text not null check (state in ('active', 'inactive')),
+    left_out text,
+    mailbox_id text,
+    created_at text not null,
+    updated_at text not null,
+    unique (tenant_id, id),
+    unique (tenant_id, provider, provider_user_id),
+    foreign key (tenant_id, mailbox_id) references mailboxes (tenant_id, id)
+);
+-- A mailbox is nobody else's.
+create unique index users_mailbox on users (tenant_id, mailbox_id) where mailbox_id is not null;
+create index users_address on users (tenant_id, address);

@@ -1,0 +1,288 @@
+//! Directories that tenants have let us look at: what is wanted of them, where a listing stands, and what came of it.
+//!
+//! Whoever begins to work on one takes its token. Everything that is written in that work checks it, so of two who work on
+//! the same one, the first stops.
+
+use std::time::Duration;
+
+use domain::connector::Cursors;
+use domain::{Provider, TenantId};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use super::jobs::later;
+use crate::failpoint::{self, Effect};
+use crate::{Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
+
+/// What who works on a directory is told when somebody else does by now, or it was removed.
+pub const NO_LONGER_DISCOVERING: &str = "somebody else looks at this directory now";
+
+/// What somebody is told who changes what another has changed meanwhile.
+pub const DIRECTORY_CHANGED: &str = "the directory was changed meanwhile";
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Directory {
+    pub provider: Provider,
+    pub settings: Json,
+    pub rules: Json,
+    /// `None`: all that is there.
+    pub backfill_seconds: Option<u64>,
+    pub interval_seconds: u64,
+    pub is_paused: bool,
+    pub version: u64,
+    pub next_at: Timestamp,
+    pub run: u64,
+    pub is_listing: bool,
+    pub is_whole: bool,
+    pub begun_at: Option<Timestamp>,
+    pub cursors: Cursors,
+    pub whole_at: Option<Timestamp>,
+    pub outcome: Option<String>,
+    pub last_run: Option<Json>,
+    pub last_run_at: Option<Timestamp>,
+    pub dry_run: Option<Json>,
+    pub dry_run_at: Option<Timestamp>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// What somebody wants of a directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DirectoryWish {
+    pub provider: Provider,
+    pub settings: Json,
+    pub rules: Json,
+    pub backfill_seconds: Option<u64>,
+    pub interval_seconds: u64,
+    pub is_paused: bool,
+}
+
+/// A directory, and the right to work on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Begun {
+    pub directory: Directory,
+    pub token: u64,
+    pub now: Timestamp,
+}
+
+/// By which right something is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct By {
+    pub provider: Provider,
+    pub token: u64,
+}
+
+/// What came of a look at a directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEnd {
+    /// `done`, `held` or `failed`.
+    pub outcome: &'static str,
+    pub report: Json,
+    /// What was told before is not gone on from: the next listing is of everybody.
+    pub forgets: bool,
+}
+
+const DIRECTORY: &str = "provider, settings, rules, backfill_seconds, interval_seconds, is_paused, version, next_at, run,
+    is_listing, is_whole, begun_at, cursors, whole_at, outcome, last_run, last_run_at, dry_run, dry_run_at, created_at,
+    updated_at";
+
+impl TenantStore {
+    pub async fn find_directory(&self, provider: Provider) -> Result<Option<Directory>, StoreError> {
+        let sql = format!("select {DIRECTORY} from directories where tenant_id = $1 and provider = $2");
+        self.query_one(sql, params![self.id, provider]).await?.as_ref().map(directory).transpose()
+    }
+
+    pub async fn list_directories(&self) -> Result<Vec<Directory>, StoreError> {
+        let sql = format!("select {DIRECTORY} from directories where tenant_id = $1 order by provider");
+        self.query(sql, params![self.id]).await?.iter().map(directory).collect()
+    }
+
+    /// The right to work on it, which ends that of whoever had it. `None`: there is no such directory.
+    pub async fn begin_discovery(&self, provider: Provider) -> Result<Option<Begun>, StoreError> {
+        let mut unit = self.write();
+        let taken = unit.unit.op_returning(
+            format!(
+                "update directories set token = token + 1 where tenant_id = $1 and provider = $2
+                 returning {DIRECTORY}, token, mailroom_now()"
+            ),
+            params![self.id, provider],
+        );
+        failpoint::before(Effect::BeginDiscovery);
+        let committed = unit.commit().await?;
+        failpoint::after(Effect::BeginDiscovery);
+        let begun = |row: &Row| Ok(Begun { directory: directory(row)?, token: row.get(21)?, now: row.get(22)? });
+        committed.returned(taken).first().map(begun).transpose()
+    }
+}
+
+impl SystemStore {
+    /// Those that are due, the longest overdue first, none of tenants that are switched off.
+    pub async fn list_due_directories(&self, limit: u64) -> Result<Vec<(TenantId, Provider)>, StoreError> {
+        let sql = "select d.tenant_id, d.provider from directories d join tenants t on t.id = d.tenant_id
+                   where d.next_at <= (select mailroom_now()) and not d.is_paused and t.is_active
+                   order by d.next_at limit $1";
+        self.query(sql, params![limit]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+}
+
+impl TenantUnit {
+    /// It is as wanted from now on. With a version: if it is of that one, else if there is none.
+    pub fn put_directory(&mut self, wish: &DirectoryWish, known: Option<u64>) {
+        let DirectoryWish { provider, settings, rules, backfill_seconds, interval_seconds, is_paused } = wish;
+        let mut values = params![
+            self.tenant,
+            *provider,
+            settings.clone(),
+            rules.clone(),
+            *backfill_seconds,
+            *interval_seconds,
+            *is_paused,
+        ];
+        let Some(known) = known else {
+            self.unit.op_exactly(
+                1,
+                DIRECTORY_CHANGED,
+                "insert into directories (tenant_id, provider, settings, rules, backfill_seconds, interval_seconds, is_paused,
+                                          next_at, created_at, updated_at)
+                 values ($1, $2, $3, $4, $5, $6, $7, mailroom_now(), mailroom_now(), mailroom_now())
+                 on conflict do nothing",
+                values,
+            );
+            return;
+        };
+        values.extend(params![known]);
+        // Another directory under the same name would go on where this one was: everybody is listed anew.
+        self.unit.op_exactly(
+            1,
+            DIRECTORY_CHANGED,
+            "update directories set settings = $3, rules = $4, backfill_seconds = $5, interval_seconds = $6, is_paused = $7,
+                 version = version + 1, token = token + 1, is_listing = false, cursors = '{}', whole_at = null,
+                 next_at = mailroom_now(), updated_at = mailroom_now()
+             where tenant_id = $1 and provider = $2 and version = $8",
+            values,
+        );
+    }
+
+    /// With the people that it told of. Their mailboxes stay as they are.
+    pub fn remove_directory(&mut self, provider: Provider, version: u64) {
+        self.unit.op_exactly(
+            1,
+            DIRECTORY_CHANGED,
+            "delete from directories where tenant_id = $1 and provider = $2 and version = $3",
+            params![self.tenant, provider, version],
+        );
+        self.unit.op("delete from users where tenant_id = $1 and provider = $2", params![self.tenant, provider]);
+    }
+
+    /// Somebody looks at it now; if nothing comes of that, again after so long.
+    pub fn put_off_directory(&mut self, provider: Provider, again: Duration) {
+        let next = later(self.store.dialect(), "$3");
+        self.unit.op(
+            format!("update directories set next_at = {next} where tenant_id = $1 and provider = $2"),
+            params![self.tenant, provider, super::sync::millis(again)],
+        );
+    }
+
+    /// A listing begins.
+    pub fn begin_listing(&mut self, by: By, run: u64, is_whole: bool, cursors: &Cursors) {
+        self.unit.op_exactly(
+            1,
+            NO_LONGER_DISCOVERING,
+            "update directories set run = $4, is_listing = true, is_whole = $5, cursors = $6, begun_at = mailroom_now()
+             where tenant_id = $1 and provider = $2 and token = $3",
+            params![self.tenant, by.provider, by.token, run, is_whole, cursors_json(cursors)],
+        );
+    }
+
+    /// Where it stands. Nothing of the unit happens when somebody else works on it by now.
+    pub fn move_listing(&mut self, by: By, cursors: &Cursors, is_last: bool) {
+        self.unit.op_exactly(
+            1,
+            NO_LONGER_DISCOVERING,
+            "update directories set cursors = $4, is_listing = not $5,
+                 whole_at = case when $5 and is_whole then mailroom_now() else whole_at end
+             where tenant_id = $1 and provider = $2 and token = $3",
+            params![self.tenant, by.provider, by.token, cursors_json(cursors), is_last],
+        );
+    }
+
+    /// Nothing of the unit happens when somebody else works on it by now.
+    pub fn guard_directory(&mut self, by: By) {
+        let lock = if self.store.dialect() == crate::Dialect::Postgres { " for share" } else { "" };
+        self.unit.op_returning_exactly(
+            1,
+            NO_LONGER_DISCOVERING,
+            format!("select 1 from directories where tenant_id = $1 and provider = $2 and token = $3{lock}"),
+            params![self.tenant, by.provider, by.token],
+        );
+    }
+
+    /// What came of it, and when it is looked at again.
+    pub fn end_discovery(&mut self, by: By, end: &RunEnd, again: Duration) {
+        let next = later(self.store.dialect(), "$6");
+        self.unit.op_exactly(
+            1,
+            NO_LONGER_DISCOVERING,
+            format!(
+                "update directories set outcome = $4, last_run = $5, last_run_at = mailroom_now(), next_at = {next},
+                     is_listing = case when $7 then false else is_listing end,
+                     cursors = case when $7 then '{{}}' else cursors end,
+                     whole_at = case when $7 then null else whole_at end
+                 where tenant_id = $1 and provider = $2 and token = $3"
+            ),
+            params![
+                self.tenant,
+                by.provider,
+                by.token,
+                end.outcome,
+                end.report.clone(),
+                super::sync::millis(again),
+                end.forgets,
+            ],
+        );
+    }
+
+    /// What would happen.
+    pub fn record_dry_run(&mut self, provider: Provider, version: u64, report: Json) {
+        self.unit.op_exactly(
+            1,
+            DIRECTORY_CHANGED,
+            "update directories set dry_run = $4, dry_run_at = mailroom_now()
+             where tenant_id = $1 and provider = $2 and version = $3",
+            params![self.tenant, provider, version, report],
+        );
+    }
+}
+
+fn cursors_json(cursors: &Cursors) -> Json {
+    serde_json::json!(cursors)
+}
+
+fn directory(row: &Row) -> Result<Directory, StoreError> {
+    let cursors: Json = row.get(12)?;
+    let cursors = serde_json::from_value(cursors).map_err(|_| StoreError::corrupt("the cursors of a directory are none"))?;
+    Ok(Directory {
+        provider: row.get(0)?,
+        settings: row.get(1)?,
+        rules: row.get(2)?,
+        backfill_seconds: row.get(3)?,
+        interval_seconds: row.get(4)?,
+        is_paused: row.get(5)?,
+        version: row.get(6)?,
+        next_at: row.get(7)?,
+        run: row.get(8)?,
+        is_listing: row.get(9)?,
+        is_whole: row.get(10)?,
+        begun_at: row.get(11)?,
+        cursors,
+        whole_at: row.get(13)?,
+        outcome: row.get(14)?,
+        last_run: row.get(15)?,
+        last_run_at: row.get(16)?,
+        dry_run: row.get(17)?,
+        dry_run_at: row.get(18)?,
+        created_at: row.get(19)?,
+        updated_at: row.get(20)?,
+    })
+}

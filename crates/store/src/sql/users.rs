@@ -1,0 +1,430 @@
+//! People that directories have told of, and whose mailbox is whose. Always many at once: an organisation has thousands.
+
+use domain::{LeftOut, MailboxId, Person, Provider, UserId};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::events::{DRAFTS, SAID};
+use super::mailboxes::{self, MAILBOX_EXISTS, Mailbox, NewMailbox};
+use super::{any, cut, given};
+use crate::unit::{By, Insert};
+use crate::value::Kind;
+use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, Value, params};
+
+/// Somebody whom a directory has told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub id: UserId,
+    pub provider: Provider,
+    pub person: Person,
+    /// The directory has them.
+    pub is_there: bool,
+    /// Their mailbox is looked at.
+    pub is_active: bool,
+    pub left_out: Option<LeftOut>,
+    pub mailbox: Option<MailboxId>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// The same, with what is known of their mailbox.
+#[derive(Debug, Clone)]
+pub struct KnownUser {
+    pub user: User,
+    /// The listing that told of them last.
+    pub listed: u64,
+    pub mailbox: Option<Mailbox>,
+}
+
+/// A mailbox of an address, and whose it is if a directory says so.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    pub mailbox: Mailbox,
+    pub user: Option<(UserId, Provider)>,
+    /// The address that they have by now, if the directory still has them.
+    pub user_address: Option<String>,
+}
+
+/// What becomes of somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    pub user: UserId,
+    pub is_active: bool,
+    pub left_out: Option<LeftOut>,
+    pub mailbox: Option<MailboxId>,
+}
+
+/// Which of them are wanted; none of these: all.
+#[derive(Debug, Clone, Default)]
+pub struct UserFilter {
+    pub provider: Option<Provider>,
+    pub is_active: Option<bool>,
+    pub left_out: Option<LeftOut>,
+    /// The address or an alias, in canonical case.
+    pub address: Option<String>,
+}
+
+const USER: &str = "u.id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, u.is_suspended, u.is_guest,
+    u.is_licensed, u.is_there, u.state, u.left_out, u.mailbox_id, u.created_at, u.updated_at";
+const USER_COLUMNS: usize = 16;
+
+const PERSON: &[(&str, Kind)] = &[
+    ("id", Kind::Uuid),
+    ("tenant_id", Kind::Uuid),
+    ("provider", Kind::Text),
+    ("provider_user_id", Kind::Text),
+    ("address", Kind::Text),
+    ("aliases", Kind::Json),
+    ("name", Kind::Text),
+    ("unit", Kind::Text),
+    ("is_suspended", Kind::Bool),
+    ("is_guest", Kind::Bool),
+    ("is_licensed", Kind::Bool),
+    ("listed", Kind::Int),
+];
+
+const SETTLED: &[(&str, Kind)] =
+    &[("id", Kind::Uuid), ("state", Kind::Text), ("left_out", Kind::Text), ("mailbox_id", Kind::Uuid)];
+
+const MAILBOX: &[(&str, Kind)] = &[
+    ("id", Kind::Uuid),
+    ("tenant_id", Kind::Uuid),
+    ("provider", Kind::Text),
+    ("address", Kind::Text),
+    ("settings", Kind::Json),
+    ("secret_ref", Kind::Text),
+    ("since", Kind::Time),
+];
+
+/// The longest name or unit that is kept.
+const LONGEST: usize = 500;
+
+impl TenantStore {
+    /// In the order in which they were first told of, after a given one.
+    pub async fn list_users(
+        &self,
+        filter: &UserFilter,
+        after: Option<UserId>,
+        limit: u64,
+    ) -> Result<Vec<User>, StoreError> {
+        let is_alias = match self.store.dialect() {
+            Dialect::Postgres => "u.aliases ? $7",
+            Dialect::Sqlite => "exists (select 1 from json_each(u.aliases) where value = $7)",
+        };
+        let sql = format!(
+            "select {USER} from users u where u.tenant_id = $1 and u.id > $2 and (u.provider = $4 or $4 is null)
+                 and (u.state = $5 or $5 is null) and (u.left_out = $6 or $6 is null)
+                 and (u.address = $7 or {is_alias} or $7 is null)
+             order by u.id limit $3"
+        );
+        let after = after.unwrap_or(UserId(uuid::Uuid::nil()));
+        let values =
+            params![self.id, after, limit, filter.provider, filter.is_active.map(state), filter.left_out, filter.address.clone()];
+        self.query(sql, values).await?.iter().map(user).collect()
+    }
+
+    /// Those of one directory with their mailboxes, in the order of ids.
+    pub async fn list_known_users(
+        &self,
+        provider: Provider,
+        after: Option<UserId>,
+        limit: u64,
+    ) -> Result<Vec<KnownUser>, StoreError> {
+        let after = after.unwrap_or(UserId(uuid::Uuid::nil()));
+        let sql = format!(
+            "select {USER}, u.listed, {} from users u
+             left join mailboxes m on m.tenant_id = u.tenant_id and m.id = u.mailbox_id
+             where u.tenant_id = $1 and u.provider = $2 and u.id > $3 order by u.id limit $4",
+            of_mailbox()
+        );
+        let known = |row: &Row| {
+            let at = USER_COLUMNS;
+            let mailbox = row.get::<Option<MailboxId>>(at + 1)?.map(|_| mailbox_at(row, at + 1)).transpose()?;
+            Ok(KnownUser { user: user(row)?, listed: row.get(at)?, mailbox })
+        };
+        self.query(sql, params![self.id, provider, after, limit]).await?.iter().map(known).collect()
+    }
+
+    /// How many of a directory have a mailbox that is looked at.
+    pub async fn count_active_users(&self, provider: Provider) -> Result<u64, StoreError> {
+        let sql = "select count(*) from users where tenant_id = $1 and provider = $2 and state = 'active'";
+        let row = self.query_one(sql, params![self.id, provider]).await?;
+        row.map_or(Ok(0), |row| row.get(0))
+    }
+
+    /// The mailboxes that have these addresses.
+    pub async fn list_holders(&self, addresses: Vec<String>) -> Result<Vec<Holder>, StoreError> {
+        if addresses.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "select {}, u.id, u.provider, case when u.is_there then u.address end from mailboxes m
+             left join users u on u.tenant_id = m.tenant_id and u.mailbox_id = m.id
+             where m.tenant_id = $1 and {}",
+            of_mailbox(),
+            any(self.store.dialect(), "m.address", 2)
+        );
+        let holder = |row: &Row| {
+            let user: Option<UserId> = row.get(13)?;
+            let user = user.map(|id| Ok::<_, StoreError>((id, row.get(14)?))).transpose()?;
+            Ok(Holder { mailbox: mailboxes::mailbox(row)?, user, user_address: row.get(15)? })
+        };
+        self.query(sql, params![self.id, addresses]).await?.iter().map(holder).collect()
+    }
+}
+
+impl TenantUnit {
+    /// As a page of a listing told of them. Of changes, what was not said stays as it was.
+    pub fn record_people(&mut self, provider: Provider, run: u64, people: &[Person], is_whole: bool) {
+        if people.is_empty() {
+            return;
+        }
+        let clock = self.store.clock();
+        let text = |text: &Option<String>| Value::from(text.as_deref().map(|text| cut(text, LONGEST)));
+        let row = |person: &Person| -> Vec<Value> {
+            let aliases = person.aliases.as_ref().map(|aliases| json!(aliases));
+            vec![
+                UserId::new(clock).into(),
+                self.tenant.into(),
+                provider.into(),
+                (&person.id).into(),
+                text(&person.address),
+                aliases.into(),
+                text(&person.name),
+                text(&person.unit),
+                person.is_suspended.into(),
+                person.is_guest.into(),
+                person.is_licensed.into(),
+                run.into(),
+            ]
+        };
+        let rows = people.iter().map(row).collect();
+        let now = |column: &str| match is_whole {
+            true => format!("excluded.{column}"),
+            false => format!("coalesce(excluded.{column}, users.{column})"),
+        };
+        let facts = ["address", "aliases", "name", "unit", "is_suspended", "is_guest", "is_licensed"];
+        let set: Vec<String> = facts.iter().map(|column| format!("{column} = {}", now(column))).collect();
+        self.unit.insert(Insert {
+            into: "users (id, tenant_id, provider, provider_user_id, address, aliases, name, unit, is_suspended, is_guest, \
+                   is_licensed, listed, state, created_at, updated_at)"
+                .into(),
+            columns: PERSON,
+            rows,
+            select: "u.id, u.tenant_id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, \
+                     u.is_suspended, u.is_guest, u.is_licensed, u.listed, 'inactive', mailroom_now(), mailroom_now()"
+                .into(),
+            join_where: "",
+            on_conflict: format!(
+                "on conflict (tenant_id, provider, provider_user_id) do update set {}, is_there = {}, listed = excluded.listed, updated_at = excluded.updated_at",
+                set.join(", "),
+                if self.store.dialect() == Dialect::Postgres { "true" } else { "1" },
+            )
+            .into(),
+            by: By::Many,
+        });
+    }
+
+    /// By what the directory calls them.
+    pub fn record_gone(&mut self, provider: Provider, run: u64, gone: &[String]) {
+        if gone.is_empty() {
+            return;
+        }
+        self.unit.op(
+            format!(
+                "update users set is_there = false, listed = $4, updated_at = mailroom_now()
+                 where tenant_id = $1 and provider = $2 and {}",
+                any(self.store.dialect(), "provider_user_id", 3)
+            ),
+            params![self.tenant, provider, gone.to_vec(), run],
+        );
+    }
+
+    /// Whoever a listing of everybody did not tell of is there no more.
+    pub fn forget_unlisted(&mut self, provider: Provider, run: u64) {
+        self.unit.op(
+            "update users set is_there = false, updated_at = mailroom_now()
+             where tenant_id = $1 and provider = $2 and listed <> $3 and is_there",
+            params![self.tenant, provider, run],
+        );
+    }
+
+    pub fn settle_users(&mut self, settled: &[Settled]) {
+        if settled.is_empty() {
+            return;
+        }
+        let rows = settled
+            .iter()
+            .map(|one| params![one.user, state(one.is_active), one.left_out, one.mailbox])
+            .collect();
+        let (these, values) = given(self.store.dialect(), 2, SETTLED, rows);
+        let mut all = params![self.tenant];
+        all.extend(values);
+        self.unit.op(
+            format!(
+                "update users set state = g.state, left_out = g.left_out, mailbox_id = g.mailbox_id,
+                     updated_at = mailroom_now()
+                 from {these} where users.tenant_id = $1 and users.id = g.id"
+            ),
+            all,
+        );
+    }
+
+    /// They are looked at from the commit on; who is to be told asks for the jobs. Refused with
+    /// [`MAILBOX_EXISTS`] when one of the addresses is taken by now.
+    pub fn add_mailboxes(&mut self, new: Vec<NewMailbox>) {
+        if new.is_empty() {
+            return;
+        }
+        let pushing: Vec<MailboxId> = new.iter().filter(|new| new.provider.pushes()).map(|new| new.id).collect();
+        let count = new.len() as u64;
+        let row = |new: NewMailbox| -> Vec<Value> {
+            let NewMailbox { id, provider, address, settings, secret_ref, since } = new;
+            params![id, self.tenant, provider, address, settings, secret_ref, since]
+        };
+        let rows: Vec<Vec<Value>> = new.into_iter().map(row).collect();
+        let (these, values) = given(self.store.dialect(), 1, MAILBOX, rows.clone());
+        self.unit.op_exactly(
+            count,
+            MAILBOX_EXISTS,
+            format!(
+                "insert into mailboxes (id, tenant_id, provider, address, state, state_since, settings, secret_ref, created_at,
+                                        updated_at)
+                 select g.id, g.tenant_id, g.provider, g.address, 'connecting', mailroom_now(), g.settings, g.secret_ref,
+                        mailroom_now(), mailroom_now()
+                 from {these} where true on conflict (tenant_id, address) do nothing"
+            ),
+            values,
+        );
+        let (these, values) = given(self.store.dialect(), 1, MAILBOX, rows);
+        self.unit.op(
+            format!(
+                "insert into sync_states (tenant_id, mailbox_id, next_sync_at, since, updated_at)
+                 select g.tenant_id, g.id, mailroom_now(), g.since, mailroom_now() from {these}"
+            ),
+            values,
+        );
+        self.want_watches(&pushing);
+    }
+
+    /// Their provider is asked soon, by whoever looks for what is due.
+    pub fn want_watches(&mut self, mailboxes: &[MailboxId]) {
+        if mailboxes.is_empty() {
+            return;
+        }
+        self.unit.op(
+            format!(
+                "insert into push_watches (tenant_id, mailbox_id, next_at, wanted_at)
+                 select tenant_id, id, mailroom_now(), mailroom_now() from mailboxes where tenant_id = $1 and {}
+                 on conflict (tenant_id, mailbox_id) do update set next_at = excluded.next_at,
+                     wanted_at = excluded.wanted_at, sweep_since = excluded.wanted_at, version = push_watches.version + 1",
+                any(self.store.dialect(), "id", 2)
+            ),
+            params![self.tenant, mailboxes.to_vec()],
+        );
+    }
+
+    /// Whether mailboxes are looked at; what they are otherwise, and their mail, stays. It is told of each that changes.
+    pub fn switch_mailboxes(&mut self, mailboxes: &[(MailboxId, Option<LeftOut>)], is_active: bool) {
+        if mailboxes.is_empty() {
+            return;
+        }
+        let dialect = self.store.dialect();
+        let columns: &[(&str, Kind)] = &[("id", Kind::Uuid), ("reason", Kind::Text)];
+        let mut rows: Vec<Vec<Value>> = Vec::with_capacity(mailboxes.len());
+        let mut sorted = mailboxes.to_vec();
+        sorted.sort_unstable();
+        for (id, reason) in sorted {
+            rows.push(params![id, reason]);
+        }
+        let unit = self.drafting();
+        let (kind, object) = match (is_active, dialect) {
+            (true, Dialect::Postgres) => ("mailbox.activated", "jsonb_build_object('reason', g.reason)"),
+            (true, Dialect::Sqlite) => ("mailbox.activated", "json_object('reason', g.reason)"),
+            (false, Dialect::Postgres) => ("mailbox.deactivated", "jsonb_build_object('reason', g.reason)"),
+            (false, Dialect::Sqlite) => ("mailbox.deactivated", "json_object('reason', g.reason)"),
+        };
+        let (these, values) = given(dialect, 4, columns, rows.clone());
+        let mut all = params![self.tenant, unit, is_active];
+        all.extend(values);
+        self.unit.op(
+            format!(
+                "insert into {DRAFTS} select m.tenant_id, $2, {SAID}, '{kind}', m.id, null, false, {object}
+                 from mailboxes m join {these} on g.id = m.id where m.tenant_id = $1 and m.is_active <> $3"
+            ),
+            all,
+        );
+        let (these, values) = given(dialect, 3, columns, rows);
+        let mut all = params![self.tenant, is_active];
+        all.extend(values);
+        self.unit.op(
+            format!(
+                "update mailboxes set is_active = $2, version = version + 1, updated_at = mailroom_now()
+                 from {these} where mailboxes.tenant_id = $1 and mailboxes.id = g.id and is_active <> $2"
+            ),
+            all,
+        );
+    }
+
+    /// It is called so from now on. Refused with [`MAILBOX_EXISTS`] when another is.
+    pub fn rename_mailbox(&mut self, mailbox: MailboxId, address: &str, settings: serde_json::Value) {
+        self.unit.op_exactly(
+            1,
+            MAILBOX_EXISTS,
+            "update mailboxes set address = $3, settings = $4, version = version + 1, updated_at = mailroom_now()
+             where tenant_id = $1 and id = $2
+               and not exists (select 1 from mailboxes where tenant_id = $1 and address = $3 and id <> $2)",
+            params![self.tenant, mailbox, address, settings],
+        );
+        let data = json!({"address": address});
+        self.say("mailbox.renamed", Some(mailbox), data);
+    }
+}
+
+fn state(is_active: bool) -> &'static str {
+    if is_active { "active" } else { "inactive" }
+}
+
+/// In the order in which a mailbox is read.
+fn of_mailbox() -> String {
+    mailboxes::COLUMNS.split(',').map(|column| format!("m.{}", column.trim())).collect::<Vec<_>>().join(", ")
+}
+
+fn mailbox_at(row: &Row, first: usize) -> Result<Mailbox, StoreError> {
+    mailboxes::mailbox(&Row(row.0[first..].to_vec()))
+}
+
+fn user(row: &Row) -> Result<User, StoreError> {
+    let aliases: Option<serde_json::Value> = row.get(4)?;
+    Ok(User {
+        id: row.get(0)?,
+        provider: row.get(1)?,
+        person: Person {
+            id: row.get(2)?,
+            address: row.get(3)?,
+            aliases: aliases.and_then(|aliases| serde_json::from_value(aliases).ok()),
+            name: row.get(5)?,
+            unit: row.get(6)?,
+            is_suspended: row.get(7)?,
+            is_guest: row.get(8)?,
+            is_licensed: row.get(9)?,
+        },
+        is_there: row.get(10)?,
+        is_active: row.get::<String>(11)? == "active",
+        left_out: row.get(12)?,
+        mailbox: row.get(13)?,
+        created_at: row.get(14)?,
+        updated_at: row.get(15)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_columns_are_read_as_are_asked_for() {
+        assert_eq!(USER.split(',').count(), USER_COLUMNS);
+        assert_eq!(of_mailbox().split(',').count(), 13);
+    }
+}
