@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, TenantId};
+use jiff::Timestamp;
 use jobs::new_job;
 use serde::{Deserialize, Serialize};
 use store::StoreError;
@@ -22,6 +23,18 @@ pub enum Backfill {
     All,
     None,
     Last(Duration),
+}
+
+impl Backfill {
+    /// What arrived before this is left out.
+    pub fn since(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::All => None,
+            Self::None => Some(now),
+            // So long ago that there is no such time: all of it.
+            Self::Last(duration) => now.checked_sub(duration).ok(),
+        }
+    }
 }
 
 /// A mailbox to be connected.
@@ -77,12 +90,7 @@ impl Engine {
     /// `false`: there is one of that address, and it is another or at work.
     pub async fn connect_as(&self, tenant: TenantId, id: MailboxId, connect: Connect) -> anyhow::Result<bool> {
         let now = self.store.system().now().await?;
-        let since = match connect.backfill {
-            Backfill::All => None,
-            Backfill::None => Some(now),
-            // So long ago that there is no such time: all of it.
-            Backfill::Last(duration) => now.checked_sub(duration).ok(),
-        };
+        let since = connect.backfill.since(now);
         let store = self.store.tenant(tenant);
         let mut unit = store.write();
         let mut secret_ref = None;

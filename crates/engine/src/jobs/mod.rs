@@ -2,6 +2,8 @@
 
 mod check_completeness;
 mod collect;
+mod discover_directories;
+mod discover_directory;
 mod erase_mailbox;
 mod erase_tenant;
 mod fetch_failed;
@@ -27,6 +29,8 @@ use store::sql::schedules::{Missed, NewSchedule, Overlap};
 
 pub use check_completeness::CheckCompleteness;
 pub use collect::Collect;
+pub use discover_directories::DiscoverDirectories;
+pub use discover_directory::{DiscoverDirectory, Discovery};
 pub use erase_mailbox::EraseMailbox;
 pub use erase_tenant::EraseTenant;
 pub use fetch_failed::FetchFailed;
@@ -62,6 +66,8 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(syncer.fetch_kind())
         .with(check_completeness::kind(syncer.clone()))
         .with(collect::kind(engine.clone(), keep.blobs))
+        .with(discover_directories::kind(engine.clone()))
+        .with(discover_directory::kind(syncer.clone()))
         .with(erase_mailbox::kind(engine.clone()))
         .with(erase_tenant::kind(engine.clone()))
         .with(fetch_failed::kind(engine.clone()))
@@ -87,6 +93,7 @@ pub fn schedules() -> Vec<NewSchedule> {
         recurring::<PruneRecords>("23 * * * *"),
         recurring::<PruneWebhooks>("53 * * * *"),
         recurring::<RenewWatches>("* * * * *"),
+        recurring::<DiscoverDirectories>("* * * * *"),
         recurring::<RetryBlobs>("7,37 * * * *"),
         recurring::<FetchForgotten>("19 * * * *"),
         recurring::<Collect>("29 2 * * *"),

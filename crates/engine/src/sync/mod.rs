@@ -52,6 +52,9 @@ const SHUT: Duration = Duration::from_secs(300);
 /// When to try again what only an operator can mend.
 const FOR_THE_OPERATOR: Duration = Duration::from_secs(300);
 
+/// Directories that are looked at at once, unless it is said.
+const DISCOVERIES: usize = 100;
+
 /// Semaphores count in kilobytes, for they cannot count far.
 const PERMIT_BYTES: u64 = 1024;
 
@@ -77,6 +80,8 @@ pub struct Syncer {
     memory: Arc<Semaphore>,
     turns: Turns,
     desk: Desk,
+    /// Directories that are looked at at once.
+    pub(crate) discoveries: Arc<Semaphore>,
 }
 
 /// A mailbox as a listing or a fetch needs it.
@@ -109,12 +114,17 @@ impl Syncer {
             memory,
             turns: Turns::default(),
             desk,
+            discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
         }
     }
 
     pub fn with_tokens(self, settings: TokenSettings) -> Self {
         let tokens = Tokens::new(self.engine.clone(), &self.settings.holder, settings);
         Self { tokens, ..self }
+    }
+
+    pub fn with_discovery_workers(self, at_once: usize) -> Self {
+        Self { discoveries: Arc::new(Semaphore::new(at_once)), ..self }
     }
 
     pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {
@@ -172,7 +182,7 @@ pub fn connection(settings: &serde_json::Value) -> String {
 }
 
 /// What a provider's refusal means for a job.
-fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
+pub(crate) fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
     match e {
         // Whoever says for how long is obeyed to the letter.
         ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::NotYet(wait) => {

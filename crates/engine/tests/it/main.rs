@@ -5,6 +5,7 @@
 mod alone;
 mod bench;
 mod calls;
+mod directory;
 mod fault_table;
 mod gate;
 mod gmail;

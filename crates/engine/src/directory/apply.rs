@@ -1,0 +1,177 @@
+//! What was planned is done: mailboxes are made, switched off and on, and called otherwise, many in one commit.
+
+use domain::{Lane, LeftOut, MailboxId, MailboxState};
+use jiff::{SignedDuration, Timestamp};
+use jobs::new_job;
+use store::failpoint::{self, Effect};
+use store::sql::directories::By;
+use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
+use store::sql::users::Settled;
+use store::{StoreError, TenantStore, TenantUnit};
+
+use super::plan::{Action, BATCH, Planned, Planner};
+use super::{DiscoveryError, Report};
+use crate::Engine;
+use crate::mailboxes::Backfill;
+use crate::sync::{SyncMailbox, only_one};
+
+/// A mailbox that is refused although the directory has its owner is tried again once a day.
+const AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(24);
+
+/// Somebody may add mailboxes by hand at the same moment; then it is planned once more.
+const TRIES: usize = 5;
+
+#[derive(Debug)]
+pub struct Apply<'a> {
+    pub engine: &'a Engine,
+    pub store: &'a TenantStore,
+    pub planner: &'a Planner<'a>,
+    pub by: By,
+    pub backfill: Backfill,
+    pub now: Timestamp,
+}
+
+/// What a commit has for all of its people.
+#[derive(Debug, Default)]
+struct Together {
+    new: Vec<NewMailbox>,
+    looks: Vec<MailboxId>,
+    watches: Vec<MailboxId>,
+    off: Vec<(MailboxId, Option<LeftOut>)>,
+    on: Vec<(MailboxId, Option<LeftOut>)>,
+    settled: Vec<Settled>,
+}
+
+impl Apply<'_> {
+    pub async fn run(
+        &self,
+        report: &mut Report,
+        progress: &(dyn Fn() + Send + Sync),
+    ) -> Result<(), DiscoveryError> {
+        let mut after = None;
+        loop {
+            let known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
+            let Some(last) = known.last().map(|known| known.user.id) else { return Ok(()) };
+            self.batch(after, report).await?;
+            after = Some(last);
+            progress();
+        }
+    }
+
+    /// Those after a given one.
+    async fn batch(&self, after: Option<domain::UserId>, report: &mut Report) -> Result<(), DiscoveryError> {
+        for attempt in 1.. {
+            let known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
+            let is_stale = |mailbox: &Mailbox| self.now.duration_since(mailbox.state_since) > AGAIN_AFTER;
+            let planned = self.planner.plan(self.store, known, &is_stale).await?;
+            if planned.iter().all(|planned| matches!(planned.action, Action::Nothing)) {
+                return Ok(());
+            }
+            let mut found = Report::default();
+            let unit = self.unit(planned, &mut found)?;
+            failpoint::before(Effect::SettlePeople);
+            match unit.commit().await {
+                Ok(_) => {}
+                Err(StoreError::Precondition(MAILBOX_EXISTS)) if attempt < TRIES => continue,
+                Err(e) => return Err(e.into()),
+            }
+            failpoint::after(Effect::SettlePeople);
+            report.added += found.added;
+            report.adopted += found.adopted;
+            report.returned += found.returned;
+            report.left += found.left;
+            report.renamed += found.renamed;
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    fn unit(&self, planned: Vec<Planned>, found: &mut Report) -> anyhow::Result<TenantUnit> {
+        let mut unit = self.store.write();
+        unit.guard_directory(self.by);
+        let mut all = Together::default();
+        for Planned { known, action, aside } in planned {
+            if let Some((mailbox, address)) = aside {
+                unit.rename_mailbox(mailbox.id, &address, mailbox.settings.clone());
+            }
+            let person = &known.user.person;
+            let mut settle = |left_out: Option<LeftOut>, mailbox| {
+                let is_active = left_out.is_none();
+                all.settled.push(Settled { user: known.user.id, is_active, left_out, mailbox });
+            };
+            match action {
+                Action::Nothing => {}
+                Action::StayOut(reason) => settle(Some(reason), known.user.mailbox),
+                Action::Leave(reason) => {
+                    settle(Some(reason), known.user.mailbox);
+                    all.off.extend(known.user.mailbox.map(|mailbox| (mailbox, Some(reason))));
+                    found.left += 1;
+                }
+                Action::Add { address, over } => {
+                    let id = over.unwrap_or_else(|| MailboxId::new(self.engine.store.clock()));
+                    settle(None, Some(id));
+                    let new = self.new_mailbox(id, address, self.planner.settings(person));
+                    all.looks.push(id);
+                    match over {
+                        Some(_) => {
+                            unit.add_mailbox(new);
+                            all.watches.push(id);
+                        }
+                        None => all.new.push(new),
+                    }
+                    found.added += 1;
+                }
+                Action::Adopt(mailbox) => {
+                    settle(None, Some(mailbox.id));
+                    unit.change_mailbox(
+                        mailbox.id,
+                        self.planner.connection(person, &mailbox),
+                        mailbox.secret_ref.as_deref(),
+                    );
+                    all.on.push((mailbox.id, None));
+                    all.looks.push(mailbox.id);
+                    found.adopted += 1;
+                }
+                Action::GoOn { returns, rename, again } => {
+                    let Some(mailbox) = &known.mailbox else { continue };
+                    settle(None, Some(mailbox.id));
+                    if let Some(address) = &rename {
+                        unit.rename_mailbox(mailbox.id, address, self.planner.connection(person, mailbox));
+                        unit.delete_secret(domain::SecretId::of_access_token(mailbox.id));
+                        found.renamed += 1;
+                    }
+                    if again {
+                        let from = [MailboxState::NeedsReauth, MailboxState::Error];
+                        unit.move_mailbox(mailbox.id, &from, MailboxState::Connecting, None);
+                    }
+                    if returns {
+                        all.on.push((mailbox.id, None));
+                        found.returned += 1;
+                    }
+                    all.looks.push(mailbox.id);
+                    all.watches.push(mailbox.id);
+                }
+            }
+        }
+        self.finish(unit, all)
+    }
+
+    fn finish(&self, mut unit: TenantUnit, all: Together) -> anyhow::Result<TenantUnit> {
+        unit.add_mailboxes(all.new);
+        unit.switch_mailboxes(&all.off, false);
+        unit.switch_mailboxes(&all.on, true);
+        unit.want_watches(&all.watches);
+        unit.settle_users(&all.settled);
+        let look = |mailbox: &MailboxId| {
+            let job = new_job(&SyncMailbox { mailbox: *mailbox }, self.engine.store.clock(), None)?;
+            anyhow::Ok(only_one(store::sql::jobs::NewJob { lane: Lane::Normal, ..job }, *mailbox))
+        };
+        unit.enqueue(all.looks.iter().map(look).collect::<anyhow::Result<_>>()?);
+        Ok(unit)
+    }
+
+    fn new_mailbox(&self, id: MailboxId, address: String, settings: serde_json::Value) -> NewMailbox {
+        let since = self.backfill.since(self.now);
+        NewMailbox { id, provider: self.by.provider, address, settings, secret_ref: None, since }
+    }
+}

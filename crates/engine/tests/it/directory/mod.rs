@@ -1,0 +1,5 @@
+//! A tenant's directory becomes mailboxes, at Google and at Microsoft alike.
+
+mod people;
+mod runs;
+mod scene;

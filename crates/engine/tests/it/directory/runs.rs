@@ -1,0 +1,293 @@
+//! What becomes of a look at a directory: it is tried out, held back, broken off, gone on with and asked for again.
+
+use domain::{ConnectorError, Provider, Rules, TenantId};
+use engine::directory::{DiscoveryError, Ended};
+use engine::jobs::{DiscoverDirectories, DiscoverDirectory, Discovery};
+use jobs::new_job;
+use serde_json::json;
+use sim::people::{PeopleOperation, PersonChange};
+use sim::{google, microsoft};
+use store::TenantStore;
+use store::failpoint::Effect;
+use store::testing::{migrated_sqlite, on_each_database};
+
+use super::scene::{BOTH, Scene, change, looked_at, mailbox, user, users};
+use crate::alone::alone;
+
+const DOMAIN: &str = "harbour.example";
+
+fn address(name: &str) -> String {
+    format!("{name}@{DOMAIN}")
+}
+
+/// Everything that a look could change.
+async fn all(scene: &Scene) -> Vec<String> {
+    let mut all = Vec::new();
+    for sql in [
+        "select cast(id as text), address, state, cast(settings as text), cast(version as text) from mailboxes order by 1",
+        "select cast(id as text), coalesce(address, ''), state, coalesce(left_out, ''), cast(is_there as text) from users order by 1",
+        "select cast(id as text), kind, state, '', '' from jobs order by 1",
+        "select cast(run as text), cast(cursors as text), cast(token as text), coalesce(outcome, ''), '' from directories order by 1",
+        "select cast(seq as text), type, '', '', '' from events order by 1",
+    ] {
+        let text = |row: &store::Row| (0..5).map(|n| row.get::<String>(n).unwrap()).collect::<Vec<_>>().join(" ");
+        all.extend(scene.db.rows(sql).await.iter().map(text));
+    }
+    all
+}
+
+/// Most of them go.
+fn empty(scene: &Scene, provider: Provider) {
+    for number in 4..=30 {
+        let person = address(&format!("user{number}"));
+        let operation = PeopleOperation::Delete { person: person.clone() };
+        if scene.wanted(provider, DOMAIN).contains(&person) {
+            scene.apply(provider, DOMAIN, operation);
+        }
+    }
+}
+
+async fn company(scene: &Scene, provider: Provider, people: usize) -> TenantStore {
+    let acme = scene.tenant(provider.as_str()).await;
+    scene.organise(provider, DOMAIN, people);
+    scene.set(&acme, provider, DOMAIN, &Rules::default()).await;
+    acme
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_tells_what_would_happen_and_changes_nothing() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider, 40).await;
+            for round in 0..2 {
+                let before = all(&scene).await;
+                let told = scene.dry_run(&acme, provider).await;
+                assert_eq!(all(&scene).await, before);
+
+                let done = scene.discover(&acme, provider).await;
+
+                assert_eq!((told.added, told.left, told.renamed), (done.added, done.left, done.renamed));
+                assert_eq!((told.returned, &told.left_out), (done.returned, &done.left_out));
+                let named = |action: &str| told.items.iter().filter(|item| item.action == action).count() as u64;
+                assert_eq!([named("add"), named("leave"), named("rename")], [done.added, done.left, done.renamed]);
+                let recorded = acme.find_directory(provider).await.unwrap().unwrap().dry_run.unwrap();
+                assert_eq!(recorded["added"], json!(told.added));
+                if round == 0 {
+                    scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
+                    let renamed = PersonChange { address: Some(address("zoe")), ..change(&address("user3")) };
+                    scene.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
+                    scene.apply(provider, DOMAIN, PeopleOperation::join(&address("new")));
+                } else {
+                    assert_eq!([done.added, done.left, done.renamed], [1, 1, 1]);
+                }
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_tells_of_far_fewer_people_changes_nothing_until_somebody_is_sure() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider, 30).await;
+            scene.discover(&acme, provider).await;
+            let before = looked_at(&acme).await;
+            empty(&scene, provider);
+
+            for _ in 0..2 {
+                let ended = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap();
+                assert!(matches!(&ended, Ended::Held(report) if report.reason.is_some()), "{ended:?}");
+                assert_eq!(looked_at(&acme).await, before);
+            }
+            let directory = acme.find_directory(provider).await.unwrap().unwrap();
+            assert_eq!(directory.outcome.as_deref(), Some("held"));
+            let events = acme.list_events(0, 1_000).await.unwrap();
+            assert_eq!(events.iter().filter(|event| event.kind == "directory.held").count(), 1, "it is told once");
+            let ended = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap();
+            assert!(matches!(ended, Ended::Done(_)));
+            assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_that_fails_deactivates_nobody() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider, 8).await;
+            scene.discover(&acme, provider).await;
+            let before = looked_at(&acme).await;
+            scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
+            scene.google.add_fault(google::Fault {
+                route: Some(google::Route::UsersList),
+                ..google::Fault::once(google::Kind::BackendError)
+            });
+            scene.microsoft.add_fault(microsoft::Fault {
+                route: Some(microsoft::Route::UsersDelta),
+                ..microsoft::Fault::once(microsoft::Kind::Internal)
+            });
+
+            let e = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap_err();
+            scene.google.clear_faults();
+            scene.microsoft.clear_faults();
+
+            assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Unavailable(_))), "{e:?}");
+            assert_eq!(looked_at(&acme).await, before);
+            let failed = acme.find_directory(provider).await.unwrap().unwrap();
+            assert_eq!(failed.outcome.as_deref(), Some("failed"));
+            assert!(failed.last_run.unwrap()["reason"].is_string());
+            assert_eq!(scene.discover(&acme, provider).await.left, 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_administrator_takes_back_shows_and_deactivates_nobody() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider, 8).await;
+            scene.discover(&acme, provider).await;
+            let before = looked_at(&acme).await;
+            scene.google.set_delegated_scopes_of(DOMAIN, Some(Vec::new()));
+            let change = microsoft::DirectoryChange { admin_consent: Some(false), ..Default::default() };
+            scene.microsoft.change_directory(DOMAIN, &change);
+
+            let e = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
+
+            assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Unauthorized(_))), "{e:?}");
+            assert_eq!(looked_at(&acme).await, before);
+            let rules = serde_json::from_value(json!({"include": {"groups": ["nobody@harbour.example"]}})).unwrap();
+            scene.google.set_delegated_scopes_of(DOMAIN, None);
+            let change = microsoft::DirectoryChange { admin_consent: Some(true), ..Default::default() };
+            scene.microsoft.change_directory(DOMAIN, &change);
+            scene.set(&acme, provider, DOMAIN, &rules).await;
+            let e = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
+            assert!(matches!(e, DiscoveryError::NoGroup(_)), "{e:?}");
+            assert_eq!(looked_at(&acme).await, before, "a group that is not there is no empty group");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_are_forgotten_are_made_up_for_by_a_whole_listing() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Outlook;
+        let acme = company(&scene, provider, 8).await;
+        scene.discover(&acme, provider).await;
+        scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
+        scene.apply(provider, DOMAIN, PeopleOperation::ExpireDelta);
+
+        let report = scene.discover(&acme, provider).await;
+
+        assert_eq!((report.is_whole, report.left, report.added), (true, 1, 0));
+        let report = scene.discover(&acme, provider).await;
+        assert_eq!((report.is_whole, report.listed), (false, 0), "and from there on changes are told");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_that_are_due_are_looked_at_by_themselves_and_mail_comes_in() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let mut tenants = Vec::new();
+        for provider in BOTH {
+            tenants.push((provider, company(&scene, provider, 4).await));
+        }
+        let off = scene.tenant("off").await;
+        scene.set(&off, Provider::Gmail, DOMAIN, &Rules::default()).await;
+        scene.db.store.system().set_tenant_active(off.id, false).await.unwrap();
+
+        let mut unit = scene.db.store.system().write_for(TenantId::SYSTEM);
+        unit.enqueue(vec![new_job(&DiscoverDirectories {}, scene.db.store.clock(), None).unwrap()]);
+        unit.commit().await.unwrap();
+        scene.work().await;
+
+        for (provider, tenant) in &tenants {
+            assert_eq!(looked_at(tenant).await, scene.wanted(*provider, DOMAIN));
+            let states = tenant.list_mailboxes().await.unwrap();
+            assert!(states.iter().all(|mailbox| mailbox.state == domain::MailboxState::Active), "{states:?}");
+            let directory = tenant.find_directory(*provider).await.unwrap().unwrap();
+            assert!(directory.next_at > directory.last_run_at.unwrap());
+        }
+        assert_eq!(users(&off).await, []);
+        assert_eq!(scene.db.store.system().list_due_directories(10).await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_is_switched_off_is_not_looked_at_even_if_it_was_asked_for() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider, 4).await;
+        let mut unit = acme.write();
+        for how in [Discovery::Usual, Discovery::Dry] {
+            unit.enqueue(vec![DiscoverDirectory::now(scene.db.store.clock(), provider, how).unwrap()]);
+        }
+        unit.commit().await.unwrap();
+        let system = scene.db.store.system();
+        system.set_tenant_active(acme.id, false).await.unwrap();
+        let other = scene.tenant("other").await;
+        scene.set(&other, provider, DOMAIN, &Rules::default()).await;
+        let mut unit = other.write();
+        unit.enqueue(vec![DiscoverDirectory::now(scene.db.store.clock(), provider, Discovery::Usual).unwrap()]);
+        unit.commit().await.unwrap();
+
+        scene.work_for(&other).await;
+        assert_eq!((users(&acme).await.len(), users(&other).await.len()), (0, 4));
+        system.set_tenant_active(acme.id, true).await.unwrap();
+        scene.work().await;
+        assert_eq!(users(&acme).await.len(), 4);
+    })
+    .await;
+}
+
+#[test]
+fn who_dies_on_the_way_through_a_directory_leaves_what_the_next_one_goes_on_with() {
+    for effect in Effect::DISCOVERY {
+        for moment in ["before", "after"] {
+            let failpoint = format!("{moment}:{}=panic", effect.name());
+            let folder = tempfile::tempdir().unwrap();
+            let trace = folder.path().join("trace");
+            alone("directory::runs::outlives_a_panic", &format!("{failpoint} trace={}", trace.display()));
+            let passed = std::fs::read_to_string(trace).unwrap();
+            assert!(passed.contains(&format!("{moment}:{}", effect.name())), "{failpoint} was never reached");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "run by another test, with a failpoint that panics"]
+async fn outlives_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::new(migrated_sqlite(folder.path()).await).await;
+    let provider = Provider::Gmail;
+    // More than a page, and more than fit one commit.
+    let acme = company(&scene, provider, 1_100).await;
+    let look = async || {
+        let (syncer, tenant) = (scene.syncer.clone(), acme.id);
+        let look = tokio::spawn(async move { syncer.discover(tenant, provider, false, &|| {}).await.map(drop) });
+        look.await
+    };
+
+    if look().await.is_err() {
+        look().await.unwrap().unwrap();
+    }
+
+    assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+    assert_eq!(acme.count_active_users(provider).await.unwrap() as usize, looked_at(&acme).await.len());
+    let ann = user(&acme, provider, &address("user1")).await;
+    assert_eq!(ann.mailbox, Some(mailbox(&acme, &address("user1")).await.id));
+    assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+}
