@@ -1,6 +1,7 @@
 //! The command line, as CONTRACT promises it.
 
 pub mod bench;
+pub mod directory;
 pub mod jobs;
 pub mod mailbox;
 
@@ -49,6 +50,12 @@ pub enum Command {
     /// Connect mailboxes and look after them
     #[command(subcommand, after_help = "Example:\n  mailroom mailbox show me@acme.test --tenant acme")]
     Mailbox(mailbox::Mailbox),
+    /// Let people of an organisation get their mailboxes by themselves
+    #[command(subcommand, after_help = "Example:\n  mailroom directory discover --tenant acme --dry-run")]
+    Directory(directory::Directory),
+    /// Look at people of an organisation
+    #[command(subcommand, after_help = "Example:\n  mailroom user list --tenant acme")]
+    User(directory::User),
     /// Make and manage a tenant's API keys
     #[command(
         subcommand,

@@ -7,6 +7,7 @@ mod plan;
 mod report;
 mod trial;
 mod view;
+mod wish;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use store::failpoint::{self, Effect};
 use store::sql::directories::{Begun, By, Directory, NO_LONGER_DISCOVERING, RunEnd};
 
 pub use report::{Item, Report};
+pub use wish::{USUAL, Wish, Wrong, is_changed};
 
 use crate::mailboxes::Backfill;
 use crate::sync::Syncer;

@@ -12,6 +12,7 @@ mod bench_sim;
 mod config;
 mod dead_letters;
 mod demo;
+mod directory;
 mod doctor;
 mod email;
 mod export;
@@ -31,6 +32,7 @@ mod secrets;
 mod serve;
 mod sim;
 mod tenant;
+mod user;
 mod verify;
 
 use std::process::ExitCode;
@@ -49,6 +51,8 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Config(crate::cli::Config::Show) => config::show(&config, out),
         Command::Tenant(command) => tenant::run(&config, command, out).await,
         Command::Mailbox(command) => mailbox::run(&config, command, out).await,
+        Command::Directory(command) => directory::run(&config, command, out).await,
+        Command::User(command) => user::run(&config, command, out).await,
         Command::Key(command) => key::run(&config, command, out).await,
         Command::Import(args) => import::run(&config, args, out).await,
         Command::Export(args) => export::run(&config, &args, out).await,

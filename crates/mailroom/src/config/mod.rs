@@ -146,6 +146,7 @@ pub struct Sync {
     pub leader_election: bool,
     pub duplicate_check: bool,
     pub mailbox_workers: usize,
+    pub discovery_workers: usize,
 }
 
 /// Events that are sent to their tenants' own servers.
@@ -486,6 +487,7 @@ fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
         leader_election: read.choice("sync.leader_election", &switch)?,
         duplicate_check: read.choice("sync.duplicate_check", &switch)?,
         mailbox_workers: read.count("sync.mailbox_workers", 1..=10_000)?,
+        discovery_workers: read.count("sync.discovery_workers", 1..=10_000)?,
     })
 }
 

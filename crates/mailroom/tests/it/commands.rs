@@ -25,6 +25,8 @@ fn every_command_has_help_with_an_example() {
         "config",
         "tenant",
         "mailbox",
+        "directory",
+        "user",
         "key",
         "import",
         "export",

@@ -55,7 +55,7 @@ pub fn complete(description: &mut Description) {
     components.add_security_scheme("push", SecurityScheme::Http(token.build()));
     description.security = Some(vec![SecurityRequirement::new("key", [""; 0])]);
     for (path, item) in &mut description.paths.paths {
-        let changes = [&mut item.post, &mut item.patch, &mut item.delete];
+        let changes = [&mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
         for operation in changes.into_iter().flatten() {
             refuse(operation, &OF_CHANGES);
             // Also where nothing has to be said something may be.

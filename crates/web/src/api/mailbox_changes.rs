@@ -359,7 +359,7 @@ pub async fn sync(
     change: Change<Writer>,
 ) -> Result<Response, Problem> {
     let mailbox = find(&change.by.store, id).await?;
-    if mailbox.provider == Provider::Files || !mailbox.state.is_synced() {
+    if mailbox.provider == Provider::Files || !mailbox.is_active || !mailbox.state.is_synced() {
         return Err(Problem::conflict(format!("this mailbox is {} and is not synced", named(&mailbox))));
     }
     let told = Told::json(StatusCode::ACCEPTED, &MailboxView::from(mailbox.clone()))?;
@@ -369,7 +369,11 @@ pub async fn sync(
 }
 
 fn named(mailbox: &Mailbox) -> &'static str {
-    if mailbox.provider == Provider::Files { "for files" } else { mailbox.state.as_str() }
+    match mailbox.provider {
+        Provider::Files => "for files",
+        _ if !mailbox.is_active => "of somebody whom the directory or its rules leave out",
+        _ => mailbox.state.as_str(),
+    }
 }
 
 fn simple(action: &'static str, mailbox: &Mailbox) -> What {

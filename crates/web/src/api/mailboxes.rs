@@ -31,6 +31,8 @@ pub struct MailboxView {
     address: String,
     #[schema(example = "active")]
     state: &'static str,
+    /// False: nobody looks at it, for its owner is not in the directory any more or not wanted by its rules. Its mail stays.
+    is_active: bool,
     /// Why it is in this state.
     state_reason: Option<String>,
     #[schema(value_type = String, format = DateTime)]
@@ -93,6 +95,7 @@ impl From<Mailbox> for MailboxView {
             provider: mailbox.provider.as_str(),
             address: mailbox.address,
             state: mailbox.state.as_str(),
+            is_active: mailbox.is_active,
             state_reason: mailbox.state_reason,
             state_since: mailbox.state_since,
             settings: mailbox.settings,

@@ -10,6 +10,7 @@ mod caller;
 mod change;
 mod deliveries;
 mod describe;
+mod directories;
 mod download;
 mod emails;
 mod events;
@@ -24,6 +25,7 @@ mod page;
 mod problem;
 mod signed;
 mod tenants;
+mod users;
 mod webhooks;
 
 use axum::extract::FromRequestParts;
@@ -81,6 +83,10 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(mailboxes::health))
         .routes(routes!(mailboxes::folders))
         .routes(routes!(mailboxes::completeness))
+        .routes(routes!(directories::list))
+        .routes(routes!(directories::get, directories::put, directories::delete))
+        .routes(routes!(directories::discover))
+        .routes(routes!(users::list))
         .routes(routes!(oauth::start_google))
         .routes(routes!(oauth::end_google))
         .routes(routes!(oauth::start_microsoft))

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::search::SearchError;
 use serde::Serialize;
+use store::sql::directories::DIRECTORY_CHANGED;
 use store::sql::mailboxes::MAILBOX_CHANGED;
 use store::sql::tenants::TENANT_CHANGED;
 use store::sql::webhooks::WEBHOOK_CHANGED;
@@ -148,7 +149,7 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(e: StoreError) -> Self {
         match e {
-            StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED | WEBHOOK_CHANGED) => {
+            StoreError::Precondition(TENANT_CHANGED | MAILBOX_CHANGED | WEBHOOK_CHANGED | DIRECTORY_CHANGED) => {
                 return Self::new(StatusCode::PRECONDITION_FAILED, format!("{e}; read it again"));
             }
             StoreError::Precondition(UNSTORABLE_TEXT) => {

@@ -125,7 +125,7 @@ async fn a_listing_that_fails_deactivates_nobody() {
             scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
             scene.google.add_fault(google::Fault {
                 route: Some(google::Route::UsersList),
-                ..google::Fault::once(google::Kind::BackendError)
+                ..google::Fault::once(google::Kind::Internal)
             });
             scene.microsoft.add_fault(microsoft::Fault {
                 route: Some(microsoft::Route::UsersDelta),

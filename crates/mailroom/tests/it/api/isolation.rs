@@ -16,6 +16,8 @@ enum For {
     Operator,
     /// A tenant's key, or the operator's with the tenant's name.
     Tenant,
+    /// The operator's with the tenant's name, and nobody else's.
+    Landlord,
     /// The same, but not with a key that may only read, though nothing is changed yet.
     Writer,
     /// The same, and the operator for all tenants.
@@ -68,7 +70,13 @@ fn case(operation: &str) -> (For, Value) {
         | "ping_webhook"
         | "list_deliveries"
         | "get_delivery"
-        | "resend_delivery" => (For::Tenant, none),
+        | "resend_delivery"
+        | "list_directories"
+        | "get_directory"
+        | "delete_directory"
+        | "list_users" => (For::Tenant, none),
+        "put_directory" => (For::Landlord, json!({"administrator": "admin@acme.test", "is_paused": true})),
+        "discover_directory" => (For::Tenant, json!({"dry_run": true})),
         "start_google_consent" | "start_microsoft_consent" => (For::Writer, none),
         "end_google_consent" | "end_microsoft_consent" => (For::Browser, none),
         "create_mailbox" => (For::Tenant, json!({"address": "new@acme.test", "provider": "files"})),
@@ -105,6 +113,10 @@ fn theirs(scene: &Scene, place: &Place, acme: &str) -> BTreeMap<&'static str, St
         202
     );
     let delivery = scene.ids(&format!("/v1/webhooks/{webhook}/deliveries"), &scene.acme).remove(0);
+    let directory = json!({"administrator": "admin@acme.test", "is_paused": true});
+    let named = [("X-Tenant-Id", acme)];
+    let put = scene.tell_with("PUT", "/v1/directories/gmail", &scene.operator, &directory, &named);
+    assert_eq!(put.status, 200, "{put:?}");
     BTreeMap::from([
         ("{delivery}", delivery),
         ("/v1/webhooks/{id}", webhook),
@@ -154,7 +166,7 @@ fn nobody_learns_of_what_is_not_theirs() {
         let operations = operations(&description);
         let fill = |route: &str, id: &str| {
             let name = if route.contains("/queues/") { "low" } else { "upkeep" };
-            route.replace("{id}", id).replace("{key}", NOBODY).replace("{delivery}", NOBODY).replace("{name}", name)
+            route.replace("{id}", id).replace("{key}", NOBODY).replace("{delivery}", NOBODY).replace("{name}", name).replace("{provider}", "gmail")
         };
         let own = |route: &str| {
             let found = theirs.iter().find(|(prefix, _)| route.starts_with(*prefix));
@@ -192,6 +204,14 @@ fn nobody_learns_of_what_is_not_theirs() {
                     scene.tell(method, &mine, key, &body).assert_problem(403, "operator");
                     scene.tell(method, &absent, key, &body).assert_problem(403, "operator");
                 }
+                continue;
+            }
+            if whom == For::Landlord {
+                for key in [&scene.acme_writer, &scene.beta_writer] {
+                    scene.tell(method, &mine, key, &body).assert_problem(403, "operator");
+                }
+                scene.tell(method, &mine, &scene.acme, &body).assert_problem(403, "write");
+                scene.tell(method, &mine, &scene.operator, &body).assert_problem(422, "X-Tenant-Id");
                 continue;
             }
             let named = [("X-Tenant-Id", &**beta)];
@@ -238,6 +258,11 @@ fn owners_get_what_is_theirs(scene: &Scene, operations: &[Operation], own: impl 
         };
         if whom == For::Operator {
             may(&scene.tell(method, &path, &scene.operator, &body), "the operator");
+            continue;
+        }
+        if whom == For::Landlord {
+            let named = [("X-Tenant-Id", acme)];
+            may(&scene.tell_with(method, &path, &scene.operator, &body, &named), "the operator for the tenant");
             continue;
         }
         if method == "GET" && whom != For::Writer {
