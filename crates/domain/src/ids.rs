@@ -76,7 +76,10 @@ ids! {
     DeliveryId;
 }
 
-made!(TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId, WebhookId, DeliveryId, UserId);
+made!(
+    TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId, WebhookId, DeliveryId,
+    UserId
+);
 
 impl TenantId {
     /// Owns the work that Mailroom does for itself.

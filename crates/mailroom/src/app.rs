@@ -135,8 +135,8 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
         ..CallSettings::default()
     };
     let calls = Calls::new(calls, Arc::new(SystemDice), redis.clone());
-    let syncer = Syncer::new(engine.clone(), settings, connectors, calls)
-        .with_discovery_workers(config.sync.discovery_workers);
+    let syncer =
+        Syncer::new(engine.clone(), settings, connectors, calls).with_discovery_workers(config.sync.discovery_workers);
     Ok(match redis {
         Some(redis) => syncer.with_gate(Arc::new(redis)),
         None => syncer,

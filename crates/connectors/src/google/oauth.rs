@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::{GoogleSettings, NotAServiceAccount, ServiceAccount};
 use crate::http::{Http, Refused, unavailable};
 use crate::oauth::{
-    ErrorAnswer, TokenAnswer, ask_token, claims_for, form, is_app_only, is_clock_wrong, operator, unauthorized,
-    user, with_query,
+    ErrorAnswer, TokenAnswer, ask_token, claims_for, form, is_app_only, is_clock_wrong, operator, unauthorized, user,
+    with_query,
 };
 
 /// All that we ever do is read.

@@ -15,7 +15,8 @@ use crate::names::{name, shown};
 const PAGE: &str = "odata.maxpagesize=999";
 const MEMBERS_PAGE: &str = "999";
 
-const FIELDS: &str = "id,userPrincipalName,mail,displayName,department,accountEnabled,userType,assignedPlans,proxyAddresses";
+const FIELDS: &str =
+    "id,userPrincipalName,mail,displayName,department,accountEnabled,userType,assignedPlans,proxyAddresses";
 
 /// Where a round goes on, and where the next one begins.
 const NEXT: &str = "next";
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_plan_that_was_taken_away_is_no_mailbox() {
-        let plan = |status: &str| json!({"id": "1", "assignedPlans": [{"service": "exchange", "capabilityStatus": status}]});
+        let plan =
+            |status: &str| json!({"id": "1", "assignedPlans": [{"service": "exchange", "capabilityStatus": status}]});
         assert_eq!(read(plan("Enabled")).is_licensed, Some(true));
         for ended in ["Deleted", "Suspended", "LockedOut"] {
             assert_eq!(read(plan(ended)).is_licensed, Some(false), "{ended}");

@@ -101,12 +101,12 @@ pub fn refusal(what: What, status: StatusCode, headers: &HeaderMap, body: &[u8])
         429 => throttled(),
         401 if !is_about_the_token(status, headers) => unauthorized("Microsoft wants its owner to sign in once more"),
         401 => unauthorized("Microsoft refuses a new token"),
-        403 if what == What::Group => unauthorized(
-            "groups may not be read: the directory's administrator allows this app GroupMember.Read.All",
-        ),
-        403 if what == What::People => unauthorized(
-            "the directory may not be read: its administrator allows this app User.Read.All",
-        ),
+        403 if what == What::Group => {
+            unauthorized("groups may not be read: the directory's administrator allows this app GroupMember.Read.All")
+        }
+        403 if what == What::People => {
+            unauthorized("the directory may not be read: its administrator allows this app User.Read.All")
+        }
         404 if what == What::Group => ConnectorError::Gone,
         403 | 404 if has(&NO_MAILBOX) => protocol("Microsoft has no mailbox of this account that Graph could open"),
         // Not the server's trouble, but that of telling changes of a mailbox that is full.

@@ -1,12 +1,12 @@
 //! What was planned is done: mailboxes are made, switched off and on, and called otherwise, many in one commit.
 
-use domain::{Lane, LeftOut, MailboxId, MailboxState};
+use domain::{Lane, LeftOut, MailboxId, MailboxState, SecretId, UserId};
 use jiff::{SignedDuration, Timestamp};
 use jobs::new_job;
 use store::failpoint::{self, Effect};
 use store::sql::directories::By;
 use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
-use store::sql::users::Settled;
+use store::sql::users::{KnownUser, Settled};
 use store::{StoreError, TenantStore, TenantUnit};
 
 use super::plan::{Action, BATCH, Planned, Planner};
@@ -43,25 +43,25 @@ struct Together {
 }
 
 impl Apply<'_> {
-    pub async fn run(
-        &self,
-        report: &mut Report,
-        progress: &(dyn Fn() + Send + Sync),
-    ) -> Result<(), DiscoveryError> {
+    pub async fn run(&self, report: &mut Report, progress: &(dyn Fn() + Send + Sync)) -> Result<(), DiscoveryError> {
         let mut after = None;
         loop {
             let known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
             let Some(last) = known.last().map(|known| known.user.id) else { return Ok(()) };
-            self.batch(after, report).await?;
+            self.batch(after, known, report).await?;
             after = Some(last);
             progress();
         }
     }
 
     /// Those after a given one.
-    async fn batch(&self, after: Option<domain::UserId>, report: &mut Report) -> Result<(), DiscoveryError> {
+    async fn batch(
+        &self,
+        after: Option<UserId>,
+        mut known: Vec<KnownUser>,
+        report: &mut Report,
+    ) -> Result<(), DiscoveryError> {
         for attempt in 1.. {
-            let known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
             let is_stale = |mailbox: &Mailbox| self.now.duration_since(mailbox.state_since) > AGAIN_AFTER;
             let planned = self.planner.plan(self.store, known, &is_stale).await?;
             if planned.iter().all(|planned| matches!(planned.action, Action::Nothing)) {
@@ -72,7 +72,10 @@ impl Apply<'_> {
             failpoint::before(Effect::SettlePeople);
             match unit.commit().await {
                 Ok(_) => {}
-                Err(StoreError::Precondition(MAILBOX_EXISTS)) if attempt < TRIES => continue,
+                Err(StoreError::Precondition(MAILBOX_EXISTS)) if attempt < TRIES => {
+                    known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
+                    continue;
+                }
                 Err(e) => return Err(e.into()),
             }
             failpoint::after(Effect::SettlePeople);
@@ -137,7 +140,7 @@ impl Apply<'_> {
                     settle(None, Some(mailbox.id));
                     if let Some(address) = &rename {
                         unit.rename_mailbox(mailbox.id, address, self.planner.connection(person, mailbox));
-                        unit.delete_secret(domain::SecretId::of_access_token(mailbox.id));
+                        unit.delete_secret(SecretId::of_access_token(mailbox.id));
                         found.renamed += 1;
                     }
                     if again {

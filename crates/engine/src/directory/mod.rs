@@ -97,7 +97,9 @@ impl Syncer {
         let by = By { provider, token: begun.token };
         let outcome = self.look(tenant, &begun, by, is_sure, progress).await;
         let (end, said) = match &outcome {
-            Ok(Ended::Done(report)) => (RunEnd { outcome: "done", report: json!(report), forgets: false }, "discovered"),
+            Ok(Ended::Done(report)) => {
+                (RunEnd { outcome: "done", report: json!(report), forgets: false }, "discovered")
+            }
             // What it told may come from somebody who does not see everything any more.
             Ok(Ended::Held(report)) => (RunEnd { outcome: "held", report: json!(report), forgets: true }, "held"),
             Ok(Ended::Nowhere) => return outcome,

@@ -29,11 +29,18 @@ pub enum Action {
     StayOut(LeftOut),
     Leave(LeftOut),
     /// A mailbox of this name; one that took files so far becomes it.
-    Add { address: String, over: Option<MailboxId> },
+    Add {
+        address: String,
+        over: Option<MailboxId>,
+    },
     /// One that is here already.
     Adopt(Box<Mailbox>),
     /// The one they have goes on: it was switched off, is called otherwise now, or is tried again.
-    GoOn { returns: bool, rename: Option<String>, again: bool },
+    GoOn {
+        returns: bool,
+        rename: Option<String>,
+        again: bool,
+    },
 }
 
 /// Somebody, what is to be done, and whose mailbox has to give up its name for that.
@@ -78,9 +85,17 @@ impl Planner<'_> {
     }
 
     /// What is to be done for these, in this order.
-    pub async fn plan(&self, store: &TenantStore, known: Vec<KnownUser>, is_stale: &IsStale<'_>) -> Result<Vec<Planned>, super::DiscoveryError> {
-        let wanted: Vec<String> =
-            known.iter().filter(|known| self.needs_name(known)).flat_map(|known| self.names(&known.user.person)).collect();
+    pub async fn plan(
+        &self,
+        store: &TenantStore,
+        known: Vec<KnownUser>,
+        is_stale: &IsStale<'_>,
+    ) -> Result<Vec<Planned>, super::DiscoveryError> {
+        let wanted: Vec<String> = known
+            .iter()
+            .filter(|known| self.needs_name(known))
+            .flat_map(|known| self.names(&known.user.person))
+            .collect();
         let holders = store.list_holders(wanted).await?;
         let mut names = Names { provider: self.provider, holders: holders.into_iter().map(by_address).collect() };
         Ok(known.into_iter().map(|known| self.plan_one(known, &mut names, is_stale)).collect())
@@ -101,14 +116,20 @@ impl Planner<'_> {
         Planned { known, action, aside }
     }
 
-    fn go_on(&self, known: &KnownUser, mailbox: &Mailbox, names: &mut Names, is_stale: &IsStale<'_>) -> (Action, Option<(Box<Mailbox>, String)>) {
+    fn go_on(
+        &self,
+        known: &KnownUser,
+        mailbox: &Mailbox,
+        names: &mut Names,
+        is_stale: &IsStale<'_>,
+    ) -> (Action, Option<(Box<Mailbox>, String)>) {
         let person = &known.user.person;
         let (mut rename, mut aside) = (None, None);
         if self.needs_name(known)
             && let Found::Free { address, from } = names.find(&self.names(person), Some(mailbox.id))
             && (address != mailbox.address || self.connection(person, mailbox) != mailbox.settings)
         {
-            names.moved(mailbox, &address);
+            names.moved(known.user.id, mailbox, &address);
             (rename, aside) = (Some(address), from);
         }
         let returns = !known.user.is_active || !mailbox.is_active;
@@ -233,16 +254,22 @@ struct Held {
 #[derive(Debug)]
 enum Found {
     /// With the mailbox that has to give it up, and what that is called then.
-    Free { address: String, from: Option<(Box<Mailbox>, String)> },
+    Free {
+        address: String,
+        from: Option<(Box<Mailbox>, String)>,
+    },
     /// A place for files, which becomes theirs.
-    Files { address: String, mailbox: MailboxId },
+    Files {
+        address: String,
+        mailbox: MailboxId,
+    },
     /// Somebody has connected it before.
     Theirs(Box<Mailbox>),
     Taken,
 }
 
 impl Names {
-    fn find(&mut self, names: &[String], own: Option<MailboxId>) -> Found {
+    fn find(&self, names: &[String], own: Option<MailboxId>) -> Found {
         let Some((address, others)) = names.split_first() else { return Found::Taken };
         let free = |address: &str| Found::Free { address: address.to_owned(), from: None };
         let Some(held) = self.holders.get(address) else { return free(address) };
@@ -259,7 +286,9 @@ impl Names {
                 let aside = beside(address, &format!("former-{}", short(mailbox.id)));
                 Found::Free { address: address.clone(), from: Some((mailbox, aside)) }
             }
-            (Some(mailbox), None) if mailbox.provider == self.provider && own.is_none() => Found::Theirs(mailbox.clone()),
+            (Some(mailbox), None) if mailbox.provider == self.provider && own.is_none() => {
+                Found::Theirs(mailbox.clone())
+            }
             (Some(mailbox), None) if mailbox.provider == Provider::Files && own.is_none() => {
                 Found::Files { address: address.clone(), mailbox: mailbox.id }
             }
@@ -278,12 +307,13 @@ impl Names {
     }
 
     /// Its old name is free from now on.
-    fn moved(&mut self, mailbox: &Mailbox, to: &str) {
+    fn moved(&mut self, user: UserId, mailbox: &Mailbox, to: &str) {
         let is_it = |held: &Held| held.mailbox.as_ref().is_some_and(|held| held.id == mailbox.id);
         if self.holders.get(&mailbox.address).is_some_and(is_it) {
             self.holders.remove(&mailbox.address);
         }
-        let held = Held { mailbox: Some(Box::new(mailbox.clone())), user: None, user_address: Some(to.to_owned()) };
+        let user = Some((user, self.provider));
+        let held = Held { mailbox: Some(Box::new(mailbox.clone())), user, user_address: Some(to.to_owned()) };
         self.holders.insert(to.to_owned(), held);
     }
 }

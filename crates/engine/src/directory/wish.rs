@@ -54,8 +54,14 @@ impl Wish {
         match self.provider {
             Provider::Gmail => {
                 let given = self.place.administrator.as_deref();
-                let given = given.ok_or_else(|| wrong("administrator", "there has to be one: the address of an administrator for whom the directory is read"))?;
-                let address = canonical(given).ok_or_else(|| wrong("administrator", "it is like somebody@somewhere"))?;
+                let given = given.ok_or_else(|| {
+                    wrong(
+                        "administrator",
+                        "there has to be one: the address of an administrator for whom the directory is read",
+                    )
+                })?;
+                let address =
+                    canonical(given).ok_or_else(|| wrong("administrator", "it is like somebody@somewhere"))?;
                 self.place.administrator = Some(address);
                 if self.place.directory.is_some() {
                     return Err(wrong("directory", "Google knows it by its administrator"));
@@ -63,7 +69,8 @@ impl Wish {
             }
             Provider::Outlook => {
                 let given = self.place.directory.as_deref();
-                let given = given.ok_or_else(|| wrong("directory", "there has to be one: its id, or one of its domains"))?;
+                let given =
+                    given.ok_or_else(|| wrong("directory", "there has to be one: its id, or one of its domains"))?;
                 if !is_directory(given) {
                     return Err(wrong("directory", "it is the id of a directory, or one of its domains"));
                 }
@@ -169,8 +176,7 @@ mod tests {
     use super::*;
 
     fn wish(provider: Provider, directory: Option<&str>, administrator: Option<&str>) -> Wish {
-        let place =
-            Place { directory: directory.map(str::to_owned), administrator: administrator.map(str::to_owned) };
+        let place = Place { directory: directory.map(str::to_owned), administrator: administrator.map(str::to_owned) };
         let (rules, backfill) = (Rules::default(), Backfill::Last(Duration::from_secs(60)));
         Wish { provider, place, rules, backfill, interval: USUAL, is_paused: false }
     }

@@ -63,7 +63,9 @@ async fn set(config: &Config, engine: &Engine, args: Set, out: Output) -> Result
     }
     out.line(&match wish.is_paused {
         true => format!("The directory at {name} is known. `mailroom directory discover` looks at it."),
-        false => format!("The directory at {name} is looked at as soon as a worker is free, and every {}.", args.interval),
+        false => {
+            format!("The directory at {name} is looked at as soon as a worker is free, and every {}.", args.interval)
+        }
     })
 }
 
@@ -71,9 +73,9 @@ async fn set(config: &Config, engine: &Engine, args: Set, out: Output) -> Result
 fn must_be_somebody(config: &Config, provider: Provider) -> Result<(), Failure> {
     let providers = &config.providers;
     match provider {
-        Provider::Gmail if providers.google.settings.service_account.is_none() => {
-            Err(Failure::usage("a directory at Google needs a service account: set providers.google.service_account_file"))
-        }
+        Provider::Gmail if providers.google.settings.service_account.is_none() => Err(Failure::usage(
+            "a directory at Google needs a service account: set providers.google.service_account_file",
+        )),
         Provider::Outlook if !providers.microsoft.settings.has_client() => Err(Failure::usage(
             "a directory at Microsoft needs an app that is registered there: set providers.microsoft.client_id, and client_secret_file or certificate_file",
         )),
@@ -84,11 +86,15 @@ fn must_be_somebody(config: &Config, provider: Provider) -> Result<(), Failure> 
 fn wish(config: &Config, at: At, args: &Set) -> Result<DirectoryWish, Failure> {
     let backfill = match &args.backfill {
         None => config.sync.backfill,
-        Some(text) => parse_backfill(text)
-            .ok_or_else(|| Failure::usage(format!("--backfill wants all, none or a duration like 30d, not {text:?}")))?,
+        Some(text) => parse_backfill(text).ok_or_else(|| {
+            Failure::usage(format!("--backfill wants all, none or a duration like 30d, not {text:?}"))
+        })?,
     };
     let interval = parse_duration(&args.interval).map_err(|_| {
-        Failure::usage(format!("--interval wants a duration like 6h, not {:?}; units are {DURATION_UNITS}", args.interval))
+        Failure::usage(format!(
+            "--interval wants a duration like 6h, not {:?}; units are {DURATION_UNITS}",
+            args.interval
+        ))
     })?;
     let wish = Wish {
         provider: at.into(),
@@ -170,8 +176,11 @@ async fn discover(
 ) -> Result<ExitCode, Failure> {
     let all = store.list_directories().await?;
     let wanted = at.map(Provider::from);
-    let providers: Vec<Provider> =
-        all.iter().map(|found| found.provider).filter(|provider| wanted.is_none_or(|wanted| wanted == *provider)).collect();
+    let providers: Vec<Provider> = all
+        .iter()
+        .map(|found| found.provider)
+        .filter(|provider| wanted.is_none_or(|wanted| wanted == *provider))
+        .collect();
     if providers.is_empty() {
         return Err(Failure::problem("this tenant has no such directory; `mailroom directory set` says which it has"));
     }

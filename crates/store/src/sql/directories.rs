@@ -83,7 +83,8 @@ pub struct RunEnd {
     pub forgets: bool,
 }
 
-const DIRECTORY: &str = "provider, settings, rules, backfill_seconds, interval_seconds, is_paused, version, next_at, run,
+const DIRECTORY: &str =
+    "provider, settings, rules, backfill_seconds, interval_seconds, is_paused, version, next_at, run,
     is_listing, is_whole, begun_at, cursors, whole_at, outcome, last_run, last_run_at, dry_run, dry_run_at, created_at,
     updated_at";
 
@@ -261,7 +262,8 @@ fn cursors_json(cursors: &Cursors) -> Json {
 
 fn directory(row: &Row) -> Result<Directory, StoreError> {
     let cursors: Json = row.get(12)?;
-    let cursors = serde_json::from_value(cursors).map_err(|_| StoreError::corrupt("the cursors of a directory are none"))?;
+    let cursors =
+        serde_json::from_value(cursors).map_err(|_| StoreError::corrupt("the cursors of a directory are none"))?;
     Ok(Directory {
         provider: row.get(0)?,
         settings: row.get(1)?,

@@ -64,7 +64,8 @@ pub struct UserFilter {
     pub address: Option<String>,
 }
 
-const USER: &str = "u.id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, u.is_suspended, u.is_guest,
+const USER: &str =
+    "u.id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, u.is_suspended, u.is_guest,
     u.is_licensed, u.is_there, u.state, u.left_out, u.mailbox_id, u.created_at, u.updated_at";
 const USER_COLUMNS: usize = 16;
 
@@ -83,8 +84,9 @@ const PERSON: &[(&str, Kind)] = &[
     ("listed", Kind::Int),
 ];
 
+/// Mailboxes as texts: PostgreSQL is told what a list holds by its first item, which may be nothing.
 const SETTLED: &[(&str, Kind)] =
-    &[("id", Kind::Uuid), ("state", Kind::Text), ("left_out", Kind::Text), ("mailbox_id", Kind::Uuid)];
+    &[("id", Kind::Uuid), ("state", Kind::Text), ("left_out", Kind::Text), ("mailbox", Kind::Text)];
 
 const MAILBOX: &[(&str, Kind)] = &[
     ("id", Kind::Uuid),
@@ -118,8 +120,15 @@ impl TenantStore {
              order by u.id limit $3"
         );
         let after = after.unwrap_or(UserId(uuid::Uuid::nil()));
-        let values =
-            params![self.id, after, limit, filter.provider, filter.is_active.map(state), filter.left_out, filter.address.clone()];
+        let values = params![
+            self.id,
+            after,
+            limit,
+            filter.provider,
+            filter.is_active.map(state),
+            filter.left_out,
+            filter.address.clone()
+        ];
         self.query(sql, values).await?.iter().map(user).collect()
     }
 
@@ -216,9 +225,8 @@ impl TenantUnit {
                 .into(),
             join_where: "",
             on_conflict: format!(
-                "on conflict (tenant_id, provider, provider_user_id) do update set {}, is_there = {}, listed = excluded.listed, updated_at = excluded.updated_at",
+                "on conflict (tenant_id, provider, provider_user_id) do update set {}, is_there = true, listed = excluded.listed, updated_at = excluded.updated_at",
                 set.join(", "),
-                if self.store.dialect() == Dialect::Postgres { "true" } else { "1" },
             )
             .into(),
             by: By::Many,
@@ -255,14 +263,15 @@ impl TenantUnit {
         }
         let rows = settled
             .iter()
-            .map(|one| params![one.user, state(one.is_active), one.left_out, one.mailbox])
+            .map(|one| params![one.user, state(one.is_active), one.left_out, one.mailbox.map(|id| id.to_string())])
             .collect();
         let (these, values) = given(self.store.dialect(), 2, SETTLED, rows);
+        let mailbox = if self.store.dialect() == Dialect::Postgres { "cast(g.mailbox as uuid)" } else { "g.mailbox" };
         let mut all = params![self.tenant];
         all.extend(values);
         self.unit.op(
             format!(
-                "update users set state = g.state, left_out = g.left_out, mailbox_id = g.mailbox_id,
+                "update users set state = g.state, left_out = g.left_out, mailbox_id = {mailbox},
                      updated_at = mailroom_now()
                  from {these} where users.tenant_id = $1 and users.id = g.id"
             ),

@@ -218,7 +218,8 @@ async fn mailboxes_of_many_people_come_go_and_come_back_in_one_commit_each() {
         let ids: Vec<MailboxId> = new.iter().map(|new| new.id).collect();
         let settled = |is_active: bool| -> Vec<Settled> {
             let left_out = (!is_active).then_some(LeftOut::Suspended);
-            let one = |(user, id): (&User, &MailboxId)| Settled { user: user.id, is_active, left_out, mailbox: Some(*id) };
+            let one =
+                |(user, id): (&User, &MailboxId)| Settled { user: user.id, is_active, left_out, mailbox: Some(*id) };
             users.iter().zip(&ids).map(one).collect()
         };
 

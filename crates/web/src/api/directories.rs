@@ -403,8 +403,7 @@ pub async fn discover(State(app): State<App>, change: Change<Writer, DiscoveryWi
         before: None,
         after: Some(json!({"dry_run": dry_run, "force": force})),
     };
-    let told =
-        Told::json(StatusCode::ACCEPTED, &DiscoveryRequested { providers: names, dry_run: *dry_run })?;
+    let told = Told::json(StatusCode::ACCEPTED, &DiscoveryRequested { providers: names, dry_run: *dry_run })?;
     let recording = change.record(&app, what, told).await?;
     recording.engine.request_discovery(store.id, &providers, how).await?;
     recording.done().await

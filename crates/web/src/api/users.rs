@@ -97,7 +97,8 @@ impl Wanted {
             _ => Err(one("state", "active or inactive")),
         };
         let words = || LeftOut::ALL.map(LeftOut::as_str).join(", ");
-        let left_out = |word: &String| LeftOut::parse(word).ok_or_else(|| one("left_out", &format!("one of {}", words())));
+        let left_out =
+            |word: &String| LeftOut::parse(word).ok_or_else(|| one("left_out", &format!("one of {}", words())));
         let address = |text: &String| canonical(text).ok_or_else(|| one("address", "like somebody@somewhere"));
         Ok(UserFilter {
             provider: self.provider.as_ref().map(provider).transpose()?,

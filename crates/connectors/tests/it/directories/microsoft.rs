@@ -74,10 +74,8 @@ async fn a_round_of_changes_tells_who_came_changed_and_went() {
     let account = place.opened().await;
     let first = told(&place.outlook, &account, Cursors::new()).await.unwrap();
 
-    let ann = place.apply(PeopleOperation::Join(NewPerson {
-        address: "Ann@fabrikam.example".to_owned(),
-        ..NewPerson::default()
-    }));
+    let ann = place
+        .apply(PeopleOperation::Join(NewPerson { address: "Ann@fabrikam.example".to_owned(), ..NewPerson::default() }));
     let change = |person: &str| PersonChange { person: person.to_owned(), ..PersonChange::default() };
     let renamed = PersonChange { address: Some("zoe@fabrikam.example".into()), ..change("user2@fabrikam.example") };
     let zoe = place.apply(PeopleOperation::Set(renamed));

@@ -48,7 +48,11 @@ async fn told(connector: &dyn Connector, account: &Account, cursors: Cursors) ->
     }
 }
 
-async fn members(connector: &dyn Connector, account: &Account, group: &str) -> Result<BTreeSet<String>, ConnectorError> {
+async fn members(
+    connector: &dyn Connector,
+    account: &Account,
+    group: &str,
+) -> Result<BTreeSet<String>, ConnectorError> {
     let (mut all, mut cursors) = (BTreeSet::new(), Cursors::new());
     loop {
         let page = connector.members(account, group, &cursors).unwrap().await?;

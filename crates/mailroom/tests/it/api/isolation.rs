@@ -166,7 +166,12 @@ fn nobody_learns_of_what_is_not_theirs() {
         let operations = operations(&description);
         let fill = |route: &str, id: &str| {
             let name = if route.contains("/queues/") { "low" } else { "upkeep" };
-            route.replace("{id}", id).replace("{key}", NOBODY).replace("{delivery}", NOBODY).replace("{name}", name).replace("{provider}", "gmail")
+            route
+                .replace("{id}", id)
+                .replace("{key}", NOBODY)
+                .replace("{delivery}", NOBODY)
+                .replace("{name}", name)
+                .replace("{provider}", "gmail")
         };
         let own = |route: &str| {
             let found = theirs.iter().find(|(prefix, _)| route.starts_with(*prefix));
