@@ -177,12 +177,20 @@ impl Syncer {
     ) -> Result<Option<Report>, DiscoveryError> {
         let store = self.engine.store.tenant(tenant);
         let Some(directory) = store.find_directory(provider).await? else { return Ok(None) };
-        let view = View::open(self, tenant, &directory)?;
-        let report = trial::report(&view, &store, provider, progress).await?;
+        let outcome = async {
+            let view = View::open(self, tenant, &directory)?;
+            trial::report(&view, &store, provider, progress).await
+        };
+        let outcome = outcome.await;
+        let report = match &outcome {
+            Ok(report) => report.clone(),
+            Err(e) if e.passes() => return outcome.map(Some),
+            Err(e) => Report { reason: Some(e.to_string()), ..Report::default() },
+        };
         let mut unit = store.write();
         unit.record_dry_run(provider, directory.version, json!(report));
         unit.commit().await?;
-        Ok(Some(report))
+        outcome.map(Some)
     }
 }
 

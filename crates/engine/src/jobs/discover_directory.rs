@@ -69,8 +69,7 @@ async fn run(syncer: &Syncer, held: &Held, job: &DiscoverDirectory) -> Result<Ve
         Err(e) if e.is_overtaken() => Ok(Verdict::Done),
         Err(DiscoveryError::Provider(e)) if DiscoveryError::Provider(e.clone()).passes() => Err(job_error(&e, held)),
         // What is wrong stands in the directory's row, and it is tried again when it is due.
-        Err(DiscoveryError::Provider(_) | DiscoveryError::NoGroup(_)) if job.how != Discovery::Dry => Ok(Verdict::Done),
+        Err(DiscoveryError::Provider(_) | DiscoveryError::NoGroup(_)) => Ok(Verdict::Done),
         Err(DiscoveryError::Other(e)) => Err(e.into()),
-        Err(e) => Err(JobError::Fatal { class: "refused", message: e.to_string() }),
     }
 }

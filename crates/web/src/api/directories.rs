@@ -185,7 +185,10 @@ impl DirectoryView {
             is_paused: found.is_paused,
             next_at: Some(found.next_at).filter(|_| !found.is_paused),
             last_run: RunView::new(found.last_run_at, &outcome, found.last_run),
-            dry_run: RunView::new(found.dry_run_at, "done", found.dry_run),
+            dry_run: RunView::new(found.dry_run_at, "done", found.dry_run).map(|run| match run.reason {
+                Some(_) => RunView { outcome: "failed".to_owned(), ..run },
+                None => run,
+            }),
             created_at: found.created_at,
             updated_at: found.updated_at,
         })
