@@ -81,6 +81,13 @@ pub async fn tree(call: Call<'_>) -> Result<Tree, ConnectorError> {
         }
         match page.next_link {
             Some(link) => url = call.link(&link)?,
+            // An answer without it is not the whole tree, and what is not in it would count as gone.
+            None if !kinds
+                .iter()
+                .any(|(id, kind)| *kind == Kind::Is(FolderRole::Inbox) && folders.contains_key(id)) =>
+            {
+                return Err(unavailable("the folders come without the inbox"));
+            }
             None => return Ok(told(&folders, &kinds)),
         }
     }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use connectors::http::{Deadlines, Http};
+use domain::ConnectorError;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
@@ -27,9 +28,12 @@ pub async fn measure(url: &str, token: &str, ids: &[String]) -> Result<f64, Fail
                 let request = http.client.post(format!("{url}/v1.0/$batch")).bearer_auth(token);
                 let request = request.header("content-type", "application/json").body(batch.to_string());
                 let mut answered = http.answer(request).await?;
+                if !answered.status.is_success() {
+                    return Err(ConnectorError::Protocol(format!("status {}", answered.status)));
+                }
                 answered.body.read_whole(LARGEST).await?;
             }
-            Ok::<(), domain::ConnectorError>(())
+            Ok::<(), ConnectorError>(())
         }
     });
     try_join_all(lanes).await.map_err(|e| Failure::problem(format!("the simulator: {e}")))?;
