@@ -68,6 +68,9 @@ pub trait Stormy: Deref<Target = Stage<Self::Kind>> + Send + Sync + Sized + 'sta
     /// It denied what it had: only a look at everything finds that out.
     fn admit(&self);
 
+    /// What our people do once the storm is over.
+    fn afterwards(_place: &Place) {}
+
     /// What it says again and again while everything becomes quiet.
     fn remind(&self) {}
 
@@ -236,6 +239,7 @@ fn storm<W: Stormy>(place: &Place, servers: usize, server: Option<&Postgres>) {
     let shaken = rage(&mut cluster, &front, &*world, &mut random);
     let met = heal(&*world);
     help(place, &*world);
+    W::afterwards(place);
 
     let healed = Instant::now();
     let blamed = cluster.become_quiet(|| {
