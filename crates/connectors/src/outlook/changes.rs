@@ -107,21 +107,10 @@ impl Round {
     }
 }
 
-/// How far changes are told.
-#[derive(Debug, Clone, Copy)]
-pub struct ToldTo {
-    /// What was received since is told by changes, and nobody else.
-    pub begun_at: Timestamp,
-    /// What was received since they have not told yet, or only just.
-    pub seen_at: Timestamp,
-}
-
-impl ToldTo {
-    pub fn read(cursors: &Cursors) -> Result<Self, ConnectorError> {
-        let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<Round>(text).ok());
-        let round = round.ok_or(ConnectorError::CursorExpired)?;
-        Ok(Self { begun_at: round.begun_at, seen_at: round.begun_at.max(round.touched + OVERLAP) })
-    }
+/// Since when changes are told: what was received since is left to them.
+pub fn begun_at(cursors: &Cursors) -> Result<Timestamp, ConnectorError> {
+    let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<Round>(text).ok());
+    round.map(|round| round.begun_at).ok_or(ConnectorError::CursorExpired)
 }
 
 pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {

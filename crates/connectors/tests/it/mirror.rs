@@ -97,7 +97,6 @@ impl Mirror {
             let page = self.connector.list(&self.account, &cursors, Some(&told), None).await.unwrap();
             page.move_cursors(&mut cursors);
             there.extend(page.messages.iter().map(|seen| seen.message.clone()));
-            there.extend(page.there.iter().cloned());
             self.apply(&page);
             if page.is_last {
                 break;
