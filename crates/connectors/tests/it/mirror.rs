@@ -77,8 +77,10 @@ impl Mirror {
     /// Everything that has changed; how many pages told something.
     pub async fn follow(&mut self) -> Result<usize, ConnectorError> {
         let mut pages = 0;
+        // What was recorded when a job began is what its connector knows until it ends.
+        let account = self.account.clone();
         loop {
-            let page = self.connector.changes(&self.account, &self.cursors).await?;
+            let page = self.connector.changes(&account, &self.cursors).await?;
             page.move_cursors(&mut self.cursors);
             pages += usize::from(!page.is_empty());
             self.apply(&page);
