@@ -48,7 +48,7 @@ impl Place {
             !folder.is_hidden
                 && !folder.is_search
                 && !folder.well_known.as_deref().is_some_and(|name| NO_MAIL.contains(&name))
-                && !NO_MAIL.iter().any(|known| above(known))
+                && !NO_MAIL.iter().any(above)
         };
         let messages = truth.messages.iter().filter(|(_, message)| has_mail(&message.folder_id));
         let messages = messages.map(|(id, message)| {
