@@ -1,6 +1,7 @@
 //! The command line, as CONTRACT promises it.
 
 pub mod bench;
+pub mod demo;
 pub mod directory;
 pub mod jobs;
 pub mod mailbox;
@@ -28,9 +29,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Generate lifelike mail for several tenants, ingest it, search it, and check that nothing is missing
-    #[command(after_help = "Example:\n  mailroom demo --once --emails 2000")]
-    Demo(Demo),
+    /// Show everything at work: three tenants at a Google, a Microsoft and an IMAP server that do not exist
+    #[command(
+        after_help = "Example:\n  mailroom demo\n  mailroom demo --once --emails 2000\n\nNothing outside of this machine is called. Ctrl-C ends it."
+    )]
+    Demo(demo::Demo),
     /// Bring the database schema up to date
     #[command(after_help = "Example:\n  mailroom migrate --check")]
     Migrate {
@@ -144,22 +147,6 @@ pub enum Command {
     /// Measure this machine
     #[command(subcommand, after_help = "Example:\n  mailroom bench ingest --messages 10000")]
     Bench(Bench),
-}
-
-#[derive(Debug, Args)]
-pub struct Demo {
-    /// How many emails to generate
-    #[arg(long, default_value_t = 3000, value_name = "N")]
-    pub emails: usize,
-    /// Ingest, show, verify and exit (this release always does; a later one keeps serving without it)
-    #[arg(long)]
-    pub once: bool,
-    /// The same seed makes the same mail
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub seed: u64,
-    /// Keep the data in this folder instead of a temporary one
-    #[arg(long, value_name = "DIR")]
-    pub keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -381,6 +368,9 @@ pub struct Serve {
     /// What this process does; others may do the rest
     #[arg(long, value_enum, value_delimiter = ',', default_value = "web,scheduler,worker", value_name = "ROLES")]
     pub roles: Vec<Role>,
+    /// Stop with the process that started this one, however that ends
+    #[arg(long, hide = true)]
+    pub end_with_parent: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -45,6 +45,11 @@ pub trait Failing: Clone {
     fn damage(&self) -> Option<Damage> {
         None
     }
+
+    /// Those that pass by themselves: whoever tries again is none the worse for having met one.
+    fn passing() -> Vec<Self> {
+        Vec::new()
+    }
 }
 
 /// What can happen to any answer on its way.
@@ -119,6 +124,19 @@ impl<K: Failing> Faults<K> {
         self.how_many.store(all.len(), Ordering::Release);
     }
 
+    /// One that passes by itself, by chance. Those like it that have come are over.
+    pub fn add_passing(&self) {
+        let kinds = K::passing();
+        if kinds.is_empty() {
+            return;
+        }
+        let kind = self.dice.lock().unwrap_or_else(PoisonError::into_inner).pick(&kinds).clone();
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|fault| fault.count.is_none_or(|count| fault.fired < count));
+        all.push(Fault::once(kind));
+        self.how_many.store(all.len(), Ordering::Release);
+    }
+
     pub fn clear(&self) {
         self.all.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.how_many.store(0, Ordering::Release);
@@ -151,5 +169,28 @@ impl<K: Failing> Faults<K> {
     fn comes(&self, probability: f64) -> bool {
         let drawn = self.dice.lock().unwrap_or_else(PoisonError::into_inner).below(1_000_000);
         (drawn as f64) < probability * 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::google::{Kind, Route};
+
+    #[test]
+    fn what_passes_by_itself_comes_once_and_leaves_nothing_behind() {
+        let faults = Faults::<Kind>::new(1);
+        let lasting = Fault { account: Some("bob@x.test".to_owned()), ..Fault::always(Kind::DailyLimit) };
+        faults.add(lasting.clone());
+        let mut met = 0;
+
+        for _ in 0..200 {
+            faults.add_passing();
+            met += Route::ALL.iter().map(|route| faults.draw("ann@x.test", *route).len()).sum::<usize>();
+        }
+
+        assert_eq!(met, 200);
+        let left = faults.list();
+        assert_eq!((left.len(), &left[0]), (2, &lasting), "{left:?}");
     }
 }

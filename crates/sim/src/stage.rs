@@ -60,6 +60,11 @@ where
         self.faults.add(fault);
     }
 
+    /// Something goes wrong once that passes by itself, by chance and soon.
+    pub fn fail_once(&self) {
+        self.faults.add_passing();
+    }
+
     pub fn clear_faults(&self) {
         self.faults.clear();
     }

@@ -45,7 +45,7 @@ use crate::output::Output;
 pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
     let out = Output { json: cli.json };
     match cli.command {
-        Command::Demo(args) => demo::run(&config, &args, out).await,
+        Command::Demo(args) => demo::run(&args, out).await,
         Command::Migrate { check } => migrate::run(&config, check, out).await,
         Command::Doctor => doctor::run(&config, out).await,
         Command::Config(crate::cli::Config::Show) => config::show(&config, out),

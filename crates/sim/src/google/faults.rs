@@ -198,6 +198,31 @@ impl Failing for Kind {
         }
     }
 
+    fn passing() -> Vec<Self> {
+        vec![
+            Self::Throttled { retry_after: Some(1) },
+            Self::UserRateLimited { retry_after: None },
+            Self::Internal,
+            Self::Unavailable { retry_after: None },
+            Self::Unauthorized,
+            Self::Hang { ms: 1_500 },
+            Self::Cut,
+            Self::Reset,
+            Self::CutBody,
+            Self::Slow { bytes: 4_000, ms: 20 },
+            Self::Garbage,
+            Self::TruncatedJson,
+            Self::HistoryExpired,
+            Self::EmptyPage,
+            Self::Padded,
+            Self::MissingPart,
+            Self::ShuffledParts,
+            Self::Lost,
+            Self::Duplicated { times: 3 },
+            Self::Delayed { ms: 2_000 },
+        ]
+    }
+
     fn concerns(&self, route: Route) -> bool {
         match self {
             Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Push,

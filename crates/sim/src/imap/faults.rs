@@ -67,6 +67,19 @@ impl Failing for Kind {
         !matches!(self, Self::CutBody | Self::Slow { .. })
     }
 
+    fn passing() -> Vec<Self> {
+        vec![
+            Self::No { code: Some("UNAVAILABLE".to_owned()), text: scripted() },
+            Self::Bye { text: scripted() },
+            Self::Cut,
+            Self::Reset,
+            Self::CutBody,
+            Self::Slow { bytes: 4_000, ms: 20 },
+            Self::Hang { ms: 1_500 },
+            Self::Garbage,
+        ]
+    }
+
     fn concerns(&self, route: Route) -> bool {
         // Nobody has asked yet.
         !matches!((self, route), (Self::No { .. } | Self::Bad, Route::Greeting))

@@ -258,6 +258,35 @@ impl Failing for Kind {
         }
     }
 
+    fn passing() -> Vec<Self> {
+        vec![
+            Self::Throttled { retry_after: Some(1) },
+            Self::Internal,
+            Self::BadGateway,
+            Self::Unavailable { retry_after: None },
+            Self::GatewayTimeout,
+            Self::Locked,
+            Self::Unauthorized,
+            Self::Hang { ms: 1_500 },
+            Self::Cut,
+            Self::Reset,
+            Self::CutBody,
+            Self::Slow { bytes: 4_000, ms: 20 },
+            Self::Garbage,
+            Self::TruncatedJson,
+            Self::DeltaExpired,
+            Self::Resync { code: resync_required() },
+            Self::DeltaQuota,
+            Self::EmptyPage,
+            Self::RepeatedItems,
+            Self::MissingPart,
+            Self::ShuffledParts,
+            Self::Lost,
+            Self::Duplicated { times: 3 },
+            Self::Delayed { ms: 2_000 },
+        ]
+    }
+
     fn concerns(&self, route: Route) -> bool {
         match self {
             Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Notify,

@@ -5,7 +5,7 @@ mod figures;
 mod followers;
 mod load;
 mod plan;
-mod process;
+pub mod process;
 pub mod seed;
 
 use std::path::Path;

@@ -39,6 +39,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<ExitCode, Failure> {
     let has = |role| args.roles.contains(&role);
+    if args.end_with_parent {
+        end_with_parent()?;
+    }
     crate::app::forbid_core_dumps()?;
     crate::app::raise_file_limit();
     let engine = crate::app::open(config).await?;
@@ -115,6 +118,14 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         None => Ok(ExitCode::SUCCESS),
         Some(missed) => Err(Failure::problem(format!("{missed}; start `mailroom serve` again"))),
     }
+}
+
+/// As if somebody had told us to stop, when whoever started us is gone.
+fn end_with_parent() -> Result<(), Failure> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .map_err(|e| Failure::problem(format!("cannot follow the process that started this one: {e}")))?;
+    Ok(())
 }
 
 /// What answers over HTTP.

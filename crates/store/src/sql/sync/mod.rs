@@ -7,6 +7,7 @@ mod listening;
 mod many;
 mod page;
 mod pauses;
+mod stored;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub use listening::{Held, ToListen};
 pub use many::{Begun, Key, OpenMailbox};
 pub use page::{PageRows, Phase};
 pub use pauses::Pause;
+pub use stored::StoredPlace;
 
 use super::given;
 use super::jobs::later;

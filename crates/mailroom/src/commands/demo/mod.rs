@@ -1,0 +1,212 @@
+//! `mailroom demo`: the whole product at work in one command, with providers that do not exist.
+//!
+//! The providers run in this process, which knows what they really have; the server is `mailroom serve` in one of its own.
+
+mod api;
+mod check;
+mod memory;
+mod place;
+mod providers;
+mod report;
+mod scene;
+mod server;
+mod settle;
+mod tour;
+mod truth;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::demo::Demo;
+use crate::failure::Failure;
+use crate::output::{Output, count, size, tell};
+use memory::Memory;
+use place::Place;
+use report::Report;
+use scene::{Moment, Scene};
+
+/// What the throttled mailbox is told to wait for: long enough to be seen by people, short where nobody looks.
+const SEEN: Duration = Duration::from_secs(300);
+const UNSEEN: Duration = Duration::from_secs(3);
+
+const TICK: Duration = Duration::from_millis(250);
+
+/// How often a line is told of traffic that ends by itself, at most and at least.
+const TOLD: usize = 30;
+const OFTEN: Duration = Duration::from_secs(10);
+
+/// How long traffic goes on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Until {
+    /// There is none: what is there is taken in.
+    Once,
+    After(Duration),
+    SomebodyEndsIt,
+}
+
+pub async fn run(args: &Demo, out: Output) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen()?;
+    let until = match (args.once, args.minutes) {
+        (true, _) => Until::Once,
+        (false, Some(minutes)) => Until::After(Duration::from_secs_f64(minutes * 60.0)),
+        (false, None) => Until::SomebodyEndsIt,
+    };
+    let pace = (until != Until::Once).then_some(args.rate);
+    let place = Place::new(args.data_dir.as_deref())?;
+    tell("Starting a Google, a Microsoft, an IMAP server and Mailroom on this machine …");
+    let mut scene = match Scene::start(args, place, pace).await {
+        Ok(scene) => scene,
+        Err((failure, place)) => {
+            tell(&place.leave(false));
+            return Err(failure);
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = play(&mut scene, args, until, out) => outcome,
+        () = signals.wait() => {
+            tell("Stopping …");
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    let Scene { place, server, providers, engine, .. } = scene;
+    drop(engine);
+    let stopped = tokio::select! {
+        stopped = server.stop() => stopped,
+        () = signals.wait() => Ok(()), // once more: at once
+    };
+    drop(providers);
+    let is_good = matches!(&outcome, Ok(code) if *code == ExitCode::SUCCESS) && stopped.is_ok();
+    tell(&place.leave(is_good));
+    let code = outcome?;
+    stopped?;
+    Ok(code)
+}
+
+async fn play(scene: &mut Scene, args: &Demo, until: Until, out: Output) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    scene.connect().await?;
+    scene.make_trouble(if until == Until::SomebodyEndsIt { SEEN } else { UNSEEN }).await?;
+    let mut traffic = Traffic::default();
+    match until {
+        Until::Once => {}
+        Until::After(duration) => traffic.flow(scene, args, Some(duration)).await?,
+        Until::SomebodyEndsIt => {
+            tour::announce(scene, out).await?;
+            tell("Ctrl-C ends it.");
+            traffic.flow(scene, args, None).await?;
+        }
+    }
+    let checked = settle::settle(scene).await?;
+    let Traffic { memory, faults, lasted } = traffic;
+    let report = Report { checked, memory, faults, took: begun.elapsed(), traffic: lasted };
+    report.show(out)?;
+    Ok(if report.reasons().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Mail that comes and goes, and what goes wrong meanwhile.
+#[derive(Debug, Default)]
+struct Traffic {
+    memory: Memory,
+    faults: u64,
+    lasted: Duration,
+}
+
+impl Traffic {
+    async fn flow(&mut self, scene: &mut Scene, args: &Demo, duration: Option<Duration>) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let every = duration.map_or(OFTEN, |duration| (duration / TOLD as u32).min(OFTEN));
+        let line = Line::new();
+        let (mut told, mut owed) = (begun, 0.0);
+        scene.providers.set_rate(args.rate);
+        while duration.is_none_or(|duration| begun.elapsed() < duration) {
+            tokio::time::sleep(TICK).await;
+            scene.server.check()?;
+            owed += args.faults_per_second * TICK.as_secs_f64();
+            while owed >= 1.0 {
+                scene.providers.fail(self.faults);
+                (owed, self.faults) = (owed - 1.0, self.faults + 1);
+            }
+            if told.elapsed() >= every || (line.is_seen() && told.elapsed() >= TICK * 4) {
+                told = Instant::now();
+                let bytes = scene.server.memory();
+                // A demo that nobody ends would remember more and more.
+                if duration.is_some() {
+                    self.memory.add(bytes);
+                }
+                let text = sentence(&scene.look().await?, bytes, self.faults, begun.elapsed());
+                line.show(&text, duration.is_some());
+            }
+        }
+        self.lasted = begun.elapsed();
+        Ok(())
+    }
+}
+
+/// `1:05  23 mailboxes, 3,120 emails; older mail 420 of 1,500; 2 jobs open, 1 dead letter, …`
+fn sentence(now: &Moment, bytes: Option<u64>, faults: u64, since: Duration) -> String {
+    let seconds = since.as_secs();
+    let mut parts = vec![format!("{} mailboxes, {} emails", now.mailboxes, count(now.emails))];
+    if let Some((stored, to_fetch)) = now.backfill {
+        parts.push(format!("older mail {} of {}", count(stored), count(stored + to_fetch)));
+    }
+    parts.push(format!(
+        "{} needs a new consent, {} waits, {} dead letters, {} jobs open",
+        now.needs_reauth, now.waiting, now.dead, now.jobs
+    ));
+    if faults > 0 {
+        parts.push(format!("{} faults", count(faults)));
+    }
+    parts.extend(bytes.map(|bytes| format!("server {}", size(bytes))));
+    format!("{}:{:02}  {}", seconds / 60, seconds % 60, parts.join("; "))
+}
+
+/// One line that changes on a terminal; elsewhere a line now and then, where traffic ends by itself.
+struct Line(ProgressBar);
+
+impl Line {
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::with_template("{wide_msg}").expect("the template is well-formed"));
+        Self(bar)
+    }
+
+    fn is_seen(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    fn show(&self, text: &str, is_told: bool) {
+        if self.is_seen() {
+            self.0.set_message(text.to_owned());
+        } else if is_told {
+            tell(text);
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// What tells us to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What is stored of a mailbox, place by place, for whoever knows what should be.
+
+use domain::{EmailId, LedgerState, MailboxId, Sha256};
+
+use crate::{Row, StoreError, TenantStore, params};
+
+/// A live place of a message, and the email there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPlace {
+    /// By the names that its provider has for them.
+    pub message: String,
+    pub folder: String,
+    pub uid: String,
+    pub folder_name: String,
+    pub flags: Vec<String>,
+    pub state: LedgerState,
+    /// Nothing: it has not been stored yet.
+    pub email: Option<(EmailId, Sha256)>,
+    /// It, or its folder, counts as deleted although the place lives.
+    pub is_deleted: bool,
+}
+
+impl TenantStore {
+    pub async fn list_stored_places(&self, mailbox: MailboxId) -> Result<Vec<StoredPlace>, StoreError> {
+        let sql = "select p.provider_message_id, f.provider_folder_id, p.provider_uid, f.name, p.flags, l.state, e.id,
+                          e.raw_sha256, e.deleted_at is not null or f.gone_at is not null
+                   from placements p
+                   join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+                   join ledger l on l.tenant_id = p.tenant_id and l.mailbox_id = p.mailbox_id
+                        and l.provider_message_id = p.provider_message_id
+                   left join emails e on e.tenant_id = p.tenant_id and e.id = p.email_id
+                   where p.tenant_id = $1 and p.mailbox_id = $2 and p.is_live
+                     and p.provider_message_id not like 'sha256:%'";
+        self.query(sql, params![self.id, mailbox]).await?.iter().map(place).collect()
+    }
+
+    /// Emails that are found, wherever they are.
+    pub async fn count_live_emails(&self, mailbox: MailboxId) -> Result<u64, StoreError> {
+        let sql = "select count(*) from emails where tenant_id = $1 and mailbox_id = $2 and deleted_at is null";
+        let row = self.query_one(sql, params![self.id, mailbox]).await?;
+        row.map_or(Ok(0), |row| row.get(0))
+    }
+}
+
+fn place(row: &Row) -> Result<StoredPlace, StoreError> {
+    let flags: serde_json::Value = row.get(4)?;
+    let mut flags: Vec<String> =
+        flags.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)).collect();
+    flags.sort();
+    let (email, sha256): (Option<EmailId>, Option<Sha256>) = (row.get(6)?, row.get(7)?);
+    Ok(StoredPlace {
+        message: row.get(0)?,
+        folder: row.get(1)?,
+        uid: row.get(2)?,
+        folder_name: row.get(3)?,
+        flags,
+        state: row.get(5)?,
+        email: email.zip(sha256),
+        is_deleted: row.get(8)?,
+    })
+}
