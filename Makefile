@@ -1,10 +1,13 @@
 # Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench ingest`; `make bench ARGS=api` measures the API.
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-imap test-api test-all lint bench chaos facts help
+.PHONY: demo soak test test-imap test-api test-all lint bench chaos facts help
 
-demo: ## build Mailroom, generate mail, ingest it, search it, check that it is complete
+demo: ## build Mailroom and show everything at work until Ctrl-C (ARGS=--once: take all in, compare, exit)
 	@scripts/demo.sh $(ARGS)
+
+soak: ## half an hour of the demo at 20 times its speed, with a fault a second (MINUTES, RATE, FAULTS, SEED)
+	@scripts/soak.sh
 
 test: ## run every test on SQLite and PostgreSQL; installs and starts what the tests need
 	@scripts/test.sh

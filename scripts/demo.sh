@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Mailroom and shows it at work in a temporary folder.
+# Builds Mailroom and shows it at work in a temporary folder, until Ctrl-C.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
@@ -8,4 +8,5 @@ source scripts/processes.sh
 need_cargo
 need_packages build-essential
 run cargo build --release -p mailroom
-run "$target/release/mailroom" demo --once "$@"
+# In our place: Ctrl-C is for the demo, which stops what it has started and removes its folder.
+exec "$target/release/mailroom" demo "$@"

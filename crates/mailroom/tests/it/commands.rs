@@ -270,34 +270,6 @@ fn the_settings_in_force_are_shown_without_secrets() {
 }
 
 #[test]
-fn the_demo_ingests_searches_and_verifies() {
-    let place = Place::sqlite();
-
-    let summary = place.object(&["demo", "--once", "--emails", "200"]);
-    let told = place.ok(&["demo", "--once", "--emails", "200", "--seed", "2"]).text();
-
-    assert_eq!(
-        (&summary["read"], &summary["stored"], &summary["stored_again"], &summary["complete"]),
-        (&json!(200), &json!(200), &json!(0), &Value::Bool(true))
-    );
-    for part in ["Importing them", "stored again", "$ mailroom search 'invoice'", ": complete: ", "200 messages of"] {
-        assert!(told.contains(part), "{part}: {told}");
-    }
-    assert!(!place.data_dir().exists(), "the demo has a folder of its own");
-}
-
-#[test]
-fn a_kept_demo_can_be_looked_at() {
-    let place = Place::sqlite();
-    let kept = place.data_dir().into_os_string().into_string().unwrap();
-
-    place.ok(&["demo", "--once", "--emails", "60", "--keep", &kept]);
-
-    assert!(!place.tenants().is_empty());
-    place.assert_whole();
-}
-
-#[test]
 fn commands_work_beside_a_running_import() {
     on_each_database(|place| {
         place.import(&place.write("first.eml", simple("First", "there already")));

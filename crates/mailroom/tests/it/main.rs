@@ -12,6 +12,7 @@ mod commands;
 mod corpus;
 mod crash;
 mod databases;
+mod demo;
 mod directories;
 mod disks;
 mod dump;

@@ -1,14 +1,13 @@
-//! Lifelike email out of nothing but a seed: for the demo, for benchmarks and for the simulated providers.
+//! Lifelike email out of nothing but a seed: for benchmarks and for the simulated providers.
 //!
-//! [`Generator`] makes one mailbox, [`bench_mailbox`] the one that benchmarks use, [`demo`] several companies
-//! that write to each other. Every byte is invented; all domains end in `.test` or `.example`.
+//! [`Generator`] makes one mailbox, [`bench_mailbox`] the one that benchmarks use. Every byte is invented; all domains end in
+//! `.test` or `.example`.
 
 mod attachments;
 mod bench;
 mod clients;
 mod compose;
 mod dates;
-mod demo;
 mod desk;
 mod generator;
 mod kinds;
@@ -25,7 +24,6 @@ mod words;
 
 pub use bench::{bench_mailbox, bench_profile};
 pub use compose::Composer;
-pub use demo::{Delivery, Demo, Mailbox, Tenant, demo};
 pub use generator::{Generator, Message};
 pub use kinds::Kind;
 pub use letter::Letter;

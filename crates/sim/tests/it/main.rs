@@ -3,7 +3,6 @@
 
 mod client;
 mod control;
-mod demo;
 mod google;
 mod imap;
 mod mailbox;

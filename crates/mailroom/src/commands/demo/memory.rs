@@ -36,8 +36,7 @@ impl Memory {
         if third == 0 {
             return None;
         }
-        let [first, middle, last] =
-            [0, third, self.0.len() - third].map(|start| median(&self.0[start..start + third]));
+        let [first, middle, last] = [0, third, self.0.len() - third].map(|start| median(&self.0[start..start + third]));
         let allowed = (middle as f64 * (1.0 + SLACK)) as u64 + SLACK_BYTES;
         let most = self.0.iter().copied().max().unwrap_or_default();
         Some(Thirds { first, middle, last, most, is_flat: last <= allowed })

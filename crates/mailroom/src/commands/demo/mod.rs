@@ -119,15 +119,15 @@ impl Traffic {
         let begun = Instant::now();
         let every = duration.map_or(OFTEN, |duration| (duration / TOLD as u32).min(OFTEN));
         let line = Line::new();
-        let (mut told, mut owed) = (begun, 0.0);
+        let mut told = begun;
         scene.providers.set_rate(args.rate);
         while duration.is_none_or(|duration| begun.elapsed() < duration) {
             tokio::time::sleep(TICK).await;
             scene.server.check()?;
-            owed += args.faults_per_second * TICK.as_secs_f64();
-            while owed >= 1.0 {
+            let due = (args.faults_per_second * begun.elapsed().as_secs_f64()) as u64;
+            while self.faults < due {
                 scene.providers.fail(self.faults);
-                (owed, self.faults) = (owed - 1.0, self.faults + 1);
+                self.faults += 1;
             }
             if told.elapsed() >= every || (line.is_seen() && told.elapsed() >= TICK * 4) {
                 told = Instant::now();

@@ -153,8 +153,7 @@ impl Providers {
 
     /// Calls and answers that were not as the providers' own descriptions have it.
     pub fn violations(&self) -> Vec<String> {
-        let (google, microsoft, imap) =
-            (self.google.violations(), self.microsoft.violations(), self.imap.violations());
+        let (google, microsoft, imap) = (self.google.violations(), self.microsoft.violations(), self.imap.violations());
         google.iter().chain(&microsoft).chain(&imap).map(|violation| format!("{violation:?}")).collect()
     }
 }

@@ -13,9 +13,7 @@ use store::sql::mailboxes::Mailbox;
 
 use super::api::Api;
 use super::place::Place;
-use super::providers::{
-    ADMINISTRATOR, ARCHIVE, AT_IMAP, CONTRACTOR, MICROSOFT, MISNAMED, Providers, THROTTLED,
-};
+use super::providers::{ADMINISTRATOR, ARCHIVE, AT_IMAP, CONTRACTOR, MICROSOFT, MISNAMED, Providers, THROTTLED};
 use super::server::{self, Server};
 use super::truth;
 use crate::app;
@@ -63,11 +61,7 @@ impl Scene {
         }
     }
 
-    async fn begin(
-        args: &Demo,
-        place: &Place,
-        pace: Option<f64>,
-    ) -> Result<(Providers, Server, Api, Engine), Failure> {
+    async fn begin(args: &Demo, place: &Place, pace: Option<f64>) -> Result<(Providers, Server, Api, Engine), Failure> {
         let providers = Providers::start(args).await?;
         let listen = server::free(args.listen)?;
         place.furnish(&providers, listen, pace)?;
@@ -104,7 +98,7 @@ impl Scene {
             let expected: usize = truth::expected(&scene.providers).values().map(|them| them.len()).sum();
             let mailboxes = scene.mailboxes().await?;
             let active = mailboxes.iter().filter(|mailbox| mailbox.state == MailboxState::Active);
-            Ok(active.count() == expected)
+            Ok(active.count() == expected && scene.has_mail(CONTRACTOR).await?)
         })
         .await
     }
@@ -159,6 +153,16 @@ impl Scene {
     pub fn consent_of_contractor(&self) -> Result<String, Failure> {
         let granted = self.providers.google.grant(CONTRACTOR).and_then(|granted| granted.refresh_token);
         granted.ok_or_else(|| Failure::problem("nobody can consent"))
+    }
+
+    async fn has_mail(&self, address: &str) -> Result<bool, Failure> {
+        for (_, tenant) in self.tenants() {
+            let store = self.engine.store.tenant(tenant);
+            if let Some(mailbox) = store.find_mailbox(address).await? {
+                return Ok(store.count_live_emails(mailbox.id).await? > 0);
+            }
+        }
+        Ok(false)
     }
 
     /// Those who are still to be made have none.

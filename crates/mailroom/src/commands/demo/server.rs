@@ -15,6 +15,9 @@ use super::place::Place;
 use crate::commands::bench_api::process;
 use crate::failure::Failure;
 
+/// What runs may wait for its provider longer than somebody who has seen enough. Told a second time, it stops at once.
+const ENOUGH: Duration = Duration::from_secs(3);
+
 /// A little longer than it gives itself.
 const SHUTDOWN: Duration = Duration::from_secs(35);
 
@@ -77,20 +80,27 @@ impl Server {
 
     /// As an operator stops it.
     pub async fn stop(mut self) -> Result<(), Failure> {
-        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(id) = id {
-            // It may have ended at this very moment.
-            let _ = kill_process(id, Signal::TERM);
-        }
-        let told = Instant::now();
+        self.terminate();
+        let (told, mut is_told_twice) = (Instant::now(), false);
         while told.elapsed() < SHUTDOWN {
             match self.child.try_wait()? {
+                None if told.elapsed() >= ENOUGH && !is_told_twice => {
+                    is_told_twice = true;
+                    self.terminate();
+                }
                 None => tokio::time::sleep(LOOK).await,
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(self.last_words(&format!("did not stop well ({status})"))),
             }
         }
         Err(self.last_words("does not stop"))
+    }
+
+    fn terminate(&self) {
+        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended at this very moment.
+            let _ = kill_process(id, Signal::TERM);
+        }
     }
 }
 

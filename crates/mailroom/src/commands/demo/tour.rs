@@ -18,7 +18,8 @@ pub async fn announce(scene: &Scene, out: Output) -> Result<(), Failure> {
     let things = things(scene).await?;
     let url = &scene.api.url;
     if out.json {
-        let things: Vec<_> = things.iter().map(|thing| json!({"what": thing.what, "commands": thing.commands})).collect();
+        let things: Vec<_> =
+            things.iter().map(|thing| json!({"what": thing.what, "commands": thing.commands})).collect();
         return out.object(&json!({
             "url": url, "key": scene.api.key, "providers": scene.providers.url(), "try": things,
         }));
