@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::connector::{Cursors, Place, Seen, SeenFolder};
-use domain::{Flags, MailboxId, MailboxState, PlanTier, Provider, SystemClock};
+use domain::{Flags, LedgerState, MailboxId, MailboxState, PlanTier, Provider, SystemClock};
 use serde_json::json;
 use store::failpoint::{Guard, VARIABLE};
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
-use store::sql::sync::{NO_LONGER_SYNCING, PageRows, Phase, SyncEnd};
+use store::sql::sync::{NO_LONGER_SYNCING, PageRows, Phase, StoredPlace, SyncEnd};
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 use store::{StoreError, TenantStore};
 
@@ -187,6 +187,39 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
             (state.status.as_str(), state.error_count, state.last_error.as_deref()),
             ("error", 1, Some("it is away"))
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_stored_is_listed_place_by_place_to_its_tenant() {
+    on_each_database(|db| async move {
+        let [acme, other] = [tenant(&db.store, "acme").await.id, tenant(&db.store, "other").await.id];
+        let (store, other) = (db.store.tenant(acme), db.store.tenant(other));
+        let mailbox = mailbox(&store, "me@acme.test").await;
+        let token = begin(&db, &store, mailbox, "me").await.unwrap();
+        let mut rows = page("a", "1");
+        rows.messages[0].flags = Flags::from_names(["seen", "flagged"]);
+        let mut unit = store.write();
+        unit.guard_sync(mailbox, token);
+        unit.record_page(mailbox, rows);
+        unit.commit().await.unwrap();
+
+        let place = StoredPlace {
+            message: "a".into(),
+            folder: "in".into(),
+            uid: "a".into(),
+            folder_name: "INBOX".into(),
+            flags: vec!["flagged".into(), "seen".into()],
+            state: LedgerState::Queued,
+            email: None,
+            is_deleted: false,
+        };
+        assert_eq!(store.list_stored_places(mailbox).await.unwrap(), [place.clone()]);
+        assert_eq!(store.count_live_emails(mailbox).await.unwrap(), 0);
+        assert_eq!(other.list_stored_places(mailbox).await.unwrap(), []);
+        db.run("update folders set gone_at = created_at").await;
+        assert_eq!(store.list_stored_places(mailbox).await.unwrap(), [StoredPlace { is_deleted: true, ..place }]);
     })
     .await;
 }

@@ -145,7 +145,7 @@ impl Traffic {
     }
 }
 
-/// `1:05  23 mailboxes, 3,120 emails; older mail 420 of 1,500; 2 jobs open, 1 dead letter, …`
+/// `1:05  23 mailboxes, 3,120 emails; older mail 420 of 1,500; needs_reauth: 1, …`
 fn sentence(now: &Moment, bytes: Option<u64>, faults: u64, since: Duration) -> String {
     let seconds = since.as_secs();
     let mut parts = vec![format!("{} mailboxes, {} emails", now.mailboxes, count(now.emails))];
@@ -153,7 +153,7 @@ fn sentence(now: &Moment, bytes: Option<u64>, faults: u64, since: Duration) -> S
         parts.push(format!("older mail {} of {}", count(stored), count(stored + to_fetch)));
     }
     parts.push(format!(
-        "{} needs a new consent, {} waits, {} dead letters, {} jobs open",
+        "needs_reauth: {}, asked to wait: {}, dead letters: {}, open jobs: {}",
         now.needs_reauth, now.waiting, now.dead, now.jobs
     ));
     if faults > 0 {
