@@ -61,6 +61,8 @@ impl Http {
         let client = Client::builder()
             .connect_timeout(deadlines.connect)
             .read_timeout(deadlines.silence)
+            // Answers wait for their turn to be read, and must not hold up others on the same connection.
+            .http1_only()
             // A token is for one server only.
             .redirect(reqwest::redirect::Policy::none())
             .build()
@@ -252,6 +254,11 @@ impl Body {
         }
         let take = usize::try_from(most).unwrap_or(usize::MAX).min(self.left.len());
         Ok(self.left.split_to(take).freeze())
+    }
+
+    /// What has come next; nothing when the answer has ended.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ConnectorError> {
+        self.chunk().await
     }
 
     /// What has come and is not consumed yet; there is always some, or the answer ends too early.

@@ -15,6 +15,7 @@ use redis::{IntoConnectionInfo, RedisError, Script, ScriptInvocation};
 use tokio::time::{Instant, timeout};
 
 use crate::calls::budget::{Charge, Place};
+use crate::calls::window;
 
 /// Longer than Redis ever takes when it is well, and not worth mentioning beside a call to a provider.
 const ANSWER_TIME: Duration = Duration::from_millis(50);
@@ -40,15 +41,45 @@ return 0";
 const TAKE: &str = "
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
+local function window_wait(key, room, amount, span, length)
+    local slots, taken = {}, 0
+    local held = redis.call('hgetall', key)
+    for at = 1, #held, 2 do
+        local back_at = (tonumber(held[at]) + 1) * length + span
+        if back_at > now then
+            slots[#slots + 1] = {back_at, tonumber(held[at + 1])}
+            taken = taken + slots[#slots][2]
+        else
+            redis.call('hdel', key, held[at])
+        end
+    end
+    table.sort(slots, function(a, b) return a[1] < b[1] end)
+    local wait = 0
+    for _, slot in ipairs(slots) do
+        if taken + amount <= room then break end
+        taken = taken - slot[2]
+        wait = slot[1] - now
+    end
+    return wait
+end
 local wait, full_at = 0, {}
 for i, key in ipairs(KEYS) do
-    local room, cost = tonumber(ARGV[i * 2]), tonumber(ARGV[i * 2 + 1])
-    full_at[i] = math.max(now, tonumber(redis.call('get', key) or now)) + cost
-    wait = math.max(wait, full_at[i] - now - room)
+    local room, cost = tonumber(ARGV[i * 4 - 2]), tonumber(ARGV[i * 4 - 1])
+    local span, length = tonumber(ARGV[i * 4]), tonumber(ARGV[i * 4 + 1])
+    if span > 0 then
+        wait = math.max(wait, window_wait(key, room, cost, span, length))
+    else
+        full_at[i] = math.max(now, tonumber(redis.call('get', key) or now)) + cost
+        wait = math.max(wait, full_at[i] - now - room)
+    end
 end
 if wait > tonumber(ARGV[1]) then return {0, math.ceil(wait)} end
 for i, key in ipairs(KEYS) do
-    if full_at[i] > now then
+    local cost, span, length = ARGV[i * 4 - 1], tonumber(ARGV[i * 4]), tonumber(ARGV[i * 4 + 1])
+    if span > 0 then
+        redis.call('hincrbyfloat', key, string.format('%.0f', math.floor((now + wait) / length)), cost)
+        redis.call('pexpire', key, math.ceil((wait + span + length) / 1000))
+    elseif full_at[i] > now then
         redis.call('set', key, string.format('%.0f', full_at[i]), 'px', math.ceil((full_at[i] - now) / 1000))
     end
 end
@@ -137,7 +168,15 @@ impl Redis {
         let mut call = self.inner.take.prepare_invoke();
         call.arg(micros(longest));
         for Charge { budget, amount, .. } in charges {
-            call.arg(micros(budget.time_for(budget.burst))).arg(micros(budget.time_for(*amount)));
+            match budget.span {
+                None => {
+                    call.arg(micros(budget.time_for(budget.burst))).arg(micros(budget.time_for(*amount))).arg(0).arg(0)
+                }
+                Some(span) => {
+                    call.arg(window::room(budget.burst, *amount)).arg(*amount);
+                    call.arg(micros(span)).arg(micros(span / window::SLOTS))
+                }
+            };
         }
         for charge in charges {
             call.key(format!("{}:budget:{charge}", self.inner.prefix));

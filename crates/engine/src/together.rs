@@ -8,6 +8,9 @@ use tokio::sync::{Semaphore, oneshot};
 /// Questions on their way at once; while they are, the next ones gather.
 const AT_ONCE: usize = 2;
 
+/// Not worth looking through.
+const FEW: usize = 16;
+
 /// As many as keep a question well under 50 ms.
 pub const MOST: usize = 500;
 
@@ -73,9 +76,11 @@ impl<K: Send + 'static, V: Send + 'static> Together<K, V> {
 
     fn wait(&self, asked: Asked<K, V>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // While nobody is answered, those who gave up must not add up.
+        // While nobody is answered, those who gave up must not add up: there are never more of them than of those who wait.
         if waiting.len() == waiting.capacity() {
             waiting.retain(|(_, sender)| !sender.is_closed());
+            let waiting_still = waiting.len();
+            waiting.shrink_to(FEW.max(waiting_still * 2));
         }
         waiting.push(asked);
     }
@@ -187,5 +192,22 @@ mod tests {
         for asked in later {
             assert!(matches!(asked.await, Err(StoreError::Busy(1))));
         }
+    }
+
+    #[tokio::test]
+    async fn those_who_gave_up_are_forgotten_however_many_there_were_once() {
+        let together = Together::<u32, u32>::default();
+        let answer = |_| std::future::pending();
+        let mut many = Vec::new();
+        for key in 0..200 {
+            many.push(Box::pin(together.ask(key, answer)));
+            assert!(futures_util::poll!(many.last_mut().unwrap()).is_pending());
+        }
+        drop(many);
+
+        for key in 0..300 {
+            assert!(futures_util::poll!(Box::pin(together.ask(key, answer))).is_pending());
+        }
+        assert!(together.waiting.lock().unwrap().len() <= FEW);
     }
 }

@@ -16,7 +16,7 @@ use engine::calls::{CallSettings, Calls, Pace};
 use engine::gate::Redis;
 use engine::jobs::Keep;
 use engine::oidc::Oidc;
-use engine::push::{GmailPushes, PushSettings};
+use engine::push::{GmailPushes, GraphPushes, PushSettings};
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
 use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
@@ -187,6 +187,12 @@ pub fn gmail_pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPush
     let settings =
         PushSettings { jwks_url: google.settings.jwks_url.clone(), audience: config.push_audience(), service_account };
     Ok(Some(GmailPushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
+}
+
+/// What takes Microsoft Graph's, if it is told to call us.
+pub fn graph_pushes(config: &Config, engine: &Engine) -> Option<GraphPushes> {
+    let is_told = config.providers.microsoft.settings.push.is_some();
+    is_told.then(|| GraphPushes::new(engine.store.clone(), engine.vault.clone()))
 }
 
 /// Who lets people say yes to us in a browser: those where we are somebody.

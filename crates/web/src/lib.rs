@@ -48,8 +48,8 @@ pub struct App {
     pub consents: HashMap<Provider, Arc<dyn Consent>>,
     /// Takes what Gmail pushes, if it is set up.
     pub gmail_pushes: Option<GmailPushes>,
-    /// Takes what Microsoft Graph pushes.
-    pub graph_pushes: GraphPushes,
+    /// Takes what Microsoft Graph pushes, if it was told to call us.
+    pub graph_pushes: Option<GraphPushes>,
     /// Turns `false` when the process is about to end, so that nobody sends it more.
     pub is_open: watch::Receiver<bool>,
 }

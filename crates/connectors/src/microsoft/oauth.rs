@@ -82,11 +82,7 @@ impl MicrosoftOAuth {
             }
         }
         form.extend_from_slice(fields);
-        ask_token(&self.http, &url, &form).await?.map_err(|refused| refusal(&refused, asked))
-    }
-
-    fn read_mail(&self) -> String {
-        format!("{}/Mail.Read", self.settings.resource())
+        ask_token(&self.http, &url, &form).await?.map_err(|refused| refusal(&refused, asked, directory))
     }
 
     async fn consented(
@@ -120,7 +116,9 @@ impl Consent for MicrosoftOAuth {
     }
 
     fn ask(&self, question: &Question<'_>) -> String {
-        let scope = format!("offline_access openid email {}", self.read_mail());
+        // Whose mailbox a token opens is looked at before it is believed, which takes a permission of its own.
+        let resource = self.settings.resource();
+        let scope = format!("offline_access openid email {resource}/User.Read {resource}/Mail.Read");
         let mut fields = vec![
             ("client_id", self.settings.client_id.as_deref().unwrap_or_default()),
             ("redirect_uri", question.redirect_uri),

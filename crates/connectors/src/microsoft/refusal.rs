@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use domain::ConnectorError;
 
+use super::is_directory;
 use crate::http::{Refused, protocol, retry_after};
 use crate::oauth::{ErrorAnswer, is_clock_wrong, operator, unauthorized};
 
@@ -36,7 +37,8 @@ const NO_SUCH_DIRECTORY: [u64; 4] = [90_002, 900_023, 900_021, 9_001_023];
 const SECRET_EXPIRED: u64 = 7_000_222;
 const ASSERTION_REFUSED: [u64; 2] = [700_027, 700_024];
 
-pub fn refusal(refused: &Refused, asked: Asked) -> ConnectorError {
+/// `authority` is whom we asked: a directory, or everybody's.
+pub fn refusal(refused: &Refused, asked: Asked, authority: &str) -> ConnectorError {
     let answer = ErrorAnswer::of(refused);
     let is = |known: &[u64]| answer.codes.iter().any(|code| known.contains(code));
     if is(&[LOOP]) {
@@ -55,7 +57,7 @@ pub fn refusal(refused: &Refused, asked: Asked) -> ConnectorError {
         return ConnectorError::Unavailable(format!("a token call was refused for now ({said})"));
     }
     if is(&NO_SUCH_DIRECTORY) {
-        return no_such_directory(&said, asked);
+        return no_such_directory(&said, asked, authority);
     }
     match &*answer.error {
         "unauthorized_client" => not_admitted(&said, asked),
@@ -127,19 +129,23 @@ fn not_admitted(said: &str, asked: Asked) -> ConnectorError {
             "the app is not known there, or not for people of that kind ({said}); check providers.microsoft.client_id and authority"
         )),
         Asked::Refresh => unauthorized(&format!(
-            "its administrator does not allow this app, or not any more ({said}); once that is changed, connect it again"
+            "its administrator does not allow this app, or not any more ({said}); once that is changed, connect it again. If all are told so, check providers.microsoft.client_id"
         )),
         Asked::AppOnly => unauthorized(&format!(
-            "the directory has not let this app in ({said}); its administrator does so under the link that `mailroom mailbox authorize outlook` prints"
+            "the directory has not let this app in ({said}); its administrator does so under the link that `mailroom mailbox authorize outlook` prints. If all are told so, check providers.microsoft.client_id"
         )),
     }
 }
 
-fn no_such_directory(said: &str, asked: Asked) -> ConnectorError {
+fn no_such_directory(said: &str, asked: Asked, authority: &str) -> ConnectorError {
     match asked {
         Asked::AppOnly => unauthorized(&format!(
             "there is no such directory ({said}); name it with --directory, by its id or one of its domains"
         )),
+        // Microsoft took it from the account itself.
+        Asked::Code | Asked::Refresh if !is_directory(authority) => {
+            unauthorized(&format!("its directory does not exist any more ({said}); connect it again"))
+        }
         Asked::Code | Asked::Refresh => {
             operator(&format!("there is no such directory ({said}); check providers.microsoft.authority"))
         }

@@ -29,6 +29,13 @@ pub struct User {
     pub user_principal_name: Option<String>,
 }
 
+impl User {
+    pub fn is_called(&self, address: &str) -> bool {
+        let names = [&self.mail, &self.user_principal_name].into_iter().flatten();
+        names.filter_map(|name| domain::address::canonical(name)).any(|name| name == address)
+    }
+}
+
 /// A page of something.
 #[derive(Debug, Deserialize)]
 pub struct Collection<T> {
@@ -136,7 +143,7 @@ impl Call<'_> {
     pub async fn me(self) -> Result<User, ConnectorError> {
         let mut url = self.url(&[]);
         url.query_pairs_mut().append_pair("$select", "id,mail,userPrincipalName");
-        Ok(self.get(What::Other, url, "").await?)
+        Ok(self.get(What::User, url, "").await?)
     }
 
     /// Whether there is a mailbox at all shows only when it is opened.
@@ -152,6 +159,11 @@ impl Call<'_> {
         let prefer = if prefer.is_empty() { IMMUTABLE.to_owned() } else { format!("{IMMUTABLE}, {prefer}") };
         let request = |outlook: &Outlook| outlook.http.client.get(url.clone()).header("Prefer", &prefer);
         Ok(read(self.make(1, what, request).await?).await?)
+    }
+
+    /// Bytes, as they come.
+    pub async fn bytes(self, what: What, url: Url) -> Result<Answer, Refusal> {
+        self.make(0, what, |outlook| outlook.http.client.get(url.clone()).header("Prefer", IMMUTABLE)).await
     }
 
     /// Several calls in one; each has an answer of its own.

@@ -45,6 +45,11 @@ impl Head {
         is_about_the_token(self.status(), &self.headers())
     }
 
+    /// Whether for its own sake or for that of the whole mailbox.
+    pub fn is_forbidden(&self) -> bool {
+        self.status() == StatusCode::FORBIDDEN
+    }
+
     pub fn is_good(&self) -> bool {
         self.status().is_success()
     }
@@ -79,6 +84,7 @@ pub async fn get<T: DeserializeOwned>(
         let requests: Vec<Value> = asked.iter().map(|number| request(call, *number, &urls[*number])).collect();
         let mut answers = Answers::new(call.batch(&requests).await?);
         let mut refused = Vec::new();
+        let mut is_forbidden = false;
         while let Some(head) = answers.next(&mut |_, _| Ok(())).await? {
             let number = head.number()?;
             let place = got.get_mut(number).filter(|_| asked.contains(&number));
@@ -90,10 +96,17 @@ pub async fn get<T: DeserializeOwned>(
             *place = Some(match head.is_good() {
                 true => serde_json::from_value(head.body).map_err(|_| protocol("an answer is not what it should be")),
                 false => match head.refusal(what) {
+                    ConnectorError::Unauthorized(_) if head.is_forbidden() => {
+                        is_forbidden = true;
+                        Err(alone())
+                    }
                     e @ (ConnectorError::Throttled { .. } | ConnectorError::Unauthorized(_)) => return Err(e),
                     e => Err(e),
                 },
             });
+        }
+        if is_forbidden {
+            call.inbox().await?;
         }
         if !refused.is_empty() {
             is_renewed = true;
@@ -102,6 +115,11 @@ pub async fn get<T: DeserializeOwned>(
         left.extend(refused);
     }
     Ok(got.into_iter().map(|got| got.unwrap_or_else(|| Err(unavailable("the answer leaves it out")))).collect())
+}
+
+/// Of what may not be read while the inbox may.
+pub fn alone() -> ConnectorError {
+    protocol("it alone may not be read")
 }
 
 /// Answers, one after the other as they come.

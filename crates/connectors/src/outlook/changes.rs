@@ -6,26 +6,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
-use domain::connector::{Cursors, Page, Present};
-use domain::{Clock, ConnectorError, SystemClock};
+use domain::connector::{Cursors, Page, Place, Present, Seen, SeenFolder};
+use domain::{Clock, ConnectorError, FolderRole, SystemClock};
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, Collection};
+use super::api::{Call, Collection, Refusal};
 use super::batch;
 use super::delta::{self, At, Told};
 use super::folders::{self, Tree};
+use super::lanes::AT_ONCE;
 use super::message::{FIELDS, Message};
 use super::refusal::What;
 use crate::folders::compare;
-use crate::http::{protocol, unavailable};
+use crate::http::protocol;
 
 /// The cursor of the mailbox itself; the others are those of its folders.
 const SCOPE: &str = "";
 
 /// All folders are followed at least so often.
 const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
+
+/// So often the folders themselves are looked at: names change, and whole folders move.
+const LOOK_EVERY: SignedDuration = SignedDuration::from_hours(1);
 
 /// Graph says when a message was touched to the second, and sometimes a little late.
 const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
@@ -67,6 +73,12 @@ struct Round {
     touched: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     as_before: Option<u64>,
+    /// When the folders themselves were looked at.
+    #[serde(default)]
+    looked_at: Timestamp,
+    /// Graph has asked us to wait, when some of a page was read already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    not_before: Option<Timestamp>,
 }
 
 impl Round {
@@ -79,30 +91,55 @@ impl Round {
     }
 }
 
-/// Since when changes are told.
-pub fn begun_at(cursors: &Cursors) -> Option<Timestamp> {
-    let round: Round = serde_json::from_str(cursors.get(SCOPE)?).ok()?;
-    Some(round.begun_at)
+/// How far changes are told.
+#[derive(Debug, Clone, Copy)]
+pub struct ToldTo {
+    /// What was received since is told by changes, and nobody else.
+    pub begun_at: Timestamp,
+    /// What was received since they have not told yet, or only just.
+    pub seen_at: Timestamp,
+}
+
+impl ToldTo {
+    pub fn read(cursors: &Cursors) -> Result<Self, ConnectorError> {
+        let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<Round>(text).ok());
+        let round = round.ok_or(ConnectorError::CursorExpired)?;
+        Ok(Self { begun_at: round.begun_at, seen_at: round.begun_at.max(round.touched + OVERLAP) })
+    }
 }
 
 pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
-    let mut walk = match cursors.get(SCOPE) {
-        Some(text) => {
-            let round: Round = serde_json::from_str(text).map_err(|_| ConnectorError::CursorExpired)?;
-            Walk { call, cursors, round, page: Page::default() }
-        }
-        None => {
-            let now = SystemClock.now();
-            let round = Round { begun_at: now, touched: now - SKEW, ..Round::default() };
-            Walk { call, cursors, round, page: Page::default() }
-        }
+    let now = SystemClock.now();
+    let round = match cursors.get(SCOPE) {
+        Some(text) => serde_json::from_str(text).map_err(|_| ConnectorError::CursorExpired)?,
+        // Graph tells times to the second.
+        None => Round { begun_at: whole_second(now), touched: now - SKEW, ..Round::default() },
     };
+    let mut walk = Walk {
+        call,
+        cursors,
+        round,
+        page: Page::default(),
+        told: BTreeMap::new(),
+        is_anew: false,
+        is_probe_due: false,
+    };
+    if let Some(wait) =
+        walk.round.not_before.take().and_then(|until| Duration::try_from(until.duration_since(now)).ok())
+        && !wait.is_zero()
+    {
+        return Err(ConnectorError::Throttled { retry_after: Some(wait) });
+    }
+    // What happened since a round began, the next one tells. After the first, it is also known which folders are wanted.
+    let is_enough = walk.round.left.is_empty() && !walk.round.is_first();
     if walk.round.left.is_empty() {
         walk.begin().await?;
     }
-    walk.follow().await?;
-    let Walk { round, mut page, .. } = walk;
-    page.is_last = round.left.is_empty();
+    let is_whole = walk.follow().await?;
+    let Walk { round, mut page, told, is_probe_due, .. } = walk;
+    page.whole = told.keys().cloned().collect();
+    page.again = told.into_values().flatten().collect();
+    page.is_last = is_enough && is_whole && !is_probe_due && round.left.is_empty();
     let text = serde_json::to_string(&round).map_err(|_| protocol("a place that cannot be written down"))?;
     if cursors.get(SCOPE) != Some(&text) {
         page.cursors.insert(SCOPE.to_owned(), text);
@@ -115,6 +152,12 @@ struct Walk<'a> {
     cursors: &'a Cursors,
     round: Round,
     page: Page,
+    /// Messages as they were last read; nothing: it is nowhere, as far as we know.
+    told: BTreeMap<String, Option<Seen>>,
+    /// Graph has forgotten a folder already.
+    is_anew: bool,
+    /// Of a folder the probe alone tells, from now on.
+    is_probe_due: bool,
 }
 
 impl Walk<'_> {
@@ -127,6 +170,9 @@ impl Walk<'_> {
             self.round.left = self.look_at_folders().await?;
             return Ok(());
         }
+        if now.duration_since(self.round.looked_at) >= LOOK_EVERY {
+            self.look_at_folders().await?;
+        }
         self.probe().await
     }
 
@@ -135,8 +181,15 @@ impl Walk<'_> {
         let known = &self.call.account.folders;
         let Tree { folders: now, apart } = folders::tree(self.call).await?;
         self.round.apart = apart;
-        let is_wanted = |id: &str| known.iter().find(|known| known.id == id).is_none_or(|known| known.is_in_scope);
-        let wanted = now.iter().map(|folder| folder.id.clone()).filter(|id| is_wanted(id)).collect();
+        self.round.looked_at = SystemClock.now();
+        // Those that are usually left out are followed once we know that they are wanted.
+        let is_usual =
+            |role| !matches!(role, Some(FolderRole::Drafts | FolderRole::Spam | FolderRole::Trash | FolderRole::Chats));
+        let is_wanted = |folder: &&SeenFolder| match known.iter().find(|known| known.id == folder.id) {
+            Some(known) => known.is_in_scope,
+            None => is_usual(folder.role),
+        };
+        let wanted = now.iter().filter(is_wanted).map(|folder| folder.id.clone()).collect();
         let is_first = self.cursors.is_empty();
         let (changed, gone) = compare(if is_first { &[] } else { known }, now);
         self.page.folders = changed;
@@ -157,6 +210,7 @@ impl Walk<'_> {
         let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
         let is_all = touched.next_link.is_none();
         if self.round.as_before == Some(fingerprint(&touched.value, self.round.touched)) {
+            self.round.left = self.unfollowed();
             return Ok(());
         }
         let latest = touched.value.iter().filter_map(|message| message.last_modified_date_time).max();
@@ -177,6 +231,7 @@ impl Walk<'_> {
         match touched.next_link {
             None => {
                 folders.retain(|folder| wanted.contains(folder));
+                folders.extend(self.unfollowed());
                 self.round.left = folders.into_iter().collect();
             }
             Some(link) => {
@@ -188,6 +243,12 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Those that mail is taken in from since a while ago.
+    fn unfollowed(&self) -> Vec<String> {
+        let is_gone = |folder: &String| self.page.gone_folders.contains(folder);
+        self.in_scope().into_iter().filter(|folder| !self.cursors.contains_key(folder) && !is_gone(folder)).collect()
     }
 
     async fn tell_all_touched(&mut self, mut link: String) -> Result<(), ConnectorError> {
@@ -226,40 +287,41 @@ impl Walk<'_> {
 
     fn tell(&mut self, message: &Message, folder: &str) -> Result<(), ConnectorError> {
         let seen = message.seen(folder)?;
-        self.tell_gone(seen.message.clone());
         // One that no tree shows is none of those that have mail.
-        if self.is_known(folder) && !self.round.apart.iter().any(|apart| apart == folder) {
-            self.page.again.push(seen);
-        }
+        let has_mail = self.is_known(folder) && !self.round.apart.iter().any(|apart| apart == folder);
+        self.told.insert(seen.message.clone(), Some(seen).filter(|_| has_mail));
         Ok(())
     }
 
-    /// It is nowhere, as far as we know so far.
-    fn tell_gone(&mut self, message: String) {
-        self.page.again.retain(|told| told.message != message);
-        if !self.page.whole.contains(&message) {
-            self.page.whole.push(message);
-        }
-    }
-
-    /// As far as there is room on the page.
-    async fn follow(&mut self) -> Result<(), ConnectorError> {
+    /// As far as there is room on the page; whether nothing was in the way.
+    async fn follow(&mut self) -> Result<bool, ConnectorError> {
         let mut ats: BTreeMap<String, At> = BTreeMap::new();
-        for _ in 0..MOST_CALLS {
-            if self.page.whole.len() >= ENOUGH {
-                break;
-            }
-            let Some(folder) = self.round.left.first().cloned() else { break };
-            let at = ats.get(&folder).cloned().or_else(|| self.cursors.get(&folder).and_then(|text| At::read(text)));
-            match self.step(&folder, at).await? {
-                Some(at @ At::Next(_)) => drop(ats.insert(folder, at)),
-                ended => {
-                    self.round.left.remove(0);
-                    match ended {
-                        Some(at) => drop(ats.insert(folder, at)),
-                        // It is no more.
-                        None => drop(self.page.cursors.insert(folder, String::new())),
+        let (mut is_whole, mut calls) = (true, 0);
+        while is_whole && calls < MOST_CALLS && self.told.len() < ENOUGH && !self.round.left.is_empty() {
+            let at = |folder: &String| {
+                let before = || self.cursors.get(folder).and_then(|text| At::read(text));
+                ats.get(folder).cloned().or_else(before)
+            };
+            let next: Vec<_> =
+                self.round.left.iter().take(AT_ONCE).map(|folder| (folder.clone(), at(folder))).collect();
+            let asked = join_all(next.iter().map(|(folder, at)| self.ask(folder, at.as_ref()))).await;
+            calls += next.len();
+            for ((folder, at), answer) in next.into_iter().zip(asked) {
+                let step = match self.step(&folder, at, answer).await {
+                    // What was read so far holds, so that it is not read for ever.
+                    Err(e) if !(ats.is_empty() && self.told.is_empty()) && self.is_put_off(&e) => {
+                        is_whole = false;
+                        break;
                     }
+                    step => step?,
+                };
+                if !matches!(step, Some(At::Next(_))) {
+                    self.round.left.retain(|left| *left != folder);
+                }
+                match step {
+                    Some(at) => drop(ats.insert(folder, at)),
+                    // It is no more.
+                    None => drop(self.page.cursors.insert(folder, String::new())),
                 }
             }
         }
@@ -270,42 +332,92 @@ impl Walk<'_> {
         {
             self.round.swept_at = Some(sweep);
         }
-        Ok(())
+        Ok(is_whole)
     }
 
-    /// One page of a folder's changes; where it goes on. `None`: the folder is no more.
-    async fn step(&mut self, folder: &str, at: Option<At>) -> Result<Option<At>, ConnectorError> {
-        let url = match &at {
-            // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
-            Some(At::Stuck) if self.round.sweep.is_none() => return Ok(Some(At::Stuck)),
-            Some(At::Stuck) => return self.unstick(folder).await,
-            Some(At::Next(link) | At::Delta(link)) => self.call.link(link)?,
+    /// It may work later; not before it was said to.
+    fn is_put_off(&mut self, e: &ConnectorError) -> bool {
+        match e {
+            ConnectorError::Throttled { retry_after } => {
+                self.round.not_before = retry_after.and_then(|wait| SystemClock.now().checked_add(wait).ok());
+                true
+            }
+            e => matches!(e, ConnectorError::NotYet(_) | ConnectorError::Unavailable(_)),
+        }
+    }
+
+    /// The next page of a folder's changes. `None`: there is nothing to ask for.
+    async fn ask(&self, folder: &str, at: Option<&At>) -> Option<Result<Told, Refusal>> {
+        let url = match at {
+            Some(At::Stuck) => return None,
+            Some(At::Next(link) | At::Delta(link)) => self.call.link(link).ok()?,
             None => delta::beginning(self.call, folder),
         };
-        match delta::page(self.call, url).await {
-            Ok(Told { messages, at }) => {
-                self.tell_changed(folder, messages).await?;
-                Ok(Some(at))
+        Some(delta::page(self.call, url).await)
+    }
+
+    /// What it says; where the folder goes on. `None`: it is no more.
+    async fn step(
+        &mut self,
+        folder: &str,
+        at: Option<At>,
+        answer: Option<Result<Told, Refusal>>,
+    ) -> Result<Option<At>, ConnectorError> {
+        let Some(answer) = answer else {
+            return match at {
+                // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
+                Some(At::Stuck) if self.round.sweep.is_none() => Ok(Some(At::Stuck)),
+                Some(At::Stuck) => self.unstick(folder).await,
+                // Graph was elsewhere then.
+                _ => self.forgotten(folder, None).await,
+            };
+        };
+        match answer {
+            Ok(Told { messages, at: next }) => {
+                if at.is_none() && !self.round.is_first() && matches!(next, At::Delta(_)) {
+                    self.tell_present(folder, &messages)?;
+                } else {
+                    self.tell_changed(folder, messages).await?;
+                }
+                Ok(Some(next))
             }
             Err(refusal) => match refusal.error {
                 // Whether it is no more, the tree says.
                 ConnectorError::Gone => match self.look_at_folders().await?.iter().any(|there| there == folder) {
-                    true => Err(unavailable("a folder is there and cannot be read")),
+                    true => Ok(Some(self.stuck("it is there and cannot be found"))),
                     false => Ok(None),
                 },
-                ConnectorError::CursorExpired => self.anew(folder, refusal.location).await.map(Some),
-                ConnectorError::Protocol(why) if refusal.status.is_some() => {
-                    tracing::warn!(mailbox.id = %self.call.account.mailbox, "Graph does not tell what changes in a folder: {why}");
-                    Ok(Some(At::Stuck))
-                }
+                ConnectorError::CursorExpired => self.forgotten(folder, refusal.location).await,
+                // What is wrong may be our link.
+                ConnectorError::Protocol(_) if refusal.status.is_some() && at.is_some() => self.unstick(folder).await,
+                ConnectorError::Protocol(why) if refusal.status.is_some() => Ok(Some(self.stuck(&why))),
                 e => Err(e),
             },
         }
     }
 
+    fn stuck(&mut self, why: &str) -> At {
+        self.is_probe_due = true;
+        tracing::warn!(mailbox.id = %self.call.account.mailbox, "Graph does not tell what changes in a folder: {why}");
+        At::Stuck
+    }
+
+    /// Graph does not know any more what it has told of a folder. Once is enough: whoever forgets all the time is asked
+    /// again later.
+    async fn forgotten(&mut self, folder: &str, location: Option<String>) -> Result<Option<At>, ConnectorError> {
+        if std::mem::replace(&mut self.is_anew, true) {
+            return Err(delta::forgets());
+        }
+        if self.round.is_first() {
+            // Nothing of it was told yet but what has come since.
+            return Ok(Some(At::Next(delta::beginning(self.call, folder).into())));
+        }
+        self.anew(folder, location).await.map(Some)
+    }
+
     async fn unstick(&mut self, folder: &str) -> Result<Option<At>, ConnectorError> {
         match self.anew(folder, None).await {
-            Err(ConnectorError::Protocol(_)) => Ok(Some(At::Stuck)),
+            Err(ConnectorError::Protocol(why)) => Ok(Some(self.stuck(&why))),
             Err(ConnectorError::Gone) => Ok(None),
             at => at.map(Some),
         }
@@ -339,7 +451,11 @@ impl Walk<'_> {
                     }
                     self.tell(&Message { id, ..message }, &now)?;
                 }
-                Err(ConnectorError::Gone) => self.tell_gone(id),
+                Err(ConnectorError::Gone) => drop(self.told.insert(id, None)),
+                // Wherever it is, it is not here.
+                Err(ConnectorError::Protocol(_)) => {
+                    self.page.vanished.push(Place { folder: folder.to_owned(), uid: id });
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -350,6 +466,11 @@ impl Walk<'_> {
     async fn anew(&mut self, folder: &str, location: Option<String>) -> Result<At, ConnectorError> {
         let told = delta::anew(self.call, folder, location, MOST_ANEW).await?;
         let Some(Told { messages, at }) = told else { return Err(ConnectorError::CursorExpired) };
+        self.tell_present(folder, &messages)?;
+        Ok(at)
+    }
+
+    fn tell_present(&mut self, folder: &str, messages: &[Message]) -> Result<(), ConnectorError> {
         let latest: BTreeMap<&str, &Message> = messages.iter().map(|message| (&*message.id, message)).collect();
         let there: Vec<&Message> = latest.into_values().filter(|message| message.removed.is_none()).collect();
         let uids = there.iter().map(|message| message.id.clone()).collect();
@@ -359,7 +480,7 @@ impl Walk<'_> {
             }
         }
         self.page.present.push(Present { folder: folder.to_owned(), uids });
-        Ok(at)
+        Ok(())
     }
 }
 
@@ -374,6 +495,10 @@ fn fingerprint(messages: &[Message], since: Timestamp) -> u64 {
     let mut hasher = DefaultHasher::new();
     lines.hash(&mut hasher);
     hasher.finish()
+}
+
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 fn whole_seconds(at: Timestamp) -> String {

@@ -1,15 +1,15 @@
 //! What has changed in a folder, a page at a time: Graph gives a link for the next page, or one for the next time.
 
 use domain::ConnectorError;
-use reqwest::Url;
+use reqwest::{StatusCode, Url};
 
 use super::api::{Call, Collection, Refusal};
 use super::message::{FIELDS, Message};
 use super::refusal::What;
-use crate::http::protocol;
+use crate::http::{protocol, unavailable};
 
-/// Messages in a page. They are small without their texts.
-pub const PAGE: usize = 200;
+/// Messages in a page: the most that Graph gives. They are small without their texts.
+pub const PAGE: usize = 1_000;
 
 /// Where a folder's changes go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +60,25 @@ pub fn newest_first(call: Call<'_>, folder: &str) -> Url {
 }
 
 pub async fn page(call: Call<'_>, url: Url) -> Result<Told, Refusal> {
-    let page: Collection<Message> = call.get(What::Delta, url, &format!("odata.maxpagesize={PAGE}")).await?;
+    let ask = async |size: usize| {
+        call.get::<Collection<Message>>(What::Delta, url.clone(), &format!("odata.maxpagesize={size}")).await
+    };
+    let page = match ask(PAGE).await {
+        // What takes Graph too long, it may have time for in part.
+        Err(refusal) if refusal.status == Some(StatusCode::GATEWAY_TIMEOUT) => ask(PAGE / 10).await?,
+        page => page?,
+    };
     let at = match (page.next_link, page.delta_link) {
         (Some(link), None) => At::Next(link),
         (None, Some(link)) => At::Delta(link),
         _ => return Err(protocol("a page that does not say how it goes on").into()),
     };
     Ok(Told { messages: page.value, at })
+}
+
+/// What it has only just told.
+pub fn forgets() -> ConnectorError {
+    unavailable("Graph forgets where we are")
 }
 
 /// Everything that is in a folder, at once, because Graph has forgotten what it told us before. `None`: that is too much.
@@ -83,8 +95,7 @@ pub async fn anew(
     let mut all: Vec<Message> = Vec::new();
     loop {
         let told = page(call, url).await.map_err(|refusal| match refusal.error {
-            // Once is enough: whoever forgets all the time is asked again later.
-            ConnectorError::CursorExpired => ConnectorError::Unavailable("Graph forgets where we are".to_owned()),
+            ConnectorError::CursorExpired => forgets(),
             e => e,
         })?;
         all.extend(told.messages);

@@ -1,4 +1,5 @@
-//! The bytes of messages, twenty by a call and four calls at once. They are read as they come.
+//! The bytes of messages, twenty by a call and four calls at once; one that is alone by a call of its own, in which it may be
+//! of any size. They are read as they come.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,7 +7,7 @@ use domain::ConnectorError;
 use domain::connector::{Facts, Sink, Wanted, names};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use reqwest::Url;
+use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
 use super::api::{Answer, Call, Refusal};
@@ -16,6 +17,9 @@ use super::refusal::What;
 use crate::http::{protocol, unavailable};
 
 pub async fn messages(call: Call<'_>, wanted: &[Wanted], sink: &mut dyn Sink) -> Result<(), ConnectorError> {
+    if let [wanted] = wanted {
+        return one(call, &wanted.message, sink).await;
+    }
     let refused = all(call, &names(wanted), sink).await?;
     let Some((token, refused)) = refused else { return Ok(()) };
     call.account.access.renew(&token).await?;
@@ -23,6 +27,49 @@ pub async fn messages(call: Call<'_>, wanted: &[Wanted], sink: &mut dyn Sink) ->
         None => Ok(()),
         Some(_) => Err(ConnectorError::Unauthorized("Microsoft refuses a new token".to_owned())),
     }
+}
+
+async fn one(call: Call<'_>, id: &str, sink: &mut dyn Sink) -> Result<(), ConnectorError> {
+    ready(call, &[id], sink).await?;
+    let mut answer = match call.bytes(What::Message, value_of(call, id)).await {
+        Ok(answer) => answer,
+        Err(refusal) => match refusal.error {
+            e @ (ConnectorError::Gone | ConnectorError::Protocol(_)) => return Ok(sink.fail(id, e)),
+            // One of several servers is broken, or this message: whoever has more to ask finds out.
+            e if refusal.status == Some(StatusCode::INTERNAL_SERVER_ERROR) => return Ok(sink.fail(id, e)),
+            ConnectorError::Unauthorized(_) if refusal.status == Some(StatusCode::FORBIDDEN) => {
+                call.inbox().await?;
+                return Ok(sink.fail(id, batch::alone()));
+            }
+            e => return Err(e),
+        },
+    };
+    let mut is_begun = false;
+    loop {
+        match answer.answered.body.next().await {
+            // Whoever is between us and Graph may have something to say, and what kind it is nobody says reliably.
+            Ok(Some(bytes)) if !is_begun && matches!(bytes.first(), Some(b'<' | b'{')) => {
+                return Ok(sink.fail(id, protocol("the answer is no message")));
+            }
+            Ok(Some(bytes)) => {
+                if !std::mem::replace(&mut is_begun, true) {
+                    sink.begin(id);
+                }
+                sink.write(&bytes).map_err(|_| unwritten())?;
+            }
+            Ok(None) if is_begun => return sink.end(Facts::default()).map_err(|_| unwritten()),
+            // An answer without the bytes is no message, whatever its status.
+            Ok(None) => return Ok(sink.fail(id, protocol("Outlook has no bytes of it"))),
+            Err(e) => {
+                sink.fail(id, e.clone());
+                return Err(e);
+            }
+        }
+    }
+}
+
+fn unwritten() -> ConnectorError {
+    unavailable("the message cannot be written down here")
 }
 
 type Refused<'a> = Option<(domain::Secret<String>, Vec<&'a str>)>;
@@ -43,7 +90,7 @@ async fn all<'a>(call: Call<'_>, ids: &[&'a str], sink: &mut dyn Sink) -> Result
             }
         }
         let Some((asked, answer)) = on_their_way.next().await else { break };
-        match read(answer?, &asked, sink).await? {
+        match read(call, answer?, &asked, sink).await? {
             Outcome::Whole => {}
             Outcome::Refused(token, ids) => refused.get_or_insert((token, Vec::new())).1.extend(ids),
             Outcome::Stopped(e) => stopped = Some(e),
@@ -79,10 +126,15 @@ enum Outcome<'a> {
     Stopped(ConnectorError),
 }
 
-async fn read<'a>(answer: Answer, asked: &[&'a str], sink: &mut dyn Sink) -> Result<Outcome<'a>, ConnectorError> {
+async fn read<'a>(
+    call: Call<'_>,
+    answer: Answer,
+    asked: &[&'a str],
+    sink: &mut dyn Sink,
+) -> Result<Outcome<'a>, ConnectorError> {
     let mut answers = Answers::new(answer);
     let mut open: HashMap<usize, &'a str> = asked.iter().copied().enumerate().collect();
-    let (mut refused, mut stopped) = (Vec::new(), None);
+    let (mut refused, mut forbidden, mut stopped) = (Vec::new(), Vec::new(), None);
     loop {
         let mut begun: Option<&'a str> = None;
         let taken = &mut |head: &Head, bytes: &[u8]| {
@@ -94,7 +146,7 @@ async fn read<'a>(answer: Answer, asked: &[&'a str], sink: &mut dyn Sink) -> Res
                 begun = Some(id);
                 sink.begin(id);
             }
-            sink.write(bytes).map_err(|_| unavailable("the message cannot be written down here"))
+            sink.write(bytes).map_err(|_| unwritten())
         };
         let head = match answers.next(taken).await {
             Ok(Some(head)) => head,
@@ -109,15 +161,15 @@ async fn read<'a>(answer: Answer, asked: &[&'a str], sink: &mut dyn Sink) -> Res
         let id = open.remove(&head.number()?).ok_or_else(|| protocol("a message that was not asked for"))?;
         match (head.is_good(), begun) {
             (true, Some(_)) => {
-                sink.end(Facts::default()).map_err(|_| unavailable("the message cannot be written down here"))?;
+                sink.end(Facts::default()).map_err(|_| unwritten())?;
             }
             // An answer without the bytes is no message, whatever its status.
             (true, None) => sink.fail(id, protocol("Outlook has no bytes of it")),
             (false, _) if head.is_about_the_token() => refused.push(id),
             (false, _) => match head.refusal(What::Message) {
                 e @ ConnectorError::Throttled { .. } => stopped = Some(longer(stopped.take(), e)),
-                // These are about the account.
-                e @ (ConnectorError::Unauthorized(_) | ConnectorError::Operator(_)) => return Err(e),
+                ConnectorError::Unauthorized(_) if head.is_forbidden() => forbidden.push(id),
+                e @ ConnectorError::Unauthorized(_) => return Err(e),
                 e => sink.fail(id, e),
             },
         }
@@ -125,10 +177,19 @@ async fn read<'a>(answer: Answer, asked: &[&'a str], sink: &mut dyn Sink) -> Res
     for id in open.into_values() {
         sink.fail(id, unavailable("the answer leaves it out"));
     }
+    let token = answers.token().clone();
+    // What it came with makes room for the next call.
+    drop(answers);
+    if !forbidden.is_empty() {
+        call.inbox().await?;
+    }
+    for id in forbidden {
+        sink.fail(id, batch::alone());
+    }
     Ok(match stopped {
         Some(e) => Outcome::Stopped(e),
         None if refused.is_empty() => Outcome::Whole,
-        None => Outcome::Refused(answers.token().clone(), refused),
+        None => Outcome::Refused(token, refused),
     })
 }
 

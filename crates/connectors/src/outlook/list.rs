@@ -10,7 +10,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::api::{Call, Collection, Refusal};
-use super::changes::begun_at;
+use super::changes::ToldTo;
 use super::delta::{self, At};
 use super::folders;
 use super::message::{FIELDS, Message};
@@ -27,6 +27,9 @@ struct Place {
     folder: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<String>,
+    /// Graph has forgotten once where we were in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_anew: bool,
     /// Graph does not tell this folder's changes, so it is a plain list after all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_plain: bool,
@@ -44,7 +47,7 @@ pub async fn history(
     let Some(found) = read(call, &place, delta::newest_first).await? else {
         return end(Page::default(), after(&folders, &place));
     };
-    let begun = begun_at(told).ok_or(ConnectorError::CursorExpired)?;
+    let begun = ToldTo::read(told)?.begun_at;
     let mut page = Page::default();
     let (mut is_older, mut is_empty) = (true, true);
     for message in found.messages.iter().filter(|message| message.removed.is_none()) {
@@ -64,9 +67,11 @@ pub async fn history(
     end(page, next)
 }
 
-/// Everything, as it is now.
-pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
+/// Everything, as it is now. What has only just come is left to the changes, which then also tell when it goes.
+pub async fn everything(call: Call<'_>, cursors: &Cursors, told: Option<&Cursors>) -> Result<Page, ConnectorError> {
     let mut page = Page::default();
+    let told = told.map(ToldTo::read).transpose()?;
+    let is_new = |message: &Message| told.is_some_and(|told| message.received_date_time >= Some(told.seen_at));
     if cursors.is_empty() {
         let now = folders::tree(call).await?.folders;
         page.folders = now.clone();
@@ -78,6 +83,10 @@ pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, Conne
     // The last word on each holds.
     let latest: BTreeMap<&str, _> = found.messages.iter().map(|message| (&*message.id, message)).collect();
     for message in latest.values().filter(|message| message.removed.is_none()) {
+        if is_new(message) {
+            page.there.push(message.id.clone());
+            continue;
+        }
         page.messages.push(message.seen(&place.folder)?);
         page.whole.push(message.id.clone());
     }
@@ -97,9 +106,18 @@ async fn read(
     place: &Place,
     beginning: fn(Call<'_>, &str) -> Url,
 ) -> Result<Option<Found>, ConnectorError> {
-    let next = |link, is_plain| Some(Place { folder: place.folder.clone(), link: Some(link), is_plain });
+    let next = |link, is_plain| Some(Place { link: Some(link), is_plain, ..place.clone() });
+    // Once more from its beginning; the second time as a plain list, of which Graph need not remember anything.
+    let anew = || {
+        let next = Some(Place { link: None, is_plain: place.is_anew, is_anew: true, ..place.clone() });
+        Ok(Some(Found { messages: Vec::new(), next }))
+    };
     let url = match &place.link {
-        Some(link) => call.link(link)?,
+        Some(link) => match call.link(link) {
+            Ok(url) => url,
+            Err(_) => return anew(),
+        },
+        None if place.is_plain => plain(call, &place.folder),
         None => beginning(call, &place.folder),
     };
     if !place.is_plain {
@@ -110,6 +128,7 @@ async fn read(
             }
             Err(refusal) => match refusal.error {
                 ConnectorError::Gone => return Ok(None),
+                ConnectorError::CursorExpired => return anew(),
                 ConnectorError::Protocol(_) if refusal.status.is_some() && place.link.is_none() => {}
                 e => return Err(e),
             },

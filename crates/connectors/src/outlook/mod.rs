@@ -74,10 +74,10 @@ impl Connector for Outlook {
         &'a self,
         account: &'a Account,
         cursors: &'a Cursors,
-        _told: Option<&'a Cursors>,
+        told: Option<&'a Cursors>,
         _since: Option<Timestamp>,
     ) -> Answer<'a, Page> {
-        Box::pin(list::everything(self.call(account), cursors))
+        Box::pin(list::everything(self.call(account), cursors, told))
     }
 
     fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
@@ -87,12 +87,9 @@ impl Connector for Outlook {
     fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
         Box::pin(async move {
             let call = self.call(account);
-            let me = call.me().await?;
-            let is_it = |name: &Option<String>| {
-                name.as_deref().and_then(domain::address::canonical).is_some_and(|name| name == account.address)
-            };
-            // A token opens the mailbox of whoever consented, whatever address it was added under.
-            if !call.is_app_only() && !is_it(&me.mail) && !is_it(&me.user_principal_name) {
+            // A token opens the mailbox of whoever consented, whatever address it was added under. One of our own is for
+            // the address that we ask for, and may not be good for anything but mail.
+            if !call.is_app_only() && !call.me().await?.is_called(&account.address) {
                 return Err(ConnectorError::Unauthorized("what opens it is for another mailbox".to_owned()));
             }
             call.inbox().await
@@ -108,7 +105,9 @@ impl Connector for Outlook {
         Some(Box::pin(async move {
             let call = self.call(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), now }.watch(wish).await
+            Subscriptions { caller: &call, push, resource: &call.resource(), address: &account.address, now }
+                .watch(wish)
+                .await
         }))
     }
 
@@ -117,7 +116,9 @@ impl Connector for Outlook {
         Some(Box::pin(async move {
             let call = self.call(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), now }.unwatch(name).await
+            Subscriptions { caller: &call, push, resource: &call.resource(), address: &account.address, now }
+                .unwatch(name)
+                .await
         }))
     }
 }

@@ -11,6 +11,8 @@ use crate::http::{protocol, retry_after};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Message,
+    /// Whose token it is.
+    User,
     /// A folder, by its id.
     Folder,
     /// What has changed in a folder.
@@ -58,6 +60,9 @@ const NO_MAILBOX: [&str; 5] = [
     "request_resourcenotfound",
 ];
 
+/// There is no room in the mailbox even for what is kept to tell its changes.
+const FULL: [&str; 2] = ["errorquotaexceeded", "quotaexceeded"];
+
 const THROTTLED: [&str; 4] =
     ["toomanyrequests", "applicationthrottled", "errorexceededmessagelimit", "mailboxconcurrency"];
 
@@ -76,22 +81,23 @@ pub fn refusal(what: What, status: StatusCode, headers: &HeaderMap, body: &[u8])
     let throttled = || ConnectorError::Throttled { retry_after: retry_after(headers) };
     let unauthorized = |why: &str| ConnectorError::Unauthorized(why.to_owned());
     match status.as_u16() {
-        _ if has(&FORGOTTEN) => ConnectorError::CursorExpired,
-        410 => ConnectorError::CursorExpired,
+        _ if what == What::Delta && (status == StatusCode::GONE || has(&FORGOTTEN)) => ConnectorError::CursorExpired,
         _ if has(&THROTTLED) => throttled(),
         429 => throttled(),
         401 if !is_about_the_token(status, headers) => unauthorized("Microsoft wants its owner to sign in once more"),
         401 => unauthorized("Microsoft refuses a new token"),
         403 | 404 if has(&NO_MAILBOX) => protocol("Microsoft has no mailbox of this account that Graph could open"),
-        403 if what == What::Delta => protocol("Graph does not tell what has changed in this folder"),
+        // Not the server's trouble, but that of telling changes of a mailbox that is full.
+        403 | 507 if what == What::Delta && (status == StatusCode::INSUFFICIENT_STORAGE || has(&FULL)) => {
+            protocol("Graph does not tell what has changed in this folder")
+        }
+        403 if what == What::User => unauthorized("it may not be seen whose mailbox it is (User.Read)"),
         403 => unauthorized("reading this mailbox is not allowed: nobody consented to it, or a policy forbids it"),
-        404 if what == What::Message => ConnectorError::Gone,
-        404 if matches!(what, What::Folder | What::Delta | What::Subscription) => ConnectorError::Gone,
+        404 if !matches!(what, What::Other | What::User) => ConnectorError::Gone,
+        410 if matches!(what, What::Message | What::Folder) => ConnectorError::Gone,
         // Whoever says when to come back is obeyed, whatever is wrong there.
         408 | 423 | 425 | 500.. if retry_after(headers).is_some() => throttled(),
-        // Not the server's trouble, but that of telling changes of a mailbox that is full.
-        507 if what == What::Delta => protocol("Graph does not tell what has changed in this folder"),
-        408 | 423 | 425 | 500.. => ConnectorError::Unavailable(format!("status {}", status.as_u16())),
+        408 | 410 | 423 | 425 | 500.. => ConnectorError::Unavailable(format!("status {}", status.as_u16())),
         other => ConnectorError::Protocol(format!("unexpected status {other}")),
     }
 }
@@ -117,6 +123,10 @@ mod tests {
         assert!(matches!(other(403, "ErrorAccessDenied"), Unauthorized(_)));
         assert!(matches!(other(404, "MailboxNotEnabledForRESTAPI"), Protocol(_)));
         assert!(matches!(refused(What::Delta, 403, "ErrorQuotaExceeded"), Protocol(_)));
+        assert!(matches!(refused(What::Delta, 507, ""), Protocol(_)));
+        assert!(matches!(refused(What::Delta, 403, "ErrorAccessDenied"), Unauthorized(_)));
+        assert_eq!(refused(What::Message, 410, ""), Gone);
+        assert!(matches!(other(410, ""), Unavailable(_)));
         assert!(matches!(other(504, ""), Unavailable(_)));
         assert!(matches!(other(423, ""), Unavailable(_)));
         assert!(matches!(other(400, "InefficientFilter"), Protocol(_)));

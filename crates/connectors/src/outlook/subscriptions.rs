@@ -17,7 +17,7 @@ const LASTS: Duration = Duration::from_secs(10_070 * 60);
 
 const CHANGES: &str = "created,updated,deleted";
 
-/// An app with more pages of subscriptions than this for one account has other sorrows.
+/// Of a directory with many accounts our app may see them all. More cannot be read while we have the right to ask.
 const MOST_PAGES: usize = 20;
 
 /// What Graph answered: that it did it, or a refusal whose meaning depends on what was asked for.
@@ -39,8 +39,9 @@ pub trait Caller: Send + Sync {
 pub struct Subscriptions<'a> {
     pub caller: &'a dyn Caller,
     pub push: &'a GraphPush,
-    /// The messages of the account, without a slash before: `me/messages` or `users/{id}/messages`.
+    /// The messages of the account, without a slash before: `me/messages` or `users/{address}/messages`.
     pub resource: &'a str,
+    pub address: &'a str,
     pub now: Timestamp,
 }
 
@@ -130,10 +131,7 @@ impl Subscriptions<'_> {
 
     /// Of this account, that are sent to us. Our app may see those of others too.
     async fn list_ours(&self) -> Result<Vec<String>, ConnectorError> {
-        let is_ours = |item: &&Value| {
-            let resource = item["resource"].as_str().unwrap_or_default().trim_start_matches('/');
-            item["notificationUrl"] == *self.push.notification_url && resource.eq_ignore_ascii_case(self.resource)
-        };
+        let is_ours = |item: &&Value| self.is_ours(item);
         let (mut ours, mut path) = (Vec::new(), "/subscriptions".to_owned());
         for _ in 0..MOST_PAGES {
             let reply = self.caller.call(Method::GET, &path, None).await?;
@@ -146,10 +144,24 @@ impl Subscriptions<'_> {
             // Only where it goes on is taken from a link: who is called stays the same.
             match reply.body["@odata.nextLink"].as_str().and_then(|link| link.split_once("/v1.0/")) {
                 Some((_, rest)) => path = format!("/{rest}"),
-                None => break,
+                None => return Ok(ours),
             }
         }
-        Ok(ours)
+        match ours.is_empty() {
+            true => {
+                Err(ConnectorError::Unavailable("there are too many subscriptions to find ours in time".to_owned()))
+            }
+            false => Ok(ours),
+        }
+    }
+
+    /// An account may have been subscribed to by its owner's consent or by a directory's, under a name for each. `me` is
+    /// whoever has the token, so to our app in its own right it says nothing.
+    fn is_ours(&self, item: &Value) -> bool {
+        let resource = item["resource"].as_str().unwrap_or_default().trim_start_matches('/');
+        let by_address = format!("users/{}/messages", self.address);
+        let is_the_accounts = [self.resource, &by_address].iter().any(|known| resource.eq_ignore_ascii_case(known));
+        is_the_accounts && item["notificationUrl"] == *self.push.notification_url
     }
 
     fn until(&self) -> String {
@@ -197,6 +209,7 @@ mod tests {
     use super::*;
 
     const RESOURCE: &str = "users/u1/messages";
+    const ADDRESS: &str = "u1";
 
     /// Graph as far as it knows of subscriptions: by id, and each with what it was asked for.
     #[derive(Default)]
@@ -288,7 +301,7 @@ mod tests {
     }
 
     fn subscriptions<'a>(graph: &'a Graph, push: &'a GraphPush) -> Subscriptions<'a> {
-        Subscriptions { caller: graph, push, resource: RESOURCE, now: now() }
+        Subscriptions { caller: graph, push, resource: RESOURCE, address: ADDRESS, now: now() }
     }
 
     fn wish(known: Option<&str>) -> WatchWish {
@@ -328,7 +341,7 @@ mod tests {
     async fn one_of_which_nobody_knew_gives_way_and_those_of_others_stay() {
         let (graph, push) = (Graph::default(), push());
         let ours = subscriptions(&graph, &push);
-        graph.add("a-lost", &push.notification_url, "/Users/U1/messages".to_lowercase().as_str());
+        graph.add("a-lost", &push.notification_url, "/users/u1/messages");
         graph.add("b-other", &push.notification_url, "users/u2/messages");
         graph.add("c-other", "https://elsewhere.example/", "users/u3/messages");
         let begun = ours.watch(&wish(None)).await.unwrap();
@@ -341,6 +354,38 @@ mod tests {
         let refused = ours.watch(&wish(None)).await.unwrap_err();
         assert!(matches!(&refused, ConnectorError::Operator(why) if why.contains("elsewhere")), "{refused}");
         assert_eq!(graph.ids(), ["b-other", "c-other", "d-other"], "it is not ours to end");
+    }
+
+    #[test]
+    fn ours_are_those_that_are_surely_of_the_account() {
+        let (graph, push) = (Graph::default(), push());
+        let by_app = subscriptions(&graph, &push);
+        let by_owner = Subscriptions { resource: "me/messages", ..subscriptions(&graph, &push) };
+        let is = |who: &Subscriptions<'_>, resource: &str| {
+            who.is_ours(&json!({"resource": resource, "notificationUrl": push.notification_url}))
+        };
+        for resource in ["users/u1/messages", "/users/u1/messages", "/Users/U1/Messages"] {
+            assert!(is(&by_app, resource) && is(&by_owner, resource), "{resource}");
+        }
+        for resource in ["me/messages", "/Me/messages"] {
+            assert!(is(&by_owner, resource) && !is(&by_app, resource), "{resource}: it may be anybody");
+        }
+        for resource in ["users/u2/messages", "users/u1/events", "me/events", "", "/"] {
+            assert!(!is(&by_app, resource) && !is(&by_owner, resource), "{resource}");
+        }
+        assert!(!by_app.is_ours(&json!({"resource": RESOURCE, "notificationUrl": "https://elsewhere.example/"})));
+    }
+
+    #[tokio::test]
+    async fn among_too_many_to_read_it_is_not_known_whether_ours_is() {
+        let (graph, push) = (Graph::default(), push());
+        for n in 0..MOST_PAGES {
+            graph.add(&format!("a-{n:02}"), &push.notification_url, &format!("users/other{n}/messages"));
+        }
+        graph.add("b-ours", &push.notification_url, RESOURCE);
+        let refused = subscriptions(&graph, &push).watch(&wish(None)).await.unwrap_err();
+        assert!(matches!(refused, ConnectorError::Unavailable(_)), "{refused}");
+        assert_eq!(graph.ids().len(), MOST_PAGES + 1);
     }
 
     #[tokio::test]
@@ -359,7 +404,7 @@ mod tests {
             (400, "ValidationError", true),
             (400, "InvalidRequest", true),
             (403, "ErrorAccessDenied", true),
-            (400, "someting <else> secret@acme.test", false),
+            (400, "something <else> secret@acme.test", false),
             (404, "", false),
         ] {
             let body = json!({"error": {"code": code, "message": "private"}});

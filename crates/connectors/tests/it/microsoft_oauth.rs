@@ -202,7 +202,7 @@ async fn each_refusal_concerns_whom_it_should_and_says_its_number() {
         ("access_denied", &[90_094, 65_004], Mailbox, Mailbox),
         ("invalid_client", &[650_052, 7_000_229], Mailbox, Mailbox),
         ("invalid_client", &[7_000_215, 7_000_222, 700_027, 1], Operator, Operator),
-        ("invalid_request", &[90_002, 900_023], Operator, Mailbox),
+        ("invalid_request", &[90_002, 900_023], Mailbox, Mailbox),
         ("invalid_request", &[900_144, 1], Call, Call),
         ("invalid_scope", &[70_011], Call, Call),
         ("invalid_resource", &[500_011], Call, Call),
@@ -222,6 +222,21 @@ async fn each_refusal_concerns_whom_it_should_and_says_its_number() {
                 }
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_is_the_operators_only_where_they_named_it() {
+    for (authority, wanted) in [
+        ("common", Concerned::Mailbox),
+        ("organizations", Concerned::Mailbox),
+        ("acme.test", Concerned::Operator),
+        ("9188040d-6c67-4c5b-b112-36a304b66dad", Concerned::Operator),
+    ] {
+        let endpoint = Endpoint::json("400 Bad Request", &error("invalid_request", 90_002));
+        let settings = MicrosoftSettings { authority: authority.to_owned(), ..by_secret("hunter2") };
+        let e = oauth(&endpoint.url, settings).grant(&owners("1//refresh")).await.unwrap_err();
+        assert_eq!(concerned(&e), wanted, "{authority}: {e}");
     }
 }
 
@@ -307,7 +322,7 @@ fn whoever_is_sent_to_microsoft_asks_for_what_we_need_and_no_more() {
     for part in [
         "redirect_uri=https%3A%2F%2Fm.test%2Fcb%3Fx%3D1",
         "state=a+b%26c",
-        "scope=offline_access+openid+email+https%3A%2F%2Fgraph.microsoft.com%2FMail.Read&",
+        "scope=offline_access+openid+email+https%3A%2F%2Fgraph.microsoft.com%2FUser.Read+https%3A%2F%2Fgraph.microsoft.com%2FMail.Read&",
         "prompt=select_account",
         "response_mode=query",
         "code_challenge_method=S256",

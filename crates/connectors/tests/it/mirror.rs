@@ -97,6 +97,7 @@ impl Mirror {
             let page = self.connector.list(&self.account, &cursors, Some(&told), None).await.unwrap();
             page.move_cursors(&mut cursors);
             there.extend(page.messages.iter().map(|seen| seen.message.clone()));
+            there.extend(page.there.iter().cloned());
             self.apply(&page);
             if page.is_last {
                 break;
@@ -173,6 +174,11 @@ impl Mirror {
                 if !present.uids.contains(id) {
                     copy.folders.remove(&present.folder);
                 }
+            }
+        }
+        for place in &page.vanished {
+            if let Some(copy) = self.messages.get_mut(&place.uid) {
+                copy.folders.remove(&place.folder);
             }
         }
         self.messages.retain(|_, copy| !copy.folders.is_empty());

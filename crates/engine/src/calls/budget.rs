@@ -1,4 +1,4 @@
-//! How much may be asked of a provider, as buckets that fill evenly.
+//! How much may be asked of a provider, as buckets that fill evenly, or as what was taken in the last while (`window`).
 //!
 //! A bucket is one instant: when it would be full again. Whoever comes when it is empty is given a place in the future,
 //! so that waiting is fair and nobody polls.
@@ -10,37 +10,38 @@ use std::time::Duration;
 use domain::{MailboxId, Provider, Sha256, TenantId};
 use tokio::time::Instant;
 
+use super::window::Window;
+
 /// So much per second, and so much at once after a rest: of calls, of bytes, or of units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     pub per_second: f64,
     pub burst: f64,
+    /// What is taken does not come back evenly, but each part of it after this time.
+    pub span: Option<Duration>,
 }
 
 impl Budget {
     pub fn per_second(amount: f64) -> Self {
-        Self { per_second: amount, burst: amount.max(1.0) }
+        Self { per_second: amount, burst: amount.max(1.0), span: None }
     }
 
     /// For limits whose breach locks an account out: no 24 hours take more, whatever was saved up before.
     pub fn per_day(amount: f64) -> Self {
         let burst = (amount / 10.0).max(1.0);
-        Self { per_second: (amount - burst).max(1.0) / 86_400.0, burst }
+        Self { per_second: (amount - burst).max(1.0) / 86_400.0, burst, span: None }
     }
 
     /// No 60 seconds take more, whatever was saved up before: what comes at once is taken off what comes evenly.
     pub fn per_minute(amount: f64) -> Self {
-        Self::in_any(60.0, amount)
-    }
-
-    /// The same for 600.
-    pub fn per_ten_minutes(amount: f64) -> Self {
-        Self::in_any(600.0, amount)
-    }
-
-    fn in_any(seconds: f64, amount: f64) -> Self {
         let burst = (amount / 30.0).max(1.0);
-        Self { per_second: (amount - burst).max(1.0) / seconds, burst }
+        Self { per_second: (amount - burst).max(1.0) / 60.0, burst, span: None }
+    }
+
+    /// No 600 seconds take more. Ten minutes are too long to go evenly: most mailboxes are taken in at once.
+    pub fn per_ten_minutes(amount: f64) -> Self {
+        let amount = amount.max(1.0);
+        Self { per_second: amount / 600.0, burst: amount, span: Some(Duration::from_secs(600)) }
     }
 
     /// How long an amount takes that is more than ever comes at once, also when nobody else wants anything.
@@ -51,7 +52,7 @@ impl Budget {
     /// What is left for each of so many.
     pub fn share(self, of: usize) -> Self {
         let of = of.max(1) as f64;
-        Self { per_second: self.per_second / of, burst: (self.burst / of).max(1.0) }
+        Self { per_second: self.per_second / of, burst: (self.burst / of).max(1.0), ..self }
     }
 
     pub fn time_for(self, amount: f64) -> Duration {
@@ -95,7 +96,7 @@ impl Charge {
     /// it nor one that begins with it. So what is too much of it is waited for before, and owed after.
     pub fn evened(self) -> Self {
         let Self { budget, amount, measure, .. } = self;
-        if measure != Measure::Units || amount <= budget.burst {
+        if measure != Measure::Units || amount <= budget.burst || budget.span.is_some() {
             return self;
         }
         let budget = Budget { burst: amount, ..budget };
@@ -128,9 +129,17 @@ pub enum Place {
 }
 
 /// The buckets of one process that are not full.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Buckets {
     full_at: HashMap<(Owner, Measure), Instant>,
+    windows: HashMap<(Owner, Measure), (Duration, Window)>,
+    began: Instant,
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self { full_at: HashMap::new(), windows: HashMap::new(), began: Instant::now() }
+    }
 }
 
 impl Buckets {
@@ -140,6 +149,13 @@ impl Buckets {
         let mut full_at = Vec::with_capacity(charges.len());
         for charge in charges {
             let key = (charge.owner, charge.measure);
+            if let Some(span) = charge.budget.span {
+                let window = self.windows.get(&key).map(|(_, window)| window);
+                let time = now.duration_since(self.began);
+                let waits = |window: &Window| window.wait(time, span, charge.budget.burst, charge.amount);
+                wait = wait.max(window.map(waits).unwrap_or_default());
+                continue;
+            }
             let before = self.full_at.get(&key).copied().unwrap_or(now).max(now);
             let after = before + charge.budget.time_for(charge.amount);
             let room = charge.budget.time_for(charge.budget.burst);
@@ -150,17 +166,30 @@ impl Buckets {
             return Place::TooLong(wait);
         }
         self.full_at.extend(full_at.into_iter().filter(|(_, at)| *at > now));
+        let at = (now + wait).duration_since(self.began);
+        for charge in charges {
+            if let Some(span) = charge.budget.span {
+                let (_, window) =
+                    self.windows.entry((charge.owner, charge.measure)).or_insert((span, Window::default()));
+                window.take(at, span, charge.amount);
+            }
+        }
         Place::In(wait)
     }
 
     /// A full bucket is as good as none.
     pub fn forget_full(&mut self, now: Instant) {
         self.full_at.retain(|_, at| *at > now);
+        let now = now.duration_since(self.began);
+        self.windows.retain(|_, (span, window)| {
+            window.forget(now, *span);
+            !window.is_empty()
+        });
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.full_at.len()
+        self.full_at.len() + self.windows.len()
     }
 }
 
@@ -259,6 +288,31 @@ mod tests {
         }
         let total: f64 = taken.iter().map(|(_, amount)| amount).sum();
         assert!(total > 600.0 * 2.0, "and most of it is used: {total}");
+    }
+
+    #[test]
+    fn of_ten_minutes_most_goes_at_once_and_nothing_is_taken_in_vain() {
+        let mut buckets = Buckets::default();
+        let now = Instant::now();
+        let charge =
+            |amount| Charge { measure: Measure::Units, budget: Budget::per_ten_minutes(100.0), ..app(1.0, amount) };
+        for _ in 0..9 {
+            assert_eq!(buckets.take(&[charge(10.0)], now, LONGEST), Place::In(Duration::ZERO));
+        }
+        let Place::TooLong(wait) = buckets.take(&[charge(10.0)], now, LONGEST) else { panic!("all is taken") };
+        assert!(wait > Duration::from_secs(600) && wait <= Duration::from_secs(630), "{wait:?}");
+        for _ in 0..10 {
+            assert_eq!(
+                buckets.take(&[charge(1.0)], now, LONGEST),
+                Place::In(Duration::ZERO),
+                "some is left for others"
+            );
+        }
+        assert!(matches!(buckets.take(&[charge(1.0)], now, LONGEST), Place::TooLong(_)));
+        buckets.forget_full(now + Duration::from_secs(600));
+        assert_eq!(buckets.len(), 1);
+        buckets.forget_full(now + Duration::from_secs(630));
+        assert_eq!(buckets.len(), 0);
     }
 
     #[test]

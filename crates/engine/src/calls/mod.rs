@@ -4,6 +4,7 @@
 pub mod breaker;
 pub mod budget;
 mod day;
+pub mod window;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -5,8 +5,10 @@ use jiff::SignedDuration;
 use jobs::{Held, Job, JobError, Kind, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// Forgets events that are old enough, answers that nobody gets again, pushes that nobody delivers again, and
-/// subscriptions of nobody's accounts.
+use crate::{grants, tokens};
+
+/// Forgets events that are old enough, answers that nobody gets again, pushes that nobody delivers again, subscriptions of
+/// nobody's accounts, and rights of mailboxes and accounts that nobody has asked for since.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneRecords {}
 
@@ -37,6 +39,11 @@ async fn run(held: &Held, keep_events: SignedDuration) -> Result<Verdict, JobErr
         }
         while system.prune_subscriptions(before, BATCH).await? {
             held.progress();
+        }
+        for leases in [grants::LEASE, tokens::LEASE] {
+            while system.prune_leases(leases, before, BATCH).await? {
+                held.progress();
+            }
         }
     }
     let Ok(before) = now.checked_sub(keep_events) else { return Ok(Verdict::Done) };

@@ -7,9 +7,9 @@ use domain::connector::{Account, NoAccess};
 use domain::{Lane, MailboxId, Provider, Secret, SecretId};
 use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict, new_job};
 use serde::{Deserialize, Serialize};
-use store::TenantUnit;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::Mailbox;
+use store::{StoreError, TenantUnit};
 
 use crate::Engine;
 use crate::sync::{Syncer, connection};
@@ -61,27 +61,31 @@ async fn run(syncer: &Syncer, held: &Held, job: &RevokeGrant) -> Result<Verdict,
     };
     let secret = engine.vault.open_text(held.tenant(), job.secret, job.provider.secret_kind()).await;
     let Some(secret) = secret.map_err(anyhow::Error::from)? else { return Ok(Verdict::Done) };
+    let account = account(held, job, &mailbox, secret);
+    let connector = syncer.connectors.get(&job.provider);
+    let Some(call) = connector.and_then(|connector| connector.revoke(&account)) else {
+        return Ok(Verdict::Commit(forget));
+    };
     let Some(grant) = engine.hold_grant(job.provider, &mailbox.address).await? else {
         return Err(JobError::Throttled(BUSY));
     };
-    let verdict = take_back(syncer, held, job, mailbox, secret, forget).await;
-    grant.release().await;
-    verdict
+    let taking_back = async {
+        // A provider may know only one consent of an owner to our app: with it, those of others would go.
+        if engine.store.system().is_connected(job.provider, &mailbox.address).await? {
+            return Ok(Ok(()));
+        }
+        Ok(call.await)
+    };
+    match grant.during(taking_back).await {
+        Some(Ok(Ok(()))) => Ok(Verdict::Commit(forget)),
+        Some(Ok(Err(e))) => give_up_at_last(held, forget, &e.to_string()),
+        Some(Err(e)) => Err(StoreError::into(e)),
+        None => give_up_at_last(held, forget, "it takes too long"),
+    }
 }
 
-async fn take_back(
-    syncer: &Syncer,
-    held: &Held,
-    job: &RevokeGrant,
-    mailbox: Mailbox,
-    secret: Secret<String>,
-    forget: TenantUnit,
-) -> Result<Verdict, JobError> {
-    // A provider may know only one consent of an owner to our app: with it, those of others would go.
-    if syncer.engine.store.system().is_connected(job.provider, &mailbox.address).await? {
-        return Ok(Verdict::Commit(forget));
-    }
-    let account = Account {
+fn account(held: &Held, job: &RevokeGrant, mailbox: &Mailbox, secret: Secret<String>) -> Account {
+    Account {
         tenant: held.tenant(),
         mailbox: job.mailbox,
         address: mailbox.address.clone(),
@@ -90,12 +94,6 @@ async fn take_back(
         folders: Vec::new(),
         sweep_since: None,
         access: Arc::new(NoAccess),
-    };
-    let call = syncer.connectors.get(&job.provider).and_then(|connector| connector.revoke(&account));
-    let Some(call) = call else { return Ok(Verdict::Commit(forget)) };
-    match call.await {
-        Ok(()) => Ok(Verdict::Commit(forget)),
-        Err(e) => give_up_at_last(held, forget, &e.to_string()),
     }
 }
 

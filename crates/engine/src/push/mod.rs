@@ -7,6 +7,7 @@
 
 mod gmail;
 mod graph;
+mod passwords;
 mod record;
 mod seldom;
 mod standing;
@@ -17,9 +18,10 @@ use domain::Provider;
 
 pub use gmail::{GmailPushes, PushSettings, Refused};
 pub use graph::{GraphPushes, NotTaken};
+pub use passwords::Passwords;
 use seldom::Seldom;
 pub use standing::{PushState, Standing, find_standing};
-pub(crate) use watching::{Unstopped, watch_soon};
+pub(crate) use watching::{Unstopped, watch_at_last, watch_soon};
 
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

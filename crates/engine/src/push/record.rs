@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use domain::{Lane, Provider};
+use domain::{Lane, Provider, Sha256};
 use jobs::new_job;
 use store::sql::jobs::NewJob;
-use store::sql::pushes::{Look, PUSHED_BEFORE, Pushed};
+use store::sql::pushes::{Learned, Look, PUSHED_BEFORE, Pushed};
 use store::{Store, StoreError};
 
 use super::Outcome;
@@ -23,6 +23,8 @@ pub(super) struct Told {
     /// In canonical case.
     pub address: String,
     pub about: About,
+    /// What the subscription is called that it comes for, by what is said for it, if nobody knew.
+    pub names: Option<(Sha256, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,17 +123,24 @@ async fn try_record(store: &Store, provider: Provider, told: &[Told]) -> Result<
     let outcomes: Vec<Outcome> = told.iter().zip(&is_fresh).map(outcome).collect();
     // Of an account that nobody has there is nothing to remember.
     let accepted = told.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Accepted);
-    let messages: Vec<String> = accepted.filter_map(|(told, _)| told.message.clone()).collect();
-    let (mut looks, mut ended) = (Vec::new(), Vec::new());
+    let accepted: Vec<&Told> = accepted.map(|(told, _)| told).collect();
+    let messages: Vec<String> = accepted.iter().filter_map(|told| told.message.clone()).collect();
+    // Those that have ended need no name.
+    let goes_on = |told: &&&Told| matches!(told.about, About::News | About::Gone);
+    let mut named: Vec<_> = accepted.iter().filter(goes_on).filter_map(|told| told.names.clone()).collect();
+    named.sort_unstable();
+    named.dedup();
+    let mut learned = Learned { named, ended: Vec::new() };
+    let mut looks = Vec::new();
     for (address, pushed) in found {
         let meaning = meanings[&*address];
         for pushed in pushed {
             looks.push(meaning.look(store, pushed)?);
         }
-        ended.extend(meaning.is_ended.then_some(address));
+        learned.ended.extend(meaning.is_ended.then_some(address));
     }
     if !looks.is_empty() {
-        system.record_pushes(provider, &messages, looks, &ended).await?;
+        system.record_pushes(provider, &messages, looks, learned).await?;
     }
     Ok(outcomes)
 }

@@ -15,8 +15,9 @@ use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Claim, ClaimedSubscription, 
 use store::sql::watches::WatchState;
 use tokio::time::timeout;
 
+use super::passwords::Passwords;
 use super::record::Meaning;
-use super::watching::DAILY;
+use super::watching::{DAILY, HOURLY};
 use crate::consent::random_text;
 use crate::sync::{Opened, Syncer};
 
@@ -26,8 +27,7 @@ const HOLD: Duration = Duration::from_secs(90);
 /// When somebody else asks for it just now.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Of what is chosen at random for it; twice what nobody can guess.
-const PASSWORD_BYTES: usize = 32;
+/// Of what is chosen at random for it.
 const CLAIM_BYTES: usize = 16;
 
 /// What the provider says, with whether it began something.
@@ -81,8 +81,7 @@ impl Syncer {
         claimed: &ClaimedSubscription,
     ) -> anyhow::Result<Asked> {
         let asking = async {
-            // One that goes on and does not tell us anything is of no use.
-            let is_dead = watch.lost_at > claimed.subscription.renewed_at;
+            let is_dead = is_dead(&claimed.subscription, watch, claimed.claimed_at);
             if let Some(name) = claimed.subscription.name.clone().filter(|_| !is_dead) {
                 let wish = WatchWish { known: Some(name), password: Secret::new(String::new()) };
                 match self.wish(opened, &wish).await {
@@ -90,10 +89,10 @@ impl Syncer {
                     answer => return Ok(answer.map(|agreed| (agreed, false))),
                 }
             }
-            let password = random_text(PASSWORD_BYTES)?;
-            let hash = Sha256::of(password.as_bytes());
+            let password = Passwords::new(self.engine.vault.clone()).make().await?;
+            let hash = Sha256::of(password.expose().as_bytes());
             self.engine.store.system().begin_subscription(claim, hash).await?;
-            let wish = WatchWish { known: None, password: Secret::new(password) };
+            let wish = WatchWish { known: None, password };
             Ok(self.wish(opened, &wish).await.map(|agreed| (agreed, true)))
         };
         let slow = || ConnectorError::Unavailable("it takes too long to ask for a subscription".to_owned());
@@ -116,10 +115,11 @@ impl Syncer {
         is_new: bool,
     ) -> Result<(), StoreError> {
         let (store, system) = (&self.engine.store, self.engine.store.system());
+        // Of one whose name was told by a push nobody has recorded yet that it began.
+        let is_new = is_new || claimed.subscription.expires_at.is_none();
         let mut looks = Vec::new();
         if is_new {
-            // The first one follows a first look, and replaces nothing that may have told of something.
-            let meaning = Meaning { looks: true, sweeps: claimed.subscription.is_begun, ..Meaning::default() };
+            let meaning = Meaning { looks: true, sweeps: true, ..Meaning::default() };
             for pushed in system.list_pushed(claim.provider, vec![claim.address.to_owned()]).await? {
                 looks.push(meaning.look(store, pushed)?);
             }
@@ -128,7 +128,6 @@ impl Syncer {
             name: agreed.name.clone(),
             expires_at: Some(agreed.expires_at),
             renewed_at: Some(claimed.claimed_at),
-            is_begun: true,
         };
         system.record_subscription(claim, agreed, looks).await?;
         if is_new && let Err(e) = store.tell_of_jobs().await {
@@ -172,13 +171,22 @@ fn still_good(known: &Subscription, watch: &WatchState, now: Timestamp) -> Optio
     let (Some(_), Some(renewed_at), Some(expires_at)) = (&known.name, known.renewed_at, known.expires_at) else {
         return None;
     };
-    if watch.wanted_at.max(watch.lost_at) > Some(renewed_at) {
+    if watch.wanted_at > Some(renewed_at) || is_dead(known, watch, now) {
         return None;
     }
     let lasts = Duration::try_from(expires_at.duration_since(renewed_at)).unwrap_or_default();
     let past = Duration::try_from(now.duration_since(renewed_at)).unwrap_or_default();
     // Whoever renews it does so after a day or half of its time, so this is somebody else who comes between.
     (past < (DAILY / 2).min(lasts / 4)).then(|| Watch { expires_at, name: known.name.clone() })
+}
+
+/// One that goes on and does not tell us anything is of no use. The one in its place has an hour to show that it does, and
+/// as long as nothing happens.
+fn is_dead(known: &Subscription, watch: &WatchState, now: Timestamp) -> bool {
+    let Some(renewed_at) = known.renewed_at else { return watch.lost_at.is_some() };
+    let is_silent = watch.news_at > Some(renewed_at) && watch.last_push_at < Some(renewed_at);
+    let past = Duration::try_from(now.duration_since(renewed_at)).unwrap_or_default();
+    watch.lost_at.is_some_and(|lost_at| lost_at > renewed_at || (is_silent && past > HOURLY))
 }
 
 #[cfg(test)]
@@ -200,6 +208,7 @@ mod tests {
             failures: 0,
             problem: None,
             last_push_at: None,
+            news_at: None,
             lost_at: lost.map(at),
             wanted_at: wanted.map(at),
         }
@@ -207,12 +216,8 @@ mod tests {
 
     #[test]
     fn what_was_agreed_to_a_while_ago_is_not_asked_for_again() {
-        let known = |lasts: i64| Subscription {
-            name: Some("s".into()),
-            expires_at: Some(at(lasts)),
-            renewed_at: Some(at(0)),
-            is_begun: true,
-        };
+        let known =
+            |lasts: i64| Subscription { name: Some("s".into()), expires_at: Some(at(lasts)), renewed_at: Some(at(0)) };
         let (week, hour) = (7 * 86_400, 3600);
         let calm = watch(Some(-5), None);
         assert!(still_good(&known(week), &calm, at(11 * hour)).is_some());
@@ -223,5 +228,21 @@ mod tests {
         assert!(still_good(&known(week), &watch(Some(1), None), at(2)).is_none(), "somebody wants it");
         assert!(still_good(&known(week), &watch(Some(-5), Some(1)), at(2)).is_none(), "it tells us nothing");
         assert!(still_good(&Subscription { name: None, ..known(week) }, &calm, at(1)).is_none());
+    }
+
+    #[test]
+    fn one_that_tells_nothing_is_dead_each_time_that_an_hour_has_shown_it() {
+        let known = Subscription { name: Some("s".into()), expires_at: Some(at(600_000)), renewed_at: Some(at(0)) };
+        let watch = |lost, news: i64, pushed: i64| WatchState {
+            news_at: Some(at(news)),
+            last_push_at: Some(at(pushed)),
+            ..watch(None, lost)
+        };
+        assert!(is_dead(&known, &watch(Some(1), -9, -9), at(2)), "it was lost since it was agreed to");
+        assert!(is_dead(&known, &watch(Some(-5), 10, -9), at(3601)), "and so is what took its place");
+        assert!(!is_dead(&known, &watch(Some(-5), 10, -9), at(3599)), "it may still come");
+        assert!(!is_dead(&known, &watch(Some(-5), -9, -9), at(3601)), "there was nothing to tell");
+        assert!(!is_dead(&known, &watch(Some(-5), 10, 11), at(3601)), "it has told");
+        assert!(!is_dead(&known, &watch(None, 10, -9), at(3601)), "one that is missed once is no sign");
     }
 }

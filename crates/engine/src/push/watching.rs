@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::{Account, NoAccess, WatchWish};
-use domain::{Connector, ConnectorError, MailboxId, Provider, SecretId, TenantId};
+use domain::{Connector, ConnectorError, MailboxId, MailboxState, Provider, SecretId, TenantId};
 use jiff::Timestamp;
 use jobs::Dice;
 use store::TenantUnit;
@@ -21,7 +21,7 @@ use crate::sync::{Syncer, connection};
 pub(super) const DAILY: Duration = Duration::from_secs(86_400);
 
 /// The same while nothing comes.
-const HOURLY: Duration = Duration::from_secs(3600);
+pub(super) const HOURLY: Duration = Duration::from_secs(3600);
 
 /// What was refused is tried after one minute, two, four, and at last every hour. It costs a mailbox nothing but speed.
 const AGAIN: jobs::Retry = jobs::Retry { retries: u32::MAX, first: Duration::from_secs(60), longest: HOURLY };
@@ -40,6 +40,13 @@ pub(crate) fn watch_soon(
         unit.want_watch(mailbox);
         unit.enqueue(vec![WatchMailbox::now(engine.store.clock(), mailbox)?]);
     }
+    Ok(())
+}
+
+/// The same once what was wanted before is in nobody's way.
+pub(crate) fn watch_at_last(unit: &mut TenantUnit, engine: &Engine, mailbox: MailboxId) -> anyhow::Result<()> {
+    unit.hurry_watch(mailbox);
+    unit.enqueue(vec![WatchMailbox::now(engine.store.clock(), mailbox)?]);
     Ok(())
 }
 
@@ -64,6 +71,13 @@ impl Syncer {
         // Before the call: what is wanted from then on is wanted after it.
         let Some(watch) = store.find_watch(mailbox).await? else { return Ok(None) };
         let Some(opened) = self.open(tenant, mailbox).await? else { return Ok(None) };
+        // Nobody has looked yet whose mailbox its secret opens, and a subscription is that of all who have the address. The
+        // first look that finds everything in order asks for it.
+        if opened.mailbox.provider.subscribes() && opened.mailbox.state == MailboxState::Connecting {
+            let mut unit = store.write();
+            unit.record_watch(mailbox, watch.version, Asked::Later, LATER);
+            return Ok(Some(Renewed { unit, is_unauthorized: false }));
+        }
         if watch.lost_at.is_some() && watch.lost_at > watch.renewed_at {
             tracing::warn!(mailbox.id = %mailbox, "mail has come again and again of which no push told; its provider is asked anew to tell us");
         }

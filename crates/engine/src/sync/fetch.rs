@@ -9,8 +9,8 @@ use domain::{ConnectorError, Lane, MailboxId, MailboxState};
 use jobs::{Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
-use store::sql::sync::Queued;
-use store::{TenantStore, TenantUnit};
+use store::sql::sync::{MESSAGES_TOLD, Queued};
+use store::{StoreError, TenantStore, TenantUnit};
 
 use super::list::PATIENT;
 use super::place::{Came, Placed, Places};
@@ -108,7 +108,7 @@ impl Syncer {
             unit.fail_messages(job.mailbox, messages, "it could not be stored; see the attempts of its job");
             return Ok(Verdict::Commit(unit));
         }
-        let turn = self.turns.take(job.mailbox, held.job.lane);
+        let turn = self.turns.take(&opened.mailbox, held.job.lane);
         let Ok(turn) = tokio::time::timeout(PATIENCE, turn).await else {
             return Err(JobError::Throttled(NO_TURN));
         };
@@ -180,18 +180,21 @@ impl Syncer {
                 return singles(held, queued, mailbox);
             }
             if held.job.attempt + 1 < MOST_TRIES || trouble.is_passing() {
-                let error = trouble.all.as_ref().or(missing.error.as_ref());
-                return Err(error.map_or_else(nothing_came, |e| job_error(e, held)));
+                return Err(match (&trouble.all, &missing.error) {
+                    // Of one message it says something of that message, so an attempt is spent.
+                    (None, Some(e @ ConnectorError::Unavailable(_))) => {
+                        JobError::Failed { class: "unavailable", message: e.to_string() }
+                    }
+                    (Some(e), _) | (None, Some(e)) => job_error(e, held),
+                    (None, None) => nothing_came(),
+                });
             }
             let mut unit = store.write();
             unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());
             return Ok(Verdict::Commit(unit));
         }
-        if !missing.gone.is_empty() {
-            let mut unit = store.write();
-            unit.hold_sync(mailbox);
-            unit.lose_messages(mailbox, missing.gone.iter().flat_map(|gone| &gone.places));
-            unit.commit().await?;
+        if !missing.gone.is_empty() && !lose(store, mailbox, &missing.gone).await? {
+            missing.later.extend(missing.gone.into_iter().map(|gone| gone.message));
         }
         let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
         let count = messages.len() as u64;
@@ -212,6 +215,18 @@ impl Syncer {
         let provider = opened.mailbox.provider.as_str();
         metrics::counter!("mailroom_emails_ingested_total", "provider" => provider).increment(count);
         Ok(Verdict::Commit(unit))
+    }
+}
+
+/// `false`: a listing has told of one of them since we asked for it, which is newer: they are asked for once more.
+async fn lose(store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Result<bool, JobError> {
+    let mut unit = store.write();
+    unit.hold_sync(mailbox);
+    unit.expect_told(mailbox, gone.iter().map(|gone| (gone.message.clone(), gone.told)).collect());
+    unit.lose_messages(mailbox, gone.iter().flat_map(|gone| &gone.places));
+    match unit.commit().await {
+        Err(StoreError::Precondition(MESSAGES_TOLD)) => Ok(false),
+        committed => Ok(committed.map(|_| true)?),
     }
 }
 

@@ -18,6 +18,7 @@ use store::{TenantStore, TenantUnit};
 use super::fetch::FetchEmails;
 use super::hold::Hold;
 use super::{Opened, Syncer, job_error, states};
+use crate::push::watch_at_last;
 
 /// Looks at what has changed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -442,6 +443,11 @@ impl Listing<'_> {
         let end = if self.phase == Phase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
         unit.end_sync(self.mailbox(), self.hold.token, end);
         states::works(unit, self.mailbox());
+        let mailbox = &self.opened.mailbox;
+        if mailbox.state == MailboxState::Connecting && mailbox.provider.subscribes() {
+            // From now on it is known whose mailbox it is.
+            watch_at_last(unit, &self.sync.engine, mailbox.id)?;
+        }
         if let Some(pause) = &state.paused
             && !self.sync.calls.owes_bytes(&self.opened.mailbox).await
         {

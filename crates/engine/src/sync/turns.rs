@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use domain::{Lane, MailboxId};
+use domain::{Lane, MailboxId, Provider};
+use store::sql::mailboxes::Mailbox;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// As many as a mailbox has connections, but for one: it is listed meanwhile.
 const ALL: usize = 3;
 
-/// Of what was there before: one turn is for new mail.
-const OLD: usize = 2;
+/// Who answers twenty messages by a call and four calls at once is to be asked again while what came is read.
+const ALL_OF_OUTLOOK: usize = 4;
 
 /// Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +31,7 @@ pub struct Turn {
 }
 
 impl Turns {
-    pub async fn take(&self, mailbox: MailboxId, lane: Lane) -> Result<Turn, AcquireError> {
+    pub async fn take(&self, mailbox: &Mailbox, lane: Lane) -> Result<Turn, AcquireError> {
         let turns = self.of(mailbox);
         let old = match lane {
             Lane::Low => Some(turns.old.clone().acquire_owned().await?),
@@ -40,14 +41,17 @@ impl Turns {
         Ok(Turn { _mailbox: turns, _permits: (old, any) })
     }
 
-    fn of(&self, mailbox: MailboxId) -> Arc<OfMailbox> {
+    fn of(&self, mailbox: &Mailbox) -> Arc<OfMailbox> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turns) = turns.get(&mailbox).and_then(Weak::upgrade) {
+        if let Some(turns) = turns.get(&mailbox.id).and_then(Weak::upgrade) {
             return turns;
         }
         turns.retain(|_, turns| turns.strong_count() > 0);
-        let fresh = Arc::new(OfMailbox { all: Arc::new(Semaphore::new(ALL)), old: Arc::new(Semaphore::new(OLD)) });
-        turns.insert(mailbox, Arc::downgrade(&fresh));
+        let all = if mailbox.provider == Provider::Outlook { ALL_OF_OUTLOOK } else { ALL };
+        // Of what was there before: one turn is for new mail.
+        let (all, old) = (Arc::new(Semaphore::new(all)), Arc::new(Semaphore::new(all - 1)));
+        let fresh = Arc::new(OfMailbox { all, old });
+        turns.insert(mailbox.id, Arc::downgrade(&fresh));
         fresh
     }
 }

@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::connector::{Account, Grant};
 use domain::{ConnectorError, Secret, Sha256};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::token::Token;
 use crate::Engine;
+
+/// A mailbox whose token nobody has asked for since is let go, or another process asks for it.
+const UNSTORED_FOR: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Debug, Default)]
 pub struct Credential {
@@ -90,7 +93,9 @@ impl Credential {
 
     pub fn is_of_use(&self, now: Timestamp) -> bool {
         let last = self.last();
-        last.unstored.is_some() || last.token.as_ref().is_some_and(|(_, token)| token.is_good(now, None))
+        let is_wanted = |unstored: &Unstored| now.duration_since(unstored.asked_at) < UNSTORED_FOR;
+        last.unstored.as_ref().is_some_and(is_wanted)
+            || last.token.as_ref().is_some_and(|(_, token)| token.is_good(now, None))
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Last> {

@@ -28,6 +28,9 @@ use apps::{App, Apps};
 use credential::{Credential, Unstored};
 use token::Token;
 
+/// How the names of its leases begin.
+pub(crate) const LEASE: &str = "token:";
+
 /// Credentials in memory. Beyond it those are forgotten whose token has ended.
 const MANY: usize = 10_000;
 
@@ -120,7 +123,7 @@ impl Tokens {
         refused: Option<&Secret<String>>,
     ) -> Result<Token, ConnectorError> {
         let Inner { engine, settings, apps, holder, .. } = &*self.inner;
-        let name = format!("token:{}", asker.account.mailbox);
+        let name = format!("{LEASE}{}", asker.account.mailbox);
         let app = apps.of(asker);
         let give_up_at = Instant::now() + settings.lease * 3;
         let mut pause = settings.look;

@@ -163,7 +163,7 @@ async fn budgets_are_shared() {
     let prefix = fresh();
     let (first, second) = (connect(&url(), &prefix), connect(&url(), &prefix));
     // One in a minute after the first five: what passes meanwhile changes nothing.
-    let budget = Budget { per_second: 1.0 / 60.0, burst: 5.0 };
+    let budget = Budget { per_second: 1.0 / 60.0, burst: 5.0, span: None };
     let mut given = 0;
     for _ in 0..10 {
         for redis in [&first, &second] {
@@ -188,8 +188,32 @@ async fn budgets_are_shared() {
     assert!(wait > MINUTE * 99 && wait <= MINUTE * 101, "{wait:?}");
 }
 
+#[tokio::test]
+async fn what_was_taken_in_ten_minutes_is_shared() {
+    let prefix = fresh();
+    let (first, second) = (connect(&url(), &prefix), connect(&url(), &prefix));
+    let budget = Budget::per_ten_minutes(100.0);
+    let (mut given, mut small) = (0, 0);
+    for _ in 0..10 {
+        for redis in [&first, &second] {
+            match redis.take(&[charge(10.0, budget)], Duration::ZERO).await.unwrap() {
+                Place::In(_) => given += 1,
+                Place::TooLong(wait) => assert!(wait > MINUTE * 9 && wait <= MINUTE * 11, "{wait:?}"),
+            }
+        }
+    }
+    assert_eq!(given, 9, "whoever wants much leaves some");
+    for redis in [&first, &second].repeat(10) {
+        small += usize::from(matches!(redis.take(&[charge(1.0, budget)], MINUTE).await.unwrap(), Place::In(_)));
+    }
+    assert_eq!(small, 10);
+    // A place in the future is taken as well.
+    assert!(matches!(first.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), Place::In(_)));
+    assert!(matches!(second.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), Place::TooLong(_)));
+}
+
 fn calls(redis: Redis) -> Calls {
-    let budget = Budget { per_second: 1.0 / 600.0, burst: 6.0 };
+    let budget = Budget { per_second: 1.0 / 600.0, burst: 6.0, span: None };
     let pace = Pace { app: Allowance { calls: Some(budget), bytes: None, units: None }, ..Pace::default() };
     let settings = CallSettings { pace, longest_wait: Duration::ZERO, ..CallSettings::default() };
     let calls = Calls::new(settings, Arc::new(SystemDice), Some(redis));

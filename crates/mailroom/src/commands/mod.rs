@@ -6,6 +6,7 @@ mod bench;
 mod bench_api;
 mod bench_imap;
 mod bench_jobs;
+mod bench_lanes;
 mod bench_poll;
 mod bench_sim;
 mod config;

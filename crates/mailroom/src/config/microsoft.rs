@@ -18,6 +18,8 @@ const SECRET: &str = "providers.microsoft.client_secret";
 const SECRET_FILE: &str = "providers.microsoft.client_secret_file";
 const CERTIFICATE: &str = "providers.microsoft.certificate_file";
 
+const WITHOUT_PUSHES: &str = "Graph calls only addresses that begin with https://, and neither server.public_url nor providers.microsoft.notification_url does; mailboxes are looked at by the clock";
+
 /// `public_url` is where the world reaches us.
 pub(super) fn microsoft(read: &mut Reader, public_url: &str) -> Result<Microsoft, ConfigError> {
     let client_id = optional(read, "providers.microsoft.client_id", "the id of an app")?;
@@ -66,12 +68,15 @@ impl Microsoft {
             (Some(_), Some(_), _) => "an app with a secret",
             (Some(_), None, Some(_)) => "an app with a certificate",
         };
-        let push = if push.is_some() {
-            "pushes"
-        } else {
-            "no pushes, for server.public_url does not begin with https://: mailboxes are looked at by the clock"
-        };
-        Ok(format!("{by}, {push}"))
+        match push {
+            Some(_) => Ok(format!("{by}, pushes")),
+            None => Ok(format!("{by}, no pushes: {WITHOUT_PUSHES}")),
+        }
+    }
+
+    /// What people should know who have set up an app, and are not pushed to.
+    pub fn lacks_pushes(&self) -> Option<&'static str> {
+        (self.settings.has_client() && self.settings.push.is_none()).then_some(WITHOUT_PUSHES)
     }
 }
 

@@ -343,8 +343,12 @@ fn what_is_half_set_up_at_microsoft_says_what_is_missing() {
     assert!(microsoft(&[secret]).standing().unwrap_err().contains("client_id"));
     let by_the_clock = microsoft(&[id, secret]);
     assert!(by_the_clock.standing().unwrap().contains("no pushes"), "Graph does not take http://");
+    for public in ["http://127.0.0.1:8080", "http://mail.example.com"] {
+        assert!(microsoft(&[id, secret, ("SERVER__PUBLIC_URL", public)]).lacks_pushes().is_some(), "{public}");
+    }
+    assert_eq!(microsoft(&[]).lacks_pushes(), None, "nobody wants any");
     let pushed = microsoft(&[id, secret, public]);
-    assert_eq!(pushed.standing().unwrap(), "an app with a secret, pushes");
+    assert_eq!((pushed.standing().unwrap(), pushed.lacks_pushes()), ("an app with a secret, pushes".to_owned(), None));
     let push = pushed.settings.push.unwrap();
     assert_eq!(push.notification_url, "https://mail.example.com/v1/hooks/graph");
     assert_eq!(push.lifecycle_url, "https://mail.example.com/v1/hooks/graph/lifecycle");

@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use domain::Sha256;
+use domain::{Secret, Sha256};
+use engine::Vault;
+use engine::push::Passwords;
+use engine::secrets::KeySource;
 use serde_json::{Value, json};
 use store::failpoint::{Effect, VARIABLE};
 
 use crate::crash::{random, setting};
 use crate::http::{Answer, ask, send, try_send};
-use crate::place::{PROGRAM, Place, on_each_database};
+use crate::place::{PROGRAM, Place, block_on, on_each_database};
 use crate::processes::{Running, wait_until, watch_until};
 use crate::servers::closed_port;
 
@@ -25,8 +28,27 @@ fn address_of(n: usize) -> String {
     format!("someone.special{n}@acme.test")
 }
 
-fn password_of(n: usize) -> String {
-    format!("only-graph-knows-{n}")
+/// Of all servers here.
+const MASTER_KEY: &str = "7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b";
+
+/// What Graph was told to say for each mailbox.
+static PASSWORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let place = Place::sqlite();
+    place.ok(&["tenant", "create", "acme"]);
+    block_on(async {
+        let store = crate::jobs::store(&place);
+        let vault = Vault::new(store, KeySource::Given(Secret::new(MASTER_KEY.to_owned())));
+        let passwords = Passwords::new(vault);
+        let mut made = Vec::new();
+        for _ in 0..MAILBOXES {
+            made.push(passwords.make().await.unwrap().expose().clone());
+        }
+        made
+    })
+});
+
+fn password_of(n: usize) -> &'static str {
+    &PASSWORDS[n]
 }
 
 /// Mailboxes that are at work and subscribed to; nobody works on their jobs.
@@ -52,10 +74,17 @@ fn fill(place: &Place, mailboxes: usize) {
     }
 }
 
+const SET_UP: [(&str, &str); 4] = [
+    ("MAILROOM_SECRETS__KEY", MASTER_KEY),
+    ("MAILROOM_PROVIDERS__MICROSOFT__CLIENT_ID", "us"),
+    ("MAILROOM_PROVIDERS__MICROSOFT__CLIENT_SECRET", "hush"),
+    ("MAILROOM_PROVIDERS__MICROSOFT__NOTIFICATION_URL", "https://us.example/v1/hooks/graph"),
+];
+
 /// Takes pushes and works on nothing. What it says is in a file of the place.
 fn serve(place: &Place, address: SocketAddr, settings: &[(&str, &str)]) -> Running {
     let mut command = place.command(PROGRAM, &["serve", "--roles", "web"]);
-    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).envs(settings.iter().copied());
+    command.env("MAILROOM_SERVER__LISTEN", address.to_string()).envs(SET_UP).envs(settings.iter().copied());
     let log = File::options().create(true).append(true).open(place.path("log")).unwrap();
     let server = Running::spawn(command.stdout(Stdio::null()).stderr(log));
     wait_until("it answers", || TcpStream::connect(address).is_ok());
@@ -121,6 +150,24 @@ fn graph_is_told_that_it_may_call_by_exactly_what_it_gave() {
 }
 
 #[test]
+fn where_graph_was_not_told_to_call_there_is_nothing() {
+    let place = Place::sqlite();
+    fill(&place, 1);
+    let address = somewhere();
+    // Graph calls nobody without encryption, so it was never told to.
+    let off = [("MAILROOM_PROVIDERS__MICROSOFT__NOTIFICATION_URL", "http://127.0.0.1:8080/v1/hooks/graph")];
+    let _server = serve(&place, address, &off);
+
+    for hook in [HOOK, LIFECYCLE] {
+        deliver(address, hook, &body(&[item("1", 0)])).assert_problem(404, "not set up");
+        deliver(address, &format!("{hook}?validationToken=x"), b"").assert_problem(404, "not set up");
+    }
+    assert_eq!(counted(&place), (0, 0));
+    let log = std::fs::read_to_string(place.path("log")).unwrap();
+    assert!(log.contains("Graph calls only addresses that begin with https://"), "{log}");
+}
+
+#[test]
 fn what_graph_tells_is_recorded_and_everything_else_changes_nothing() {
     on_each_database(|place| {
         fill(place, 2);
@@ -134,7 +181,7 @@ fn what_graph_tells_is_recorded_and_everything_else_changes_nothing() {
         assert_eq!(deliver(address, HOOK, &large).status, 413);
         let many = body(&vec![json!({}); 5001]);
         deliver(address, HOOK, &many).assert_problem(400, "not what Microsoft Graph sends");
-        let forged = with(item("1", 0), "clientState", &password_of(1));
+        let forged = with(item("1", 0), "clientState", password_of(1));
         for _ in 0..20 {
             let answer = deliver(address, HOOK, &body(&[forged.clone(), with(item("1", 0), "subscriptionId", "s7")]));
             assert_eq!((answer.status, answer.body.len()), (202, 0), "who guesses learns nothing");
@@ -158,7 +205,7 @@ fn what_graph_tells_is_recorded_and_everything_else_changes_nothing() {
         }
         let log = std::fs::read_to_string(place.path("log")).unwrap();
         assert_eq!(log.matches("what was agreed upon").count(), 1, "it is told once: {log}");
-        for secret in [&*address_of(0), &password_of(0), &password_of(1)] {
+        for secret in [&*address_of(0), password_of(0), password_of(1)] {
             assert!(!log.contains(secret), "{secret}: {log}");
         }
     });

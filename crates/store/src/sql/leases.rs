@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::jobs::later;
 use crate::failpoint::{self, Effect, Guard};
 use crate::{Dialect, StoreError, SystemStore, TenantUnit, Unit, params};
@@ -62,6 +64,18 @@ impl SystemStore {
         self.commit(unit).await?;
         failpoint::after(Effect::ReleaseLease);
         Ok(())
+    }
+
+    /// Forgets some whose names begin so and that nobody has held since; whether there may be more. Their tokens begin anew,
+    /// so it has to be long after anybody could act by one.
+    pub async fn prune_leases(&self, prefix: &str, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
+        let mut unit = Unit::default();
+        let pruned = unit.op(
+            "delete from leases where name in (
+                 select name from leases where name like $1 and until < $2 order by until limit $3)",
+            params![format!("{prefix}%"), before, limit],
+        );
+        Ok(self.commit(unit).await?.changed(pruned) >= limit)
     }
 
     /// Who holds it, if anybody does.

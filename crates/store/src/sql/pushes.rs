@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use domain::{MailboxId, Provider, TenantId};
+use domain::{MailboxId, Provider, Sha256, TenantId};
 use jiff::Timestamp;
 
 use super::events::{DRAFTS, SAID};
@@ -35,6 +35,15 @@ pub struct Look {
     pub sweeps: bool,
     /// Its provider is to be asked anew.
     pub renews: bool,
+}
+
+/// What pushes say of the subscriptions that they come for.
+#[derive(Debug, Default)]
+pub struct Learned {
+    /// What the provider says with each call, and what those are called of which nobody knew the name.
+    pub named: Vec<(Sha256, String)>,
+    /// The accounts of those that have ended.
+    pub ended: Vec<String>,
 }
 
 /// What somebody is told who records a push that another has recorded meanwhile.
@@ -71,14 +80,14 @@ impl SystemStore {
         self.query(sql, params![provider, addresses]).await?.iter().map(pushed).collect()
     }
 
-    /// Messages, the looks at mailboxes that follow from them, and the accounts whose subscriptions have ended, in one
-    /// commit. Fails with [`PUSHED_BEFORE`], and nothing happens, when somebody has recorded one of the messages.
+    /// Messages, the looks at mailboxes that follow from them, and what was learned of subscriptions, in one commit. Fails
+    /// with [`PUSHED_BEFORE`], and nothing happens, when somebody has recorded one of the messages.
     pub async fn record_pushes(
         &self,
         provider: Provider,
         messages: &[String],
         looks: Vec<Look>,
-        ended: &[String],
+        learned: Learned,
     ) -> Result<(), StoreError> {
         let mut messages = messages.to_vec();
         // Two who record some of the same must not wait for each other.
@@ -99,7 +108,8 @@ impl SystemStore {
                 values,
             );
         }
-        whole.end_subscriptions(provider, ended);
+        whole.name_subscriptions(provider, &learned.named);
+        whole.end_subscriptions(provider, &learned.ended);
         whole.look(looks);
         failpoint::before(Effect::RecordPushes);
         whole.commit().await?;

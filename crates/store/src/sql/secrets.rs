@@ -3,6 +3,7 @@
 
 use domain::{SecretId, SecretKind, TenantId};
 
+use super::subscriptions::disown_subscriptions;
 use crate::failpoint::{self, Effect};
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
@@ -257,6 +258,7 @@ impl SystemStore {
                 params![MASTER, fingerprint, from, to],
             );
         }
+        disown_subscriptions(&mut unit);
         failpoint::before(Effect::TurnMasterKey);
         self.commit(unit).await?;
         failpoint::after(Effect::TurnMasterKey);

@@ -23,8 +23,6 @@ pub struct Subscription {
     pub expires_at: Option<Timestamp>,
     /// When it was asked for what it agreed to last.
     pub renewed_at: Option<Timestamp>,
-    /// The provider was asked for one, whatever came of it.
-    pub is_begun: bool,
 }
 
 /// The right to ask for it.
@@ -57,7 +55,7 @@ impl SystemStore {
         provider: Provider,
         address: &str,
     ) -> Result<Option<Subscription>, StoreError> {
-        let sql = "select name, expires_at, renewed_at, password_sha256 is not null from push_subscriptions
+        let sql = "select name, expires_at, renewed_at from push_subscriptions
                    where provider = $1 and address = $2";
         self.query_one(sql, params![provider, address]).await?.as_ref().map(subscription).transpose()
     }
@@ -96,14 +94,14 @@ impl SystemStore {
                 "insert into push_subscriptions (provider, address, claim, held_until) values ($1, $2, $3, {until})
                  on conflict (provider, address) do update set claim = excluded.claim, held_until = excluded.held_until
                  where push_subscriptions.held_until <= mailroom_now()
-                 returning name, expires_at, renewed_at, password_sha256 is not null, mailroom_now()"
+                 returning name, expires_at, renewed_at, mailroom_now()"
             ),
             params![claim.provider, claim.address, claim.word, millis(hold)],
         );
         failpoint::before(Effect::ClaimSubscription);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ClaimSubscription);
-        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(4)? });
+        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(3)? });
         committed.returned(taken).first().map(claimed).transpose()
     }
 
@@ -190,6 +188,17 @@ impl SystemStore {
 }
 
 impl TenantUnit {
+    /// What a provider calls those of which nobody heard that they began, by what it says for them.
+    pub(super) fn name_subscriptions(&mut self, provider: Provider, named: &[(Sha256, String)]) {
+        for (password, name) in named {
+            self.unit.op(
+                "update push_subscriptions set name = $3
+                 where provider = $1 and password_sha256 = $2 and name is null",
+                params![provider, *password, name],
+            );
+        }
+    }
+
     /// The provider has ended those of these accounts. What it says goes on to be believed: it may be late.
     pub(super) fn end_subscriptions(&mut self, provider: Provider, addresses: &[String]) {
         if !addresses.is_empty() {
@@ -204,6 +213,17 @@ impl TenantUnit {
     }
 }
 
+/// What providers were told to say was signed by a master key that is not in force any more: all are begun anew.
+pub(super) fn disown_subscriptions(unit: &mut Unit) {
+    unit.op(
+        "update push_watches set next_at = mailroom_now(), version = version + 1 where (tenant_id, mailbox_id) in (
+             select m.tenant_id, m.id from push_subscriptions s
+             join mailboxes m on m.address = s.address and m.provider = s.provider)",
+        params![],
+    );
+    unit.op("update push_subscriptions set password_sha256 = null, name = null, expires_at = null", params![]);
+}
+
 fn subscription(row: &Row) -> Result<Subscription, StoreError> {
-    Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)?, is_begun: row.get(3)? })
+    Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)? })
 }

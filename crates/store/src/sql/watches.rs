@@ -27,6 +27,8 @@ pub struct WatchState {
     pub failures: u64,
     pub problem: Option<String>,
     pub last_push_at: Option<Timestamp>,
+    /// When a listing last found something.
+    pub news_at: Option<Timestamp>,
     /// Since when nothing comes although it should.
     pub lost_at: Option<Timestamp>,
     /// When somebody last wanted it to be asked, whatever was agreed to.
@@ -46,8 +48,8 @@ pub enum Asked<'a> {
 
 impl TenantStore {
     pub async fn find_watch(&self, mailbox: MailboxId) -> Result<Option<WatchState>, StoreError> {
-        let sql = "select expires_at, renewed_at, next_at, version, failures, problem, last_push_at, lost_at, wanted_at
-                   from push_watches where tenant_id = $1 and mailbox_id = $2";
+        let sql = "select expires_at, renewed_at, next_at, version, failures, problem, last_push_at, news_at, lost_at,
+                     wanted_at from push_watches where tenant_id = $1 and mailbox_id = $2";
         self.query_one(sql, params![self.id, mailbox]).await?.as_ref().map(watch).transpose()
     }
 }
@@ -61,8 +63,9 @@ fn watch(row: &Row) -> Result<WatchState, StoreError> {
         failures: row.get(4)?,
         problem: row.get(5)?,
         last_push_at: row.get(6)?,
-        lost_at: row.get(7)?,
-        wanted_at: row.get(8)?,
+        news_at: row.get(7)?,
+        lost_at: row.get(8)?,
+        wanted_at: row.get(9)?,
     })
 }
 
@@ -70,13 +73,23 @@ fn watch(row: &Row) -> Result<WatchState, StoreError> {
 const IS_MISSED: &str = "(news_at is not null and (last_push_at is null or last_push_at <= news_at))";
 
 impl TenantUnit {
-    /// Its provider is asked soon, whenever it was to be.
+    /// Its provider is asked soon, whenever it was to be. One that was there before may have been switched off for a while,
+    /// and nobody has heard what was told then: it is looked at whole.
     pub fn want_watch(&mut self, mailbox: MailboxId) {
         self.unit.op(
             "insert into push_watches (tenant_id, mailbox_id, next_at, wanted_at)
              values ($1, $2, mailroom_now(), mailroom_now())
              on conflict (tenant_id, mailbox_id) do update set next_at = excluded.next_at,
-                 wanted_at = excluded.wanted_at, version = push_watches.version + 1",
+                 wanted_at = excluded.wanted_at, sweep_since = excluded.wanted_at, version = push_watches.version + 1",
+            params![self.tenant, mailbox],
+        );
+    }
+
+    /// Its provider is asked as soon as may be, for nothing stands in the way any more.
+    pub fn hurry_watch(&mut self, mailbox: MailboxId) {
+        self.unit.op(
+            "update push_watches set next_at = mailroom_now(), version = version + 1
+             where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
     }

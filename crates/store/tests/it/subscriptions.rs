@@ -20,14 +20,13 @@ async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let first = system.claim_subscription(claim("one"), HOLD).await.unwrap().unwrap();
-        assert!(!first.subscription.is_begun);
+        assert_eq!(first.subscription, Subscription { name: None, expires_at: None, renewed_at: None });
         assert_eq!(system.claim_subscription(claim("two"), HOLD).await.unwrap(), None);
         system.begin_subscription(claim("one"), Sha256::of(b"a")).await.unwrap();
         let agreed = Subscription {
             name: Some("s1".into()),
             expires_at: Some(time("2100-01-01T00:00:00Z")),
             renewed_at: Some(time("2026-01-01T00:00:00Z")),
-            is_begun: true,
         };
         system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await.unwrap();
         let found = system.find_subscription(Provider::Outlook, "me@acme.test").await.unwrap();
@@ -64,7 +63,7 @@ async fn they_are_found_by_their_names_and_by_what_they_say() {
             let claimed = system.claim_subscription(claim, HOLD).await.unwrap().unwrap();
             system.begin_subscription(claim, Sha256::of(word.as_bytes())).await.unwrap();
             let name = (n != 2).then(|| format!("s{n}"));
-            let agreed = Subscription { name, expires_at: None, renewed_at: Some(claimed.claimed_at), is_begun: true };
+            let agreed = Subscription { name, expires_at: None, renewed_at: Some(claimed.claimed_at) };
             system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
         }
         let found = async |names: &[&str], said: &[&str]| {

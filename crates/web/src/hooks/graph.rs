@@ -39,6 +39,7 @@ type Asked = Result<Query<Handshake>, QueryRejection>;
     (status = 200, description = "Graph may call: what it gave, as it is", body = String, content_type = "text/plain"),
     (status = 202, description = "What counts of it is recorded; it need not come again"),
     (status = 400, description = "It is nothing that Graph sends"),
+    (status = 404, description = "Notifications of Microsoft Graph are not set up here"),
     (status = 413, description = "It is larger than any push"),
     (status = 503, description = "It could not be recorded in time, and is to come again")))]
 pub async fn notify(State(app): State<App>, asked: Asked, body: Body) -> Result<Response, Problem> {
@@ -54,6 +55,7 @@ pub async fn notify(State(app): State<App>, asked: Asked, body: Body) -> Result<
     (status = 200, description = "Graph may call: what it gave, as it is", body = String, content_type = "text/plain"),
     (status = 202, description = "What counts of it is recorded; it need not come again"),
     (status = 400, description = "It is nothing that Graph sends"),
+    (status = 404, description = "Notifications of Microsoft Graph are not set up here"),
     (status = 413, description = "It is larger than any push"),
     (status = 503, description = "It could not be recorded in time, and is to come again")))]
 pub async fn tell_lifecycle(State(app): State<App>, asked: Asked, body: Body) -> Result<Response, Problem> {
@@ -61,12 +63,18 @@ pub async fn tell_lifecycle(State(app): State<App>, asked: Asked, body: Body) ->
 }
 
 async fn answer(app: &App, asked: Asked, body: Body) -> Result<Response, Problem> {
+    let Some(pushes) = &app.graph_pushes else {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "notifications of Microsoft Graph are not set up here (providers.microsoft.client_id, notification_url)",
+        ));
+    };
     let Query(Handshake { validation_token }) = asked?;
     if let Some(token) = validation_token {
         return shake_hands(token);
     }
     let body = read(body, LARGEST).await?;
-    match app.graph_pushes.take(body).await {
+    match pushes.take(body).await {
         Ok(_) => Ok(StatusCode::ACCEPTED.into_response()),
         Err(NotTaken::Malformed(why)) => Err(Problem::new(StatusCode::BAD_REQUEST, why)),
         Err(NotTaken::Later(why)) => Err(Problem::overloaded(why)),

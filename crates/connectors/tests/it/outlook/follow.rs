@@ -175,3 +175,103 @@ async fn moves_are_told_by_the_probe_without_a_word_of_the_folder_they_left() {
     place.mirror.follow().await.unwrap();
     place.assert_is_true();
 }
+
+#[tokio::test]
+async fn what_has_only_just_come_a_list_leaves_to_the_changes_which_also_tell_when_it_goes() {
+    let mut place = Place::new(30, 11).await;
+    place.mirror.begin().await;
+    place.mirror.follow().await.unwrap();
+    let before: Vec<String> = place.mirror.messages.keys().cloned().collect();
+    place.world.apply(ANN, Operation::deliver()).unwrap();
+
+    place.mirror.compare().await;
+
+    let truth = place.world.truth(ANN).unwrap();
+    let new = truth.messages.keys().find(|id| !before.contains(id)).unwrap().clone();
+    assert!(!place.mirror.messages.contains_key(&new));
+    place.mirror.follow().await.unwrap();
+    place.assert_is_true();
+    place.world.apply(ANN, Operation::Purge { message: new }).unwrap();
+    place.sweep().await;
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn a_list_of_a_folder_that_is_forgotten_all_the_time_ends_all_the_same() {
+    let mut place = Place::new(500, 13).await;
+    place.mirror.follow().await.unwrap();
+    for count in [1, 3, 1000] {
+        let fault =
+            Fault { route: Some(Route::MessagesDelta), count: Some(count), ..Fault::always(Kind::DeltaExpired) };
+        place.world.add_fault(fault);
+
+        place.mirror.compare().await;
+
+        place.world.clear_faults();
+        place.assert_is_true();
+    }
+}
+
+#[tokio::test]
+async fn whoever_forgets_all_the_time_is_left_alone_and_not_asked_for_ever() {
+    let mut place = Place::new(30, 17).await;
+    place.mirror.begin().await;
+    place.world.add_fault(Fault { route: Some(Route::MessagesDelta), ..Fault::always(Kind::DeltaExpired) });
+    place.mirror.account.sweep_since = Some(SystemClock.now());
+    place.world.forget_requests();
+    let refused = place.mirror.follow().await;
+    assert!(matches!(refused, Err(ConnectorError::Unavailable(_))), "{refused:?}");
+    let asked = place.world.requests().all.routes[&Route::MessagesDelta];
+    assert!(asked <= 5, "{asked}: four at once, and one from its beginning");
+
+    place.world.clear_faults();
+    place.mirror.follow().await.unwrap();
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn whoever_is_asked_to_wait_in_the_middle_keeps_what_was_read_and_does_not_ask_before() {
+    let mut place = Place::new(30, 19).await;
+    place.mirror.begin().await;
+    place.world.apply(ANN, Operation::deliver()).unwrap();
+    // The probe has told of it by then.
+    let kind = Kind::Throttled { retry_after: Some(3600) };
+    place.world.add_fault(Fault { route: Some(Route::MessagesDelta), ..Fault::once(kind) });
+
+    let refused = place.mirror.follow().await;
+
+    let wait = match refused {
+        Err(ConnectorError::Throttled { retry_after: Some(wait) }) => wait.as_secs(),
+        other => panic!("{other:?}"),
+    };
+    assert!((3500..=3600).contains(&wait), "{wait}");
+    assert_eq!(place.world.truth(ANN).unwrap().messages.len(), place.mirror.messages.len());
+    place.world.forget_requests();
+    assert!(matches!(place.mirror.follow().await, Err(ConnectorError::Throttled { .. })));
+    assert_eq!(place.world.requests().all.routes, BTreeMap::new(), "nobody was asked");
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_again_is_at_least_not_where_it_was() {
+    let mut place = Place::new(30, 23).await;
+    place.mirror.begin().await;
+    let truth = place.world.truth(ANN).unwrap();
+    let purged = truth.messages.keys().next().unwrap().clone();
+    place.world.apply(ANN, Operation::Purge { message: purged }).unwrap();
+    place.world.add_fault(Fault { route: Some(Route::MessagesGet), ..Fault::always(Kind::AccessDenied) });
+    place.sweep().await;
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn a_message_that_is_alone_comes_by_itself() {
+    let mut place = Place::new(30, 29).await;
+    place.mirror.begin().await;
+    place.world.forget_requests();
+    place.world.apply(ANN, Operation::deliver()).unwrap();
+    place.mirror.follow().await.unwrap();
+    let routes = place.world.requests().all.routes;
+    assert_eq!((routes.get(&Route::Batch), routes.get(&Route::FoldersDelta)), (None, None), "{routes:?}");
+    assert_eq!(routes[&Route::MessagesValue], 1);
+    place.assert_is_true();
+}

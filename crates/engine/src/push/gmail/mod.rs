@@ -12,6 +12,7 @@ use super::record::{About, Told, record};
 use super::{Outcome, Seldom, count};
 use crate::oidc::{Algorithm, Documents, Issuer, KeysAt};
 use crate::together::Together;
+use message::Push;
 
 pub use token::Refused;
 
@@ -60,8 +61,8 @@ impl GmailPushes {
     /// Records what is in it; everything that follows is durable when this returns.
     pub async fn take(&self, body: &[u8]) -> Result<Outcome, StoreError> {
         let outcome = match message::read(body) {
-            Ok(push) => {
-                let told = Told { message: Some(push.message), address: push.address, about: About::News };
+            Ok(Push { message, address }) => {
+                let told = Told { message: Some(message), address, about: About::News, names: None };
                 self.recording.ask(told, |told| record(self.store.clone(), PROVIDER, told)).await?
             }
             Err(why) => {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use domain::Sha256;
+use domain::{Secret, Sha256};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
@@ -25,8 +25,8 @@ pub const MOST_ITEMS: usize = 5000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     pub subscription: String,
-    /// Of what only Graph and whoever asked it know.
-    pub password: Sha256,
+    /// What only Graph and whoever asked it should know.
+    pub password: Secret<String>,
     /// The same for the same item, however often it is delivered.
     pub message: Option<String>,
     pub about: About,
@@ -97,7 +97,7 @@ fn item(value: &Value) -> Result<Item, &'static str> {
         // They have no names, and the same may be told again next week.
         About::Ending | About::Ended | About::Missed => None,
     };
-    Ok(Item { subscription: subscription.to_owned(), password: Sha256::of(password.as_bytes()), message, about })
+    Ok(Item { subscription: subscription.to_owned(), password: Secret::new(password.to_owned()), message, about })
 }
 
 /// By its id, else by what it tells of, as long as that is one state of one message.
@@ -155,8 +155,8 @@ mod tests {
             (vec![("lifecycleEvent", json!("reauthorizationRequired"))], About::Ending),
         ] {
             let item = read_all(&[changed(&changes)]).remove(0).unwrap();
-            let wanted = ("s1", Sha256::of(b"secret"), about);
-            assert_eq!((&*item.subscription, item.password, item.about), wanted, "{changes:?}");
+            let wanted = ("s1", "secret", about);
+            assert_eq!((&*item.subscription, &**item.password.expose(), item.about), wanted, "{changes:?}");
             assert_eq!(item.message.is_some(), matches!(about, About::News | About::Gone), "{changes:?}");
         }
     }

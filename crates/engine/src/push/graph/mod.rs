@@ -1,5 +1,6 @@
 //! Those of Microsoft Graph, which come many at once, for mailboxes of any tenants. Who sends an item is known by what only
-//! Graph and whoever subscribed know; of what comes, nothing else is believed.
+//! Graph and whoever subscribed know; of what comes, nothing else is believed, and what does not say it is not even looked
+//! up.
 //!
 //! Graph wants an answer within three seconds, and calls again for four hours when it gets none that it likes. So what
 //! cannot be recorded soon is refused, and as much waits at once as fits into little memory.
@@ -18,8 +19,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::record::{Told, record};
-use super::{Outcome, Seldom, count};
+use super::{Outcome, Passwords, Seldom, count};
 use crate::consent::is_same;
+use crate::secrets::{Vault, VaultError};
 use crate::together::{MOST, Together};
 use message::Item;
 
@@ -49,15 +51,17 @@ pub enum NotTaken {
 #[derive(Debug, Clone)]
 pub struct GraphPushes {
     store: Store,
+    passwords: Passwords,
     recording: Together<Vec<Item>, Vec<Outcome>>,
     room: Arc<Semaphore>,
     told: Arc<Seldom>,
 }
 
 impl GraphPushes {
-    pub fn new(store: Store) -> Self {
+    pub fn new(store: Store, vault: Vault) -> Self {
         Self {
             store,
+            passwords: Passwords::new(vault),
             recording: Together::weighing(Vec::len),
             room: Arc::new(Semaphore::new(ROOM)),
             told: Arc::default(),
@@ -78,29 +82,38 @@ impl GraphPushes {
             return Err(self.later("too much waits to be recorded"));
         };
         match timeout(PATIENCE, self.take_each(items)).await {
-            Ok(Ok(outcomes)) => Ok(outcomes),
-            Ok(Err(e)) => Err(NotTaken::Store(e)),
+            Ok(taken) => taken,
             Err(_) => Err(self.later("what is stored cannot be reached in time")),
         }
     }
 
-    async fn take_each(&self, items: Vec<Result<Item, &'static str>>) -> Result<Vec<Outcome>, StoreError> {
-        let good: Vec<Item> = items.iter().filter_map(|item| item.clone().ok()).collect();
+    async fn take_each(&self, items: Vec<Result<Item, &'static str>>) -> Result<Vec<Outcome>, NotTaken> {
+        let said: Vec<&str> = items.iter().flatten().map(|item| &**item.password.expose()).collect();
+        let mut are_ours = self.passwords.are_ours(&said).await.map_err(|e| self.closed(e))?.into_iter();
+        let mut good = Vec::new();
+        let mut outcomes = Vec::with_capacity(items.len());
+        for item in items {
+            outcomes.push(match item {
+                Ok(item) if are_ours.next() == Some(true) => {
+                    good.push(item);
+                    None
+                }
+                // It is not worth a look at the database.
+                Ok(_) => Some(Outcome::Forbidden),
+                Err(why) => {
+                    self.tell(Outcome::Malformed, why);
+                    Some(Outcome::Malformed)
+                }
+            });
+        }
         // Of a usual call all is recorded at once.
         let parts = good
             .chunks(MOST)
             .map(|part| self.recording.ask(part.to_vec(), |calls| recognise_all(self.store.clone(), calls)));
-        let mut recorded = try_join_all(parts).await?.into_iter().flatten();
-        let outcomes: Vec<Outcome> = items
-            .into_iter()
-            .map(|item| match item {
-                Ok(_) => recorded.next().unwrap_or(Outcome::Unknown),
-                Err(why) => {
-                    self.tell(Outcome::Malformed, why);
-                    Outcome::Malformed
-                }
-            })
-            .collect();
+        let mut recorded = try_join_all(parts).await.map_err(NotTaken::Store)?.into_iter().flatten();
+        // As many were recorded as had no outcome before.
+        let outcome = |known: Option<Outcome>| known.or_else(|| recorded.next()).unwrap_or(Outcome::Unknown);
+        let outcomes: Vec<Outcome> = outcomes.into_iter().map(outcome).collect();
         for outcome in &outcomes {
             match outcome {
                 Outcome::Malformed => {}
@@ -109,6 +122,13 @@ impl GraphPushes {
             }
         }
         Ok(outcomes)
+    }
+
+    fn closed(&self, e: VaultError) -> NotTaken {
+        match e {
+            VaultError::Store(e) => NotTaken::Store(e),
+            _ => self.later("the master key cannot be read"),
+        }
     }
 
     fn tell(&self, outcome: Outcome, why: &'static str) {
@@ -137,7 +157,8 @@ async fn recognise_all(store: Store, calls: Vec<Vec<Item>>) -> Result<Vec<Vec<Ou
 /// Whose accounts items are of; those that are somebody's are recorded.
 async fn recognise(store: Store, items: Vec<Item>) -> Result<Vec<Outcome>, StoreError> {
     let mut names: Vec<String> = items.iter().map(|item| item.subscription.clone()).collect();
-    let mut passwords: Vec<Sha256> = items.iter().map(|item| item.password).collect();
+    let hash = |item: &Item| Sha256::of(item.password.expose().as_bytes());
+    let mut passwords: Vec<Sha256> = items.iter().map(hash).collect();
     names.sort_unstable();
     names.dedup();
     passwords.sort_unstable();
@@ -145,10 +166,13 @@ async fn recognise(store: Store, items: Vec<Item>) -> Result<Vec<Outcome>, Store
     let known = Known::new(store.system().list_subscriptions(PROVIDER, names, passwords).await?);
     let mut outcomes = Vec::with_capacity(items.len());
     let mut told = Vec::with_capacity(items.len());
-    for Item { subscription, password, message, about } in items {
-        match known.address(&subscription, &password) {
-            Ok(address) => {
-                told.push(Told { message, address: address.to_owned(), about });
+    for item in items {
+        let password = hash(&item);
+        let Item { subscription, message, about, .. } = item;
+        match known.find(&subscription, &password) {
+            Ok(KnownSubscription { address, name, .. }) => {
+                let names = name.is_none().then_some((password, subscription));
+                told.push(Told { message, address: address.clone(), about, names });
                 outcomes.push(None);
             }
             Err(outcome) => outcomes.push(Some(outcome)),
@@ -181,10 +205,10 @@ impl Known {
         Self { by_name, nameless }
     }
 
-    fn address(&self, name: &str, password: &Sha256) -> Result<&str, Outcome> {
+    fn find(&self, name: &str, password: &Sha256) -> Result<&KnownSubscription, Outcome> {
         if let Some(known) = self.by_name.get(name) {
-            return if is_same(&known.password.0, &password.0) { Ok(&known.address) } else { Err(Outcome::Forbidden) };
+            return if is_same(&known.password.0, &password.0) { Ok(known) } else { Err(Outcome::Forbidden) };
         }
-        self.nameless.get(password).map(|known| &*known.address).ok_or(Outcome::Unknown)
+        self.nameless.get(password).ok_or(Outcome::Unknown)
     }
 }

@@ -70,11 +70,12 @@ impl Tabled for World {
                 if !sim::microsoft::can_happen(&kind, route) {
                     continue;
                 }
-                let end = match (&kind, route) {
-                    (Kind::NotFound, Route::MessagesValue) => End::OneFewer,
-                    // Where Graph does not tell what changes, lists and what was touched do.
-                    (Kind::AccessDenied, Route::MessagesDelta) => continue,
-                    _ => end,
+                let (times, end) = match (&kind, route) {
+                    (Kind::NotFound, Route::MessagesValue) => (times, End::OneFewer),
+                    // What is forbidden while the inbox may be read is the message's own.
+                    (Kind::AccessDenied, Route::MessagesValue) => (1, End::Whole),
+                    (Kind::AccessDenied, Route::MessagesGet) => (times, End::Whole),
+                    _ => (times, end),
                 };
                 rows.push(Row { route, is_later, kind, times, end });
             }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use domain::{Provider, Sha256};
-use engine::push::{GraphPushes, NotTaken, Outcome};
+use domain::{Provider, Secret, Sha256};
+use engine::Vault;
+use engine::push::{GraphPushes, NotTaken, Outcome, Passwords};
+use engine::secrets::KeySource;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use store::sql::subscriptions::{Claim, Subscription};
@@ -14,7 +16,21 @@ use super::taken::{looks, mailbox_at, messages, tenant};
 
 const OUTLOOK: Provider = Provider::Outlook;
 
-/// An account that is subscribed to under this name, by a password that begins with it.
+/// The same for all processes of a database.
+fn vault(store: &Store) -> Vault {
+    Vault::new(store.clone(), KeySource::Given(Secret::new("7b".repeat(32))))
+}
+
+fn pushes(store: &Store) -> GraphPushes {
+    GraphPushes::new(store.clone(), vault(store))
+}
+
+/// What somebody may be told to say.
+async fn password(store: &Store) -> String {
+    Passwords::new(vault(store)).make().await.unwrap().expose().clone()
+}
+
+/// An account that is subscribed to under this name, and says this.
 pub async fn subscribe(store: &Store, address: &str, name: Option<&str>, password: &str) {
     let system = store.system();
     let claim = Claim { provider: OUTLOOK, address, word: password };
@@ -25,7 +41,6 @@ pub async fn subscribe(store: &Store, address: &str, name: Option<&str>, passwor
             name: Some(name.into()),
             expires_at: Some("2100-01-01T00:00:00Z".parse().unwrap()),
             renewed_at: Some(claimed.claimed_at),
-            is_begun: true,
         };
         system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
     }
@@ -66,20 +81,21 @@ async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() 
         mailbox_at(&db, acme, OUTLOOK, "other@acme.test").await;
         let gmail = tenant(&db, "gmail").await;
         mailbox_at(&db, gmail, Provider::Gmail, "me@acme.test").await;
-        subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
-        subscribe(&db.store, "other@acme.test", Some("s2"), "secret-2").await;
-        subscribe(&db.store, "left@acme.test", Some("s3"), "secret-3").await;
-        let pushes = GraphPushes::new(db.store.clone());
+        let (one, two, three) = (password(&db.store).await, password(&db.store).await, password(&db.store).await);
+        subscribe(&db.store, "me@acme.test", Some("s1"), &one).await;
+        subscribe(&db.store, "other@acme.test", Some("s2"), &two).await;
+        subscribe(&db.store, "left@acme.test", Some("s3"), &three).await;
+        let pushes = pushes(&db.store);
 
         let forged = [
             item("1", "s1", "secret"),
-            item("1", "s1", "secret-2"),
-            item("1", "s1", "secret-11"),
-            item("1", "s9", "secret-1"),
-            item("1", "s9", "nothing"),
-            item("1", "s3", "secret-3"),
+            item("1", "s1", &two),
+            item("1", "s1", &format!("{one}1")),
+            item("1", "s9", &one),
+            item("1", "s9", &password(&db.store).await),
+            item("1", "s3", &three),
             json!({"subscriptionId": "s1", "changeType": "created"}),
-            with(item("1", "s1", "secret-1"), "lifecycleEvent", "unheard of"),
+            with(item("1", "s1", &one), "lifecycleEvent", "unheard of"),
             json!(null),
         ];
         let outcomes = take(&pushes, &forged).await;
@@ -88,14 +104,14 @@ async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() 
         assert_eq!((looks(&db).await.len(), messages(&db).await), (0, 0), "nothing has happened");
 
         let mut mixed = forged.to_vec();
-        mixed.insert(4, item("1", "s1", "secret-1"));
-        mixed.push(item("1", "s1", "secret-1"));
+        mixed.insert(4, item("1", "s1", &one));
+        mixed.push(item("1", "s1", &one));
         let outcomes = take(&pushes, &mixed).await;
         assert_eq!((outcomes[4], outcomes[10]), (Outcome::Accepted, Outcome::Repeated));
         assert_eq!((looks(&db).await, messages(&db).await), (both.clone(), 1));
         // An older one after it, the same again, and nothing at all.
-        assert_eq!(take(&pushes, &[item("0", "s1", "secret-1")]).await, [Outcome::Accepted]);
-        assert_eq!(take(&pushes, &[item("1", "s1", "secret-1")]).await, [Outcome::Repeated]);
+        assert_eq!(take(&pushes, &[item("0", "s1", &one)]).await, [Outcome::Accepted]);
+        assert_eq!(take(&pushes, &[item("1", "s1", &one)]).await, [Outcome::Repeated]);
         assert_eq!(take(&pushes, &[]).await, []);
         assert_eq!((looks(&db).await, messages(&db).await), (both, 2), "one job for all of them");
         assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 2);
@@ -108,16 +124,37 @@ async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() 
 }
 
 #[tokio::test]
+async fn what_somebody_made_up_is_not_looked_up() {
+    on_each_database(|db| async move {
+        let pushes = pushes(&db.store);
+        let ours = password(&db.store).await;
+        let elsewhere = Vault::new(db.store.clone(), KeySource::Given(Secret::new("7c".repeat(32))));
+        assert!(Passwords::new(elsewhere).make().await.is_err(), "one database, one master key");
+        assert_eq!(take(&pushes, &[item("1", "s1", &ours)]).await, [Outcome::Unknown]);
+        db.run("drop table push_subscriptions").await;
+
+        let made_up = [item("1", "s1", &"A".repeat(86)), item("1", "s1", &ours[1..]), item("1", "s1", "x")];
+        assert_eq!(take(&pushes, &made_up).await, [Outcome::Forbidden; 3]);
+        assert!(pushes.take(body(&[item("1", "s1", &ours)])).await.is_err(), "what may be ours is");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn one_whose_name_was_never_recorded_is_known_by_what_it_says() {
     on_each_database(|db| async move {
         let acme = tenant(&db, "acme").await;
         mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
-        subscribe(&db.store, "me@acme.test", None, "secret-1").await;
-        let pushes = GraphPushes::new(db.store.clone());
+        let one = password(&db.store).await;
+        subscribe(&db.store, "me@acme.test", None, &one).await;
+        let pushes = pushes(&db.store);
 
-        assert_eq!(take(&pushes, &[item("1", "who-knows", "secret")]).await, [Outcome::Unknown]);
-        assert_eq!(take(&pushes, &[item("1", "who-knows", "secret-1")]).await, [Outcome::Accepted]);
+        let other = password(&db.store).await;
+        assert_eq!(take(&pushes, &[item("1", "who-knows", &other)]).await, [Outcome::Unknown]);
+        assert_eq!(take(&pushes, &[item("1", "who-knows", &one)]).await, [Outcome::Accepted]);
         assert_eq!(looks(&db).await.len(), 1);
+        assert_eq!(count(&db, "push_subscriptions where name = 'who-knows'").await, 1, "from now on it is known");
+        assert_eq!(take(&pushes, &[item("2", "another", &one)]).await, [Outcome::Unknown]);
     })
     .await;
 }
@@ -127,20 +164,21 @@ async fn what_only_a_look_at_every_folder_shows_is_looked_for_there() {
     on_each_database(|db| async move {
         let acme = tenant(&db, "acme").await;
         let id = mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
-        subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
-        let pushes = GraphPushes::new(db.store.clone());
+        let one = password(&db.store).await;
+        subscribe(&db.store, "me@acme.test", Some("s1"), &one).await;
+        let pushes = pushes(&db.store);
         let since = async || {
             let opened = db.store.system().open_mailboxes(&[(acme, id)]).await.unwrap();
             opened[&(acme, id)].sweep_since
         };
 
-        take(&pushes, &[item("1", "s1", "secret-1")]).await;
+        take(&pushes, &[item("1", "s1", &one)]).await;
         assert_eq!(since().await, None);
         let before = db.store.system().now().await.unwrap();
-        take(&pushes, &[with(item("2", "s1", "secret-1"), "changeType", "deleted")]).await;
+        take(&pushes, &[with(item("2", "s1", &one), "changeType", "deleted")]).await;
         let first = since().await.unwrap();
         assert!(first >= before, "{first} {before}");
-        take(&pushes, &[item("3", "s1", "secret-1")]).await;
+        take(&pushes, &[item("3", "s1", &one)]).await;
         assert_eq!(since().await, Some(first));
     })
     .await;
@@ -152,8 +190,9 @@ async fn what_is_told_of_a_subscription_itself_is_acted_upon() {
         let (acme, beta) = (tenant(&db, "acme").await, tenant(&db, "beta").await);
         mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
         mailbox_at(&db, beta, OUTLOOK, "me@acme.test").await;
-        subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
-        let pushes = GraphPushes::new(db.store.clone());
+        let one = password(&db.store).await;
+        subscribe(&db.store, "me@acme.test", Some("s1"), &one).await;
+        let pushes = pushes(&db.store);
         let rest = "next_at = '2100-01-01T00:00:00.000Z', wanted_at = null, sweep_since = null";
         for (event, is_looked_at, is_asked, name) in [
             ("reauthorizationRequired", false, true, 1),
@@ -162,8 +201,8 @@ async fn what_is_told_of_a_subscription_itself_is_acted_upon() {
         ] {
             db.run("delete from jobs").await;
             db.run(&format!("update push_watches set {rest}")).await;
-            let told = with(item("1", "s1", "secret-1"), "lifecycleEvent", event);
-            let forged = with(item("1", "s1", "secret-2"), "lifecycleEvent", event);
+            let told = with(item("1", "s1", &one), "lifecycleEvent", event);
+            let forged = with(item("1", "s1", &password(&db.store).await), "lifecycleEvent", event);
             assert_eq!(take(&pushes, &[forged]).await, [Outcome::Forbidden]);
             assert_eq!(count(&db, "jobs").await, 0);
 
@@ -178,7 +217,7 @@ async fn what_is_told_of_a_subscription_itself_is_acted_upon() {
         }
         assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 0, "no mail was told of");
         // Late ones of what has ended are no harm.
-        assert_eq!(take(&pushes, &[item("2", "s1", "secret-1")]).await, [Outcome::Accepted]);
+        assert_eq!(take(&pushes, &[item("2", "s1", &one)]).await, [Outcome::Accepted]);
         assert_eq!(messages(&db).await, 1, "what is told of subscriptions may come again");
     })
     .await;
@@ -193,16 +232,17 @@ async fn storms_to_several_processes_are_recorded_once_each() {
             expected.push(mailbox_at(&db, tenant, OUTLOOK, &format!("{}@acme.test", n % 10)).await.to_string());
         }
         expected.sort();
+        let mut passwords = Vec::new();
         for n in 0..10 {
-            let (name, password) = (format!("s{n}"), format!("secret-{n}"));
-            subscribe(&db.store, &format!("{n}@acme.test"), Some(&name), &password).await;
+            passwords.push(password(&db.store).await);
+            subscribe(&db.store, &format!("{n}@acme.test"), Some(&format!("s{n}")), &passwords[n]).await;
         }
-        let processes = [GraphPushes::new(db.store.clone()), GraphPushes::new(db.second_store())];
+        let processes = [pushes(&db.store), pushes(&db.second_store())];
         // Ten items of several accounts in each call, and each call comes twice to each process.
         let calls = (0..80).map(|n: usize| {
             let call = n / 4;
             let items: Vec<Value> =
-                (0..10).map(|k| item(&format!("{call}-{k}"), &format!("s{}", k), &format!("secret-{}", k))).collect();
+                (0..10).map(|k| item(&format!("{call}-{k}"), &format!("s{k}"), &passwords[k])).collect();
             let pushes = &processes[n % 2];
             async move { take(pushes, &items).await }
         });
@@ -223,14 +263,15 @@ async fn what_cannot_be_recorded_in_time_is_to_come_again_and_little_waits_for_i
     let db = migrated_sqlite(folder.path()).await;
     let acme = tenant(&db, "acme").await;
     mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
-    subscribe(&db.store, "me@acme.test", Some("s1"), "secret-1").await;
-    let pushes = GraphPushes::new(db.store.clone());
+    let one = password(&db.store).await;
+    subscribe(&db.store, "me@acme.test", Some("s1"), &one).await;
+    let pushes = pushes(&db.store);
     let Location::Sqlite { path, .. } = &db.location else { panic!("{:?}", db.location) };
     let other = rusqlite::Connection::open(path).unwrap();
     other.execute_batch("begin immediate").unwrap();
 
     let call = |n: usize| {
-        let (pushes, items) = (pushes.clone(), body(&[item(&n.to_string(), "s1", "secret-1")]));
+        let (pushes, items) = (pushes.clone(), body(&[item(&n.to_string(), "s1", &one)]));
         async move { pushes.take(items).await }
     };
     let answers = join_all((0..250).map(call)).await;

@@ -11,7 +11,7 @@ use store::failpoint::Effect;
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 
 use super::graph::{item, take};
-use super::scene::{ADDRESS, DEADLINE, Scene};
+use super::scene::{DEADLINE, Scene};
 use crate::alone::alone;
 
 fn scene(db: &TestDatabase) -> Scene<'_> {
@@ -19,20 +19,24 @@ fn scene(db: &TestDatabase) -> Scene<'_> {
 }
 
 impl Scene<'_> {
+    fn pushes(&self) -> GraphPushes {
+        GraphPushes::new(self.db.store.clone(), self.syncer.engine.vault.clone())
+    }
+
     /// What comes of a push of the newest subscription but so many.
     async fn pushed(&self, message: &str, before: usize) -> Outcome {
         let (name, password) = {
             let all = self.server.subscriptions.lock().unwrap();
             all[all.len() - 1 - before].clone()
         };
-        take(&GraphPushes::new(self.db.store.clone()), &[item(message, &name, &password)]).await[0]
+        take(&self.pushes(), &[item(message, &name, &password)]).await[0]
     }
 
     async fn told_of_subscription(&self, event: &str) {
         let (name, password) = self.server.subscriptions.lock().unwrap().last().unwrap().clone();
         let mut told = item("x", &name, &password);
         told["lifecycleEvent"] = event.into();
-        let outcomes = take(&GraphPushes::new(self.db.store.clone()), &[told]).await;
+        let outcomes = take(&self.pushes(), &[told]).await;
         assert_eq!(outcomes, [Outcome::Accepted]);
     }
 
@@ -59,7 +63,7 @@ async fn it_is_begun_once_and_renewed_by_whoever_comes_first() {
         scene.connect(acme, "a").await;
         scene.work().await;
         assert_eq!(scene.server.asked(), ["begin a"]);
-        assert!(!scene.is_swept(acme).await, "nothing was there before it");
+        assert!(scene.is_swept(acme).await, "nobody has told what happened between the first look and this");
         let (standing, watch) = (scene.standing(acme).await, scene.watch(acme).await.unwrap());
         assert_eq!((standing.state, standing.reason), (PushState::On, None));
         let wait = watch.next_at.duration_since(SystemClock.now());
@@ -85,6 +89,30 @@ async fn it_is_begun_once_and_renewed_by_whoever_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_has_not_shown_yet_whose_mailbox_it_opens_asks_for_nothing() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let (acme, beta) = (scene.tenant("acme").await, scene.tenant("beta").await);
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        scene.server.asked();
+        scene.connect(beta, "b").await;
+        // It is asked for before anybody looks at the mailbox.
+        db.run("delete from jobs where kind = 'sync_mailbox'").await;
+        scene.work().await;
+        assert_eq!(scene.mailbox(beta).await.state.as_str(), "connecting");
+        assert_eq!(scene.server.asked(), Vec::<String>::new());
+        let wait = scene.watch(beta).await.unwrap().next_at.duration_since(SystemClock.now());
+        assert!(wait <= SignedDuration::from_mins(1), "{wait}");
+
+        scene.find_news(beta, "m1").await;
+        assert_eq!(scene.mailbox(beta).await.state.as_str(), "active");
+        assert_eq!(scene.server.asked(), ["renew s1 b"], "as soon as it is known whose it is");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_one_asks_the_others_wait() {
     on_each_database(|db| async move {
         let scene = scene(&db);
@@ -92,6 +120,7 @@ async fn while_one_asks_the_others_wait() {
         let held = scene.server.subscribing.lock().await;
         scene.connect(acme, "a").await;
         scene.connect(beta, "b").await;
+        db.run("update mailboxes set state = 'active'").await;
         let worker = scene.start_worker();
         let waiting = async {
             // One asks, and the other has been put off.
@@ -125,7 +154,9 @@ async fn one_that_is_gone_is_begun_anew_and_every_mailbox_is_looked_at() {
         scene.connect(beta, "b").await;
         scene.work().await;
         scene.server.asked();
+        scene.server.sweeps.lock().unwrap().clear();
         db.run("delete from finished_jobs").await;
+        db.run("update push_watches set sweep_since = null").await;
 
         scene.server.is_subscribed.store(false, Ordering::SeqCst);
         scene.renewed_before(SignedDuration::from_hours(20)).await;
@@ -160,7 +191,7 @@ async fn one_that_is_gone_is_begun_anew_and_every_mailbox_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_which_nobody_heard_is_believed_until_another_is_in_its_place() {
+async fn one_of_which_nobody_heard_is_known_by_what_it_says_from_then_on() {
     on_each_database(|db| async move {
         let scene = scene(&db);
         let acme = scene.tenant("acme").await;
@@ -169,6 +200,27 @@ async fn one_of_which_nobody_heard_is_believed_until_another_is_in_its_place() {
         scene.work().await;
         assert_eq!(scene.standing(acme).await.state, PushState::Failing);
         assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted);
+        scene.work().await;
+        db.run("update push_watches set sweep_since = null").await;
+
+        scene.make_due().await;
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), ["begin a", "renew s1 a"]);
+        assert_eq!(scene.standing(acme).await.state, PushState::On);
+        assert!(scene.is_swept(acme).await, "nobody has looked since it began");
+        assert_eq!(scene.pushed("2", 0).await, Outcome::Accepted);
+        scene.work().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_which_nobody_heard_is_nothing_once_another_is_in_its_place() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.server.loses_answers.store(true, Ordering::SeqCst);
+        scene.connect(acme, "a").await;
         scene.work().await;
 
         scene.make_due().await;
@@ -227,6 +279,17 @@ async fn one_that_tells_nothing_is_begun_anew() {
         scene.tick().await;
         assert_eq!(scene.server.asked(), ["begin a"], "to renew it would not help");
         assert_eq!(scene.standing(acme).await.state, PushState::Failing, "until one comes");
+        // Neither does the one in its place, while mail comes.
+        let ago = |hours| (SystemClock.now() - SignedDuration::from_hours(hours)).strftime("%Y-%m-%dT%H:%M:%S.000Z");
+        scene.renewed_before(SignedDuration::from_hours(2)).await;
+        db.run(&format!("update push_watches set lost_at = '{}', news_at = '{}'", ago(3), ago(3))).await;
+        scene.make_due().await;
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), Vec::<String>::new(), "nothing has come that it could have told of");
+        scene.find_news(acme, "m5").await;
+        scene.make_due().await;
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), ["begin a"]);
 
         assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted);
         scene.work().await;
@@ -281,7 +344,47 @@ async fn it_ends_with_the_last_tenant_that_has_the_account() {
         assert_eq!(there().await, 1, "it goes on for a week");
         system.prune_subscriptions(in_a_year, 10).await.unwrap();
         assert_eq!(there().await, 0);
-        assert_eq!(take(&GraphPushes::new(db.store.clone()), &[item("1", "s3", ADDRESS)]).await, [Outcome::Unknown]);
+        assert_eq!(scene.pushed("1", 0).await, Outcome::Unknown);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_heard_nothing_for_a_while_looks_at_every_folder() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        db.run("update push_watches set sweep_since = null").await;
+
+        scene.syncer.engine.pause_mailbox(&scene.mailbox(acme).await).await.unwrap();
+        assert_eq!(scene.pushed("1", 0).await, Outcome::Unknown, "nobody is told of it");
+        scene.syncer.engine.resume_mailbox(&scene.mailbox(acme).await, None).await.unwrap();
+        assert!(scene.is_swept(acme).await);
+        scene.work().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_another_master_key_it_is_begun_anew() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        scene.server.asked();
+        assert_eq!(scene.pushed("1", 0).await, Outcome::Accepted);
+        scene.work().await;
+
+        scene.syncer.engine.vault.rotate(None).await.unwrap();
+        assert_eq!(scene.pushed("2", 0).await, Outcome::Forbidden, "it was signed by the other key");
+        scene.tick().await;
+        assert_eq!(scene.server.asked(), ["begin a"]);
+        assert_eq!(scene.pushed("3", 0).await, Outcome::Accepted);
+        assert_eq!(scene.standing(acme).await.state, PushState::On);
+        scene.work().await;
     })
     .await;
 }

@@ -64,9 +64,13 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
     let syncer = crate::app::syncer(config, &engine, &name)?;
     let mut workers = Parts::default();
-    if config.providers.google.settings.topic.is_some() {
+    let providers = &config.providers;
+    if providers.google.settings.topic.is_some() || providers.microsoft.settings.push.is_some() {
         // It may not have been there before.
         engine.store.system().want_watches_that_are_off().await?;
+    }
+    if let Some(why) = providers.microsoft.lacks_pushes() {
+        tracing::warn!(provider = "outlook", "nothing is pushed: {why}");
     }
     if has(Role::Worker) {
         let worker = crate::app::start_worker(config, &syncer, &name);
@@ -127,7 +131,7 @@ fn web_app(
         edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
         issuer: crate::app::issuer(config)?,
         gmail_pushes: crate::app::gmail_pushes(config, engine)?,
-        graph_pushes: engine::push::GraphPushes::new(engine.store.clone()),
+        graph_pushes: crate::app::graph_pushes(config, engine),
         consents: crate::app::consents(config)?,
         under_way: web::UnderWay::default(),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),

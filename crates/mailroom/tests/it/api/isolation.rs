@@ -22,10 +22,8 @@ enum For {
     Anyone,
     /// A browser, which has no key but something else.
     Browser,
-    /// A provider, by a token of its own; a key opens nothing there. Here no provider is set up.
+    /// A provider, by a token of its own or a secret in what it says; a key opens nothing there. Here no provider is set up.
     Provider,
-    /// Whoever knows a secret that is in what it says; a key changes nothing there.
-    Stranger,
 }
 
 #[derive(Debug)]
@@ -82,7 +80,7 @@ fn case(operation: &str) -> (For, Value) {
         }
         "replay_dead_letters" => (For::Anyone, json!({"kind": "none such"})),
         "push_gmail" => (For::Provider, json!({"message": {"messageId": "1", "data": "e30="}})),
-        "push_graph" | "push_graph_lifecycle" => (For::Stranger, json!({"value": []})),
+        "push_graph" | "push_graph_lifecycle" => (For::Provider, json!({"value": []})),
         other => panic!("{other} has no case"),
     }
 }
@@ -178,14 +176,6 @@ fn nobody_learns_of_what_is_not_theirs() {
                 }
                 continue;
             }
-            if whom == For::Stranger {
-                assert_eq!(scene.ask(method, &mine, &[]).status, 400, "{id}: that is nothing");
-                for key in ["mr_tenant_nonsense", &scene.acme_writer, &scene.operator] {
-                    let answer = scene.tell(method, &mine, key, &body);
-                    assert_eq!((answer.status, answer.body.len()), (202, 0), "{id}: a key says nothing here");
-                }
-                continue;
-            }
             if whom == For::Provider {
                 scene.ask(method, &mine, &[]).assert_problem(404, "not set up");
                 for key in ["mr_tenant_nonsense", &scene.acme_writer, &scene.operator] {
@@ -237,7 +227,7 @@ fn nobody_learns_of_what_is_not_theirs() {
 fn owners_get_what_is_theirs(scene: &Scene, operations: &[Operation], own: impl Fn(&str) -> String, acme: &str) {
     for Operation { method, route, id } in operations {
         let (whom, body) = case(id);
-        if id == "follow_events" || matches!(whom, For::Browser | For::Provider | For::Stranger) {
+        if id == "follow_events" || matches!(whom, For::Browser | For::Provider) {
             continue; // it never ends; or there is nothing that a key would open
         }
         let path = own(route);

@@ -1,7 +1,8 @@
 //! As much of a browser as a consent needs: cookies, and following where it is sent.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 
 use super::scene::Scene;
 use super::site::Site;
@@ -13,10 +14,23 @@ pub struct Browser {
 }
 
 impl Browser {
-    pub fn open(&mut self, address: SocketAddr, path: &str) -> Answer {
+    fn cookie(&self) -> String {
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        cookies.join("; ")
+    }
+
+    /// Asks, and does not wait for the answer. Dropped, the page is closed.
+    pub fn begin_to_open(&self, address: SocketAddr, path: &str) -> TcpStream {
+        let mut connection = TcpStream::connect(address).unwrap();
+        let cookie = self.cookie();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nCookie: {cookie}\r\n\r\n");
+        connection.write_all(request.as_bytes()).unwrap();
+        connection
+    }
+
+    pub fn open(&mut self, address: SocketAddr, path: &str) -> Answer {
         let mut headers = vec![("Accept", "text/html,*/*;q=0.8")];
-        let cookies = cookies.join("; ");
+        let cookies = self.cookie();
         if !cookies.is_empty() {
             headers.push(("Cookie", &cookies));
         }

@@ -10,6 +10,7 @@ use super::scene::Scene;
 use super::site::{Google, Microsoft, Site};
 use crate::http;
 use crate::place::{Place, block_on, on_each_database};
+use crate::processes::{wait_until, watch_until};
 
 #[test]
 fn whoever_comes_back_with_something_else_changes_nothing() {
@@ -114,28 +115,62 @@ fn comes_back_twice<S: Site>(place: &Place) {
     assert_eq!(scene.everything(), before);
 }
 
-#[test]
-fn who_comes_back_while_the_account_is_being_let_go_of_is_asked_to_begin_again() {
-    on_each_database(comes_back_while_it_is_let_go::<Google>);
+/// Somebody holds the consent of an account.
+struct Holding<'a> {
+    place: &'a Place,
+    name: String,
+    token: u64,
 }
 
-fn comes_back_while_it_is_let_go<S: Site>(place: &Place) {
-    let scene = Scene::<S>::start_web(place);
-    let before = scene.everything();
-    let name = format!("grant:gmail:{}", &Sha256::of(S::ANN.as_bytes()).hex()[..32]);
-    let taken = block_on(async {
-        let store = crate::jobs::store(place);
-        store.system().acquire_lease(&name, "test", Duration::from_secs(600)).await.unwrap().unwrap()
-    });
-
-    // Whether it was known before whose account it is, or not.
-    for query in [format!("?address={}", S::ANN), String::new()] {
-        says(&scene.go_through(&scene.acme, &query), 409, "at this very moment");
+impl<'a> Holding<'a> {
+    fn new(place: &'a Place, address: &str) -> Self {
+        let name = format!("grant:gmail:{}", &Sha256::of(address.as_bytes()).hex()[..32]);
+        let token = block_on(async {
+            let store = crate::jobs::store(place);
+            store.system().acquire_lease(&name, "test", Duration::from_secs(600)).await.unwrap().unwrap()
+        });
+        Self { place, name, token }
     }
-    assert_eq!(scene.everything(), before);
-    block_on(async {
-        let store = crate::jobs::store(place);
-        store.system().release_lease(&name, "test", taken).await.unwrap();
+
+    fn release(self) {
+        block_on(async {
+            let store = crate::jobs::store(self.place);
+            store.system().release_lease(&self.name, "test", self.token).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn who_comes_back_while_the_account_is_being_let_go_of_is_asked_to_begin_again() {
+    on_each_database(|place| {
+        let scene = Scene::<Google>::start_web(place);
+        let before = scene.everything();
+        let held = Holding::new(place, Google::ANN);
+
+        // Whether it was known before whose account it is, or not.
+        for query in [format!("?address={}", Google::ANN), String::new()] {
+            says(&scene.go_through(&scene.acme, &query), 409, "at this very moment");
+        }
+        assert_eq!((scene.everything(), scene.site.revoked()), (before, 0), "others may need what was given");
+        held.release();
+        wait_until("what came to nothing is given back", || scene.site.revoked() == 1);
+        says(&scene.go_through(&scene.acme, ""), 200, "connected");
     });
-    says(&scene.go_through(&scene.acme, ""), 200, "connected");
+}
+
+#[test]
+fn who_closes_the_page_too_soon_has_connected_the_mailbox_all_the_same() {
+    on_each_database(|place| {
+        let scene = Scene::<Google>::start_web(place);
+        let held = Holding::new(place, Google::ANN);
+        let mut browser = Browser::default();
+        let back = browser.consent(&scene, &scene.link(&scene.acme, ""));
+
+        let page = browser.begin_to_open(scene.address, &back);
+        watch_until("the code is exchanged", || scene.site.exchanged() == 1);
+        drop(page);
+        assert_eq!(http::ask(scene.address, "GET", "/healthz", &[]).status, 200);
+        held.release();
+        wait_until("the mailbox is connected", || scene.state(Google::ANN) == "connecting");
+    });
 }

@@ -34,7 +34,10 @@ fn owners_connect_accounts_of_an_organization_and_their_own() {
             ("response_mode", "query"),
             ("code_challenge_method", "S256"),
             ("prompt", "select_account"),
-            ("scope", "offline_access+openid+email+https%3A%2F%2Fgraph.microsoft.com%2FMail.Read"),
+            (
+                "scope",
+                "offline_access+openid+email+https%3A%2F%2Fgraph.microsoft.com%2FUser.Read+https%3A%2F%2Fgraph.microsoft.com%2FMail.Read",
+            ),
             ("login_hint", "ann%40contoso.test"),
         ] {
             assert_eq!(parameter(&asked, name).as_deref(), Some(value), "{asked}");

@@ -51,8 +51,15 @@ pub struct Google {
 
 impl Google {
     pub fn revoked(&self) -> usize {
-        let is_revoke = |entry: &&google::Entry| entry.route == google::Route::Revoke;
-        self.world.request_log().iter().filter(is_revoke).count()
+        self.asked(google::Route::Revoke)
+    }
+
+    pub fn exchanged(&self) -> usize {
+        self.asked(google::Route::Token)
+    }
+
+    fn asked(&self, route: google::Route) -> usize {
+        self.world.request_log().iter().filter(|entry| entry.route == route).count()
     }
 }
 

@@ -244,16 +244,7 @@ pub fn allows(entered: &Entered<'_>, permissions: &[&str]) -> bool {
     scopes.iter().any(|scope| permissions.iter().any(|wanted| wanted.eq_ignore_ascii_case(permission(scope))))
 }
 
-const READS_PEOPLE: [&str; 8] = [
-    "User.Read",
-    "User.Read.All",
-    "User.ReadBasic.All",
-    "Directory.Read.All",
-    "Mail.Read",
-    "Mail.ReadWrite",
-    "openid",
-    "profile",
-];
+const READS_PEOPLE: [&str; 4] = ["User.Read", "User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
 
 async fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
     match route {

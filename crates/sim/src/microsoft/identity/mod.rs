@@ -35,7 +35,13 @@ use grants::Grants;
 const GRAPH: &str = "https://graph.microsoft.com/";
 
 /// What `grant` asks for unless it is told.
-pub const SCOPES: [&str; 4] = ["offline_access", "openid", "email", "https://graph.microsoft.com/Mail.Read"];
+pub const SCOPES: [&str; 5] = [
+    "offline_access",
+    "openid",
+    "email",
+    "https://graph.microsoft.com/User.Read",
+    "https://graph.microsoft.com/Mail.Read",
+];
 
 #[derive(Debug)]
 pub struct Identity {

@@ -35,6 +35,25 @@ async fn a_lease_has_one_holder_and_its_token_grows_with_every_change() {
 }
 
 #[tokio::test]
+async fn those_that_nobody_has_held_for_long_are_forgotten_by_their_names() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        for name in ["grant:a", "grant:b", "grant:held", "scheduler"] {
+            system.acquire_lease(name, "one", LONG).await.unwrap().unwrap();
+        }
+        db.run("update leases set until = '2026-01-01T00:00:00.000Z' where name <> 'grant:held'").await;
+        let before = "2026-01-02T00:00:00Z".parse().unwrap();
+
+        assert!(system.prune_leases("grant:", before, 1).await.unwrap(), "there is more");
+        assert!(!system.prune_leases("grant:", before, 10).await.unwrap());
+        let left = db.rows("select name from leases order by name").await;
+        let left: Vec<String> = left.iter().map(|row| row.get(0).unwrap()).collect();
+        assert_eq!(left, ["grant:held", "scheduler"]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn many_who_want_a_lease_at_once_get_it_once() {
     on_each_database(|db| async move {
         let system = db.store.system();

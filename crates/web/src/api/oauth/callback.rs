@@ -1,5 +1,8 @@
 //! Where it ends: a person comes back from the provider, with a code or without.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -14,6 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::record::Record;
 use store::sql::mailboxes::{MAILBOX_CHANGED, Mailbox};
+use tracing::Instrument as _;
 use utoipa::IntoParams;
 
 use super::page::{self, Stop};
@@ -23,6 +27,9 @@ use crate::App;
 use crate::api::Query;
 use crate::api::caller::admit;
 use crate::edge::{ClientAddress, RequestId};
+
+/// Whoever else holds an account's consent is through with it in less, as a rule.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Somebody else may change it at the same moment, but hardly again and again.
 const TRIES: usize = 5;
@@ -103,53 +110,75 @@ async fn go_on(
     let code = code(site, back)?;
     let provider = app.consents.get(&site.provider);
     let provider = provider.ok_or_else(|| Stop::new(StatusCode::CONFLICT, "That did not work", site.not_set_up))?;
-    // Before the exchange, so that what it gives is not taken back together with what was given before.
-    let grant = match &wish.address {
-        Some(address) => Some(hold(app, site, address).await?),
-        None => None,
-    };
-    let mailbox = exchange(app, site, provider.as_ref(), parts, &returned, &code).await;
-    if let Some(grant) = grant {
-        grant.release().await;
-    }
-    Ok(tell(parts, &mailbox?, &tenant.name))
+    let exchange = Exchange { app: app.clone(), site, provider: provider.clone(), parts: parts.clone(), returned };
+    // A task of its own: whoever closes the page or loads it again must not lose what the provider has just given.
+    let task = tokio::spawn(async move { exchange.run(&code).await }.in_current_span());
+    let mailbox = task.await.map_err(|_| anyhow::anyhow!("the exchange of a code broke off"))??;
+    Ok(tell(parts, &mailbox, &tenant.name))
 }
 
-async fn exchange(
-    app: &App,
-    site: &Site,
-    provider: &dyn Consent,
-    parts: &Parts,
-    returned: &Returned,
-    code: &Secret<String>,
-) -> Result<Mailbox, Stop> {
-    let exchanged = provider.exchange(code, &returned.verifier, &returned.redirect_uri).await;
-    let consented = exchanged.map_err(|e| refused(site, &e))?;
-    let grant = match whose(&consented).filter(|_| returned.wish.address.is_none()) {
-        Some(address) => Some(hold(app, site, &address).await?),
-        None => None,
-    };
-    let outcome = match connect(app, site, parts, returned, &consented).await {
-        Err(stop) => Err(give_back(app, provider, &consented, stop).await),
-        connected => connected,
-    };
-    if let Some(grant) = grant {
-        grant.release().await;
+/// A code becomes a mailbox.
+struct Exchange {
+    app: App,
+    site: &'static Site,
+    provider: Arc<dyn Consent>,
+    parts: Parts,
+    returned: Returned,
+}
+
+impl Exchange {
+    async fn run(&self, code: &Secret<String>) -> Result<Mailbox, Stop> {
+        // Before the exchange, so that what it gives is not taken back together with what was given before.
+        let grant = match &self.returned.wish.address {
+            Some(address) => self.hold(address).await?,
+            None => None,
+        };
+        let mailbox = self.consented(code).await;
+        if let Some(grant) = grant {
+            grant.release().await;
+        }
+        mailbox
     }
-    outcome
+
+    async fn consented(&self, code: &Secret<String>) -> Result<Mailbox, Stop> {
+        let Self { app, site, provider, parts, returned } = self;
+        let exchanged = provider.exchange(code, &returned.verifier, &returned.redirect_uri).await;
+        let consented = exchanged.map_err(|e| refused(site, &e))?;
+        let grant = match whose(&consented).filter(|_| returned.wish.address.is_none()) {
+            Some(address) => match self.hold(&address).await {
+                Ok(grant) => grant,
+                Err(stop) => {
+                    give_back_later(app.clone(), provider.clone(), consented, address);
+                    return Err(stop);
+                }
+            },
+            None => None,
+        };
+        let outcome = match connect(app, site, parts, returned, &consented).await {
+            Err(stop) => Err(give_back(app, provider.as_ref(), &consented, stop).await),
+            connected => connected,
+        };
+        if let Some(grant) = grant {
+            grant.release().await;
+        }
+        outcome
+    }
+
+    /// Nobody takes this account's consent back meanwhile. `None`: nobody but its owner can.
+    async fn hold(&self, address: &str) -> Result<Option<HeldGrant>, Stop> {
+        if self.provider.taken_back_at().is_some() {
+            return Ok(None);
+        }
+        let held = self.app.engine.wait_for_grant(self.site.provider, address, PATIENCE).await?;
+        held.map(Some).ok_or_else(|| {
+            let text = "Somebody else connects or removes this account at this very moment. Begin again in a while.";
+            Stop::new(StatusCode::CONFLICT, "Please begin again", text)
+        })
+    }
 }
 
 fn whose(consented: &Consented) -> Option<String> {
     consented.address.as_deref().and_then(domain::address::canonical)
-}
-
-/// Nobody takes this account's consent back meanwhile.
-async fn hold(app: &App, site: &Site, address: &str) -> Result<HeldGrant, Stop> {
-    let held = app.engine.hold_grant(site.provider, address).await?;
-    held.ok_or_else(|| {
-        let text = "Somebody else connects or removes this account at this very moment. Begin again in a while.";
-        Stop::new(StatusCode::CONFLICT, "Please begin again", text)
-    })
 }
 
 fn code(site: &Site, back: Back) -> Result<Secret<String>, Stop> {
@@ -228,21 +257,43 @@ fn refused(site: &Site, e: &ConnectorError) -> Stop {
 /// What is of no use to us is not kept by the provider either; unless somebody's mailbox lives by it. Where only its owner
 /// can take it back, they are told so.
 async fn give_back(app: &App, provider: &dyn Consent, consented: &Consented, mut stop: Stop) -> Stop {
+    let is_given_back = give_back_unused(app, provider, consented).await;
+    if let Some(place) = provider.taken_back_at().filter(|_| is_given_back) {
+        stop.text = format!("{} What you allowed can be taken back at {place}.", stop.text);
+    }
+    stop
+}
+
+/// `false`: somebody's mailbox lives by it.
+async fn give_back_unused(app: &App, provider: &dyn Consent, consented: &Consented) -> bool {
     let is_used = match &whose(consented) {
         Some(address) => app.engine.store.system().is_connected(provider.provider(), address).await.unwrap_or(true),
         None => false,
     };
     if is_used {
-        return stop;
-    }
-    if let Some(place) = provider.taken_back_at() {
-        stop.text = format!("{} What you allowed can be taken back at {place}.", stop.text);
+        return false;
     }
     if let Err(e) = provider.revoke(consented.secret.as_ref().unwrap_or(&consented.token)).await {
         let provider = provider.provider().as_str();
         tracing::info!(provider, "a consent that came to nothing was not taken back: {e}");
     }
-    stop
+    true
+}
+
+/// Whoever holds the account's consent may be about to connect it: what is of no use is given back once they are through.
+fn give_back_later(app: App, provider: Arc<dyn Consent>, consented: Consented, address: String) {
+    tokio::spawn(async move {
+        match app.engine.wait_for_grant(provider.provider(), &address, engine::grants::HELD_FOR * 2).await {
+            Ok(Some(grant)) => {
+                give_back_unused(&app, provider.as_ref(), &consented).await;
+                grant.release().await;
+            }
+            _ => {
+                let provider = provider.provider().as_str();
+                tracing::info!(provider, "a consent that came to nothing was not taken back: others hold it");
+            }
+        }
+    });
 }
 
 async fn connect(
