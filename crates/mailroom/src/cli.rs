@@ -464,6 +464,9 @@ pub enum Bench {
     /// Look at many mailboxes in which nothing is new
     #[command(after_help = "Example:\n  mailroom bench poll --mailboxes 10000 --latency-ms 20")]
     Poll(BenchPoll),
+    /// Give everybody of a simulated organisation a mailbox, at Google and at Microsoft
+    #[command(after_help = "Example:\n  mailroom bench discover --people 10000 --latency-ms 20")]
+    Discover(bench::BenchDiscover),
     /// Fill an empty database with mail of many tenants, to measure the API over it
     #[command(after_help = "Example:\n  mailroom bench seed --emails 1000000 --tenants 100 --keys keys.txt")]
     Seed(bench::BenchSeed),

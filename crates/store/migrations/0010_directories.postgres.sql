@@ -70,3 +70,10 @@ create table users (
 -- A mailbox is nobody else's.
 create unique index users_mailbox on users (tenant_id, mailbox_id) where mailbox_id is not null;
 create index users_address on users (tenant_id, address);
+
+-- A push names an account and no tenant. Where its name was taken, the mailbox of an account is called otherwise.
+drop index mailboxes_pushed;
+create index mailboxes_pushed on mailboxes ((coalesce(settings -> 'connection' ->> 'account', address)), provider);
+
+-- Whose mailbox it is of, as their directory calls them: an address may pass to somebody else. Nothing: it is not known.
+alter table push_subscriptions add column owner text;

@@ -129,10 +129,19 @@ pub fn is_app_only(settings: &str) -> bool {
     settings.is_some_and(|settings| settings["app_only"] == true)
 }
 
-/// Whom a call in our own name is for: as a directory calls them if that is known, else by the mailbox's address.
+/// Whom a call in our own name is for: as a directory calls them if that is known, else by the account's address.
 pub fn user(account: &Account) -> String {
-    let settings: Value = serde_json::from_str(&account.settings).unwrap_or_default();
-    settings["user"].as_str().unwrap_or(&account.address).to_owned()
+    setting(account, "user").unwrap_or_else(|| address(account))
+}
+
+/// What the provider knows the account by. The mailbox may be called otherwise, where its name was taken.
+pub fn address(account: &Account) -> String {
+    setting(account, "account").unwrap_or_else(|| account.address.clone())
+}
+
+fn setting(account: &Account, name: &str) -> Option<String> {
+    let settings: Value = serde_json::from_str(&account.settings).ok()?;
+    settings[name].as_str().map(str::to_owned)
 }
 
 /// Whether an assertion may have been refused only because of what time it is here.

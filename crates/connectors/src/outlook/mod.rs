@@ -22,6 +22,7 @@ use reqwest::Url;
 
 use crate::http::{Http, NoClient};
 use crate::microsoft::{GraphPush, MicrosoftOAuth, MicrosoftSettings};
+use crate::oauth::address;
 use api::Call;
 use lanes::Lanes;
 use subscriptions::Subscriptions;
@@ -90,7 +91,7 @@ impl Connector for Outlook {
             let call = self.call(account);
             // A token opens the mailbox of whoever consented, whatever address it was added under. One of our own is for
             // the address that we ask for, and may not be good for anything but mail.
-            if !call.is_app_only() && !call.me().await?.is_called(&account.address) {
+            if !call.is_app_only() && !call.me().await?.is_called(&address(account)) {
                 return Err(ConnectorError::Unauthorized("what opens it is for another mailbox".to_owned()));
             }
             call.inbox().await
@@ -106,7 +107,7 @@ impl Connector for Outlook {
         Some(Box::pin(async move {
             let call = self.call(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), address: &account.address, now }
+            Subscriptions { caller: &call, push, resource: &call.resource(), address: &address(account), now }
                 .watch(wish)
                 .await
         }))
@@ -117,7 +118,7 @@ impl Connector for Outlook {
         Some(Box::pin(async move {
             let call = self.call(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), address: &account.address, now }
+            Subscriptions { caller: &call, push, resource: &call.resource(), address: &address(account), now }
                 .unwatch(name)
                 .await
         }))

@@ -1,5 +1,7 @@
 //! What was planned is done: mailboxes are made, switched off and on, and called otherwise, many in one commit.
 
+use std::collections::HashSet;
+
 use domain::{Lane, LeftOut, MailboxId, MailboxState, SecretId, UserId};
 use jiff::{SignedDuration, Timestamp};
 use jobs::new_job;
@@ -9,7 +11,7 @@ use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::users::{KnownUser, Settled};
 use store::{StoreError, TenantStore, TenantUnit};
 
-use super::plan::{Action, BATCH, Planned, Planner};
+use super::plan::{Action, BATCH, Planned, Planner, opens_its_name};
 use super::{DiscoveryError, Report};
 use crate::Engine;
 use crate::mailboxes::Backfill;
@@ -40,6 +42,8 @@ struct Together {
     off: Vec<(MailboxId, Option<LeftOut>)>,
     on: Vec<(MailboxId, Option<LeftOut>)>,
     settled: Vec<Settled>,
+    /// They have given up their names, and would still open whoever is called so.
+    aside: Vec<MailboxId>,
 }
 
 impl Apply<'_> {
@@ -96,6 +100,7 @@ impl Apply<'_> {
         for Planned { known, action, aside } in planned {
             if let Some((mailbox, address)) = aside {
                 unit.rename_mailbox(mailbox.id, &address, mailbox.settings.clone());
+                all.aside.extend(opens_its_name(&mailbox).then_some(mailbox.id));
             }
             let person = &known.user.person;
             let mut settle = |left_out: Option<LeftOut>, mailbox| {
@@ -113,7 +118,8 @@ impl Apply<'_> {
                 Action::Add { address, over } => {
                     let id = over.unwrap_or_else(|| MailboxId::new(self.engine.store.clock()));
                     settle(None, Some(id));
-                    let new = self.new_mailbox(id, address, self.planner.settings(person));
+                    let settings = self.planner.settings(person, &address);
+                    let new = self.new_mailbox(id, address, settings);
                     all.looks.push(id);
                     match over {
                         Some(_) => {
@@ -128,7 +134,7 @@ impl Apply<'_> {
                     settle(None, Some(mailbox.id));
                     unit.change_mailbox(
                         mailbox.id,
-                        self.planner.connection(person, &mailbox),
+                        self.planner.connection(person, &mailbox, &mailbox.address),
                         mailbox.secret_ref.as_deref(),
                     );
                     all.on.push((mailbox.id, None));
@@ -139,8 +145,11 @@ impl Apply<'_> {
                     let Some(mailbox) = &known.mailbox else { continue };
                     settle(None, Some(mailbox.id));
                     if let Some(address) = &rename {
-                        unit.rename_mailbox(mailbox.id, address, self.planner.connection(person, mailbox));
+                        let settings = self.planner.connection(person, mailbox, address);
+                        unit.rename_mailbox(mailbox.id, address, settings);
                         unit.delete_secret(SecretId::of_access_token(mailbox.id));
+                        // Somebody in this very commit may have taken its name before.
+                        all.aside.retain(|aside| *aside != mailbox.id);
                         found.renamed += 1;
                     }
                     if again {
@@ -161,7 +170,11 @@ impl Apply<'_> {
 
     fn finish(&self, mut unit: TenantUnit, all: Together) -> anyhow::Result<TenantUnit> {
         unit.add_mailboxes(all.new);
-        unit.switch_mailboxes(&all.off, false);
+        // Until it is their owner's turn.
+        let mut off = all.off;
+        let is_off: HashSet<MailboxId> = off.iter().map(|(mailbox, _)| *mailbox).collect();
+        off.extend(all.aside.into_iter().filter(|aside| !is_off.contains(aside)).map(|aside| (aside, None)));
+        unit.switch_mailboxes(&off, false);
         unit.switch_mailboxes(&all.on, true);
         unit.want_watches(&all.watches);
         unit.settle_users(&all.settled);

@@ -16,6 +16,9 @@ const GOES_ON_FOR: SignedDuration = SignedDuration::from_hours(12);
 /// However well changes are told, everybody is listed again after so long.
 const WHOLE_EVERY: SignedDuration = SignedDuration::from_hours(7 * 24);
 
+/// Who forgets again and again where we were is left for the next time.
+const TRIES: usize = 3;
+
 #[derive(Debug)]
 pub struct Listed {
     pub people: u64,
@@ -34,11 +37,12 @@ pub async fn everybody(
     if !listing.goes_on {
         listing.begin(store, by).await?;
     }
-    let mut people = 0;
+    let (mut people, mut forgotten) = (0, 0);
     loop {
         let page = match view.page(&listing.cursors).await {
             // Where we were is forgotten: once more, from the beginning.
-            Err(ConnectorError::CursorExpired) if !listing.cursors.is_empty() => {
+            Err(ConnectorError::CursorExpired) if !listing.cursors.is_empty() && forgotten < TRIES => {
+                forgotten += 1;
                 listing = Listing { run: listing.run + 1, is_whole: true, goes_on: false, cursors: Cursors::new() };
                 listing.begin(store, by).await?;
                 people = 0;

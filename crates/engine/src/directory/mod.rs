@@ -26,9 +26,6 @@ use crate::sync::Syncer;
 use plan::Planner;
 use view::View;
 
-/// More people than this have to be there before it is strange that many of them are not any more.
-const FEW: u64 = 10;
-
 /// Where a directory is, and as whom we look at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -143,11 +140,9 @@ impl Syncer {
         let planner = Planner { rules: &view.rules, groups: &groups, place: &view.place, provider: by.provider };
         let mut report = planner.count(&store, progress).await?;
         (report.listed, report.is_whole) = (listed.people, listed.is_whole);
-        let (before, leaving) = (report.before, report.leaving);
-        if !is_sure && before > FEW && (before - leaving) * 2 < before {
-            report.reason = Some(format!(
-                "{leaving} of {before} people would lose their mailbox here, so nothing was changed; if that is right, discover once more with force"
-            ));
+        if let Some(reason) = report.is_strange().filter(|_| !is_sure) {
+            report.reason = Some(reason);
+            let (before, leaving) = (report.before, report.leaving);
             tracing::warn!(tenant.id = %tenant, provider = by.provider.as_str(), "a directory tells of {} people where there were {before}: nothing is changed", before - leaving);
             return Ok(Ended::Held(report));
         }

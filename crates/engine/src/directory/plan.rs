@@ -6,7 +6,7 @@ use domain::{Groups, LeftOut, MailboxId, MailboxState, Person, Provider, Rules, 
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
-use store::sql::users::{Holder, KnownUser};
+use store::sql::users::{Holder, KnownUser, User};
 
 use super::{Place, Report};
 
@@ -125,12 +125,18 @@ impl Planner<'_> {
     ) -> (Action, Option<(Box<Mailbox>, String)>) {
         let person = &known.user.person;
         let (mut rename, mut aside) = (None, None);
-        if self.needs_name(known)
-            && let Found::Free { address, from } = names.find(&self.names(person), Some(mailbox.id))
-            && (address != mailbox.address || self.connection(person, mailbox) != mailbox.settings)
-        {
-            names.moved(known.user.id, mailbox, &address);
-            (rename, aside) = (Some(address), from);
+        if self.needs_name(known) {
+            let (address, from) = match names.find(&self.names(person), Some(mailbox.id)) {
+                Found::Free { address, from } => (address, from),
+                // Its name stays. Whom it opens must not: that may be somebody else by now.
+                _ => (mailbox.address.clone(), None),
+            };
+            let settings = self.connection(person, mailbox, &address);
+            if address != mailbox.address || settings != mailbox.settings {
+                let after = Mailbox { address: address.clone(), settings, ..mailbox.clone() };
+                names.moved(&known.user, &mailbox.address, after);
+                (rename, aside) = (Some(address), from);
+            }
         }
         let returns = !known.user.is_active || !mailbox.is_active;
         let is_refused = matches!(mailbox.state, MailboxState::NeedsReauth | MailboxState::Error);
@@ -169,7 +175,7 @@ impl Planner<'_> {
         }
         known.mailbox.as_ref().is_none_or(|mailbox| {
             Some(&mailbox.address) != known.user.person.address.as_ref()
-                || self.connection(&known.user.person, mailbox) != mailbox.settings
+                || self.connection(&known.user.person, mailbox, &mailbox.address) != mailbox.settings
         })
     }
 
@@ -182,21 +188,26 @@ impl Planner<'_> {
         std::iter::once(address).chain(aliases).chain([made_up]).collect()
     }
 
-    /// How a new mailbox is reached.
-    pub fn settings(&self, person: &Person) -> Value {
+    /// How a new mailbox of this name is reached.
+    pub fn settings(&self, person: &Person, name: &str) -> Value {
         let mut connection = json!({"app_only": true, "user": self.user(person)});
         if let Some(directory) = &self.place.directory {
             connection["directory"] = json!(directory);
         }
-        json!({"connection": connection})
+        json!({"connection": called(connection, person, name)})
     }
 
     /// The same for one that is there, of which everything else stays.
-    pub fn connection(&self, person: &Person, mailbox: &Mailbox) -> Value {
+    pub fn connection(&self, person: &Person, mailbox: &Mailbox, name: &str) -> Value {
         let mut settings = mailbox.settings.clone();
+        let mut connection = match settings["connection"].take() {
+            Value::Null => json!({}),
+            connection => connection,
+        };
         if is_app_only(mailbox) {
-            settings["connection"]["user"] = json!(self.user(person));
+            connection["user"] = json!(self.user(person));
         }
+        settings["connection"] = called(connection, person, name);
         settings
     }
 
@@ -222,6 +233,24 @@ fn stay_out(known: &KnownUser, reason: LeftOut) -> Action {
 
 fn is_app_only(mailbox: &Mailbox) -> bool {
     mailbox.settings["connection"]["app_only"] == true
+}
+
+/// Whether it opens, by our app, whoever has the address that it is called by.
+pub fn opens_its_name(mailbox: &Mailbox) -> bool {
+    let user = mailbox.settings["connection"]["user"].as_str().unwrap_or(&mailbox.address);
+    is_app_only(mailbox) && user == mailbox.address
+}
+
+/// With the address that the provider knows the account by, where the mailbox is called otherwise here: pushes name it, and
+/// other tenants may have the same one.
+fn called(mut connection: Value, person: &Person, name: &str) -> Value {
+    match person.address.as_deref() {
+        Some(address) if address != name => connection["account"] = json!(address),
+        _ => {
+            connection.as_object_mut().map(|connection| connection.remove("account"));
+        }
+    }
+    connection
 }
 
 fn beside(address: &str, word: &str) -> String {
@@ -307,14 +336,14 @@ impl Names {
     }
 
     /// Its old name is free from now on.
-    fn moved(&mut self, user: UserId, mailbox: &Mailbox, to: &str) {
-        let is_it = |held: &Held| held.mailbox.as_ref().is_some_and(|held| held.id == mailbox.id);
-        if self.holders.get(&mailbox.address).is_some_and(is_it) {
-            self.holders.remove(&mailbox.address);
+    fn moved(&mut self, user: &User, from: &str, after: Mailbox) {
+        let is_it = |held: &Held| held.mailbox.as_ref().is_some_and(|held| held.id == after.id);
+        if self.holders.get(from).is_some_and(is_it) {
+            self.holders.remove(from);
         }
-        let user = Some((user, self.provider));
-        let held = Held { mailbox: Some(Box::new(mailbox.clone())), user, user_address: Some(to.to_owned()) };
-        self.holders.insert(to.to_owned(), held);
+        let (user, user_address) = (Some((user.id, self.provider)), user.person.address.clone());
+        let address = after.address.clone();
+        self.holders.insert(address, Held { mailbox: Some(Box::new(after)), user, user_address });
     }
 }
 

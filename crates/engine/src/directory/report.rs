@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// People that a dry run names; of more it only counts.
 const MOST_ITEMS: usize = 1_000;
 
+/// More people than this have to be there before it is strange that many of them are not any more.
+const FEW: u64 = 10;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
@@ -32,7 +35,7 @@ pub struct Report {
     pub renamed: u64,
     /// Everybody who is not wanted, by why.
     pub left_out: BTreeMap<String, u64>,
-    /// Why nothing was changed.
+    /// Why nothing was changed, or would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Of a dry run: who is concerned.
@@ -60,6 +63,15 @@ pub struct Item {
 impl Report {
     pub fn changes(&self) -> u64 {
         self.added + self.adopted + self.returned + self.left + self.renamed
+    }
+
+    /// Why somebody has to be sure before this is done: less than half would be left.
+    pub(super) fn is_strange(&self) -> Option<String> {
+        let (before, leaving) = (self.before, self.leaving);
+        let is_strange = before > FEW && (before - leaving) * 2 < before;
+        is_strange.then(|| {
+            format!("{leaving} of {before} people would lose their mailbox here; if that is right, discover with force")
+        })
     }
 
     pub(super) fn name(&mut self, item: Item) {

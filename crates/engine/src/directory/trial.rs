@@ -43,6 +43,7 @@ pub async fn report(
         tell(&planner, store, batch, &mut report).await?;
         progress();
     }
+    report.reason = report.is_strange();
     Ok(report)
 }
 

@@ -60,13 +60,22 @@ pub(super) fn kind(syncer: Syncer) -> Kind {
 
 async fn run(syncer: &Syncer, held: &Held, job: &DiscoverDirectory) -> Result<Verdict, JobError> {
     let (tenant, progress) = (held.tenant(), || held.progress());
+    let store = held.store.tenant(tenant);
+    let before = store.find_directory(job.provider).await?.map(|directory| directory.version);
     let outcome = match job.how {
         Discovery::Dry => syncer.try_discovery(tenant, job.provider, &progress).await.map(drop),
         how => syncer.discover(tenant, job.provider, how == Discovery::Forced, &progress).await.map(drop),
     };
     match outcome {
         Ok(()) => Ok(Verdict::Done),
-        Err(e) if e.is_overtaken() => Ok(Verdict::Done),
+        Err(e) if e.is_overtaken() => {
+            // Whoever was faster may not be that sure. Of a directory that was changed meanwhile nobody has said so.
+            let now = store.find_directory(job.provider).await?.map(|directory| directory.version);
+            match job.how == Discovery::Forced && now == before {
+                true => Err(JobError::Throttled(NO_PLACE)),
+                false => Ok(Verdict::Done),
+            }
+        }
         Err(DiscoveryError::Provider(e)) if DiscoveryError::Provider(e.clone()).passes() => Err(job_error(&e, held)),
         // What is wrong stands in the directory's row, and it is tried again when it is due.
         Err(DiscoveryError::Provider(_) | DiscoveryError::NoGroup(_)) => Ok(Verdict::Done),

@@ -66,12 +66,12 @@ async fn run(syncer: &Syncer, held: &Held, job: &RevokeGrant) -> Result<Verdict,
     let Some(call) = connector.and_then(|connector| connector.revoke(&account)) else {
         return Ok(Verdict::Commit(forget));
     };
-    let Some(grant) = engine.hold_grant(job.provider, &mailbox.address).await? else {
+    let Some(grant) = engine.hold_grant(job.provider, mailbox.account()).await? else {
         return Err(JobError::Throttled(BUSY));
     };
     let taking_back = async {
         // A provider may know only one consent of an owner to our app: with it, those of others would go.
-        if engine.store.system().is_connected(job.provider, &mailbox.address).await? {
+        if engine.store.system().is_connected(job.provider, mailbox.account()).await? {
             return Ok(Ok(()));
         }
         Ok(call.await)

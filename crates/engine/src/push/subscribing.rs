@@ -41,10 +41,10 @@ impl Syncer {
         watch: &WatchState,
     ) -> anyhow::Result<Result<Watch, ConnectorError>> {
         let system = self.engine.store.system();
-        let (provider, address) = (opened.mailbox.provider, opened.mailbox.address.as_str());
+        let (provider, address) = (opened.mailbox.provider, opened.mailbox.account());
         let now = system.now().await?;
         if let Some(known) = system.find_subscription(provider, address).await?
-            && let Some(agreed) = still_good(&known, watch, now)
+            && let Some(agreed) = still_good(&known, watch, now).filter(|_| !is_anothers(&known, opened))
         {
             return Ok(Ok(agreed));
         }
@@ -52,12 +52,13 @@ impl Syncer {
         let claim = Claim { provider, address, word: &word };
         let Some(claimed) = system.claim_subscription(claim, HOLD).await? else { return Ok(Err(put_off())) };
         // Somebody may have been faster between our look and our turn.
-        if let Some(agreed) = still_good(&claimed.subscription, watch, claimed.claimed_at) {
+        let agreed = still_good(&claimed.subscription, watch, claimed.claimed_at);
+        if let Some(agreed) = agreed.filter(|_| !is_anothers(&claimed.subscription, opened)) {
             system.release_subscription(claim).await?;
             return Ok(Ok(agreed));
         }
         match self.ask_for_subscription(opened, watch, claim, &claimed).await {
-            Ok(Ok((agreed, is_new))) => match self.record_agreed(claim, &claimed, &agreed, is_new).await {
+            Ok(Ok((agreed, is_new))) => match self.record_agreed(opened, claim, &claimed, &agreed, is_new).await {
                 // Whoever was faster knows what there is now.
                 Err(StoreError::Precondition(CLAIMED_BY_ANOTHER)) => Ok(Err(put_off())),
                 recorded => Ok(recorded.map(|()| Ok(agreed))?),
@@ -81,8 +82,9 @@ impl Syncer {
         claimed: &ClaimedSubscription,
     ) -> anyhow::Result<Asked> {
         let asking = async {
-            let is_dead = is_dead(&claimed.subscription, watch, claimed.claimed_at);
-            if let Some(name) = claimed.subscription.name.clone().filter(|_| !is_dead) {
+            let is_of_no_use =
+                is_dead(&claimed.subscription, watch, claimed.claimed_at) || is_anothers(&claimed.subscription, opened);
+            if let Some(name) = claimed.subscription.name.clone().filter(|_| !is_of_no_use) {
                 let wish = WatchWish { known: Some(name), password: Secret::new(String::new()) };
                 match self.wish(opened, &wish).await {
                     Err(ConnectorError::Gone) => {}
@@ -91,7 +93,7 @@ impl Syncer {
             }
             let password = Passwords::new(self.engine.vault.clone()).make().await?;
             let hash = Sha256::of(password.expose().as_bytes());
-            self.engine.store.system().begin_subscription(claim, hash).await?;
+            self.engine.store.system().begin_subscription(claim, hash, owner(opened)).await?;
             let wish = WatchWish { known: None, password };
             Ok(self.wish(opened, &wish).await.map(|agreed| (agreed, true)))
         };
@@ -109,6 +111,7 @@ impl Syncer {
     /// What happened before it began nobody has told: every mailbox of the account is looked at.
     async fn record_agreed(
         &self,
+        opened: &Opened,
         claim: Claim<'_>,
         claimed: &ClaimedSubscription,
         agreed: &Watch,
@@ -128,6 +131,7 @@ impl Syncer {
             name: agreed.name.clone(),
             expires_at: Some(agreed.expires_at),
             renewed_at: Some(claimed.claimed_at),
+            owner: owner(opened).map(str::to_owned),
         };
         system.record_subscription(claim, agreed, looks).await?;
         if is_new && let Err(e) = store.tell_of_jobs().await {
@@ -164,6 +168,16 @@ impl Syncer {
 
 fn put_off() -> ConnectorError {
     ConnectorError::Throttled { retry_after: Some(SOON) }
+}
+
+/// Whose mailbox it is, as their directory calls them. Nothing: somebody has connected it by its address.
+fn owner(opened: &Opened) -> Option<&str> {
+    opened.mailbox.settings["connection"]["user"].as_str()
+}
+
+/// The address was somebody else's when it was asked for: it tells of their mail.
+fn is_anothers(known: &Subscription, opened: &Opened) -> bool {
+    matches!((known.owner.as_deref(), owner(opened)), (Some(known), Some(own)) if known != own)
 }
 
 /// What was agreed to, if that was not long ago, and nobody has wanted it anew since or thinks it dead.
@@ -216,8 +230,12 @@ mod tests {
 
     #[test]
     fn what_was_agreed_to_a_while_ago_is_not_asked_for_again() {
-        let known =
-            |lasts: i64| Subscription { name: Some("s".into()), expires_at: Some(at(lasts)), renewed_at: Some(at(0)) };
+        let known = |lasts: i64| Subscription {
+            name: Some("s".into()),
+            expires_at: Some(at(lasts)),
+            renewed_at: Some(at(0)),
+            owner: None,
+        };
         let (week, hour) = (7 * 86_400, 3600);
         let calm = watch(Some(-5), None);
         assert!(still_good(&known(week), &calm, at(11 * hour)).is_some());
@@ -232,7 +250,12 @@ mod tests {
 
     #[test]
     fn one_that_tells_nothing_is_dead_each_time_that_an_hour_has_shown_it() {
-        let known = Subscription { name: Some("s".into()), expires_at: Some(at(600_000)), renewed_at: Some(at(0)) };
+        let known = Subscription {
+            name: Some("s".into()),
+            expires_at: Some(at(600_000)),
+            renewed_at: Some(at(0)),
+            owner: None,
+        };
         let watch = |lost, news: i64, pushed: i64| WatchState {
             news_at: Some(at(news)),
             last_push_at: Some(at(pushed)),

@@ -122,7 +122,7 @@ impl Syncer {
     /// right: they are asked for anew.
     pub(crate) async fn stop_watch(&self, mailbox: Mailbox, secret: Option<SecretId>) -> Result<(), Unstopped> {
         let system = self.engine.store.system();
-        let (provider, address) = (mailbox.provider, mailbox.address.clone());
+        let (provider, address) = (mailbox.provider, mailbox.account().to_owned());
         // The watch is the account's, not the tenant's.
         if system.is_connected(provider, &address).await.map_err(anyhow::Error::from)? {
             // Who stopped it and died left it to whoever has the account now.

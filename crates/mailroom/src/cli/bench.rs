@@ -1,8 +1,21 @@
-//! What is measured over HTTP.
+//! What is measured over HTTP, and of directories.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+
+#[derive(Debug, Args)]
+pub struct BenchDiscover {
+    /// People in the organisation, some of them suspended, guests or without a mailbox
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub people: usize,
+    /// How far away the provider is
+    #[arg(long, default_value_t = 20, value_name = "MS")]
+    pub latency_ms: u64,
+    /// Measure on this PostgreSQL server too, in a database of our own that is dropped again
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<String>,
+}
 
 #[derive(Debug, Args)]
 pub struct BenchSeed {

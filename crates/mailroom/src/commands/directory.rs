@@ -217,7 +217,14 @@ fn told(name: &str, outcome: &str, report: &Report, out: Output) -> Result<(), F
         return out.object(&object);
     }
     out.line(&format!("{name}: {} people", count(report.people)))?;
-    tell(report, if outcome == "dry_run" { "would be " } else { "" }, out)?;
+    match (&report.reason, outcome) {
+        (Some(reason), "dry_run") => {
+            tell(&Report { reason: None, ..report.clone() }, "would be ", out)?;
+            out.line(&format!("  but nothing would be changed: {reason}"))?;
+        }
+        (_, "dry_run") => tell(report, "would be ", out)?,
+        _ => tell(report, "", out)?,
+    }
     let rows: Vec<[String; 4]> = report
         .items
         .iter()

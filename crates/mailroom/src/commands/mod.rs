@@ -4,6 +4,7 @@ mod audit;
 mod backup;
 mod bench;
 mod bench_api;
+mod bench_discover;
 mod bench_imap;
 mod bench_jobs;
 mod bench_lanes;
@@ -74,6 +75,7 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Bench(crate::cli::Bench::Seed(args)) => bench_api::seed::run(&config, &args, out).await,
         Command::Bench(crate::cli::Bench::Api(args)) => bench_api::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Poll(args)) => bench_poll::run(&args, out).await,
+        Command::Bench(crate::cli::Bench::Discover(args)) => bench_discover::run(&args, out).await,
         Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
     }
 }

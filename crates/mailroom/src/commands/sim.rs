@@ -78,12 +78,13 @@ fn organise(args: &cli::Sim, google: &impl Organised, microsoft: &impl Organised
 }
 
 /// Where the simulated Google is, by the names that `[providers.google]` has for it.
-fn google_settings(url: &str) -> [(&'static str, String); 6] {
+fn google_settings(url: &str) -> [(&'static str, String); 7] {
     [
         ("auth_url", format!("{url}/o/oauth2/v2/auth")),
         ("token_url", format!("{url}/token")),
         ("jwks_url", format!("{url}/oauth2/v3/certs")),
         ("api_url", url.to_owned()),
+        ("directory_url", url.to_owned()),
         ("client_id", CLIENT_ID.to_owned()),
         ("client_secret", CLIENT_SECRET.to_owned()),
     ]

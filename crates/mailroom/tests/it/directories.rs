@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ::sim::google::{self, World};
+use ::sim::google::{self, Operation, World};
 use ::sim::people::{NewOrganisation, Organised, PeopleOperation};
 use domain::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -54,6 +54,13 @@ impl Google {
         let done = self.run(place, &[args, &["--json"]].concat());
         assert_eq!(done.code, Some(0), "{done}");
         done.objects().remove(0)
+    }
+
+    /// With a message that came while they were away.
+    fn comes_back(&self, address: &str) {
+        let person = address.to_owned();
+        self.world.apply_to_people(DOMAIN, PeopleOperation::Restore { person }).unwrap();
+        self.world.apply(address, Operation::deliver()).unwrap();
     }
 
     fn goes(&self, address: &str) {
@@ -175,6 +182,15 @@ fn over_http_an_organisation_is_connected_once_and_its_mail_comes_in() {
         let of_theirs =
             format!("select cast(id as text) from emails where mailbox_id = '{}'", off[0]["id"].as_str().unwrap());
         assert!(!place.select(&of_theirs).is_empty(), "the mail stays");
+        // What came meanwhile is there once they are back, and what was there before is not there twice.
+        let before = place.select(&of_theirs).len();
+        google.comes_back("user2@harbour.example");
+        let asked = tell("POST", "/v1/directory/discover", key, &json!({}), false);
+        assert_eq!(asked.status, 202, "{asked:?}");
+        wait_until("who is back is looked at", || place.select(&of_theirs).len() == before + 1);
+        let again = get(&format!("/v1/mailboxes/{}", off[0]["id"].as_str().unwrap()));
+        assert_eq!((&again["is_active"], &again["address"]), (&json!(true), &json!("user2@harbour.example")));
+        assert_eq!(place.select("select address from mailboxes").len(), 5);
         assert_eq!(tell("DELETE", "/v1/directories/gmail", key, &Value::Null, false).status, 204);
         assert_eq!(get("/v1/users")["items"], json!([]));
     });

@@ -44,6 +44,7 @@ mod search;
 mod secrets;
 mod serve;
 mod servers;
+mod shared_accounts;
 mod signed_urls;
 mod sim;
 mod sync_chaos;

@@ -26,6 +26,9 @@ use crate::steer::{Changing, Steered};
 
 pub use crate::scripted::Now;
 
+/// How often somebody is looked for who gets mail.
+const DRAWS: usize = 20;
+
 pub struct World {
     seed: u64,
     stage: Stage<Kind>,
@@ -169,8 +172,7 @@ impl World {
     pub fn step_any(&self, count: usize) {
         let now = self.now();
         for _ in 0..count {
-            let any = self.mailboxes.any(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
-            let Some(mailbox) = any else { return };
+            let Some(mailbox) = self.any_mailbox() else { return };
             self.change(&mailbox, |account| account.step(&self.letters, now));
         }
     }
@@ -188,6 +190,13 @@ impl World {
             push::tell(self, mailbox, history_id, &labels);
         }
         changed
+    }
+
+    /// One by chance; those who have left get no mail, and after some of them it is nobody's turn.
+    fn any_mailbox(&self) -> Option<Arc<Mailbox>> {
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drawn = (0..DRAWS).map_while(|_| self.mailboxes.any(&mut rng));
+        drawn.find(|mailbox| self.person(mailbox).has_mailbox())
     }
 
     pub fn truth(&self, address: &str) -> Option<Truth> {

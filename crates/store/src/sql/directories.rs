@@ -15,7 +15,7 @@ use super::jobs::later;
 use crate::failpoint::{self, Effect};
 use crate::{Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
 
-/// What who works on a directory is told when somebody else does by now, or it was removed.
+/// What who works on a directory is told when somebody else does by now, it was removed, or its tenant is switched off.
 pub const NO_LONGER_DISCOVERING: &str = "somebody else looks at this directory now";
 
 /// What somebody is told who changes what another has changed meanwhile.
@@ -82,6 +82,10 @@ pub struct RunEnd {
     /// What was told before is not gone on from: the next listing is of everybody.
     pub forgets: bool,
 }
+
+/// Whoever works on a directory has this right, as long as the tenant is at work.
+const HELD: &str = "tenant_id = $1 and provider = $2 and token = $3
+    and exists (select 1 from tenants where id = $1 and is_active)";
 
 const DIRECTORY: &str =
     "provider, settings, rules, backfill_seconds, interval_seconds, is_paused, version, next_at, run,
@@ -190,8 +194,11 @@ impl TenantUnit {
         self.unit.op_exactly(
             1,
             NO_LONGER_DISCOVERING,
-            "update directories set run = $4, is_listing = true, is_whole = $5, cursors = $6, begun_at = mailroom_now()
-             where tenant_id = $1 and provider = $2 and token = $3",
+            format!(
+                "update directories set run = $4, is_listing = true, is_whole = $5, cursors = $6,
+                     begun_at = mailroom_now()
+                 where {HELD}"
+            ),
             params![self.tenant, by.provider, by.token, run, is_whole, cursors_json(cursors)],
         );
     }
@@ -201,9 +208,11 @@ impl TenantUnit {
         self.unit.op_exactly(
             1,
             NO_LONGER_DISCOVERING,
-            "update directories set cursors = $4, is_listing = not $5,
-                 whole_at = case when $5 and is_whole then mailroom_now() else whole_at end
-             where tenant_id = $1 and provider = $2 and token = $3",
+            format!(
+                "update directories set cursors = $4, is_listing = not $5,
+                     whole_at = case when $5 and is_whole then mailroom_now() else whole_at end
+                 where {HELD}"
+            ),
             params![self.tenant, by.provider, by.token, cursors_json(cursors), is_last],
         );
     }
@@ -214,7 +223,7 @@ impl TenantUnit {
         self.unit.op_returning_exactly(
             1,
             NO_LONGER_DISCOVERING,
-            format!("select 1 from directories where tenant_id = $1 and provider = $2 and token = $3{lock}"),
+            format!("select 1 from directories where {HELD}{lock}"),
             params![self.tenant, by.provider, by.token],
         );
     }
@@ -230,7 +239,7 @@ impl TenantUnit {
                      is_listing = case when $7 then false else is_listing end,
                      cursors = case when $7 then '{{}}' else cursors end,
                      whole_at = case when $7 then null else whole_at end
-                 where tenant_id = $1 and provider = $2 and token = $3"
+                 where {HELD}"
             ),
             params![
                 self.tenant,

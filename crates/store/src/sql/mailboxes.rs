@@ -29,6 +29,16 @@ pub(crate) const COLUMNS: &str =
     "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref,
      updated_at, version";
 
+/// What the provider of a mailbox `m` knows its account by. There is an index for this very text.
+pub(crate) const ACCOUNT: &str = "coalesce(m.settings -> 'connection' ->> 'account', m.address)";
+
+impl Mailbox {
+    /// What its provider knows the account by. The mailbox may be called otherwise, where its name was taken.
+    pub fn account(&self) -> &str {
+        self.settings["connection"]["account"].as_str().unwrap_or(&self.address)
+    }
+}
+
 impl TenantStore {
     /// The mailbox with this (canonical) address, made now if there is none. Two callers at once get the same one.
     pub async fn ensure_files_mailbox(&self, address: &str) -> Result<Mailbox, StoreError> {

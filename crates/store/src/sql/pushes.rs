@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::events::{DRAFTS, SAID};
 use super::jobs::NewJob;
+use super::mailboxes::ACCOUNT;
 use super::sync::Key;
 use super::watches::WATCHED;
 use super::{any, given};
@@ -17,6 +18,7 @@ use crate::{Dialect, Row, StoreError, SystemStore, TenantUnit, Unit, Value, para
 /// A mailbox that is an account of which something was told, and at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pushed {
+    /// What the provider knows the account by.
     pub address: String,
     pub tenant: TenantId,
     pub mailbox: MailboxId,
@@ -68,11 +70,11 @@ impl SystemStore {
     /// Over all tenants, none that is switched off or waits for somebody.
     pub async fn list_pushed(&self, provider: Provider, addresses: Vec<String>) -> Result<Vec<Pushed>, StoreError> {
         let sql = format!(
-            "select m.address, m.tenant_id, m.id, w.lost_at is not null from mailboxes m
+            "select {ACCOUNT}, m.tenant_id, m.id, w.lost_at is not null from mailboxes m
              join tenants t on t.id = m.tenant_id
              left join push_watches w on w.tenant_id = m.tenant_id and w.mailbox_id = m.id
              where {} and m.provider = $1 and m.is_active and t.is_active and m.state in ('connecting', 'active', 'error')",
-            any(self.store.dialect(), "m.address", 2)
+            any(self.store.dialect(), ACCOUNT, 2)
         );
         let pushed = |row: &Row| {
             Ok(Pushed { address: row.get(0)?, tenant: row.get(1)?, mailbox: row.get(2)?, is_lost: row.get(3)? })

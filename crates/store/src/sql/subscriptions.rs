@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::any;
 use super::jobs::later;
+use super::mailboxes::ACCOUNT;
 use super::pushes::Look;
 use super::sync::millis;
 use crate::failpoint::{self, Effect};
@@ -23,6 +24,8 @@ pub struct Subscription {
     pub expires_at: Option<Timestamp>,
     /// When it was asked for what it agreed to last.
     pub renewed_at: Option<Timestamp>,
+    /// Whose mailbox it is of, as their directory calls them: an address may pass to somebody else. Nothing: it is not known.
+    pub owner: Option<String>,
 }
 
 /// The right to ask for it.
@@ -55,7 +58,7 @@ impl SystemStore {
         provider: Provider,
         address: &str,
     ) -> Result<Option<Subscription>, StoreError> {
-        let sql = "select name, expires_at, renewed_at from push_subscriptions
+        let sql = "select name, expires_at, renewed_at, owner from push_subscriptions
                    where provider = $1 and address = $2";
         self.query_one(sql, params![provider, address]).await?.as_ref().map(subscription).transpose()
     }
@@ -94,26 +97,31 @@ impl SystemStore {
                 "insert into push_subscriptions (provider, address, claim, held_until) values ($1, $2, $3, {until})
                  on conflict (provider, address) do update set claim = excluded.claim, held_until = excluded.held_until
                  where push_subscriptions.held_until <= mailroom_now()
-                 returning name, expires_at, renewed_at, mailroom_now()"
+                 returning name, expires_at, renewed_at, owner, mailroom_now()"
             ),
             params![claim.provider, claim.address, claim.word, millis(hold)],
         );
         failpoint::before(Effect::ClaimSubscription);
         let committed = self.commit(unit).await?;
         failpoint::after(Effect::ClaimSubscription);
-        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(3)? });
+        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(4)? });
         committed.returned(taken).first().map(claimed).transpose()
     }
 
     /// From now on whoever says this is believed to call for it, and nobody else. Refused with [`CLAIMED_BY_ANOTHER`].
-    pub async fn begin_subscription(&self, claim: Claim<'_>, password: Sha256) -> Result<(), StoreError> {
+    pub async fn begin_subscription(
+        &self,
+        claim: Claim<'_>,
+        password: Sha256,
+        owner: Option<&str>,
+    ) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
             CLAIMED_BY_ANOTHER,
-            "update push_subscriptions set password_sha256 = $4, name = null, expires_at = null
+            "update push_subscriptions set password_sha256 = $4, name = null, expires_at = null, owner = $5
              where provider = $1 and address = $2 and claim = $3",
-            params![claim.provider, claim.address, claim.word, password],
+            params![claim.provider, claim.address, claim.word, password, owner],
         );
         failpoint::before(Effect::BeginSubscription);
         self.commit(unit).await?;
@@ -133,9 +141,18 @@ impl SystemStore {
         whole.unit.op_exactly(
             1,
             CLAIMED_BY_ANOTHER,
-            "update push_subscriptions set name = $4, expires_at = $5, renewed_at = $6, held_until = mailroom_now()
+            "update push_subscriptions set name = $4, expires_at = $5, renewed_at = $6, owner = coalesce($7, owner),
+                 held_until = mailroom_now()
              where provider = $1 and address = $2 and claim = $3",
-            params![claim.provider, claim.address, claim.word, agreed.name, agreed.expires_at, agreed.renewed_at],
+            params![
+                claim.provider,
+                claim.address,
+                claim.word,
+                agreed.name,
+                agreed.expires_at,
+                agreed.renewed_at,
+                agreed.owner,
+            ],
         );
         whole.look(looks);
         failpoint::before(Effect::RecordSubscription);
@@ -175,12 +192,14 @@ impl SystemStore {
     pub async fn prune_subscriptions(&self, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let pruned = unit.op(
-            "delete from push_subscriptions where (provider, address) in (
-                 select s.provider, s.address from push_subscriptions s
-                 where (s.expires_at is null or s.expires_at < $1) and s.held_until < $1 and not exists (
-                     select 1 from mailboxes m where m.address = s.address and m.provider = s.provider
-                       and m.state <> 'disconnected')
-                 limit $2)",
+            format!(
+                "delete from push_subscriptions where (provider, address) in (
+                     select s.provider, s.address from push_subscriptions s
+                     where (s.expires_at is null or s.expires_at < $1) and s.held_until < $1 and not exists (
+                         select 1 from mailboxes m where {ACCOUNT} = s.address and m.provider = s.provider
+                           and m.state <> 'disconnected')
+                     limit $2)"
+            ),
             params![before, limit],
         );
         Ok(self.commit(unit).await?.changed(pruned) >= limit)
@@ -216,14 +235,16 @@ impl TenantUnit {
 /// What providers were told to say was signed by a master key that is not in force any more: all are begun anew.
 pub(super) fn disown_subscriptions(unit: &mut Unit) {
     unit.op(
-        "update push_watches set next_at = mailroom_now(), version = version + 1 where (tenant_id, mailbox_id) in (
-             select m.tenant_id, m.id from push_subscriptions s
-             join mailboxes m on m.address = s.address and m.provider = s.provider)",
+        format!(
+            "update push_watches set next_at = mailroom_now(), version = version + 1 where (tenant_id, mailbox_id) in (
+                 select m.tenant_id, m.id from push_subscriptions s
+                 join mailboxes m on {ACCOUNT} = s.address and m.provider = s.provider)"
+        ),
         params![],
     );
     unit.op("update push_subscriptions set password_sha256 = null, name = null, expires_at = null", params![]);
 }
 
 fn subscription(row: &Row) -> Result<Subscription, StoreError> {
-    Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)? })
+    Ok(Subscription { name: row.get(0)?, expires_at: row.get(1)?, renewed_at: row.get(2)?, owner: row.get(3)? })
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::any;
 use super::events::{DRAFTS, SAID};
 use super::jobs::later;
+use super::mailboxes::ACCOUNT;
 use super::sync::{Key, millis};
 use crate::value::Kind;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
@@ -193,8 +194,10 @@ impl SystemStore {
 
     /// Whether a mailbox of any tenant is this account.
     pub async fn is_connected(&self, provider: Provider, address: &str) -> Result<bool, StoreError> {
-        let sql = "select 1 from mailboxes m join tenants t on t.id = m.tenant_id
-                   where m.address = $1 and m.provider = $2 and m.state <> 'disconnected' and t.deleted_at is null limit 1";
+        let sql = format!(
+            "select 1 from mailboxes m join tenants t on t.id = m.tenant_id
+             where {ACCOUNT} = $1 and m.provider = $2 and m.state <> 'disconnected' and t.deleted_at is null limit 1"
+        );
         Ok(self.query_one(sql, params![address, provider]).await?.is_some())
     }
 
@@ -202,9 +205,11 @@ impl SystemStore {
     pub async fn want_watches(&self, provider: Provider, address: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
-            "update push_watches set next_at = mailroom_now(), wanted_at = mailroom_now(), version = version + 1
-             where (tenant_id, mailbox_id) in (
-                 select tenant_id, id from mailboxes where address = $1 and provider = $2 and state <> 'disconnected')",
+            format!(
+                "update push_watches set next_at = mailroom_now(), wanted_at = mailroom_now(), version = version + 1
+                 where (tenant_id, mailbox_id) in (select m.tenant_id, m.id from mailboxes m
+                     where {ACCOUNT} = $1 and m.provider = $2 and m.state <> 'disconnected')"
+            ),
             params![address, provider],
         );
         self.commit(unit).await.map(drop)

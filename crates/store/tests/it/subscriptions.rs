@@ -20,13 +20,14 @@ async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let first = system.claim_subscription(claim("one"), HOLD).await.unwrap().unwrap();
-        assert_eq!(first.subscription, Subscription { name: None, expires_at: None, renewed_at: None });
+        assert_eq!(first.subscription, Subscription { name: None, expires_at: None, renewed_at: None, owner: None });
         assert_eq!(system.claim_subscription(claim("two"), HOLD).await.unwrap(), None);
-        system.begin_subscription(claim("one"), Sha256::of(b"a")).await.unwrap();
+        system.begin_subscription(claim("one"), Sha256::of(b"a"), None).await.unwrap();
         let agreed = Subscription {
             name: Some("s1".into()),
             expires_at: Some(time("2100-01-01T00:00:00Z")),
             renewed_at: Some(time("2026-01-01T00:00:00Z")),
+            owner: Some("u1".into()),
         };
         system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await.unwrap();
         let found = system.find_subscription(Provider::Outlook, "me@acme.test").await.unwrap();
@@ -36,10 +37,14 @@ async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
         // Free again; and the first one, who thinks that it still holds it, is refused whatever it wants.
         let second = system.claim_subscription(claim("two"), HOLD).await.unwrap().unwrap();
         assert_eq!(second.subscription, agreed);
+        let by_hand = Subscription { owner: None, ..agreed.clone() };
+        system.record_subscription(claim("two"), by_hand, Vec::new()).await.unwrap();
+        let second = system.claim_subscription(claim("two"), HOLD).await.unwrap().unwrap();
+        assert_eq!(second.subscription, agreed, "who does not know whose it is leaves what others know");
         let refused = |done: Result<(), StoreError>| {
             assert!(matches!(done, Err(StoreError::Precondition(CLAIMED_BY_ANOTHER))), "{done:?}");
         };
-        refused(system.begin_subscription(claim("one"), Sha256::of(b"b")).await);
+        refused(system.begin_subscription(claim("one"), Sha256::of(b"b"), None).await);
         refused(system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await);
         system.release_subscription(claim("one")).await.unwrap();
         system.forget_subscription(claim("one")).await.unwrap();
@@ -61,9 +66,9 @@ async fn they_are_found_by_their_names_and_by_what_they_say() {
             let (address, word) = (format!("{n}@acme.test"), n.to_string());
             let claim = Claim { provider: Provider::Outlook, address: &address, word: &word };
             let claimed = system.claim_subscription(claim, HOLD).await.unwrap().unwrap();
-            system.begin_subscription(claim, Sha256::of(word.as_bytes())).await.unwrap();
+            system.begin_subscription(claim, Sha256::of(word.as_bytes()), None).await.unwrap();
             let name = (n != 2).then(|| format!("s{n}"));
-            let agreed = Subscription { name, expires_at: None, renewed_at: Some(claimed.claimed_at) };
+            let agreed = Subscription { name, expires_at: None, renewed_at: Some(claimed.claimed_at), owner: None };
             system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
         }
         let found = async |names: &[&str], said: &[&str]| {

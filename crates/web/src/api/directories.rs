@@ -96,7 +96,7 @@ pub struct RunView {
     /// done, held or failed.
     #[schema(example = "done")]
     outcome: String,
-    /// Why nothing was changed.
+    /// Why nothing was changed, or would be.
     reason: Option<String>,
     /// People in the directory.
     people: u64,
@@ -185,13 +185,19 @@ impl DirectoryView {
             is_paused: found.is_paused,
             next_at: Some(found.next_at).filter(|_| !found.is_paused),
             last_run: RunView::new(found.last_run_at, &outcome, found.last_run),
-            dry_run: RunView::new(found.dry_run_at, "done", found.dry_run).map(|run| match run.reason {
-                Some(_) => RunView { outcome: "failed".to_owned(), ..run },
-                None => run,
-            }),
+            dry_run: RunView::new(found.dry_run_at, of_dry_run(found.dry_run.as_ref()), found.dry_run),
             created_at: found.created_at,
             updated_at: found.updated_at,
         })
+    }
+}
+
+/// A listing that came to its end, and has a reason all the same: so many would go that it would be held.
+fn of_dry_run(report: Option<&Value>) -> &'static str {
+    match report.map(|report| (report["reason"].is_string(), report["is_whole"] == true)) {
+        Some((true, true)) => "held",
+        Some((true, false)) => "failed",
+        _ => "done",
     }
 }
 

@@ -1,9 +1,15 @@
 //! What becomes of one person: they come, go, come back, and are called otherwise.
 
-use domain::{Choice, LeftOut, MailboxState, Provider, Rules};
+use std::collections::BTreeSet;
+
+use domain::{Choice, Clock, LeftOut, MailboxState, Provider, Rules, SystemClock};
+use engine::directory::Ended;
 use engine::mailboxes::{Backfill, Connect};
+use jiff::SignedDuration;
 use serde_json::json;
-use sim::people::{PeopleOperation, PersonChange};
+use sim::people::{PeopleOperation, PersonChange, State, TruthPerson};
+use store::sql::events::Event;
+use store::sql::users::User;
 use store::testing::on_each_database;
 
 use super::scene::{BOTH, Scene, change, left_out, looked_at, mailbox, user, users};
@@ -158,35 +164,81 @@ async fn an_address_that_changes_its_owner_is_another_mailbox() {
     .await;
 }
 
+/// Two people have each other's addresses from now on.
+fn swap(scene: &Scene, provider: Provider, one: &str, other: &str) {
+    let between = address("between");
+    for (from, to) in [(one, &*between), (other, one), (&*between, other)] {
+        let renamed = PersonChange { address: Some(to.to_owned()), ..change(from) };
+        scene.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
+        let (person, remove) = (to.to_owned(), vec![from.to_owned()]);
+        scene.apply(provider, DOMAIN, PeopleOperation::Alias { person, add: vec![], remove });
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_who_swap_their_addresses_keep_their_mailboxes() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;
-        let provider = Provider::Outlook;
-        let acme = scene.tenant("acme").await;
-        scene.organise(provider, DOMAIN, 1);
-        scene.set(&acme, provider, DOMAIN, &Rules::default()).await;
-        let rename = |from: &str, to: &str| {
-            let renamed = PersonChange { address: Some(address(to)), ..change(&address(from)) };
-            scene.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
-        };
-        for name in ["ann", "bob"] {
-            scene.apply(provider, DOMAIN, PeopleOperation::join(&address(&format!("first.{name}"))));
-            rename(&format!("first.{name}"), name);
-        }
-        scene.discover(&acme, provider).await;
-        let [ann, bob] = [mailbox(&acme, &address("ann")).await.id, mailbox(&acme, &address("bob")).await.id];
+        for provider in BOTH {
+            let acme = scene.tenant(provider.as_str()).await;
+            scene.organise(provider, DOMAIN, 1);
+            scene.set(&acme, provider, DOMAIN, &Rules::default()).await;
+            for name in ["ann", "bob"] {
+                let first = address(&format!("first.{name}"));
+                scene.apply(provider, DOMAIN, PeopleOperation::join(&first));
+                let renamed = PersonChange { address: Some(address(name)), ..change(&first) };
+                scene.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
+            }
+            scene.discover(&acme, provider).await;
+            let [ann, bob] = [mailbox(&acme, &address("ann")).await.id, mailbox(&acme, &address("bob")).await.id];
 
-        for (from, to) in [("ann", "between"), ("bob", "ann"), ("between", "bob")] {
-            rename(from, to);
-            let (person, remove) = (address(to), vec![address(from)]);
-            scene.apply(provider, DOMAIN, PeopleOperation::Alias { person, add: vec![], remove });
+            swap(&scene, provider, &address("ann"), &address("bob"));
+            let report = scene.discover(&acme, provider).await;
+
+            assert_eq!((report.renamed, report.added), (2, 0));
+            let after = [mailbox(&acme, &address("ann")).await, mailbox(&acme, &address("bob")).await];
+            assert_eq!([after[0].id, after[1].id], [bob, ann]);
+            assert!(after.iter().all(|mailbox| mailbox.is_active));
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whose_address_is_anothers_already_is_not_looked_at_until_it_is_their_turn() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = scene.tenant("acme").await;
+        // More than are settled in one commit.
+        scene.organise(provider, DOMAIN, 600);
+        scene.set(&acme, provider, DOMAIN, &Rules::default()).await;
+        scene.discover(&acme, provider).await;
+        let all = users(&acme).await;
+        let movable = |user: &&User| {
+            let address = user.person.address.clone().unwrap();
+            user.is_active && address != self::address("user1") && user.person.aliases.as_ref().unwrap().is_empty()
+        };
+        let first = all.iter().find(movable).unwrap();
+        let last = all.iter().rev().find(movable).unwrap();
+        let [first, last] = [first, last].map(|user| (user.mailbox.unwrap(), user.person.address.clone().unwrap()));
+
+        swap(&scene, provider, &first.1, &last.1);
         let report = scene.discover(&acme, provider).await;
 
-        assert_eq!((report.renamed, report.added), (2, 0));
-        assert_eq!(mailbox(&acme, &address("ann")).await.id, bob);
-        assert_eq!(mailbox(&acme, &address("bob")).await.id, ann);
+        assert_eq!((report.renamed, report.added, report.left), (2, 0, 0));
+        for (id, now) in [(first.0, &last.1), (last.0, &first.1)] {
+            let mailbox = mailbox(&acme, &id.to_string()).await;
+            assert_eq!((&mailbox.address, mailbox.is_active), (now, true));
+            assert_eq!(mailbox.settings["connection"]["user"], json!(now));
+            assert_eq!(mailbox.settings["connection"]["account"], json!(null));
+        }
+        let events = acme.list_events(0, 10_000).await.unwrap();
+        let told = |event: &&Event| event.mailbox_id == Some(last.0) && event.kind != "mailbox.connected";
+        let told: Vec<&str> = events.iter().filter(told).map(|event| event.kind.as_str()).collect();
+        let expected = ["mailbox.renamed", "mailbox.deactivated", "mailbox.renamed", "mailbox.activated"];
+        assert_eq!(told, expected, "in between it would have opened what is the other's");
+        assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
     })
     .await;
 }
@@ -213,6 +265,7 @@ async fn an_address_in_two_tenants_is_two_mailboxes_and_so_is_one_person_at_two_
             assert_eq!(second.provider, Provider::Outlook);
             assert_ne!(second.address, address("user1"), "that one is Google's here");
             assert_eq!(second.settings["connection"]["user"], json!(microsoft.person.id));
+            assert_eq!(second.account(), address("user1"), "pushes name it so");
             let own = looked_at(tenant).await.len();
             let wanted = BOTH.map(|provider| scene.wanted(provider, DOMAIN).len());
             assert_eq!(own, wanted[0] + wanted[1]);
@@ -263,7 +316,7 @@ async fn what_somebody_connected_or_disconnected_by_hand_is_respected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_choose_by_group_unit_domain_and_address_and_hold_when_they_change() {
+async fn rules_choose_by_group_and_address_and_hold_when_they_change() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;
         for provider in BOTH {
@@ -294,6 +347,88 @@ async fn rules_choose_by_group_unit_domain_and_address_and_hold_when_they_change
             scene.discover(&acme, provider).await;
             assert_eq!(looked_at(&acme).await, wanted);
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_choose_by_unit_and_domain_and_let_in_whom_they_usually_leave_out() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = scene.tenant(provider.as_str()).await;
+            scene.organise(provider, DOMAIN, 60);
+            let truth = scene.truth(provider, DOMAIN);
+            let wanted = scene.wanted(provider, DOMAIN);
+            let there = || truth.people.values().filter(|person| person.state == State::Present);
+            let of = |is_it: &dyn Fn(&TruthPerson) -> bool| -> BTreeSet<String> {
+                there().filter(|person| is_it(person)).map(|person| person.address.clone()).collect()
+            };
+            let is_usual = |person: &TruthPerson| wanted.contains(&person.address);
+            let is_suspended =
+                |person: &TruthPerson| person.is_suspended || (provider == Provider::Gmail && person.is_archived);
+            // Google's are paths, Microsoft's departments the last part of them.
+            let unit = if provider == Provider::Gmail { "/Sales" } else { "Sales" };
+            let in_unit = |person: &TruthPerson| match provider {
+                Provider::Gmail => person.unit.starts_with("/Sales"),
+                _ => person.unit == "/Sales",
+            };
+            let units = Choice { units: vec![unit.to_owned()], ..Choice::default() };
+            let domains = |domain: &str| Choice { domains: vec![domain.to_owned()], ..Choice::default() };
+            let usual = Rules::default;
+            let guests = "guests.harbour.example";
+            let cases: Vec<(Rules, BTreeSet<String>)> = vec![
+                (Rules { include: units.clone(), ..usual() }, of(&|person| is_usual(person) && in_unit(person))),
+                (Rules { exclude: units, ..usual() }, of(&|person| is_usual(person) && !in_unit(person))),
+                (Rules { exclude: domains(DOMAIN), ..usual() }, BTreeSet::new()),
+                (Rules { include: domains(DOMAIN), ..usual() }, wanted.clone()),
+                (Rules { suspended: true, ..usual() }, of(&|person| is_usual(person) || is_suspended(person))),
+                (Rules { unlicensed: true, ..usual() }, of(&|person| !is_suspended(person) && !person.is_guest)),
+                (
+                    Rules { include: domains(guests), guests: true, unlicensed: true, ..usual() },
+                    of(&|person| person.is_guest),
+                ),
+            ];
+            for (rules, expected) in cases {
+                scene.set(&acme, provider, DOMAIN, &rules).await;
+                // However many go from one rule to the next.
+                let ended = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap();
+                assert!(matches!(ended, Ended::Done(_)), "{ended:?}");
+                assert_eq!(looked_at(&acme).await, expected, "{provider:?} {rules:?}");
+            }
+            let kinds = [of(&is_suspended), of(&|person| person.is_guest), of(&|person| !person.is_licensed)];
+            assert!(kinds.iter().all(|kind| !kind.is_empty()) && wanted.len() > 30);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_people_get_the_backfill_that_was_chosen_and_those_who_have_mailboxes_keep_theirs() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = scene.tenant("acme").await;
+        scene.organise(provider, DOMAIN, 1);
+        let now = || SystemClock.now();
+        let since = async |name: &str| {
+            let mailbox = mailbox(&acme, &address(name)).await.id;
+            acme.find_sync(mailbox).await.unwrap().unwrap().since
+        };
+        let begun = now();
+        for (name, backfill) in [("all", None), ("day", Some(86_400)), ("none", Some(0))] {
+            scene.apply(provider, DOMAIN, PeopleOperation::join(&address(name)));
+            let settings = json!({"administrator": address("user1")});
+            scene.set_with(&acme, provider, settings, &Rules::default(), backfill).await;
+            scene.discover(&acme, provider).await;
+        }
+
+        assert_eq!(since("all").await, None);
+        let day = SignedDuration::from_hours(24);
+        let (of_a_day, none) = (since("day").await.unwrap(), since("none").await.unwrap());
+        let second = SignedDuration::from_secs(1);
+        assert!(of_a_day >= begun - day - second && of_a_day <= now() - day + second, "{of_a_day}");
+        assert!(none >= begun - second && none <= now() + second, "{none}");
     })
     .await;
 }

@@ -1,5 +1,7 @@
 //! What becomes of a look at a directory: it is tried out, held back, broken off, gone on with and asked for again.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use domain::{ConnectorError, Provider, Rules, TenantId};
 use engine::directory::{DiscoveryError, Ended};
 use engine::jobs::{DiscoverDirectories, DiscoverDirectory, Discovery};
@@ -10,6 +12,7 @@ use sim::{google, microsoft};
 use store::TenantStore;
 use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
+use tokio::runtime::Handle;
 
 use super::scene::{BOTH, Scene, change, looked_at, mailbox, user, users};
 use crate::alone::alone;
@@ -97,6 +100,8 @@ async fn a_directory_that_tells_of_far_fewer_people_changes_nothing_until_somebo
             let before = looked_at(&acme).await;
             empty(&scene, provider);
 
+            let told = scene.dry_run(&acme, provider).await;
+            assert!(told.left > 0 && told.reason.is_some(), "it would be held, and says so: {told:?}");
             for _ in 0..2 {
                 let ended = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap();
                 assert!(matches!(&ended, Ended::Held(report) if report.reason.is_some()), "{ended:?}");
@@ -249,6 +254,102 @@ async fn a_tenant_that_is_switched_off_is_not_looked_at_even_if_it_was_asked_for
         system.set_tenant_active(acme.id, true).await.unwrap();
         scene.work().await;
         assert_eq!(users(&acme).await.len(), 4);
+    })
+    .await;
+}
+
+/// Calls from within a look, at the so many-th sign of progress.
+fn at_sign<'a>(
+    number: usize,
+    signs: &'a AtomicUsize,
+    act: impl AsyncFn() + Send + Sync + 'a,
+) -> impl Fn() + Send + Sync + 'a {
+    move || {
+        if signs.fetch_add(1, Ordering::SeqCst) + 1 == number {
+            tokio::task::block_in_place(|| Handle::current().block_on(act()));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_is_switched_off_in_the_middle_of_a_look_stays_as_it_is() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider, 600).await;
+        let system = scene.db.store.system();
+        let mut interrupted = 0;
+        for number in 1.. {
+            let (signs, then) = (AtomicUsize::new(0), tokio::sync::Mutex::new(None));
+            let switch_off = async || {
+                system.set_tenant_active(acme.id, false).await.unwrap();
+                *then.lock().await = Some(all(&scene).await);
+            };
+            let progress = at_sign(number, &signs, switch_off);
+            let ended = scene.syncer.discover(acme.id, provider, false, &progress).await;
+            drop(progress);
+            let Some(then) = then.into_inner() else { break };
+
+            assert_eq!(all(&scene).await, then, "after {number} signs of progress: {ended:?}");
+            interrupted += usize::from(ended.is_err());
+            system.set_tenant_active(acme.id, true).await.unwrap();
+        }
+        assert!(interrupted > 3, "{interrupted}");
+        assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+        assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_who_look_at_once_the_first_gives_way_and_nobody_has_two_mailboxes() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider, 600).await;
+        let mut overtaken = 0;
+        for number in 1..8 {
+            let signs = AtomicUsize::new(0);
+            let other = async || drop(scene.discover(&acme, provider).await);
+            let progress = at_sign(number, &signs, other);
+            let ended = scene.syncer.discover(acme.id, provider, false, &progress).await;
+            drop(progress);
+
+            overtaken += usize::from(matches!(&ended, Err(e) if e.is_overtaken()));
+            assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+            let outcome = acme.find_directory(provider).await.unwrap().unwrap().outcome;
+            assert_eq!(outcome.as_deref(), Some("done"));
+            // Somebody comes and somebody goes before the next.
+            scene.apply(provider, DOMAIN, PeopleOperation::join(&address(&format!("new{number}"))));
+            scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address(&format!("user{}", number + 1)) });
+        }
+        assert!(overtaken > 3, "{overtaken}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_forgets_again_and_again_where_we_were_is_left_for_the_next_time() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider, 600).await;
+        let signs = AtomicUsize::new(0);
+        let forget = || {
+            signs.fetch_add(1, Ordering::SeqCst);
+            scene.google.add_fault(google::Fault {
+                route: Some(google::Route::UsersList),
+                ..google::Fault::once(google::Kind::FailedPrecondition)
+            });
+        };
+
+        let e = scene.syncer.discover(acme.id, provider, false, &forget).await.unwrap_err();
+
+        assert!(matches!(e, DiscoveryError::Provider(ConnectorError::CursorExpired)), "{e:?}");
+        assert_eq!((signs.load(Ordering::SeqCst), looked_at(&acme).await.len()), (4, 0));
+        scene.google.clear_faults();
+        scene.discover(&acme, provider).await;
+        assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
     })
     .await;
 }

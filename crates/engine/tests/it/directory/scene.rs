@@ -132,11 +132,22 @@ impl Scene {
     }
 
     pub async fn set_to(&self, tenant: &TenantStore, provider: Provider, settings: Value, rules: &Rules) {
+        self.set_with(tenant, provider, settings, rules, Some(0)).await;
+    }
+
+    pub async fn set_with(
+        &self,
+        tenant: &TenantStore,
+        provider: Provider,
+        settings: Value,
+        rules: &Rules,
+        backfill_seconds: Option<u64>,
+    ) {
         let wish = DirectoryWish {
             provider,
             settings,
             rules: json!(rules),
-            backfill_seconds: Some(0),
+            backfill_seconds,
             interval_seconds: 3600,
             is_paused: false,
         };

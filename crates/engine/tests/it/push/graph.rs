@@ -35,12 +35,13 @@ pub async fn subscribe(store: &Store, address: &str, name: Option<&str>, passwor
     let system = store.system();
     let claim = Claim { provider: OUTLOOK, address, word: password };
     let claimed = system.claim_subscription(claim, Duration::from_secs(60)).await.unwrap().unwrap();
-    system.begin_subscription(claim, Sha256::of(password.as_bytes())).await.unwrap();
+    system.begin_subscription(claim, Sha256::of(password.as_bytes()), None).await.unwrap();
     if let Some(name) = name {
         let agreed = Subscription {
             name: Some(name.into()),
             expires_at: Some("2100-01-01T00:00:00Z".parse().unwrap()),
             renewed_at: Some(claimed.claimed_at),
+            owner: None,
         };
         system.record_subscription(claim, agreed, Vec::new()).await.unwrap();
     }

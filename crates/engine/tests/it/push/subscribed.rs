@@ -89,6 +89,41 @@ async fn it_is_begun_once_and_renewed_by_whoever_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_of_whoever_had_the_address_before_is_of_no_use_to_who_has_it_now() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let (acme, beta) = (scene.tenant("acme").await, scene.tenant("beta").await);
+        let is_of = async |tenant: TenantId, user: &str| {
+            let mailbox = scene.mailbox(tenant).await;
+            let settings = serde_json::json!({"connection": {"user": user}});
+            let mut unit = db.store.tenant(tenant).write();
+            unit.change_mailbox(mailbox.id, settings, mailbox.secret_ref.as_deref());
+            unit.want_watches(&[mailbox.id]);
+            unit.commit().await.unwrap();
+            scene.tick().await;
+        };
+        for (tenant, secret) in [(acme, "a"), (beta, "b")] {
+            scene.connect(tenant, secret).await;
+            scene.work().await;
+        }
+        scene.server.asked();
+
+        // Nobody knew whose it is; from then on it is known.
+        is_of(acme, "u1").await;
+        is_of(beta, "u1").await;
+        assert_eq!(scene.server.asked(), ["renew s1 a", "renew s1 b"], "both have the same account");
+        is_of(acme, "u2").await;
+
+        assert_eq!(scene.server.asked(), ["begin a"]);
+        assert_eq!(scene.pushed("1", 1).await, Outcome::Unknown, "nobody has the one before under this address");
+        assert_eq!(scene.pushed("2", 0).await, Outcome::Accepted);
+        is_of(beta, "u2").await;
+        assert_eq!(scene.server.asked(), ["renew s2 b"]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_has_not_shown_yet_whose_mailbox_it_opens_asks_for_nothing() {
     on_each_database(|db| async move {
         let scene = scene(&db);

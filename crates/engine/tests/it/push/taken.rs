@@ -91,6 +91,31 @@ async fn every_mailbox_of_the_account_that_is_at_work_is_looked_at_once() {
 }
 
 #[tokio::test]
+async fn a_push_finds_the_mailboxes_of_its_account_whatever_they_are_called() {
+    on_each_database(|db| async move {
+        let (acme, beta) = (tenant(&db, "acme").await, tenant(&db, "beta").await);
+        let named = mailbox(&db, acme, "me@acme.test").await.to_string();
+        // Its name is another's there, at another provider.
+        let otherwise = mailbox(&db, beta, "me+gmail@acme.test").await.to_string();
+        let settings = serde_json::json!({"connection": {"account": "me@acme.test"}});
+        db.run(&format!("update mailboxes set settings = '{settings}' where id = '{otherwise}'")).await;
+        let pushes = Google::with_key("one").pushes(&db.store);
+        let system = db.store.system();
+
+        assert_eq!(take(&pushes, "1", "me+gmail@acme.test", 1).await, Outcome::Unknown, "there is no such account");
+        assert_eq!(take(&pushes, "2", "me@acme.test", 2).await, Outcome::Accepted);
+        let mut both = vec![named.clone(), otherwise.clone()];
+        both.sort();
+        assert_eq!(looks(&db).await, both);
+        db.run(&format!("update mailboxes set state = 'disconnected' where id = '{named}'")).await;
+        assert!(system.is_connected(Provider::Gmail, "me@acme.test").await.unwrap(), "beta has it, too");
+        db.run(&format!("update mailboxes set state = 'disconnected' where id = '{otherwise}'")).await;
+        assert!(!system.is_connected(Provider::Gmail, "me@acme.test").await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_job_that_waits_is_made_urgent_and_one_that_runs_is_followed_by_another() {
     on_each_database(|db| async move {
         let acme = tenant(&db, "acme").await;
