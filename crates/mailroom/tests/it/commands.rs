@@ -1,7 +1,7 @@
 //! The commands beside import, export, search and verify: for people and for programs.
 
 use domain::Sha256;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::mail::{mbox, names, simple};
 use crate::place::{PASSWORD, PROGRAM, Place, block_on, on_each_database};
