@@ -215,7 +215,7 @@ async fn what_is_stored_is_listed_place_by_place_to_its_tenant() {
             email: None,
             is_deleted: false,
         };
-        assert_eq!(store.list_stored_places(mailbox).await.unwrap(), [place.clone()]);
+        assert_eq!(store.list_stored_places(mailbox).await.unwrap(), std::slice::from_ref(&place));
         assert_eq!(store.count_live_emails(mailbox).await.unwrap(), 0);
         assert_eq!(other.list_stored_places(mailbox).await.unwrap(), []);
         db.run("update folders set gone_at = created_at").await;

@@ -1,6 +1,6 @@
 //! Three tenants at work: set up as a user would, with trouble of every kind, and looked at while it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use domain::{JobId, JobState, Lane, MailboxState, TenantId};
@@ -95,7 +95,7 @@ impl Scene {
             self.api.post("/v1/mailboxes", Some(&self.id("workshop")), &imap).await?;
         }
         self.until("everybody has a mailbox", async |scene| {
-            let expected: usize = truth::expected(&scene.providers).values().map(|them| them.len()).sum();
+            let expected: usize = truth::expected(&scene.providers).values().map(BTreeSet::len).sum();
             let mailboxes = scene.mailboxes().await?;
             let active = mailboxes.iter().filter(|mailbox| mailbox.state == MailboxState::Active);
             Ok(active.count() == expected && scene.has_mail(CONTRACTOR).await?)
