@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// What caches, buffers and the allocator may take more in the last third than in the middle one. Somebody who keeps a little
-/// of every message grows past it within half an hour at 20 times the traffic.
+/// What caches, buffers and the allocator may take more in the last third than in the middle one, and so much that chance
+/// never gets there. At 20 times the speed, who keeps ten kilobytes of each message gets there within half an hour.
 const SLACK: f64 = 0.2;
 const SLACK_BYTES: u64 = 20 << 20;
 
