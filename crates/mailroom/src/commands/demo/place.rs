@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_path_is_quoted_for_a_shell_where_that_is_needed() {
-        assert_eq!(for_shell(Path::new("/tmp/demo-1/mailroom")), "/tmp/demo-1/mailroom");
+        assert_eq!(for_shell(Path::new("/srv/demo-1/mailroom")), "/srv/demo-1/mailroom");
         assert_eq!(for_shell(Path::new("/my demo's")), r"'/my demo'\''s'");
     }
 }
