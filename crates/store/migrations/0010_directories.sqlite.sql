@@ -43,7 +43,7 @@ create index directories_due on directories (next_at);
 
 -- People that directories have told of.
 create table users (
-    id text primary key not null,
+    id text not null,
     tenant_id text not null references tenants (id),
     provider text not null,
     provider_user_id text not null,
@@ -63,7 +63,7 @@ create table users (
     mailbox_id text,
     created_at text not null,
     updated_at text not null,
-    unique (tenant_id, id),
+    primary key (tenant_id, id),
     unique (tenant_id, provider, provider_user_id),
     foreign key (tenant_id, mailbox_id) references mailboxes (tenant_id, id)
 );

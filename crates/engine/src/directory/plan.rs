@@ -200,14 +200,15 @@ impl Planner<'_> {
     /// The same for one that is there, of which everything else stays.
     pub fn connection(&self, person: &Person, mailbox: &Mailbox, name: &str) -> Value {
         let mut settings = mailbox.settings.clone();
-        let mut connection = match settings["connection"].take() {
-            Value::Null => json!({}),
-            connection => connection,
-        };
+        let before = mailbox.settings["connection"].clone();
+        let mut connection = before.clone();
         if is_app_only(mailbox) {
             connection["user"] = json!(self.user(person));
         }
-        settings["connection"] = called(connection, person, name);
+        let connection = called(connection, person, name);
+        if connection != before {
+            settings["connection"] = connection;
+        }
         settings
     }
 
@@ -247,7 +248,9 @@ fn called(mut connection: Value, person: &Person, name: &str) -> Value {
     match person.address.as_deref() {
         Some(address) if address != name => connection["account"] = json!(address),
         _ => {
-            connection.as_object_mut().map(|connection| connection.remove("account"));
+            if let Some(connection) = connection.as_object_mut() {
+                connection.remove("account");
+            }
         }
     }
     connection

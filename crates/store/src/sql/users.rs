@@ -102,7 +102,7 @@ const MAILBOX: &[(&str, Kind)] = &[
 const LONGEST: usize = 500;
 
 impl TenantStore {
-    /// In the order in which they were first told of, after a given one.
+    /// In the order in which pages first told of them, after a given one.
     pub async fn list_users(
         &self,
         filter: &UserFilter,

@@ -160,18 +160,23 @@ async fn what_an_administrator_takes_back_shows_and_deactivates_nobody() {
             let acme = company(&scene, provider, 8).await;
             scene.discover(&acme, provider).await;
             let before = looked_at(&acme).await;
-            scene.google.set_delegated_scopes_of(DOMAIN, Some(Vec::new()));
-            let change = microsoft::DirectoryChange { admin_consent: Some(false), ..Default::default() };
-            scene.microsoft.change_directory(DOMAIN, &change);
+            let allow = |is_allowed: bool| match provider {
+                Provider::Gmail => {
+                    scene.google.set_delegated_scopes_of(DOMAIN, if is_allowed { None } else { Some(Vec::new()) });
+                }
+                _ => {
+                    let change = microsoft::DirectoryChange { admin_consent: Some(is_allowed), ..Default::default() };
+                    scene.microsoft.change_directory(DOMAIN, &change);
+                }
+            };
+            allow(false);
 
             let e = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
 
             assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Unauthorized(_))), "{e:?}");
             assert_eq!(looked_at(&acme).await, before);
             let rules = serde_json::from_value(json!({"include": {"groups": ["nobody@harbour.example"]}})).unwrap();
-            scene.google.set_delegated_scopes_of(DOMAIN, None);
-            let change = microsoft::DirectoryChange { admin_consent: Some(true), ..Default::default() };
-            scene.microsoft.change_directory(DOMAIN, &change);
+            allow(true);
             scene.set(&acme, provider, DOMAIN, &rules).await;
             let e = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
             assert!(matches!(e, DiscoveryError::NoGroup(_)), "{e:?}");
@@ -323,7 +328,8 @@ async fn of_two_who_look_at_once_the_first_gives_way_and_nobody_has_two_mailboxe
             scene.apply(provider, DOMAIN, PeopleOperation::join(&address(&format!("new{number}"))));
             scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address(&format!("user{}", number + 1)) });
         }
-        assert!(overtaken > 3, "{overtaken}");
+        // Later than while it lists it has nothing left to do, and finds that out at its end.
+        assert!(overtaken >= 2, "{overtaken}");
     })
     .await;
 }
@@ -332,22 +338,19 @@ async fn of_two_who_look_at_once_the_first_gives_way_and_nobody_has_two_mailboxe
 async fn who_forgets_again_and_again_where_we_were_is_left_for_the_next_time() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;
-        let provider = Provider::Gmail;
-        let acme = company(&scene, provider, 600).await;
+        let provider = Provider::Outlook;
+        // More than a page.
+        let acme = company(&scene, provider, 1_100).await;
         let signs = AtomicUsize::new(0);
         let forget = || {
             signs.fetch_add(1, Ordering::SeqCst);
-            scene.google.add_fault(google::Fault {
-                route: Some(google::Route::UsersList),
-                ..google::Fault::once(google::Kind::FailedPrecondition)
-            });
+            scene.apply(provider, DOMAIN, PeopleOperation::ExpireDelta);
         };
 
         let e = scene.syncer.discover(acme.id, provider, false, &forget).await.unwrap_err();
 
         assert!(matches!(e, DiscoveryError::Provider(ConnectorError::CursorExpired)), "{e:?}");
         assert_eq!((signs.load(Ordering::SeqCst), looked_at(&acme).await.len()), (4, 0));
-        scene.google.clear_faults();
         scene.discover(&acme, provider).await;
         assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
     })
