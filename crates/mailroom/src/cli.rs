@@ -456,29 +456,16 @@ pub enum Bench {
     #[command(after_help = "Example:\n  mailroom bench jobs --postgres postgres://postgres@127.0.0.1/postgres")]
     Jobs(BenchJobs),
     /// Look at many mailboxes in which nothing is new
-    #[command(after_help = "Example:\n  mailroom bench poll --mailboxes 10000 --latency-ms 20")]
-    Poll(BenchPoll),
+    #[command(
+        after_help = "Examples:\n  mailroom bench poll\n  mailroom bench poll --unlimited\n  mailroom bench poll --one-large-tenant"
+    )]
+    Poll(bench::BenchPoll),
     /// Fill an empty database with mail of many tenants, to measure the API over it
     #[command(after_help = "Example:\n  mailroom bench seed --emails 1000000 --tenants 100 --keys keys.txt")]
     Seed(bench::BenchSeed),
     /// Ask a server for a list, a page far back, a search; so many times a second, whether it keeps up or not
     #[command(after_help = "Example:\n  mailroom bench api --url http://127.0.0.1:8025 --keys keys.txt --rate 500")]
     Api(bench::BenchApi),
-}
-
-#[derive(Debug, Args)]
-pub struct BenchPoll {
-    #[arg(long, default_value_t = 10_000, value_name = "N")]
-    pub mailboxes: usize,
-    /// How far away the provider is
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    pub latency_ms: u64,
-    /// Mailboxes that are looked at at the same time
-    #[arg(long, default_value_t = 500, value_name = "N")]
-    pub in_flight: usize,
-    /// Measure on this PostgreSQL server too, in a database of our own that is dropped again
-    #[arg(long, value_name = "URL")]
-    pub postgres: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -54,7 +54,7 @@ async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
         assert!((50.0..=54.0).contains(&next.total(jiff::Unit::Second).unwrap()), "{next}: nine tenths of a minute");
 
         // Asked for again while it waits, it is still one job.
-        system.make_all_mailboxes_due().await.unwrap();
+        system.make_mailboxes_due(None).await.unwrap();
         assert_eq!(schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap(), asked);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
     })
