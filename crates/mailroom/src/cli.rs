@@ -178,6 +178,9 @@ pub enum Tenant {
     /// Show one tenant with its mailboxes and counts
     #[command(after_help = "Example:\n  mailroom tenant show acme")]
     Show { tenant: String },
+    /// Show what a tenant uses of its providers, what is left, and when what waits will be here
+    #[command(after_help = "Example:\n  mailroom tenant usage acme")]
+    Usage { tenant: String },
     /// Let a tenant's work go on
     #[command(after_help = "Example:\n  mailroom tenant activate acme")]
     Activate { tenant: String },

@@ -69,6 +69,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0009_subscriptions.sqlite.sql"),
         postgres: include_str!("../migrations/0009_subscriptions.postgres.sql"),
     },
+    Migration {
+        version: 11,
+        name: "polls",
+        sqlite: include_str!("../migrations/0011_polls.sqlite.sql"),
+        postgres: include_str!("../migrations/0011_polls.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

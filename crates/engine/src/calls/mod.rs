@@ -4,6 +4,7 @@
 pub mod breaker;
 pub mod budget;
 mod day;
+pub mod meter;
 pub mod window;
 
 use std::collections::HashMap;
@@ -15,11 +16,14 @@ use domain::connector::Answer;
 use domain::{ConnectorError, MailboxId, Provider, Sha256, TenantId};
 use jobs::{Dice, SystemDice};
 use store::sql::mailboxes::Mailbox;
+use store::{Store, StoreError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use breaker::{Breaker, PROBE_EVERY, Pass};
 use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
 pub use day::bytes_per_day;
+use meter::Meter;
 
 use crate::gate::Redis;
 
@@ -36,6 +40,9 @@ pub struct CallSettings {
     pub paces: HashMap<Provider, Pace>,
     /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
     pub imap_bytes_per_day: Option<u64>,
+    /// Calls of one provider that are on their way at the same time: one that is slow, or gone, must not keep everybody
+    /// waiting who could call another.
+    pub most_under_way: Option<usize>,
     /// A job that would wait longer for its turn gives its place to others and comes back.
     pub longest_wait: Duration,
     /// Connectors watch over the bytes of a message themselves; this ends what they did not think of.
@@ -48,9 +55,30 @@ impl Default for CallSettings {
             pace: Pace::calls_per_second(150.0),
             paces: HashMap::new(),
             imap_bytes_per_day: None,
+            most_under_way: None,
             longest_wait: Duration::from_secs(5),
             deadline: Duration::from_secs(600),
         }
+    }
+}
+
+impl CallSettings {
+    pub fn pace_of(&self, provider: Provider) -> Pace {
+        *self.paces.get(&provider).unwrap_or(&self.pace)
+    }
+
+    /// With what the mailbox has of its own.
+    pub fn pace_for(&self, mailbox: &Mailbox) -> Pace {
+        let mut pace = self.pace_of(mailbox.provider);
+        if let Some(bytes) = bytes_per_day(mailbox, self.imap_bytes_per_day) {
+            pace.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
+        }
+        pace
+    }
+
+    /// `None`: as many as one likes.
+    pub fn bytes_per_day(&self, mailbox: &Mailbox) -> Option<u64> {
+        bytes_per_day(mailbox, self.imap_bytes_per_day).filter(|bytes| *bytes > 0)
     }
 }
 
@@ -74,6 +102,13 @@ impl Pace {
     pub fn calls_per_second(app: f64) -> Self {
         let app = Allowance { calls: Some(Budget::per_second(app)), ..Allowance::default() };
         Self { app, ..Self::default() }
+    }
+
+    /// And so much for each tenant. Nothing: as much as one likes.
+    pub fn with_tenant(mut self, calls: Option<Budget>, bytes: Option<Budget>) -> Self {
+        self.credential.calls = calls;
+        self.credential.bytes = bytes;
+        self
     }
 
     /// And so many units a minute for our app as a whole, and for each mailbox.
@@ -134,6 +169,7 @@ struct Inner {
     /// How many share the budgets while Redis is away, or when there is none.
     instances: AtomicUsize,
     state: Mutex<State>,
+    meter: Meter,
 }
 
 #[derive(Debug)]
@@ -142,6 +178,7 @@ struct State {
     /// Until when a provider asked to be left alone for the sake of a mailbox.
     quiet: HashMap<MailboxId, Instant>,
     buckets: Buckets,
+    under_way: HashMap<Provider, Arc<Semaphore>>,
     tidied: Instant,
 }
 
@@ -157,9 +194,11 @@ impl Calls {
             breakers: HashMap::new(),
             quiet: HashMap::new(),
             buckets: Buckets::default(),
+            under_way: HashMap::new(),
             tidied: Instant::now(),
         };
-        let inner = Inner { settings, dice, redis, instances: AtomicUsize::new(1), state: Mutex::new(state) };
+        let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), Meter::default());
+        let inner = Inner { settings, dice, redis, instances, state, meter };
         Self { inner: Arc::new(inner) }
     }
 
@@ -181,7 +220,8 @@ impl Calls {
     async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
         self.inner.look(mailbox)?;
         self.inner.wait_for_turn(kind, mailbox).await?;
-        let pass = self.inner.begin(mailbox)?;
+        let (_under_way, pass) = self.inner.begin(mailbox)?;
+        self.inner.meter.count(key(mailbox), 1, 0);
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
@@ -199,6 +239,7 @@ impl Calls {
 
     /// What a call has brought. Too much is not refused: it came already. The next fetches wait for it.
     pub async fn spend_bytes(&self, mailbox: &Mailbox, bytes: u64) {
+        self.inner.meter.count(key(mailbox), 0, bytes);
         let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
         self.inner.take(&charges, YEAR).await;
@@ -209,6 +250,11 @@ impl Calls {
         let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, 0.0);
         charges.retain(|charge| charge.measure == Measure::Bytes);
         matches!(self.inner.take(&charges, Duration::ZERO).await, Place::TooLong(_))
+    }
+
+    /// What was used since the last time, for people.
+    pub async fn write_usage(&self, store: &Store) -> Result<(), StoreError> {
+        self.inner.meter.write(store).await
     }
 
     /// Why calls for a mailbox are refused that has to wait for long, in words for people.
@@ -227,11 +273,7 @@ impl Calls {
 
 impl Inner {
     fn pace(&self, mailbox: &Mailbox) -> Pace {
-        let mut pace = *self.settings.paces.get(&mailbox.provider).unwrap_or(&self.settings.pace);
-        if let Some(bytes) = bytes_per_day(mailbox, self.settings.imap_bytes_per_day) {
-            pace.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
-        }
-        pace
+        self.settings.pace_for(mailbox)
     }
 
     /// Whether there is any use in waiting for a turn. Takes nothing: a probe must not be spent on a call that does not
@@ -285,13 +327,21 @@ impl Inner {
         self.state().buckets.take(&charges, Instant::now(), patience(&charges))
     }
 
-    fn begin(&self, mailbox: &Mailbox) -> Result<Pass, ConnectorError> {
+    /// With a place among those that are under way, which is given back when it is dropped.
+    fn begin(&self, mailbox: &Mailbox) -> Result<(Option<OwnedSemaphorePermit>, Pass), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
+        let place = match self.settings.most_under_way {
+            None => None,
+            Some(most) => Some(state.place(mailbox.provider, most).ok_or_else(|| {
+                let wait = self.settings.longest_wait;
+                ConnectorError::NotYet(self.spread(wait, wait))
+            })?),
+        };
         let taken = state.breaker(mailbox, now).take(now);
-        taken.map_err(|until| self.not_before(until, now))
+        Ok((place, taken.map_err(|until| self.not_before(until, now))?))
     }
 
     fn end(&self, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
@@ -342,6 +392,12 @@ impl State {
             count_breakers(mailbox.provider.as_str(), breaker.state(), 1.0);
             breaker
         })
+    }
+
+    /// `None`: as many as may be are under way.
+    fn place(&mut self, provider: Provider, most: usize) -> Option<OwnedSemaphorePermit> {
+        let places = self.under_way.entry(provider).or_insert_with(|| Arc::new(Semaphore::new(most.max(1))));
+        places.clone().try_acquire_owned().ok()
     }
 
     /// To the moment: this is the provider's word.
@@ -470,6 +526,26 @@ mod tests {
         let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
         assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
         assert_eq!(calls.why(&ours), "its server asked to wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
+        let settings = CallSettings { most_under_way: Some(3), ..CallSettings::default() };
+        let calls = Calls::new(settings, Arc::new(SystemDice), None);
+        let other = Mailbox { provider: Provider::Outlook, ..mailbox() };
+        let ours = mailbox();
+        let mut hanging: Vec<_> =
+            (0..3).map(|_| Box::pin(calls.make::<()>(&ours, Box::pin(std::future::pending())))).collect();
+        for call in &mut hanging {
+            assert!(futures_util::poll!(call).is_pending());
+        }
+
+        let refused = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+        assert!(matches!(refused, Err(ConnectorError::NotYet(wait)) if wait >= Duration::from_secs(5)), "{refused:?}");
+        assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
+
+        drop(hanging.pop());
+        assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "who gives up makes room");
     }
 
     #[tokio::test(start_paused = true)]

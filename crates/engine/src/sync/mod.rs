@@ -3,11 +3,13 @@
 //! A listing comes in pages. Each page is one commit: the ledger, where messages are, the jobs that fetch them, and the
 //! cursor. Whoever lists a mailbox holds its token, which every one of these commits checks.
 
+mod crowd;
 mod desk;
 mod fetch;
 mod hold;
 mod list;
 mod place;
+mod poll;
 mod room;
 mod scope;
 mod states;
@@ -28,12 +30,14 @@ use tokio::sync::Semaphore;
 pub use desk::Desk;
 pub use fetch::FetchEmails;
 pub use list::{ListHistory, ListMailbox, SyncMailbox, only_one};
+pub use poll::{AT_MOST, PollMailboxes};
 pub use scope::Scope;
 
 use crate::Engine;
 use crate::access::Granted;
 use crate::calls::Calls;
 use crate::tokens::{Asker, TokenSettings, Tokens};
+use crowd::Crowd;
 use turns::Turns;
 
 /// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
@@ -77,6 +81,7 @@ pub struct Syncer {
     memory: Arc<Semaphore>,
     turns: Turns,
     desk: Desk,
+    crowd: Crowd,
 }
 
 /// A mailbox as a listing or a fetch needs it.
@@ -109,12 +114,18 @@ impl Syncer {
             memory,
             turns: Turns::default(),
             desk,
+            crowd: Crowd::default(),
         }
     }
 
     pub fn with_tokens(self, settings: TokenSettings) -> Self {
         let tokens = Tokens::new(self.engine.clone(), &self.settings.holder, settings);
         Self { tokens, ..self }
+    }
+
+    /// For a process that works on so many mailboxes at the same time.
+    pub fn with_workers(self, workers: usize) -> Self {
+        Self { crowd: Crowd::of(workers), ..self }
     }
 
     pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {

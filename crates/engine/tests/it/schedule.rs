@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{MailboxId, PlanTier, Provider, SystemClock, TenantId};
-use engine::schedule::{self, BACKLOG, Ticked};
+use engine::schedule::{self, BACKLOG, Rhythm, Ticked};
 use jobs::{Dice, SystemDice};
 use serde_json::{Value, json};
 use store::sql::mailboxes::NewMailbox;
@@ -34,6 +34,7 @@ async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str, settings: V
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
+const HOURLY: Rhythm = Rhythm { usual: HOUR, seldom: HOUR };
 
 #[tokio::test]
 async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
@@ -44,9 +45,9 @@ async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
         mailbox(&db, acme, "2@acme.test", json!({})).await;
 
         let asked = Ticked::Asked { mailboxes: 2, is_more: false };
-        assert_eq!(schedule::tick(&db.store, HOUR, &Always(0)).await.unwrap(), asked);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), asked);
         let nothing = Ticked::Asked { mailboxes: 0, is_more: false };
-        assert_eq!(schedule::tick(&db.store, HOUR, &Always(0)).await.unwrap(), nothing);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), nothing);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
 
         let state = db.store.tenant(acme).find_sync(often).await.unwrap().unwrap();
@@ -55,7 +56,7 @@ async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
 
         // Asked for again while it waits, it is still one job.
         system.make_mailboxes_due(None).await.unwrap();
-        assert_eq!(schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap(), asked);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
     })
     .await;
@@ -73,7 +74,7 @@ async fn what_is_switched_off_is_not_looked_at() {
 
         system.set_tenant_active(acme, false).await.unwrap();
         let nothing = Ticked::Asked { mailboxes: 0, is_more: false };
-        assert_eq!(schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap(), nothing);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), nothing);
     })
     .await;
 }
@@ -96,7 +97,7 @@ async fn when_too_much_waits_nothing_is_added() {
         })
         .await;
 
-        let ticked = schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap();
+        let ticked = schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap();
 
         assert!(matches!(&ticked, Ticked::HeldBack(why) if why.contains("jobs wait in lane normal")), "{ticked:?}");
         assert!(db.rows("select 1 from jobs").await.is_empty());

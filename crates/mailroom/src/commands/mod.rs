@@ -31,6 +31,7 @@ mod secrets;
 mod serve;
 mod sim;
 mod tenant;
+mod usage;
 mod verify;
 
 use std::process::ExitCode;

@@ -29,6 +29,7 @@ pub mod sync;
 pub mod system;
 pub mod tenants;
 pub mod tokens;
+pub mod usage;
 pub mod verify;
 pub mod watches;
 pub mod webhook_deliveries;

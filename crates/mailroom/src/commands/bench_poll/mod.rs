@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use domain::TenantId;
 use engine::Engine;
-use engine::schedule::{self, Ticked};
+use engine::schedule::{self, Rhythm, Ticked};
 use jobs::SystemDice;
 use serde_json::{Value, json};
 use store::scratch;
@@ -168,7 +168,7 @@ impl Bench<'_> {
         let (begun, began_at, cpu) = (Instant::now(), system.now().await?, cpu_seconds());
         let mut asked = 0;
         while asked < due {
-            match schedule::tick(&self.engine.store, INTERVAL, &SystemDice).await? {
+            match schedule::tick(&self.engine.store, &Rhythm::even(INTERVAL), &SystemDice).await? {
                 Ticked::Asked { mailboxes, .. } if mailboxes > 0 => asked += mailboxes as usize,
                 _ => tokio::time::sleep(TICK).await,
             }
@@ -190,7 +190,7 @@ impl Bench<'_> {
     async fn wait(&self) -> Result<f64, Failure> {
         let (begun, cpu) = (Instant::now(), cpu_seconds());
         while begun.elapsed() < IDLE {
-            schedule::tick(&self.engine.store, INTERVAL, &SystemDice).await?;
+            schedule::tick(&self.engine.store, &Rhythm::even(INTERVAL), &SystemDice).await?;
             tokio::time::sleep(TICK).await;
         }
         Ok((cpu_seconds() - cpu) / begun.elapsed().as_secs_f64() * 100.0)

@@ -80,7 +80,9 @@ impl World {
         }
         let told: Value = serde_json::from_str(&line).unwrap_or_default();
         let url = told["url"].as_str().ok_or_else(|| Failure::problem("the simulator did not start"))?.to_owned();
-        Ok(Self { process: Some(process), ..Self::at(url)? })
+        let mut world = Self::at(url)?;
+        world.process = Some(process);
+        Ok(world)
     }
 
     /// One that somebody else has started.

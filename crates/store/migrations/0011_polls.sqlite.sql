@@ -1,0 +1,14 @@
+-- When a look at a mailbox last found something: those in which nothing happens are looked at less often.
+alter table sync_states add column news_at text;
+
+-- What was asked of providers for a tenant, by the hour.
+create table provider_usage (
+    tenant_id text not null references tenants (id),
+    provider text not null,
+    -- When the hour began.
+    hour text not null,
+    calls integer not null,
+    bytes integer not null,
+    primary key (tenant_id, provider, hour)
+) without rowid;
+create index provider_usage_hour on provider_usage (hour);
