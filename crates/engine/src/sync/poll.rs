@@ -103,6 +103,7 @@ impl Syncer {
         loop {
             // Before anything is read, so that what waits takes no memory.
             let place = self.crowd.look(provider).await;
+            let started = Instant::now();
             let key = (held.tenant(), mailbox);
             let Some(opened) = self.open(key.0, key.1).await? else { return Ok(Looked::Done) };
             let Some(standing) = self.desk.standing(key).await? else { return Ok(Looked::Done) };
@@ -125,7 +126,9 @@ impl Syncer {
                 }
                 Err(e) => return Ok(refused(&e, &standing)),
             };
-            return self.looked(held, opened, standing, page).await;
+            let looked = self.looked(held, opened, standing, page).await;
+            metrics::histogram!("mailroom_look_duration_seconds").record(started.elapsed().as_secs_f64());
+            return looked;
         }
     }
 

@@ -19,11 +19,21 @@ impl Dice for Always {
 }
 
 async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str, settings: Value) -> MailboxId {
+    mailbox_at(db, Provider::Scripted, tenant, address, settings).await
+}
+
+async fn mailbox_at(
+    db: &TestDatabase,
+    provider: Provider,
+    tenant: TenantId,
+    address: &str,
+    settings: Value,
+) -> MailboxId {
     let id = MailboxId::new(&SystemClock);
     let mut unit = db.store.tenant(tenant).write();
     unit.add_mailbox(NewMailbox {
         id,
-        provider: Provider::Scripted,
+        provider,
         address: address.into(),
         settings,
         secret_ref: None,
@@ -101,6 +111,91 @@ async fn when_too_much_waits_nothing_is_added() {
 
         assert!(matches!(&ticked, Ticked::HeldBack(why) if why.contains("jobs wait in lane normal")), "{ticked:?}");
         assert!(db.rows("select 1 from jobs").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_provider() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        for (name, scripted, gmail, imap) in [("acme", 30, 1, 2), ("other", 3, 0, 0)] {
+            let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
+            for (provider, count) in [(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Imap, imap)] {
+                for n in 0..count {
+                    let address = format!("{}{n}@{name}.test", provider.as_str());
+                    mailbox_at(&db, provider, tenant, &address, json!({})).await;
+                }
+            }
+        }
+        db.run("update mailboxes set state = 'active'").await;
+        db.run("update sync_states set is_history_done = true").await;
+        let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
+        let fresh = mailbox(&db, acme, "fresh@acme.test", json!({})).await;
+
+        let asked = Ticked::Asked { mailboxes: 37, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+
+        let rows = db.rows("select kind, cast(payload as text) from jobs where kind = 'poll_mailboxes'").await;
+        let polls: Vec<Value> =
+            rows.iter().map(|row| serde_json::from_str(&row.get::<String>(1).unwrap()).unwrap()).collect();
+        let mut sizes: Vec<(String, usize)> = polls
+            .iter()
+            .map(|poll| (poll["provider"].as_str().unwrap().to_owned(), poll["mailboxes"].as_array().unwrap().len()))
+            .collect();
+        sizes.sort();
+        let expected = [("gmail", 1), ("scripted", 3), ("scripted", 5), ("scripted", 25)];
+        assert_eq!(sizes, expected.map(|(provider, size)| (provider.to_owned(), size)));
+        let own = db.rows("select cast(payload as text) from jobs where kind = 'sync_mailbox'").await;
+        let own: Vec<String> = own.iter().map(|row| row.get(0).unwrap()).collect();
+        assert_eq!(own.len(), 3, "those that have a connection, and the one that was never synced");
+        assert!(own.iter().any(|payload| payload.contains(&fresh.to_string())));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tenants_take_turns_among_what_is_due_however_many_mailboxes_one_has() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let large = system.create_tenant("large", PlanTier::Standard).await.unwrap().unwrap().id;
+        for n in 0..10 {
+            mailbox(&db, large, &format!("{n}@large.test"), json!({})).await;
+        }
+        let small = system.create_tenant("small", PlanTier::Standard).await.unwrap().unwrap().id;
+        mailbox(&db, small, "me@small.test", json!({})).await;
+
+        let due = system.list_due_mailboxes(2).await.unwrap();
+
+        let tenants: std::collections::HashSet<TenantId> = due.iter().map(|due| due.tenant).collect();
+        assert_eq!(tenants, [large, small].into(), "though all of the large one's have waited for longer");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_mailbox_counts_as_pushed_once_something_was_pushed_and_as_long_as_that_works() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
+        let id = mailbox_at(&db, Provider::Gmail, acme, "me@acme.test", json!({})).await;
+        let is_pushed = async || system.list_due_mailboxes(1).await.unwrap()[0].is_pushed;
+        assert!(!is_pushed().await);
+        let mut unit = db.store.tenant(acme).write();
+        unit.want_watch(id);
+        unit.commit().await.unwrap();
+        assert!(!is_pushed().await);
+
+        let set = async |set: &str| db.run(&format!("update push_watches set {set}")).await;
+        set("expires_at = '2999-01-01T00:00:00.000Z'").await;
+        assert!(!is_pushed().await, "nothing has come yet");
+        set("last_push_at = '2026-01-01T00:00:00.000Z'").await;
+        assert!(is_pushed().await);
+        for wrong in ["lost_at = '2026-01-01T00:00:00.000Z'", "problem = 'x'", "expires_at = '2026-01-01T00:00:00.000Z'"] {
+            set(wrong).await;
+            assert!(!is_pushed().await, "{wrong}");
+            set("lost_at = null, problem = null, expires_at = '2999-01-01T00:00:00.000Z'").await;
+        }
     })
     .await;
 }
