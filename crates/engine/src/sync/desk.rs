@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use store::sql::sync::{Begun, Key, OpenMailbox, Standing};
+use store::sql::sync::{Begun, Key, OpenMailbox};
 use store::{Store, StoreError};
 
 use crate::together::Together;
@@ -14,14 +14,12 @@ pub struct Desk {
     opening: Together<Key, Option<OpenMailbox>>,
     beginning: Together<Key, Option<Begun>>,
     ending: Together<(Key, u64), ()>,
-    standing: Together<Key, Option<Standing>>,
-    looked: Together<(Key, u64), ()>,
 }
 
 impl Desk {
     pub fn new(store: Store) -> Self {
         let (opening, beginning, ending) = (Together::default(), Together::default(), Together::default());
-        Self { store, opening, beginning, ending, standing: Together::default(), looked: Together::default() }
+        Self { store, opening, beginning, ending }
     }
 
     /// A mailbox with what opens it.
@@ -35,27 +33,6 @@ impl Desk {
             }
         };
         self.opening.ask(key, answer).await
-    }
-
-    /// Where it stands, for who only looks.
-    pub async fn standing(&self, key: Key) -> Result<Option<Standing>, StoreError> {
-        let answer = |keys: Vec<Key>| {
-            let system = self.store.system();
-            async move {
-                let mut found = system.list_standings(&keys).await?;
-                Ok(keys.iter().map(|key| found.remove(key)).collect())
-            }
-        };
-        self.standing.ask(key, answer).await
-    }
-
-    /// Nothing was new, as far as who only looked can say.
-    pub async fn end_look(&self, key: Key, token: u64) -> Result<(), StoreError> {
-        let answer = |looked: Vec<(Key, u64)>| {
-            let system = self.store.system();
-            async move { system.end_looks(&looked).await.map(|()| vec![(); looked.len()]) }
-        };
-        self.looked.ask((key, token), answer).await
     }
 
     /// The right to list it; `None`: somebody else has it.

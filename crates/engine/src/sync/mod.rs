@@ -134,8 +134,15 @@ impl Syncer {
 
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
-        let Some(opened) = self.desk.open((tenant, mailbox)).await? else { return Ok(None) };
-        let OpenMailbox { mailbox, secret: sealed, folders, sweep_since } = opened;
+        match self.desk.open((tenant, mailbox)).await? {
+            Some(open) => self.ready(open).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The same for one that was read already.
+    async fn ready(&self, open: OpenMailbox) -> anyhow::Result<Option<Opened>> {
+        let OpenMailbox { mailbox, secret: sealed, folders, sweep_since } = open;
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
         }
@@ -143,7 +150,7 @@ impl Syncer {
         let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
         let mailbox = Arc::new(mailbox);
         let mut account = Account {
-            tenant,
+            tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
             settings: connection(&mailbox.settings),

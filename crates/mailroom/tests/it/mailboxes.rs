@@ -90,6 +90,35 @@ fn with<'a>(command: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 const BOX: [&str; 3] = ["box1@scripted.example", "--tenant", "acme"];
 
 #[test]
+fn what_is_used_of_a_provider_and_what_is_left_is_told() {
+    on_each_database(|place| {
+        place.ok(&["migrate"]);
+        place.ok(&["tenant", "create", "acme"]);
+        assert!(place.ok(&["tenant", "usage", "acme"]).text().contains("no mailboxes at a provider"));
+        let sim = Sim::start(place, 1, 40);
+        place.ok(&words(&add(place, &sim, 1)));
+        let before = place.object(&["tenant", "usage", "acme"])["providers"][0].clone();
+        assert_eq!((&before["calls"]["last_day"], &before["mailboxes"]), (&0.into(), &1.into()), "{before}");
+        assert_eq!(before["backfill"]["unknown"], "older mail is still being listed");
+
+        place.ok(&with("sync", &["--wait"]));
+
+        let usage = place.object(&["tenant", "usage", "acme"])["providers"][0].clone();
+        let number = |value: &Value| value.as_u64().unwrap();
+        assert_eq!((&usage["provider"], &usage["backlog"]), (&"scripted".into(), &0.into()));
+        assert!(usage["backfill"].is_null(), "all of it is here: {usage}");
+        assert!(number(&usage["calls"]["last_day"]) > 2 && number(&usage["bytes"]["last_day"]) > 1000, "{usage}");
+        let limit = &usage["calls"]["limits"][0];
+        assert_eq!((&limit["of"], &limit["per"], &limit["allowed"]), (&"all_tenants".into(), &"hour".into(), &36_000_000.into()));
+        assert_eq!(number(&limit["left"]), 36_000_000 - number(&usage["calls"]["this_hour"]), "{usage}");
+        assert_eq!(usage["bytes"]["limits"], serde_json::json!([]), "nobody has set one");
+        let shown = place.object(&with("show", &[]));
+        assert!(number(&shown["usage"]["bytes"]["last_day"]) > 1000, "{shown}");
+        assert!(place.ok(&with("show", &[])).text().contains("calls of all the tenant's mailboxes at scripted: "));
+    });
+}
+
+#[test]
 fn a_mailbox_is_connected_synced_compared_paused_and_removed() {
     on_each_database(|place| {
         place.ok(&["migrate"]);

@@ -133,3 +133,116 @@ async fn a_mailbox_that_somebody_lists_or_has_just_looked_at_is_left_alone() {
     })
     .await;
 }
+
+/// A provider that takes calls and never answers.
+#[derive(Debug, Default)]
+struct Hanging {
+    calls: Mutex<u32>,
+}
+
+impl Connector for Hanging {
+    fn provider(&self) -> Provider {
+        Provider::Gmail
+    }
+
+    fn changes<'a>(&'a self, _: &'a Account, _: &'a Cursors) -> Answer<'a, Page> {
+        *self.calls.lock().unwrap() += 1;
+        Box::pin(std::future::pending())
+    }
+
+    fn history<'a>(
+        &'a self,
+        _: &'a Account,
+        _: &'a Cursors,
+        _: &'a Cursors,
+        _: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
+        Box::pin(std::future::pending())
+    }
+
+    fn list<'a>(
+        &'a self,
+        _: &'a Account,
+        _: &'a Cursors,
+        _: Option<&'a Cursors>,
+        _: Option<Timestamp>,
+    ) -> Answer<'a, Page> {
+        Box::pin(std::future::pending())
+    }
+
+    fn fetch<'a>(&'a self, _: &'a Account, _: &'a [Wanted], _: &'a mut dyn Sink) -> Answer<'a, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn check<'a>(&'a self, _: &'a Account) -> Answer<'a, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Many more mailboxes than a process has workers for, of many tenants.
+async fn mailboxes_at_gmail(db: &TestDatabase, tenants: u32) -> Vec<(TenantStore, MailboxId)> {
+    let mut made = Vec::new();
+    for n in 0..tenants {
+        let tenant = db.store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
+        let (store, id) = (db.store.tenant(tenant.id), MailboxId::new(&SystemClock));
+        let mut unit = store.write();
+        unit.add_mailbox(NewMailbox {
+            id,
+            provider: Provider::Gmail,
+            address: "me@acme.test".into(),
+            settings: json!({}),
+            secret_ref: None,
+            since: None,
+        });
+        unit.commit().await.unwrap();
+        made.push((store, id));
+    }
+    db.run("update mailboxes set state = 'active' where provider = 'gmail'").await;
+    let of_gmail = "mailbox_id in (select id from mailboxes where provider = 'gmail')";
+    db.run(&format!("update sync_states set is_history_done = true where {of_gmail}")).await;
+    let cursors = "select tenant_id, id, 'changes', '', '1' from mailboxes where provider = 'gmail'";
+    db.run(&format!("insert into sync_cursors (tenant_id, mailbox_id, phase, scope, cursor) {cursors}")).await;
+    made
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_never_answers_does_not_keep_another_waiting() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        scene.sync().await;
+        let calls = scene.calls();
+        let hanging = Arc::new(Hanging::default());
+        let connectors: HashMap<Provider, Arc<dyn Connector>> =
+            HashMap::from([(Provider::Scripted, scene.script.clone() as _), (Provider::Gmail, hanging.clone() as _)]);
+        let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
+        let syncer = Syncer::new(scene.syncer.engine.clone(), settings, connectors, Calls::default()).with_workers(10);
+        let poll = async |store: &TenantStore, provider, mailbox| {
+            let mut unit = store.write();
+            let job = PollMailboxes { provider, mailboxes: vec![mailbox] };
+            unit.enqueue(vec![new_job(&job, &SystemClock, None).unwrap()]);
+            unit.commit().await.unwrap();
+        };
+        for (store, mailbox) in mailboxes_at_gmail(&db, 30).await {
+            poll(&store, Provider::Gmail, mailbox).await;
+        }
+        let slots = jobs::Settings { remote_slots: 10, grace: Duration::ZERO, ..worker_settings() };
+        let kinds = Kinds::default().with(syncer.poll_kind());
+        let worker = Worker::start(db.store.clone(), kinds, slots, Arc::new(SystemDice));
+        let until = async |is_so: &dyn Fn() -> bool| {
+            let so = async {
+                while !is_so() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(DEADLINE, so).await.expect("it comes to that");
+        };
+        until(&|| *hanging.calls.lock().unwrap() == 4).await;
+
+        poll(&scene.store, Provider::Scripted, scene.mailbox).await;
+
+        until(&|| scene.calls() == calls + 1).await;
+        assert_eq!(*hanging.calls.lock().unwrap(), 4, "and no more are kept waiting than may be");
+        worker.shut_down().await;
+    })
+    .await;
+}
