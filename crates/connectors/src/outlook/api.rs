@@ -66,6 +66,13 @@ pub struct Refusal {
     body: bytes::Bytes,
 }
 
+impl Refusal {
+    /// There was an answer, which says that there is none.
+    pub fn is_of_a_broken_server(&self) -> bool {
+        self.status.is_some() && matches!(self.error, ConnectorError::Unavailable(_))
+    }
+}
+
 impl From<ConnectorError> for Refusal {
     fn from(error: ConnectorError) -> Self {
         Self { error, status: None, location: None, body: bytes::Bytes::new() }

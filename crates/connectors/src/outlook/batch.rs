@@ -105,12 +105,15 @@ pub async fn get<T: DeserializeOwned>(
                 },
             });
         }
+        let token = answers.token().clone();
+        // Its lane is free for others, and for us.
+        drop(answers);
         if is_forbidden {
             call.inbox().await?;
         }
         if !refused.is_empty() {
             is_renewed = true;
-            call.account.access.renew(answers.token()).await?;
+            call.account.access.renew(&token).await?;
         }
         left.extend(refused);
     }

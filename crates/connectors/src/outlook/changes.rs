@@ -46,6 +46,15 @@ const TOUCHED: usize = 50;
 const ENOUGH: usize = 400;
 const MOST_CALLS: usize = 20;
 
+/// Messages of a page of changes: each that has left its folder is a call of its own.
+const PAGE: usize = 200;
+
+/// A folder that fails alone so often, for a minute, is left to the probe for an hour.
+const MOST_FAILURES: u32 = 7;
+
+/// What one probe tells of at most, in pages of fifty.
+const MOST_TOUCHED_PAGES: usize = 100;
+
 /// A folder with more in it is compared with all the others when Graph has forgotten it.
 const MOST_ANEW: usize = 1_000;
 
@@ -76,6 +85,9 @@ struct Round {
     /// When the folders themselves were looked at.
     #[serde(default)]
     looked_at: Timestamp,
+    /// How often the only folder that is left has failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    failures: u32,
     /// Graph has asked us to wait, when some of a page was read already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     not_before: Option<Timestamp>,
@@ -88,6 +100,10 @@ impl Round {
 
     fn is_sweep_due(&self, now: Timestamp, sweep_since: Option<Timestamp>) -> bool {
         self.swept_at.is_none_or(|swept| now.duration_since(swept) >= SWEEP_EVERY || sweep_since > self.answered)
+    }
+
+    fn is_look_due(&self, now: Timestamp) -> bool {
+        now.duration_since(self.looked_at) >= LOOK_EVERY
     }
 }
 
@@ -121,6 +137,7 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
         round,
         page: Page::default(),
         told: BTreeMap::new(),
+        doubted: BTreeSet::new(),
         is_anew: false,
         is_probe_due: false,
     };
@@ -137,6 +154,11 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
     }
     let is_whole = walk.follow().await?;
     let Walk { round, mut page, told, is_probe_due, .. } = walk;
+    for Present { folder, uids } in &mut page.present {
+        // It was read elsewhere that these are in it since.
+        let there = told.values().flatten().filter(|seen| seen.place.folder == *folder);
+        uids.extend(there.map(|seen| seen.place.uid.clone()));
+    }
     page.whole = told.keys().cloned().collect();
     page.again = told.into_values().flatten().collect();
     page.is_last = is_enough && is_whole && !is_probe_due && round.left.is_empty();
@@ -154,23 +176,36 @@ struct Walk<'a> {
     page: Page,
     /// Messages as they were last read; nothing: it is nowhere, as far as we know.
     told: BTreeMap<String, Option<Seen>>,
+    /// Those of which two things were told.
+    doubted: BTreeSet<String>,
     /// Graph has forgotten a folder already.
     is_anew: bool,
     /// Of a folder the probe alone tells, from now on.
     is_probe_due: bool,
 }
 
+/// How long whoever was refused is to wait.
+fn waits(refusal: Option<&Refusal>) -> Option<Duration> {
+    match refusal.map(|refusal| &refusal.error) {
+        Some(ConnectorError::Throttled { retry_after }) => *retry_after,
+        _ => None,
+    }
+}
+
 impl Walk<'_> {
     /// Which folders are to be followed.
     async fn begin(&mut self) -> Result<(), ConnectorError> {
         let now = SystemClock.now();
-        if self.round.is_sweep_due(now, self.call.account.sweep_since) {
+        // Of a folder that is stuck nobody tells what has gone.
+        let is_stuck = || self.cursors.values().any(|at| At::read(at) == Some(At::Stuck));
+        let is_look_due = self.round.is_look_due(now);
+        if self.round.is_sweep_due(now, self.call.account.sweep_since) || (is_look_due && is_stuck()) {
             self.round.sweep = Some(now);
             self.round.answered = self.call.account.sweep_since;
             self.round.left = self.look_at_folders().await?;
             return Ok(());
         }
-        if now.duration_since(self.round.looked_at) >= LOOK_EVERY {
+        if is_look_due {
             self.look_at_folders().await?;
         }
         self.probe().await
@@ -215,7 +250,8 @@ impl Walk<'_> {
         }
         let latest = touched.value.iter().filter_map(|message| message.last_modified_date_time).max();
         if let Some(latest) = latest {
-            self.round.touched = self.round.touched.max(latest - OVERLAP);
+            // Whoever says that something was touched tomorrow must not make us blind until then.
+            self.round.touched = self.round.touched.max(latest.min(SystemClock.now()) - OVERLAP);
         }
         // The latest come first, so whatever happens next shows. Unless many were touched in one second, which may not be
         // over yet.
@@ -252,7 +288,7 @@ impl Walk<'_> {
     }
 
     async fn tell_all_touched(&mut self, mut link: String) -> Result<(), ConnectorError> {
-        loop {
+        for _ in 0..MOST_TOUCHED_PAGES {
             let url = self.call.link(&link)?;
             let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
             self.tell_touched(touched.value)?;
@@ -261,11 +297,16 @@ impl Walk<'_> {
                 _ => return Ok(()),
             }
         }
+        // It is cheaper to compare everything.
+        Err(ConnectorError::CursorExpired)
     }
 
     fn in_scope(&self) -> Vec<String> {
-        let known = self.call.account.folders.iter().filter(|known| known.is_in_scope);
-        known.map(|known| known.id.clone()).collect()
+        let known = &self.call.account.folders;
+        let wanted = known.iter().filter(|known| known.is_in_scope).map(|known| &known.id);
+        // Those that were told only a page ago.
+        let is_new = |scope: &&String| !scope.is_empty() && known.iter().all(|known| known.id != **scope);
+        wanted.chain(self.cursors.keys().filter(is_new)).cloned().collect()
     }
 
     /// Whether it was told, perhaps on an earlier page, or is none of those that are.
@@ -289,27 +330,57 @@ impl Walk<'_> {
         let seen = message.seen(folder)?;
         // One that no tree shows is none of those that have mail.
         let has_mail = self.is_known(folder) && !self.round.apart.iter().any(|apart| apart == folder);
-        self.told.insert(seen.message.clone(), Some(seen).filter(|_| has_mail));
+        let id = seen.message.clone();
+        let seen = Some(seen).filter(|_| has_mail);
+        let place = |seen: &Option<Seen>| seen.as_ref().map(|seen| seen.place.clone());
+        if self.told.get(&id).is_some_and(|told| place(told) != place(&seen)) {
+            self.doubted.insert(id.clone());
+        }
+        self.told.insert(id, seen);
         Ok(())
     }
 
     /// As far as there is room on the page; whether nothing was in the way.
     async fn follow(&mut self) -> Result<bool, ConnectorError> {
         let mut ats: BTreeMap<String, At> = BTreeMap::new();
-        let (mut is_whole, mut calls) = (true, 0);
+        let (mut is_whole, mut has_failed, mut calls) = (true, false, 0);
         while is_whole && calls < MOST_CALLS && self.told.len() < ENOUGH && !self.round.left.is_empty() {
             let at = |folder: &String| {
                 let before = || self.cursors.get(folder).and_then(|text| At::read(text));
                 ats.get(folder).cloned().or_else(before)
             };
+            // Only the first round is long. Later on what is read last is to be true, so there is an order.
+            let at_once = if self.round.is_first() { AT_ONCE } else { 1 };
             let next: Vec<_> =
-                self.round.left.iter().take(AT_ONCE).map(|folder| (folder.clone(), at(folder))).collect();
+                self.round.left.iter().take(at_once).map(|folder| (folder.clone(), at(folder))).collect();
             let asked = join_all(next.iter().map(|(folder, at)| self.ask(folder, at.as_ref()))).await;
             calls += next.len();
+            let longest = asked.iter().flatten().filter_map(|asked| waits(asked.as_ref().err())).max();
             for ((folder, at), answer) in next.into_iter().zip(asked) {
+                let is_broken = matches!(&answer, Some(Err(refusal)) if refusal.is_of_a_broken_server());
+                let is_alone = self.round.left.iter().all(|left| *left == folder);
                 let step = match self.step(&folder, at, answer).await {
+                    // It alone fails, again and again: no other mail is to wait for it.
+                    Err(ConnectorError::Unavailable(why)) if is_alone && is_broken => {
+                        self.round.failures += 1;
+                        if self.round.failures < MOST_FAILURES {
+                            // None at first, then longer each time.
+                            let wait = Duration::from_secs((1 << (self.round.failures - 1)) - 1);
+                            self.round.not_before = SystemClock.now().checked_add(wait).ok();
+                            is_whole = false;
+                            break;
+                        }
+                        Some(self.stuck(&why))
+                    }
+                    // The others go first; if the next one fails as well, it is not the folder.
+                    Err(ConnectorError::Unavailable(_)) if !is_alone && !has_failed => {
+                        has_failed = true;
+                        self.round.left.retain(|left| *left != folder);
+                        self.round.left.push(folder);
+                        continue;
+                    }
                     // What was read so far holds, so that it is not read for ever.
-                    Err(e) if !(ats.is_empty() && self.told.is_empty()) && self.is_put_off(&e) => {
+                    Err(e) if !(ats.is_empty() && self.told.is_empty()) && self.is_put_off(&e, longest) => {
                         is_whole = false;
                         break;
                     }
@@ -317,6 +388,7 @@ impl Walk<'_> {
                 };
                 if !matches!(step, Some(At::Next(_))) {
                     self.round.left.retain(|left| *left != folder);
+                    self.round.failures = 0;
                 }
                 match step {
                     Some(at) => drop(ats.insert(folder, at)),
@@ -325,6 +397,7 @@ impl Walk<'_> {
                 }
             }
         }
+        self.settle_doubts().await?;
         ats.retain(|folder, _| !self.page.gone_folders.contains(folder));
         self.page.cursors.extend(ats.into_iter().map(|(folder, at)| (folder, at.text())));
         if self.round.left.is_empty()
@@ -336,14 +409,21 @@ impl Walk<'_> {
     }
 
     /// It may work later; not before it was said to.
-    fn is_put_off(&mut self, e: &ConnectorError) -> bool {
+    fn is_put_off(&mut self, e: &ConnectorError, longest: Option<Duration>) -> bool {
         match e {
             ConnectorError::Throttled { retry_after } => {
-                self.round.not_before = retry_after.and_then(|wait| SystemClock.now().checked_add(wait).ok());
+                let wait = longest.max(*retry_after);
+                self.round.not_before = wait.and_then(|wait| SystemClock.now().checked_add(wait).ok());
                 true
             }
             e => matches!(e, ConnectorError::NotYet(_) | ConnectorError::Unavailable(_)),
         }
+    }
+
+    /// What was told of two folders that were read at the same time is read once more.
+    async fn settle_doubts(&mut self) -> Result<(), ConnectorError> {
+        let doubted = std::mem::take(&mut self.doubted);
+        self.tell_where(doubted.into_iter().collect(), None).await
     }
 
     /// The next page of a folder's changes. `None`: there is nothing to ask for.
@@ -353,7 +433,8 @@ impl Walk<'_> {
             Some(At::Next(link) | At::Delta(link)) => self.call.link(link).ok()?,
             None => delta::beginning(self.call, folder),
         };
-        Some(delta::page(self.call, url).await)
+        let size = if self.round.is_first() { delta::PAGE } else { PAGE };
+        Some(delta::page(self.call, url, size).await)
     }
 
     /// What it says; where the folder goes on. `None`: it is no more.
@@ -387,6 +468,9 @@ impl Walk<'_> {
                     true => Ok(Some(self.stuck("it is there and cannot be found"))),
                     false => Ok(None),
                 },
+                ConnectorError::CursorExpired if at.is_none() && !self.round.is_first() => {
+                    Ok(Some(self.stuck("it is forgotten before it is told")))
+                }
                 ConnectorError::CursorExpired => self.forgotten(folder, refusal.location).await,
                 // What is wrong may be our link.
                 ConnectorError::Protocol(_) if refusal.status.is_some() && at.is_some() => self.unstick(folder).await,
@@ -405,20 +489,24 @@ impl Walk<'_> {
     /// Graph does not know any more what it has told of a folder. Once is enough: whoever forgets all the time is asked
     /// again later.
     async fn forgotten(&mut self, folder: &str, location: Option<String>) -> Result<Option<At>, ConnectorError> {
-        if std::mem::replace(&mut self.is_anew, true) {
-            return Err(delta::forgets());
-        }
-        if self.round.is_first() {
+        let is_again = std::mem::replace(&mut self.is_anew, true);
+        match (self.round.is_first(), is_again) {
             // Nothing of it was told yet but what has come since.
-            return Ok(Some(At::Next(delta::beginning(self.call, folder).into())));
+            (true, false) => Ok(Some(At::Next(delta::beginning(self.call, folder).into()))),
+            // A list tells what is in it.
+            (true, true) => Ok(Some(self.stuck("it is forgotten all the time"))),
+            (false, false) => self.anew(folder, location).await.map(Some),
+            (false, true) => Err(delta::forgets()),
         }
-        self.anew(folder, location).await.map(Some)
     }
 
     async fn unstick(&mut self, folder: &str) -> Result<Option<At>, ConnectorError> {
         match self.anew(folder, None).await {
             Err(ConnectorError::Protocol(why)) => Ok(Some(self.stuck(&why))),
             Err(ConnectorError::Gone) => Ok(None),
+            Err(ConnectorError::CursorExpired) if self.round.is_first() => {
+                Ok(Some(self.stuck("there is too much in it to read it at once")))
+            }
             at => at.map(Some),
         }
     }
@@ -436,25 +524,32 @@ impl Walk<'_> {
             }
         }
         // Deleted, or moved elsewhere.
-        let urls = removed.iter().map(|id| {
+        self.tell_where(removed, Some(folder)).await
+    }
+
+    /// Messages as they are now, wherever that is; not in this folder.
+    async fn tell_where(&mut self, ids: Vec<String>, not_in: Option<&str>) -> Result<(), ConnectorError> {
+        let urls = ids.iter().map(|id| {
             let mut url = self.call.url(&["messages", id]);
             url.query_pairs_mut().append_pair("$select", FIELDS);
             url
         });
         let found = batch::get::<Message>(self.call, What::Message, urls.collect()).await?;
-        for (id, found) in removed.into_iter().zip(found) {
+        for (id, found) in ids.into_iter().zip(found) {
             match found {
                 Ok(message) => {
                     let now = message.parent_folder_id.clone().ok_or_else(|| protocol("a message in no folder"))?;
                     if !self.is_known(&now) {
                         self.look_at_folders().await?;
                     }
+                    self.told.remove(&id);
                     self.tell(&Message { id, ..message }, &now)?;
                 }
                 Err(ConnectorError::Gone) => drop(self.told.insert(id, None)),
-                // Wherever it is, it is not here.
-                Err(ConnectorError::Protocol(_)) => {
-                    self.page.vanished.push(Place { folder: folder.to_owned(), uid: id });
+                // Wherever it is, it is not there, and its folder tells of it.
+                Err(ConnectorError::Protocol(_) | ConnectorError::Unavailable(_)) => {
+                    let place = not_in.map(|folder| Place { folder: folder.to_owned(), uid: id });
+                    self.page.vanished.extend(place);
                 }
                 Err(e) => return Err(e),
             }
@@ -495,6 +590,11 @@ fn fingerprint(messages: &[Message], since: Timestamp) -> u64 {
     let mut hasher = DefaultHasher::new();
     lines.hash(&mut hasher);
     hasher.finish()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn whole_second(at: Timestamp) -> Timestamp {

@@ -59,13 +59,15 @@ pub fn newest_first(call: Call<'_>, folder: &str) -> Url {
     url
 }
 
-pub async fn page(call: Call<'_>, url: Url) -> Result<Told, Refusal> {
+pub async fn page(call: Call<'_>, url: Url, size: usize) -> Result<Told, Refusal> {
     let ask = async |size: usize| {
         call.get::<Collection<Message>>(What::Delta, url.clone(), &format!("odata.maxpagesize={size}")).await
     };
-    let page = match ask(PAGE).await {
+    let page = match ask(size).await {
         // What takes Graph too long, it may have time for in part.
-        Err(refusal) if refusal.status == Some(StatusCode::GATEWAY_TIMEOUT) => ask(PAGE / 10).await?,
+        Err(Refusal { status: Some(StatusCode::GATEWAY_TIMEOUT), error: ConnectorError::Unavailable(_), .. }) => {
+            ask(size / 10).await?
+        }
         page => page?,
     };
     let at = match (page.next_link, page.delta_link) {
@@ -94,7 +96,7 @@ pub async fn anew(
     };
     let mut all: Vec<Message> = Vec::new();
     loop {
-        let told = page(call, url).await.map_err(|refusal| match refusal.error {
+        let told = page(call, url, PAGE).await.map_err(|refusal| match refusal.error {
             ConnectorError::CursorExpired => forgets(),
             e => e,
         })?;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use domain::ConnectorError;
 use domain::connector::{Facts, Sink, Wanted, names};
 use futures_util::StreamExt;
-use futures_util::stream::FuturesOrdered;
+use futures_util::stream::FuturesUnordered;
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
@@ -29,17 +29,27 @@ pub async fn messages(call: Call<'_>, wanted: &[Wanted], sink: &mut dyn Sink) ->
     }
 }
 
+/// What a server says that breaks at one message as well as one that breaks at all.
+const OWN: [StatusCode; 3] = [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::BAD_GATEWAY, StatusCode::GATEWAY_TIMEOUT];
+
 async fn one(call: Call<'_>, id: &str, sink: &mut dyn Sink) -> Result<(), ConnectorError> {
     ready(call, &[id], sink).await?;
+    // What is wrong with this message alone.
+    let fail = |sink: &mut dyn Sink, e| {
+        sink.fail(id, e);
+        Ok(())
+    };
     let mut answer = match call.bytes(What::Message, value_of(call, id)).await {
         Ok(answer) => answer,
         Err(refusal) => match refusal.error {
-            e @ (ConnectorError::Gone | ConnectorError::Protocol(_)) => return Ok(sink.fail(id, e)),
+            e @ (ConnectorError::Gone | ConnectorError::Protocol(_)) => return fail(sink, e),
             // One of several servers is broken, or this message: whoever has more to ask finds out.
-            e if refusal.status == Some(StatusCode::INTERNAL_SERVER_ERROR) => return Ok(sink.fail(id, e)),
+            e @ ConnectorError::Unavailable(_) if refusal.status.is_some_and(|status| OWN.contains(&status)) => {
+                return fail(sink, e);
+            }
             ConnectorError::Unauthorized(_) if refusal.status == Some(StatusCode::FORBIDDEN) => {
                 call.inbox().await?;
-                return Ok(sink.fail(id, batch::alone()));
+                return fail(sink, batch::alone());
             }
             e => return Err(e),
         },
@@ -49,7 +59,7 @@ async fn one(call: Call<'_>, id: &str, sink: &mut dyn Sink) -> Result<(), Connec
         match answer.answered.body.next().await {
             // Whoever is between us and Graph may have something to say, and what kind it is nobody says reliably.
             Ok(Some(bytes)) if !is_begun && matches!(bytes.first(), Some(b'<' | b'{')) => {
-                return Ok(sink.fail(id, protocol("the answer is no message")));
+                return fail(sink, protocol("the answer is no message"));
             }
             Ok(Some(bytes)) => {
                 if !std::mem::replace(&mut is_begun, true) {
@@ -59,7 +69,7 @@ async fn one(call: Call<'_>, id: &str, sink: &mut dyn Sink) -> Result<(), Connec
             }
             Ok(None) if is_begun => return sink.end(Facts::default()).map_err(|_| unwritten()),
             // An answer without the bytes is no message, whatever its status.
-            Ok(None) => return Ok(sink.fail(id, protocol("Outlook has no bytes of it"))),
+            Ok(None) => return fail(sink, protocol("Outlook has no bytes of it")),
             Err(e) => {
                 sink.fail(id, e.clone());
                 return Err(e);
@@ -77,24 +87,32 @@ type Refused<'a> = Option<(domain::Secret<String>, Vec<&'a str>)>;
 /// Those that were refused with the token they were asked with.
 async fn all<'a>(call: Call<'_>, ids: &[&'a str], sink: &mut dyn Sink) -> Result<Refused<'a>, ConnectorError> {
     let mut left: VecDeque<Vec<&'a str>> = ids.chunks(batch::MOST).map(<[_]>::to_vec).collect();
-    let mut on_their_way = FuturesOrdered::new();
+    // Whichever is there is read: one that waits for a lane must not wait for one that holds it.
+    let mut on_their_way = FuturesUnordered::new();
     let mut refused: Refused<'a> = None;
-    let mut stopped = None;
+    let (mut forbidden, mut stopped) = (Vec::new(), None);
     loop {
         while on_their_way.len() < AT_ONCE && stopped.is_none() {
             let Some(asked) = left.pop_front() else { break };
             match ready(call, &asked, sink).await {
-                Ok(()) => on_their_way.push_back(ask(call, asked)),
+                Ok(()) => on_their_way.push(ask(call, asked)),
                 // What is on its way is still read.
                 Err(e) => stopped = Some(e),
             }
         }
         let Some((asked, answer)) = on_their_way.next().await else { break };
-        match read(call, answer?, &asked, sink).await? {
+        match read(answer?, &asked, &mut forbidden, sink).await? {
             Outcome::Whole => {}
             Outcome::Refused(token, ids) => refused.get_or_insert((token, Vec::new())).1.extend(ids),
-            Outcome::Stopped(e) => stopped = Some(e),
+            Outcome::Stopped(e) => stopped = Some(longer(stopped.take(), e)),
         }
+    }
+    // With no lane in hand.
+    if !forbidden.is_empty() {
+        call.inbox().await?;
+    }
+    for id in forbidden {
+        sink.fail(id, batch::alone());
     }
     match stopped {
         Some(e) => Err(e),
@@ -127,14 +145,14 @@ enum Outcome<'a> {
 }
 
 async fn read<'a>(
-    call: Call<'_>,
     answer: Answer,
     asked: &[&'a str],
+    forbidden: &mut Vec<&'a str>,
     sink: &mut dyn Sink,
 ) -> Result<Outcome<'a>, ConnectorError> {
     let mut answers = Answers::new(answer);
     let mut open: HashMap<usize, &'a str> = asked.iter().copied().enumerate().collect();
-    let (mut refused, mut forbidden, mut stopped) = (Vec::new(), Vec::new(), None);
+    let (mut refused, mut stopped) = (Vec::new(), None);
     loop {
         let mut begun: Option<&'a str> = None;
         let taken = &mut |head: &Head, bytes: &[u8]| {
@@ -177,19 +195,10 @@ async fn read<'a>(
     for id in open.into_values() {
         sink.fail(id, unavailable("the answer leaves it out"));
     }
-    let token = answers.token().clone();
-    // What it came with makes room for the next call.
-    drop(answers);
-    if !forbidden.is_empty() {
-        call.inbox().await?;
-    }
-    for id in forbidden {
-        sink.fail(id, batch::alone());
-    }
     Ok(match stopped {
         Some(e) => Outcome::Stopped(e),
         None if refused.is_empty() => Outcome::Whole,
-        None => Outcome::Refused(token, refused),
+        None => Outcome::Refused(answers.token().clone(), refused),
     })
 }
 

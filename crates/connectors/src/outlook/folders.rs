@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use domain::ConnectorError;
 use domain::FolderRole;
 use domain::connector::SeenFolder;
+use futures_util::future::try_join;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -66,7 +67,15 @@ pub struct Tree {
 }
 
 pub async fn tree(call: Call<'_>) -> Result<Tree, ConnectorError> {
-    let kinds = well_known(call).await?;
+    let (kinds, folders) = try_join(well_known(call), all(call)).await?;
+    // An answer without it is not the whole tree, and what is not in it would count as gone.
+    if !kinds.iter().any(|(id, kind)| *kind == Kind::Is(FolderRole::Inbox) && folders.contains_key(id)) {
+        return Err(unavailable("the folders come without the inbox"));
+    }
+    Ok(told(&folders, &kinds))
+}
+
+async fn all(call: Call<'_>) -> Result<BTreeMap<String, Folder>, ConnectorError> {
     let mut folders = BTreeMap::new();
     let mut url = call.url(&["mailFolders", "delta"]);
     url.query_pairs_mut().append_pair("$select", "id,displayName,parentFolderId,isHidden");
@@ -81,7 +90,7 @@ pub async fn tree(call: Call<'_>) -> Result<Tree, ConnectorError> {
         }
         match page.next_link {
             Some(link) => url = call.link(&link)?,
-            None => return Ok(told(&folders, &kinds)),
+            None => return Ok(folders),
         }
     }
 }

@@ -121,7 +121,7 @@ async fn read(
         None => beginning(call, &place.folder),
     };
     if !place.is_plain {
-        match delta::page(call, url.clone()).await {
+        match delta::page(call, url.clone(), delta::PAGE).await {
             Ok(told) => {
                 let next = if let At::Next(link) = told.at { next(link, false) } else { None };
                 return Ok(Some(Found { messages: told.messages, next }));
@@ -129,7 +129,8 @@ async fn read(
             Err(refusal) => match refusal.error {
                 ConnectorError::Gone => return Ok(None),
                 ConnectorError::CursorExpired => return anew(),
-                ConnectorError::Protocol(_) if refusal.status.is_some() && place.link.is_none() => {}
+                ConnectorError::Protocol(_) if refusal.status.is_some() && place.link.is_some() => return anew(),
+                ConnectorError::Protocol(_) if refusal.status.is_some() => {}
                 e => return Err(e),
             },
         }

@@ -21,7 +21,7 @@ pub use graph::{GraphPushes, NotTaken};
 pub use passwords::Passwords;
 use seldom::Seldom;
 pub use standing::{PushState, Standing, find_standing};
-pub(crate) use watching::{Unstopped, watch_soon};
+pub(crate) use watching::{Unstopped, watch_at_last, watch_soon};
 
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -43,6 +43,13 @@ pub(crate) fn watch_soon(
     Ok(())
 }
 
+/// The same once what was wanted before is in nobody's way.
+pub(crate) fn watch_at_last(unit: &mut TenantUnit, engine: &Engine, mailbox: MailboxId) -> anyhow::Result<()> {
+    unit.hurry_watch(mailbox);
+    unit.enqueue(vec![WatchMailbox::now(engine.store.clock(), mailbox)?]);
+    Ok(())
+}
+
 /// What came of asking a provider.
 #[derive(Debug)]
 pub(crate) struct Renewed {

@@ -18,7 +18,7 @@ use store::{TenantStore, TenantUnit};
 use super::fetch::FetchEmails;
 use super::hold::Hold;
 use super::{Opened, Syncer, job_error, states};
-use crate::push::watch_soon;
+use crate::push::watch_at_last;
 
 /// Looks at what has changed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -435,7 +435,7 @@ impl Listing<'_> {
         let mailbox = &self.opened.mailbox;
         if mailbox.state == MailboxState::Connecting && mailbox.provider.subscribes() {
             // From now on it is known whose mailbox it is.
-            watch_soon(unit, &self.sync.engine, mailbox.id, mailbox.provider)?;
+            watch_at_last(unit, &self.sync.engine, mailbox.id)?;
         }
         if let Some(pause) = &state.paused
             && !self.sync.calls.owes_bytes(&self.opened.mailbox).await

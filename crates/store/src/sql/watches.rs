@@ -85,6 +85,15 @@ impl TenantUnit {
         );
     }
 
+    /// Its provider is asked as soon as may be, for nothing stands in the way any more.
+    pub fn hurry_watch(&mut self, mailbox: MailboxId) {
+        self.unit.op(
+            "update push_watches set next_at = mailroom_now(), version = version + 1
+             where tenant_id = $1 and mailbox_id = $2",
+            params![self.tenant, mailbox],
+        );
+    }
+
     /// What came of asking when the watch was of this version, and when it is asked again. Somebody who wanted it to be
     /// asked anew meanwhile still gets that.
     pub fn record_watch(&mut self, mailbox: MailboxId, version: u64, asked: Asked<'_>, again: Duration) {

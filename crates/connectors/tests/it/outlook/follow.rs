@@ -48,7 +48,7 @@ impl Place {
             !folder.is_hidden
                 && !folder.is_search
                 && !folder.well_known.as_deref().is_some_and(|name| NO_MAIL.contains(&name))
-                && !NO_MAIL.iter().any(|known| above(&known))
+                && !NO_MAIL.iter().any(|known| above(known))
         };
         let messages = truth.messages.iter().filter(|(_, message)| has_mail(&message.folder_id));
         let messages = messages.map(|(id, message)| {
@@ -273,5 +273,30 @@ async fn a_message_that_is_alone_comes_by_itself() {
     let routes = place.world.requests().all.routes;
     assert_eq!((routes.get(&Route::Batch), routes.get(&Route::FoldersDelta)), (None, None), "{routes:?}");
     assert_eq!(routes[&Route::MessagesValue], 1);
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn a_folder_that_is_forgotten_all_the_time_does_not_keep_a_mailbox_from_being_taken_in() {
+    let mut place = Place::new(60, 31).await;
+    place.world.add_fault(Fault { route: Some(Route::MessagesDelta), ..Fault::always(Kind::DeltaExpired) });
+    place.mirror.begin().await;
+    place.assert_is_true();
+    assert!(place.world.requests().all.routes[&Route::MessagesDelta] < 100);
+
+    place.world.clear_faults();
+    place.world.step(ANN, 20);
+    place.sweep().await;
+    place.assert_is_true();
+}
+
+#[tokio::test]
+async fn one_call_that_fails_keeps_no_other_folder_waiting() {
+    let mut place = Place::new(60, 37).await;
+    place.mirror.begin().await;
+    place.world.step(ANN, 20);
+    place.world.add_fault(Fault { route: Some(Route::MessagesDelta), ..Fault::once(Kind::Internal) });
+    // In the same call.
+    place.sweep().await;
     place.assert_is_true();
 }

@@ -350,6 +350,24 @@ async fn it_ends_with_the_last_tenant_that_has_the_account() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_heard_nothing_for_a_while_looks_at_every_folder() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        db.run("update push_watches set sweep_since = null").await;
+
+        scene.syncer.engine.pause_mailbox(&scene.mailbox(acme).await).await.unwrap();
+        assert_eq!(scene.pushed("1", 0).await, Outcome::Unknown, "nobody is told of it");
+        scene.syncer.engine.resume_mailbox(&scene.mailbox(acme).await, None).await.unwrap();
+        assert!(scene.is_swept(acme).await);
+        scene.work().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_another_master_key_it_is_begun_anew() {
     on_each_database(|db| async move {
         let scene = scene(&db);
