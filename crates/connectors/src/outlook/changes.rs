@@ -39,6 +39,9 @@ const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
 /// Their clock may be so far behind ours. At worst what was touched meanwhile is told once more.
 const SKEW: SignedDuration = SignedDuration::from_mins(10);
 
+/// A round that takes longer is followed by another look at once.
+const LONG: SignedDuration = SignedDuration::from_secs(60);
+
 /// If more were touched, all folders are followed.
 const TOUCHED: usize = 50;
 
@@ -82,6 +85,9 @@ struct Round {
     touched: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     as_before: Option<u64>,
+    /// When this round began.
+    #[serde(default)]
+    round_at: Timestamp,
     /// When the folders themselves were looked at.
     #[serde(default)]
     looked_at: Timestamp,
@@ -107,21 +113,10 @@ impl Round {
     }
 }
 
-/// How far changes are told.
-#[derive(Debug, Clone, Copy)]
-pub struct ToldTo {
-    /// What was received since is told by changes, and nobody else.
-    pub begun_at: Timestamp,
-    /// What was received since they have not told yet, or only just.
-    pub seen_at: Timestamp,
-}
-
-impl ToldTo {
-    pub fn read(cursors: &Cursors) -> Result<Self, ConnectorError> {
-        let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<Round>(text).ok());
-        let round = round.ok_or(ConnectorError::CursorExpired)?;
-        Ok(Self { begun_at: round.begun_at, seen_at: round.begun_at.max(round.touched + OVERLAP) })
-    }
+/// Since when changes are told: what was received since is left to them.
+pub fn begun_at(cursors: &Cursors) -> Result<Timestamp, ConnectorError> {
+    let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<Round>(text).ok());
+    round.map(|round| round.begun_at).ok_or(ConnectorError::CursorExpired)
 }
 
 pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
@@ -147,11 +142,17 @@ pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorEr
     {
         return Err(ConnectorError::Throttled { retry_after: Some(wait) });
     }
-    // What happened since a round began, the next one tells. After the first, it is also known which folders are wanted.
-    let is_enough = walk.round.left.is_empty() && !walk.round.is_first();
-    if walk.round.left.is_empty() {
+    let is_resumed = !walk.round.left.is_empty();
+    if !is_resumed {
         walk.begin().await?;
+        if !walk.round.left.is_empty() {
+            walk.round.round_at = now;
+        }
     }
+    // What happened since a round began that took long, the next one tells. After the first, it is also known which folders
+    // are wanted.
+    let is_long = is_resumed && now.duration_since(walk.round.round_at) >= LONG;
+    let is_enough = !is_long && !walk.round.is_first();
     let is_whole = walk.follow().await?;
     let Walk { round, mut page, told, is_probe_due, .. } = walk;
     for Present { folder, uids } in &mut page.present {
@@ -314,6 +315,7 @@ impl Walk<'_> {
         self.call.account.folders.iter().any(|known| known.id == folder)
             || self.cursors.contains_key(folder)
             || self.page.folders.iter().any(|told| told.id == folder)
+            || self.round.left.iter().any(|left| left == folder)
             || self.round.apart.iter().any(|apart| apart == folder)
     }
 

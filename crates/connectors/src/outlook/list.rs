@@ -10,7 +10,7 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::api::{Call, Collection, Refusal};
-use super::changes::ToldTo;
+use super::changes::begun_at;
 use super::delta::{self, At};
 use super::folders;
 use super::message::{FIELDS, Message};
@@ -47,7 +47,7 @@ pub async fn history(
     let Some(found) = read(call, &place, delta::newest_first).await? else {
         return end(Page::default(), after(&folders, &place));
     };
-    let begun = ToldTo::read(told)?.begun_at;
+    let begun = begun_at(told)?;
     let mut page = Page::default();
     let (mut is_older, mut is_empty) = (true, true);
     for message in found.messages.iter().filter(|message| message.removed.is_none()) {
@@ -67,11 +67,9 @@ pub async fn history(
     end(page, next)
 }
 
-/// Everything, as it is now. What has only just come is left to the changes, which then also tell when it goes.
-pub async fn everything(call: Call<'_>, cursors: &Cursors, told: Option<&Cursors>) -> Result<Page, ConnectorError> {
+/// Everything, as it is now. What has only just come is told too: Graph tells that it went also to who never heard of it.
+pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
     let mut page = Page::default();
-    let told = told.map(ToldTo::read).transpose()?;
-    let is_new = |message: &Message| told.is_some_and(|told| message.received_date_time >= Some(told.seen_at));
     if cursors.is_empty() {
         let now = folders::tree(call).await?.folders;
         page.folders = now.clone();
@@ -83,10 +81,6 @@ pub async fn everything(call: Call<'_>, cursors: &Cursors, told: Option<&Cursors
     // The last word on each holds.
     let latest: BTreeMap<&str, _> = found.messages.iter().map(|message| (&*message.id, message)).collect();
     for message in latest.values().filter(|message| message.removed.is_none()) {
-        if is_new(message) {
-            page.there.push(message.id.clone());
-            continue;
-        }
         page.messages.push(message.seen(&place.folder)?);
         page.whole.push(message.id.clone());
     }

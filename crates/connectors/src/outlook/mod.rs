@@ -74,10 +74,10 @@ impl Connector for Outlook {
         &'a self,
         account: &'a Account,
         cursors: &'a Cursors,
-        told: Option<&'a Cursors>,
+        _told: Option<&'a Cursors>,
         _since: Option<Timestamp>,
     ) -> Answer<'a, Page> {
-        Box::pin(list::everything(self.call(account), cursors, told))
+        Box::pin(list::everything(self.call(account), cursors))
     }
 
     fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {

@@ -77,8 +77,10 @@ impl Mirror {
     /// Everything that has changed; how many pages told something.
     pub async fn follow(&mut self) -> Result<usize, ConnectorError> {
         let mut pages = 0;
+        // What was recorded when a job began is what its connector knows until it ends.
+        let account = self.account.clone();
         loop {
-            let page = self.connector.changes(&self.account, &self.cursors).await?;
+            let page = self.connector.changes(&account, &self.cursors).await?;
             page.move_cursors(&mut self.cursors);
             pages += usize::from(!page.is_empty());
             self.apply(&page);
@@ -97,7 +99,6 @@ impl Mirror {
             let page = self.connector.list(&self.account, &cursors, Some(&told), None).await.unwrap();
             page.move_cursors(&mut cursors);
             there.extend(page.messages.iter().map(|seen| seen.message.clone()));
-            there.extend(page.there.iter().cloned());
             self.apply(&page);
             if page.is_last {
                 break;

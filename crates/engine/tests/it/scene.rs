@@ -25,7 +25,7 @@ use store::{Dialect, TenantStore};
 use crate::bench::{Bench, worker_settings};
 
 /// Only a hang gets there.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Left alone for so long by what goes wrong, a job is not waited for.
 const FAR: u32 = 40;

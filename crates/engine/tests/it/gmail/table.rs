@@ -50,6 +50,8 @@ fn faults() -> Vec<(Kind, u64, End)> {
 }
 
 impl Tabled for World {
+    const AT_ONCE: usize = 1;
+
     fn rows() -> Vec<Row<Kind>> {
         let mut rows = Vec::new();
         for (route, is_later) in calls() {

@@ -62,6 +62,8 @@ fn faults() -> Vec<(Kind, u64, End)> {
 }
 
 impl Tabled for World {
+    const AT_ONCE: usize = 4;
+
     fn rows() -> Vec<Row<Kind>> {
         let mut rows = Vec::new();
         for (route, is_later) in calls() {
@@ -95,6 +97,7 @@ impl Tabled for World {
     fn parts(route: Route) -> Option<u64> {
         match route {
             Route::FoldersGet => Some(WELL_KNOWN),
+            Route::MessagesDelta => Some(Self::AT_ONCE as u64),
             Route::MessagesValue | Route::MessagesGet => Some(MESSAGES as u64 + 1),
             _ => None,
         }

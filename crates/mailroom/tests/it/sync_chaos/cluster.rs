@@ -164,6 +164,7 @@ impl<'a> Cluster<'a> {
             if begun.elapsed() > DEADLINE {
                 let count = differences.len();
                 differences.truncate(40);
+                differences.extend(compare::explain(self.place, &differences));
                 differences.extend(compare::standing(self.place));
                 panic!("{count} differences after {DEADLINE:?}:\n{}", differences.join("\n"));
             }

@@ -137,6 +137,51 @@ pub fn present(place: &Place, tenant: TenantId) -> Present {
 }
 
 /// Where each mailbox and each job stands, for who wants to know why nothing happens.
+/// What is known of the messages and folders that differences name.
+pub fn explain(place: &Place, differences: &[String]) -> Vec<String> {
+    let text = |column: &str| format!("coalesce(cast({column} as text), '-')");
+    let row = |columns: &[&str]| columns.iter().map(|column| text(column)).collect::<Vec<_>>().join(" || ' ' || ");
+    let told = ["m.address", "t.name", "f.provider_folder_id", "f.name", "f.role", "f.is_in_scope", "f.gone_at"];
+    let placed = ["p.provider_message_id", "p.is_live", "p.listing", "p.updated_at", "l.state", "l.told", "s.listing"];
+    let stood = ["m.address", "t.name", "c.phase", "c.scope", "c.cursor", "w.sweep_since"];
+    let of = |table: &str| {
+        format!(
+            "join mailboxes m on m.tenant_id = {table}.tenant_id and m.id = {table}.mailbox_id
+             join tenants t on t.id = m.tenant_id"
+        )
+    };
+    let mut explained = Vec::new();
+    for difference in differences.iter().take(6) {
+        let words: Vec<&str> = difference.split_whitespace().collect();
+        let Some(at) = words.iter().position(|word| *word == "in") else { continue };
+        let (message, folder, address) = (words[at - 1], words[at + 1], words[1]);
+        explained.push(difference.clone());
+        explained.extend(place.select(&format!(
+            "select {} from folders f {} where m.address = '{address}' and f.provider_folder_id = '{folder}'",
+            row(&told),
+            of("f")
+        )));
+        explained.extend(place.select(&format!(
+            "select {} from placements p {}
+             join folders f on f.tenant_id = p.tenant_id and f.id = p.folder_id
+             join ledger l on l.tenant_id = p.tenant_id and l.mailbox_id = p.mailbox_id
+                  and l.provider_message_id = p.provider_message_id
+             join sync_states s on s.tenant_id = p.tenant_id and s.mailbox_id = p.mailbox_id
+             where m.address = '{address}' and p.provider_message_id = '{message}'",
+            row(&[&["m.address", "t.name", "f.provider_folder_id"], &placed[..]].concat()),
+            of("p")
+        )));
+        explained.extend(place.select(&format!(
+            "select {} from sync_cursors c {}
+             left join push_watches w on w.tenant_id = c.tenant_id and w.mailbox_id = c.mailbox_id
+             where m.address = '{address}' and c.scope in ('', '{folder}')",
+            row(&stood),
+            of("c")
+        )));
+    }
+    explained
+}
+
 pub fn standing(place: &Place) -> Vec<String> {
     let text = |column: &str| format!("coalesce(cast({column} as text), '-')");
     let row = |columns: &[&str]| columns.iter().map(|column| text(column)).collect::<Vec<_>>().join(" || ' ' || ");

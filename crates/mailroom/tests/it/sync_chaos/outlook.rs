@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::simulated::{ACCOUNTS, DENIED, MESSAGES, REFUSED, REVOKED, Stormy, address, on_postgresql, on_sqlite};
 use crate::crash::Random;
+use crate::place::Place;
 
 /// Folders whose mail nobody wants unless it is said, and what lies below them.
 const UNWANTED: [&str; 7] =
@@ -127,6 +128,19 @@ impl Stormy for World {
         self.set_notifications(Notifications::default());
         for number in 1..=ACCOUNTS {
             self.apply(&address(number), Operation::ExpireDelta { folder: None }).unwrap();
+        }
+    }
+
+    /// A subscription that ended without a word is missed by nobody for a day, unless somebody looks after the mailbox.
+    fn afterwards(place: &Place) {
+        let active = "select m.address || '|' || t.name from mailboxes m join tenants t on t.id = m.tenant_id
+                      where m.state = 'active'";
+        for row in place.select(active) {
+            let (address, tenant) = row.split_once('|').unwrap();
+            for what in ["pause", "resume"] {
+                // Its credentials may be refused at this very moment; whoever helps then does the same.
+                place.run(&["mailbox", what, address, "--tenant", tenant]);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -67,6 +68,9 @@ pub trait Stormy: Deref<Target = Stage<Self::Kind>> + Send + Sync + Sized + 'sta
 
     /// It denied what it had: only a look at everything finds that out.
     fn admit(&self);
+
+    /// What our people do once the storm is over.
+    fn afterwards(_place: &Place) {}
 
     /// What it says again and again while everything becomes quiet.
     fn remind(&self) {}
@@ -236,11 +240,16 @@ fn storm<W: Stormy>(place: &Place, servers: usize, server: Option<&Postgres>) {
     let shaken = rage(&mut cluster, &front, &*world, &mut random);
     let met = heal(&*world);
     help(place, &*world);
+    W::afterwards(place);
 
     let healed = Instant::now();
+    let looks = AtomicU64::new(0);
     let blamed = cluster.become_quiet(|| {
         help(place, &*world);
-        world.remind();
+        // Not so often that nobody gets to the end.
+        if looks.fetch_add(1, Ordering::Relaxed) % 20 == 0 {
+            world.remind();
+        }
         between(&truth(&*world), &stored(place))
     });
     let quiet = healed.elapsed();

@@ -11,7 +11,8 @@ use crate::google::tokens::open;
 
 const VERIFIER: &str = "a-verifier-of-forty-three-letters-or-a-bit-more";
 const BACK: &str = "http://127.0.0.1:9/back";
-const SCOPE: &str = "offline_access openid email https://graph.microsoft.com/Mail.Read";
+const SCOPE: &str =
+    "offline_access openid email https://graph.microsoft.com/User.Read https://graph.microsoft.com/Mail.Read";
 
 fn challenge() -> String {
     URL_SAFE_NO_PAD.encode(ring::digest::digest(&ring::digest::SHA256, VERIFIER.as_bytes()))
@@ -98,7 +99,8 @@ async fn a_person_who_consents_comes_back_with_a_code_that_is_good_once() {
     let body = redeem(&place, "common", &code).await.json();
 
     assert_eq!((&body["token_type"], &body["expires_in"]), (&json!("Bearer"), &json!(3600)));
-    assert_eq!(body["scope"], "openid email https://graph.microsoft.com/Mail.Read");
+    let scope = "openid email https://graph.microsoft.com/User.Read https://graph.microsoft.com/Mail.Read";
+    assert_eq!(body["scope"], scope);
     let keys = place.send("GET", "/common/discovery/v2.0/keys", &[], b"").await.unwrap().json();
     let claims = open(body["id_token"].as_str().unwrap(), &keys).unwrap();
     let directory = place.world.directory("contoso.example").unwrap().id;
