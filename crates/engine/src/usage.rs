@@ -176,7 +176,8 @@ pub async fn of_mailbox(
     let load = store.find_mailbox_load(mailbox.id, hour(now), hours_before(now, 23)).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
     let own = settings.bytes_per_day(mailbox);
-    let mut limits: Vec<Limit> = own.into_iter().map(|bytes| limit(Whose::Mailbox, Span::Day, bytes, load.bytes_last_day)).collect();
+    let mut limits: Vec<Limit> =
+        own.into_iter().map(|bytes| limit(Whose::Mailbox, Span::Day, bytes, load.bytes_last_day)).collect();
     limits.extend(bytes(&pace, of(&this_hour, name), of(&last_day, name), None).limits);
     Ok(MailboxUsage {
         calls: calls(&pace, of(&this_hour, name), of(&last_day, name), None),

@@ -138,10 +138,8 @@ pub fn call_settings(config: &Config) -> CallSettings {
         google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
     );
     let requests = Some(microsoft.mailbox_requests_per_10_minutes).filter(|requests| *requests > 0);
-    let outlook = microsoft
-        .rates
-        .pace()
-        .with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
+    let outlook =
+        microsoft.rates.pace().with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
     CallSettings {
         paces: HashMap::from([
             (Provider::Scripted, scripted),

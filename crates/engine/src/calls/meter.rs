@@ -24,7 +24,8 @@ impl Meter {
     pub async fn write(&self, store: &Store) -> Result<(), StoreError> {
         let counted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let hour = hour(store.clock().now());
-        let usage = |(&(tenant, provider), &used): (&(TenantId, Provider), &Used)| NewUsage { tenant, provider, hour, used };
+        let usage =
+            |(&(tenant, provider), &used): (&(TenantId, Provider), &Used)| NewUsage { tenant, provider, hour, used };
         let usage: Vec<NewUsage> = counted.iter().map(usage).collect();
         let written = store.system().add_usage(&usage).await;
         if written.is_err() {
@@ -56,7 +57,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_counted_adds_up_by_tenant_and_provider_and_of_tenants_that_are_gone_nothing_is_kept() {
         on_each_database(|db| async move {
-            let tenant = async |name| db.store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
+            let tenant =
+                async |name| db.store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
             let (acme, other) = (tenant("acme").await, tenant("other").await);
             let meter = Meter::default();
             for _ in 0..2 {

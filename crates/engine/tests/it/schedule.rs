@@ -31,14 +31,7 @@ async fn mailbox_at(
 ) -> MailboxId {
     let id = MailboxId::new(&SystemClock);
     let mut unit = db.store.tenant(tenant).write();
-    unit.add_mailbox(NewMailbox {
-        id,
-        provider,
-        address: address.into(),
-        settings,
-        secret_ref: None,
-        since: None,
-    });
+    unit.add_mailbox(NewMailbox { id, provider, address: address.into(), settings, secret_ref: None, since: None });
     unit.commit().await.unwrap();
     id
 }
@@ -121,7 +114,8 @@ async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_pr
         let system = db.store.system();
         for (name, scripted, gmail, imap) in [("acme", 30, 1, 2), ("other", 3, 0, 0)] {
             let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
-            for (provider, count) in [(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Imap, imap)] {
+            for (provider, count) in [(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Imap, imap)]
+            {
                 for n in 0..count {
                     let address = format!("{}{n}@{name}.test", provider.as_str());
                     mailbox_at(&db, provider, tenant, &address, json!({})).await;
@@ -191,7 +185,9 @@ async fn a_mailbox_counts_as_pushed_once_something_was_pushed_and_as_long_as_tha
         assert!(!is_pushed().await, "nothing has come yet");
         set("last_push_at = '2026-01-01T00:00:00.000Z'").await;
         assert!(is_pushed().await);
-        for wrong in ["lost_at = '2026-01-01T00:00:00.000Z'", "problem = 'x'", "expires_at = '2026-01-01T00:00:00.000Z'"] {
+        for wrong in
+            ["lost_at = '2026-01-01T00:00:00.000Z'", "problem = 'x'", "expires_at = '2026-01-01T00:00:00.000Z'"]
+        {
             set(wrong).await;
             assert!(!is_pushed().await, "{wrong}");
             set("lost_at = null, problem = null, expires_at = '2999-01-01T00:00:00.000Z'").await;

@@ -109,7 +109,10 @@ fn what_is_used_of_a_provider_and_what_is_left_is_told() {
         assert!(usage["backfill"].is_null(), "all of it is here: {usage}");
         assert!(number(&usage["calls"]["last_day"]) > 2 && number(&usage["bytes"]["last_day"]) > 1000, "{usage}");
         let limit = &usage["calls"]["limits"][0];
-        assert_eq!((&limit["of"], &limit["per"], &limit["allowed"]), (&"all_tenants".into(), &"hour".into(), &36_000_000.into()));
+        assert_eq!(
+            (&limit["of"], &limit["per"], &limit["allowed"]),
+            (&"all_tenants".into(), &"hour".into(), &36_000_000.into())
+        );
         assert_eq!(number(&limit["left"]), 36_000_000 - number(&usage["calls"]["this_hour"]), "{usage}");
         assert_eq!(usage["bytes"]["limits"], serde_json::json!([]), "nobody has set one");
         let shown = place.object(&with("show", &[]));

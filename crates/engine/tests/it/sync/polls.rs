@@ -150,13 +150,7 @@ impl Connector for Hanging {
         Box::pin(std::future::pending())
     }
 
-    fn history<'a>(
-        &'a self,
-        _: &'a Account,
-        _: &'a Cursors,
-        _: &'a Cursors,
-        _: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
+    fn history<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: &'a Cursors, _: Option<Timestamp>) -> Answer<'a, Page> {
         Box::pin(std::future::pending())
     }
 
@@ -183,7 +177,8 @@ impl Connector for Hanging {
 async fn mailboxes_at_gmail(db: &TestDatabase, tenants: u32) -> Vec<(TenantStore, MailboxId)> {
     let mut made = Vec::new();
     for n in 0..tenants {
-        let tenant = db.store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
+        let tenant =
+            db.store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
         let (store, id) = (db.store.tenant(tenant.id), MailboxId::new(&SystemClock));
         let mut unit = store.write();
         unit.add_mailbox(NewMailbox {

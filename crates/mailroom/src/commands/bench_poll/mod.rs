@@ -83,7 +83,8 @@ fn show(args: &BenchPoll, figures: &[Value], out: Output) -> Result<(), Failure>
             ]
         })
         .collect();
-    let titles = ["database", "one round", "polls/s", "calls/poll", "of a core", "waiting, of a core", "memory at most"];
+    let titles =
+        ["database", "one round", "polls/s", "calls/poll", "of a core", "waiting, of a core", "memory at most"];
     out.table(titles, &rows)?;
     for figure in figures.iter().filter(|figure| figure["others_alone_seconds"].is_number()) {
         let (alone, beside) = (number(figure, "others_alone_seconds"), number(figure, "others_beside_seconds"));

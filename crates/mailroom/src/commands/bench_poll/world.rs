@@ -145,12 +145,7 @@ fn failed(e: impl std::fmt::Display) -> Failure {
 }
 
 /// A process of its own connects all mailboxes and syncs them once, so that its memory is not counted.
-pub fn prepare_apart(
-    args: &BenchPoll,
-    world: &World,
-    folder: &Path,
-    database: Option<&str>,
-) -> Result<(), Failure> {
+pub fn prepare_apart(args: &BenchPoll, world: &World, folder: &Path, database: Option<&str>) -> Result<(), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["bench", "poll", "--json", "--prepare", &world.url, "--folder"]).arg(folder);
     command.args(["--mailboxes", &args.mailboxes.to_string(), "--tenants", &args.tenants.to_string()]);

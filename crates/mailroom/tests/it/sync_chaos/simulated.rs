@@ -247,7 +247,7 @@ fn storm<W: Stormy>(place: &Place, servers: usize, server: Option<&Postgres>) {
     let blamed = cluster.become_quiet(|| {
         help(place, &*world);
         // Not so often that nobody gets to the end.
-        if looks.fetch_add(1, Ordering::Relaxed) % 20 == 0 {
+        if looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
             world.remind();
         }
         between(&truth(&*world), &stored(place))
