@@ -175,9 +175,8 @@ pub async fn of_mailbox(
     let pace = settings.pace_for(mailbox);
     let load = store.find_mailbox_load(mailbox.id, hour(now), hours_before(now, 23)).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
-    let own = settings.bytes_per_day(mailbox);
-    let mut limits: Vec<Limit> =
-        own.into_iter().map(|bytes| limit(Whose::Mailbox, Span::Day, bytes, load.bytes_last_day)).collect();
+    let own = pace.mailbox.bytes.map(|budget| daily(Whose::Mailbox, budget, load.bytes_last_day));
+    let mut limits: Vec<Limit> = own.into_iter().collect();
     limits.extend(bytes(&pace, of(&this_hour, name), of(&last_day, name), None).limits);
     Ok(MailboxUsage {
         calls: calls(&pace, of(&this_hour, name), of(&last_day, name), None),
@@ -219,14 +218,14 @@ async fn forecasts(store: &TenantStore, now: Timestamp) -> Result<HashMap<String
 }
 
 fn calls(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>) -> Spent {
-    let tenant = pace.credential.calls.map(|budget| hourly(Whose::Tenant, budget, this_hour.calls));
+    let tenant = pace.tenant.calls.map(|budget| hourly(Whose::Tenant, budget, this_hour.calls));
     let shared = pace.app.calls.zip(all).map(|(budget, all)| hourly(Whose::AllTenants, budget, all.calls));
     let limits = tenant.into_iter().chain(shared).collect();
     Spent { this_hour: this_hour.calls, last_day: last_day.calls, limits }
 }
 
 fn bytes(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>) -> Spent {
-    let tenant = pace.credential.bytes.map(|budget| daily(Whose::Tenant, budget, last_day.bytes));
+    let tenant = pace.tenant.bytes.map(|budget| daily(Whose::Tenant, budget, last_day.bytes));
     let shared = pace.app.bytes.zip(all).map(|(budget, all)| daily(Whose::AllTenants, budget, all.bytes));
     let limits = tenant.into_iter().chain(shared).collect();
     Spent { this_hour: this_hour.bytes, last_day: last_day.bytes, limits }
@@ -281,8 +280,8 @@ mod tests {
         let shared = calls(&pace, used, used, Some(all)).limits;
         assert_eq!(shared, [Limit { of: Whose::AllTenants, per: Span::Hour, allowed: 540_000, left: 0 }]);
 
-        pace.credential.calls = Some(Budget::per_second(1.0));
-        pace.credential.bytes = Some(Budget::per_day(1000.0));
+        pace.tenant.calls = Some(Budget::per_second(1.0));
+        pace.tenant.bytes = Some(Budget::per_day(1000.0));
         let own = calls(&pace, used, used, None).limits;
         assert_eq!(own, [Limit { of: Whose::Tenant, per: Span::Hour, allowed: 3600, left: 2600 }]);
         let own = bytes(&pace, used, used, None).limits;

@@ -75,23 +75,19 @@ impl CallSettings {
         }
         pace
     }
-
-    /// `None`: as many as one likes.
-    pub fn bytes_per_day(&self, mailbox: &Mailbox) -> Option<u64> {
-        bytes_per_day(mailbox, self.imap_bytes_per_day).filter(|bytes| *bytes > 0)
-    }
 }
 
-/// What a provider allows to our app as a whole, to each tenant's credential, and to each mailbox.
+/// What may be asked of a provider by our app as a whole, for each tenant, with each credential, and for each mailbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     pub app: Allowance,
+    pub tenant: Allowance,
     pub credential: Allowance,
     pub mailbox: Allowance,
 }
 
 /// `None`: as much as one likes.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Allowance {
     pub calls: Option<Budget>,
     pub bytes: Option<Budget>,
@@ -102,13 +98,6 @@ impl Pace {
     pub fn calls_per_second(app: f64) -> Self {
         let app = Allowance { calls: Some(Budget::per_second(app)), ..Allowance::default() };
         Self { app, ..Self::default() }
-    }
-
-    /// And so much for each tenant. Nothing: as much as one likes.
-    pub fn with_tenant(mut self, calls: Option<Budget>, bytes: Option<Budget>) -> Self {
-        self.credential.calls = calls;
-        self.credential.bytes = bytes;
-        self
     }
 
     /// And so many units a minute for our app as a whole, and for each mailbox.
@@ -134,7 +123,8 @@ impl Pace {
     fn charges(&self, mailbox: &Mailbox, calls: f64, bytes: f64) -> Vec<Charge> {
         let owners = [
             (Owner::App(mailbox.provider), self.app),
-            (Owner::Credential(mailbox.tenant_id, mailbox.provider), self.credential),
+            (Owner::Tenant(mailbox.tenant_id, mailbox.provider), self.tenant),
+            (credential(mailbox), self.credential),
             (Owner::Mailbox(mailbox.id), self.mailbox),
         ];
         let of = |(owner, allowance): (Owner, Allowance)| {
@@ -429,6 +419,11 @@ fn key(mailbox: &Mailbox) -> (TenantId, Provider) {
     (mailbox.tenant_id, mailbox.provider)
 }
 
+fn credential(mailbox: &Mailbox) -> Owner {
+    let own = mailbox.secret_ref.as_ref().and_then(|secret| secret.parse().ok());
+    Owner::Credential(mailbox.tenant_id, mailbox.provider, own)
+}
+
 fn throttled(wait: Duration) -> ConnectorError {
     ConnectorError::Throttled { retry_after: Some(wait) }
 }
@@ -456,7 +451,7 @@ fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
 
 #[cfg(test)]
 mod tests {
-    use domain::{Clock, MailboxState, SystemClock};
+    use domain::{Clock, MailboxState, SecretId, SystemClock};
 
     use super::*;
 
@@ -529,6 +524,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn app_tenant_credential_and_mailbox_each_have_a_budget_of_calls_and_one_of_bytes() {
+        let of = |mailbox: &Mailbox, secret: Option<SecretId>| Mailbox {
+            id: MailboxId::new(&SystemClock),
+            secret_ref: secret.map(|secret| secret.to_string()),
+            ..mailbox.clone()
+        };
+        let (ours, stranger) = (mailbox(), mailbox());
+        let secret = SecretId::new(&SystemClock);
+        let colleague = of(&ours, None);
+        let (own, shared) = (of(&ours, Some(secret)), of(&ours, Some(secret)));
+        let one =
+            Allowance { calls: Some(Budget::per_second(0.01)), bytes: Some(Budget::per_second(0.01)), units: None };
+        // Of those who come after the first, in the order above: who has to wait.
+        for (pace, waiting) in [
+            (Pace { app: one, ..Pace::default() }, [true, true, true, true, true]),
+            (Pace { tenant: one, ..Pace::default() }, [true, true, true, true, false]),
+            (Pace { credential: one, ..Pace::default() }, [true, true, false, true, false]),
+            (Pace { mailbox: one, ..Pace::default() }, [true, false, false, false, false]),
+        ] {
+            let calls = || Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
+            let (counted, weighed) = (calls(), calls());
+            let those = [&ours, &ours, &colleague, &own, &shared, &stranger];
+            let mut of_calls = Vec::new();
+            let mut of_bytes = Vec::new();
+            for mailbox in those {
+                let made = counted.make(mailbox, Box::pin(async { Ok(()) })).await;
+                of_calls.push(matches!(made, Err(ConnectorError::NotYet(_))));
+                of_bytes.push(weighed.owes_bytes(mailbox).await);
+                weighed.spend_bytes(mailbox, 10).await;
+            }
+            assert_eq!((of_calls[0], of_bytes[0]), (false, false), "{pace:?}");
+            assert_eq!((&of_calls[1..], &of_bytes[1..]), (&waiting[..], &waiting[..]), "{pace:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
         let settings = CallSettings { most_under_way: Some(3), ..CallSettings::default() };
         let calls = Calls::new(settings, Arc::new(SystemDice), None);
@@ -552,7 +583,7 @@ mod tests {
     async fn what_is_of_no_use_any_more_is_forgotten() {
         let allowance =
             Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)), units: None };
-        let pace = Pace { app: Allowance::default(), credential: allowance, mailbox: allowance };
+        let pace = Pace { tenant: allowance, mailbox: allowance, ..Pace::default() };
         let calls = Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
         let kept = || {
             let state = calls.inner.state();

@@ -57,7 +57,8 @@ pub(super) const PATIENT: Retry =
 
 /// A mailbox that cannot be understood is given up after about twenty minutes: what became of it stands among the dead
 /// letters, and it is looked at anew, seldom. Providers that are away spend no attempt.
-const STUBBORN: Retry = Retry { retries: 12, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+pub(super) const STUBBORN: Retry =
+    Retry { retries: 12, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
 
 /// Somebody else lists the mailbox, which takes seconds.
 const ANOTHER_LISTS_IT: Duration = Duration::from_millis(500);

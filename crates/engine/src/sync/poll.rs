@@ -2,20 +2,21 @@
 //! and its part of a read and a write. Nobody needs the right to list a mailbox for that; whoever finds something takes it and
 //! goes on with what was found. A mailbox that needs more than a look gets a job of its own.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use domain::connector::Page;
 use domain::{ConnectorError, MailboxId, Provider};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use jobs::{Dice, Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
-use store::TenantUnit;
 use store::failpoint::{self, Effect};
 use store::sql::jobs::{NewJob, When};
 use store::sql::sync::{Key, OpenMailbox, Phase, Standing, SyncEnd};
-use tokio::time::Instant;
+use store::{StoreError, SystemStore, TenantUnit};
+use tokio::time::{Instant, timeout};
 
-use super::list::{PATIENT, add_rescoped, is_quiet};
+use super::list::{PATIENT, STUBBORN, add_rescoped, is_quiet};
 use super::{Opened, SyncMailbox, Syncer, only_one, states};
 
 /// Some mailboxes of one tenant at one provider.
@@ -35,8 +36,12 @@ pub const AT_MOST: usize = 25;
 /// Who is told to wait for less waits here. A breaker that is open says more than that.
 const SHORT: Duration = Duration::from_secs(12);
 
-/// What was read of a mailbox so long ago is read again.
+/// What was read of a mailbox so long ago is read again; and a mailbox that takes longer to look at gets a job of its own.
+/// Longer than connectors wait for a server that is silent.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// For so long what is known of some waits for what is not known of others.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Of a job, for budgets under which its turn comes late.
 const DEADLINE: Duration = Duration::from_secs(3600);
@@ -53,15 +58,17 @@ enum Looked {
     Done,
     /// Nothing was new.
     Quiet { token: u64 },
-    /// Its provider does not work. It is looked at again when it is due.
+    /// Its provider does not work, or it was given up. It is looked at again when it is due.
     Failed { token: u64, errors: u64, reason: String },
+    /// Something is wrong with it here. A job of its own is given up with the reason, once.
+    Broken { token: u64, errors: u64, reason: String },
     /// It had no turn.
     Again,
     /// Somebody has to do more than to look, now or later.
     Needs(When),
 }
 
-/// What is written at the end.
+/// What is to be written.
 #[derive(Default)]
 struct Outcome {
     quiet: Vec<(Key, u64)>,
@@ -84,36 +91,65 @@ impl Syncer {
             return Err(JobError::Throttled(CROWDED.mul_f64(1.0 + jobs::SystemDice.fraction())));
         };
         // Before anything is read, so that what waits takes no memory.
-        let _places = self.crowd.looks(held.tenant(), job.provider, job.mailboxes.len()).await;
+        let (whose, most) = ((held.tenant(), job.provider), job.mailboxes.len());
+        let Some(mut places) = self.crowd.looks(whose, most, held.job.cost).await else { return Ok(Verdict::Done) };
         held.progress();
-        let keys: Vec<Key> = job.mailboxes.iter().map(|mailbox| (held.tenant(), *mailbox)).collect();
-        let system = self.engine.store.system();
-        let mut open = system.open_mailboxes(&keys).await?;
-        let mut standings = system.list_standings(&keys).await?;
-        let found = keys.iter().filter_map(|key| Some((open.remove(key)?, standings.remove(key)?)));
-        let found: Vec<(OpenMailbox, Standing)> = found.collect();
+        let found = self.read(held, &job.mailboxes).await?;
+        let mut left = found.len();
         let look = |(open, standing): (OpenMailbox, Standing)| async move {
-            let mailbox = open.mailbox.id;
-            (mailbox, self.look(held, open, standing).await)
+            (open.mailbox.id, self.look_alone(held, open, standing).await)
         };
-        let mut looks = std::pin::pin!(stream::iter(found).map(look).buffer_unordered(AT_MOST));
+        let mut looks = std::pin::pin!(stream::iter(found).map(look).buffer_unordered(places.count));
         let mut outcome = Outcome::default();
-        while let Some((mailbox, looked)) = looks.next().await {
-            held.progress();
-            match looked? {
-                Looked::Done => {}
-                Looked::Quiet { token } => outcome.quiet.push(((held.tenant(), mailbox), token)),
-                Looked::Again => outcome.again.push(mailbox),
-                looked => outcome.rest.push((mailbox, looked)),
+        loop {
+            match timeout(SOON, looks.next()).await {
+                Ok(None) => break,
+                Ok(Some((mailbox, looked))) => {
+                    held.progress();
+                    outcome.add((held.tenant(), mailbox), looked);
+                    left -= 1;
+                    places.keep(left);
+                }
+                // One that takes its time must not keep what is known of the others.
+                Err(_) => self.write(held, &mut outcome).await?,
             }
         }
-        if !outcome.quiet.is_empty() {
-            system.end_looks(&outcome.quiet).await?;
-        }
+        outcome.write_quiet(&self.engine.store.system()).await?;
         outcome.finish(held, job.provider)
     }
 
-    async fn look(&self, held: &Held, open: OpenMailbox, standing: Standing) -> Result<Looked, JobError> {
+    /// Those that are there, with where they stand.
+    async fn read(&self, held: &Held, mailboxes: &[MailboxId]) -> Result<Vec<(OpenMailbox, Standing)>, JobError> {
+        let keys: Vec<Key> = mailboxes.iter().map(|mailbox| (held.tenant(), *mailbox)).collect();
+        let system = self.engine.store.system();
+        let mut open = system.open_mailboxes(&keys).await?;
+        let mut standings = system.list_standings(&keys).await?;
+        Ok(keys.iter().filter_map(|key| Some((open.remove(key)?, standings.remove(key)?))).collect())
+    }
+
+    /// What is known so far.
+    async fn write(&self, held: &Held, outcome: &mut Outcome) -> Result<(), JobError> {
+        outcome.write_quiet(&self.engine.store.system()).await?;
+        if !outcome.rest.is_empty() {
+            let mut unit = held.write();
+            outcome.write_rest(held, &mut unit)?;
+            unit.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Whatever is wrong with one mailbox is its own matter.
+    async fn look_alone(&self, held: &Held, open: OpenMailbox, standing: Standing) -> Looked {
+        let (token, errors) = (standing.token, standing.state.error_count);
+        let reason = match AssertUnwindSafe(self.look(held, open, standing)).catch_unwind().await {
+            Ok(Ok(looked)) => return looked,
+            Ok(Err(e)) => format!("{e:#}"),
+            Err(_) => "a look at it panicked".to_owned(),
+        };
+        Looked::Broken { token, errors, reason }
+    }
+
+    async fn look(&self, held: &Held, open: OpenMailbox, standing: Standing) -> anyhow::Result<Looked> {
         let begun = Instant::now();
         let Some(opened) = self.ready(open).await? else { return Ok(Looked::Done) };
         // Who lists it sees more than we do. And since it was to be looked at, somebody may have done so.
@@ -126,7 +162,10 @@ impl Syncer {
         }
         let page = loop {
             let call = opened.connector.changes(&opened.account, &standing.cursors);
-            match self.calls.make(&opened.mailbox, call).await {
+            let Ok(answer) = timeout(PATIENCE, self.calls.make(&opened.mailbox, call)).await else {
+                return Ok(Looked::Needs(When::Now));
+            };
+            match answer {
                 Ok(page) => break page,
                 Err(ConnectorError::NotYet(wait)) if wait <= SHORT => {
                     if begun.elapsed() > PATIENCE {
@@ -166,18 +205,34 @@ impl Syncer {
 }
 
 impl Outcome {
-    fn finish(self, held: &Held, provider: Provider) -> Result<Verdict, JobError> {
+    fn add(&mut self, key: Key, looked: Looked) {
+        match looked {
+            Looked::Done => {}
+            Looked::Quiet { token } => self.quiet.push((key, token)),
+            Looked::Again => self.again.push(key.1),
+            looked => self.rest.push((key.1, looked)),
+        }
+    }
+
+    async fn write_quiet(&mut self, system: &SystemStore) -> Result<(), StoreError> {
+        let quiet = std::mem::take(&mut self.quiet);
+        if quiet.is_empty() { Ok(()) } else { system.end_looks(&quiet).await }
+    }
+
+    fn write_rest(&mut self, held: &Held, unit: &mut TenantUnit) -> Result<(), JobError> {
+        self.rest.drain(..).try_for_each(|(mailbox, looked)| write(held, unit, mailbox, looked))
+    }
+
+    fn finish(mut self, held: &Held, provider: Provider) -> Result<Verdict, JobError> {
         if self.again.is_empty() && self.rest.is_empty() {
             return Ok(Verdict::Done);
         }
         let mut unit = held.write();
         if !self.again.is_empty() {
-            let job = PollMailboxes { provider, mailboxes: self.again };
+            let job = PollMailboxes { provider, mailboxes: std::mem::take(&mut self.again) };
             unit.enqueue(vec![held.follow_up(&job).map_err(anyhow::Error::from)?]);
         }
-        for (mailbox, looked) in self.rest {
-            write(held, &mut unit, mailbox, looked)?;
-        }
+        self.write_rest(held, &mut unit)?;
         Ok(Verdict::Commit(unit))
     }
 }
@@ -190,6 +245,12 @@ fn write(held: &Held, unit: &mut TenantUnit, mailbox: MailboxId, looked: Looked)
                 states::fails(unit, mailbox, &reason);
             }
         }
+        Looked::Broken { token, errors, reason } => {
+            if errors == 0 {
+                write(held, unit, mailbox, Looked::Needs(When::Now))?;
+            }
+            write(held, unit, mailbox, Looked::Failed { token, errors, reason })?;
+        }
         Looked::Needs(when) => {
             let own = held.follow_up(&SyncMailbox { mailbox }).map_err(anyhow::Error::from)?;
             unit.enqueue(vec![only_one(NewJob { when, ..own }, mailbox)]);
@@ -200,14 +261,17 @@ fn write(held: &Held, unit: &mut TenantUnit, mailbox: MailboxId, looked: Looked)
 }
 
 fn refused(e: &ConnectorError, standing: &Standing) -> Looked {
+    let failed = || Looked::Failed { token: standing.token, errors: standing.state.error_count, reason: e.to_string() };
     match e {
         // It is due again before long, and those who waited are not to come back all at once.
         ConnectorError::NotYet(_) => Looked::Done,
         ConnectorError::Throttled { retry_after: Some(wait) } => Looked::Needs(When::In(*wait)),
         ConnectorError::Throttled { retry_after: None }
         | ConnectorError::Unavailable(_)
-        | ConnectorError::Operator(_) => {
-            Looked::Failed { token: standing.token, errors: standing.state.error_count, reason: e.to_string() }
+        | ConnectorError::Operator(_) => failed(),
+        // That is among the dead letters already: it shows whether it is over.
+        ConnectorError::Protocol(_) | ConnectorError::Gone if standing.state.error_count > STUBBORN.retries.into() => {
+            failed()
         }
         _ => Looked::Needs(When::Now),
     }

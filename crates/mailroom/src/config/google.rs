@@ -5,7 +5,7 @@ use domain::Secret;
 
 use super::ConfigError;
 use super::client::{client_secret, optional, secret_file, url};
-use super::rates::{Rates, rates};
+use super::rates::{self, Rates, rates};
 use super::read::{Reader, refuse};
 
 #[derive(Debug, Clone)]
@@ -44,14 +44,7 @@ pub(super) fn google(read: &mut Reader) -> Result<Google, ConfigError> {
         },
         push_audience,
         push_service_account,
-        rates: rates(
-            read,
-            [
-                "providers.google.calls_per_second",
-                "providers.google.tenant_calls_per_second",
-                "providers.google.tenant_bytes_per_day",
-            ],
-        )?,
+        rates: rates(read, rates::GOOGLE)?,
         project_units_per_minute: read.count("providers.google.project_units_per_minute", 0..=MOST_UNITS)?,
     })
 }

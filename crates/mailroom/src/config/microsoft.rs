@@ -4,7 +4,7 @@ use connectors::microsoft::{Certificate, GraphPush, MicrosoftSettings, is_direct
 
 use super::ConfigError;
 use super::client::{client_secret, optional, secret_file, url};
-use super::rates::{Rates, rates};
+use super::rates::{self, Rates, rates};
 use super::read::{Reader, refuse};
 
 #[derive(Debug, Clone)]
@@ -46,14 +46,7 @@ pub(super) fn microsoft(read: &mut Reader, public_url: &str) -> Result<Microsoft
     let push = push(read, public_url, &settings)?;
     Ok(Microsoft {
         settings: MicrosoftSettings { push, ..settings },
-        rates: rates(
-            read,
-            [
-                "providers.microsoft.calls_per_second",
-                "providers.microsoft.tenant_calls_per_second",
-                "providers.microsoft.tenant_bytes_per_day",
-            ],
-        )?,
+        rates: rates(read, rates::MICROSOFT)?,
         mailbox_requests_per_10_minutes: read
             .count("providers.microsoft.mailbox_requests_per_10_minutes", 0..=1_000_000_000)?,
     })

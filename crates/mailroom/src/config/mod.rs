@@ -540,14 +540,7 @@ fn providers(read: &mut Reader, public_url: &str) -> Result<Providers, ConfigErr
         read.show(IMAP, "0 B, and 2 GB at Gmail", &"default");
         None
     };
-    let imap = rates::rates(
-        read,
-        [
-            "providers.imap.calls_per_second",
-            "providers.imap.tenant_calls_per_second",
-            "providers.imap.tenant_bytes_per_day",
-        ],
-    )?;
+    let imap = rates::rates(read, rates::IMAP)?;
     let scripted_calls_per_second = read.count("providers.scripted.calls_per_second", 1..=1_000_000)?;
     Ok(Providers { google, microsoft, imap_bytes_per_day, imap, scripted_calls_per_second })
 }

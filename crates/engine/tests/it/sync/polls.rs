@@ -1,7 +1,9 @@
 //! Looks at mailboxes together with others.
 
-use domain::MailboxState;
+use domain::{MailboxState, SecretId};
 use engine::sync::PollMailboxes;
+use futures_util::future::BoxFuture;
+use store::sql::sync::SyncState;
 
 use super::*;
 
@@ -134,20 +136,53 @@ async fn a_mailbox_that_somebody_lists_or_has_just_looked_at_is_left_alone() {
     .await;
 }
 
-/// A provider that takes calls and never answers.
-#[derive(Debug, Default)]
-struct Hanging {
+/// What mailboxes at a provider do, by address; others have nothing new.
+#[derive(Default)]
+struct Odd {
+    does: Mutex<HashMap<String, Does>>,
     calls: Mutex<u32>,
 }
 
-impl Connector for Hanging {
+#[derive(Default)]
+enum Does {
+    #[default]
+    Hangs,
+    Panics,
+    Refuses(ConnectorError),
+    /// Something happens before the answer comes.
+    Meanwhile(BoxFuture<'static, ()>, Page),
+}
+
+impl std::fmt::Debug for Odd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Odd").finish_non_exhaustive()
+    }
+}
+
+impl Connector for Odd {
     fn provider(&self) -> Provider {
         Provider::Gmail
     }
 
-    fn changes<'a>(&'a self, _: &'a Account, _: &'a Cursors) -> Answer<'a, Page> {
+    fn changes<'a>(&'a self, account: &'a Account, _: &'a Cursors) -> Answer<'a, Page> {
         *self.calls.lock().unwrap() += 1;
-        Box::pin(std::future::pending())
+        let mut does = self.does.lock().unwrap();
+        match does.get_mut(&account.address) {
+            None => Box::pin(async { Ok(Page { is_last: true, ..Page::default() }) }),
+            Some(Does::Hangs) => Box::pin(std::future::pending()),
+            Some(Does::Panics) => Box::pin(async { panic!("as it was told") }),
+            Some(Does::Refuses(e)) => {
+                let e = e.clone();
+                Box::pin(async move { Err(e) })
+            }
+            Some(Does::Meanwhile(..)) => match does.remove(&account.address) {
+                Some(Does::Meanwhile(what, page)) => Box::pin(async move {
+                    what.await;
+                    Ok(page)
+                }),
+                _ => unreachable!(),
+            },
+        }
     }
 
     fn history<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: &'a Cursors, _: Option<Timestamp>) -> Answer<'a, Page> {
@@ -173,31 +208,60 @@ impl Connector for Hanging {
     }
 }
 
-/// Many more mailboxes than a process has workers for, of many tenants.
-async fn mailboxes_at_gmail(db: &TestDatabase, tenants: u32) -> Vec<(TenantStore, MailboxId)> {
-    let mut made = Vec::new();
-    for n in 0..tenants {
-        let tenant =
-            db.store.system().create_tenant(&format!("tenant {n}"), PlanTier::Standard).await.unwrap().unwrap();
-        let (store, id) = (db.store.tenant(tenant.id), MailboxId::new(&SystemClock));
+/// Mailboxes of a tenant that were synced before.
+async fn settled(db: &TestDatabase, tenant: &str, addresses: &[&str]) -> (TenantStore, Vec<MailboxId>) {
+    let tenant = db.store.system().create_tenant(tenant, PlanTier::Standard).await.unwrap().unwrap();
+    let store = db.store.tenant(tenant.id);
+    let mut ids = Vec::new();
+    for address in addresses {
+        let id = MailboxId::new(&SystemClock);
         let mut unit = store.write();
         unit.add_mailbox(NewMailbox {
             id,
             provider: Provider::Gmail,
-            address: "me@acme.test".into(),
+            address: (*address).into(),
             settings: json!({}),
-            secret_ref: None,
+            // One that opens nothing.
+            secret_ref: (*address == "locked").then(|| SecretId::new(&SystemClock).to_string()),
             since: None,
         });
         unit.commit().await.unwrap();
-        made.push((store, id));
+        let (mailbox, cursors) = (format!("'{id}'"), "sync_cursors (tenant_id, mailbox_id, phase, scope, cursor)");
+        db.run(&format!("update mailboxes set state = 'active' where id = {mailbox}")).await;
+        db.run(&format!("update sync_states set is_history_done = true where mailbox_id = {mailbox}")).await;
+        db.run(&format!("insert into {cursors} values ('{}', {mailbox}, 'changes', '', '1')", tenant.id)).await;
+        ids.push(id);
     }
-    db.run("update mailboxes set state = 'active' where provider = 'gmail'").await;
-    let of_gmail = "mailbox_id in (select id from mailboxes where provider = 'gmail')";
-    db.run(&format!("update sync_states set is_history_done = true where {of_gmail}")).await;
-    let cursors = "select tenant_id, id, 'changes', '', '1' from mailboxes where provider = 'gmail'";
-    db.run(&format!("insert into sync_cursors (tenant_id, mailbox_id, phase, scope, cursor) {cursors}")).await;
-    made
+    (store, ids)
+}
+
+/// Of a provider of which some mailboxes are odd.
+fn syncer_with(scene: &Scene<'_>, odd: &Arc<Odd>, workers: usize) -> Syncer {
+    let connectors: HashMap<Provider, Arc<dyn Connector>> =
+        HashMap::from([(Provider::Scripted, scene.script.clone() as _), (Provider::Gmail, odd.clone() as _)]);
+    let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
+    Syncer::new(scene.syncer.engine.clone(), settings, connectors, Calls::default()).with_workers(workers)
+}
+
+async fn ask(store: &TenantStore, provider: Provider, mailboxes: &[MailboxId]) {
+    let mut unit = store.write();
+    let job = PollMailboxes { provider, mailboxes: mailboxes.to_vec() };
+    unit.enqueue(vec![new_job(&job, &SystemClock, None).unwrap()]);
+    unit.commit().await.unwrap();
+}
+
+fn start(db: &TestDatabase, kinds: Kinds, slots: usize) -> Worker {
+    let settings = jobs::Settings { remote_slots: slots, grace: Duration::ZERO, ..worker_settings() };
+    Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemDice))
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let so = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(DEADLINE, so).await.is_ok(), "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,37 +270,177 @@ async fn a_provider_that_never_answers_does_not_keep_another_waiting() {
         let scene = Scene::new(&db).await;
         scene.sync().await;
         let calls = scene.calls();
-        let hanging = Arc::new(Hanging::default());
-        let connectors: HashMap<Provider, Arc<dyn Connector>> =
-            HashMap::from([(Provider::Scripted, scene.script.clone() as _), (Provider::Gmail, hanging.clone() as _)]);
-        let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
-        let syncer = Syncer::new(scene.syncer.engine.clone(), settings, connectors, Calls::default()).with_workers(10);
-        let poll = async |store: &TenantStore, provider, mailbox| {
-            let mut unit = store.write();
-            let job = PollMailboxes { provider, mailboxes: vec![mailbox] };
-            unit.enqueue(vec![new_job(&job, &SystemClock, None).unwrap()]);
-            unit.commit().await.unwrap();
-        };
-        for (store, mailbox) in mailboxes_at_gmail(&db, 30).await {
-            poll(&store, Provider::Gmail, mailbox).await;
+        let hanging = Arc::new(Odd::default());
+        hanging.does.lock().unwrap().insert("me@acme.test".into(), Does::Hangs);
+        let syncer = syncer_with(&scene, &hanging, 10);
+        for n in 0..30 {
+            let (store, mailboxes) = settled(&db, &format!("tenant {n}"), &["me@acme.test"]).await;
+            ask(&store, Provider::Gmail, &mailboxes).await;
         }
-        let slots = jobs::Settings { remote_slots: 10, grace: Duration::ZERO, ..worker_settings() };
-        let kinds = Kinds::default().with(syncer.poll_kind());
-        let worker = Worker::start(db.store.clone(), kinds, slots, Arc::new(SystemDice));
-        let until = async |is_so: &dyn Fn() -> bool| {
-            let so = async {
-                while !is_so() {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            };
-            tokio::time::timeout(DEADLINE, so).await.expect("it comes to that");
-        };
-        until(&|| *hanging.calls.lock().unwrap() == 4).await;
+        let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
+        until("as many as may be are called", async || *hanging.calls.lock().unwrap() == 4).await;
 
-        poll(&scene.store, Provider::Scripted, scene.mailbox).await;
+        ask(&scene.store, Provider::Scripted, &[scene.mailbox]).await;
 
-        until(&|| scene.calls() == calls + 1).await;
+        until("the other is looked at", async || scene.calls() == calls + 1).await;
         assert_eq!(*hanging.calls.lock().unwrap(), 4, "and no more are kept waiting than may be");
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_hangs_panics_or_cannot_be_opened_is_its_own_matter() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let odd = Arc::new(Odd::default());
+        odd.does.lock().unwrap().extend([("hangs".into(), Does::Hangs), ("panics".into(), Does::Panics)]);
+        let addresses = ["quiet", "hangs", "panics", "locked", "quiet too"];
+        let (store, mailboxes) = settled(&db, "odd", &addresses).await;
+        ask(&store, Provider::Gmail, &mailboxes).await;
+        let syncer = syncer_with(&scene, &odd, 500);
+
+        let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
+
+        let is_told = async |n: usize| {
+            let state = store.find_sync(mailboxes[n]).await.unwrap().unwrap();
+            state.last_sync_at.is_some() || state.error_count > 0
+        };
+        for n in [0, 2, 3, 4] {
+            until(addresses[n], async || is_told(n).await).await;
+        }
+        assert!(!is_told(1).await, "of the one that hangs nothing is known");
+        let reason = async |n: usize| store.find_sync(mailboxes[n]).await.unwrap().unwrap().last_error;
+        assert_eq!(reason(2).await.as_deref(), Some("a look at it panicked"));
+        assert!(reason(3).await.unwrap().contains("is not there any more"), "{:?}", reason(3).await);
+        let own = db.rows("select cast(payload as text) from jobs where kind = 'sync_mailbox'").await;
+        let own: Vec<String> = own.iter().map(|row| row.get(0).unwrap()).collect();
+        assert_eq!(own.len(), 2, "{own:?}");
+        assert!([2, 3].iter().all(|n| own.iter().any(|job| job.contains(&mailboxes[*n].to_string()))), "{own:?}");
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_makes_no_sense_is_given_up_with_the_reason_once_and_beside_it_others_are_looked_at() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let odd = Arc::new(Odd::default());
+        let nonsense = ConnectorError::Protocol("a page of nonsense".into());
+        odd.does.lock().unwrap().insert("odd".into(), Does::Refuses(nonsense));
+        let (store, mailboxes) = settled(&db, "odd", &["odd", "fine"]).await;
+        let syncer = syncer_with(&scene, &odd, 500);
+        let kinds = || syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with).with(syncer.poll_kind());
+        let worker = start(&db, kinds(), 10);
+        let count = async |sql: &str| db.rows(sql).await.len();
+        let dead = "select 1 from jobs where state = 'dead' and kind = 'sync_mailbox' and last_error like '%nonsense%'";
+
+        ask(&store, Provider::Gmail, &mailboxes).await;
+        until("it is given up", async || {
+            scene.come_back().await;
+            count(dead).await == 1
+        })
+        .await;
+        let mailbox = store.find_mailbox(&mailboxes[0].to_string()).await.unwrap().unwrap();
+        assert_eq!((mailbox.state, mailbox.state_reason.is_some()), (MailboxState::Error, true));
+        assert!(store.find_sync(mailboxes[1]).await.unwrap().unwrap().last_sync_at.is_some());
+
+        let errors = async || store.find_sync(mailboxes[0]).await.unwrap().unwrap().error_count;
+        let before = errors().await;
+        ask(&store, Provider::Gmail, &mailboxes).await;
+        until("it is looked at once more", async || errors().await == before + 1).await;
+        until("that is all", async || count("select 1 from jobs where state <> 'dead'").await == 0).await;
+        assert_eq!(count(dead).await, 1);
+
+        odd.does.lock().unwrap().clear();
+        ask(&store, Provider::Gmail, &mailboxes).await;
+        until("it works again", async || errors().await == 0).await;
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+fn with_news() -> Page {
+    Page { folders: vec![folder("INBOX", Some(FolderRole::Inbox))], ..page(vec![seen("m1", "INBOX", &[])]) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_found_in_a_mailbox_that_was_switched_off_meanwhile_is_not_recorded() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let odd = Arc::new(Odd::default());
+        let (store, mailboxes) = settled(&db, "odd", &["paused", "removed", "fine"]).await;
+        for (address, n) in [("paused", 0), ("removed", 1)] {
+            let (store, id) = (store.clone(), mailboxes[n]);
+            let switch_off = Box::pin(async move {
+                let mut unit = store.write();
+                match n {
+                    0 => unit.move_mailbox(id, &[MailboxState::Active], MailboxState::Paused, None),
+                    _ => {
+                        unit.move_mailbox(id, &[MailboxState::Active], MailboxState::Disconnected, None);
+                        unit.stop_syncing(id);
+                    }
+                }
+                unit.commit().await.unwrap();
+            });
+            odd.does.lock().unwrap().insert(address.into(), Does::Meanwhile(switch_off, with_news()));
+        }
+        let syncer = syncer_with(&scene, &odd, 500);
+        let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
+
+        ask(&store, Provider::Gmail, &mailboxes).await;
+
+        until("all is done", async || db.rows("select 1 from jobs").await.is_empty()).await;
+        assert_eq!(*odd.calls.lock().unwrap(), 3);
+        assert!(scene.ledger().await.is_empty());
+        assert!(store.find_sync(mailboxes[2]).await.unwrap().unwrap().last_sync_at.is_some());
+
+        let keys = [(store.id, mailboxes[2])];
+        assert_eq!(db.store.system().list_standings(&keys).await.unwrap().len(), 1);
+        db.store.system().set_tenant_active(store.id, false).await.unwrap();
+        assert!(
+            db.store.system().list_standings(&keys).await.unwrap().is_empty(),
+            "nobody looks for a tenant that is off"
+        );
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_push_brought_while_a_look_was_under_way_is_neither_lost_nor_recorded_twice() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let odd = Arc::new(Odd::default());
+        let (store, mailboxes) = settled(&db, "odd", &["pushed"]).await;
+        let syncer = syncer_with(&scene, &odd, 500);
+        let kinds = || syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with).with(syncer.poll_kind());
+        let worker = start(&db, kinds(), 10);
+        let (pushed, id) = (store.clone(), mailboxes[0]);
+        let listed = odd.clone();
+        let push = Box::pin(async move {
+            // The next who asks is the job of the push, and finds it.
+            let found = Does::Meanwhile(Box::pin(async {}), with_news());
+            listed.does.lock().unwrap().insert("pushed".into(), found);
+            let mut unit = pushed.write();
+            unit.enqueue(vec![only_one(new_job(&SyncMailbox { mailbox: id }, &SystemClock, None).unwrap(), id)]);
+            unit.commit().await.unwrap();
+            let has_ended = |state: SyncState| state.last_sync_at.is_some() && state.status == "idle";
+            while !has_ended(pushed.find_sync(id).await.unwrap().unwrap()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        odd.does.lock().unwrap().insert("pushed".into(), Does::Meanwhile(push, with_news()));
+
+        ask(&store, Provider::Gmail, &mailboxes).await;
+
+        let own = "select 1 from jobs where kind <> 'fetch_emails'";
+        until("all is done", async || db.rows(own).await.is_empty()).await;
+        let calls = *odd.calls.lock().unwrap();
+        assert_eq!(calls, 3, "what was seen before is of no use, so it is asked for again");
+        assert_eq!(scene.ledger().await, pairs(&[("m1", "queued")]));
+        assert_eq!(db.rows("select 1 from jobs where kind = 'fetch_emails'").await.len(), 1);
         worker.shut_down().await;
     })
     .await;

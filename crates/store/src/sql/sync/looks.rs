@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::many::{HELD, Key, MAILBOX};
 use super::{Phase, SYNC_STATE, SyncState, sync_state};
+use crate::failpoint::{self, Effect};
 use crate::sql::given;
 use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
@@ -70,13 +71,14 @@ impl SystemStore {
         rows.iter().filter_map(|row| due(row).transpose()).collect()
     }
 
-    /// Where they stand, for who looks without the right to write.
+    /// Where they stand, for who looks without the right to write. None of tenants that are switched off.
     pub async fn list_standings(&self, wanted: &[Key]) -> Result<HashMap<Key, Standing>, StoreError> {
         let keys = || wanted.iter().map(|(tenant, mailbox)| params![*tenant, *mailbox]).collect();
         let (these, values) = given(self.store.dialect(), 1, MAILBOX, keys());
         let sql = format!(
             "select {SYNC_STATE}, tenant_id, mailbox_id, token, held_until > (select mailroom_now()) from sync_states
-             where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})"
+             where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
+               and exists (select 1 from tenants t where t.id = sync_states.tenant_id and t.is_active)"
         );
         let mut standings = HashMap::with_capacity(wanted.len());
         for row in self.query(sql, values).await? {
@@ -119,7 +121,10 @@ impl SystemStore {
             ),
             values,
         );
-        self.commit(unit).await.map(drop)
+        failpoint::before(Effect::EndLooks);
+        self.commit(unit).await?;
+        failpoint::after(Effect::EndLooks);
+        Ok(())
     }
 }
 
