@@ -1,6 +1,6 @@
 //! Mailboxes whose time has come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use domain::{Lane, Provider, TenantId};
@@ -25,6 +25,10 @@ pub const BACKLOG: BacklogLimits = BacklogLimits {
     slow_age: Duration::from_secs(120),
     stop_age: Duration::from_secs(900),
 };
+
+/// While looks of a tenant at a provider have not ended for so long, no more of them are asked for: there are more than their
+/// budget allows, or nobody answers. Its other mailboxes, and other tenants, have nothing to do with it.
+const BEHIND: Duration = BACKLOG.slow_age;
 
 /// A mailbox is looked at about so many times in the time in which nothing has happened in it.
 const LOOKS: u32 = 12;
@@ -82,6 +86,8 @@ pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Re
     };
     let due = system.list_due_mailboxes(batch).await?;
     let mailboxes = due.len() as u64;
+    let mut behind = if due.is_empty() { HashMap::new() } else { system.list_oldest_polls().await? };
+    behind.retain(|_, age| *age > BEHIND);
     let mut by_tenant: BTreeMap<TenantId, Vec<Due>> = BTreeMap::new();
     for due in due {
         by_tenant.entry(due.tenant).or_default().push(due);
@@ -94,7 +100,7 @@ pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Re
         let mut unit = system.write_for(tenant);
         // In the order in which a sync that ends takes them, so that neither waits for the other.
         unit.sync_again_in(&pauses);
-        unit.enqueue(jobs(store, &due)?);
+        unit.enqueue(jobs(store, &due, |provider| behind.contains_key(&(tenant, provider.as_str().to_owned())))?);
         units.push(unit);
     }
     let commits = stream::iter(units).map(|unit| async move { unit.commit().await.map(drop) });
@@ -103,7 +109,7 @@ pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Re
 }
 
 /// One for some mailboxes together, where a look is all that is to be done; else one for each.
-fn jobs(store: &Store, due: &[Due]) -> anyhow::Result<Vec<NewJob>> {
+fn jobs(store: &Store, due: &[Due], is_behind: impl Fn(Provider) -> bool) -> anyhow::Result<Vec<NewJob>> {
     let mut jobs = Vec::new();
     let mut by_provider: BTreeMap<&str, (Provider, Vec<_>)> = BTreeMap::new();
     for due in due {
@@ -115,7 +121,7 @@ fn jobs(store: &Store, due: &[Due]) -> anyhow::Result<Vec<NewJob>> {
             jobs.push(only_one(job, due.mailbox));
         }
     }
-    for (provider, mailboxes) in by_provider.into_values() {
+    for (provider, mailboxes) in by_provider.into_values().filter(|(provider, _)| !is_behind(*provider)) {
         for some in mailboxes.chunks(sync::AT_MOST) {
             let job = PollMailboxes { provider, mailboxes: some.to_vec() };
             jobs.push(new_job(&job, store.clock(), None)?);

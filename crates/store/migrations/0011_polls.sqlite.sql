@@ -12,3 +12,6 @@ create table provider_usage (
     primary key (tenant_id, provider, hour)
 ) without rowid;
 create index provider_usage_hour on provider_usage (hour);
+
+-- Whose looks wait for long: no more are asked for until those are over.
+create index jobs_polls on jobs (tenant_id) where kind = 'poll_mailboxes';

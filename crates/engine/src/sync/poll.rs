@@ -16,7 +16,7 @@ use store::sql::sync::{Key, OpenMailbox, Phase, Standing, SyncEnd};
 use store::{StoreError, SystemStore, TenantUnit};
 use tokio::time::{Instant, timeout};
 
-use super::list::{PATIENT, STUBBORN, add_rescoped, is_quiet};
+use super::list::{STUBBORN, add_rescoped, is_quiet};
 use super::{Opened, SyncMailbox, Syncer, only_one, states};
 
 /// Some mailboxes of one tenant at one provider.
@@ -83,7 +83,7 @@ impl Syncer {
             let sync = sync.clone();
             async move { sync.poll(&held, job).await }
         });
-        kind.on(Pool::Remote).retried(PATIENT).within(DEADLINE, DEADLINE)
+        kind.on(Pool::Remote).retried(STUBBORN).within(DEADLINE, DEADLINE)
     }
 
     async fn poll(&self, held: &Held, job: PollMailboxes) -> Result<Verdict, JobError> {

@@ -149,6 +149,39 @@ async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_pr
 }
 
 #[tokio::test]
+async fn while_looks_of_a_tenant_at_a_provider_wait_for_long_no_more_of_them_are_asked_for() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        for name in ["acme", "other"] {
+            let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
+            for provider in [Provider::Scripted, Provider::Gmail] {
+                mailbox_at(&db, provider, tenant, &format!("{}@{name}.test", provider.as_str()), json!({})).await;
+            }
+        }
+        db.run("update mailboxes set state = 'active'").await;
+        db.run("update sync_states set is_history_done = true").await;
+        let polls = async || db.rows("select 1 from jobs where kind = 'poll_mailboxes'").await.len();
+        let asked = Ticked::Asked { mailboxes: 4, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+        assert_eq!(polls().await, 4);
+        let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
+        // Sent away again and again, it waits in no queue.
+        db.run(&format!(
+            "update jobs set created_at = '2026-01-01T00:00:00.000Z', state = 'retry', run_at = '2999-01-01T00:00:00.000Z'
+             where tenant_id = '{acme}' and cast(payload ->> 'provider' as text) = 'gmail'"
+        ))
+        .await;
+
+        system.make_mailboxes_due(None).await.unwrap();
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+
+        assert_eq!(polls().await, 7, "of all but that tenant at that provider");
+        assert!(system.list_due_mailboxes(10).await.unwrap().is_empty(), "it is looked at when it is due again");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn tenants_take_turns_among_what_is_due_however_many_mailboxes_one_has() {
     on_each_database(|db| async move {
         let system = db.store.system();

@@ -143,14 +143,12 @@ struct Odd {
     calls: Mutex<u32>,
 }
 
-#[derive(Default)]
 enum Does {
-    #[default]
     Hangs,
     Panics,
     Refuses(ConnectorError),
     /// Something happens before the answer comes.
-    Meanwhile(BoxFuture<'static, ()>, Page),
+    Meanwhile(BoxFuture<'static, Page>),
 }
 
 impl std::fmt::Debug for Odd {
@@ -176,10 +174,7 @@ impl Connector for Odd {
                 Box::pin(async move { Err(e) })
             }
             Some(Does::Meanwhile(..)) => match does.remove(&account.address) {
-                Some(Does::Meanwhile(what, page)) => Box::pin(async move {
-                    what.await;
-                    Ok(page)
-                }),
+                Some(Does::Meanwhile(what)) => Box::pin(async move { Ok(what.await) }),
                 _ => unreachable!(),
             },
         }
@@ -387,8 +382,9 @@ async fn what_is_found_in_a_mailbox_that_was_switched_off_meanwhile_is_not_recor
                     }
                 }
                 unit.commit().await.unwrap();
+                with_news()
             });
-            odd.does.lock().unwrap().insert(address.into(), Does::Meanwhile(switch_off, with_news()));
+            odd.does.lock().unwrap().insert(address.into(), Does::Meanwhile(switch_off));
         }
         let syncer = syncer_with(&scene, &odd, 500);
         let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
@@ -425,7 +421,7 @@ async fn what_a_push_brought_while_a_look_was_under_way_is_neither_lost_nor_reco
         let listed = odd.clone();
         let push = Box::pin(async move {
             // The next who asks is the job of the push, and finds it.
-            let found = Does::Meanwhile(Box::pin(async {}), with_news());
+            let found = Does::Meanwhile(Box::pin(async { with_news() }));
             listed.does.lock().unwrap().insert("pushed".into(), found);
             let mut unit = pushed.write();
             unit.enqueue(vec![only_one(new_job(&SyncMailbox { mailbox: id }, &SystemClock, None).unwrap(), id)]);
@@ -434,8 +430,9 @@ async fn what_a_push_brought_while_a_look_was_under_way_is_neither_lost_nor_reco
             while !has_ended(pushed.find_sync(id).await.unwrap().unwrap()) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
+            with_news()
         });
-        odd.does.lock().unwrap().insert("pushed".into(), Does::Meanwhile(push, with_news()));
+        odd.does.lock().unwrap().insert("pushed".into(), Does::Meanwhile(push));
 
         ask(&store, Provider::Gmail, &mailboxes).await;
 

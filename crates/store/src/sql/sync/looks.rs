@@ -71,6 +71,20 @@ impl SystemStore {
         rows.iter().filter_map(|row| due(row).transpose()).collect()
     }
 
+    /// How long the first job that looks at mailboxes of a tenant at a provider has not come to its end, whether it waits,
+    /// is sent away again and again, or runs. By the name of the provider.
+    pub async fn list_oldest_polls(&self) -> Result<HashMap<(TenantId, String), Duration>, StoreError> {
+        let sql =
+            "select tenant_id, cast(payload ->> 'provider' as text), min(created_at), (select mailroom_now()) from jobs
+                   where kind = 'poll_mailboxes' group by 1, 2";
+        let age = |row: &Row| {
+            let (since, now): (Timestamp, Timestamp) = (row.get(2)?, row.get(3)?);
+            let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            Ok(((row.get(0)?, row.get(1)?), age))
+        };
+        self.query(sql, vec![]).await?.iter().map(age).collect()
+    }
+
     /// Where they stand, for who looks without the right to write. None of tenants that are switched off.
     pub async fn list_standings(&self, wanted: &[Key]) -> Result<HashMap<Key, Standing>, StoreError> {
         let keys = || wanted.iter().map(|(tenant, mailbox)| params![*tenant, *mailbox]).collect();
