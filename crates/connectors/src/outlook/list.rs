@@ -1,16 +1,17 @@
 //! What is in the mailbox, folder by folder. It is asked for as changes since the beginning, for Graph's plain lists count
-//! messages: when one goes while we read, another is passed over.
+//! messages: when one goes while we read, another is passed over. Where Graph does not tell changes, a plain list is read by
+//! when messages came, each page from a little later on than the one before has ended.
 
 use std::collections::BTreeMap;
 
 use domain::ConnectorError;
 use domain::connector::{Cursors, Page};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use super::api::{Call, Collection, Refusal};
-use super::changes::begun_at;
+use super::changes::{begun_at, whole_seconds};
 use super::delta::{self, At};
 use super::folders;
 use super::message::{FIELDS, Message};
@@ -33,7 +34,13 @@ struct Place {
     /// Graph does not tell this folder's changes, so it is a plain list after all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_plain: bool,
+    /// Of a plain list: what came later was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
 }
+
+/// Graph says when a message came to the second, and compares more exactly.
+const OVERLAP: SignedDuration = SignedDuration::from_secs(1);
 
 /// What was there before the first sync, newest first. What came since is left to the changes.
 pub async fn history(
@@ -100,10 +107,10 @@ async fn read(
     place: &Place,
     beginning: fn(Call<'_>, &str) -> Url,
 ) -> Result<Option<Found>, ConnectorError> {
-    let next = |link, is_plain| Some(Place { link: Some(link), is_plain, ..place.clone() });
     // Once more from its beginning; the second time as a plain list, of which Graph need not remember anything.
     let anew = || {
-        let next = Some(Place { link: None, is_plain: place.is_anew, is_anew: true, ..place.clone() });
+        let (folder, is_plain) = (place.folder.clone(), place.is_anew);
+        let next = Some(Place { folder, is_plain, is_anew: true, ..Place::default() });
         Ok(Some(Found { messages: Vec::new(), next }))
     };
     let url = match &place.link {
@@ -111,13 +118,14 @@ async fn read(
             Ok(url) => url,
             Err(_) => return anew(),
         },
-        None if place.is_plain => plain(call, &place.folder),
+        None if place.is_plain => plain(call, place),
         None => beginning(call, &place.folder),
     };
     if !place.is_plain {
         match delta::page(call, url.clone(), delta::PAGE).await {
             Ok(told) => {
-                let next = if let At::Next(link) = told.at { next(link, false) } else { None };
+                let next = |link| Place { link: Some(link), ..place.clone() };
+                let next = if let At::Next(link) = told.at { Some(next(link)) } else { None };
                 return Ok(Some(Found { messages: told.messages, next }));
             }
             Err(refusal) => match refusal.error {
@@ -129,22 +137,42 @@ async fn read(
             },
         }
     }
-    let url = if place.is_plain { url } else { plain(call, &place.folder) };
+    let url = if place.is_plain { url } else { plain(call, place) };
     let page: Result<Collection<Message>, Refusal> = call.get(What::Folder, url, "").await;
     match page {
-        Ok(page) => Ok(Some(Found { messages: page.value, next: page.next_link.and_then(|link| next(link, true)) })),
+        Ok(page) => {
+            let next = page.next_link.map(|link| older(place, &page.value, link));
+            Ok(Some(Found { messages: page.value, next }))
+        }
         Err(refusal) if refusal.error == ConnectorError::Gone => Ok(None),
         Err(refusal) => Err(refusal.error),
     }
 }
 
-fn plain(call: Call<'_>, folder: &str) -> Url {
-    let mut url = call.url(&["mailFolders", folder, "messages"]);
-    url.query_pairs_mut()
+fn plain(call: Call<'_>, place: &Place) -> Url {
+    let mut url = call.url(&["mailFolders", &place.folder, "messages"]);
+    let mut query = url.query_pairs_mut();
+    query
         .append_pair("$select", FIELDS)
         .append_pair("$orderby", "receivedDateTime desc")
         .append_pair("$top", &delta::PAGE.to_string());
+    if let Some(until) = place.until {
+        query.append_pair("$filter", &format!("receivedDateTime le {}", whole_seconds(until)));
+    }
+    drop(query);
     url
+}
+
+/// Where a plain list goes on after these messages. Only what came all at once is counted, as the link does.
+fn older(place: &Place, messages: &[Message], link: String) -> Place {
+    let oldest = messages.iter().filter_map(|message| message.received_date_time).min();
+    let until = oldest.and_then(|oldest| oldest.checked_add(OVERLAP).ok());
+    match until {
+        Some(until) if place.until.is_none_or(|before| until < before) => {
+            Place { until: Some(until), link: None, is_plain: true, ..place.clone() }
+        }
+        _ => Place { link: Some(link), is_plain: true, ..place.clone() },
+    }
 }
 
 /// The folders that mail is taken in from; what people look at first comes first.

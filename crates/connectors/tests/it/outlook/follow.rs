@@ -6,6 +6,7 @@ use std::sync::Arc;
 use connectors::http::{Deadlines, Http};
 use connectors::microsoft::MicrosoftSettings;
 use connectors::outlook::Outlook;
+use domain::connector::Cursors;
 use domain::{Clock, ConnectorError, SystemClock};
 use sim::microsoft::{Fault, Kind, NewAccount, Operation, Route, Server, World};
 
@@ -207,6 +208,43 @@ async fn a_list_of_a_folder_that_is_forgotten_all_the_time_ends_all_the_same() {
         place.world.clear_faults();
         place.assert_is_true();
     }
+}
+
+#[tokio::test]
+async fn a_list_by_date_passes_nothing_over_when_what_it_has_told_goes_meanwhile() {
+    let mut place = Place::new(2_500, 17).await;
+    place.mirror.follow().await.unwrap();
+    place.world.add_fault(Fault { route: Some(Route::MessagesDelta), ..Fault::always(Kind::DeltaQuota) });
+    let told = place.mirror.cursors.clone();
+    let (mut cursors, mut met, mut pages) = (Cursors::new(), BTreeMap::new(), 0);
+    loop {
+        let page = place.mirror.connector.list(&place.mirror.account, &cursors, Some(&told), None).await.unwrap();
+        page.move_cursors(&mut cursors);
+        for seen in &page.messages {
+            *met.entry(seen.message.clone()).or_insert(0) += 1;
+        }
+        pages += 1;
+        if page.is_last {
+            break;
+        }
+        // By counting, the next page would begin so many too late.
+        for seen in page.messages.iter().take(20) {
+            drop(place.world.apply(ANN, Operation::Purge { message: seen.message.clone() }));
+        }
+    }
+
+    let truth = place.world.truth(ANN).unwrap();
+    let wanted: Vec<_> = place.mirror.account.folders.iter().filter(|known| known.is_in_scope).collect();
+    let is_wanted = |folder: &String| wanted.iter().any(|known| known.id == *folder);
+    let missed: Vec<_> = truth
+        .messages
+        .iter()
+        .filter(|(id, message)| is_wanted(&message.folder_id) && !met.contains_key(*id))
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(missed, Vec::<&String>::new());
+    assert!(pages > wanted.len(), "no folder had a second page");
+    assert_eq!(place.world.violations(), []);
 }
 
 #[tokio::test]

@@ -20,8 +20,8 @@ use crate::servers::{Postgres, Redis};
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Far longer than it takes to become quiet on a busy machine; only what never ends gets there.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// How long nothing at all may get better while everything becomes quiet. A busy machine takes its time, but it gets on.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often each came.
 #[derive(Debug, Default)]
@@ -152,7 +152,7 @@ impl<'a> Cluster<'a> {
     /// Until there is no difference and nothing is left to do. What waits for its time is done now; how many were parked
     /// and had to be replayed.
     pub fn become_quiet(&self, differences: impl Fn() -> Vec<String>) -> u64 {
-        let begun = Instant::now();
+        let (mut fewest, mut since) = (usize::MAX, Instant::now());
         let mut blamed = 0;
         loop {
             let mut differences = differences();
@@ -161,12 +161,15 @@ impl<'a> Cluster<'a> {
             if differences.is_empty() {
                 return blamed;
             }
-            if begun.elapsed() > DEADLINE {
-                let count = differences.len();
+            let count = differences.len();
+            if count < fewest {
+                (fewest, since) = (count, Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
                 differences.truncate(40);
                 differences.extend(compare::explain(self.place, &differences));
                 differences.extend(compare::standing(self.place));
-                panic!("{count} differences after {DEADLINE:?}:\n{}", differences.join("\n"));
+                panic!("{count} differences, and for {PATIENCE:?} it did not get better:\n{}", differences.join("\n"));
             }
             blamed += self.replay_the_blamed();
             self.hurry();

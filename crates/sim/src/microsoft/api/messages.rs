@@ -60,7 +60,7 @@ fn place(entered: &Entered<'_>, account: &Account, of: &str) -> Result<Place, Re
     })
 }
 
-/// A page goes on where the last one ended, whatever has come or gone meanwhile.
+/// A page goes on after as many as were told, as Graph counts: what has gone meanwhile makes it pass over others.
 pub fn list(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> {
     let account = mailbox.account();
     let folder = match entered.call.path("mailFolder-id") {
@@ -79,11 +79,8 @@ pub fn list(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal>
     let size = if entered.has(&Kind::EmptyPage) { 0 } else { place.size };
     let mut found: Vec<(i64, u64)> = Vec::new();
     let mut is_more = false;
-    for (key, number) in ordered(&account, folder, order) {
-        let is_past = |at: (i64, u64)| if order.is_descending { (key, number) < at } else { (key, number) > at };
-        if !place.at.is_none_or(is_past) || !filter.matches(&account.messages[&number]) {
-            continue;
-        }
+    let matching = ordered(&account, folder, order).filter(|(_, number)| filter.matches(&account.messages[number]));
+    for (key, number) in matching.skip(place.told) {
         if found.len() == size {
             is_more = true;
             break;
@@ -103,8 +100,7 @@ pub fn list(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal>
             json!(folder.map_or(account.message_count(), |folder| account.folders[&folder].by_date.len()));
     }
     if is_more {
-        let at = found.last().copied().or(place.at);
-        let next = Place { at, ..place };
+        let next = Place { told: place.told + found.len(), ..place };
         body["@odata.nextLink"] = json!(entered.link("$skiptoken", &next.write(account.seed)));
     }
     Ok(Answer::json(body))

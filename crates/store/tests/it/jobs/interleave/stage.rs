@@ -186,6 +186,11 @@ pub async fn run(calls: [Call; 2], wanted: &[usize], watcher: &Watcher) -> (Vec<
             continue;
         }
         let choice = wanted.get(order.len()).copied().unwrap_or(0);
+        if choice >= ready.len() {
+            // Last time both could go on here: one waits for somebody else, a vacuum perhaps, who will soon be done.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
         order.push((choice, ready.len()));
         let next = &mut calls[ready[choice]];
         next.let_go_on();

@@ -4,8 +4,9 @@
 //!
 //! A message is in one folder. Whatever is told of it was just read, so it is told whole, and what is said last holds.
 
+mod probe;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use domain::connector::{Cursors, Page, Place, Present, Seen, SeenFolder};
@@ -14,7 +15,7 @@ use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, Collection, Refusal};
+use super::api::{Call, Refusal};
 use super::batch;
 use super::delta::{self, At, Told};
 use super::folders::{self, Tree};
@@ -33,17 +34,11 @@ const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// So often the folders themselves are looked at: names change, and whole folders move.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_hours(1);
 
-/// Graph says when a message was touched to the second, and sometimes a little late.
-const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
-
 /// Their clock may be so far behind ours. At worst what was touched meanwhile is told once more.
 const SKEW: SignedDuration = SignedDuration::from_mins(10);
 
 /// A round that takes longer is followed by another look at once.
 const LONG: SignedDuration = SignedDuration::from_secs(60);
-
-/// If more were touched, all folders are followed.
-const TOUCHED: usize = 50;
 
 /// A page is recorded when it has so many messages, or took so many calls.
 const ENOUGH: usize = 400;
@@ -54,9 +49,6 @@ const PAGE: usize = 200;
 
 /// A folder that fails alone so often, for a minute, is left to the probe for an hour.
 const MOST_FAILURES: u32 = 7;
-
-/// What one probe tells of at most, in pages of fifty.
-const MOST_TOUCHED_PAGES: usize = 100;
 
 /// A folder with more in it is compared with all the others when Graph has forgotten it.
 const MOST_ANEW: usize = 1_000;
@@ -235,71 +227,10 @@ impl Walk<'_> {
         Ok(wanted)
     }
 
-    /// One call when nothing has happened.
-    async fn probe(&mut self) -> Result<(), ConnectorError> {
-        let mut url = self.call.url(&["messages"]);
-        url.query_pairs_mut()
-            .append_pair("$select", FIELDS)
-            .append_pair("$filter", &format!("lastModifiedDateTime ge {}", whole_seconds(self.round.touched)))
-            .append_pair("$orderby", "lastModifiedDateTime desc")
-            .append_pair("$top", &TOUCHED.to_string());
-        let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
-        let is_all = touched.next_link.is_none();
-        if self.round.as_before == Some(fingerprint(&touched.value, self.round.touched)) {
-            self.round.left = self.unfollowed();
-            return Ok(());
-        }
-        let latest = touched.value.iter().filter_map(|message| message.last_modified_date_time).max();
-        if let Some(latest) = latest {
-            // Whoever says that something was touched tomorrow must not make us blind until then.
-            self.round.touched = self.round.touched.max(latest.min(SystemClock.now()) - OVERLAP);
-        }
-        // The latest come first, so whatever happens next shows. Unless many were touched in one second, which may not be
-        // over yet.
-        let is_settled = is_all || latest.is_none_or(|latest| SystemClock.now().duration_since(latest) > OVERLAP);
-        self.round.as_before = is_settled.then(|| fingerprint(&touched.value, self.round.touched));
-        let mut folders: BTreeSet<String> =
-            touched.value.iter().filter_map(|message| message.parent_folder_id.clone()).collect();
-        let wanted = match folders.iter().all(|folder| self.is_known(folder)) {
-            true => self.in_scope(),
-            false => self.look_at_folders().await?,
-        };
-        self.tell_touched(touched.value)?;
-        match touched.next_link {
-            None => {
-                folders.retain(|folder| wanted.contains(folder));
-                folders.extend(self.unfollowed());
-                self.round.left = folders.into_iter().collect();
-            }
-            Some(link) => {
-                // Of a folder that is stuck nobody else tells.
-                if self.cursors.values().any(|at| At::read(at) == Some(At::Stuck)) {
-                    self.tell_all_touched(link).await?;
-                }
-                self.round.left = wanted;
-            }
-        }
-        Ok(())
-    }
-
     /// Those that mail is taken in from since a while ago.
     fn unfollowed(&self) -> Vec<String> {
         let is_gone = |folder: &String| self.page.gone_folders.contains(folder);
         self.in_scope().into_iter().filter(|folder| !self.cursors.contains_key(folder) && !is_gone(folder)).collect()
-    }
-
-    async fn tell_all_touched(&mut self, mut link: String) -> Result<(), ConnectorError> {
-        for _ in 0..MOST_TOUCHED_PAGES {
-            let url = self.call.link(&link)?;
-            let touched: Collection<Message> = self.call.get(What::Other, url, "").await?;
-            self.tell_touched(touched.value)?;
-            match touched.next_link {
-                Some(next) if next != link => link = next,
-                _ => return Ok(()),
-            }
-        }
-        // It is cheaper to compare everything.
-        Err(ConnectorError::CursorExpired)
     }
 
     fn in_scope(&self) -> Vec<String> {
@@ -581,19 +512,6 @@ impl Walk<'_> {
     }
 }
 
-/// The same for the same messages in the same state, as far as they were touched since then.
-fn fingerprint(messages: &[Message], since: Timestamp) -> u64 {
-    let mut lines: Vec<_> = messages
-        .iter()
-        .filter(|message| message.last_modified_date_time >= Some(since))
-        .map(|message| (&message.id, &message.change_key, &message.parent_folder_id))
-        .collect();
-    lines.sort();
-    let mut hasher = DefaultHasher::new();
-    lines.hash(&mut hasher);
-    hasher.finish()
-}
-
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -603,6 +521,6 @@ fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-fn whole_seconds(at: Timestamp) -> String {
+pub fn whole_seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
