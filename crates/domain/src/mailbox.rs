@@ -53,6 +53,11 @@ impl Provider {
         matches!(self, Self::Imap | Self::Gmail | Self::Outlook)
     }
 
+    /// Whether to look costs a call and nothing that only one at a time may have, such as a connection.
+    pub fn looks_by_a_call(self) -> bool {
+        matches!(self, Self::Scripted | Self::Gmail | Self::Outlook)
+    }
+
     /// Whether it can be asked to call us when something happens; see [`crate::Connector::watch`].
     pub fn pushes(self) -> bool {
         matches!(self, Self::Gmail | Self::Outlook)

@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use domain::{Lane, TenantId};
-use store::sql::jobs::{Candidate, Share};
+use store::sql::jobs::{Candidate, Claimed, FULL_COST, Share};
 
 /// What a job costs a tenant of weight 1, in the units of `vtime`.
-pub const UNIT: i64 = 1_000_000;
+pub const UNIT: i64 = FULL_COST;
 
 /// Of every ten places that critical work leaves, at least so many go to each lane, if it has work for them.
 const LANE_SHARES: [(Lane, u64); 3] = [(Lane::High, 6), (Lane::Normal, 3), (Lane::Low, 1)];
@@ -41,6 +41,20 @@ pub fn plan(candidates: &[Candidate], slots: u64) -> Vec<Share> {
         }
     }
     lanes.into_values().flat_map(LaneQueues::into_shares).collect()
+}
+
+/// Those that were claimed, in the order in which the plan took them: of each lane, tenants in turns by weight, and of each
+/// tenant what came first.
+pub fn in_turns(jobs: Vec<Claimed>) -> Vec<Claimed> {
+    let mut clocks: HashMap<(Lane, TenantId), i64> = HashMap::new();
+    let turn = |job: Claimed| {
+        let clock = clocks.entry((job.lane, job.tenant)).or_default();
+        *clock += job.cost;
+        (*clock, job)
+    };
+    let mut jobs: Vec<(i64, Claimed)> = jobs.into_iter().map(turn).collect();
+    jobs.sort_by_key(|(clock, job)| (job.lane, *clock, job.position));
+    jobs.into_iter().map(|(_, job)| job).collect()
 }
 
 /// How many more may run, where that is limited: of a tenant and of a kind, in all lanes together.
@@ -192,6 +206,35 @@ mod tests {
         let shares = plan(&[queue(1, "a", 100_000), queue(2, "a", 3)], 100);
 
         assert_eq!((taken(&shares, 1), taken(&shares, 2)), (97, 3));
+    }
+
+    #[test]
+    fn what_was_claimed_begins_in_turns_and_not_with_all_of_who_came_first() {
+        let job = |(position, tenant): (i64, u128)| Claimed {
+            tenant: TenantId(Uuid::from_u128(tenant)),
+            id: domain::JobId(Uuid::from_u128(position as u128)),
+            kind: "a".to_owned(),
+            lane: Lane::Normal,
+            payload: serde_json::Value::Null,
+            worker: domain::WorkerId(Uuid::nil()),
+            token: 1,
+            attempt: 0,
+            traceparent: None,
+            is_suspect: false,
+            order_key: None,
+            is_unique: false,
+            position,
+            waited_micros: 0,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            // The third has twice the weight.
+            cost: if tenant == 3 { UNIT / 2 } else { UNIT },
+        };
+        let came = [1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3];
+        let claimed = came.into_iter().enumerate().map(|(n, tenant)| job((n as i64, tenant))).collect();
+
+        let begins: Vec<u128> = in_turns(claimed).iter().map(|job| job.tenant.0.as_u128()).collect();
+
+        assert_eq!(begins, [3, 1, 2, 3, 3, 1, 2, 3, 1, 1, 1, 1]);
     }
 
     #[test]

@@ -120,27 +120,40 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
         duplicate_check: config.sync.duplicate_check,
     };
     let redis = redis(config)?;
-    let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
-    let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
-    let gmail = Pace::calls_per_second(google.calls_per_second as f64).with_units(
-        project.map(|units| Budget::per_minute(units as f64)),
-        google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
-    );
-    let requests = Some(microsoft.mailbox_requests_per_10_minutes).filter(|requests| *requests > 0);
-    let outlook = Pace::calls_per_second(microsoft.calls_per_second as f64)
-        .with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
-    let calls = CallSettings {
-        paces: HashMap::from([(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Outlook, outlook)]),
-        imap_bytes_per_day: config.providers.imap_bytes_per_day,
-        ..CallSettings::default()
-    };
-    let calls = Calls::new(calls, Arc::new(SystemDice), redis.clone());
-    let syncer =
-        Syncer::new(engine.clone(), settings, connectors, calls).with_discovery_workers(config.sync.discovery_workers);
+    let calls = Calls::new(call_settings(config), Arc::new(SystemDice), redis.clone());
+    let syncer = Syncer::new(engine.clone(), settings, connectors, calls)
+        .with_workers(config.sync.mailbox_workers)
+        .with_discovery_workers(config.sync.discovery_workers);
     Ok(match redis {
         Some(redis) => syncer.with_gate(Arc::new(redis)),
         None => syncer,
     })
+}
+
+/// How much may be asked of providers.
+pub fn call_settings(config: &Config) -> CallSettings {
+    let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
+    let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
+    let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
+    let gmail = google.rates.pace().with_units(
+        project.map(|units| Budget::per_minute(units as f64)),
+        google.settings.user_units_per_minute.map(|units| Budget::per_minute(units.into())),
+    );
+    let requests = Some(microsoft.mailbox_requests_per_10_minutes).filter(|requests| *requests > 0);
+    let outlook =
+        microsoft.rates.pace().with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
+    CallSettings {
+        paces: HashMap::from([
+            (Provider::Scripted, scripted),
+            (Provider::Imap, config.providers.imap.pace()),
+            (Provider::Gmail, gmail),
+            (Provider::Outlook, outlook),
+        ]),
+        imap_bytes_per_day: config.providers.imap_bytes_per_day,
+        // Two fifths of the workers are for the others, whatever one provider does.
+        most_under_way: Some((config.sync.mailbox_workers * 3 / 5).max(1)),
+        ..CallSettings::default()
+    }
 }
 
 /// Who may ask for a lease.

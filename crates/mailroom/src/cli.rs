@@ -172,6 +172,9 @@ pub enum Tenant {
     /// Show one tenant with its mailboxes and counts
     #[command(after_help = "Example:\n  mailroom tenant show acme")]
     Show { tenant: String },
+    /// Show what a tenant uses of its providers, what is left, and when what waits will be here
+    #[command(after_help = "Example:\n  mailroom tenant usage acme")]
+    Usage { tenant: String },
     /// Let a tenant's work go on
     #[command(after_help = "Example:\n  mailroom tenant activate acme")]
     Activate { tenant: String },
@@ -462,8 +465,10 @@ pub enum Bench {
     #[command(after_help = "Example:\n  mailroom bench jobs --postgres postgres://postgres@127.0.0.1/postgres")]
     Jobs(BenchJobs),
     /// Look at many mailboxes in which nothing is new
-    #[command(after_help = "Example:\n  mailroom bench poll --mailboxes 10000 --latency-ms 20")]
-    Poll(BenchPoll),
+    #[command(
+        after_help = "Examples:\n  mailroom bench poll\n  mailroom bench poll --unlimited\n  mailroom bench poll --one-large-tenant"
+    )]
+    Poll(bench::BenchPoll),
     /// Give everybody of a simulated organisation a mailbox, at Google and at Microsoft
     #[command(after_help = "Example:\n  mailroom bench discover --people 10000 --latency-ms 20")]
     Discover(bench::BenchDiscover),
@@ -473,21 +478,6 @@ pub enum Bench {
     /// Ask a server for a list, a page far back, a search; so many times a second, whether it keeps up or not
     #[command(after_help = "Example:\n  mailroom bench api --url http://127.0.0.1:8025 --keys keys.txt --rate 500")]
     Api(bench::BenchApi),
-}
-
-#[derive(Debug, Args)]
-pub struct BenchPoll {
-    #[arg(long, default_value_t = 10_000, value_name = "N")]
-    pub mailboxes: usize,
-    /// How far away the provider is
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    pub latency_ms: u64,
-    /// Mailboxes that are looked at at the same time
-    #[arg(long, default_value_t = 500, value_name = "N")]
-    pub in_flight: usize,
-    /// Measure on this PostgreSQL server too, in a database of our own that is dropped again
-    #[arg(long, value_name = "URL")]
-    pub postgres: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -71,6 +71,8 @@ named! {
         PauseSchedule = "pause_schedule",
         FireSchedule = "fire_schedule",
         BeginSync = "begin_sync",
+        /// Nothing was new in some mailboxes.
+        EndLooks = "end_looks",
         /// What a provider listed, with the cursor and the jobs that follow.
         RecordPage = "record_page",
         /// A token for calls, before it is used.
@@ -146,7 +148,7 @@ impl Effect {
         &[Self::BeginDiscovery, Self::RecordPeople, Self::SettlePeople, Self::EndDiscovery];
 
     /// What is done while a mailbox is synced.
-    pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::RecordPage];
+    pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::EndLooks, Self::RecordPage];
 
     /// What is done to have a token for calls.
     pub const TOKENS: &'static [Self] = &[Self::StoreToken];

@@ -75,6 +75,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0010_directories.sqlite.sql"),
         postgres: include_str!("../migrations/0010_directories.postgres.sql"),
     },
+    Migration {
+        version: 11,
+        name: "polls",
+        sqlite: include_str!("../migrations/0011_polls.sqlite.sql"),
+        postgres: include_str!("../migrations/0011_polls.postgres.sql"),
+    },
 ];
 
 /// The last migration that the login runs itself; from there on the tables belong to mailroom_system.

@@ -17,6 +17,7 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use domain::{Consent, Provider};
 use engine::Engine;
+use engine::calls::CallSettings;
 use engine::oidc::Oidc;
 use engine::push::{GmailPushes, GraphPushes};
 use engine::webhooks::Policy;
@@ -38,6 +39,8 @@ pub struct App {
     pub edge: Arc<Edge>,
     /// Idempotency keys of requests that are being answered.
     pub under_way: UnderWay,
+    /// How much may be asked of providers, to tell what is left of it.
+    pub budgets: Arc<CallSettings>,
     /// Where webhooks may go.
     pub webhook_policy: Policy,
     /// How long after it was deleted a tenant is erased.

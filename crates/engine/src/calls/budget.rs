@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use domain::{MailboxId, Provider, Sha256, TenantId};
+use domain::{MailboxId, Provider, SecretId, Sha256, TenantId};
 use tokio::time::Instant;
 
 use super::window::Window;
@@ -68,7 +68,9 @@ impl Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
     App(Provider),
-    Credential(TenantId, Provider),
+    Tenant(TenantId, Provider),
+    /// A mailbox's own; nothing: what lets our app into all mailboxes of the tenant's organisation.
+    Credential(TenantId, Provider, Option<SecretId>),
     Mailbox(MailboxId),
     /// Whoever has it: the hash of an address at a provider.
     Account(Sha256),
@@ -114,7 +116,11 @@ impl fmt::Display for Charge {
         };
         match self.owner {
             Owner::App(provider) => write!(f, "{measure}:app:{}", provider.as_str()),
-            Owner::Credential(tenant, provider) => write!(f, "{measure}:tenant:{tenant}:{}", provider.as_str()),
+            Owner::Tenant(tenant, provider) => write!(f, "{measure}:tenant:{tenant}:{}", provider.as_str()),
+            Owner::Credential(tenant, provider, None) => {
+                write!(f, "{measure}:organisation:{tenant}:{}", provider.as_str())
+            }
+            Owner::Credential(_, _, Some(secret)) => write!(f, "{measure}:secret:{secret}"),
             Owner::Mailbox(mailbox) => write!(f, "{measure}:mailbox:{mailbox}"),
             Owner::Account(account) => write!(f, "{measure}:account:{}", account.hex()),
         }
@@ -225,7 +231,7 @@ mod tests {
     fn who_is_refused_by_one_bucket_takes_from_none() {
         let now = Instant::now();
         let mut buckets = Buckets::default();
-        let mailbox = Owner::Credential(TenantId(uuid::Uuid::nil()), Provider::Scripted);
+        let mailbox = Owner::Tenant(TenantId(uuid::Uuid::nil()), Provider::Scripted);
         let both = [app(10.0, 1.0), charge(mailbox, 0.1, 1.0)];
         assert_eq!(buckets.take(&both, now, LONGEST), Place::In(Duration::ZERO));
         for _ in 0..100 {

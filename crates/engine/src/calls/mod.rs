@@ -4,6 +4,7 @@
 pub mod breaker;
 pub mod budget;
 mod day;
+pub mod meter;
 pub mod window;
 
 use std::collections::HashMap;
@@ -15,11 +16,14 @@ use domain::connector::Answer;
 use domain::{ConnectorError, MailboxId, Provider, Sha256, TenantId};
 use jobs::{Dice, SystemDice};
 use store::sql::mailboxes::Mailbox;
+use store::{Store, StoreError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use breaker::{Breaker, PROBE_EVERY, Pass};
 use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
 pub use day::bytes_per_day;
+use meter::Meter;
 
 use crate::gate::Redis;
 
@@ -36,6 +40,9 @@ pub struct CallSettings {
     pub paces: HashMap<Provider, Pace>,
     /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
     pub imap_bytes_per_day: Option<u64>,
+    /// Calls of one provider that are on their way at the same time: one that is slow, or gone, must not keep everybody
+    /// waiting who could call another.
+    pub most_under_way: Option<usize>,
     /// A job that would wait longer for its turn gives its place to others and comes back.
     pub longest_wait: Duration,
     /// Connectors watch over the bytes of a message themselves; this ends what they did not think of.
@@ -48,22 +55,39 @@ impl Default for CallSettings {
             pace: Pace::calls_per_second(150.0),
             paces: HashMap::new(),
             imap_bytes_per_day: None,
+            most_under_way: None,
             longest_wait: Duration::from_secs(5),
             deadline: Duration::from_secs(600),
         }
     }
 }
 
-/// What a provider allows to our app as a whole, to each tenant's credential, and to each mailbox.
+impl CallSettings {
+    pub fn pace_of(&self, provider: Provider) -> Pace {
+        *self.paces.get(&provider).unwrap_or(&self.pace)
+    }
+
+    /// With what the mailbox has of its own.
+    pub fn pace_for(&self, mailbox: &Mailbox) -> Pace {
+        let mut pace = self.pace_of(mailbox.provider);
+        if let Some(bytes) = bytes_per_day(mailbox, self.imap_bytes_per_day) {
+            pace.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
+        }
+        pace
+    }
+}
+
+/// What may be asked of a provider by our app as a whole, for each tenant, with each credential, and for each mailbox.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     pub app: Allowance,
+    pub tenant: Allowance,
     pub credential: Allowance,
     pub mailbox: Allowance,
 }
 
 /// `None`: as much as one likes.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Allowance {
     pub calls: Option<Budget>,
     pub bytes: Option<Budget>,
@@ -99,7 +123,8 @@ impl Pace {
     fn charges(&self, mailbox: &Mailbox, calls: f64, bytes: f64) -> Vec<Charge> {
         let owners = [
             (Owner::App(mailbox.provider), self.app),
-            (Owner::Credential(mailbox.tenant_id, mailbox.provider), self.credential),
+            (Owner::Tenant(mailbox.tenant_id, mailbox.provider), self.tenant),
+            (credential(mailbox), self.credential),
             (Owner::Mailbox(mailbox.id), self.mailbox),
         ];
         let of = |(owner, allowance): (Owner, Allowance)| {
@@ -134,6 +159,7 @@ struct Inner {
     /// How many share the budgets while Redis is away, or when there is none.
     instances: AtomicUsize,
     state: Mutex<State>,
+    meter: Meter,
 }
 
 #[derive(Debug)]
@@ -142,6 +168,7 @@ struct State {
     /// Until when a provider asked to be left alone for the sake of a mailbox.
     quiet: HashMap<MailboxId, Instant>,
     buckets: Buckets,
+    under_way: HashMap<Provider, Arc<Semaphore>>,
     tidied: Instant,
 }
 
@@ -157,9 +184,11 @@ impl Calls {
             breakers: HashMap::new(),
             quiet: HashMap::new(),
             buckets: Buckets::default(),
+            under_way: HashMap::new(),
             tidied: Instant::now(),
         };
-        let inner = Inner { settings, dice, redis, instances: AtomicUsize::new(1), state: Mutex::new(state) };
+        let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), Meter::default());
+        let inner = Inner { settings, dice, redis, instances, state, meter };
         Self { inner: Arc::new(inner) }
     }
 
@@ -181,7 +210,8 @@ impl Calls {
     async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
         self.inner.look(mailbox)?;
         self.inner.wait_for_turn(kind, mailbox).await?;
-        let pass = self.inner.begin(mailbox)?;
+        let (_under_way, pass) = self.inner.begin(mailbox)?;
+        self.inner.meter.count(key(mailbox), 1, 0);
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
@@ -199,6 +229,7 @@ impl Calls {
 
     /// What a call has brought. Too much is not refused: it came already. The next fetches wait for it.
     pub async fn spend_bytes(&self, mailbox: &Mailbox, bytes: u64) {
+        self.inner.meter.count(key(mailbox), 0, bytes);
         let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
         self.inner.take(&charges, YEAR).await;
@@ -209,6 +240,11 @@ impl Calls {
         let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, 0.0);
         charges.retain(|charge| charge.measure == Measure::Bytes);
         matches!(self.inner.take(&charges, Duration::ZERO).await, Place::TooLong(_))
+    }
+
+    /// What was used since the last time, for people.
+    pub async fn write_usage(&self, store: &Store) -> Result<(), StoreError> {
+        self.inner.meter.write(store).await
     }
 
     /// Why calls for a mailbox are refused that has to wait for long, in words for people.
@@ -227,11 +263,7 @@ impl Calls {
 
 impl Inner {
     fn pace(&self, mailbox: &Mailbox) -> Pace {
-        let mut pace = *self.settings.paces.get(&mailbox.provider).unwrap_or(&self.settings.pace);
-        if let Some(bytes) = bytes_per_day(mailbox, self.settings.imap_bytes_per_day) {
-            pace.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
-        }
-        pace
+        self.settings.pace_for(mailbox)
     }
 
     /// Whether there is any use in waiting for a turn. Takes nothing: a probe must not be spent on a call that does not
@@ -285,13 +317,21 @@ impl Inner {
         self.state().buckets.take(&charges, Instant::now(), patience(&charges))
     }
 
-    fn begin(&self, mailbox: &Mailbox) -> Result<Pass, ConnectorError> {
+    /// With a place among those that are under way, which is given back when it is dropped.
+    fn begin(&self, mailbox: &Mailbox) -> Result<(Option<OwnedSemaphorePermit>, Pass), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
+        let place = match self.settings.most_under_way {
+            None => None,
+            Some(most) => Some(state.place(mailbox.provider, most).ok_or_else(|| {
+                let wait = self.settings.longest_wait;
+                ConnectorError::NotYet(self.spread(wait, wait))
+            })?),
+        };
         let taken = state.breaker(mailbox, now).take(now);
-        taken.map_err(|until| self.not_before(until, now))
+        Ok((place, taken.map_err(|until| self.not_before(until, now))?))
     }
 
     fn end(&self, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
@@ -344,6 +384,12 @@ impl State {
         })
     }
 
+    /// `None`: as many as may be are under way.
+    fn place(&mut self, provider: Provider, most: usize) -> Option<OwnedSemaphorePermit> {
+        let places = self.under_way.entry(provider).or_insert_with(|| Arc::new(Semaphore::new(most.max(1))));
+        places.clone().try_acquire_owned().ok()
+    }
+
     /// To the moment: this is the provider's word.
     fn is_welcome(&self, mailbox: &Mailbox, now: Instant) -> Result<(), ConnectorError> {
         match self.quiet.get(&mailbox.id) {
@@ -373,6 +419,11 @@ fn key(mailbox: &Mailbox) -> (TenantId, Provider) {
     (mailbox.tenant_id, mailbox.provider)
 }
 
+fn credential(mailbox: &Mailbox) -> Owner {
+    let own = mailbox.secret_ref.as_ref().and_then(|secret| secret.parse().ok());
+    Owner::Credential(mailbox.tenant_id, mailbox.provider, own)
+}
+
 fn throttled(wait: Duration) -> ConnectorError {
     ConnectorError::Throttled { retry_after: Some(wait) }
 }
@@ -400,7 +451,7 @@ fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
 
 #[cfg(test)]
 mod tests {
-    use domain::{Clock, MailboxState, SystemClock};
+    use domain::{Clock, MailboxState, SecretId, SystemClock};
 
     use super::*;
 
@@ -473,10 +524,66 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn app_tenant_credential_and_mailbox_each_have_a_budget_of_calls_and_one_of_bytes() {
+        let of = |mailbox: &Mailbox, secret: Option<SecretId>| Mailbox {
+            id: MailboxId::new(&SystemClock),
+            secret_ref: secret.map(|secret| secret.to_string()),
+            ..mailbox.clone()
+        };
+        let (ours, stranger) = (mailbox(), mailbox());
+        let secret = SecretId::new(&SystemClock);
+        let colleague = of(&ours, None);
+        let (own, shared) = (of(&ours, Some(secret)), of(&ours, Some(secret)));
+        let one =
+            Allowance { calls: Some(Budget::per_second(0.01)), bytes: Some(Budget::per_second(0.01)), units: None };
+        // Of those who come after the first, in the order above: who has to wait.
+        for (pace, waiting) in [
+            (Pace { app: one, ..Pace::default() }, [true, true, true, true, true]),
+            (Pace { tenant: one, ..Pace::default() }, [true, true, true, true, false]),
+            (Pace { credential: one, ..Pace::default() }, [true, true, false, true, false]),
+            (Pace { mailbox: one, ..Pace::default() }, [true, false, false, false, false]),
+        ] {
+            let calls = || Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
+            let (counted, weighed) = (calls(), calls());
+            let those = [&ours, &ours, &colleague, &own, &shared, &stranger];
+            let mut of_calls = Vec::new();
+            let mut of_bytes = Vec::new();
+            for mailbox in those {
+                let made = counted.make(mailbox, Box::pin(async { Ok(()) })).await;
+                of_calls.push(matches!(made, Err(ConnectorError::NotYet(_))));
+                of_bytes.push(weighed.owes_bytes(mailbox).await);
+                weighed.spend_bytes(mailbox, 10).await;
+            }
+            assert_eq!((of_calls[0], of_bytes[0]), (false, false), "{pace:?}");
+            assert_eq!((&of_calls[1..], &of_bytes[1..]), (&waiting[..], &waiting[..]), "{pace:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
+        let settings = CallSettings { most_under_way: Some(3), ..CallSettings::default() };
+        let calls = Calls::new(settings, Arc::new(SystemDice), None);
+        let other = Mailbox { provider: Provider::Outlook, ..mailbox() };
+        let ours = mailbox();
+        let mut hanging: Vec<_> =
+            (0..3).map(|_| Box::pin(calls.make::<()>(&ours, Box::pin(std::future::pending())))).collect();
+        for call in &mut hanging {
+            assert!(futures_util::poll!(call).is_pending());
+        }
+
+        let refused = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
+        assert!(matches!(refused, Err(ConnectorError::NotYet(wait)) if wait >= Duration::from_secs(5)), "{refused:?}");
+        assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
+
+        drop(hanging.pop());
+        assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "who gives up makes room");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_is_of_no_use_any_more_is_forgotten() {
         let allowance =
             Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)), units: None };
-        let pace = Pace { app: Allowance::default(), credential: allowance, mailbox: allowance };
+        let pace = Pace { tenant: allowance, mailbox: allowance, ..Pace::default() };
         let calls = Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
         let kept = || {
             let state = calls.inner.state();

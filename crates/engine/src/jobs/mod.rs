@@ -64,6 +64,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
     let listing = syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
     listing
         .with(syncer.fetch_kind())
+        .with(syncer.poll_kind())
         .with(check_completeness::kind(syncer.clone()))
         .with(collect::kind(engine.clone(), keep.blobs))
         .with(discover_directories::kind(engine.clone()))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{grants, tokens};
 
-/// Forgets events that are old enough, answers that nobody gets again, pushes that nobody delivers again, subscriptions of
+/// Forgets events that are old enough, what was used of providers long ago, answers that nobody gets again, pushes that nobody delivers again, subscriptions of
 /// nobody's accounts, and rights of mailboxes and accounts that nobody has asked for since.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneRecords {}
@@ -22,6 +22,9 @@ const BATCH: u64 = 5000;
 
 /// A push that is not answered is delivered again within minutes. Older ones may come, and cost a look at a mailbox.
 const KEEP_PUSHES: SignedDuration = SignedDuration::from_hours(48);
+
+/// A day is shown; the rest is for whoever wonders what happened last week.
+const KEEP_USAGE: SignedDuration = SignedDuration::from_hours(24 * 8);
 
 pub(super) fn kind(keep_events: SignedDuration) -> Kind {
     Kind::new(move |held: Held, _: PruneRecords| async move { run(&held, keep_events).await })
@@ -44,6 +47,11 @@ async fn run(held: &Held, keep_events: SignedDuration) -> Result<Verdict, JobErr
             while system.prune_leases(leases, before, BATCH).await? {
                 held.progress();
             }
+        }
+    }
+    if let Ok(before) = now.checked_sub(KEEP_USAGE) {
+        while system.prune_usage(before, BATCH).await? {
+            held.progress();
         }
     }
     let Ok(before) = now.checked_sub(keep_events) else { return Ok(Verdict::Done) };

@@ -55,6 +55,11 @@ impl Job for ListMailbox {
 pub(super) const PATIENT: Retry =
     Retry { retries: 500, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
 
+/// A mailbox that cannot be understood is given up after about twenty minutes: what became of it stands among the dead
+/// letters, and it is looked at anew, seldom. Providers that are away spend no attempt.
+pub(super) const STUBBORN: Retry =
+    Retry { retries: 12, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+
 /// Somebody else lists the mailbox, which takes seconds.
 const ANOTHER_LISTS_IT: Duration = Duration::from_millis(500);
 
@@ -66,28 +71,33 @@ pub fn only_one(job: NewJob, mailbox: MailboxId) -> NewJob {
 impl Syncer {
     pub fn list_kinds(&self) -> [Kind; 3] {
         let (changes, history, everything) = (self.clone(), self.clone(), self.clone());
-        let patient = |mut kind: Kind| {
-            kind.retry = PATIENT;
-            kind.pool = Pool::Remote;
-            kind
-        };
+        let patient = |kind: Kind| kind.on(Pool::Remote).retried(PATIENT);
+        let look = Kind::new(move |held: Held, job: SyncMailbox| {
+            let sync = changes.clone();
+            async move { sync.list(&held, job.mailbox, Phase::Changes, None).await }
+        });
         [
-            patient(Kind::new(move |held: Held, job: SyncMailbox| {
-                let sync = changes.clone();
-                async move { sync.list(&held, job.mailbox, Phase::Changes).await }
-            })),
+            look.on(Pool::Remote).retried(STUBBORN),
             patient(Kind::new(move |held: Held, job: ListHistory| {
                 let sync = history.clone();
-                async move { sync.list(&held, job.mailbox, Phase::History).await }
+                async move { sync.list(&held, job.mailbox, Phase::History, None).await }
             })),
             patient(Kind::new(move |held: Held, job: ListMailbox| {
                 let sync = everything.clone();
-                async move { sync.list(&held, job.mailbox, Phase::List).await }
+                async move { sync.list(&held, job.mailbox, Phase::List, None).await }
             })),
         ]
     }
 
-    async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
+    /// `first` is a page that somebody has seen without the right to record it, and the token that was the last then: it
+    /// counts if nobody has listed the mailbox since.
+    pub(super) async fn list(
+        &self,
+        held: &Held,
+        mailbox: MailboxId,
+        phase: Phase,
+        first: Option<(u64, Page)>,
+    ) -> Result<Verdict, JobError> {
         let Some(opened) = self.open(held.tenant(), mailbox).await? else { return Ok(Verdict::Done) };
         let store = self.engine.store.tenant(held.tenant());
         let lease = (&*self.settings.holder, self.settings.lease);
@@ -95,9 +105,10 @@ impl Syncer {
         let acquired = if hold.is_some() { "true" } else { "false" };
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
         let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
+        let first = first.filter(|(token, _)| begun.token == token + 1).map(|(_, page)| page);
         let listing = Listing { sync: self, held, store, opened, hold, phase };
         let outcome = match listing.check().await {
-            Ok(()) => listing.run(begun).await,
+            Ok(()) => listing.run(begun, first).await,
             Err(e) => Err(e),
         };
         match outcome {
@@ -170,7 +181,7 @@ impl Listing<'_> {
     }
 
     /// The unit with which the job ends: the last page is part of it. `None`: nothing was new, and that is recorded.
-    async fn run(&self, begun: Begun) -> Result<Option<TenantUnit>, Trouble> {
+    async fn run(&self, begun: Begun, mut first: Option<Page>) -> Result<Option<TenantUnit>, Trouble> {
         let started = std::time::Instant::now();
         let Begun { mut state, cursors: mut standing, .. } = begun;
         let mut has_news = false;
@@ -187,7 +198,11 @@ impl Listing<'_> {
             {
                 return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
-            let mut page = match self.ask(&cursors, &told, &state).await {
+            let page = match first.take() {
+                Some(page) => Ok(page),
+                None => self.ask(&cursors, &told, &state).await,
+            };
+            let mut page = match page {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
@@ -199,8 +214,10 @@ impl Listing<'_> {
             if self.hold.is_lost() {
                 return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
             }
-            self.add_rescoped(&mut page);
-            if !has_news && self.is_quiet(&page, &cursors, &state) {
+            if self.phase == Phase::Changes {
+                add_rescoped(&mut page, &self.opened);
+            }
+            if !has_news && self.phase == Phase::Changes && is_quiet(&page, &cursors, &state, &self.opened) {
                 metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
                 self.sync.desk.end_quietly((self.held.tenant(), self.mailbox()), self.hold.token).await?;
                 return Ok(None);
@@ -225,19 +242,6 @@ impl Listing<'_> {
     async fn state(&self) -> Result<SyncState, Trouble> {
         let state = self.store.find_sync(self.mailbox()).await?;
         Ok(state.ok_or_else(|| anyhow::anyhow!("the mailbox is not synced any more"))?)
-    }
-
-    /// Nothing is new, nothing is left to do, and the mailbox is as it should be: there is nothing to write but that.
-    fn is_quiet(&self, page: &Page, cursors: &Cursors, state: &SyncState) -> bool {
-        let is_same = page.cursors.iter().all(|(scope, cursor)| cursors.get(scope) == Some(cursor));
-        self.phase == Phase::Changes
-            && page.is_last
-            && page.is_empty()
-            && is_same
-            && state.is_history_done
-            && !state.is_listing
-            && state.paused.is_none()
-            && self.opened.mailbox.state == MailboxState::Active
     }
 
     async fn ask(&self, cursors: &Cursors, told: &Cursors, state: &SyncState) -> Result<Page, ConnectorError> {
@@ -329,20 +333,6 @@ impl Listing<'_> {
             },
         );
         Ok(unit)
-    }
-
-    /// Somebody may have changed which folders are wanted.
-    fn add_rescoped(&self, page: &mut Page) {
-        if self.phase != Phase::Changes {
-            return;
-        }
-        for known in &self.opened.account.folders {
-            let folder = known.seen();
-            let is_told = page.folders.iter().any(|told| told.id == known.id) || page.gone_folders.contains(&known.id);
-            if !is_told && self.opened.scope.includes(&folder) != known.is_in_scope {
-                page.folders.push(folder);
-            }
-        }
     }
 
     /// Other flags of what we have are told like anything else of it.
@@ -457,6 +447,7 @@ impl Listing<'_> {
             return Ok(());
         }
         if has_news {
+            unit.had_news(self.mailbox());
             unit.say("sync.completed", Some(self.mailbox()), json!({}));
             if self.opened.mailbox.provider.pushes() {
                 unit.found_news(self.mailbox());
@@ -504,6 +495,29 @@ impl Listing<'_> {
         }
         unit.commit().await?;
         Err(job_error(e, self.held))
+    }
+}
+
+/// Of changes: nothing is new, nothing is left to do, and the mailbox is as it should be. There is nothing to write but that.
+pub(super) fn is_quiet(page: &Page, cursors: &Cursors, state: &SyncState, opened: &Opened) -> bool {
+    let is_same = page.cursors.iter().all(|(scope, cursor)| cursors.get(scope) == Some(cursor));
+    page.is_last
+        && page.is_empty()
+        && is_same
+        && state.is_history_done
+        && !state.is_listing
+        && state.paused.is_none()
+        && opened.mailbox.state == MailboxState::Active
+}
+
+/// Somebody may have changed which folders are wanted.
+pub(super) fn add_rescoped(page: &mut Page, opened: &Opened) {
+    for known in &opened.account.folders {
+        let folder = known.seen();
+        let is_told = page.folders.iter().any(|told| told.id == known.id) || page.gone_folders.contains(&known.id);
+        if !is_told && opened.scope.includes(&folder) != known.is_in_scope {
+            page.folders.push(folder);
+        }
     }
 }
 

@@ -3,11 +3,13 @@
 //! A listing comes in pages. Each page is one commit: the ledger, where messages are, the jobs that fetch them, and the
 //! cursor. Whoever lists a mailbox holds its token, which every one of these commits checks.
 
+mod crowd;
 mod desk;
 mod fetch;
 mod hold;
 mod list;
 mod place;
+mod poll;
 mod room;
 mod scope;
 mod states;
@@ -28,12 +30,14 @@ use tokio::sync::Semaphore;
 pub use desk::Desk;
 pub use fetch::FetchEmails;
 pub use list::{ListHistory, ListMailbox, SyncMailbox, only_one};
+pub use poll::{AT_MOST, PollMailboxes};
 pub use scope::Scope;
 
 use crate::Engine;
 use crate::access::Granted;
 use crate::calls::Calls;
 use crate::tokens::{Asker, TokenSettings, Tokens};
+use crowd::Crowd;
 use turns::Turns;
 
 /// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
@@ -82,6 +86,7 @@ pub struct Syncer {
     desk: Desk,
     /// Directories that are looked at at once.
     pub(crate) discoveries: Arc<Semaphore>,
+    crowd: Crowd,
 }
 
 /// A mailbox as a listing or a fetch needs it.
@@ -115,6 +120,7 @@ impl Syncer {
             turns: Turns::default(),
             desk,
             discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
+            crowd: Crowd::default(),
         }
     }
 
@@ -127,14 +133,26 @@ impl Syncer {
         Self { discoveries: Arc::new(Semaphore::new(at_once)), ..self }
     }
 
+    /// For a process that works on so many mailboxes at the same time.
+    pub fn with_workers(self, workers: usize) -> Self {
+        Self { crowd: Crowd::of(workers), ..self }
+    }
+
     pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {
         Self { gate, ..self }
     }
 
     /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
-        let Some(opened) = self.desk.open((tenant, mailbox)).await? else { return Ok(None) };
-        let OpenMailbox { mailbox, secret: sealed, folders, sweep_since } = opened;
+        match self.desk.open((tenant, mailbox)).await? {
+            Some(open) => self.ready(open).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The same for one that was read already.
+    async fn ready(&self, open: OpenMailbox) -> anyhow::Result<Option<Opened>> {
+        let OpenMailbox { mailbox, secret: sealed, folders, sweep_since } = open;
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
         }
@@ -142,7 +160,7 @@ impl Syncer {
         let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
         let mailbox = Arc::new(mailbox);
         let mut account = Account {
-            tenant,
+            tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
             settings: connection(&mailbox.settings),

@@ -186,7 +186,8 @@ async fn calls_wait_for_their_turn_and_those_that_would_wait_long_come_back() {
 #[tokio::test(start_paused = true)]
 async fn every_mailbox_has_its_own_budget_and_all_share_that_of_the_app() {
     let per_second = |n| Allowance { calls: Some(Budget::per_second(n)), bytes: None, units: None };
-    let scene = Scene::new(Pace { app: per_second(3.0), credential: per_second(2.0), mailbox: per_second(1.0) });
+    let scene =
+        Scene::new(Pace { app: per_second(3.0), tenant: per_second(2.0), mailbox: per_second(1.0), ..Pace::default() });
     let ours = mailbox();
     let mates = mailbox_of(ours.tenant_id);
     let begun = Instant::now();

@@ -168,7 +168,7 @@ async fn budgets_are_shared() {
     for _ in 0..10 {
         for redis in [&first, &second] {
             let tenant = charge(1.0, Budget::per_second(1e6));
-            let other = Charge { owner: Owner::Credential(TenantId(uuid::Uuid::nil()), Provider::Scripted), ..tenant };
+            let other = Charge { owner: Owner::Tenant(TenantId(uuid::Uuid::nil()), Provider::Scripted), ..tenant };
             match redis.take(&[charge(1.0, budget), other], Duration::ZERO).await.unwrap() {
                 Place::In(wait) => {
                     assert_eq!(wait, Duration::ZERO);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{MailboxId, PlanTier, Provider, SystemClock, TenantId};
-use engine::schedule::{self, BACKLOG, Ticked};
+use engine::schedule::{self, BACKLOG, Rhythm, Ticked};
 use jobs::{Dice, SystemDice};
 use serde_json::{Value, json};
 use store::sql::mailboxes::NewMailbox;
@@ -19,21 +19,25 @@ impl Dice for Always {
 }
 
 async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str, settings: Value) -> MailboxId {
+    mailbox_at(db, Provider::Scripted, tenant, address, settings).await
+}
+
+async fn mailbox_at(
+    db: &TestDatabase,
+    provider: Provider,
+    tenant: TenantId,
+    address: &str,
+    settings: Value,
+) -> MailboxId {
     let id = MailboxId::new(&SystemClock);
     let mut unit = db.store.tenant(tenant).write();
-    unit.add_mailbox(NewMailbox {
-        id,
-        provider: Provider::Scripted,
-        address: address.into(),
-        settings,
-        secret_ref: None,
-        since: None,
-    });
+    unit.add_mailbox(NewMailbox { id, provider, address: address.into(), settings, secret_ref: None, since: None });
     unit.commit().await.unwrap();
     id
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
+const HOURLY: Rhythm = Rhythm { usual: HOUR, seldom: HOUR };
 
 #[tokio::test]
 async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
@@ -44,9 +48,9 @@ async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
         mailbox(&db, acme, "2@acme.test", json!({})).await;
 
         let asked = Ticked::Asked { mailboxes: 2, is_more: false };
-        assert_eq!(schedule::tick(&db.store, HOUR, &Always(0)).await.unwrap(), asked);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), asked);
         let nothing = Ticked::Asked { mailboxes: 0, is_more: false };
-        assert_eq!(schedule::tick(&db.store, HOUR, &Always(0)).await.unwrap(), nothing);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), nothing);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
 
         let state = db.store.tenant(acme).find_sync(often).await.unwrap().unwrap();
@@ -54,8 +58,8 @@ async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
         assert!((50.0..=54.0).contains(&next.total(jiff::Unit::Second).unwrap()), "{next}: nine tenths of a minute");
 
         // Asked for again while it waits, it is still one job.
-        system.make_all_mailboxes_due().await.unwrap();
-        assert_eq!(schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap(), asked);
+        system.make_mailboxes_due(None).await.unwrap();
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
     })
     .await;
@@ -73,7 +77,7 @@ async fn what_is_switched_off_is_not_looked_at() {
 
         system.set_tenant_active(acme, false).await.unwrap();
         let nothing = Ticked::Asked { mailboxes: 0, is_more: false };
-        assert_eq!(schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap(), nothing);
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), nothing);
     })
     .await;
 }
@@ -96,10 +100,131 @@ async fn when_too_much_waits_nothing_is_added() {
         })
         .await;
 
-        let ticked = schedule::tick(&db.store, HOUR, &SystemDice).await.unwrap();
+        let ticked = schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap();
 
         assert!(matches!(&ticked, Ticked::HeldBack(why) if why.contains("jobs wait in lane normal")), "{ticked:?}");
         assert!(db.rows("select 1 from jobs").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_provider() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        for (name, scripted, gmail, imap) in [("acme", 30, 1, 2), ("other", 3, 0, 0)] {
+            let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
+            for (provider, count) in [(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Imap, imap)]
+            {
+                for n in 0..count {
+                    let address = format!("{}{n}@{name}.test", provider.as_str());
+                    mailbox_at(&db, provider, tenant, &address, json!({})).await;
+                }
+            }
+        }
+        db.run("update mailboxes set state = 'active'").await;
+        db.run("update sync_states set is_history_done = true").await;
+        let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
+        let fresh = mailbox(&db, acme, "fresh@acme.test", json!({})).await;
+
+        let asked = Ticked::Asked { mailboxes: 37, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+
+        let rows = db.rows("select kind, cast(payload as text) from jobs where kind = 'poll_mailboxes'").await;
+        let polls: Vec<Value> =
+            rows.iter().map(|row| serde_json::from_str(&row.get::<String>(1).unwrap()).unwrap()).collect();
+        let mut sizes: Vec<(String, usize)> = polls
+            .iter()
+            .map(|poll| (poll["provider"].as_str().unwrap().to_owned(), poll["mailboxes"].as_array().unwrap().len()))
+            .collect();
+        sizes.sort();
+        let expected = [("gmail", 1), ("scripted", 3), ("scripted", 5), ("scripted", 25)];
+        assert_eq!(sizes, expected.map(|(provider, size)| (provider.to_owned(), size)));
+        let own = db.rows("select cast(payload as text) from jobs where kind = 'sync_mailbox'").await;
+        let own: Vec<String> = own.iter().map(|row| row.get(0).unwrap()).collect();
+        assert_eq!(own.len(), 3, "those that have a connection, and the one that was never synced");
+        assert!(own.iter().any(|payload| payload.contains(&fresh.to_string())));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn while_looks_of_a_tenant_at_a_provider_wait_for_long_no_more_of_them_are_asked_for() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        for name in ["acme", "other"] {
+            let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
+            for provider in [Provider::Scripted, Provider::Gmail] {
+                mailbox_at(&db, provider, tenant, &format!("{}@{name}.test", provider.as_str()), json!({})).await;
+            }
+        }
+        db.run("update mailboxes set state = 'active'").await;
+        db.run("update sync_states set is_history_done = true").await;
+        let polls = async || db.rows("select 1 from jobs where kind = 'poll_mailboxes'").await.len();
+        let asked = Ticked::Asked { mailboxes: 4, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+        assert_eq!(polls().await, 4);
+        let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
+        // Sent away again and again, it waits in no queue.
+        db.run(&format!(
+            "update jobs set created_at = '2026-01-01T00:00:00.000Z', state = 'retry', run_at = '2999-01-01T00:00:00.000Z'
+             where tenant_id = '{acme}' and cast(payload ->> 'provider' as text) = 'gmail'"
+        ))
+        .await;
+
+        system.make_mailboxes_due(None).await.unwrap();
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+
+        assert_eq!(polls().await, 7, "of all but that tenant at that provider");
+        assert!(system.list_due_mailboxes(10).await.unwrap().is_empty(), "it is looked at when it is due again");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tenants_take_turns_among_what_is_due_however_many_mailboxes_one_has() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let large = system.create_tenant("large", PlanTier::Standard).await.unwrap().unwrap().id;
+        for n in 0..10 {
+            mailbox(&db, large, &format!("{n}@large.test"), json!({})).await;
+        }
+        let small = system.create_tenant("small", PlanTier::Standard).await.unwrap().unwrap().id;
+        mailbox(&db, small, "me@small.test", json!({})).await;
+
+        let due = system.list_due_mailboxes(2).await.unwrap();
+
+        let tenants: std::collections::HashSet<TenantId> = due.iter().map(|due| due.tenant).collect();
+        assert_eq!(tenants, [large, small].into(), "though all of the large one's have waited for longer");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_mailbox_counts_as_pushed_once_something_was_pushed_and_as_long_as_that_works() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
+        let id = mailbox_at(&db, Provider::Gmail, acme, "me@acme.test", json!({})).await;
+        let is_pushed = async || system.list_due_mailboxes(1).await.unwrap()[0].is_pushed;
+        assert!(!is_pushed().await);
+        let mut unit = db.store.tenant(acme).write();
+        unit.want_watch(id);
+        unit.commit().await.unwrap();
+        assert!(!is_pushed().await);
+
+        let set = async |set: &str| db.run(&format!("update push_watches set {set}")).await;
+        set("expires_at = '2999-01-01T00:00:00.000Z'").await;
+        assert!(!is_pushed().await, "nothing has come yet");
+        set("last_push_at = '2026-01-01T00:00:00.000Z'").await;
+        assert!(is_pushed().await);
+        for wrong in
+            ["lost_at = '2026-01-01T00:00:00.000Z'", "problem = 'x'", "expires_at = '2026-01-01T00:00:00.000Z'"]
+        {
+            set(wrong).await;
+            assert!(!is_pushed().await, "{wrong}");
+            set("lost_at = null, problem = null, expires_at = '2999-01-01T00:00:00.000Z'").await;
+        }
     })
     .await;
 }

@@ -1,6 +1,7 @@
 //! What a provider shows becomes rows, emails and events, on both databases.
 
 mod places;
+mod polls;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -193,8 +194,13 @@ impl<'a> Scene<'a> {
         let mut unit = self.store.write();
         unit.enqueue(vec![only_one(job, self.mailbox)]);
         unit.commit().await.unwrap();
+        self.settle().await;
+    }
+
+    /// Works until nothing is left to do.
+    async fn settle(&self) {
         let kinds = self.syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
-        let kinds = kinds.with(self.syncer.fetch_kind());
+        let kinds = kinds.with(self.syncer.fetch_kind()).with(self.syncer.poll_kind());
         let worker = Worker::start(self.db.store.clone(), kinds, worker_settings(), Arc::new(SystemDice));
         // Nor does it wait for those that were sent away for long.
         let soon = match self.db.store.dialect() {

@@ -222,6 +222,7 @@ async fn claim(
     }
     let jobs = system.claim(session.worker, &shares).await?;
     session.hold(&jobs);
+    let jobs = fair::in_turns(jobs);
     Ok(if jobs.is_empty() { Found::Contended } else { Found::Jobs(jobs) })
 }
 

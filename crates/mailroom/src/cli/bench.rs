@@ -1,4 +1,4 @@
-//! What is measured over HTTP, and of directories.
+//! What is measured over HTTP, at providers, and of directories.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,44 @@ pub struct BenchDiscover {
     /// Measure on this PostgreSQL server too, in a database of our own that is dropped again
     #[arg(long, value_name = "URL")]
     pub postgres: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchPoll {
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    pub mailboxes: usize,
+    /// Tenants that they are spread over
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    pub tenants: usize,
+    /// What each provider allows
+    #[arg(long, default_value_t = 150, value_name = "N", conflicts_with = "unlimited")]
+    pub calls_per_second: u64,
+    /// As many calls as can be made
+    #[arg(long)]
+    pub unlimited: bool,
+    /// All mailboxes at Gmail, instead of half of them at Outlook
+    #[arg(long)]
+    pub one_provider: bool,
+    /// One tenant has nine of ten mailboxes; how much longer the others wait for it
+    #[arg(long)]
+    pub one_large_tenant: bool,
+    /// How far away the providers are
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub latency_ms: u64,
+    /// Mailboxes that are looked at at the same time
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    pub in_flight: usize,
+    /// How often each is looked at
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub rounds: usize,
+    /// Measure on this PostgreSQL server too, in a database of our own that is dropped again
+    #[arg(long, value_name = "URL")]
+    pub postgres: Option<String>,
+    /// Connect the mailboxes at this simulator and do nothing else; the benchmark starts itself for that
+    #[arg(long, hide = true, requires = "folder", value_name = "URL")]
+    pub prepare: Option<String>,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -33,6 +33,7 @@ mod secrets;
 mod serve;
 mod sim;
 mod tenant;
+mod usage;
 mod user;
 mod verify;
 

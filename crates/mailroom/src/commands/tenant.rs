@@ -20,6 +20,7 @@ pub async fn run(config: &Config, command: cli::Tenant, out: Output) -> Result<E
         cli::Tenant::Create { name, plan } => create(&engine, &name, plan, out).await?,
         cli::Tenant::List => list(&engine.store, out).await?,
         cli::Tenant::Show { tenant } => show(&engine.store, &tenant, out).await?,
+        cli::Tenant::Usage { tenant } => super::usage::run(config, &engine, &tenant, out).await?,
         cli::Tenant::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
         cli::Tenant::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
     }

@@ -5,6 +5,7 @@ use domain::Secret;
 
 use super::ConfigError;
 use super::client::{client_secret, optional, secret_file, url};
+use super::rates::{self, Rates, rates};
 use super::read::{Reader, refuse};
 
 #[derive(Debug, Clone)]
@@ -13,7 +14,7 @@ pub struct Google {
     /// `None`: the address that pushes are sent to; see [`super::Config::push_audience`].
     pub push_audience: Option<String>,
     pub push_service_account: Option<String>,
-    pub calls_per_second: usize,
+    pub rates: Rates,
     /// 0: no limit.
     pub project_units_per_minute: usize,
 }
@@ -43,7 +44,7 @@ pub(super) fn google(read: &mut Reader) -> Result<Google, ConfigError> {
         },
         push_audience,
         push_service_account,
-        calls_per_second: read.count("providers.google.calls_per_second", 1..=1_000_000)?,
+        rates: rates(read, rates::GOOGLE)?,
         project_units_per_minute: read.count("providers.google.project_units_per_minute", 0..=MOST_UNITS)?,
     })
 }

@@ -4,12 +4,13 @@ use connectors::microsoft::{Certificate, GraphPush, MicrosoftSettings, is_direct
 
 use super::ConfigError;
 use super::client::{client_secret, optional, secret_file, url};
+use super::rates::{self, Rates, rates};
 use super::read::{Reader, refuse};
 
 #[derive(Debug, Clone)]
 pub struct Microsoft {
     pub settings: MicrosoftSettings,
-    pub calls_per_second: usize,
+    pub rates: Rates,
     /// 0: no limit.
     pub mailbox_requests_per_10_minutes: usize,
 }
@@ -45,7 +46,7 @@ pub(super) fn microsoft(read: &mut Reader, public_url: &str) -> Result<Microsoft
     let push = push(read, public_url, &settings)?;
     Ok(Microsoft {
         settings: MicrosoftSettings { push, ..settings },
-        calls_per_second: read.count("providers.microsoft.calls_per_second", 1..=1_000_000)?,
+        rates: rates(read, rates::MICROSOFT)?,
         mailbox_requests_per_10_minutes: read
             .count("providers.microsoft.mailbox_requests_per_10_minutes", 0..=1_000_000_000)?,
     })

@@ -8,6 +8,7 @@ mod google;
 mod layers;
 mod microsoft;
 mod nearest;
+mod rates;
 mod read;
 pub mod units;
 mod urls;
@@ -22,6 +23,7 @@ use engine::mailboxes::Backfill;
 use engine::oidc::OidcSettings;
 use engine::webhooks::Network;
 use layers::Layers;
+use rates::Rates;
 use read::{Reader, refuse};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -140,6 +142,7 @@ pub struct Jobs {
 #[derive(Debug, Clone)]
 pub struct Sync {
     pub interval: Duration,
+    pub seldom_interval: Duration,
     pub lease: Duration,
     pub backfill: Backfill,
     pub listen: bool,
@@ -181,6 +184,7 @@ pub struct Providers {
     pub microsoft: Microsoft,
     /// Of each mailbox that does not say it itself; 0: as many as one likes. `None`: what its server is known to bear.
     pub imap_bytes_per_day: Option<u64>,
+    pub imap: Rates,
     pub scripted_calls_per_second: usize,
 }
 
@@ -481,6 +485,7 @@ fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
     let switch = [("true", true), ("false", false)];
     Ok(Sync {
         interval: read.duration("sync.interval", SECOND..=DAY)?,
+        seldom_interval: read.duration("sync.seldom_interval", SECOND..=DAY)?,
         lease: read.duration("sync.lease", SECOND..=600 * SECOND)?,
         backfill: backfill(read)?,
         listen: read.choice("sync.listen", &switch)?,
@@ -537,8 +542,9 @@ fn providers(read: &mut Reader, public_url: &str) -> Result<Providers, ConfigErr
         read.show(IMAP, "0 B, and 2 GB at Gmail", &"default");
         None
     };
+    let imap = rates::rates(read, rates::IMAP)?;
     let scripted_calls_per_second = read.count("providers.scripted.calls_per_second", 1..=1_000_000)?;
-    Ok(Providers { google, microsoft, imap_bytes_per_day, scripted_calls_per_second })
+    Ok(Providers { google, microsoft, imap_bytes_per_day, imap, scripted_calls_per_second })
 }
 
 fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {

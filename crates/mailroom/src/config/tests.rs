@@ -298,7 +298,7 @@ fn microsoft_is_nobody_and_at_its_own_place_by_default() {
         (&own.authority_url, &own.authority, &own.graph_url)
     );
     assert!(!settings.has_client() && settings.push.is_none());
-    assert_eq!((microsoft.calls_per_second, microsoft.mailbox_requests_per_10_minutes), (150, 10_000));
+    assert_eq!((microsoft.rates.app.calls_per_second, microsoft.mailbox_requests_per_10_minutes), (150, 10_000));
 }
 
 #[test]

@@ -90,6 +90,101 @@ fn with<'a>(command: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 const BOX: [&str; 3] = ["box1@scripted.example", "--tenant", "acme"];
 
 #[test]
+fn what_is_used_of_a_provider_and_what_is_left_is_told() {
+    on_each_database(|place| {
+        place.ok(&["migrate"]);
+        place.ok(&["tenant", "create", "acme"]);
+        assert!(place.ok(&["tenant", "usage", "acme"]).text().contains("no mailboxes at a provider"));
+        let sim = Sim::start(place, 1, 40);
+        place.ok(&words(&add(place, &sim, 1)));
+        let before = place.object(&["tenant", "usage", "acme"])["providers"][0].clone();
+        assert_eq!((&before["calls"]["last_day"], &before["mailboxes"]), (&0.into(), &1.into()), "{before}");
+        assert_eq!(before["backfill"]["unknown"], "older mail is still being listed");
+
+        place.ok(&with("sync", &["--wait"]));
+
+        let usage = place.object(&["tenant", "usage", "acme"])["providers"][0].clone();
+        let number = |value: &Value| value.as_u64().unwrap();
+        assert_eq!((&usage["provider"], &usage["backlog"]), (&"scripted".into(), &0.into()));
+        assert!(usage["backfill"].is_null(), "all of it is here: {usage}");
+        assert!(number(&usage["calls"]["last_day"]) > 2 && number(&usage["bytes"]["last_day"]) > 1000, "{usage}");
+        let limit = &usage["calls"]["limits"][0];
+        assert_eq!(
+            (&limit["of"], &limit["per"], &limit["allowed"]),
+            (&"all_tenants".into(), &"hour".into(), &36_000_000.into())
+        );
+        assert_eq!(number(&limit["left"]), 36_000_000 - number(&usage["calls"]["this_hour"]), "{usage}");
+        assert_eq!(usage["bytes"]["limits"], serde_json::json!([]), "nobody has set one");
+        let shown = place.object(&with("show", &[]));
+        assert!(number(&shown["usage"]["bytes"]["last_day"]) > 1000, "{shown}");
+        assert!(place.ok(&with("show", &[])).text().contains("calls of all the tenant's mailboxes at scripted: "));
+    });
+}
+
+#[test]
+fn when_a_backfill_ends_is_told_while_it_is_under_way() {
+    on_each_database(|place| {
+        place.ok(&["migrate"]);
+        place.ok(&["tenant", "create", "acme"]);
+        let sim = Sim::start(place, 1, 3000);
+        place.ok(&words(&add(place, &sim, 1)));
+        let key = place.object(&["key", "create", "--tenant", "acme", "--name", "test", "--scopes", "read"]);
+        let key = key["key"].as_str().unwrap();
+        let shown = place.object(&with("show", &[]));
+        let slow = [("MAILROOM_PROVIDERS__SCRIPTED__CALLS_PER_SECOND", "4")];
+        let (_server, address) = crate::http::serve_with(place, &slow);
+        let operator = std::fs::read_to_string(place.data_dir().join("admin.key")).unwrap().trim().to_owned();
+        let get = |path: &str, key: &str| {
+            crate::http::ask(address, "GET", path, &[("Authorization", &format!("Bearer {key}"))]).json()
+        };
+        let tenant = place.select("select id from tenants where name = 'acme'").remove(0);
+        let usage = || get(&format!("/v1/tenants/{tenant}/usage"), &operator);
+        let health = format!("/v1/mailboxes/{}/health", shown["mailbox"]["id"].as_str().unwrap());
+
+        wait_until("it is known", || get(&health, key)["backfill"]["ends_at"].is_string());
+
+        let of_provider = usage()["providers"][0].clone();
+        assert!(of_provider["backfill"]["ends_at"].is_string(), "{of_provider}");
+        assert!(of_provider["backlog"].as_u64().unwrap() > 0, "{of_provider}");
+        assert_eq!(of_provider["calls"]["limits"][0]["allowed"], 4 * 3600);
+        let told = place.ok(&["tenant", "usage", "acme"]).text();
+        assert!(told.contains("ends about 2"), "{told}");
+        wait_until("calls are counted", || usage()["providers"][0]["calls"]["this_hour"].as_u64() > Some(0));
+    });
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_of_looks_is_followed_and_no_mailbox_is_left_out() {
+    on_each_database(|place| {
+        place.ok(&["migrate"]);
+        place.ok(&["tenant", "create", "acme"]);
+        let sim = Sim::start(place, 3, 2);
+        (1..=3).for_each(|n| drop(place.ok(&words(&add(place, &sim, n)))));
+        let serve = |failpoints: &str| {
+            let mut command: Command = place.command(PROGRAM, &["serve", "--roles", "worker,scheduler"]);
+            let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
+            command.env("MAILROOM_SERVER__LISTEN", address.to_string()).env(VARIABLE, failpoints);
+            command.env("MAILROOM_SYNC__INTERVAL", "1s").env("MAILROOM_SYNC__SELDOM_INTERVAL", "1s");
+            command.env("MAILROOM_JOBS__LEASE", "5s").env("MAILROOM_SYNC__LEASE", "5s");
+            Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
+        };
+        for moment in ["before", "after"] {
+            let mut server = serve(&format!("{moment}:end_looks=crash"));
+            wait_until("it dies", || server.has_ended());
+            for n in 1..=3 {
+                let path = format!("/accounts/box{n}@scripted.example/apply");
+                sim.control("POST", &path, r#"{"op":"deliver","folder":"inbox"}"#);
+            }
+
+            let server = serve("");
+            wait_until("all are equal to the provider's", || is_equal(place));
+            server.terminate();
+            assert_eq!(server.finish().code, Some(0));
+        }
+    });
+}
+
+#[test]
 fn a_mailbox_is_connected_synced_compared_paused_and_removed() {
     on_each_database(|place| {
         place.ok(&["migrate"]);

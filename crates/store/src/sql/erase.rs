@@ -19,6 +19,7 @@ const TABLES: &[(&str, &str)] = &[
     ("tenant_keys", "version"),
     ("event_drafts", "unit"),
     ("events", "seq"),
+    ("provider_usage", "hour"),
     ("push_watches", "mailbox_id"),
     ("sync_cursors", "mailbox_id"),
     ("sync_states", "mailbox_id"),

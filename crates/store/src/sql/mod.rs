@@ -30,6 +30,7 @@ pub mod sync;
 pub mod system;
 pub mod tenants;
 pub mod tokens;
+pub mod usage;
 pub mod users;
 pub mod verify;
 pub mod watches;

@@ -182,6 +182,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
             "insert into users (id, tenant_id, provider, provider_user_id, listed, state, created_at, updated_at)
              values ('{id}', '{id}', 'gmail', '1', 1, 'inactive', now(), now())"
         ),
+        &format!("insert into provider_usage (tenant_id, provider, hour, calls, bytes) select tenant_id, 'gmail', now(), 1, 1 {of_mailbox}"),
         &format!("insert into sync_cursors select tenant_id, id, 'changes', '', 'x' {of_mailbox}"),
         &format!("insert into events (tenant_id, seq, at, {draft} ('{id}', 1000, now(), 'x', false, '{{}}')"),
         &format!("insert into event_drafts (tenant_id, unit, step, {draft} ('{id}', '{id}', 1, 'x', false, '{{}}')"),

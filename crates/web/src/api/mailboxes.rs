@@ -1,10 +1,12 @@
 //! Mailboxes and how they do.
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use domain::{FolderId, MailboxId, TenantId};
 use engine::push::{self, Standing};
+use engine::usage;
 use serde::Serialize;
 use store::TenantStore;
 use store::sql::folders::FolderCount;
@@ -15,7 +17,9 @@ use super::auth::Reader;
 use super::change::etag;
 use super::page::{Page, Paging};
 use super::problem::Problem;
+use super::usage::{Budget, ForecastView};
 use super::{Path, Query};
+use crate::App;
 
 /// A connected account, or a place that files are imported into. Its secret is nowhere in here.
 #[derive(Debug, Serialize, ToSchema)]
@@ -147,6 +151,12 @@ pub struct Health {
     paused: Option<Paused>,
     /// Whether all that was there before is known.
     is_backfill_listed: bool,
+    /// How far it is with that; nothing: all of it is here.
+    backfill: Option<ForecastView>,
+    /// Messages that are known and not here yet, old and new.
+    backlog: u64,
+    /// What is used of its provider, and what is left.
+    budget: Budget,
     /// Whether its provider tells us of news; nothing where it never does.
     push: Option<Push>,
 }
@@ -161,10 +171,16 @@ pub struct Paused {
 /// Whether mail of a mailbox comes in, and if not, why.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/health", operation_id = "get_mailbox_health", tag = "mailboxes", params(("id" = String, Path)), responses(
     (status = 200, description = "What was asked for", body = Health)))]
-pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Health>, Problem> {
+pub async fn health(
+    Reader(store): Reader,
+    State(app): State<App>,
+    Path(id): Path<MailboxId>,
+) -> Result<Json<Health>, Problem> {
     let mailbox = find(&store, id).await?;
     let sync = store.find_sync(id).await?;
     let push = find_push(&store, &mailbox).await?;
+    let pause = sync.as_ref().and_then(|sync| sync.paused.as_ref());
+    let (budget, backlog, backfill) = Budget::of(usage::of_mailbox(&store, &mailbox, pause, &app.budgets).await?);
     let (mut health, sync) = (
         Health {
             state: mailbox.state.as_str(),
@@ -175,6 +191,9 @@ pub async fn health(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<
             last_error: None,
             paused: None,
             is_backfill_listed: sync.as_ref().is_none_or(|sync| sync.is_history_done),
+            backfill,
+            backlog,
+            budget,
             push,
         },
         sync,

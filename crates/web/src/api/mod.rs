@@ -25,6 +25,7 @@ mod page;
 mod problem;
 mod signed;
 mod tenants;
+mod usage;
 mod users;
 mod webhooks;
 
@@ -74,7 +75,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(tenants::get, tenants::change, tenants::delete))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
-        .routes(routes!(tenants::usage))
+        .routes(routes!(usage::usage))
         .routes(routes!(mailboxes::list, mailbox_changes::create))
         .routes(routes!(mailboxes::get, mailbox_changes::change, mailbox_changes::delete))
         .routes(routes!(mailbox_changes::sync))

@@ -213,19 +213,3 @@ pub async fn find(app: &App, id: TenantId) -> Result<Tenant, Problem> {
     let found = app.engine.store.system().find_tenant(&id.to_string()).await?;
     found.ok_or_else(|| Problem::absent("tenant"))
 }
-
-/// How much a tenant has stored.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Usage {
-    emails: u64,
-    attachments: u64,
-    blobs: u64,
-}
-
-/// How much a tenant has stored.
-#[utoipa::path(get, path = "/v1/tenants/{id}/usage", operation_id = "get_usage", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Usage)))]
-pub async fn usage(_: Operator, State(app): State<App>, Path(id): Path<TenantId>) -> Result<Json<Usage>, Problem> {
-    let totals = app.engine.store.tenant(find(&app, id).await?.id).totals().await?;
-    Ok(Json(Usage { emails: totals.emails, attachments: totals.attachments, blobs: totals.blobs }))
-}

@@ -14,6 +14,7 @@ use super::find;
 use crate::app;
 use crate::cli::mailbox::Which;
 use crate::commands::job_output::when;
+use crate::commands::usage::spent;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{Output, count, size};
@@ -64,11 +65,14 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
     let counts = store.count_ledger(mailbox.id).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
     let push = engine::push::find_standing(&store, &mailbox).await?;
+    let pause = state.as_ref().and_then(|state| state.paused.as_ref());
+    let usage = engine::usage::of_mailbox(&store, &mailbox, pause, &app::call_settings(config)).await?;
     let bytes = bytes_per_day(&mailbox, config.providers.imap_bytes_per_day).filter(|bytes| *bytes > 0);
     if out.json {
         let ledger = json!({"live": counts.live, "gone": counts.gone, "unbalanced": counts.unbalanced});
         let shown = json!({
             "mailbox": mailbox, "sync": state, "ledger": ledger, "backfill": backfill, "bytes_per_day": bytes, "push": push,
+            "usage": usage,
         });
         return out.object(&shown);
     }
@@ -99,6 +103,11 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
     }
     if let Some(bytes) = bytes {
         out.line(&format!("fetches at most {} a day", size(bytes)))?;
+    }
+    if mailbox.provider != Provider::Files {
+        out.line(&format!("bytes: {}", spent(&usage.bytes, size)))?;
+        let calls = spent(&usage.calls, count);
+        out.line(&format!("calls of all the tenant's mailboxes at {}: {calls}", mailbox.provider.as_str()))?;
     }
     let mut live: Vec<String> = counts.live.iter().map(|(state, n)| format!("{} {state}", count(*n))).collect();
     if live.is_empty() {

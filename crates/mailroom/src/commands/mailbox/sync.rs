@@ -56,14 +56,15 @@ pub(super) async fn run(
     let has_server = workers.iter().any(|worker| worker.kinds.iter().any(|kind| kind == SyncMailbox::KIND));
     let worker = (!has_server).then(|| -> Result<_, Failure> {
         let syncer = app::syncer(config, engine, "command")?;
-        Ok(app::start_worker(config, &syncer, "command"))
+        Ok((app::start_worker(config, &syncer, "command"), syncer))
     });
     let worker = worker.transpose()?;
     let begun = Instant::now();
     let outcome = until_up_to_date(&store, &mailbox).await;
     let seconds = begun.elapsed().as_secs_f64();
-    if let Some(worker) = worker {
+    if let Some((worker, syncer)) = worker {
         worker.shut_down().await;
+        syncer.calls.write_usage(&engine.store).await?;
     }
     outcome?;
     if out.json {

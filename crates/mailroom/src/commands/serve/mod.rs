@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use domain::{SystemClock, WorkerId};
 use engine::Engine;
-use engine::schedule::{self, Ticked};
+use engine::schedule::{self, Rhythm, Ticked};
 use engine::sync::Syncer;
 use engine::watch::WatchSettings;
 use engine::webhooks::{Courier, DispatchSettings};
@@ -33,6 +33,8 @@ use parts::Parts;
 const SHUTDOWN: Duration = Duration::from_secs(30);
 
 const COUNT_INSTANCES: Duration = Duration::from_secs(15);
+
+const WRITE_USAGE: Duration = Duration::from_secs(10);
 
 /// How often the leader looks at the calendar.
 const TICK: Duration = Duration::from_secs(1);
@@ -79,6 +81,7 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
         workers.add("count of instances", count_instances(syncer.clone(), stopped.clone()));
+        workers.add("count of usage", write_usage(syncer.clone(), stopped.clone()));
         let courier = crate::app::courier(config, &engine)?;
         workers.add("delivery to webhooks", tell_of_events(courier, name.clone(), stopped.clone()));
         if config.sync.listen {
@@ -145,6 +148,7 @@ fn web_app(
         graph_pushes: crate::app::graph_pushes(config, engine),
         consents: crate::app::consents(config)?,
         under_way: web::UnderWay::default(),
+        budgets: Arc::new(crate::app::call_settings(config)),
         webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
         is_open,
@@ -227,6 +231,18 @@ async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Resu
     Ok(())
 }
 
+/// What was asked of providers, for people; what is counted at the very end with the rest.
+async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+    let mut is_over = false;
+    while !is_over {
+        is_over = tokio::time::timeout(WRITE_USAGE, stopped.wait_for(|stopped| *stopped)).await.is_ok();
+        if let Err(e) = syncer.calls.write_usage(&syncer.engine.store).await {
+            tracing::debug!("what was used of providers is written later: {e}");
+        }
+    }
+    Ok(())
+}
+
 /// To mailboxes whose servers tell by themselves what is new.
 async fn listen(syncer: Syncer, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let settings = WatchSettings::new(&name, Arc::new(SystemDice));
@@ -272,7 +288,8 @@ async fn lead(store: &Store, leadership: Option<Leadership>, settings: &Sync) {
             tracing::error!(schedule = schedule.name, "cannot define a schedule: {e}");
         }
     }
-    tokio::join!(keep_calendar(store, leadership), look_for_mailboxes(store, settings.interval));
+    let rhythm = Rhythm { usual: settings.interval, seldom: settings.seldom_interval };
+    tokio::join!(keep_calendar(store, leadership), look_for_mailboxes(store, &rhythm));
 }
 
 async fn keep_calendar(store: &Store, leadership: Option<Leadership>) {
@@ -286,10 +303,10 @@ async fn keep_calendar(store: &Store, leadership: Option<Leadership>) {
     }
 }
 
-async fn look_for_mailboxes(store: &Store, interval: Duration) {
+async fn look_for_mailboxes(store: &Store, rhythm: &Rhythm) {
     let mut held_back = false;
     loop {
-        let is_more = match schedule::tick(store, interval, &SystemDice).await {
+        let is_more = match schedule::tick(store, rhythm, &SystemDice).await {
             Ok(Ticked::Asked { mailboxes, is_more }) => {
                 if std::mem::take(&mut held_back) {
                     tracing::info!("mailboxes are looked at again");

@@ -60,7 +60,12 @@ fn a_tenant_reads_its_mail_and_its_exact_bytes() {
         let mailbox = &mailboxes["items"][0];
         assert_eq!((&mailbox["address"], mailbox.get("secret_ref")), (&Value::from("me@acme.test"), None));
         let id = mailbox["id"].as_str().unwrap();
-        assert_eq!(scene.get(&format!("/v1/mailboxes/{id}/health"), &scene.acme).json()["state"], "active");
+        let health = scene.get(&format!("/v1/mailboxes/{id}/health"), &scene.acme).json();
+        assert_eq!(
+            (&health["state"], &health["backlog"], &health["backfill"]),
+            (&"active".into(), &0.into(), &Value::Null)
+        );
+        assert_eq!(health["budget"]["calls"]["limits"], serde_json::json!([]), "{health}");
         let counts = scene.get(&format!("/v1/mailboxes/{id}/completeness"), &scene.acme).json();
         assert_eq!((&counts["processed"], &counts["is_complete"]), (&there.len().into(), &true.into()), "{counts}");
         let folders = scene.get(&format!("/v1/mailboxes/{id}/folders"), &scene.acme).json();

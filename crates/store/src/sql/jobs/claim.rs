@@ -3,6 +3,8 @@
 //! The plan is made from a plain read, outside of the database, so it may be out of date by the time it is carried out;
 //! then the taking finds less, never anything that is not there.
 
+use std::collections::HashMap;
+
 use domain::{JobId, Lane, TenantId, WorkerId};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -64,7 +66,12 @@ pub struct Claimed {
     /// How long it was ready.
     pub waited_micros: i64,
     pub created_at: Timestamp,
+    /// What it costs its tenant, in millionths: less where the tenant has more weight.
+    pub cost: i64,
 }
+
+/// What a job costs a tenant of weight 1.
+pub const FULL_COST: i64 = 1_000_000;
 
 /// Queues looked at per lane and claim.
 const MOST_CANDIDATES: u64 = 256;
@@ -136,6 +143,10 @@ impl SystemStore {
         let jobs: Result<Vec<Claimed>, StoreError> =
             ops.into_iter().flat_map(|op| committed.returned(op)).map(claimed).collect();
         let mut jobs = jobs?;
+        let costs: HashMap<(Lane, TenantId), i64> = shares.iter().map(|s| ((s.lane, s.tenant), s.cost)).collect();
+        for job in &mut jobs {
+            job.cost = costs.get(&(job.lane, job.tenant)).copied().unwrap_or(FULL_COST);
+        }
         // Whichever order the rows came in.
         jobs.sort_by_key(|job| (job.lane, job.position));
         Ok(jobs)
@@ -297,5 +308,6 @@ pub(super) fn claimed(row: &Row) -> Result<Claimed, StoreError> {
         created_at: row.get(12)?,
         worker: row.get(13)?,
         position: row.get(14)?,
+        cost: FULL_COST,
     })
 }

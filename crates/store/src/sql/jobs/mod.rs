@@ -20,7 +20,7 @@ mod why;
 mod workers;
 
 pub use backlog::{BacklogLimits, LaneDepth, MayAdd, Strays, TenantDepth};
-pub use claim::{Candidate, Claimed, Share};
+pub use claim::{Candidate, Claimed, FULL_COST, Share};
 pub use control::{Limit, Retrying, Target};
 pub use dead::{DeadGroup, Replay};
 pub use enqueue::{NewJob, OnConflict, TOO_MANY_WAITING, Unique, When};

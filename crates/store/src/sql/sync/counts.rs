@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use domain::connector::Place;
 use domain::{MailboxId, TenantId};
+use jiff::Timestamp;
 
 use crate::sql::any;
 use crate::sql::ledger::PURGED;
@@ -117,11 +118,20 @@ impl SystemStore {
         self.query(sql, vec![]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
-    /// For benchmarks: every mailbox is to be looked at now.
-    pub async fn make_all_mailboxes_due(&self) -> Result<(), StoreError> {
+    /// For benchmarks: every mailbox but one tenant's is to be looked at now; how many those are.
+    pub async fn make_mailboxes_due(&self, but: Option<TenantId>) -> Result<u64, StoreError> {
         let mut unit = crate::Unit::default();
-        unit.op("update sync_states set next_sync_at = mailroom_now()", vec![]);
-        self.commit(unit).await.map(drop)
+        let due = unit.op(
+            "update sync_states set next_sync_at = mailroom_now() where tenant_id <> $1",
+            params![but.unwrap_or(TenantId::SYSTEM)],
+        );
+        Ok(self.commit(unit).await?.changed(due))
+    }
+
+    /// When each mailbox was last looked at and up to date.
+    pub async fn list_last_looks(&self) -> Result<Vec<(TenantId, Timestamp)>, StoreError> {
+        let sql = "select tenant_id, last_sync_at from sync_states where last_sync_at is not null";
+        self.query(sql, vec![]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
     /// Whether any job is ready, running or about to be.

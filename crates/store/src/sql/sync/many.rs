@@ -38,8 +38,8 @@ pub struct Begun {
     pub cursors: HashMap<String, Cursors>,
 }
 
-const MAILBOX: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid)];
-const HELD: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid), ("token", Kind::Int)];
+pub(super) const MAILBOX: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid)];
+pub(super) const HELD: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid), ("token", Kind::Int)];
 const SECRET: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("secret_id", Kind::Uuid)];
 
 impl SystemStore {
@@ -193,7 +193,7 @@ impl SystemStore {
     }
 
     /// Two who change some of the same must not wait for each other.
-    fn lock_in_order(&self, unit: &mut Unit, rows: Vec<Vec<Value>>) {
+    pub(super) fn lock_in_order(&self, unit: &mut Unit, rows: Vec<Vec<Value>>) {
         let dialect = self.store.dialect();
         if dialect == Dialect::Postgres {
             let (these, values) = given(dialect, 1, MAILBOX, rows);

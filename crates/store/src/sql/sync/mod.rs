@@ -4,6 +4,7 @@ mod backfill;
 mod counts;
 mod fetched;
 mod listening;
+mod looks;
 mod many;
 mod page;
 mod pauses;
@@ -11,7 +12,7 @@ mod stored;
 
 use std::time::Duration;
 
-use domain::{MailboxId, TenantId};
+use domain::MailboxId;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -19,6 +20,7 @@ pub use backfill::BackfillProgress;
 pub use counts::LedgerCounts;
 pub use fetched::{MESSAGES_CHANGED, MESSAGES_TOLD, Queued};
 pub use listening::{Held, ToListen};
+pub use looks::{Due, Standing};
 pub use many::{Begun, Key, OpenMailbox};
 pub use page::{PageRows, Phase};
 pub use pauses::Pause;
@@ -28,7 +30,7 @@ use super::given;
 use super::jobs::later;
 use crate::failpoint::{self, Guard};
 use crate::value::Kind;
-use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
+use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SyncState {
@@ -42,15 +44,6 @@ pub struct SyncState {
     pub listing: u64,
     pub is_listing: bool,
     pub paused: Option<Pause>,
-}
-
-/// A mailbox whose time has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due {
-    pub tenant: TenantId,
-    pub mailbox: MailboxId,
-    /// How often, if it says so itself.
-    pub every: Option<Duration>,
 }
 
 /// What a holder is told that somebody else has followed.
@@ -209,24 +202,6 @@ impl TenantUnit {
                  error_count = 0, last_error = null",
             params![self.tenant, mailbox, since],
         );
-    }
-}
-
-impl SystemStore {
-    /// Mailboxes whose time has come, the longest overdue first, none of tenants or mailboxes that are switched off.
-    pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
-        let sql = "select s.tenant_id, s.mailbox_id, cast(m.settings ->> 'interval_seconds' as text) from sync_states s
-                   join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
-                   join tenants t on t.id = s.tenant_id
-                   where s.next_sync_at <= (select mailroom_now()) and m.is_active and t.is_active
-                     and m.state in ('connecting', 'active', 'error')
-                   order by s.next_sync_at limit $1";
-        let due = |row: &Row| {
-            // What somebody wrote by hand must not keep the others waiting.
-            let every = row.get::<Option<String>>(2)?.and_then(|text| text.parse().ok()).map(Duration::from_secs);
-            Ok(Due { tenant: row.get(0)?, mailbox: row.get(1)?, every })
-        };
-        self.query(sql, params![limit]).await?.iter().map(due).collect()
     }
 }
 

@@ -1,0 +1,17 @@
+-- When a look at a mailbox last found something: those in which nothing happens are looked at less often.
+alter table sync_states add column news_at timestamptz;
+
+-- What was asked of providers for a tenant, by the hour.
+create table provider_usage (
+    tenant_id uuid not null references tenants (id),
+    provider text not null,
+    -- When the hour began.
+    hour timestamptz not null,
+    calls bigint not null,
+    bytes bigint not null,
+    primary key (tenant_id, provider, hour)
+) with (fillfactor = 70);
+create index provider_usage_hour on provider_usage (hour);
+
+-- Whose looks wait for long: no more are asked for until those are over.
+create index jobs_polls on jobs (tenant_id) where kind = 'poll_mailboxes';
