@@ -7,8 +7,8 @@ use domain::{Lane, Provider, TenantId};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jobs::{Dice, new_job};
 use store::sql::jobs::{BacklogLimits, MayAdd, NewJob};
-use store::sql::sync::Due;
-use store::{Store, TenantUnit};
+use store::sql::sync::{Due, NOT_DUE};
+use store::{Store, StoreError, TenantUnit};
 
 use crate::sync::{self, PollMailboxes, SyncMailbox, only_one};
 
@@ -103,7 +103,13 @@ pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Re
         unit.enqueue(jobs(store, &due, |provider| behind.contains_key(&(tenant, provider.as_str().to_owned())))?);
         units.push(unit);
     }
-    let commits = stream::iter(units).map(|unit| async move { unit.commit().await.map(drop) });
+    let commits = stream::iter(units).map(|unit| async move {
+        match unit.commit().await {
+            // Another scheduler was first. What is left of it is due the next time.
+            Ok(_) | Err(StoreError::Precondition(NOT_DUE)) => Ok(()),
+            Err(e) => Err(e),
+        }
+    });
     commits.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     Ok(Ticked::Asked { mailboxes, is_more: mailboxes == batch })
 }

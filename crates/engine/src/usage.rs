@@ -143,7 +143,7 @@ pub async fn of_tenant(
         usages.push(ProviderUsage {
             provider: name,
             mailboxes: load.mailboxes,
-            calls: calls(&pace, hourly, daily, shared.map(|(hour, _)| hour)),
+            calls: calls(&pace, hourly, daily, shared.map(|(hour, _)| hour), now),
             bytes: bytes(&pace, hourly, daily, shared.map(|(_, day)| day)),
             backlog: load.backlog,
             backfill: forecasts.remove(name),
@@ -179,7 +179,7 @@ pub async fn of_mailbox(
     let mut limits: Vec<Limit> = own.into_iter().collect();
     limits.extend(bytes(&pace, of(&this_hour, name), of(&last_day, name), None).limits);
     Ok(MailboxUsage {
-        calls: calls(&pace, of(&this_hour, name), of(&last_day, name), None),
+        calls: calls(&pace, of(&this_hour, name), of(&last_day, name), None, now),
         bytes: Spent { this_hour: load.bytes_this_hour, last_day: load.bytes_last_day, limits },
         backlog: load.backlog,
         backfill: backfill.map(|progress| Forecast::of(&progress, pause, now)),
@@ -217,9 +217,9 @@ async fn forecasts(store: &TenantStore, now: Timestamp) -> Result<HashMap<String
     Ok(forecasts)
 }
 
-fn calls(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>) -> Spent {
-    let tenant = pace.tenant.calls.map(|budget| hourly(Whose::Tenant, budget, this_hour.calls));
-    let shared = pace.app.calls.zip(all).map(|(budget, all)| hourly(Whose::AllTenants, budget, all.calls));
+fn calls(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>, now: Timestamp) -> Spent {
+    let tenant = pace.tenant.calls.map(|budget| hourly(Whose::Tenant, budget, this_hour.calls, now));
+    let shared = pace.app.calls.zip(all).map(|(budget, all)| hourly(Whose::AllTenants, budget, all.calls, now));
     let limits = tenant.into_iter().chain(shared).collect();
     Spent { this_hour: this_hour.calls, last_day: last_day.calls, limits }
 }
@@ -231,8 +231,12 @@ fn bytes(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>) -> Spe
     Spent { this_hour: this_hour.bytes, last_day: last_day.bytes, limits }
 }
 
-fn hourly(of: Whose, budget: Budget, used: u64) -> Limit {
-    limit(of, Span::Hour, (budget.per_second * 3600.0) as u64, used)
+/// What nobody used in time does not come back: of an hour that ends soon little is left.
+fn hourly(of: Whose, budget: Budget, used: u64, now: Timestamp) -> Limit {
+    let rest = 3600 - now.as_second().rem_euclid(3600);
+    let to_come = (budget.per_second * rest as f64 + budget.burst) as u64;
+    let limit = limit(of, Span::Hour, (budget.per_second * 3600.0) as u64, used);
+    Limit { left: limit.left.min(to_come), ..limit }
 }
 
 /// As [`Budget::per_day`] was told: a tenth at once, the rest evenly.
@@ -275,15 +279,18 @@ mod tests {
     fn what_is_left_is_told_where_there_is_a_limit_and_of_all_tenants_only_to_who_may_know() {
         let mut pace = Pace::calls_per_second(150.0);
         let used = Used { calls: 1000, bytes: 400 };
-        assert_eq!(calls(&pace, used, used, None).limits, []);
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        assert_eq!(calls(&pace, used, used, None, now).limits, []);
         let all = Used { calls: 600_000, bytes: 0 };
-        let shared = calls(&pace, used, used, Some(all)).limits;
+        let shared = calls(&pace, used, used, Some(all), now).limits;
         assert_eq!(shared, [Limit { of: Whose::AllTenants, per: Span::Hour, allowed: 540_000, left: 0 }]);
 
         pace.tenant.calls = Some(Budget::per_second(1.0));
         pace.tenant.bytes = Some(Budget::per_day(1000.0));
-        let own = calls(&pace, used, used, None).limits;
-        assert_eq!(own, [Limit { of: Whose::Tenant, per: Span::Hour, allowed: 3600, left: 2600 }]);
+        let own = |now| calls(&pace, used, used, None, now).limits;
+        assert_eq!(own(now), [Limit { of: Whose::Tenant, per: Span::Hour, allowed: 3600, left: 2600 }]);
+        let late = own("2026-11-16T12:59:00Z".parse().unwrap());
+        assert_eq!(late[0].left, 61, "what was not used in time is gone");
         let own = bytes(&pace, used, used, None).limits;
         assert_eq!(own, [Limit { of: Whose::Tenant, per: Span::Day, allowed: 1000, left: 600 }]);
     }

@@ -150,8 +150,8 @@ pub fn call_settings(config: &Config) -> CallSettings {
             (Provider::Outlook, outlook),
         ]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
-        // Two fifths of the workers are for the others, whatever one provider does.
-        most_under_way: Some((config.sync.mailbox_workers * 3 / 5).max(1)),
+        // With as many jobs that look at its mailboxes and wait, a fifth of the workers is for the others, whatever it does.
+        most_under_way: Some((config.sync.mailbox_workers * 2 / 5).max(1)),
         ..CallSettings::default()
     }
 }

@@ -92,7 +92,7 @@ impl Syncer {
         let store = self.engine.store.tenant(tenant);
         let Some(begun) = store.begin_discovery(provider).await? else { return Ok(Ended::Nowhere) };
         let by = By { provider, token: begun.token };
-        let outcome = self.look(tenant, &begun, by, is_sure, progress).await;
+        let outcome = self.look_at(tenant, &begun, by, is_sure, progress).await;
         let (end, said) = match &outcome {
             Ok(Ended::Done(report)) => {
                 (RunEnd { outcome: "done", report: json!(report), forgets: false }, "discovered")
@@ -125,7 +125,7 @@ impl Syncer {
         outcome
     }
 
-    async fn look(
+    async fn look_at(
         &self,
         tenant: TenantId,
         begun: &Begun,

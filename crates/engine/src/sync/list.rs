@@ -74,41 +74,36 @@ impl Syncer {
         let patient = |kind: Kind| kind.on(Pool::Remote).retried(PATIENT);
         let look = Kind::new(move |held: Held, job: SyncMailbox| {
             let sync = changes.clone();
-            async move { sync.list(&held, job.mailbox, Phase::Changes, None).await }
+            async move { sync.list(&held, job.mailbox, Phase::Changes).await }
         });
         [
             look.on(Pool::Remote).retried(STUBBORN),
             patient(Kind::new(move |held: Held, job: ListHistory| {
                 let sync = history.clone();
-                async move { sync.list(&held, job.mailbox, Phase::History, None).await }
+                async move { sync.list(&held, job.mailbox, Phase::History).await }
             })),
             patient(Kind::new(move |held: Held, job: ListMailbox| {
                 let sync = everything.clone();
-                async move { sync.list(&held, job.mailbox, Phase::List, None).await }
+                async move { sync.list(&held, job.mailbox, Phase::List).await }
             })),
         ]
     }
 
-    /// `first` is a page that somebody has seen without the right to record it, and the token that was the last then: it
-    /// counts if nobody has listed the mailbox since.
-    pub(super) async fn list(
-        &self,
-        held: &Held,
-        mailbox: MailboxId,
-        phase: Phase,
-        first: Option<(u64, Page)>,
-    ) -> Result<Verdict, JobError> {
-        let Some(opened) = self.open(held.tenant(), mailbox).await? else { return Ok(Verdict::Done) };
+    async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
+        let opened = match self.open(held.tenant(), mailbox).await {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Ok(Verdict::Done),
+            Err(e) => return self.cannot_open(held, mailbox, e).await,
+        };
         let store = self.engine.store.tenant(held.tenant());
         let lease = (&*self.settings.holder, self.settings.lease);
         let hold = Hold::take(&self.gate, &self.desk, &store, mailbox, lease).await?;
         let acquired = if hold.is_some() { "true" } else { "false" };
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
         let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
-        let first = first.filter(|(token, _)| begun.token == token + 1).map(|(_, page)| page);
         let listing = Listing { sync: self, held, store, opened, hold, phase };
         let outcome = match listing.check().await {
-            Ok(()) => listing.run(begun, first).await,
+            Ok(()) => listing.run(begun).await,
             Err(e) => Err(e),
         };
         match outcome {
@@ -124,6 +119,30 @@ impl Syncer {
             Err(Trouble::Provider(e)) => listing.give_up(&e).await,
         }
     }
+
+    /// What opens it is gone, or sealed by a key that is away.
+    async fn cannot_open(&self, held: &Held, mailbox: MailboxId, e: anyhow::Error) -> Result<Verdict, JobError> {
+        let key = (held.tenant(), mailbox);
+        let Some(standing) = self.engine.store.system().list_standings(&[key]).await?.remove(&key) else {
+            return Err(e.into());
+        };
+        let reason = format!("{e:#}");
+        let mut unit = held.write();
+        unit.fail_look(mailbox, standing.token, &reason);
+        if held.job.token > 3 {
+            states::fails(&mut unit, mailbox, &reason);
+        }
+        if is_given_up(&standing.state) {
+            return Ok(Verdict::Commit(unit));
+        }
+        unit.commit().await?;
+        Err(e.into())
+    }
+}
+
+/// It is among the dead letters already: one is enough, and from now on it is only looked whether it is over.
+pub(super) fn is_given_up(state: &SyncState) -> bool {
+    state.error_count > STUBBORN.retries.into()
 }
 
 /// One job's part of a listing.
@@ -181,7 +200,7 @@ impl Listing<'_> {
     }
 
     /// The unit with which the job ends: the last page is part of it. `None`: nothing was new, and that is recorded.
-    async fn run(&self, begun: Begun, mut first: Option<Page>) -> Result<Option<TenantUnit>, Trouble> {
+    async fn run(&self, begun: Begun) -> Result<Option<TenantUnit>, Trouble> {
         let started = std::time::Instant::now();
         let Begun { mut state, cursors: mut standing, .. } = begun;
         let mut has_news = false;
@@ -198,11 +217,7 @@ impl Listing<'_> {
             {
                 return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
-            let page = match first.take() {
-                Some(page) => Ok(page),
-                None => self.ask(&cursors, &told, &state).await,
-            };
-            let mut page = match page {
+            let mut page = match self.ask(&cursors, &told, &state).await {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
@@ -492,6 +507,12 @@ impl Listing<'_> {
             ConnectorError::Shut(_) => tracing::warn!(mailbox = %self.mailbox(), "a folder cannot be opened"),
             _ if self.held.job.token > 3 => states::fails(&mut unit, self.mailbox(), &reason),
             _ => {}
+        }
+        if self.phase == Phase::Changes
+            && matches!(e, ConnectorError::Protocol(_) | ConnectorError::Gone)
+            && self.store.find_sync(self.mailbox()).await?.is_some_and(|state| is_given_up(&state))
+        {
+            return Ok(Verdict::Commit(unit));
         }
         unit.commit().await?;
         Err(job_error(e, self.held))

@@ -1,22 +1,22 @@
 //! A look at several mailboxes of a tenant, as one job: most of the time nothing is new, and then a mailbox costs one call
-//! and its part of a read and a write. Nobody needs the right to list a mailbox for that; whoever finds something takes it and
-//! goes on with what was found. A mailbox that needs more than a look gets a job of its own.
+//! and its part of a read and a write. Nobody needs the right to list a mailbox for that. One in which something is new, or
+//! that needs more than a look for another reason, gets a job of its own, which asks once more and holds nobody up.
 
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use domain::connector::Page;
 use domain::{ConnectorError, MailboxId, Provider};
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
 use jobs::{Dice, Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
-use store::failpoint::{self, Effect};
 use store::sql::jobs::{NewJob, When};
-use store::sql::sync::{Key, OpenMailbox, Phase, Standing, SyncEnd};
+use store::sql::sync::{Key, OpenMailbox, Standing};
 use store::{StoreError, SystemStore, TenantUnit};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::list::{STUBBORN, add_rescoped, is_quiet};
+use super::list::{STUBBORN, add_rescoped, is_given_up, is_quiet};
 use super::{Opened, SyncMailbox, Syncer, only_one, states};
 
 /// Some mailboxes of one tenant at one provider.
@@ -94,6 +94,11 @@ impl Syncer {
         let (whose, most) = ((held.tenant(), job.provider), job.mailboxes.len());
         let Some(mut places) = self.crowd.looks(whose, most, held.job.cost).await else { return Ok(Verdict::Done) };
         held.progress();
+        if held.job.is_suspect && most > 1 {
+            // Somebody dies whenever it runs: each alone, and it shows whose matter that is.
+            let rest = job.mailboxes.into_iter().map(|mailbox| (mailbox, Looked::Needs(When::Now)));
+            return Outcome { rest: rest.collect(), ..Outcome::default() }.finish(held, job.provider);
+        }
         let found = self.read(held, &job.mailboxes).await?;
         let mut left = found.len();
         let look = |(open, standing): (OpenMailbox, Standing)| async move {
@@ -138,22 +143,26 @@ impl Syncer {
         Ok(())
     }
 
-    /// Whatever is wrong with one mailbox is its own matter.
+    /// Whatever is wrong with one mailbox is its own matter. As a task of its own, so that it goes on while the job writes:
+    /// the job must not wait for a connection that a look of its own has.
     async fn look_alone(&self, held: &Held, open: OpenMailbox, standing: Standing) -> Looked {
         let (token, errors) = (standing.token, standing.state.error_count);
-        let reason = match AssertUnwindSafe(self.look(held, open, standing)).catch_unwind().await {
-            Ok(Ok(looked)) => return looked,
-            Ok(Err(e)) => format!("{e:#}"),
-            Err(_) => "a look at it panicked".to_owned(),
+        let (sync, asked_at) = (self.clone(), held.job.created_at);
+        let mut task = JoinSet::new(); // which ends with the job
+        task.spawn(async move { sync.look(asked_at, open, standing).await });
+        let reason = match task.join_next().await {
+            Some(Ok(Ok(looked))) => return looked,
+            Some(Ok(Err(e))) => format!("{e:#}"),
+            Some(Err(_)) | None => "a look at it panicked".to_owned(),
         };
         Looked::Broken { token, errors, reason }
     }
 
-    async fn look(&self, held: &Held, open: OpenMailbox, standing: Standing) -> anyhow::Result<Looked> {
+    async fn look(&self, asked_at: Timestamp, open: OpenMailbox, standing: Standing) -> anyhow::Result<Looked> {
         let begun = Instant::now();
         let Some(opened) = self.ready(open).await? else { return Ok(Looked::Done) };
         // Who lists it sees more than we do. And since it was to be looked at, somebody may have done so.
-        if standing.is_held || standing.state.last_sync_at > Some(held.job.created_at) {
+        if standing.is_held || standing.state.last_sync_at > Some(asked_at) {
             return Ok(Looked::Done);
         }
         let is_settled = standing.state.is_history_done && !standing.state.is_listing;
@@ -176,31 +185,20 @@ impl Syncer {
                 Err(e) => return Ok(refused(&e, &standing)),
             }
         };
-        let looked = self.looked(held, &opened, &standing, page).await;
+        let looked = looked(&opened, &standing, page);
         metrics::histogram!("mailroom_look_duration_seconds").record(begun.elapsed().as_secs_f64());
         Ok(looked)
     }
+}
 
-    async fn looked(&self, held: &Held, opened: &Opened, standing: &Standing, mut page: Page) -> Looked {
-        add_rescoped(&mut page, opened);
-        let is_quiet = is_quiet(&page, &standing.cursors, &standing.state, opened);
-        let (provider, found) = (opened.mailbox.provider.as_str(), if is_quiet { "nothing" } else { "something" });
-        metrics::counter!("mailroom_looks_total", "provider" => provider, "found" => found).increment(1);
-        if is_quiet {
-            return Looked::Quiet { token: standing.token };
-        }
-        match self.list(held, opened.mailbox.id, Phase::Changes, Some((standing.token, page))).await {
-            Ok(Verdict::Done) => Looked::Done,
-            Ok(Verdict::Commit(unit)) => {
-                failpoint::before(Effect::RecordPage);
-                let committed = unit.commit().await;
-                failpoint::after(Effect::RecordPage);
-                // Whatever went wrong, nothing of it is recorded.
-                if committed.is_ok() { Looked::Done } else { Looked::Needs(When::Now) }
-            }
-            Err(JobError::Throttled(wait)) => Looked::Needs(When::In(wait)),
-            Err(_) => Looked::Needs(When::Now),
-        }
+fn looked(opened: &Opened, standing: &Standing, mut page: Page) -> Looked {
+    add_rescoped(&mut page, opened);
+    let is_quiet = is_quiet(&page, &standing.cursors, &standing.state, opened);
+    let (provider, found) = (opened.mailbox.provider.as_str(), if is_quiet { "nothing" } else { "something" });
+    metrics::counter!("mailroom_looks_total", "provider" => provider, "found" => found).increment(1);
+    match is_quiet {
+        true => Looked::Quiet { token: standing.token },
+        false => Looked::Needs(When::Now),
     }
 }
 
@@ -219,7 +217,9 @@ impl Outcome {
         if quiet.is_empty() { Ok(()) } else { system.end_looks(&quiet).await }
     }
 
+    /// In the order in which everybody takes mailboxes.
     fn write_rest(&mut self, held: &Held, unit: &mut TenantUnit) -> Result<(), JobError> {
+        self.rest.sort_by_key(|(mailbox, _)| *mailbox);
         self.rest.drain(..).try_for_each(|(mailbox, looked)| write(held, unit, mailbox, looked))
     }
 
@@ -240,7 +240,7 @@ impl Outcome {
 fn write(held: &Held, unit: &mut TenantUnit, mailbox: MailboxId, looked: Looked) -> Result<(), JobError> {
     match looked {
         Looked::Failed { token, errors, reason } => {
-            unit.end_sync(mailbox, token, SyncEnd::Failed(&reason));
+            unit.fail_look(mailbox, token, &reason);
             if errors + 1 >= TROUBLED {
                 states::fails(unit, mailbox, &reason);
             }
@@ -269,10 +269,7 @@ fn refused(e: &ConnectorError, standing: &Standing) -> Looked {
         ConnectorError::Throttled { retry_after: None }
         | ConnectorError::Unavailable(_)
         | ConnectorError::Operator(_) => failed(),
-        // That is among the dead letters already: it shows whether it is over.
-        ConnectorError::Protocol(_) | ConnectorError::Gone if standing.state.error_count > STUBBORN.retries.into() => {
-            failed()
-        }
+        ConnectorError::Protocol(_) | ConnectorError::Gone if is_given_up(&standing.state) => failed(),
         _ => Looked::Needs(When::Now),
     }
 }

@@ -8,7 +8,7 @@ use domain::{Flags, LedgerState, MailboxId, MailboxState, PlanTier, Provider, Sy
 use serde_json::json;
 use store::failpoint::{Guard, VARIABLE};
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
-use store::sql::sync::{NO_LONGER_SYNCING, PageRows, Phase, StoredPlace, SyncEnd};
+use store::sql::sync::{NO_LONGER_SYNCING, NOT_DUE, PageRows, Phase, StoredPlace, SyncEnd};
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 use store::{StoreError, TenantStore};
 
@@ -164,6 +164,11 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
         let mut unit = system.write_for(acme);
         unit.sync_again_in(&[(one, Duration::from_secs(300))]);
         unit.commit().await.unwrap();
+        assert_eq!(due().await, [two]);
+        let mut unit = system.write_for(acme);
+        unit.sync_again_in(&[(one, Duration::from_secs(300)), (two, Duration::from_secs(300))]);
+        let late = unit.commit().await;
+        assert!(matches!(late, Err(StoreError::Precondition(NOT_DUE))), "another scheduler was first: {late:?}");
         assert_eq!(due().await, [two]);
 
         let mut unit = store.write();

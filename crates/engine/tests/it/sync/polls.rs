@@ -52,7 +52,7 @@ async fn a_look_that_finds_nothing_is_one_call_and_takes_no_right_to_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_look_finds_is_recorded_without_asking_for_it_again() {
+async fn what_a_look_finds_gets_a_job_of_its_own_that_asks_once_more_and_records_it() {
     on_each_database(|db| async move {
         let scene = Scene::new(&db).await;
         scene.sync().await;
@@ -61,11 +61,13 @@ async fn what_a_look_finds_is_recorded_without_asking_for_it_again() {
         db.run("update sync_states set news_at = null").await;
 
         scene.has("m1", "Subject: one\n\nhello");
-        scene.says(page(vec![seen("m1", "INBOX", &[])]));
+        for _ in 0..2 {
+            scene.says(page(vec![seen("m1", "INBOX", &[])]));
+        }
         scene.poll().await;
 
         assert_eq!(scene.emails().await, pairs(&[("one", "INBOX[]")]));
-        assert_eq!(scene.calls(), calls + 1);
+        assert_eq!(scene.calls(), calls + 2);
         assert_eq!(db.rows("select 1 from sync_states where news_at is not null and holder is null").await.len(), 1);
     })
     .await;
@@ -360,6 +362,56 @@ async fn a_mailbox_that_makes_no_sense_is_given_up_with_the_reason_once_and_besi
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn mailboxes_of_which_one_kills_whoever_looks_are_looked_at_one_by_one() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let odd = Arc::new(Odd::default());
+        let (store, mailboxes) = settled(&db, "odd", &["one", "two", "three"]).await;
+        ask(&store, Provider::Gmail, &mailboxes).await;
+        db.run("update jobs set suspected = 1").await;
+        let syncer = syncer_with(&scene, &odd, 500);
+
+        let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
+
+        let own = "select 1 from jobs where kind = 'sync_mailbox'";
+        until("each has a job", async || db.rows(own).await.len() == 3).await;
+        assert_eq!(*odd.calls.lock().unwrap(), 0);
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_cannot_be_opened_makes_one_dead_letter_however_often_it_is_asked_for() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        let odd = Arc::new(Odd::default());
+        let (store, mailboxes) = settled(&db, "odd", &["locked"]).await;
+        let syncer = syncer_with(&scene, &odd, 500);
+        let worker = start(&db, syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with), 10);
+        let sync = async || {
+            let mut unit = store.write();
+            let job = new_job(&SyncMailbox { mailbox: mailboxes[0] }, &SystemClock, None).unwrap();
+            unit.enqueue(vec![only_one(job, mailboxes[0])]);
+            unit.commit().await.unwrap();
+            until("it is over", async || {
+                scene.come_back().await;
+                db.rows("select 1 from jobs").await.is_empty()
+            })
+            .await;
+        };
+        for _ in 0..3 {
+            sync().await;
+        }
+        assert_eq!(db.rows("select 1 from finished_jobs where state = 'dead'").await.len(), 1);
+        let mailbox = store.find_mailbox("locked").await.unwrap().unwrap();
+        assert_eq!(mailbox.state, MailboxState::Error);
+        worker.shut_down().await;
+    })
+    .await;
+}
+
 fn with_news() -> Page {
     Page { folders: vec![folder("INBOX", Some(FolderRole::Inbox))], ..page(vec![seen("m1", "INBOX", &[])]) }
 }
@@ -387,7 +439,8 @@ async fn what_is_found_in_a_mailbox_that_was_switched_off_meanwhile_is_not_recor
             odd.does.lock().unwrap().insert(address.into(), Does::Meanwhile(switch_off));
         }
         let syncer = syncer_with(&scene, &odd, 500);
-        let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
+        let kinds = syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with).with(syncer.poll_kind());
+        let worker = start(&db, kinds, 10);
 
         ask(&store, Provider::Gmail, &mailboxes).await;
 

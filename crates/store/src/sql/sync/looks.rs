@@ -161,6 +161,17 @@ fn due(row: &Row) -> Result<Option<Due>, StoreError> {
 }
 
 impl TenantUnit {
+    /// A look came to nothing. Who lists the mailbox now knows better.
+    pub fn fail_look(&mut self, mailbox: MailboxId, token: u64, why: &str) {
+        self.unit.op(
+            "update sync_states set status = 'error', error_count = error_count + 1, last_error = $4,
+                 updated_at = mailroom_now()
+             where tenant_id = $1 and mailbox_id = $2 and token = $3
+               and (held_until is null or held_until <= mailroom_now())",
+            params![self.tenant, mailbox, token, why],
+        );
+    }
+
     /// A look at the mailbox has found something.
     pub fn had_news(&mut self, mailbox: MailboxId) {
         self.unit.op(

@@ -46,6 +46,9 @@ pub struct SyncState {
     pub paused: Option<Pause>,
 }
 
+/// What a scheduler is told that comes too late.
+pub const NOT_DUE: &str = "somebody else has asked for these mailboxes";
+
 /// What a holder is told that somebody else has followed.
 pub const NO_LONGER_SYNCING: &str = "somebody else syncs this mailbox now";
 
@@ -172,19 +175,24 @@ impl TenantUnit {
             .op("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2", params![self.tenant, mailbox]);
     }
 
-    /// When mailboxes are looked at next.
+    /// When mailboxes are looked at next. Nothing of the unit happens unless the time of all of them has come: somebody else
+    /// has asked for them meanwhile.
     pub fn sync_again_in(&mut self, pauses: &[(MailboxId, Duration)]) {
         let dialect = self.store.dialect();
         let mut pauses = pauses.to_vec();
         pauses.sort_unstable();
+        let count = pauses.len() as u64;
         let rows = pauses.iter().map(|(mailbox, pause)| params![*mailbox, millis(*pause)]).collect();
         let (these, pauses) = given(dialect, 2, &[("mailbox_id", Kind::Uuid), ("pause", Kind::Int)], rows);
         let mut values = params![self.tenant];
         values.extend(pauses);
-        self.unit.op(
+        self.unit.op_exactly(
+            count,
+            NOT_DUE,
             format!(
                 "update sync_states set next_sync_at = {} from {these}
-                 where sync_states.tenant_id = $1 and sync_states.mailbox_id = g.mailbox_id",
+                 where sync_states.tenant_id = $1 and sync_states.mailbox_id = g.mailbox_id
+                   and sync_states.next_sync_at <= mailroom_now()",
                 later(dialect, "g.pause")
             ),
             values,
