@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -119,6 +120,7 @@ fn the_five_things_to_try_work_as_they_are_pasted() {
         paste(&place, &format!("{program} dead-letters list --json")).objects().is_empty()
     });
     let folder = fs::canonicalize(&program).unwrap().parent().unwrap().to_owned();
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
     let sent = Command::new("sh").args(["-c", &format!("kill -INT {}", live.demo.id())]).status().unwrap();
     assert!(sent.success());
     wait_until("it has stopped", || live.demo.has_ended());

@@ -30,7 +30,8 @@ pub struct Place {
 impl Place {
     pub fn new(wanted: Option<&Path>) -> Result<Self, Failure> {
         let Some(folder) = wanted else {
-            let temporary = tempfile::Builder::new().prefix("mailroom-demo-").tempdir()?;
+            let only_ours = fs::Permissions::from_mode(0o700);
+            let temporary = tempfile::Builder::new().prefix("mailroom-demo-").permissions(only_ours).tempdir()?;
             return Ok(Self { folder: temporary.path().to_owned(), temporary: Some(temporary) });
         };
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
