@@ -14,6 +14,8 @@ const USUAL: usize = 500;
 #[derive(Debug, Clone)]
 pub struct Crowd {
     most: Room,
+    /// Jobs, where one is the first of its tenant.
+    most_first: usize,
     most_of_tenant: Room,
     lines: Arc<Mutex<HashMap<Provider, Line>>>,
 }
@@ -67,19 +69,21 @@ impl Default for Crowd {
 
 impl Crowd {
     /// Of a process that works on so many mailboxes at the same time. No provider has more than two fifths of the jobs and
-    /// half of the looks, and no tenant more than two fifths of those, however many mailboxes are due.
+    /// half of the looks, and no tenant more than a tenth of those jobs and two fifths of those looks, however many mailboxes
+    /// are due. A few more jobs may come who are the first of their tenants, lest they come back later for those who have some.
     pub fn of(workers: usize) -> Self {
-        let part = |of: usize| (of * 2 / 5).max(1);
-        let most = Room { jobs: part(workers), looks: (workers / 2).max(1) };
-        let most_of_tenant = Room { jobs: part(most.jobs), looks: part(most.looks) };
-        Self { most, most_of_tenant, lines: Arc::default() }
+        let most = Room { jobs: (workers * 2 / 5).max(1), looks: (workers / 2).max(1) };
+        let most_of_tenant = Room { jobs: (most.jobs / 10).max(1), looks: (most.looks * 2 / 5).max(1) };
+        Self { most, most_first: (workers * 9 / 20).max(1), most_of_tenant, lines: Arc::default() }
     }
 
     /// `None`: there are enough of them already.
     pub fn enter(&self, tenant: TenantId, provider: Provider) -> Option<Place> {
         let mut lines = self.lines();
         let line = lines.entry(provider).or_default();
-        if line.taken.jobs >= self.most.jobs || line.of(tenant).jobs >= self.most_of_tenant.jobs {
+        let of_tenant = line.of(tenant).jobs;
+        let most = if of_tenant == 0 { self.most_first } else { self.most.jobs };
+        if line.taken.jobs >= most || of_tenant >= self.most_of_tenant.jobs {
             return None;
         }
         line.taken.jobs += 1;
@@ -209,9 +213,13 @@ mod tests {
         let crowd = Crowd::of(50);
         let large = tenant();
         let places: Vec<_> = (0..100).filter_map(|_| crowd.enter(large, GMAIL)).collect();
-        assert_eq!(places.len(), 8, "of one tenant");
-        let others: Vec<_> = (0..100).filter_map(|_| crowd.enter(tenant(), GMAIL)).collect();
-        assert_eq!(others.len(), 12, "of one provider");
+        assert_eq!(places.len(), 2, "of one tenant");
+        let second = tenant();
+        let mut others: Vec<_> = (0..17).map(|_| crowd.enter(tenant(), GMAIL).unwrap()).collect();
+        others.push(crowd.enter(second, GMAIL).unwrap());
+        assert!(crowd.enter(second, GMAIL).is_none(), "of one provider");
+        others.extend((0..100).filter_map(|_| crowd.enter(tenant(), GMAIL)));
+        assert_eq!(others.len(), 20, "but for some who are the first");
         assert!(crowd.clone().enter(large, Provider::Outlook).is_some());
         drop((places, others));
         assert!(crowd.enter(large, GMAIL).is_some(), "places are given back");

@@ -137,7 +137,7 @@ fn when_a_backfill_ends_is_told_while_it_is_under_way() {
         let get = |path: &str, key: &str| {
             crate::http::ask(address, "GET", path, &[("Authorization", &format!("Bearer {key}"))]).json()
         };
-        let tenant = place.select("select id from tenants where name = 'acme'").remove(0);
+        let tenant = place.select("select cast(id as text) from tenants where name = 'acme'").remove(0);
         let usage = || get(&format!("/v1/tenants/{tenant}/usage"), &operator);
         let health = format!("/v1/mailboxes/{}/health", shown["mailbox"]["id"].as_str().unwrap());
 

@@ -44,7 +44,8 @@ impl<'a, S: Site> Scene<'a, S> {
         let settings = site.settings();
         let mut variables: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
         variables.extend(GENEROUS);
-        variables.extend([("MAILROOM_SYNC__INTERVAL", "1s"), ("MAILROOM_SYNC__BACKFILL", "all")]);
+        variables.extend([("MAILROOM_SYNC__INTERVAL", "1s"), ("MAILROOM_SYNC__SELDOM_INTERVAL", "1s")]);
+        variables.push(("MAILROOM_SYNC__BACKFILL", "all"));
         let (server, address) = http::serve_as(place, roles, &variables);
         Self { place, site, address, acme, beta, _server: server }
     }
