@@ -11,7 +11,7 @@ use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::users::{KnownUser, Settled};
 use store::{StoreError, TenantStore, TenantUnit};
 
-use super::plan::{Action, BATCH, Planned, Planner, opens_its_name};
+use super::plan::{Action, BATCH, Planned, Planner, is_app_only, opens_its_name};
 use super::{DiscoveryError, Report};
 use crate::Engine;
 use crate::mailboxes::Backfill;
@@ -146,8 +146,14 @@ impl Apply<'_> {
                     settle(None, Some(mailbox.id));
                     if let Some(address) = &rename {
                         let settings = self.planner.connection(person, mailbox, address);
+                        let before = &mailbox.settings["connection"]["user"];
+                        // Graph's names of people never change; what Google opens by an address may be somebody else's by now.
+                        let is_another = is_app_only(mailbox) && settings["connection"]["user"] != *before;
                         unit.rename_mailbox(mailbox.id, address, settings);
                         unit.delete_secret(SecretId::of_access_token(mailbox.id));
+                        if is_another {
+                            unit.sync_another(mailbox.id);
+                        }
                         // Somebody in this very commit may have taken its name before.
                         all.aside.retain(|aside| *aside != mailbox.id);
                         found.renamed += 1;

@@ -232,7 +232,7 @@ fn stay_out(known: &KnownUser, reason: LeftOut) -> Action {
     }
 }
 
-fn is_app_only(mailbox: &Mailbox) -> bool {
+pub fn is_app_only(mailbox: &Mailbox) -> bool {
     mailbox.settings["connection"]["app_only"] == true
 }
 

@@ -1,0 +1,119 @@
+//! Addresses pass from one to another, and whose mail is whose stays so.
+
+use std::collections::BTreeSet;
+
+use domain::{MailboxId, Provider, Rules};
+use engine::mailboxes::{Backfill, Connect};
+use serde_json::json;
+use sim::people::{NewPerson, PeopleOperation, PersonChange};
+use store::TenantStore;
+use store::testing::on_each_database;
+
+use super::scene::{BOTH, Scene, change, mailbox};
+
+const DOMAIN: &str = "harbour.example";
+
+fn address(name: &str) -> String {
+    format!("{name}@{DOMAIN}")
+}
+
+/// Somebody who was called otherwise when they came: that is what the simulated ones call the account.
+fn join(scene: &Scene, provider: Provider, name: &str, messages: usize) {
+    let first = address(&format!("first.{name}"));
+    let new = NewPerson { address: first, messages, ..NewPerson::default() };
+    scene.apply(provider, DOMAIN, PeopleOperation::Join(new));
+    rename(scene, provider, &format!("first.{name}"), name);
+}
+
+/// Without the old address as an alias, which is free from now on.
+fn rename(scene: &Scene, provider: Provider, from: &str, to: &str) {
+    let renamed = PersonChange { address: Some(address(to)), ..change(&address(from)) };
+    scene.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
+    if !from.starts_with("first.") {
+        let (person, remove) = (address(to), vec![address(from)]);
+        scene.apply(provider, DOMAIN, PeopleOperation::Alias { person, add: vec![], remove });
+    }
+}
+
+async fn company(scene: &Scene, provider: Provider) -> TenantStore {
+    let acme = scene.tenant(provider.as_str()).await;
+    scene.organise(provider, DOMAIN, 1);
+    set(scene, &acme, provider).await;
+    acme
+}
+
+async fn set(scene: &Scene, acme: &TenantStore, provider: Provider) {
+    let settings = match provider {
+        Provider::Gmail => json!({"administrator": address("user1")}),
+        _ => json!({"directory": DOMAIN}),
+    };
+    scene.set_with(acme, provider, settings, &Rules::default(), None).await;
+}
+
+/// What is in a mailbox here.
+async fn mail(scene: &Scene, mailbox: MailboxId) -> BTreeSet<String> {
+    let sql = format!(
+        "select distinct p.provider_message_id from placements p
+         join emails e on e.tenant_id = p.tenant_id and e.id = p.email_id and e.deleted_at is null
+         where p.is_live and cast(p.mailbox_id as text) = '{mailbox}'"
+    );
+    scene.db.rows(&sql).await.iter().map(|row| row.get::<String>(0).unwrap()).collect()
+}
+
+/// And there, of what is wanted.
+fn truth(scene: &Scene, name: &str) -> BTreeSet<String> {
+    let is_wanted =
+        |labels: &[String]| !labels.iter().any(|label| ["TRASH", "SPAM", "DRAFT", "CHAT"].contains(&label.as_str()));
+    let messages = scene.google.truth(&address(name)).unwrap().messages;
+    messages.into_iter().filter(|(_, message)| is_wanted(&message.label_ids)).map(|(id, _)| id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_was_opened_by_an_address_that_is_anothers_by_now_has_its_owners_mail_again() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider).await;
+        join(&scene, provider, "ann", 5);
+        join(&scene, provider, "bob", 4);
+        scene.discover(&acme, provider).await;
+        scene.work().await;
+        let [ann, bob] = [mailbox(&acme, &address("ann")).await, mailbox(&acme, &address("bob")).await];
+        assert_eq!(mail(&scene, ann.id).await, truth(&scene, "first.ann"));
+        assert!(!truth(&scene, "first.ann").is_empty() && !truth(&scene, "first.bob").is_empty());
+
+        rename(&scene, provider, "ann", "old");
+        rename(&scene, provider, "bob", "ann");
+        // Whoever asks for a token for the address now opens what is Bob's.
+        scene.google.expire_access_tokens(None);
+        scene.engine.request_sync(&ann).await.unwrap();
+        scene.work().await;
+        assert!(!mail(&scene, ann.id).await.is_disjoint(&truth(&scene, "first.bob")), "nobody has looked yet");
+
+        scene.discover(&acme, provider).await;
+        scene.work().await;
+
+        assert_eq!(mailbox(&acme, &address("old")).await.id, ann.id);
+        assert_eq!(mailbox(&acme, &address("ann")).await.id, bob.id);
+        assert_eq!(mail(&scene, ann.id).await, truth(&scene, "first.ann"));
+        assert_eq!(mail(&scene, bob.id).await, truth(&scene, "first.bob"));
+        // And what comes from now on.
+        for name in ["first.ann", "first.bob"] {
+            scene.google.step(&address(name), 5);
+        }
+        for mailbox in [&ann, &bob] {
+            scene.engine.request_sync(mailbox).await.unwrap();
+        }
+        scene.work().await;
+        assert_eq!(mail(&scene, ann.id).await, truth(&scene, "first.ann"));
+        assert_eq!(mail(&scene, bob.id).await, truth(&scene, "first.bob"));
+    })
+    .await;
+}
+
+/// Somebody has a mailbox of this name that is no concern of the directory's.
+async fn connect(scene: &Scene, acme: &TenantStore, provider: Provider, address: &str) -> MailboxId {
+    let settings = json!({"connection": {"app_only": true}});
+    let connect = Connect { provider, address: address.to_owned(), settings, secret: None, backfill: Backfill::All };
+    scene.engine.connect(acme.id, connect).await.unwrap().unwrap()
+}
