@@ -97,7 +97,8 @@ impl Planner<'_> {
             .flat_map(|known| self.names(&known.user.person))
             .collect();
         let holders = store.list_holders(wanted).await?;
-        let mut names = Names { provider: self.provider, holders: holders.into_iter().map(by_address).collect() };
+        let holders = holders.into_iter().map(by_address).collect();
+        let mut names = Names { provider: self.provider, holders, aside: HashMap::new() };
         Ok(known.into_iter().map(|known| self.plan_one(known, &mut names, is_stale)).collect())
     }
 
@@ -128,13 +129,15 @@ impl Planner<'_> {
         if self.needs_name(known) {
             let (address, from) = match names.find(&self.names(person), Some(mailbox.id)) {
                 Found::Free { address, from } => (address, from),
-                // Its name stays. Whom it opens must not: that may be somebody else by now.
-                _ => (mailbox.address.clone(), None),
+                // Its name stays, or what somebody before them in this batch left of it. Whom it opens must not stay: that
+                // may be somebody else by now.
+                _ => (names.aside.get(&mailbox.id).unwrap_or(&mailbox.address).clone(), None),
             };
             let settings = self.connection(person, mailbox, &address);
             if address != mailbox.address || settings != mailbox.settings {
                 let after = Mailbox { address: address.clone(), settings, ..mailbox.clone() };
                 names.moved(&known.user, &mailbox.address, after);
+                names.gave_up(from.as_ref());
                 (rename, aside) = (Some(address), from);
             }
         }
@@ -151,6 +154,7 @@ impl Planner<'_> {
         match names.find(&self.names(&known.user.person), None) {
             Found::Free { address, from } => {
                 names.taken(&address, known.user.id);
+                names.gave_up(from.as_ref());
                 (Action::Add { address, over: None }, from)
             }
             Found::Files { address, mailbox } => {
@@ -273,6 +277,8 @@ fn by_address(holder: Holder) -> (String, Held) {
 struct Names {
     provider: Provider,
     holders: HashMap<String, Held>,
+    /// What those are called who have given up their names since they were read.
+    aside: HashMap<MailboxId, String>,
 }
 
 #[derive(Debug)]
@@ -336,6 +342,10 @@ impl Names {
     fn taken(&mut self, address: &str, user: UserId) {
         let held = Held { mailbox: None, user: Some((user, self.provider)), user_address: Some(address.to_owned()) };
         self.holders.insert(address.to_owned(), held);
+    }
+
+    fn gave_up(&mut self, from: Option<&(Box<Mailbox>, String)>) {
+        self.aside.extend(from.map(|(mailbox, name)| (mailbox.id, name.clone())));
     }
 
     /// Its old name is free from now on.

@@ -117,3 +117,34 @@ async fn connect(scene: &Scene, acme: &TenantStore, provider: Provider, address:
     let connect = Connect { provider, address: address.to_owned(), settings, secret: None, backfill: Backfill::All };
     scene.engine.connect(acme.id, connect).await.unwrap().unwrap()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gave_up_a_name_and_cannot_have_the_new_one_keeps_the_one_that_was_made_up() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider).await;
+            for name in ["ann", "bob"] {
+                join(&scene, provider, name, 0);
+                // One after the other, so that hers is the lower id.
+                scene.discover(&acme, provider).await;
+            }
+            let [ann, bob] = [mailbox(&acme, &address("ann")).await.id, mailbox(&acme, &address("bob")).await.id];
+            connect(&scene, &acme, Provider::Imap, &address("carl")).await;
+
+            rename(&scene, provider, "bob", "carl");
+            rename(&scene, provider, "ann", "bob");
+            scene.discover(&acme, provider).await;
+
+            assert_eq!(mailbox(&acme, &address("bob")).await.id, ann);
+            let aside = mailbox(&acme, &bob.to_string()).await;
+            assert!(aside.is_active && aside.address.starts_with("bob+former-"), "{}", aside.address);
+            assert_eq!(aside.account(), address("carl"), "what its provider knows it by");
+            if provider == Provider::Gmail {
+                assert_eq!(aside.settings["connection"]["user"], json!(address("carl")));
+            }
+            assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+        }
+    })
+    .await;
+}
