@@ -127,7 +127,7 @@ impl Planner<'_> {
         let person = &known.user.person;
         let (mut rename, mut aside) = (None, None);
         if self.needs_name(known) {
-            let (address, from) = match names.find(&self.names(person), Some(mailbox.id)) {
+            let (address, from) = match names.find(person, &self.names(person), Some(mailbox.id)) {
                 Found::Free { address, from } => (address, from),
                 // Its name stays, or what somebody before them in this batch left of it. Whom it opens must not stay: that
                 // may be somebody else by now.
@@ -151,7 +151,7 @@ impl Planner<'_> {
     }
 
     fn begin(&self, known: &KnownUser, names: &mut Names) -> (Action, Option<(Box<Mailbox>, String)>) {
-        match names.find(&self.names(&known.user.person), None) {
+        match names.find(&known.user.person, &self.names(&known.user.person), None) {
             Found::Free { address, from } => {
                 names.taken(&address, known.user.id);
                 names.gave_up(from.as_ref());
@@ -194,7 +194,7 @@ impl Planner<'_> {
 
     /// How a new mailbox of this name is reached.
     pub fn settings(&self, person: &Person, name: &str) -> Value {
-        let mut connection = json!({"app_only": true, "user": self.user(person)});
+        let mut connection = json!({"app_only": true, "user": self.user(person), "person": person.id});
         if let Some(directory) = &self.place.directory {
             connection["directory"] = json!(directory);
         }
@@ -209,6 +209,8 @@ impl Planner<'_> {
         if is_app_only(mailbox) {
             connection["user"] = json!(self.user(person));
         }
+        // Who it is, for whoever finds it when nothing else is recorded of them any more.
+        connection["person"] = json!(person.id);
         let connection = called(connection, person, name);
         if connection != before {
             settings["connection"] = connection;
@@ -260,6 +262,16 @@ fn called(mut connection: Value, person: &Person, name: &str) -> Value {
     connection
 }
 
+/// Whether it may be theirs: one that a directory has told of is somebody's for good.
+fn is_of(mailbox: &Mailbox, person: &Person) -> bool {
+    mailbox.settings["connection"]["person"].as_str().is_none_or(|id| id == person.id)
+}
+
+fn free_of(address: &str, mailbox: &Mailbox) -> Found {
+    let aside = beside(address, &format!("former-{}", short(mailbox.id)));
+    Found::Free { address: address.to_owned(), from: Some((Box::new(mailbox.clone()), aside)) }
+}
+
 fn beside(address: &str, word: &str) -> String {
     match address.rsplit_once('@') {
         Some((local, domain)) => format!("{local}+{word}@{domain}"),
@@ -307,7 +319,7 @@ enum Found {
 }
 
 impl Names {
-    fn find(&self, names: &[String], own: Option<MailboxId>) -> Found {
+    fn find(&self, person: &Person, names: &[String], own: Option<MailboxId>) -> Found {
         let Some((address, others)) = names.split_first() else { return Found::Taken };
         let free = |address: &str| Found::Free { address: address.to_owned(), from: None };
         let Some(held) = self.holders.get(address) else { return free(address) };
@@ -320,9 +332,11 @@ impl Names {
             (Some(mailbox), Some((_, provider)))
                 if provider == self.provider && held.user_address.as_ref() != Some(address) =>
             {
-                let mailbox = mailbox.clone();
-                let aside = beside(address, &format!("former-{}", short(mailbox.id)));
-                Found::Free { address: address.clone(), from: Some((mailbox, aside)) }
+                free_of(address, mailbox)
+            }
+            // The directory was removed since, and with it all that was known of who had the address.
+            (Some(mailbox), None) if mailbox.provider == self.provider && !is_of(mailbox, person) => {
+                free_of(address, mailbox)
             }
             (Some(mailbox), None) if mailbox.provider == self.provider && own.is_none() => {
                 Found::Theirs(mailbox.clone())

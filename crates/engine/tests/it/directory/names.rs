@@ -9,7 +9,7 @@ use sim::people::{NewPerson, PeopleOperation, PersonChange};
 use store::TenantStore;
 use store::testing::on_each_database;
 
-use super::scene::{BOTH, Scene, change, mailbox};
+use super::scene::{BOTH, Scene, change, mailbox, user};
 
 const DOMAIN: &str = "harbour.example";
 
@@ -143,6 +143,43 @@ async fn who_gave_up_a_name_and_cannot_have_the_new_one_keeps_the_one_that_was_m
             if provider == Provider::Gmail {
                 assert_eq!(aside.settings["connection"]["user"], json!(address("carl")));
             }
+            assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_is_removed_and_set_again_gives_nobody_what_is_anothers() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider).await;
+            for name in ["ann", "bob"] {
+                join(&scene, provider, name, 0);
+            }
+            scene.discover(&acme, provider).await;
+            let [ann, bob] = [mailbox(&acme, &address("ann")).await, mailbox(&acme, &address("bob")).await];
+            scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("ann") });
+            scene.discover(&acme, provider).await;
+
+            let directory = acme.find_directory(provider).await.unwrap().unwrap();
+            let mut unit = acme.write();
+            unit.remove_directory(provider, directory.version);
+            unit.commit().await.unwrap();
+            scene.apply(provider, DOMAIN, PeopleOperation::Purge { person: address("ann") });
+            scene.apply(provider, DOMAIN, PeopleOperation::join(&address("successor")));
+            rename(&scene, provider, "successor", "ann");
+            set(&scene, &acme, provider).await;
+            scene.discover(&acme, provider).await;
+
+            let successor = mailbox(&acme, &address("ann")).await;
+            assert_ne!(successor.id, ann.id, "her mail is not her successor's");
+            assert!(successor.is_active);
+            let former = mailbox(&acme, &ann.id.to_string()).await;
+            assert!(!former.is_active && former.address.starts_with("ann+former-"), "{}", former.address);
+            assert_eq!(mailbox(&acme, &address("bob")).await.id, bob.id, "who is still there has what they had");
+            assert_eq!(user(&acme, provider, &address("bob")).await.mailbox, Some(bob.id));
             assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
         }
     })
