@@ -130,13 +130,16 @@ impl Apply<'_> {
                     }
                     found.added += 1;
                 }
-                Action::Adopt(mailbox) => {
+                Action::Adopt { mailbox, address } => {
                     settle(None, Some(mailbox.id));
-                    unit.change_mailbox(
-                        mailbox.id,
-                        self.planner.connection(person, &mailbox, &mailbox.address),
-                        mailbox.secret_ref.as_deref(),
-                    );
+                    let settings = self.planner.connection(person, &mailbox, &address);
+                    match address == mailbox.address {
+                        true => unit.change_mailbox(mailbox.id, settings, mailbox.secret_ref.as_deref()),
+                        false => {
+                            unit.rename_mailbox(mailbox.id, &address, settings);
+                            all.watches.push(mailbox.id);
+                        }
+                    }
                     all.on.push((mailbox.id, None));
                     all.looks.push(mailbox.id);
                     found.adopted += 1;

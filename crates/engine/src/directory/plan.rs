@@ -33,8 +33,11 @@ pub enum Action {
         address: String,
         over: Option<MailboxId>,
     },
-    /// One that is here already.
-    Adopt(Box<Mailbox>),
+    /// One that is here already, and is called so from now on.
+    Adopt {
+        mailbox: Box<Mailbox>,
+        address: String,
+    },
     /// The one they have goes on: it was switched off, is called otherwise now, or is tried again.
     GoOn {
         returns: bool,
@@ -152,11 +155,23 @@ impl Planner<'_> {
 
     fn begin(&self, known: &KnownUser, names: &mut Names) -> (Action, Option<(Box<Mailbox>, String)>) {
         match names.find(&known.user.person, &self.names(&known.user.person), None) {
-            Found::Free { address, from } => {
-                names.taken(&address, known.user.id);
-                names.gave_up(from.as_ref());
-                (Action::Add { address, over: None }, from)
-            }
+            Found::Free { address, from } => match names.by_alias(&known.user.person) {
+                Some(mailbox) if mailbox.state == MailboxState::Disconnected => {
+                    (stay_out(known, LeftOut::Disconnected), None)
+                }
+                found => {
+                    names.taken(&address, known.user.id);
+                    names.gave_up(from.as_ref());
+                    let action = match found {
+                        Some(mailbox) => {
+                            names.holders.remove(&mailbox.address);
+                            Action::Adopt { mailbox, address }
+                        }
+                        None => Action::Add { address, over: None },
+                    };
+                    (action, from)
+                }
+            },
             Found::Files { address, mailbox } => {
                 names.taken(&address, known.user.id);
                 (Action::Add { address, over: Some(mailbox) }, None)
@@ -166,7 +181,7 @@ impl Planner<'_> {
             }
             Found::Theirs(mailbox) => {
                 names.taken(&mailbox.address, known.user.id);
-                (Action::Adopt(mailbox), None)
+                (Action::Adopt { address: mailbox.address.clone(), mailbox }, None)
             }
             Found::Taken => (stay_out(known, LeftOut::AddressTaken), None),
         }
@@ -351,6 +366,14 @@ impl Names {
             }
             _ => Found::Taken,
         }
+    }
+
+    /// What somebody has connected under another of their names, as which at Microsoft people sign in.
+    fn by_alias(&self, person: &Person) -> Option<Box<Mailbox>> {
+        let held = person.aliases.iter().flatten().filter_map(|alias| self.holders.get(alias));
+        let unowned = held.filter(|held| held.user.is_none()).filter_map(|held| held.mailbox.as_ref());
+        let mut theirs = unowned.filter(|mailbox| mailbox.provider == self.provider && is_of(mailbox, person));
+        theirs.next().cloned()
     }
 
     fn taken(&mut self, address: &str, user: UserId) {

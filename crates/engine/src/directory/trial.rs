@@ -94,7 +94,7 @@ fn tell_one(planned: Planned, report: &mut Report) {
             report.added += 1;
             ("add", None)
         }
-        Action::Adopt(_) => {
+        Action::Adopt { .. } => {
             report.adopted += 1;
             ("adopt", None)
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use domain::{MailboxId, Provider, Rules};
+use domain::{LeftOut, MailboxId, MailboxState, Provider, Rules};
 use engine::mailboxes::{Backfill, Connect};
 use serde_json::json;
 use sim::people::{NewPerson, PeopleOperation, PersonChange};
@@ -180,6 +180,35 @@ async fn a_directory_that_is_removed_and_set_again_gives_nobody_what_is_anothers
             assert!(!former.is_active && former.address.starts_with("ann+former-"), "{}", former.address);
             assert_eq!(mailbox(&acme, &address("bob")).await.id, bob.id, "who is still there has what they had");
             assert_eq!(user(&acme, provider, &address("bob")).await.mailbox, Some(bob.id));
+            assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_connected_by_hand_under_another_of_their_names_gets_no_second_mailbox() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider).await;
+            for name in ["ann", "bob"] {
+                join(&scene, provider, name, 0);
+            }
+            let ann = connect(&scene, &acme, provider, &address("first.ann")).await;
+            let bob = connect(&scene, &acme, provider, &address("first.bob")).await;
+            scene.engine.disconnect(&mailbox(&acme, &bob.to_string()).await, None).await.unwrap();
+
+            let before = acme.list_mailboxes().await.unwrap().len();
+            let report = scene.discover(&acme, provider).await;
+
+            assert_eq!(report.adopted, 1);
+            assert_eq!(mailbox(&acme, &address("ann")).await.id, ann, "it is called as they are");
+            assert_eq!(user(&acme, provider, &address("ann")).await.mailbox, Some(ann));
+            assert_eq!(user(&acme, provider, &address("bob")).await.left_out, Some(LeftOut::Disconnected));
+            assert_eq!(mailbox(&acme, &bob.to_string()).await.state, MailboxState::Disconnected);
+            // The administrator's.
+            assert_eq!(acme.list_mailboxes().await.unwrap().len(), before + 1);
             assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
         }
     })
