@@ -14,6 +14,7 @@ use store::{StoreError, TenantStore, TenantUnit};
 use super::plan::{Action, BATCH, Planned, Planner, is_app_only, opens_its_name};
 use super::{DiscoveryError, Report};
 use crate::Engine;
+use crate::jobs::FetchForgotten;
 use crate::mailboxes::Backfill;
 use crate::sync::{SyncMailbox, only_one};
 
@@ -192,6 +193,9 @@ impl Apply<'_> {
             anyhow::Ok(only_one(store::sql::jobs::NewJob { lane: Lane::Normal, ..job }, *mailbox))
         };
         unit.enqueue(all.looks.iter().map(look).collect::<anyhow::Result<_>>()?);
+        if !all.on.is_empty() {
+            unit.enqueue(vec![FetchForgotten::now(self.engine.store.clock())?]);
+        }
         Ok(unit)
     }
 

@@ -214,3 +214,35 @@ async fn who_was_connected_by_hand_under_another_of_their_names_gets_no_second_m
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_goes_in_the_middle_of_a_backfill_leaves_no_jobs_and_has_everything_on_their_return() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider).await;
+        join(&scene, provider, "ann", 7);
+        scene.discover(&acme, provider).await;
+        scene.list_only().await;
+        let ann = mailbox(&acme, &address("ann")).await.id;
+        let fetching = "select state from jobs where kind = 'fetch_emails'";
+        assert!(!scene.db.rows(fetching).await.is_empty());
+
+        let suspend = |is| PeopleOperation::Set(PersonChange { suspended: Some(is), ..change(&address("ann")) });
+        scene.apply(provider, DOMAIN, suspend(true));
+        scene.discover(&acme, provider).await;
+        scene.work().await;
+        assert_eq!(scene.db.rows(fetching).await.len(), 0, "nobody is to fetch what is not looked at");
+        assert_eq!(mail(&scene, ann).await, BTreeSet::new());
+
+        scene.apply(provider, DOMAIN, suspend(false));
+        scene.discover(&acme, provider).await;
+        scene.work().await;
+        assert_eq!(mail(&scene, ann).await, truth(&scene, "first.ann"));
+        let all = truth(&scene, "first.ann").len();
+        assert!(all > 0);
+        let emails = format!("select id from emails where cast(tenant_id as text) = '{}'", acme.id);
+        assert_eq!(scene.db.rows(&emails).await.len(), all, "once");
+    })
+    .await;
+}
