@@ -19,6 +19,8 @@ pub struct Planner<'a> {
     pub groups: &'a Groups,
     pub place: &'a Place,
     pub provider: Provider,
+    /// Which address somebody has by now, if it is not recorded: nothing is in a dry run.
+    pub told: HashMap<UserId, Option<String>>,
 }
 
 /// What is to be done for somebody.
@@ -100,7 +102,7 @@ impl Planner<'_> {
             .flat_map(|known| self.names(&known.user.person))
             .collect();
         let holders = store.list_holders(wanted).await?;
-        let holders = holders.into_iter().map(by_address).collect();
+        let holders = holders.into_iter().map(|holder| self.by_address(holder)).collect();
         let mut names = Names { provider: self.provider, holders, aside: HashMap::new() };
         Ok(known.into_iter().map(|known| self.plan_one(known, &mut names, is_stale)).collect())
     }
@@ -185,6 +187,13 @@ impl Planner<'_> {
             }
             Found::Taken => (stay_out(known, LeftOut::AddressTaken), None),
         }
+    }
+
+    fn by_address(&self, holder: Holder) -> (String, Held) {
+        let Holder { mailbox, user, user_address } = holder;
+        let told = user.and_then(|(user, _)| self.told.get(&user)).cloned();
+        let user_address = told.unwrap_or(user_address);
+        (mailbox.address.clone(), Held { mailbox: Some(Box::new(mailbox)), user, user_address })
     }
 
     /// Whether it has to be looked at what their mailbox is called.
@@ -292,11 +301,6 @@ fn beside(address: &str, word: &str) -> String {
         Some((local, domain)) => format!("{local}+{word}@{domain}"),
         None => address.to_owned(),
     }
-}
-
-fn by_address(holder: Holder) -> (String, Held) {
-    let Holder { mailbox, user, user_address } = holder;
-    (mailbox.address.clone(), Held { mailbox: Some(Box::new(mailbox)), user, user_address })
 }
 
 /// Who has which name by now.

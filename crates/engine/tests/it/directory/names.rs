@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use domain::{LeftOut, MailboxId, MailboxState, Provider, Rules};
+use engine::directory::Report;
 use engine::mailboxes::{Backfill, Connect};
 use serde_json::json;
 use sim::people::{NewPerson, PeopleOperation, PersonChange};
@@ -243,6 +244,33 @@ async fn who_goes_in_the_middle_of_a_backfill_leaves_no_jobs_and_has_everything_
         assert!(all > 0);
         let emails = format!("select id from emails where cast(tenant_id as text) = '{}'", acme.id);
         assert_eq!(scene.db.rows(&emails).await.len(), all, "once");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_tells_of_an_address_that_passes_on_what_happens_then() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider).await;
+            for name in ["ann", "bob"] {
+                join(&scene, provider, name, 0);
+            }
+            scene.discover(&acme, provider).await;
+
+            // Hers to somebody new, and his to nobody.
+            rename(&scene, provider, "ann", "old");
+            scene.apply(provider, DOMAIN, PeopleOperation::join(&address("successor")));
+            rename(&scene, provider, "successor", "ann");
+            scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("bob") });
+            let tried = scene.dry_run(&acme, provider).await;
+            let done = scene.discover(&acme, provider).await;
+
+            let counts = |report: &Report| (report.added, report.renamed, report.left, report.left_out.clone());
+            assert_eq!(counts(&tried), counts(&done));
+            assert_eq!((done.added, done.renamed, done.left), (1, 1, 1));
+        }
     })
     .await;
 }
