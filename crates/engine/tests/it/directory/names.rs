@@ -274,3 +274,27 @@ async fn a_dry_run_tells_of_an_address_that_passes_on_what_happens_then() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_directory_switched_off_is_its_own_to_switch_on_as_long_as_it_is_there() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider).await;
+        join(&scene, provider, "ann", 0);
+        scene.discover(&acme, provider).await;
+        scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("ann") });
+        scene.discover(&acme, provider).await;
+
+        scene.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await, None).await.unwrap();
+        assert!(!mailbox(&acme, &address("ann")).await.is_active, "whoever has left is not looked at");
+
+        let directory = acme.find_directory(provider).await.unwrap().unwrap();
+        let mut unit = acme.write();
+        unit.remove_directory(provider, directory.version);
+        unit.commit().await.unwrap();
+        scene.engine.resume_mailbox(&mailbox(&acme, &address("ann")).await, None).await.unwrap();
+        assert!(mailbox(&acme, &address("ann")).await.is_active, "nobody else would");
+    })
+    .await;
+}
