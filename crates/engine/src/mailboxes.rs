@@ -7,13 +7,13 @@ use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKi
 use jiff::Timestamp;
 use jobs::new_job;
 use serde::{Deserialize, Serialize};
-use store::StoreError;
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::secrets::SealedSecret;
+use store::{StoreError, TenantUnit};
 
 use crate::Engine;
-use crate::jobs::{FetchFailed, StopWatch};
+use crate::jobs::{FetchFailed, FetchForgotten, StopWatch};
 use crate::push::watch_soon;
 use crate::sync::{FetchEmails, SyncMailbox, only_one};
 
@@ -178,10 +178,14 @@ impl Engine {
         settings: serde_json::Value,
         secret: Option<Secret<String>>,
     ) -> anyhow::Result<()> {
+        let is_left_behind = self.is_left_behind(mailbox).await?;
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
         let mut secret_ref = mailbox.secret_ref.clone();
         if let Some(secret) = secret {
+            if is_left_behind {
+                self.switch_on(&mut unit, mailbox.id)?;
+            }
             let id = match &secret_ref {
                 Some(id) => id.parse()?,
                 None => SecretId::new(self.store.clock()),
@@ -206,6 +210,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether it was switched off by a directory that has been removed since: nobody but us would switch it on again.
+    pub async fn is_left_behind(&self, mailbox: &Mailbox) -> Result<bool, StoreError> {
+        Ok(!mailbox.is_active && !self.store.tenant(mailbox.tenant_id).has_owner(mailbox.id).await?)
+    }
+
+    fn switch_on(&self, unit: &mut TenantUnit, mailbox: MailboxId) -> anyhow::Result<()> {
+        unit.switch_mailboxes(&[(mailbox, None)], true);
+        unit.enqueue(vec![FetchForgotten::now(self.store.clock())?]);
+        Ok(())
+    }
+
     /// Its provider is not called until it is resumed. `false`: it was not at work.
     pub async fn pause_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<bool> {
         let from = [MailboxState::Connecting, MailboxState::Active, MailboxState::Error, MailboxState::NeedsReauth];
@@ -223,9 +238,13 @@ impl Engine {
         if mailbox.state == MailboxState::Disconnected {
             return Ok(false);
         }
+        let is_left_behind = self.is_left_behind(mailbox).await?;
         let store = self.store.tenant(mailbox.tenant_id);
         let mut unit = store.write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
+        if is_left_behind {
+            self.switch_on(&mut unit, mailbox.id)?;
+        }
         if let (Some(secret), Some(id)) = (secret, &mailbox.secret_ref) {
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
             let kind = mailbox.provider.secret_kind();

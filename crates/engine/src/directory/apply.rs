@@ -1,26 +1,27 @@
 //! What was planned is done: mailboxes are made, switched off and on, and called otherwise, many in one commit.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use domain::{Lane, LeftOut, MailboxId, MailboxState, SecretId, UserId};
+use domain::{Lane, LeftOut, MailboxId, MailboxState, Person, SecretId, UserId};
 use jiff::{SignedDuration, Timestamp};
 use jobs::new_job;
 use store::failpoint::{self, Effect};
 use store::sql::directories::By;
-use store::sql::mailboxes::{MAILBOX_EXISTS, Mailbox, NewMailbox};
+use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
 use store::sql::users::{KnownUser, Settled};
 use store::{StoreError, TenantStore, TenantUnit};
 
-use super::plan::{Action, BATCH, Planned, Planner, opens_its_name};
+use super::plan::{Action, BATCH, Planned, Planner, is_app_only, opens_its_name};
 use super::{DiscoveryError, Report};
 use crate::Engine;
+use crate::jobs::FetchForgotten;
 use crate::mailboxes::Backfill;
 use crate::sync::{SyncMailbox, only_one};
 
 /// A mailbox that is refused although the directory has its owner is tried again once a day.
 const AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
-/// Somebody may add mailboxes by hand at the same moment; then it is planned once more.
+/// Somebody may add or change mailboxes by hand at the same moment; then it is planned once more.
 const TRIES: usize = 5;
 
 #[derive(Debug)]
@@ -44,6 +45,17 @@ struct Together {
     settled: Vec<Settled>,
     /// They have given up their names, and would still open whoever is called so.
     aside: Vec<MailboxId>,
+    /// How often they are changed by this commit so far.
+    changed: HashMap<MailboxId, u64>,
+}
+
+impl Together {
+    /// It is about to be changed, from what it was when it was read: somebody may have changed it meanwhile.
+    fn change(&mut self, unit: &mut TenantUnit, mailbox: &Mailbox) {
+        let before = self.changed.entry(mailbox.id).or_default();
+        unit.expect_mailbox(mailbox.id, mailbox.version + *before);
+        *before += 1;
+    }
 }
 
 impl Apply<'_> {
@@ -76,7 +88,7 @@ impl Apply<'_> {
             failpoint::before(Effect::SettlePeople);
             match unit.commit().await {
                 Ok(_) => {}
-                Err(StoreError::Precondition(MAILBOX_EXISTS)) if attempt < TRIES => {
+                Err(StoreError::Precondition(MAILBOX_EXISTS | MAILBOX_CHANGED)) if attempt < TRIES => {
                     known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
                     continue;
                 }
@@ -99,8 +111,13 @@ impl Apply<'_> {
         let mut all = Together::default();
         for Planned { known, action, aside } in planned {
             if let Some((mailbox, address)) = aside {
+                all.change(&mut unit, &mailbox);
                 unit.rename_mailbox(mailbox.id, &address, mailbox.settings.clone());
-                all.aside.extend(opens_its_name(&mailbox).then_some(mailbox.id));
+                if opens_its_name(&mailbox) {
+                    // Whoever lists it at this moment may list what is the other's.
+                    unit.sync_another(mailbox.id);
+                    all.aside.push(mailbox.id);
+                }
             }
             let person = &known.user.person;
             let mut settle = |left_out: Option<LeftOut>, mailbox| {
@@ -130,13 +147,17 @@ impl Apply<'_> {
                     }
                     found.added += 1;
                 }
-                Action::Adopt(mailbox) => {
+                Action::Adopt { mailbox, address } => {
                     settle(None, Some(mailbox.id));
-                    unit.change_mailbox(
-                        mailbox.id,
-                        self.planner.connection(person, &mailbox, &mailbox.address),
-                        mailbox.secret_ref.as_deref(),
-                    );
+                    let settings = self.planner.connection(person, &mailbox, &address);
+                    all.change(&mut unit, &mailbox);
+                    match address == mailbox.address {
+                        true => unit.change_mailbox(mailbox.id, settings, mailbox.secret_ref.as_deref()),
+                        false => {
+                            unit.rename_mailbox(mailbox.id, &address, settings);
+                            all.watches.push(mailbox.id);
+                        }
+                    }
                     all.on.push((mailbox.id, None));
                     all.looks.push(mailbox.id);
                     found.adopted += 1;
@@ -145,16 +166,13 @@ impl Apply<'_> {
                     let Some(mailbox) = &known.mailbox else { continue };
                     settle(None, Some(mailbox.id));
                     if let Some(address) = &rename {
-                        let settings = self.planner.connection(person, mailbox, address);
-                        unit.rename_mailbox(mailbox.id, address, settings);
-                        unit.delete_secret(SecretId::of_access_token(mailbox.id));
-                        // Somebody in this very commit may have taken its name before.
-                        all.aside.retain(|aside| *aside != mailbox.id);
+                        self.rename(&mut unit, &mut all, person, mailbox, address);
                         found.renamed += 1;
                     }
                     if again {
                         let from = [MailboxState::NeedsReauth, MailboxState::Error];
                         unit.move_mailbox(mailbox.id, &from, MailboxState::Connecting, None);
+                        *all.changed.entry(mailbox.id).or_default() += 1;
                     }
                     if returns {
                         all.on.push((mailbox.id, None));
@@ -166,6 +184,22 @@ impl Apply<'_> {
             }
         }
         self.finish(unit, all)
+    }
+
+    /// Of somebody who has it already: what it is called, and whom it opens.
+    fn rename(&self, unit: &mut TenantUnit, all: &mut Together, person: &Person, mailbox: &Mailbox, address: &str) {
+        let settings = self.planner.connection(person, mailbox, address);
+        // Graph's names of people never change; what Google opens by an address may be somebody else's by now.
+        let user = |settings: &serde_json::Value| settings["connection"]["user"].clone();
+        let is_another = is_app_only(mailbox) && user(&settings) != user(&mailbox.settings);
+        all.change(unit, mailbox);
+        unit.rename_mailbox(mailbox.id, address, settings);
+        unit.delete_secret(SecretId::of_access_token(mailbox.id));
+        if is_another {
+            unit.sync_another(mailbox.id);
+        }
+        // Somebody in this very commit may have taken its name before.
+        all.aside.retain(|aside| *aside != mailbox.id);
     }
 
     fn finish(&self, mut unit: TenantUnit, all: Together) -> anyhow::Result<TenantUnit> {
@@ -183,6 +217,9 @@ impl Apply<'_> {
             anyhow::Ok(only_one(store::sql::jobs::NewJob { lane: Lane::Normal, ..job }, *mailbox))
         };
         unit.enqueue(all.looks.iter().map(look).collect::<anyhow::Result<_>>()?);
+        if !all.on.is_empty() {
+            unit.enqueue(vec![FetchForgotten::now(self.engine.store.clock())?]);
+        }
         Ok(unit)
     }
 

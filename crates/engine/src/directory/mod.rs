@@ -9,6 +9,7 @@ mod trial;
 mod view;
 mod wish;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use domain::{ConnectorError, Provider, Rules, TenantId};
@@ -137,7 +138,8 @@ impl Syncer {
         let view = View::open(self, tenant, &begun.directory)?;
         let groups = view.groups(progress).await?;
         let listed = list::everybody(&view, &store, begun, by, progress).await?;
-        let planner = Planner { rules: &view.rules, groups: &groups, place: &view.place, provider: by.provider };
+        let (rules, place) = (&view.rules, &view.place);
+        let planner = Planner { rules, groups: &groups, place, provider: by.provider, told: HashMap::new() };
         let mut report = planner.count(&store, progress).await?;
         (report.listed, report.is_whole) = (listed.people, listed.is_whole);
         if let Some(reason) = report.is_strange().filter(|_| !is_sure) {

@@ -19,6 +19,8 @@ pub struct Planner<'a> {
     pub groups: &'a Groups,
     pub place: &'a Place,
     pub provider: Provider,
+    /// Which address somebody has by now, if it is not recorded: nothing is in a dry run.
+    pub told: HashMap<UserId, Option<String>>,
 }
 
 /// What is to be done for somebody.
@@ -33,8 +35,11 @@ pub enum Action {
         address: String,
         over: Option<MailboxId>,
     },
-    /// One that is here already.
-    Adopt(Box<Mailbox>),
+    /// One that is here already, and is called so from now on.
+    Adopt {
+        mailbox: Box<Mailbox>,
+        address: String,
+    },
     /// The one they have goes on: it was switched off, is called otherwise now, or is tried again.
     GoOn {
         returns: bool,
@@ -97,7 +102,8 @@ impl Planner<'_> {
             .flat_map(|known| self.names(&known.user.person))
             .collect();
         let holders = store.list_holders(wanted).await?;
-        let mut names = Names { provider: self.provider, holders: holders.into_iter().map(by_address).collect() };
+        let holders = holders.into_iter().map(|holder| self.by_address(holder)).collect();
+        let mut names = Names { provider: self.provider, holders, aside: HashMap::new() };
         Ok(known.into_iter().map(|known| self.plan_one(known, &mut names, is_stale)).collect())
     }
 
@@ -126,15 +132,17 @@ impl Planner<'_> {
         let person = &known.user.person;
         let (mut rename, mut aside) = (None, None);
         if self.needs_name(known) {
-            let (address, from) = match names.find(&self.names(person), Some(mailbox.id)) {
+            let (address, from) = match names.find(person, &self.names(person), Some(mailbox.id)) {
                 Found::Free { address, from } => (address, from),
-                // Its name stays. Whom it opens must not: that may be somebody else by now.
-                _ => (mailbox.address.clone(), None),
+                // Its name stays, or what somebody before them in this batch left of it. Whom it opens must not stay: that
+                // may be somebody else by now.
+                _ => (names.aside.get(&mailbox.id).unwrap_or(&mailbox.address).clone(), None),
             };
             let settings = self.connection(person, mailbox, &address);
             if address != mailbox.address || settings != mailbox.settings {
                 let after = Mailbox { address: address.clone(), settings, ..mailbox.clone() };
                 names.moved(&known.user, &mailbox.address, after);
+                names.gave_up(from.as_ref());
                 (rename, aside) = (Some(address), from);
             }
         }
@@ -148,11 +156,24 @@ impl Planner<'_> {
     }
 
     fn begin(&self, known: &KnownUser, names: &mut Names) -> (Action, Option<(Box<Mailbox>, String)>) {
-        match names.find(&self.names(&known.user.person), None) {
-            Found::Free { address, from } => {
-                names.taken(&address, known.user.id);
-                (Action::Add { address, over: None }, from)
-            }
+        match names.find(&known.user.person, &self.names(&known.user.person), None) {
+            Found::Free { address, from } => match names.by_alias(&known.user.person) {
+                Some(mailbox) if mailbox.state == MailboxState::Disconnected => {
+                    (stay_out(known, LeftOut::Disconnected), None)
+                }
+                found => {
+                    names.taken(&address, known.user.id);
+                    names.gave_up(from.as_ref());
+                    let action = match found {
+                        Some(mailbox) => {
+                            names.holders.remove(&mailbox.address);
+                            Action::Adopt { mailbox, address }
+                        }
+                        None => Action::Add { address, over: None },
+                    };
+                    (action, from)
+                }
+            },
             Found::Files { address, mailbox } => {
                 names.taken(&address, known.user.id);
                 (Action::Add { address, over: Some(mailbox) }, None)
@@ -162,10 +183,17 @@ impl Planner<'_> {
             }
             Found::Theirs(mailbox) => {
                 names.taken(&mailbox.address, known.user.id);
-                (Action::Adopt(mailbox), None)
+                (Action::Adopt { address: mailbox.address.clone(), mailbox }, None)
             }
             Found::Taken => (stay_out(known, LeftOut::AddressTaken), None),
         }
+    }
+
+    fn by_address(&self, holder: Holder) -> (String, Held) {
+        let Holder { mailbox, user, user_address } = holder;
+        let told = user.and_then(|(user, _)| self.told.get(&user)).cloned();
+        let user_address = told.unwrap_or(user_address);
+        (mailbox.address.clone(), Held { mailbox: Some(Box::new(mailbox)), user, user_address })
     }
 
     /// Whether it has to be looked at what their mailbox is called.
@@ -190,7 +218,7 @@ impl Planner<'_> {
 
     /// How a new mailbox of this name is reached.
     pub fn settings(&self, person: &Person, name: &str) -> Value {
-        let mut connection = json!({"app_only": true, "user": self.user(person)});
+        let mut connection = json!({"app_only": true, "user": self.user(person), "person": person.id});
         if let Some(directory) = &self.place.directory {
             connection["directory"] = json!(directory);
         }
@@ -205,6 +233,8 @@ impl Planner<'_> {
         if is_app_only(mailbox) {
             connection["user"] = json!(self.user(person));
         }
+        // Who it is, for whoever finds it when nothing else is recorded of them any more.
+        connection["person"] = json!(person.id);
         let connection = called(connection, person, name);
         if connection != before {
             settings["connection"] = connection;
@@ -232,7 +262,7 @@ fn stay_out(known: &KnownUser, reason: LeftOut) -> Action {
     }
 }
 
-fn is_app_only(mailbox: &Mailbox) -> bool {
+pub fn is_app_only(mailbox: &Mailbox) -> bool {
     mailbox.settings["connection"]["app_only"] == true
 }
 
@@ -256,6 +286,16 @@ fn called(mut connection: Value, person: &Person, name: &str) -> Value {
     connection
 }
 
+/// Whether it may be theirs: one that a directory has told of is somebody's for good.
+fn is_of(mailbox: &Mailbox, person: &Person) -> bool {
+    mailbox.settings["connection"]["person"].as_str().is_none_or(|id| id == person.id)
+}
+
+fn free_of(address: &str, mailbox: &Mailbox) -> Found {
+    let aside = beside(address, &format!("former-{}", short(mailbox.id)));
+    Found::Free { address: address.to_owned(), from: Some((Box::new(mailbox.clone()), aside)) }
+}
+
 fn beside(address: &str, word: &str) -> String {
     match address.rsplit_once('@') {
         Some((local, domain)) => format!("{local}+{word}@{domain}"),
@@ -263,16 +303,13 @@ fn beside(address: &str, word: &str) -> String {
     }
 }
 
-fn by_address(holder: Holder) -> (String, Held) {
-    let Holder { mailbox, user, user_address } = holder;
-    (mailbox.address.clone(), Held { mailbox: Some(Box::new(mailbox)), user, user_address })
-}
-
 /// Who has which name by now.
 #[derive(Debug)]
 struct Names {
     provider: Provider,
     holders: HashMap<String, Held>,
+    /// What those are called who have given up their names since they were read.
+    aside: HashMap<MailboxId, String>,
 }
 
 #[derive(Debug)]
@@ -301,7 +338,7 @@ enum Found {
 }
 
 impl Names {
-    fn find(&self, names: &[String], own: Option<MailboxId>) -> Found {
+    fn find(&self, person: &Person, names: &[String], own: Option<MailboxId>) -> Found {
         let Some((address, others)) = names.split_first() else { return Found::Taken };
         let free = |address: &str| Found::Free { address: address.to_owned(), from: None };
         let Some(held) = self.holders.get(address) else { return free(address) };
@@ -314,9 +351,11 @@ impl Names {
             (Some(mailbox), Some((_, provider)))
                 if provider == self.provider && held.user_address.as_ref() != Some(address) =>
             {
-                let mailbox = mailbox.clone();
-                let aside = beside(address, &format!("former-{}", short(mailbox.id)));
-                Found::Free { address: address.clone(), from: Some((mailbox, aside)) }
+                free_of(address, mailbox)
+            }
+            // The directory was removed since, and with it all that was known of who had the address.
+            (Some(mailbox), None) if mailbox.provider == self.provider && !is_of(mailbox, person) => {
+                free_of(address, mailbox)
             }
             (Some(mailbox), None) if mailbox.provider == self.provider && own.is_none() => {
                 Found::Theirs(mailbox.clone())
@@ -333,9 +372,21 @@ impl Names {
         }
     }
 
+    /// What somebody has connected under another of their names, as which at Microsoft people sign in.
+    fn by_alias(&self, person: &Person) -> Option<Box<Mailbox>> {
+        let held = person.aliases.iter().flatten().filter_map(|alias| self.holders.get(alias));
+        let unowned = held.filter(|held| held.user.is_none()).filter_map(|held| held.mailbox.as_ref());
+        let mut theirs = unowned.filter(|mailbox| mailbox.provider == self.provider && is_of(mailbox, person));
+        theirs.next().cloned()
+    }
+
     fn taken(&mut self, address: &str, user: UserId) {
         let held = Held { mailbox: None, user: Some((user, self.provider)), user_address: Some(address.to_owned()) };
         self.holders.insert(address.to_owned(), held);
+    }
+
+    fn gave_up(&mut self, from: Option<&(Box<Mailbox>, String)>) {
+        self.aside.extend(from.map(|(mailbox, name)| (mailbox.id, name.clone())));
     }
 
     /// Its old name is free from now on.

@@ -20,7 +20,8 @@ pub async fn report(
 ) -> Result<Report, DiscoveryError> {
     let groups = view.groups(progress).await?;
     let mut people = everybody(view, progress).await?;
-    let planner = Planner { rules: &view.rules, groups: &groups, place: &view.place, provider };
+    let told = addresses(store, provider, &people).await?;
+    let planner = Planner { rules: &view.rules, groups: &groups, place: &view.place, provider, told };
     let mut report = Report { listed: people.len() as u64, is_whole: true, ..Report::default() };
     let mut after = None;
     loop {
@@ -45,6 +46,22 @@ pub async fn report(
     }
     report.reason = report.is_strange();
     Ok(report)
+}
+
+/// Of those who are recorded, as they were told of just now. Who is not there any more has none.
+async fn addresses(
+    store: &TenantStore,
+    provider: Provider,
+    people: &HashMap<String, Person>,
+) -> Result<HashMap<UserId, Option<String>>, DiscoveryError> {
+    let (mut addresses, mut after) = (HashMap::new(), None);
+    loop {
+        let known = store.list_known_users(provider, after, BATCH).await?;
+        let Some(last) = known.last() else { return Ok(addresses) };
+        after = Some(last.user.id);
+        let address = |known: &KnownUser| people.get(&known.user.person.id).and_then(|told| told.address.clone());
+        addresses.extend(known.iter().map(|known| (known.user.id, address(known))));
+    }
 }
 
 async fn everybody(
@@ -94,7 +111,7 @@ fn tell_one(planned: Planned, report: &mut Report) {
             report.added += 1;
             ("add", None)
         }
-        Action::Adopt(_) => {
+        Action::Adopt { .. } => {
             report.adopted += 1;
             ("adopt", None)
         }

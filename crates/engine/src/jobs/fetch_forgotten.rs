@@ -1,8 +1,10 @@
-//! Messages that wait to be fetched and that no job is about: somebody cancelled it, or it went wrong too often.
+//! Messages that wait to be fetched and that no job is about: somebody cancelled it, it went wrong too often, or whose they
+//! are had left.
 
-use domain::Lane;
+use domain::{Clock, Lane};
 use jobs::{Held, Job, JobError, Kind, Verdict, new_job};
 use serde::{Deserialize, Serialize};
+use store::sql::jobs::{NewJob, OnConflict, Unique};
 
 use crate::sync::FetchEmails;
 
@@ -13,6 +15,14 @@ pub struct FetchForgotten {}
 impl Job for FetchForgotten {
     const KIND: &'static str = "fetch_forgotten";
     const LANE: Lane = Lane::Low;
+}
+
+impl FetchForgotten {
+    /// Somebody is back, and need not wait until it is time for it. Many who come back together ask once.
+    pub fn now(clock: &dyn Clock) -> anyhow::Result<NewJob> {
+        let job = new_job(&Self {}, clock, None)?;
+        Ok(NewJob { unique: Some(Unique { key: Self::KIND.to_owned(), policy: OnConflict::Merge }), ..job })
+    }
 }
 
 /// Messages that are asked for in one commit; the next time asks for more.

@@ -230,10 +230,13 @@ async fn lose(store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Resul
     }
 }
 
-/// The mailbox is paused or waits for somebody: so do its messages. One that is disconnected or gone has none to fetch.
+/// The mailbox is paused or waits for somebody: so do its messages. One that is disconnected or gone has none to fetch, and
+/// whose owner has left may be so for ever: what they miss is asked for on their return.
 async fn put_off(store: &TenantStore, mailbox: MailboxId) -> Result<Verdict, JobError> {
     match store.find_mailbox(&mailbox.to_string()).await? {
-        Some(mailbox) if mailbox.state != MailboxState::Disconnected => Err(JobError::Throttled(PUT_OFF)),
+        Some(mailbox) if mailbox.is_active && mailbox.state != MailboxState::Disconnected => {
+            Err(JobError::Throttled(PUT_OFF))
+        }
         _ => Ok(Verdict::Done),
     }
 }

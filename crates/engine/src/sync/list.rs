@@ -102,7 +102,7 @@ impl Syncer {
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
         let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
         let listing = Listing { sync: self, held, store, opened, hold, phase };
-        let outcome = match listing.check().await {
+        let outcome = match listing.check(&begun).await {
             Ok(()) => listing.run(begun).await,
             Err(e) => Err(e),
         };
@@ -191,8 +191,15 @@ impl Listing<'_> {
     }
 
     /// With what opens it since a moment ago, another mailbox may open: nothing of that is to be stored.
-    async fn check(&self) -> Result<(), Trouble> {
+    async fn check(&self, begun: &Begun) -> Result<(), Trouble> {
         let Opened { mailbox, account, connector, .. } = &self.opened;
+        if !begun.cursors.contains_key(Phase::Changes.as_str()) {
+            // It begins anew, perhaps because it is of another account between our look at it and the right to list it.
+            let now = self.sync.open(self.held.tenant(), mailbox.id).await?;
+            if now.is_none_or(|now| now.account.settings != account.settings) {
+                return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
+            }
+        }
         if mailbox.state == MailboxState::Connecting && connector.grant(account).is_some() {
             self.sync.calls.make(mailbox, connector.check(account)).await?;
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::connector::{Account, Grant};
 use domain::{ConnectorError, Secret, Sha256};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::token::Token;
@@ -23,7 +24,7 @@ pub struct Credential {
 #[derive(Debug, Default)]
 struct Last {
     /// With what opened the mailbox when it came: for a mailbox that was connected anew it is another's.
-    token: Option<(Option<Sha256>, Token)>,
+    token: Option<(Sha256, Token)>,
     failed: Option<(Instant, ConnectorError)>,
     unstored: Option<Unstored>,
 }
@@ -33,7 +34,7 @@ struct Last {
 #[derive(Debug, Clone)]
 pub struct Unstored {
     /// By what it was got.
-    by: Option<Sha256>,
+    by: Sha256,
     pub grant: Grant,
     pub asked_at: Timestamp,
 }
@@ -103,6 +104,18 @@ impl Credential {
     }
 }
 
-fn opener(account: &Account) -> Option<Sha256> {
-    account.secret.as_ref().map(|secret| Sha256::of(secret.expose().as_bytes()))
+/// Its secret, and where our app opens it by itself, for whom.
+fn opener(account: &Account) -> Sha256 {
+    let secret = account.secret.as_ref().map(|secret| Sha256::of(secret.expose().as_bytes()));
+    Sha256::of(format!("{secret:?} {}", opened(account)).as_bytes())
+}
+
+/// Whose mailbox our app opens. Nobody's in particular where a secret says itself what it opens.
+pub fn opened(account: &Account) -> String {
+    let settings: Value = serde_json::from_str(&account.settings).unwrap_or_default();
+    let named = || ["user", "account"].iter().find_map(|name| settings[name].as_str());
+    match settings["app_only"] == true {
+        true => named().unwrap_or(&account.address).to_owned(),
+        false => String::new(),
+    }
 }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::Engine;
 use crate::secrets::VaultError;
 use apps::{App, Apps};
-use credential::{Credential, Unstored};
+use credential::{Credential, Unstored, opened};
 use token::Token;
 
 /// How the names of its leases begin.
@@ -163,12 +163,12 @@ impl Tokens {
     async fn stored(&self, asker: &Asker, refused: Option<&Secret<String>>) -> Result<Option<Token>, ConnectorError> {
         let (engine, account) = (&self.inner.engine, &asker.account);
         let id = SecretId::of_access_token(account.mailbox);
-        let opened = match engine.vault.open(account.tenant, id, SecretKind::AccessToken).await {
+        let sealed = match engine.vault.open(account.tenant, id, SecretKind::AccessToken).await {
             // What cannot be read is asked for anew.
             Err(VaultError::Damaged(_)) => None,
             opened => opened.map_err(|e| closed(&e))?,
         };
-        let token = opened.as_ref().and_then(Token::read);
+        let token = sealed.as_ref().and_then(Token::read).filter(|token| token.is_of(&opened(account)));
         Ok(token.filter(|token| token.is_good(engine.store.clock().now(), refused)))
     }
 
@@ -208,7 +208,8 @@ impl Held<'_> {
         let (account, sealed) = self.present().await?;
         let clock = self.tokens.inner.engine.store.clock();
         if let Some(Unstored { grant, asked_at, .. }) = self.credential.unstored(&account) {
-            let token = self.store_steadily(&account, sealed, Token::new(&grant, asked_at), &grant).await?;
+            let token =
+                self.store_steadily(&account, sealed, Token::new(&grant, opened(&account), asked_at), &grant).await?;
             // It may have ended meanwhile; by what is stored now there is another.
             return Ok(token.filter(|token| token.is_good(clock.now(), refused)));
         }
@@ -218,7 +219,7 @@ impl Held<'_> {
                 if grant.secret.is_some() && sealed.is_some() {
                     self.credential.keep_unstored(&account, &grant, before);
                 }
-                self.store_steadily(&account, sealed, Token::new(&grant, before), &grant).await
+                self.store_steadily(&account, sealed, Token::new(&grant, opened(&account), before), &grant).await
             }
             Err(e @ ConnectorError::Unauthorized(_)) => {
                 // Somebody may have put another in its place while we asked; that one is tried.
@@ -248,7 +249,7 @@ impl Held<'_> {
             ConnectorError::NotYet(DATABASE_AWAY)
         })?;
         let settings = crate::sync::connection(&mailbox.settings);
-        Ok((Account { secret, settings, ..account.clone() }, sealed))
+        Ok((Account { address: mailbox.address, secret, settings, ..account.clone() }, sealed))
     }
 
     async fn call(&self, account: &Account) -> Result<Grant, ConnectorError> {
@@ -360,7 +361,7 @@ enum Stored {
 
 fn is_opened_alike(one: &Account, other: &Account) -> bool {
     let secret = |account: &Account| account.secret.as_ref().map(|secret| secret.expose().clone());
-    secret(one) == secret(other)
+    secret(one) == secret(other) && opened(one) == opened(other)
 }
 
 fn unavailable(what: &str) -> ConnectorError {

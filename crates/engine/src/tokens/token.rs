@@ -18,20 +18,29 @@ const MARGIN: Duration = Duration::from_secs(60);
 pub struct Token {
     pub token: Secret<String>,
     use_until: Timestamp,
+    /// Whom it opens, see [`super::credential::opened`]: a mailbox may be another's from one look to the next.
+    user: String,
 }
 
 #[derive(Deserialize)]
 struct Stored {
     token: String,
     use_until: Timestamp,
+    /// One from before this was written down is nobody's.
+    #[serde(default)]
+    user: String,
 }
 
 impl Token {
     /// `asked_at` is when it was asked for: it cannot be older.
-    pub fn new(grant: &Grant, asked_at: Timestamp) -> Self {
+    pub fn new(grant: &Grant, user: String, asked_at: Timestamp) -> Self {
         let life = grant.expires_in.saturating_sub(MARGIN.min(grant.expires_in / 2));
         let life = SignedDuration::try_from(life).unwrap_or(LONGEST_USE).min(LONGEST_USE);
-        Self { token: grant.token.clone(), use_until: asked_at.checked_add(life).unwrap_or(asked_at) }
+        Self { token: grant.token.clone(), use_until: asked_at.checked_add(life).unwrap_or(asked_at), user }
+    }
+
+    pub fn is_of(&self, user: &str) -> bool {
+        self.user == user
     }
 
     pub fn is_good(&self, now: Timestamp, refused: Option<&Secret<String>>) -> bool {
@@ -40,12 +49,13 @@ impl Token {
 
     /// As it is sealed.
     pub fn write(&self) -> Secret<String> {
-        Secret::new(json!({"token": self.token.expose(), "use_until": self.use_until}).to_string())
+        let Self { token, use_until, user } = self;
+        Secret::new(json!({"token": token.expose(), "use_until": use_until, "user": user}).to_string())
     }
 
     pub fn read(bytes: &Secret<Vec<u8>>) -> Option<Self> {
-        let Stored { token, use_until } = serde_json::from_slice(bytes.expose()).ok()?;
-        Some(Self { token: Secret::new(token), use_until })
+        let Stored { token, use_until, user } = serde_json::from_slice(bytes.expose()).ok()?;
+        Some(Self { token: Secret::new(token), use_until, user })
     }
 }
 
@@ -59,9 +69,10 @@ mod tests {
         let life = |seconds| {
             let grant =
                 Grant { token: Secret::new("t".into()), expires_in: Duration::from_secs(seconds), secret: None };
-            let token = Token::new(&grant, asked);
+            let token = Token::new(&grant, "ann@corp.example".to_owned(), asked);
             let again = Token::read(&Secret::new(token.write().expose().clone().into_bytes())).unwrap();
             assert_eq!(again.use_until, token.use_until);
+            assert!(again.is_of("ann@corp.example") && !again.is_of("bob@corp.example"));
             token.use_until.duration_since(asked).as_secs()
         };
 
@@ -73,7 +84,7 @@ mod tests {
     fn a_refused_one_is_not_good_whatever_its_time() {
         let now: Timestamp = "2026-02-01T12:00:00Z".parse().unwrap();
         let grant = Grant { token: Secret::new("t".into()), expires_in: Duration::from_secs(600), secret: None };
-        let token = Token::new(&grant, now);
+        let token = Token::new(&grant, String::new(), now);
 
         assert!(token.is_good(now, None) && token.is_good(now, Some(&Secret::new("other".into()))));
         assert!(!token.is_good(now, Some(&Secret::new("t".into()))));

@@ -161,6 +161,12 @@ impl TenantStore {
         row.map_or(Ok(0), |row| row.get(0))
     }
 
+    /// Whether it is somebody's of a directory, which says whether it is looked at.
+    pub async fn has_owner(&self, mailbox: MailboxId) -> Result<bool, StoreError> {
+        let sql = "select 1 from users where tenant_id = $1 and mailbox_id = $2 limit 1";
+        Ok(self.query_one(sql, params![self.id, mailbox]).await?.is_some())
+    }
+
     /// The mailboxes that have these addresses.
     pub async fn list_holders(&self, addresses: Vec<String>) -> Result<Vec<Holder>, StoreError> {
         if addresses.is_empty() {

@@ -415,7 +415,8 @@ pub async fn resume(
 ) -> Result<Response, Problem> {
     for _ in 0..TRIES {
         let before = connected(&change, id).await?;
-        let after = moved(&before, state_when_resumed(&before), None, &change);
+        let mut after = moved(&before, state_when_resumed(&before), None, &change);
+        after.is_active |= app.engine.is_left_behind(&before).await?;
         let told = Told::json(StatusCode::OK, &MailboxView::from(after.clone()))?;
         let recording = change.record(&app, what("mailbox.resume", Some(&before), Some(&after))?, told).await?;
         match recording.engine.resume_mailbox(&before, None).await {

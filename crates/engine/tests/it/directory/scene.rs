@@ -16,7 +16,7 @@ use engine::directory::{Ended, Report};
 use engine::jobs::Keep;
 use engine::sync::{SyncSettings, Syncer};
 use jiff::SignedDuration;
-use jobs::{SystemDice, Worker};
+use jobs::{Kinds, SystemDice, Worker};
 use serde_json::{Value, json};
 use sim::people::{NewOrganisation, Organised, PeopleOperation, PersonChange, State, TruthPerson};
 use sim::{google, microsoft};
@@ -182,6 +182,13 @@ impl Scene {
         self.work_until(&left).await;
     }
 
+    /// What there is to be fetched is known after that, and nothing is fetched.
+    pub async fn list_only(&self) {
+        let kinds = self.syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
+        let left = "select kind, state from jobs where kind in ('sync_mailbox', 'list_history', 'list_mailbox')";
+        self.work_with(kinds, left).await;
+    }
+
     async fn work_until(&self, left: &str) {
         let week = Duration::from_secs(7 * 86_400);
         let keep = Keep {
@@ -190,7 +197,10 @@ impl Scene {
             deliveries: week,
             blobs: SignedDuration::MAX,
         };
-        let kinds = engine::jobs::kinds(&self.syncer, keep);
+        self.work_with(engine::jobs::kinds(&self.syncer, keep), left).await;
+    }
+
+    async fn work_with(&self, kinds: Kinds, left: &str) {
         let settings = jobs::Settings { remote_slots: 32, ..worker_settings() };
         let worker = Worker::start(self.db.store.clone(), kinds, settings, Arc::new(SystemDice));
         let idle = async {

@@ -39,11 +39,12 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
                 out.object(&object)?;
                 continue;
             }
+            let off = if mailbox.is_active { "" } else { ", off" };
             rows.push([
                 tenant.name.clone(),
                 mailbox.address,
                 mailbox.provider.as_str().to_owned(),
-                mailbox.state.as_str().to_owned(),
+                format!("{}{off}", mailbox.state.as_str()),
                 backfill.map_or_else(String::new, how_far),
                 mailbox.state_reason.into_iter().chain(pause.map(until_when)).collect::<Vec<_>>().join("; "),
             ]);
@@ -81,6 +82,12 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
     let why = mailbox.state_reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     out.line(&format!("{} ({}), {}", mailbox.address, mailbox.id, mailbox.provider.as_str()))?;
     out.line(&format!("{} since {since}{why}", mailbox.state.as_str()))?;
+    if !mailbox.is_active {
+        out.line(match engine.is_left_behind(&mailbox).await? {
+            true => "switched off by a directory that is not there any more; `mailroom mailbox resume` switches it on",
+            false => "switched off: its owner is not in the directory, or the rules leave them out",
+        })?;
+    }
     if mailbox.state == MailboxState::NeedsReauth {
         out.line(&how_to_mend(&mailbox, &which.tenant))?;
     }

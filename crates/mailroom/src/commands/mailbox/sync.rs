@@ -40,11 +40,17 @@ pub(super) async fn run(
     if mailbox.provider == Provider::Files {
         return Err(Failure::problem(format!("{} takes files only; there is nothing to look at", mailbox.address)));
     }
+    if !mailbox.is_active && !engine.is_left_behind(&mailbox).await? {
+        return Err(Failure::problem(format!(
+            "{} is of somebody whom the directory or its rules leave out; `mailroom directory show` tells the rules",
+            mailbox.address
+        )));
+    }
     if !mailbox.is_active || !mailbox.state.is_synced() {
         return Err(Failure::problem(format!(
             "{} is {}; `mailroom mailbox resume` makes it go on",
             mailbox.address,
-            mailbox.state.as_str()
+            if mailbox.is_active { mailbox.state.as_str() } else { "switched off" }
         )));
     }
     engine.request_sync(&mailbox).await?;

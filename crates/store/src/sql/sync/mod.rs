@@ -175,6 +175,18 @@ impl TenantUnit {
             .op("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2", params![self.tenant, mailbox]);
     }
 
+    /// It opens another account from now on: where the listings stood is of the one before, and who lists it at this moment
+    /// does not get to record another page. What it has is compared with everything that is there.
+    pub fn sync_another(&mut self, mailbox: MailboxId) {
+        self.unit.op(
+            "update sync_states set token = token + 1, holder = null, held_until = null
+             where tenant_id = $1 and mailbox_id = $2",
+            params![self.tenant, mailbox],
+        );
+        self.start_over(mailbox, Phase::Changes);
+        self.start_over(mailbox, Phase::History);
+    }
+
     /// When mailboxes are looked at next. Nothing of the unit happens unless the time of all of them has come: somebody else
     /// has asked for them meanwhile.
     pub fn sync_again_in(&mut self, pauses: &[(MailboxId, Duration)]) {
