@@ -110,7 +110,7 @@ impl Pace {
     /// What a part of a call takes that has a price.
     fn unit_charges(&self, mailbox: &Mailbox, amount: f64) -> Vec<Charge> {
         // A provider does not know how many tenants have an account.
-        let account = Sha256::of(format!("{} {}", mailbox.provider.as_str(), mailbox.address).as_bytes());
+        let account = Sha256::of(format!("{} {}", mailbox.provider.as_str(), mailbox.account()).as_bytes());
         let owners = [(Owner::App(mailbox.provider), self.app), (Owner::Account(account), self.mailbox)];
         let charge = |(owner, allowance): (Owner, Allowance)| {
             let budget = allowance.units?;

@@ -64,6 +64,11 @@ impl DiscoveryError {
         matches!(e.downcast_ref(), Some(StoreError::Precondition(NO_LONGER_DISCOVERING)))
     }
 
+    /// We go no faster than we may, and go on from here in a while: nothing is wrong.
+    fn is_our_pace(&self) -> bool {
+        matches!(self, Self::Provider(ConnectorError::NotYet(_) | ConnectorError::Throttled { .. }))
+    }
+
     /// It passes by itself, and what was listed so far still counts.
     pub fn passes(&self) -> bool {
         use ConnectorError::{NotYet, Throttled, Unavailable};
@@ -101,7 +106,7 @@ impl Syncer {
             // What it told may come from somebody who does not see everything any more.
             Ok(Ended::Held(report)) => (RunEnd { outcome: "held", report: json!(report), forgets: true }, "held"),
             Ok(Ended::Nowhere) => return outcome,
-            Err(e) if e.is_overtaken() => return outcome,
+            Err(e) if e.is_overtaken() || e.is_our_pace() => return outcome,
             Err(e) => {
                 let report = Report { reason: Some(e.to_string()), ..Report::default() };
                 (RunEnd { outcome: "failed", report: json!(report), forgets: !e.passes() }, "failed")

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::connector::{Access, Account, Answer, Cursors, NoAccess};
 use domain::{
@@ -15,6 +16,10 @@ use tokio::sync::Mutex;
 use super::{DiscoveryError, Place, rules};
 use crate::calls::Calls;
 use crate::sync::Syncer;
+
+/// A wait that is no longer is waited for, and so often for one page. A job that is longer without a sign is ended.
+const SHORT: Duration = Duration::from_secs(5);
+const WAITS: usize = 5;
 
 #[derive(Debug)]
 pub struct View {
@@ -64,8 +69,23 @@ impl View {
     }
 
     pub async fn page(&self, cursors: &Cursors) -> Result<PeoplePage, ConnectorError> {
-        let call = self.connector.users(&self.account, cursors).ok_or_else(no_directory)?;
-        self.calls.make(&self.counted_as, call).await
+        self.patiently(|| self.connector.users(&self.account, cursors)).await
+    }
+
+    /// What takes a moment is waited for: who begins anew asks for every group once more.
+    async fn patiently<'a, T>(&self, ask: impl Fn() -> Option<Answer<'a, T>>) -> Result<T, ConnectorError> {
+        for _ in 0..WAITS {
+            let call = ask().ok_or_else(no_directory)?;
+            match self.calls.make(&self.counted_as, call).await {
+                Err(ConnectorError::NotYet(wait) | ConnectorError::Throttled { retry_after: Some(wait) })
+                    if wait <= SHORT =>
+                {
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.calls.make(&self.counted_as, ask().ok_or_else(no_directory)?).await
     }
 
     /// Who is in the groups that the rules name.
@@ -88,8 +108,7 @@ impl View {
     ) -> Result<HashSet<String>, ConnectorError> {
         let (mut members, mut cursors) = (HashSet::new(), Cursors::new());
         loop {
-            let call = self.connector.members(&self.account, group, &cursors).ok_or_else(no_directory)?;
-            let page = self.calls.make(&self.counted_as, call).await?;
+            let page = self.patiently(|| self.connector.members(&self.account, group, &cursors)).await?;
             progress();
             members.extend(page.members);
             if page.is_last {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use content::spool::{Draft, Spool};
 use domain::connector::{Answer, Facts, Seen, Sink, Wanted};
-use domain::{ConnectorError, Lane, MailboxId, MailboxState};
+use domain::{ConnectorError, Lane, MailboxId, MailboxState, Provider};
 use jobs::{Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
+use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{MESSAGES_TOLD, Queued};
 use store::{StoreError, TenantStore, TenantUnit};
 
@@ -205,6 +206,10 @@ impl Syncer {
         if !told.is_empty() {
             unit.expect_told(mailbox, told);
         }
+        if let Some(user) = user_of(&opened.mailbox) {
+            // Of an address that has passed to another meanwhile, this is the other's mail.
+            unit.expect_user(mailbox, user);
+        }
         let lane = held.job.lane;
         if !missing.later.is_empty() {
             enqueue(held, &mut unit, FetchEmails { mailbox, messages: missing.later }, lane, When::Now)?;
@@ -239,6 +244,13 @@ async fn put_off(store: &TenantStore, mailbox: MailboxId) -> Result<Verdict, Job
         }
         _ => Ok(Verdict::Done),
     }
+}
+
+/// Whom our app opens for it by an address, which may be another's tomorrow.
+fn user_of(mailbox: &Mailbox) -> Option<&str> {
+    let connection = &mailbox.settings["connection"];
+    let is_by_address = mailbox.provider == Provider::Gmail && connection["app_only"] == true;
+    connection["user"].as_str().filter(|_| is_by_address)
 }
 
 /// What a message takes of the memory, as far as one knows before.

@@ -8,7 +8,7 @@ use super::InTenant;
 pub enum Directory {
     /// Say which directory a tenant has, and who of it gets a mailbox
     #[command(
-        after_help = "Examples:\n  mailroom directory set gmail --tenant acme --administrator admin@acme.test --exclude-unit /Interns\n  mailroom directory set outlook --tenant acme --directory acme.test --include-group staff@acme.test --paused\n\nWho is suspended, a guest or without a mailbox is left out unless it is said. What would happen, `mailroom directory discover --dry-run` tells."
+        after_help = "Examples:\n  mailroom directory set gmail --tenant acme --administrator admin@acme.test --exclude-unit /Interns\n  mailroom directory set outlook --tenant acme --directory acme.test --include-group staff@acme.test --paused\n\nWho is suspended, a guest or without a mailbox is left out unless it is said. Of a directory that is known, what is not given stays as it was. What would happen, `mailroom directory discover --dry-run` tells."
     )]
     Set(Box<Set>),
     /// Show a tenant's directories, and what came of the last look at each
@@ -65,17 +65,20 @@ pub struct Set {
     /// Of new mailboxes, how much of what is there already: all, none, or a duration like 30d (default: sync.backfill)
     #[arg(long, value_name = "HOW_MUCH")]
     pub backfill: Option<String>,
-    /// How often it is looked at
-    #[arg(long, value_name = "DURATION", default_value = "6h")]
-    pub interval: String,
+    /// How often it is looked at (default: 6h)
+    #[arg(long, value_name = "DURATION")]
+    pub interval: Option<String>,
     /// Look at it only when somebody asks for it
-    #[arg(long)]
-    pub paused: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub paused: Option<bool>,
 }
 
-/// Who is wanted; each may be given several times.
+/// Who is wanted; each may be given several times, and those of its kind from before are forgotten then.
 #[derive(Debug, Args)]
 pub struct Rules {
+    /// Forget all rules from before
+    #[arg(long)]
+    pub no_rules: bool,
     /// Only who is in this group, by its address or id (or in another that is included)
     #[arg(long, value_name = "GROUP")]
     pub include_group: Vec<String>,
@@ -101,14 +104,14 @@ pub struct Rules {
     #[arg(long, value_name = "ADDRESS")]
     pub exclude_address: Vec<String>,
     /// Also who is suspended
-    #[arg(long)]
-    pub suspended: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub suspended: Option<bool>,
     /// Also guests
-    #[arg(long)]
-    pub guests: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub guests: Option<bool>,
     /// Also who has no licence for a mailbox
-    #[arg(long)]
-    pub unlicensed: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub unlicensed: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,11 +1,14 @@
 //! `mailroom directory …`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use connectors::microsoft::is_directory;
 use domain::{Choice, Provider, Rules};
 use engine::Engine;
-use engine::directory::{Ended, Place, Report, Wish, is_changed};
+use engine::directory::{Ended, Place, Report, USUAL, Wish, is_changed};
+use engine::mailboxes::Backfill;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::directories::{Directory, DirectoryWish};
@@ -46,9 +49,9 @@ impl From<At> for Provider {
 async fn set(config: &Config, engine: &Engine, args: Set, out: Output) -> Result<(), Failure> {
     let provider = args.provider.into();
     must_be_somebody(config, provider)?;
-    let wish = wish(config, args.provider, &args)?;
     let store = app::tenant_store(engine, &args.tenant.tenant).await?;
     let before = store.find_directory(provider).await?;
+    let wish = wish(config, &args, before.as_ref())?;
     let after = json!({"settings": &wish.settings, "rules": &wish.rules, "is_paused": wish.is_paused});
     let recorded = app::recorded(engine, store.id, "directory.put", provider.as_str(), after).await?;
     match recorded.put_directory(store.id, &wish, before.as_ref()).await {
@@ -64,7 +67,8 @@ async fn set(config: &Config, engine: &Engine, args: Set, out: Output) -> Result
     out.line(&match wish.is_paused {
         true => format!("The directory at {name} is known. `mailroom directory discover` looks at it."),
         false => {
-            format!("The directory at {name} is looked at as soon as a worker is free, and every {}.", args.interval)
+            let every = SignedDuration::from_secs(wish.interval_seconds as i64);
+            format!("The directory at {name} is looked at as soon as a worker is free, and every {every:#}.")
         }
     })
 }
@@ -83,48 +87,67 @@ fn must_be_somebody(config: &Config, provider: Provider) -> Result<(), Failure> 
     }
 }
 
-fn wish(config: &Config, at: At, args: &Set) -> Result<DirectoryWish, Failure> {
-    let backfill = match &args.backfill {
-        None => config.sync.backfill,
-        Some(text) => parse_backfill(text).ok_or_else(|| {
+/// What is not given stays as it was.
+fn wish(config: &Config, args: &Set, before: Option<&Directory>) -> Result<DirectoryWish, Failure> {
+    let backfill = match (&args.backfill, before) {
+        (None, None) => config.sync.backfill,
+        (None, Some(before)) => match before.backfill_seconds {
+            None => Backfill::All,
+            Some(0) => Backfill::None,
+            Some(seconds) => Backfill::Last(Duration::from_secs(seconds)),
+        },
+        (Some(text), _) => parse_backfill(text).ok_or_else(|| {
             Failure::usage(format!("--backfill wants all, none or a duration like 30d, not {text:?}"))
         })?,
     };
-    let interval = parse_duration(&args.interval).map_err(|_| {
-        Failure::usage(format!(
-            "--interval wants a duration like 6h, not {:?}; units are {DURATION_UNITS}",
-            args.interval
-        ))
-    })?;
+    let interval = match &args.interval {
+        None => before.map_or(USUAL, |before| Duration::from_secs(before.interval_seconds)),
+        Some(text) => parse_duration(text).map_err(|_| {
+            Failure::usage(format!("--interval wants a duration like 6h, not {text:?}; units are {DURATION_UNITS}"))
+        })?,
+    };
+    let was: Place = before.map_or_else(Place::default, place);
     let wish = Wish {
-        provider: at.into(),
-        place: Place { directory: args.directory.clone(), administrator: args.administrator.clone() },
-        rules: rules(&args.rules),
+        provider: args.provider.into(),
+        place: Place {
+            directory: args.directory.clone().or(was.directory),
+            administrator: args.administrator.clone().or(was.administrator),
+        },
+        rules: rules(&args.rules, before)?,
         backfill,
         interval,
-        is_paused: args.paused,
+        is_paused: args.paused.or(before.map(|before| before.is_paused)).unwrap_or(false),
     };
     wish.checked(is_directory).map_err(|wrong| Failure::usage(format!("{}: {}", wrong.field, wrong.why)))
 }
 
-fn rules(args: &RuleArgs) -> Rules {
-    Rules {
+fn place(directory: &Directory) -> Place {
+    serde_json::from_value(directory.settings.clone()).unwrap_or_default()
+}
+
+fn rules(args: &RuleArgs, before: Option<&Directory>) -> Result<Rules, Failure> {
+    let was = match before.filter(|_| !args.no_rules) {
+        None => Rules::default(),
+        Some(before) => serde_json::from_value(before.rules.clone()).map_err(anyhow::Error::from)?,
+    };
+    let or = |given: &Vec<String>, was: Vec<String>| if given.is_empty() { was } else { given.clone() };
+    Ok(Rules {
         include: Choice {
-            groups: args.include_group.clone(),
-            units: args.include_unit.clone(),
-            domains: args.include_domain.clone(),
-            addresses: args.include_address.clone(),
+            groups: or(&args.include_group, was.include.groups),
+            units: or(&args.include_unit, was.include.units),
+            domains: or(&args.include_domain, was.include.domains),
+            addresses: or(&args.include_address, was.include.addresses),
         },
         exclude: Choice {
-            groups: args.exclude_group.clone(),
-            units: args.exclude_unit.clone(),
-            domains: args.exclude_domain.clone(),
-            addresses: args.exclude_address.clone(),
+            groups: or(&args.exclude_group, was.exclude.groups),
+            units: or(&args.exclude_unit, was.exclude.units),
+            domains: or(&args.exclude_domain, was.exclude.domains),
+            addresses: or(&args.exclude_address, was.exclude.addresses),
         },
-        suspended: args.suspended,
-        guests: args.guests,
-        unlicensed: args.unlicensed,
-    }
+        suspended: args.suspended.unwrap_or(was.suspended),
+        guests: args.guests.unwrap_or(was.guests),
+        unlicensed: args.unlicensed.unwrap_or(was.unlicensed),
+    })
 }
 
 async fn show(store: &TenantStore, out: Output) -> Result<(), Failure> {
@@ -136,7 +159,7 @@ async fn show(store: &TenantStore, out: Output) -> Result<(), Failure> {
         return out.line("No directory yet; `mailroom directory set` says which one this tenant has.");
     }
     for directory in &directories {
-        let place: Place = serde_json::from_value(directory.settings.clone()).unwrap_or_default();
+        let place = place(directory);
         let place = place.directory.or(place.administrator).unwrap_or_default();
         let last = match (&directory.outcome, directory.last_run_at) {
             (Some(outcome), Some(at)) => format!("{outcome} at {}", at.strftime("%Y-%m-%d %H:%M:%SZ")),

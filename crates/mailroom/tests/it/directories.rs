@@ -110,6 +110,14 @@ fn commands_set_try_discover_show_and_remove() {
         assert_eq!(place.select("select address from mailboxes where is_active"), [ADMIN]);
         assert_eq!(place.select("select address from mailboxes").len(), mailboxes.len(), "their mail stays");
 
+        let shown = || place.object(&[&["directory", "show"][..], &acme].concat());
+        google.object(place, &[&["directory", "set", "gmail", "--interval", "2h"][..], &acme].concat());
+        assert_eq!(shown()["rules"]["exclude"]["addresses"], json!(["user2@harbour.example"]), "as it was");
+        assert_eq!((&shown()["is_paused"], &shown()["interval_seconds"]), (&json!(true), &json!(7200)));
+        google.object(place, &[&["directory", "set", "gmail", "--no-rules"][..], &acme].concat());
+        assert_eq!(shown()["rules"]["exclude"]["addresses"].as_array().map_or(0, Vec::len), 0);
+        assert_eq!(shown()["interval_seconds"], 7200);
+
         place.ok(&[&["directory", "remove", "gmail"][..], &acme].concat());
         assert_eq!(place.select("select provider from directories"), Vec::<String>::new());
         assert_eq!(place.select("select address from mailboxes").len(), mailboxes.len());

@@ -153,6 +153,16 @@ impl TenantUnit {
         );
     }
 
+    /// Nothing of the unit happens when our app opens the mailbox of somebody else for it by now.
+    pub fn expect_user(&mut self, mailbox: MailboxId, user: &str) {
+        self.unit.op_returning_exactly(
+            1,
+            MAILBOX_CHANGED,
+            "select 1 from mailboxes where tenant_id = $1 and id = $2 and settings -> 'connection' ->> 'user' = $3",
+            params![self.tenant, mailbox, user],
+        );
+    }
+
     /// How it is reached and what is wanted of it.
     pub fn change_mailbox(&mut self, mailbox: MailboxId, settings: serde_json::Value, secret_ref: Option<&str>) {
         self.unit.op(

@@ -153,6 +153,34 @@ async fn a_listing_that_fails_deactivates_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_wants_us_to_wait_is_waited_for_and_nobody_is_told_that_it_failed() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&scene, provider, 8).await;
+        let slow_down = |seconds| {
+            scene.google.add_fault(google::Fault {
+                route: Some(google::Route::UsersList),
+                ..google::Fault::once(google::Kind::Throttled { retry_after: Some(seconds) })
+            });
+        };
+
+        slow_down(1);
+        scene.discover(&acme, provider).await;
+        assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+        slow_down(60);
+        let e = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap_err();
+
+        assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Throttled { .. })), "{e:?}");
+        let directory = acme.find_directory(provider).await.unwrap().unwrap();
+        assert_eq!(directory.outcome.as_deref(), Some("done"), "as it was before");
+        let events = acme.list_events(0, 1_000).await.unwrap();
+        assert!(events.iter().all(|event| event.kind != "directory.failed"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_administrator_takes_back_shows_and_deactivates_nobody() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;
