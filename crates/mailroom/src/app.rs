@@ -150,8 +150,9 @@ pub fn call_settings(config: &Config) -> CallSettings {
             (Provider::Outlook, outlook),
         ]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
-        // With as many jobs that look at its mailboxes and wait, a fifth of the workers is for the others, whatever it does.
-        most_under_way: Some((config.sync.mailbox_workers * 2 / 5).max(1)),
+        // As many as there may be looks at once. With all the jobs that look at its mailboxes and wait, some workers are left
+        // for the other providers, whatever this one does.
+        most_under_way: Some((config.sync.mailbox_workers / 2).max(1)),
         ..CallSettings::default()
     }
 }
