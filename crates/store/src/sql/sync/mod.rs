@@ -193,17 +193,17 @@ impl TenantUnit {
         let dialect = self.store.dialect();
         let mut pauses = pauses.to_vec();
         pauses.sort_unstable();
+        // With the tenant in each row, for SQLite would otherwise look through all of them for each mailbox of the tenant.
         let count = pauses.len() as u64;
-        let rows = pauses.iter().map(|(mailbox, pause)| params![*mailbox, millis(*pause)]).collect();
-        let (these, pauses) = given(dialect, 2, &[("mailbox_id", Kind::Uuid), ("pause", Kind::Int)], rows);
-        let mut values = params![self.tenant];
-        values.extend(pauses);
+        let rows = pauses.iter().map(|(mailbox, pause)| params![self.tenant, *mailbox, millis(*pause)]).collect();
+        let columns = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid), ("pause", Kind::Int)];
+        let (these, values) = given(dialect, 1, columns, rows);
         self.unit.op_exactly(
             count,
             NOT_DUE,
             format!(
                 "update sync_states set next_sync_at = {} from {these}
-                 where sync_states.tenant_id = $1 and sync_states.mailbox_id = g.mailbox_id
+                 where sync_states.tenant_id = g.tenant_id and sync_states.mailbox_id = g.mailbox_id
                    and sync_states.next_sync_at <= mailroom_now()",
                 later(dialect, "g.pause")
             ),
