@@ -264,7 +264,7 @@ fn a_mailbox_shows_how_much_it_may_fetch_in_a_day() {
     assert_eq!(shown("free@acme.test")["bytes_per_day"], Value::Null);
     let with = |variables: &[(&str, &str)], address: &str| {
         let done = place.run_with(variables, &["mailbox", "show", address, "--tenant", "acme"]);
-        done.text().lines().find(|line| line.contains("a day")).map(str::to_owned)
+        done.text().lines().find(|line| line.contains("fetches at most")).map(str::to_owned)
     };
     assert_eq!(with(&[], "any@acme.test"), None);
     assert_eq!(with(&[], "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");

@@ -113,7 +113,9 @@ fn what_is_used_of_a_provider_and_what_is_left_is_told() {
             (&limit["of"], &limit["per"], &limit["allowed"]),
             (&"all_tenants".into(), &"hour".into(), &36_000_000.into())
         );
-        assert_eq!(number(&limit["left"]), 36_000_000 - number(&usage["calls"]["this_hour"]), "{usage}");
+        // Less where the hour is over soon.
+        let unused = 36_000_000 - number(&usage["calls"]["this_hour"]);
+        assert!((1..=unused).contains(&number(&limit["left"])), "{usage}");
         assert_eq!(usage["bytes"]["limits"], serde_json::json!([]), "nobody has set one");
         let shown = place.object(&with("show", &[]));
         assert!(number(&shown["usage"]["bytes"]["last_day"]) > 1000, "{shown}");

@@ -85,8 +85,13 @@ const PERSON: &[(&str, Kind)] = &[
 ];
 
 /// Mailboxes as texts: PostgreSQL is told what a list holds by its first item, which may be nothing.
-const SETTLED: &[(&str, Kind)] =
-    &[("id", Kind::Uuid), ("state", Kind::Text), ("left_out", Kind::Text), ("mailbox", Kind::Text)];
+const SETTLED: &[(&str, Kind)] = &[
+    ("tenant_id", Kind::Uuid),
+    ("id", Kind::Uuid),
+    ("state", Kind::Text),
+    ("left_out", Kind::Text),
+    ("mailbox", Kind::Text),
+];
 
 const MAILBOX: &[(&str, Kind)] = &[
     ("id", Kind::Uuid),
@@ -269,19 +274,21 @@ impl TenantUnit {
         }
         let rows = settled
             .iter()
-            .map(|one| params![one.user, state(one.is_active), one.left_out, one.mailbox.map(|id| id.to_string())])
+            .map(|one| {
+                let mailbox = one.mailbox.map(|id| id.to_string());
+                params![self.tenant, one.user, state(one.is_active), one.left_out, mailbox]
+            })
             .collect();
-        let (these, values) = given(self.store.dialect(), 2, SETTLED, rows);
+        // With the tenant in each row, for SQLite would otherwise look through all of them for each of its people.
+        let (these, values) = given(self.store.dialect(), 1, SETTLED, rows);
         let mailbox = if self.store.dialect() == Dialect::Postgres { "cast(g.mailbox as uuid)" } else { "g.mailbox" };
-        let mut all = params![self.tenant];
-        all.extend(values);
         self.unit.op(
             format!(
                 "update users set state = g.state, left_out = g.left_out, mailbox_id = {mailbox},
                      updated_at = mailroom_now()
-                 from {these} where users.tenant_id = $1 and users.id = g.id"
+                 from {these} where users.tenant_id = g.tenant_id and users.id = g.id"
             ),
-            all,
+            values,
         );
     }
 
