@@ -104,7 +104,8 @@ def schemathesis(key):
     command = [*SCHEMATHESIS, "--config-file", str(FOLDER / "schemathesis.toml"), "run", URL + "/openapi.json"]
     command += ["-H", f"Authorization: Bearer {key}", "-H", f"X-Tenant-Id: {acme}", "--checks", ",".join(CHECKS)]
     command += ["--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES, "--seed", SEED]
-    command += ["--workers", "2", "--continue-on-failure", "--warnings", "off", "--no-color"]
+    # One: Python 3.11 compiles wrongly now and then when threads do so at once (its issue 106905).
+    command += ["--workers", "1", "--continue-on-failure", "--warnings", "off", "--no-color"]
     # It never ends.
     command += ["--exclude-operation-id", "follow_events"]
     return subprocess.run(command, cwd=FOLDER).returncode
