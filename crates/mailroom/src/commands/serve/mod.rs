@@ -69,14 +69,7 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
     let syncer = crate::app::syncer(config, &engine, &name)?;
     let mut workers = Parts::default();
-    let providers = &config.providers;
-    if providers.google.settings.topic.is_some() || providers.microsoft.settings.push.is_some() {
-        // It may not have been there before.
-        engine.store.system().want_watches_that_are_off().await?;
-    }
-    if let Some(why) = providers.microsoft.lacks_pushes() {
-        tracing::warn!(provider = "outlook", "nothing is pushed: {why}");
-    }
+    prepare_pushes(config, &engine).await?;
     if has(Role::Worker) {
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
@@ -121,6 +114,18 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
         None => Ok(ExitCode::SUCCESS),
         Some(missed) => Err(Failure::problem(format!("{missed}; start `mailroom serve` again"))),
     }
+}
+
+async fn prepare_pushes(config: &Config, engine: &Engine) -> Result<(), Failure> {
+    let providers = &config.providers;
+    if providers.google.settings.topic.is_some() || providers.microsoft.settings.push.is_some() {
+        // It may not have been there before.
+        engine.store.system().want_watches_that_are_off().await?;
+    }
+    if let Some(why) = providers.microsoft.lacks_pushes() {
+        tracing::warn!(provider = "outlook", "nothing is pushed: {why}");
+    }
+    Ok(())
 }
 
 /// As if somebody had told us to stop, when whoever started us is gone.
@@ -231,7 +236,7 @@ async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Resu
     Ok(())
 }
 
-/// What was asked of providers, for people; what is counted at the very end with the rest.
+/// What was asked of providers, for people. What jobs ask while the process winds up is not counted.
 async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let mut is_over = false;
     while !is_over {

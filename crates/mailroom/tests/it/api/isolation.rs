@@ -155,6 +155,27 @@ fn shape(answer: &Answer) -> (u16, Value) {
     (answer.status, body)
 }
 
+/// A path of the route, with this id.
+fn fill(route: &str, id: &str) -> String {
+    let name = if route.contains("/queues/") { "low" } else { "upkeep" };
+    route
+        .replace("{id}", id)
+        .replace("{key}", NOBODY)
+        .replace("{delivery}", NOBODY)
+        .replace("{name}", name)
+        .replace("{provider}", "gmail")
+}
+
+fn keys_say_nothing(scene: &Scene, method: &str, path: &str, body: &Value, id: &str) {
+    let json = [("Accept", "application/json")];
+    let nothing = shape(&scene.ask(method, path, &json));
+    assert_eq!(nothing.0, 400, "{id}");
+    for key in [&scene.acme_writer, &scene.beta_writer, &scene.operator] {
+        let answer = scene.tell_with(method, path, key, body, &json);
+        assert_eq!(shape(&answer), nothing, "{id}: a key says nothing here");
+    }
+}
+
 #[test]
 fn nobody_learns_of_what_is_not_theirs() {
     on_each_database(|place| {
@@ -164,15 +185,6 @@ fn nobody_learns_of_what_is_not_theirs() {
         let theirs = theirs(&scene, place, acme);
         let description = scene.ask("GET", "/openapi.json", &[]).json();
         let operations = operations(&description);
-        let fill = |route: &str, id: &str| {
-            let name = if route.contains("/queues/") { "low" } else { "upkeep" };
-            route
-                .replace("{id}", id)
-                .replace("{key}", NOBODY)
-                .replace("{delivery}", NOBODY)
-                .replace("{name}", name)
-                .replace("{provider}", "gmail")
-        };
         let own = |route: &str| {
             let found = theirs.iter().find(|(prefix, _)| route.starts_with(*prefix));
             let route = route.replace("{delivery}", &theirs["{delivery}"]);
@@ -184,13 +196,7 @@ fn nobody_learns_of_what_is_not_theirs() {
             let (whom, body) = case(id);
             let (mine, absent) = (own(route), fill(route, NOBODY));
             if whom == For::Browser {
-                let json = [("Accept", "application/json")];
-                let nothing = shape(&scene.ask(method, &mine, &json));
-                assert_eq!(nothing.0, 400, "{id}");
-                for key in [&scene.acme_writer, &scene.beta_writer, &scene.operator] {
-                    let answer = scene.tell_with(method, &mine, key, &body, &json);
-                    assert_eq!(shape(&answer), nothing, "{id}: a key says nothing here");
-                }
+                keys_say_nothing(&scene, method, &mine, &body, id);
                 continue;
             }
             if whom == For::Provider {
