@@ -1,5 +1,7 @@
 //! Looking at jobs: one, many, the attempts of one, and how many there are of what.
 
+use std::collections::BTreeMap;
+
 use domain::{JobId, JobState, Lane, TenantId, WorkerId};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -120,15 +122,15 @@ impl SystemStore {
         after: Option<JobId>,
         limit: u64,
     ) -> Result<Vec<JobRow>, StoreError> {
-        let mut jobs = Vec::new();
+        // By id, for what ends between the two readings is in both; how it ended is the newer of the two.
+        let mut jobs = BTreeMap::new();
         for table in [Table::Live, Table::Finished] {
             if filter.state.is_some_and(|state| table.holds(state)) || filter.state.is_none() {
-                jobs.extend(self.list_from(table, filter, after, limit).await?);
+                let page = self.list_from(table, filter, after, limit).await?;
+                jobs.extend(page.into_iter().map(|job| (job.id, job)));
             }
         }
-        jobs.sort_by_key(|job| std::cmp::Reverse(job.id));
-        jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(jobs)
+        Ok(jobs.into_values().rev().take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
     }
 
     async fn list_from(

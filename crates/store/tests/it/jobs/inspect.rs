@@ -1,5 +1,6 @@
 //! Looking at jobs, and how much waits.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::{JobId, JobState, Lane, PlanTier, SystemClock, TenantId};
@@ -84,6 +85,31 @@ async fn lists_are_newest_first_page_by_page_and_filtered() {
         assert_eq!(count(JobFilter { kind: Some("b".into()), ..JobFilter::default() }).await, 3);
         assert_eq!(count(JobFilter { state: Some(JobState::Done), ..JobFilter::default() }).await, claimed.len());
         assert_eq!(count(JobFilter { state: Some(JobState::Ready), ..JobFilter::default() }).await, 6 - claimed.len());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_ends_while_jobs_are_listed_is_listed_once() {
+    on_each_database(|db| async move {
+        const JOBS: usize = 100;
+        let worker = worker(&db.store, &["a"]).await;
+        enqueue(&db.store, (0..JOBS).map(|_| job("a")).collect()).await;
+        let claimed = claim(&db.store, worker, JOBS as u64).await;
+        assert_eq!(claimed.len(), JOBS);
+        let store = db.store.clone();
+        let ends = tokio::spawn(async move {
+            for one in claimed.chunks(1) {
+                store.system().finish_done(one, || JobId::new(&SystemClock)).await.unwrap();
+            }
+        });
+
+        while !ends.is_finished() {
+            let listed = db.store.system().list_jobs(&JobFilter::default(), None, 1000).await.unwrap();
+            let ids: BTreeSet<JobId> = listed.iter().map(|job| job.id).collect();
+            assert_eq!((ids.len(), listed.len()), (JOBS, JOBS));
+        }
+        ends.await.unwrap();
     })
     .await;
 }
