@@ -32,7 +32,15 @@ pub(crate) const COLUMNS: &str =
 /// What the provider of a mailbox `m` knows its account by. There is an index for this very text.
 pub(crate) const ACCOUNT: &str = "coalesce(m.settings -> 'connection' ->> 'account', m.address)";
 
+/// Whether a mailbox `m` is looked at, in a tenant that is not switched off; see [`Mailbox::is_looked_at`].
+pub(crate) const IS_LOOKED_AT: &str = "m.is_active and m.state in ('connecting', 'active', 'error')";
+
 impl Mailbox {
+    /// Neither switched off nor waiting for somebody.
+    pub fn is_looked_at(&self) -> bool {
+        self.is_active && self.state.is_synced()
+    }
+
     /// What its provider knows the account by. The mailbox may be called otherwise, where its name was taken.
     pub fn account(&self) -> &str {
         self.settings["connection"]["account"].as_str().unwrap_or(&self.address)
