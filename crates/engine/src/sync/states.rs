@@ -22,5 +22,7 @@ pub fn needs_reauth(unit: &mut TenantUnit, mailbox: &Mailbox, reason: &str) {
 pub fn fails(unit: &mut TenantUnit, mailbox: MailboxId, errors: u64, reason: &str) {
     if errors + 1 >= TROUBLED {
         unit.move_mailbox(mailbox, &[MailboxState::Active], MailboxState::Error, Some(reason));
+        // One that is being connected stays so: when it works, it is looked at whose it is, and asked to push.
+        unit.explain_mailbox(mailbox, MailboxState::Connecting, reason);
     }
 }

@@ -196,6 +196,15 @@ impl TenantUnit {
         self.move_if(&format!("version = {}", mailbox.version), mailbox.id, from, to, reason);
     }
 
+    /// If it is in this state it stays there, and says why from now on.
+    pub fn explain_mailbox(&mut self, mailbox: MailboxId, state: MailboxState, reason: &str) {
+        self.unit.op(
+            "update mailboxes set state_reason = $4, version = version + 1, updated_at = mailroom_now()
+             where tenant_id = $1 and id = $2 and state = $3 and (state_reason is null or state_reason <> $4)",
+            params![self.tenant, mailbox, state, reason],
+        );
+    }
+
     fn move_if(
         &mut self,
         condition: &str,

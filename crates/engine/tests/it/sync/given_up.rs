@@ -206,6 +206,40 @@ async fn a_mailbox_that_worked_meanwhile_is_given_up_anew_and_the_new_letter_tak
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_never_worked_stays_connecting_and_says_why_until_it_does() {
+    on_each_database(|db| async move {
+        let odds = Odds::new(&db, &["odd"]).await;
+        odds.does(nonsense("there is no mailbox yet"));
+        db.run("update mailboxes set state = 'connecting'").await;
+        let told = async || {
+            let mailbox = odds.store.find_mailbox("odd").await.unwrap().unwrap();
+            (mailbox.state, mailbox.state_reason)
+        };
+
+        odds.sync().await;
+
+        let (state, reason) = told().await;
+        assert_eq!(state, MailboxState::Connecting);
+        assert!(reason.as_ref().is_some_and(|reason| reason.contains("there is no mailbox yet")), "{reason:?}");
+        odds.letter("there is no mailbox yet").await;
+        let version = odds.store.find_mailbox("odd").await.unwrap().unwrap().version;
+
+        odds.sync().await;
+        assert_eq!(odds.store.find_mailbox("odd").await.unwrap().unwrap().version, version, "that is known");
+        // As when somebody resumes it in vain.
+        db.run("update mailboxes set state_reason = null").await;
+        odds.sync().await;
+        assert_eq!(told().await, (MailboxState::Connecting, reason));
+
+        odds.odd.does.lock().unwrap().clear();
+        odds.sync().await;
+        assert_eq!(told().await, (MailboxState::Active, None));
+        odds.worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_had_to_wait_has_not_failed() {
     on_each_database(|db| async move {
         let odds = Odds::new(&db, &["odd"]).await;
