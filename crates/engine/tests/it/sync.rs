@@ -1,5 +1,6 @@
 //! What a provider shows becomes rows, emails and events, on both databases.
 
+mod given_up;
 mod places;
 mod polls;
 
