@@ -206,7 +206,7 @@ impl Connector for Odd {
 }
 
 /// Mailboxes of a tenant that were synced before.
-async fn settled(db: &TestDatabase, tenant: &str, addresses: &[&str]) -> (TenantStore, Vec<MailboxId>) {
+pub(super) async fn settled(db: &TestDatabase, tenant: &str, addresses: &[&str]) -> (TenantStore, Vec<MailboxId>) {
     let tenant = db.store.system().create_tenant(tenant, PlanTier::Standard).await.unwrap().unwrap();
     let store = db.store.tenant(tenant.id);
     let mut ids = Vec::new();
@@ -247,12 +247,12 @@ async fn ask(store: &TenantStore, provider: Provider, mailboxes: &[MailboxId]) {
     unit.commit().await.unwrap();
 }
 
-fn start(db: &TestDatabase, kinds: Kinds, slots: usize) -> Worker {
+pub(super) fn start(db: &TestDatabase, kinds: Kinds, slots: usize) -> Worker {
     let settings = jobs::Settings { remote_slots: slots, grace: Duration::ZERO, ..worker_settings() };
     Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemDice))
 }
 
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+pub(super) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let so = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
