@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod budget;
 mod day;
 pub mod meter;
+mod places;
 pub mod window;
 
 use std::collections::HashMap;
@@ -17,13 +18,13 @@ use domain::{ConnectorError, MailboxId, Provider, Sha256, TenantId};
 use jobs::{Dice, SystemDice};
 use store::sql::mailboxes::Mailbox;
 use store::{Store, StoreError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use breaker::{Breaker, PROBE_EVERY, Pass};
 use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
 pub use day::bytes_per_day;
 use meter::Meter;
+use places::{Places, UnderWay};
 
 use crate::gate::Redis;
 
@@ -40,8 +41,8 @@ pub struct CallSettings {
     pub paces: HashMap<Provider, Pace>,
     /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
     pub imap_bytes_per_day: Option<u64>,
-    /// Calls of one provider that are on their way at the same time: one that is slow, or gone, must not keep everybody
-    /// waiting who could call another.
+    /// Calls of one provider that are on their way at the same time, of which fetches are at most four fifths: one that is
+    /// slow, or gone, must not keep everybody waiting who could call another.
     pub most_under_way: Option<usize>,
     /// A job that would wait longer for its turn gives its place to others and comes back.
     pub longest_wait: Duration,
@@ -168,7 +169,7 @@ struct State {
     /// Until when a provider asked to be left alone for the sake of a mailbox.
     quiet: HashMap<MailboxId, Instant>,
     buckets: Buckets,
-    under_way: HashMap<Provider, Arc<Semaphore>>,
+    places: HashMap<Provider, Places>,
     tidied: Instant,
 }
 
@@ -184,7 +185,7 @@ impl Calls {
             breakers: HashMap::new(),
             quiet: HashMap::new(),
             buckets: Buckets::default(),
-            under_way: HashMap::new(),
+            places: HashMap::new(),
             tidied: Instant::now(),
         };
         let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), Meter::default());
@@ -208,9 +209,9 @@ impl Calls {
     }
 
     async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.inner.look(mailbox)?;
+        let kept = self.inner.look(kind, mailbox)?;
         self.inner.wait_for_turn(kind, mailbox).await?;
-        let (_under_way, pass) = self.inner.begin(mailbox)?;
+        let (_under_way, pass) = self.inner.begin(kind, mailbox, kept)?;
         self.inner.meter.count(key(mailbox), 1, 0);
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
@@ -266,16 +267,24 @@ impl Inner {
         self.settings.pace_for(mailbox)
     }
 
-    /// Whether there is any use in waiting for a turn. Takes nothing: a probe must not be spent on a call that does not
-    /// get its turn.
-    fn look(&self, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+    /// Whether there is any use in waiting for a turn. Takes nothing of what others could use: neither a probe nor a turn
+    /// must be spent on a call that is not made. A fetch keeps its place from here on; looks are over so soon that hardly
+    /// anybody takes the place between this and their turn, while one that waits for its turn with a place would keep it
+    /// from others that could be made.
+    fn look(&self, kind: Call, mailbox: &Mailbox) -> Result<Option<UnderWay>, ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         state.tidy(now);
         if let Some(breaker) = state.breakers.get(&key(mailbox)) {
             breaker.look(now).map_err(|until| self.not_before(until, now))?;
         }
-        state.is_welcome(mailbox, now)
+        state.is_welcome(mailbox, now)?;
+        let Some(places) = state.places(mailbox.provider, &self.settings) else { return Ok(None) };
+        match kind {
+            Call::Fetch => Ok(Some(places.take_for_fetch().ok_or_else(|| self.no_place())?)),
+            Call::Look if places.are_left() => Ok(None),
+            Call::Look => Err(self.no_place()),
+        }
     }
 
     async fn wait_for_turn(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
@@ -318,17 +327,19 @@ impl Inner {
     }
 
     /// With a place among those that are under way, which is given back when it is dropped.
-    fn begin(&self, mailbox: &Mailbox) -> Result<(Option<OwnedSemaphorePermit>, Pass), ConnectorError> {
+    fn begin(
+        &self,
+        kind: Call,
+        mailbox: &Mailbox,
+        kept: Option<UnderWay>,
+    ) -> Result<(Option<UnderWay>, Pass), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
-        let place = match self.settings.most_under_way {
-            None => None,
-            Some(most) => Some(state.place(mailbox.provider, most).ok_or_else(|| {
-                let wait = self.settings.longest_wait;
-                ConnectorError::NotYet(self.spread(wait, wait))
-            })?),
+        let place = match (kind, state.places(mailbox.provider, &self.settings)) {
+            (Call::Look, Some(places)) => Some(places.take().ok_or_else(|| self.no_place())?),
+            _ => kept,
         };
         let taken = state.breaker(mailbox, now).take(now);
         Ok((place, taken.map_err(|until| self.not_before(until, now))?))
@@ -365,6 +376,12 @@ impl Inner {
         ConnectorError::NotYet(self.spread(until - now, PROBE_EVERY / 10))
     }
 
+    /// As many as may be are under way.
+    fn no_place(&self) -> ConnectorError {
+        let wait = self.settings.longest_wait;
+        ConnectorError::NotYet(self.spread(wait, wait))
+    }
+
     fn spread(&self, wait: Duration, over: Duration) -> Duration {
         wait + over.mul_f64(self.dice.fraction())
     }
@@ -384,10 +401,10 @@ impl State {
         })
     }
 
-    /// `None`: as many as may be are under way.
-    fn place(&mut self, provider: Provider, most: usize) -> Option<OwnedSemaphorePermit> {
-        let places = self.under_way.entry(provider).or_insert_with(|| Arc::new(Semaphore::new(most.max(1))));
-        places.clone().try_acquire_owned().ok()
+    /// `None`: there may be as many as one likes.
+    fn places(&mut self, provider: Provider, settings: &CallSettings) -> Option<&Places> {
+        let most = settings.most_under_way?;
+        Some(self.places.entry(provider).or_insert_with(|| Places::new(most)))
     }
 
     /// To the moment: this is the provider's word.

@@ -127,6 +127,82 @@ async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
     assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "who gives up makes room");
 }
 
+/// Calls that do not end.
+async fn hang<'a>(
+    calls: &'a Calls,
+    kind: Call,
+    mailbox: &'a Mailbox,
+    count: usize,
+) -> Vec<impl Future<Output = Result<(), ConnectorError>> + Unpin + 'a> {
+    let hanging = |_| Box::pin(calls.make_a(kind, mailbox, Box::pin(std::future::pending())));
+    let mut hanging: Vec<_> = (0..count).map(hanging).collect();
+    for call in &mut hanging {
+        assert!(futures_util::poll!(call).is_pending());
+    }
+    hanging
+}
+
+#[tokio::test(start_paused = true)]
+async fn fetches_leave_a_place_in_five_to_those_who_look() {
+    let settings = CallSettings { most_under_way: Some(10), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+    let ours = mailbox();
+    let mut fetches = hang(&calls, Call::Fetch, &ours, 8).await;
+
+    let fetch = async || calls.make_fetch(&ours, Box::pin(async { Ok(()) })).await;
+    assert!(matches!(fetch().await, Err(ConnectorError::NotYet(_))), "all that may be are under way");
+    let looks = hang(&calls, Call::Look, &ours, 2).await;
+    assert!(matches!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Err(ConnectorError::NotYet(_))));
+
+    drop(fetches.pop());
+    assert_eq!(fetch().await, Ok(()));
+    drop((fetches, looks));
+    let looks = hang(&calls, Call::Look, &ours, 10).await;
+    assert!(matches!(fetch().await, Err(ConnectorError::NotYet(_))), "there are no more places than that");
+    drop(looks);
+    assert_eq!(hang(&calls, Call::Fetch, &ours, 8).await.len(), 8, "who was refused keeps no place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_place_takes_nothing_of_the_budgets() {
+    for kind in [Call::Look, Call::Fetch] {
+        let pace = Pace::calls_per_second(10.0);
+        let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
+        let calls = Calls::new(settings, Arc::new(SystemDice), None);
+        let ours = mailbox();
+        let hanging = hang(&calls, Call::Look, &ours, 2).await;
+        for _ in 0..1000 {
+            let refused = calls.make_a(kind, &ours, Box::pin(async { Ok(()) })).await;
+            assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "{refused:?}");
+        }
+
+        drop(hanging);
+        for _ in 0..8 {
+            let made = futures_util::poll!(Box::pin(calls.make_a(kind, &ours, Box::pin(async { Ok(()) }))));
+            assert_eq!(made, std::task::Poll::Ready(Ok(())), "{kind:?}: at once, as two have called of ten");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_wait_for_their_turn_keep_no_place_from_others_and_a_fetch_has_its_own() {
+    let slow = Allowance { calls: Some(Budget::per_second(1.0)), ..Allowance::default() };
+    let pace = Pace { tenant: slow, ..Pace::default() };
+    let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+    let (ours, other) = (mailbox(), mailbox());
+    assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
+    let waiting = hang(&calls, Call::Look, &ours, 3).await;
+    assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
+
+    let mut fetch = Box::pin(calls.make_fetch(&ours, Box::pin(async { Ok(()) })));
+    assert!(futures_util::poll!(&mut fetch).is_pending());
+    let refused = calls.make_fetch(&other, Box::pin(async { Ok(()) })).await;
+    assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "the place is kept: {refused:?}");
+    drop(waiting);
+    assert_eq!(fetch.await, Ok(()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_of_no_use_any_more_is_forgotten() {
     let allowance =
