@@ -143,6 +143,33 @@ enum Call {
     /// Brings few bytes, which nobody counts.
     Look,
     Fetch,
+    /// The same as a look, at another of the provider's services.
+    Directory,
+}
+
+/// One of them may be away while the other is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Service {
+    Mail,
+    Directory,
+}
+
+impl Call {
+    fn service(self) -> Service {
+        match self {
+            Self::Look | Self::Fetch => Service::Mail,
+            Self::Directory => Service::Directory,
+        }
+    }
+}
+
+impl Service {
+    fn of(self, provider: Provider) -> String {
+        match self {
+            Self::Mail => provider.as_str().to_owned(),
+            Self::Directory => format!("the directory at {}", provider.as_str()),
+        }
+    }
 }
 
 /// Cheap to clone; clones are one.
@@ -165,7 +192,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    breakers: HashMap<(TenantId, Provider), Breaker>,
+    breakers: HashMap<(TenantId, Provider, Service), Breaker>,
     /// Until when a provider asked to be left alone for the sake of a mailbox.
     quiet: HashMap<MailboxId, Instant>,
     buckets: Buckets,
@@ -208,6 +235,11 @@ impl Calls {
         self.make_a(Call::Fetch, mailbox, call).await
     }
 
+    /// The same for a call to a tenant's directory.
+    pub async fn ask_directory<T>(&self, counted_as: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.make_a(Call::Directory, counted_as, call).await
+    }
+
     async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
         let kept = self.inner.look(kind, mailbox)?;
         self.inner.wait_for_turn(kind, mailbox).await?;
@@ -218,7 +250,7 @@ impl Calls {
             Ok(outcome) => outcome,
             Err(_) => Err(ConnectorError::Unavailable(format!("no answer within {} s", deadline.as_secs()))),
         };
-        self.inner.end(mailbox, pass, outcome.as_ref().err());
+        self.inner.end(kind, mailbox, pass, outcome.as_ref().err());
         outcome
     }
 
@@ -275,21 +307,21 @@ impl Inner {
         let now = Instant::now();
         let mut state = self.state();
         state.tidy(now);
-        if let Some(breaker) = state.breakers.get(&key(mailbox)) {
+        if let Some(breaker) = state.breakers.get(&whose(kind, mailbox)) {
             breaker.look(now).map_err(|until| self.not_before(until, now))?;
         }
         state.is_welcome(mailbox, now)?;
         let Some(places) = state.places(mailbox.provider, &self.settings) else { return Ok(None) };
         match kind {
             Call::Fetch => Ok(Some(places.take_for_fetch().ok_or_else(|| self.no_place())?)),
-            Call::Look if places.are_left() => Ok(None),
-            Call::Look => Err(self.no_place()),
+            _ if places.are_left() => Ok(None),
+            _ => Err(self.no_place()),
         }
     }
 
     async fn wait_for_turn(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
         let mut charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
-        if kind == Call::Look {
+        if kind != Call::Fetch {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
         self.wait_for(&charges).await
@@ -338,14 +370,14 @@ impl Inner {
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
         let place = match (kind, state.places(mailbox.provider, &self.settings)) {
-            (Call::Look, Some(places)) => Some(places.take().ok_or_else(|| self.no_place())?),
-            _ => kept,
+            (Call::Fetch, _) | (_, None) => kept,
+            (_, Some(places)) => Some(places.take().ok_or_else(|| self.no_place())?),
         };
-        let taken = state.breaker(mailbox, now).take(now);
+        let taken = state.breaker(kind, mailbox, now).take(now);
         Ok((place, taken.map_err(|until| self.not_before(until, now))?))
     }
 
-    fn end(&self, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
+    fn end(&self, kind: Call, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
         let now = Instant::now();
         let provider = mailbox.provider.as_str();
         let (word, is_failure) = verdict(error);
@@ -357,14 +389,15 @@ impl Inner {
             *quiet = until.max(*quiet);
         }
         let Some(is_failure) = is_failure else { return };
-        let breaker = state.breaker(mailbox, now);
+        let breaker = state.breaker(kind, mailbox, now);
         let before = breaker.state();
         breaker.record(now, pass, is_failure);
         let after = breaker.state();
         if before != after {
+            let who = kind.service().of(mailbox.provider);
             match after {
-                "open" => tracing::warn!(tenant = %mailbox.tenant_id, "{provider} does not work: its breaker is open"),
-                _ => tracing::info!(tenant = %mailbox.tenant_id, "{provider} answers: its breaker is {after}"),
+                "open" => tracing::warn!(tenant = %mailbox.tenant_id, "{who} does not work: its breaker is open"),
+                _ => tracing::info!(tenant = %mailbox.tenant_id, "{who} answers: its breaker is {after}"),
             }
             count_breakers(provider, before, -1.0);
             count_breakers(provider, after, 1.0);
@@ -393,8 +426,8 @@ impl Inner {
 }
 
 impl State {
-    fn breaker(&mut self, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
-        self.breakers.entry(key(mailbox)).or_insert_with(|| {
+    fn breaker(&mut self, kind: Call, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
+        self.breakers.entry(whose(kind, mailbox)).or_insert_with(|| {
             let breaker = Breaker::new(now);
             count_breakers(mailbox.provider.as_str(), breaker.state(), 1.0);
             breaker
@@ -422,7 +455,7 @@ impl State {
         self.tidied = now;
         self.quiet.retain(|_, until| *until > now);
         self.buckets.forget_full(now);
-        self.breakers.retain(|(_, provider), breaker| {
+        self.breakers.retain(|(_, provider, _), breaker| {
             let is_idle = breaker.is_idle(now);
             if is_idle {
                 count_breakers(provider.as_str(), breaker.state(), -1.0);
@@ -434,6 +467,10 @@ impl State {
 
 fn key(mailbox: &Mailbox) -> (TenantId, Provider) {
     (mailbox.tenant_id, mailbox.provider)
+}
+
+fn whose(kind: Call, mailbox: &Mailbox) -> (TenantId, Provider, Service) {
+    (mailbox.tenant_id, mailbox.provider, kind.service())
 }
 
 fn credential(mailbox: &Mailbox) -> Owner {
