@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::connector::Answer;
-use domain::{ConnectorError, MailboxId, Provider, Sha256, TenantId};
+use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, TenantId};
 use jobs::{Dice, SystemDice};
 use store::sql::mailboxes::Mailbox;
 use store::{Store, StoreError};
@@ -41,8 +41,8 @@ pub struct CallSettings {
     pub paces: HashMap<Provider, Pace>,
     /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
     pub imap_bytes_per_day: Option<u64>,
-    /// Calls of one provider that are on their way at the same time, of which fetches are at most four fifths: one that is
-    /// slow, or gone, must not keep everybody waiting who could call another.
+    /// Calls of one provider that are on their way at the same time: one that is slow, or gone, must not keep everybody
+    /// waiting who could call another. Fetches are at most four fifths of them, those of old mail three.
     pub most_under_way: Option<usize>,
     /// A job that would wait longer for its turn gives its place to others and comes back.
     pub longest_wait: Duration,
@@ -142,7 +142,7 @@ impl Pace {
 enum Call {
     /// Brings few bytes, which nobody counts.
     Look,
-    Fetch,
+    Fetch(Lane),
     /// The same as a look, at another of the provider's services.
     Directory,
 }
@@ -157,7 +157,7 @@ enum Service {
 impl Call {
     fn service(self) -> Service {
         match self {
-            Self::Look | Self::Fetch => Service::Mail,
+            Self::Look | Self::Fetch(_) => Service::Mail,
             Self::Directory => Service::Directory,
         }
     }
@@ -230,9 +230,10 @@ impl Calls {
         self.make_a(Call::Look, mailbox, call).await
     }
 
-    /// The same for a call that brings messages: it also waits until those that came before are paid for.
-    pub async fn make_fetch<T>(&self, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.make_a(Call::Fetch, mailbox, call).await
+    /// The same for a call that brings messages: it also waits until those that came before are paid for. In the low lane
+    /// are messages that were there before.
+    pub async fn make_fetch<T>(&self, mailbox: &Mailbox, lane: Lane, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.make_a(Call::Fetch(lane), mailbox, call).await
     }
 
     /// The same for a call to a tenant's directory.
@@ -313,7 +314,7 @@ impl Inner {
         state.is_welcome(mailbox, now)?;
         let Some(places) = state.places(mailbox.provider, &self.settings) else { return Ok(None) };
         match kind {
-            Call::Fetch => Ok(Some(places.take_for_fetch().ok_or_else(|| self.no_place())?)),
+            Call::Fetch(lane) => Ok(Some(places.take_for_fetch(lane).ok_or_else(|| self.no_place())?)),
             _ if places.are_left() => Ok(None),
             _ => Err(self.no_place()),
         }
@@ -321,7 +322,7 @@ impl Inner {
 
     async fn wait_for_turn(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
         let mut charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
-        if kind != Call::Fetch {
+        if !matches!(kind, Call::Fetch(_)) {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
         self.wait_for(&charges).await
@@ -370,7 +371,7 @@ impl Inner {
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
         let place = match (kind, state.places(mailbox.provider, &self.settings)) {
-            (Call::Fetch, _) | (_, None) => kept,
+            (Call::Fetch(_), _) | (_, None) => kept,
             (_, Some(places)) => Some(places.take().ok_or_else(|| self.no_place())?),
         };
         let taken = state.breaker(kind, mailbox, now).take(now);

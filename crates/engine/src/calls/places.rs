@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use domain::Lane;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Debug)]
@@ -9,20 +10,21 @@ pub struct Places {
     all: Arc<Semaphore>,
     /// Fetches take long, also because they wait for memory: one place in five is for those who find out what is new.
     fetches: Arc<Semaphore>,
+    /// Another is for the fetches of that.
+    old: Arc<Semaphore>,
 }
 
 /// A place, until it is dropped.
 #[derive(Debug)]
 pub struct UnderWay {
-    _place: OwnedSemaphorePermit,
-    _as_fetch: Option<OwnedSemaphorePermit>,
+    _permits: [Option<OwnedSemaphorePermit>; 3],
 }
 
 impl Places {
     /// At least one, of each.
     pub fn new(most: usize) -> Self {
         let places = |count: usize| Arc::new(Semaphore::new(count.max(1)));
-        Self { all: places(most), fetches: places(most * 4 / 5) }
+        Self { all: places(most), fetches: places(most * 4 / 5), old: places(most * 3 / 5) }
     }
 
     pub fn are_left(&self) -> bool {
@@ -30,12 +32,18 @@ impl Places {
     }
 
     pub fn take(&self) -> Option<UnderWay> {
-        let place = self.all.clone().try_acquire_owned().ok()?;
-        Some(UnderWay { _place: place, _as_fetch: None })
+        Some(UnderWay { _permits: [Some(one(&self.all)?), None, None] })
     }
 
-    pub fn take_for_fetch(&self) -> Option<UnderWay> {
-        let as_fetch = self.fetches.clone().try_acquire_owned().ok()?;
-        Some(UnderWay { _as_fetch: Some(as_fetch), ..self.take()? })
+    pub fn take_for_fetch(&self, lane: Lane) -> Option<UnderWay> {
+        let old = match lane {
+            Lane::Low => Some(one(&self.old)?),
+            _ => None,
+        };
+        Some(UnderWay { _permits: [Some(one(&self.all)?), Some(one(&self.fetches)?), old] })
     }
+}
+
+fn one(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    places.clone().try_acquire_owned().ok()
 }

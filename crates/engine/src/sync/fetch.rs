@@ -138,10 +138,10 @@ impl Syncer {
     async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Came, Trouble) {
         let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
         let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
-        let room = self.memory.room(opened.mailbox.provider);
+        let room = self.memory.room(opened.mailbox.provider, held.job.lane);
         let mut collector = Collector::new(&self.engine, held, room, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
-        let outcome = self.calls.make_fetch(&opened.mailbox, call).await;
+        let outcome = self.calls.make_fetch(&opened.mailbox, held.job.lane, call).await;
         let Collector { messages, places, failed, bytes, refused, room, .. } = collector;
         held.keep(room);
         self.calls.spend_bytes(&opened.mailbox, bytes).await;

@@ -2,15 +2,18 @@
 //!
 //! Each provider has a part that no other takes; the rest is for who comes first. A provider that is slow keeps for long
 //! what it was given, and so has all of the rest before long: the others still have their part.
+//!
+//! Of what was there before, one batch of a provider stands in the line, and the others wait for that: new mail waits for
+//! no more than one of them.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{ConnectorError, Provider};
+use domain::{ConnectorError, Lane, Provider};
 use futures_util::future::{Either, select};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 const BYTES_IN_FLIGHT: u64 = 24 << 20;
 
@@ -35,8 +38,15 @@ const LATER: Duration = Duration::from_secs(2);
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Memory {
-    parts: Arc<HashMap<Provider, Arc<Semaphore>>>,
+    parts: Arc<HashMap<Provider, Part>>,
     rest: Arc<Semaphore>,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    free: Arc<Semaphore>,
+    /// The one of old mail that stands in the line.
+    old: Arc<Semaphore>,
 }
 
 /// What a job has of it, until it ends.
@@ -44,6 +54,8 @@ pub struct Memory {
 pub struct Room {
     part: Share,
     rest: Share,
+    /// What to wait for before one stands in the line.
+    before: Option<Arc<Semaphore>>,
 }
 
 #[derive(Debug)]
@@ -52,11 +64,20 @@ struct Share {
     taken: Option<OwnedSemaphorePermit>,
 }
 
+/// Of the part, or of the rest.
+type Taken = Either<OwnedSemaphorePermit, OwnedSemaphorePermit>;
+
 impl Default for Memory {
     fn default() -> Self {
-        let parts = WITH_A_PART.map(|provider| (provider, permits(PART)));
+        let parts = WITH_A_PART.map(|provider| (provider, Part::new(PART)));
         let rest = permits(BYTES_IN_FLIGHT - parts.len() as u64 * PART);
         Self { parts: Arc::new(HashMap::from(parts)), rest }
+    }
+}
+
+impl Part {
+    fn new(bytes: u64) -> Self {
+        Self { free: permits(bytes), old: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -65,11 +86,12 @@ fn permits(bytes: u64) -> Arc<Semaphore> {
 }
 
 impl Memory {
-    pub fn room(&self, provider: Provider) -> Room {
+    pub fn room(&self, provider: Provider, lane: Lane) -> Room {
         // Who has no part waits for the rest alone.
-        let part = self.parts.get(&provider).cloned().unwrap_or_else(|| permits(0));
+        let part = self.parts.get(&provider).cloned().unwrap_or_else(|| Part::new(0));
         let share = |free| Share { free, taken: None };
-        Room { part: share(part), rest: share(self.rest.clone()) }
+        let before = (lane == Lane::Low).then_some(part.old);
+        Room { part: share(part.free), rest: share(self.rest.clone()), before }
     }
 }
 
@@ -77,12 +99,17 @@ impl Room {
     /// Whoever has nothing yet waits for its turn, and gives a sign of life now and then.
     pub async fn make(&mut self, bytes: u64, sign_of_life: impl Fn()) -> Result<(), ConnectorError> {
         let permits = bytes.min(PART).div_ceil(PERMIT_BYTES) as u32;
-        let is_made = match self.has_nothing() {
-            true => self.wait(permits, sign_of_life).await,
+        if !self.has_nothing() {
             // Those who have something and wait for more would wait for each other.
-            false => self.part.try_take(permits) || self.rest.try_take(permits),
-        };
-        is_made.then_some(()).ok_or(ConnectorError::NotYet(LATER))
+            let is_made = self.part.try_take(permits) || self.rest.try_take(permits);
+            return is_made.then_some(()).ok_or(ConnectorError::NotYet(LATER));
+        }
+        match self.wait(permits, sign_of_life).await {
+            Some(Either::Left(taken)) => self.part.taken = Some(taken),
+            Some(Either::Right(taken)) => self.rest.taken = Some(taken),
+            None => return Err(ConnectorError::NotYet(LATER)),
+        }
+        Ok(())
     }
 
     /// What was expected and did not come.
@@ -97,25 +124,30 @@ impl Room {
         self.part.taken.is_none() && self.rest.taken.is_none()
     }
 
+    async fn wait(&self, permits: u32, sign_of_life: impl Fn()) -> Option<Taken> {
+        let mut taken = pin!(self.stand_in_line(permits));
+        for _ in 0..SIGNS {
+            match tokio::time::timeout(SIGN_OF_LIFE, &mut taken).await {
+                Ok(taken) => return taken.ok(),
+                // Others are at it, which is progress enough; a place in the line is not given up.
+                Err(_) => sign_of_life(),
+            }
+        }
+        None
+    }
+
     /// In both lines; whichever is first counts.
-    async fn wait(&mut self, permits: u32, sign_of_life: impl Fn()) -> bool {
+    async fn stand_in_line(&self, permits: u32) -> Result<Taken, AcquireError> {
+        let _first = match &self.before {
+            Some(before) => Some(before.acquire().await?),
+            None => None,
+        };
         let part = pin!(self.part.free.clone().acquire_many_owned(permits));
         let rest = pin!(self.rest.free.clone().acquire_many_owned(permits));
-        let mut either = select(part, rest);
-        for _ in 0..SIGNS {
-            let (share, taken) = match tokio::time::timeout(SIGN_OF_LIFE, &mut either).await {
-                Ok(Either::Left((taken, _))) => (&mut self.part, taken),
-                Ok(Either::Right((taken, _))) => (&mut self.rest, taken),
-                // Others are at it, which is progress enough; a place in the line is not given up.
-                Err(_) => {
-                    sign_of_life();
-                    continue;
-                }
-            };
-            share.taken = taken.ok();
-            return share.taken.is_some();
-        }
-        false
+        Ok(match select(part, rest).await {
+            Either::Left((taken, _)) => Either::Left(taken?),
+            Either::Right((taken, _)) => Either::Right(taken?),
+        })
     }
 }
 
@@ -148,7 +180,7 @@ mod tests {
     impl Memory {
         fn free(&self, provider: Provider) -> (usize, usize) {
             let megabytes = |free: &Semaphore| free.available_permits() / 1024;
-            (megabytes(&self.parts[&provider]), megabytes(&self.rest))
+            (megabytes(&self.parts[&provider].free), megabytes(&self.rest))
         }
     }
 
@@ -156,7 +188,7 @@ mod tests {
     async fn fill(memory: &Memory, provider: Provider) -> Vec<Room> {
         let mut rooms = Vec::new();
         loop {
-            let mut room = memory.room(provider);
+            let mut room = memory.room(provider, Lane::Normal);
             if futures_util::poll!(pin!(room.make(PART, || ()))).is_pending() {
                 return rooms;
             }
@@ -167,7 +199,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_has_something_does_not_wait_for_more() {
         let memory = Memory::default();
-        let mut room = memory.room(Provider::Gmail);
+        let mut room = memory.room(Provider::Gmail, Lane::Normal);
         room.make(3 * MB, || ()).await.unwrap();
         room.make(4 * MB, || ()).await.unwrap();
         assert_eq!(memory.free(Provider::Gmail), (1, 8), "its part first, then the rest");
@@ -187,7 +219,7 @@ mod tests {
     async fn whoever_has_nothing_waits_in_the_line_and_gives_up_at_last() {
         let memory = Memory::default();
         let mut rooms = fill(&memory, Provider::Gmail).await;
-        let mut late = memory.room(Provider::Gmail);
+        let mut late = memory.room(Provider::Gmail, Lane::Normal);
         assert_eq!(late.make(3 * MB, || ()).await, Err(ConnectorError::NotYet(LATER)));
 
         // Whichever of its places becomes free: of its part, which is the first room, or of the rest.
@@ -209,15 +241,51 @@ mod tests {
         let memory = Memory::default();
         let gmail = fill(&memory, Provider::Gmail).await;
         let imap = fill(&memory, Provider::Imap).await;
-        let mut lines: Vec<_> = (0..100).map(|_| memory.room(Provider::Gmail)).collect();
+        let mut lines: Vec<_> = (0..100).map(|_| memory.room(Provider::Gmail, Lane::Normal)).collect();
         let mut lines: Vec<_> = lines.iter_mut().map(|room| Box::pin(room.make(PART, || ()))).collect();
         for waiting in &mut lines {
             assert!(futures_util::poll!(waiting).is_pending());
         }
         assert_eq!((gmail.len(), imap.len()), (4, 1));
 
-        assert_eq!(memory.room(Provider::Outlook).make(100 * MB, || ()).await, Ok(()), "whatever it asks for");
+        assert_eq!(
+            memory.room(Provider::Outlook, Lane::Normal).make(100 * MB, || ()).await,
+            Ok(()),
+            "whatever it asks for"
+        );
         assert_eq!(fill(&memory, Provider::Outlook).await.len(), 1, "and what they all have is what there is");
         assert_eq!(fill(&memory, Provider::Scripted).await.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_mail_waits_for_one_batch_of_old_mail_and_not_for_all() {
+        let memory = Memory::default();
+        let mut full = fill(&memory, Provider::Gmail).await;
+        let mut rooms: Vec<_> = (0..50).map(|_| memory.room(Provider::Gmail, Lane::Low)).collect();
+        let mut old: Vec<_> = rooms.iter_mut().map(|room| Box::pin(room.make(PART, || ()))).collect();
+        let mut begun = async || {
+            let mut begun = 0;
+            // Those that are over are not asked again.
+            let mut left = Vec::new();
+            for mut batch in std::mem::take(&mut old) {
+                match futures_util::poll!(&mut batch).is_ready() {
+                    true => begun += 1,
+                    false => left.push(batch),
+                }
+            }
+            old = left;
+            begun
+        };
+        assert_eq!(begun().await, 0);
+        let mut room = memory.room(Provider::Gmail, Lane::Normal);
+        let mut new = pin!(room.make(PART, || ()));
+        assert!(futures_util::poll!(&mut new).is_pending());
+
+        full.pop();
+        assert_eq!((begun().await, futures_util::poll!(&mut new).is_pending()), (1, true), "who came first");
+        full.pop();
+        assert_eq!((begun().await, futures_util::poll!(&mut new).is_ready()), (0, true));
+        full.pop();
+        assert_eq!((begun().await, begun().await), (1, 0), "and then the next");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use domain::connector::Answer;
-use domain::{Clock, ConnectorError, MailboxId, MailboxState, Provider, SystemClock, TenantId};
+use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider, SystemClock, TenantId};
 use engine::calls::budget::Budget;
 use engine::calls::{Allowance, CallSettings, Calls, Pace};
 use jobs::Dice;
@@ -228,7 +228,7 @@ async fn bytes_that_came_are_waited_for_afterwards() {
     let ours = mailbox();
     scene.calls.spend_bytes(&ours, 4000).await;
     let begun = Instant::now();
-    let fetch = || scene.calls.make_fetch(&ours, Box::pin(async { Ok(()) }));
+    let fetch = || scene.calls.make_fetch(&ours, Lane::Normal, Box::pin(async { Ok(()) }));
 
     assert_eq!(scene.call(&ours, Ok(())).await, Ok(()));
     assert_eq!(begun.elapsed().as_secs(), 0, "a look brings none");
