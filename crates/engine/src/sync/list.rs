@@ -287,7 +287,7 @@ impl Listing<'_> {
         match self.phase {
             Phase::Changes => self.sync.calls.make(mailbox, call).await,
             // There is no use in knowing more of what must not be fetched yet.
-            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, call).await,
+            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, Lane::Low, call).await,
         }
     }
 

@@ -38,10 +38,8 @@ use crate::access::Granted;
 use crate::calls::Calls;
 use crate::tokens::{Asker, TokenSettings, Tokens};
 use crowd::Crowd;
+use room::Memory;
 use turns::Turns;
-
-/// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
-const BYTES_IN_FLIGHT: usize = 24 << 20;
 
 /// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
 const AWAY: jobs::Retry =
@@ -58,9 +56,6 @@ const FOR_THE_OPERATOR: Duration = Duration::from_secs(300);
 
 /// Directories that are looked at at once, unless it is said.
 const DISCOVERIES: usize = 100;
-
-/// Semaphores count in kilobytes, for they cannot count far.
-const PERMIT_BYTES: u64 = 1024;
 
 #[derive(Debug, Clone)]
 pub struct SyncSettings {
@@ -81,7 +76,7 @@ pub struct Syncer {
     pub tokens: Tokens,
     /// Asked before the database who may list a mailbox.
     gate: Arc<dyn Gate>,
-    memory: Arc<Semaphore>,
+    memory: Memory,
     turns: Turns,
     desk: Desk,
     /// Directories that are looked at at once.
@@ -105,7 +100,6 @@ impl Syncer {
         connectors: HashMap<Provider, Arc<dyn Connector>>,
         calls: Calls,
     ) -> Self {
-        let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
         let desk = Desk::new(engine.store.clone());
         let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::following(settings.lease));
@@ -116,7 +110,7 @@ impl Syncer {
             calls,
             tokens,
             gate,
-            memory,
+            memory: Memory::default(),
             turns: Turns::default(),
             desk,
             discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
