@@ -2,6 +2,7 @@
 
 mod places;
 mod polls;
+mod stops;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
