@@ -125,7 +125,7 @@ impl Syncer {
             unit.commit().await?;
         }
         let has_come = !came.messages.is_empty();
-        let placed = self.place(&store, opened.mailbox.id, &queued, came).await?;
+        let placed = self.place(held, &store, opened.mailbox.id, &queued, came).await?;
         if has_come && placed.messages.is_empty() && trouble.is_none() {
             // None of them is where it was, and some may be elsewhere now.
             let mut unit = held.write();
@@ -196,7 +196,7 @@ impl Syncer {
             unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());
             return Ok(Verdict::Commit(unit));
         }
-        if !missing.gone.is_empty() && !lose(store, mailbox, &missing.gone).await? {
+        if !missing.gone.is_empty() && !lose(held, store, mailbox, &missing.gone).await? {
             missing.later.extend(missing.gone.into_iter().map(|gone| gone.message));
         }
         let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
@@ -226,9 +226,10 @@ impl Syncer {
 }
 
 /// `false`: a listing has told of one of them since we asked for it, which is newer: they are asked for once more.
-async fn lose(store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Result<bool, JobError> {
+async fn lose(held: &Held, store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Result<bool, JobError> {
     let mut unit = store.write();
     unit.hold_sync(mailbox);
+    unit.guard_job(&held.job);
     unit.expect_told(mailbox, gone.iter().map(|gone| (gone.message.clone(), gone.told)).collect());
     unit.lose_messages(mailbox, gone.iter().flat_map(|gone| &gone.places));
     match unit.commit().await {

@@ -22,9 +22,9 @@ use std::time::Duration;
 use domain::connector::{Access, Account, NoAccess};
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{Gate, NoGate};
-use store::TenantUnit;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::OpenMailbox;
+use store::{TenantStore, TenantUnit};
 use tokio::sync::Semaphore;
 
 pub use desk::Desk;
@@ -53,6 +53,9 @@ const SHUT: Duration = Duration::from_secs(300);
 
 /// When to try again what only an operator can mend.
 const FOR_THE_OPERATOR: Duration = Duration::from_secs(300);
+
+/// How soon a job may be taken again whose tenant is switched off.
+const TENANT_OFF: Duration = Duration::from_secs(1);
 
 /// Directories that are looked at at once, unless it is said.
 const DISCOVERIES: usize = 100;
@@ -136,7 +139,8 @@ impl Syncer {
         Self { gate, ..self }
     }
 
-    /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
+    /// `None`: there is nothing to do for it now, because it or its tenant is switched off, it waits for somebody, or is no
+    /// such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
         match self.desk.open((tenant, mailbox)).await? {
             Some(open) => self.ready(open).await,
@@ -188,6 +192,12 @@ impl Syncer {
     }
 }
 
+/// There is nothing to do for a mailbox now. If that is because its tenant was switched off as the job began, the job stays
+/// for when it is back: until then nobody takes it.
+async fn nothing_to_do(store: &TenantStore) -> Result<jobs::Verdict, jobs::JobError> {
+    if store.is_active().await? { Ok(jobs::Verdict::Done) } else { Err(jobs::JobError::Throttled(TENANT_OFF)) }
+}
+
 /// The part of a mailbox's settings that its connector reads.
 pub fn connection(settings: &serde_json::Value) -> String {
     settings.get("connection").map_or_else(|| "{}".to_owned(), ToString::to_string)
@@ -211,5 +221,29 @@ pub(crate) fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError
         ConnectorError::Shut(_) => jobs::JobError::Throttled(SHUT),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
         ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::PlanTier;
+    use jobs::{JobError, Verdict};
+    use store::testing::on_each_database;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_that_finds_nothing_to_do_ends_but_not_if_its_tenant_was_switched_off_as_it_began() {
+        on_each_database(|db| async move {
+            let system = db.store.system();
+            let tenant = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
+            let store = db.store.tenant(tenant.id);
+            assert!(matches!(nothing_to_do(&store).await, Ok(Verdict::Done)));
+
+            system.set_tenant_active(tenant.id, false).await.unwrap();
+
+            assert!(matches!(nothing_to_do(&store).await, Err(JobError::Throttled(_))));
+        })
+        .await;
     }
 }

@@ -4,6 +4,7 @@ mod given_up;
 mod places;
 mod polls;
 mod rooms;
+mod stops;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -360,6 +360,12 @@ async fn a_tenant_that_is_switched_off_in_the_middle_of_a_look_stays_as_it_is() 
             system.set_tenant_active(acme.id, true).await.unwrap();
         }
         assert!(interrupted > 3, "{interrupted}");
+        let signs = AtomicUsize::new(0);
+        let switch_off = async || drop(system.set_tenant_active(acme.id, false).await);
+        let tried = scene.syncer.try_discovery(acme.id, provider, &at_sign(1, &signs, switch_off)).await;
+        assert!(tried.is_err_and(|e| e.is_overtaken()));
+        assert_eq!(acme.find_directory(provider).await.unwrap().unwrap().dry_run, None);
+        system.set_tenant_active(acme.id, true).await.unwrap();
         assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
         assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
     })
