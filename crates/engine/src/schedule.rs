@@ -15,6 +15,9 @@ use crate::sync::{self, PollMailboxes, SyncMailbox, only_one};
 /// Read at once: so many that mailboxes of one tenant come together, also where there are many tenants.
 const BATCH: u64 = 10_000;
 
+/// The same when much waits already: a second goes by before the next ones.
+const SLOW_BATCH: u64 = 50;
+
 /// Commits at the same time, a tenant each: the database makes few of them.
 const AT_ONCE: usize = 64;
 
@@ -67,8 +70,10 @@ impl Rhythm {
 /// What a look at the calendar came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ticked {
-    /// So many mailboxes are to be looked at; whether more are due.
+    /// So many mailboxes are to be looked at; whether more are due, which need not wait.
     Asked { mailboxes: u64, is_more: bool },
+    /// So many, and the others wait, for much waits already, and why.
+    Slowed { mailboxes: u64, why: String },
     /// Too much waits already, and why.
     HeldBack(String),
 }
@@ -76,12 +81,9 @@ pub enum Ticked {
 /// Asks for a look at each mailbox that is due, and says when it is due again.
 pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Result<Ticked> {
     let system = store.system();
-    let batch = match system.may_add_more(Lane::Normal, &BACKLOG).await? {
-        MayAdd::Go => BATCH,
-        MayAdd::Slow { why } => {
-            tracing::info!("mailboxes are looked at less often: {why}");
-            BATCH / 200
-        }
+    let (batch, slowed) = match system.may_add_more(Lane::Normal, &BACKLOG).await? {
+        MayAdd::Go => (BATCH, None),
+        MayAdd::Slow { why } => (SLOW_BATCH, Some(why)),
         MayAdd::Stop { why } => return Ok(Ticked::HeldBack(why)),
     };
     let due = system.list_due_mailboxes(batch).await?;
@@ -111,7 +113,10 @@ pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Re
         }
     });
     commits.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
-    Ok(Ticked::Asked { mailboxes, is_more: mailboxes == batch })
+    Ok(match slowed {
+        Some(why) => Ticked::Slowed { mailboxes, why },
+        None => Ticked::Asked { mailboxes, is_more: mailboxes == batch },
+    })
 }
 
 /// One for some mailboxes together, where a look is all that is to be done; else one for each.

@@ -22,14 +22,15 @@ use crate::calls::{CallSettings, Pace};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProviderUsage {
     pub provider: &'static str,
+    /// Those that are looked at: of the others nothing comes, and nobody waits for it.
     pub mailboxes: u64,
     /// As budgets count them.
     pub calls: Spent,
     /// Of messages that were fetched.
     pub bytes: Spent,
-    /// Messages that are known and not here yet, old and new.
+    /// Messages of these that are known and not here yet, old and new.
     pub backlog: u64,
-    /// What was there before mailboxes were connected. Nothing: all of it is here.
+    /// What was there before these mailboxes were connected. Nothing: all of it is here.
     pub backfill: Option<Forecast>,
 }
 
@@ -202,8 +203,10 @@ async fn forecasts(store: &TenantStore, now: Timestamp) -> Result<HashMap<String
         return Ok(HashMap::new());
     }
     let pauses = store.list_pauses().await?;
+    let mailboxes = store.list_mailboxes().await?;
+    let looked_at = mailboxes.iter().filter(|mailbox| mailbox.is_looked_at());
     let providers: HashMap<MailboxId, &'static str> =
-        store.list_mailboxes().await?.iter().map(|mailbox| (mailbox.id, mailbox.provider.as_str())).collect();
+        looked_at.map(|mailbox| (mailbox.id, mailbox.provider.as_str())).collect();
     let mut forecasts: HashMap<String, Forecast> = HashMap::new();
     for (mailbox, progress) in &backfills {
         let Some(provider) = providers.get(mailbox) else { continue };

@@ -15,3 +15,6 @@ create index provider_usage_hour on provider_usage (hour);
 
 -- Whose looks wait for long: no more are asked for until those are over.
 create index jobs_polls on jobs (tenant_id) where kind = 'poll_mailboxes';
+
+-- Whether a mailbox was given up: that is asked at each failure.
+create index finished_jobs_dead_keys on finished_jobs (tenant_id, kind, unique_key) where state = 'dead' and unique_key is not null;

@@ -170,7 +170,7 @@ impl Apply<'_> {
                         found.renamed += 1;
                     }
                     if again {
-                        let from = [MailboxState::NeedsReauth, MailboxState::Error];
+                        let from = [MailboxState::NeedsReauth];
                         unit.move_mailbox(mailbox.id, &from, MailboxState::Connecting, None);
                         *all.changed.entry(mailbox.id).or_default() += 1;
                     }

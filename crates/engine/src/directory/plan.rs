@@ -147,7 +147,8 @@ impl Planner<'_> {
             }
         }
         let returns = !known.user.is_active || !mailbox.is_active;
-        let is_refused = matches!(mailbox.state, MailboxState::NeedsReauth | MailboxState::Error);
+        // One in error is looked at anyway, and says why.
+        let is_refused = mailbox.state == MailboxState::NeedsReauth;
         let again = is_refused && is_app_only(mailbox) && (returns || is_stale(mailbox));
         match returns || rename.is_some() || again {
             true => (Action::GoOn { returns, rename, again }, aside),

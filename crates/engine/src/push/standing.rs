@@ -40,8 +40,9 @@ impl Standing {
     /// `None`: the provider never pushes.
     pub fn of(mailbox: &Mailbox, watch: Option<&WatchState>, now: Timestamp) -> Option<Self> {
         mailbox.provider.pushes().then(|| {
-            let (state, reason) = match watch.filter(|_| mailbox.state.is_synced()) {
+            let (state, reason) = match watch.filter(|_| mailbox.is_looked_at()) {
                 Some(watch) => judge(mailbox.provider, watch, now),
+                None if !mailbox.is_active => (PushState::Off, Some("the mailbox is switched off".to_owned())),
                 None => (PushState::Off, Some("the mailbox is not at work".to_owned())),
             };
             let (expires_at, last_push_at) = watch.map_or((None, None), |watch| (watch.expires_at, watch.last_push_at));

@@ -129,20 +129,31 @@ impl Syncer {
         let reason = format!("{e:#}");
         let mut unit = held.write();
         unit.fail_look(mailbox, standing.token, &reason);
-        if held.job.token > 3 {
-            states::fails(&mut unit, mailbox, &reason);
-        }
-        if is_given_up(&standing.state) {
-            return Ok(Verdict::Commit(unit));
+        states::fails(&mut unit, mailbox, standing.state.error_count, &reason);
+        self.end_try(held, unit, mailbox, e.into()).await
+    }
+
+    /// A try that failed, which is recorded. For a mailbox that was given up the job ends with that: one dead letter is
+    /// enough, and from then on it is only looked whether it is over.
+    async fn end_try(
+        &self,
+        held: &Held,
+        mut unit: TenantUnit,
+        mailbox: MailboxId,
+        e: JobError,
+    ) -> Result<Verdict, JobError> {
+        if matches!(e, JobError::Failed { .. }) {
+            if self.engine.store.tenant(held.tenant()).is_given_up(mailbox).await? {
+                return Ok(Verdict::Commit(unit));
+            }
+            if held.job.kind == SyncMailbox::KIND && held.job.attempt >= STUBBORN.retries.into() {
+                // That was the last one. A letter from before the mailbox worked again has nothing more to say.
+                unit.discard_letters(mailbox);
+            }
         }
         unit.commit().await?;
-        Err(e.into())
+        Err(e)
     }
-}
-
-/// It is among the dead letters already: one is enough, and from now on it is only looked whether it is over.
-pub(super) fn is_given_up(state: &SyncState) -> bool {
-    state.error_count > STUBBORN.retries.into()
 }
 
 /// One job's part of a listing.
@@ -276,7 +287,7 @@ impl Listing<'_> {
         match self.phase {
             Phase::Changes => self.sync.calls.make(mailbox, call).await,
             // There is no use in knowing more of what must not be fetched yet.
-            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, call).await,
+            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, Lane::Low, call).await,
         }
     }
 
@@ -493,6 +504,7 @@ impl Listing<'_> {
     /// What the provider said is remembered; the job ends, or is tried again.
     async fn give_up(&self, e: &ConnectorError) -> Result<Verdict, JobError> {
         let reason = e.to_string();
+        let errors = self.store.find_sync(self.mailbox()).await?.map_or(0, |state| state.error_count);
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.hold.token);
         let end = match e {
@@ -512,17 +524,9 @@ impl Listing<'_> {
             // Not the mailbox's fault: it goes on by itself once an operator has mended it.
             ConnectorError::Operator(_) => {}
             ConnectorError::Shut(_) => tracing::warn!(mailbox = %self.mailbox(), "a folder cannot be opened"),
-            _ if self.held.job.token > 3 => states::fails(&mut unit, self.mailbox(), &reason),
-            _ => {}
+            _ => states::fails(&mut unit, self.mailbox(), errors, &reason),
         }
-        if self.phase == Phase::Changes
-            && matches!(e, ConnectorError::Protocol(_) | ConnectorError::Gone)
-            && self.store.find_sync(self.mailbox()).await?.is_some_and(|state| is_given_up(&state))
-        {
-            return Ok(Verdict::Commit(unit));
-        }
-        unit.commit().await?;
-        Err(job_error(e, self.held))
+        self.sync.end_try(self.held, unit, self.mailbox(), job_error(e, self.held)).await
     }
 }
 

@@ -38,10 +38,8 @@ use crate::access::Granted;
 use crate::calls::Calls;
 use crate::tokens::{Asker, TokenSettings, Tokens};
 use crowd::Crowd;
+use room::Memory;
 use turns::Turns;
-
-/// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
-const BYTES_IN_FLIGHT: usize = 24 << 20;
 
 /// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
 const AWAY: jobs::Retry =
@@ -62,9 +60,6 @@ const TENANT_OFF: Duration = Duration::from_secs(1);
 /// Directories that are looked at at once, unless it is said.
 const DISCOVERIES: usize = 100;
 
-/// Semaphores count in kilobytes, for they cannot count far.
-const PERMIT_BYTES: u64 = 1024;
-
 #[derive(Debug, Clone)]
 pub struct SyncSettings {
     /// Who holds a mailbox, for people.
@@ -84,7 +79,7 @@ pub struct Syncer {
     pub tokens: Tokens,
     /// Asked before the database who may list a mailbox.
     gate: Arc<dyn Gate>,
-    memory: Arc<Semaphore>,
+    memory: Memory,
     turns: Turns,
     desk: Desk,
     /// Directories that are looked at at once.
@@ -108,7 +103,6 @@ impl Syncer {
         connectors: HashMap<Provider, Arc<dyn Connector>>,
         calls: Calls,
     ) -> Self {
-        let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
         let desk = Desk::new(engine.store.clone());
         let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::following(settings.lease));
@@ -119,7 +113,7 @@ impl Syncer {
             calls,
             tokens,
             gate,
-            memory,
+            memory: Memory::default(),
             turns: Turns::default(),
             desk,
             discoveries: Arc::new(Semaphore::new(DISCOVERIES)),

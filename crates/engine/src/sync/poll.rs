@@ -11,12 +11,13 @@ use jiff::Timestamp;
 use jobs::{Dice, Held, Job, JobError, Kind, Pool, Verdict};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
+use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{Key, OpenMailbox, Standing};
 use store::{StoreError, SystemStore, TenantUnit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::list::{STUBBORN, add_rescoped, is_given_up, is_quiet};
+use super::list::{STUBBORN, add_rescoped, is_quiet};
 use super::{Opened, SyncMailbox, Syncer, nothing_to_do, only_one, states};
 
 /// Some mailboxes of one tenant at one provider.
@@ -49,9 +50,6 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 /// When a job comes back whose provider has as many as may be.
 const CROWDED: Duration = Duration::from_secs(3);
 
-/// So many looks in a row must fail before the mailbox is said to be in trouble.
-const TROUBLED: u64 = 3;
-
 /// What a look came to.
 enum Looked {
     /// There is nothing to write, or it is written.
@@ -60,7 +58,7 @@ enum Looked {
     Quiet { token: u64 },
     /// Its provider does not work, or it was given up. It is looked at again when it is due.
     Failed { token: u64, errors: u64, reason: String },
-    /// Something is wrong with it here. A job of its own is given up with the reason, once.
+    /// Something is wrong with it here. A job of its own is given up with the reason.
     Broken { token: u64, errors: u64, reason: String },
     /// It had no turn.
     Again,
@@ -150,7 +148,7 @@ impl Syncer {
     /// the job must not wait for a connection that a look of its own has.
     async fn look_alone(&self, held: &Held, open: OpenMailbox, standing: Standing) -> Looked {
         let (token, errors) = (standing.token, standing.state.error_count);
-        let (sync, asked_at) = (self.clone(), held.job.created_at);
+        let (sync, asked_at, mailbox) = (self.clone(), held.job.created_at, open.mailbox.id);
         let mut task = JoinSet::new(); // which ends with the job
         task.spawn(async move { sync.look(asked_at, open, standing).await });
         let reason = match task.join_next().await {
@@ -158,7 +156,13 @@ impl Syncer {
             Some(Ok(Err(e))) => format!("{e:#}"),
             Some(Err(_)) | None => "a look at it panicked".to_owned(),
         };
-        Looked::Broken { token, errors, reason }
+        let store = self.engine.store.tenant(held.tenant());
+        let mut task = JoinSet::new();
+        task.spawn(async move { store.is_given_up(mailbox).await });
+        match task.join_next().await {
+            Some(Ok(Ok(true))) => Looked::Failed { token, errors, reason },
+            _ => Looked::Broken { token, errors, reason },
+        }
     }
 
     async fn look(&self, asked_at: Timestamp, open: OpenMailbox, standing: Standing) -> anyhow::Result<Looked> {
@@ -185,12 +189,32 @@ impl Syncer {
                     }
                     tokio::time::sleep(wait).await;
                 }
-                Err(e) => return Ok(refused(&e, &standing)),
+                Err(e) => return self.refused(&e, &opened.mailbox, &standing).await,
             }
         };
         let looked = looked(&opened, &standing, page);
         metrics::histogram!("mailroom_look_duration_seconds").record(begun.elapsed().as_secs_f64());
         Ok(looked)
+    }
+
+    async fn refused(&self, e: &ConnectorError, mailbox: &Mailbox, standing: &Standing) -> anyhow::Result<Looked> {
+        let is_over = match e {
+            // It is due again before long, and those who waited are not to come back all at once.
+            ConnectorError::NotYet(_) => return Ok(Looked::Done),
+            ConnectorError::Throttled { retry_after: Some(wait) } => return Ok(Looked::Needs(When::In(*wait))),
+            ConnectorError::Throttled { retry_after: None }
+            | ConnectorError::Unavailable(_)
+            | ConnectorError::Operator(_) => true,
+            ConnectorError::Protocol(_) | ConnectorError::Gone => {
+                self.engine.store.tenant(mailbox.tenant_id).is_given_up(mailbox.id).await?
+            }
+            _ => false,
+        };
+        let (token, errors) = (standing.token, standing.state.error_count);
+        Ok(match is_over {
+            true => Looked::Failed { token, errors, reason: e.to_string() },
+            false => Looked::Needs(When::Now),
+        })
     }
 }
 
@@ -244,14 +268,10 @@ fn write(held: &Held, unit: &mut TenantUnit, mailbox: MailboxId, looked: Looked)
     match looked {
         Looked::Failed { token, errors, reason } => {
             unit.fail_look(mailbox, token, &reason);
-            if errors + 1 >= TROUBLED {
-                states::fails(unit, mailbox, &reason);
-            }
+            states::fails(unit, mailbox, errors, &reason);
         }
         Looked::Broken { token, errors, reason } => {
-            if errors == 0 {
-                write(held, unit, mailbox, Looked::Needs(When::Now))?;
-            }
+            write(held, unit, mailbox, Looked::Needs(When::Now))?;
             write(held, unit, mailbox, Looked::Failed { token, errors, reason })?;
         }
         Looked::Needs(when) => {
@@ -261,18 +281,4 @@ fn write(held: &Held, unit: &mut TenantUnit, mailbox: MailboxId, looked: Looked)
         Looked::Done | Looked::Quiet { .. } | Looked::Again => {}
     }
     Ok(())
-}
-
-fn refused(e: &ConnectorError, standing: &Standing) -> Looked {
-    let failed = || Looked::Failed { token: standing.token, errors: standing.state.error_count, reason: e.to_string() };
-    match e {
-        // It is due again before long, and those who waited are not to come back all at once.
-        ConnectorError::NotYet(_) => Looked::Done,
-        ConnectorError::Throttled { retry_after: Some(wait) } => Looked::Needs(When::In(*wait)),
-        ConnectorError::Throttled { retry_after: None }
-        | ConnectorError::Unavailable(_)
-        | ConnectorError::Operator(_) => failed(),
-        ConnectorError::Protocol(_) | ConnectorError::Gone if is_given_up(&standing.state) => failed(),
-        _ => Looked::Needs(When::Now),
-    }
 }

@@ -4,6 +4,9 @@ use domain::{MailboxId, MailboxState};
 use store::TenantUnit;
 use store::sql::mailboxes::Mailbox;
 
+/// So many times in a row it must fail before it is said to be in trouble.
+const TROUBLED: u64 = 3;
+
 /// It works.
 pub fn works(unit: &mut TenantUnit, mailbox: MailboxId) {
     unit.move_mailbox(mailbox, &[MailboxState::Connecting, MailboxState::Error], MailboxState::Active, None);
@@ -15,7 +18,11 @@ pub fn needs_reauth(unit: &mut TenantUnit, mailbox: &Mailbox, reason: &str) {
     unit.move_mailbox_as_it_was(mailbox, &from, MailboxState::NeedsReauth, Some(reason));
 }
 
-/// It does not work, and it is tried again.
-pub fn fails(unit: &mut TenantUnit, mailbox: MailboxId, reason: &str) {
-    unit.move_mailbox(mailbox, &[MailboxState::Active], MailboxState::Error, Some(reason));
+/// It does not work, as so many times before in a row, and it is tried again. Who had to wait has not failed.
+pub fn fails(unit: &mut TenantUnit, mailbox: MailboxId, errors: u64, reason: &str) {
+    if errors + 1 >= TROUBLED {
+        unit.move_mailbox(mailbox, &[MailboxState::Active], MailboxState::Error, Some(reason));
+        // One that is being connected stays so: when it works, it is looked at whose it is, and asked to push.
+        unit.explain_mailbox(mailbox, MailboxState::Connecting, reason);
+    }
 }

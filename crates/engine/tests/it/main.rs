@@ -20,5 +20,6 @@ mod search_agrees;
 mod secrets;
 mod sync;
 mod tokens;
+mod usage;
 mod watch;
 mod webhooks;

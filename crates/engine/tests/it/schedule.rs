@@ -82,23 +82,46 @@ async fn what_is_switched_off_is_not_looked_at() {
     .await;
 }
 
+/// So many jobs of another tenant wait.
+async fn make_wait(db: &TestDatabase, jobs: u64) {
+    let other = db.store.system().create_tenant("other", PlanTier::Standard).await.unwrap().unwrap().id;
+    db.run(&match db.store.dialect() {
+        store::Dialect::Postgres => format!(
+            "insert into job_queues (tenant_id, lane, kind, waiting, is_active) values ('{other}', 2, 'x', {jobs}, true)"
+        ),
+        store::Dialect::Sqlite => {
+            format!("insert into job_queues (tenant_id, lane, kind, waiting) values ('{other}', 2, 'x', {jobs})")
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_much_waits_a_few_are_added_and_the_others_wait_for_the_next_time() {
+    on_each_database(|db| async move {
+        let acme = db.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
+        for n in 0..51 {
+            mailbox(&db, acme, &format!("{n}@acme.test"), json!({})).await;
+        }
+        make_wait(&db, BACKLOG.slow_waiting + 1).await;
+
+        for added in [50, 1, 0] {
+            let ticked = schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap();
+            let Ticked::Slowed { mailboxes, why } = ticked else { panic!("{ticked:?}") };
+            assert_eq!(mailboxes, added);
+            assert!(why.contains("jobs wait in lane normal"), "{why}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn when_too_much_waits_nothing_is_added() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
         mailbox(&db, acme, "1@acme.test", json!({})).await;
-        let other = system.create_tenant("other", PlanTier::Standard).await.unwrap().unwrap().id;
-        let counted = BACKLOG.stop_waiting + 1;
-        db.run(&match db.store.dialect() {
-            store::Dialect::Postgres => format!(
-                "insert into job_queues (tenant_id, lane, kind, waiting, is_active) values ('{other}', 2, 'x', {counted}, true)"
-            ),
-            store::Dialect::Sqlite => {
-                format!("insert into job_queues (tenant_id, lane, kind, waiting) values ('{other}', 2, 'x', {counted})")
-            }
-        })
-        .await;
+        make_wait(&db, BACKLOG.stop_waiting + 1).await;
 
         let ticked = schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap();
 

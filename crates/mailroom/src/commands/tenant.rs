@@ -8,6 +8,7 @@ use serde_json::json;
 use store::sql::tenants::{NAME_TAKEN, Tenant};
 use store::{Store, StoreError};
 
+use super::mailbox;
 use crate::app;
 use crate::cli::{self, Plan};
 use crate::config::Config;
@@ -100,7 +101,7 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
     ))?;
     let rows: Vec<[String; 4]> = mailboxes
         .into_iter()
-        .map(|m| [m.address, m.provider.as_str().to_owned(), m.state.as_str().to_owned(), m.id.to_string()])
+        .map(|m| [m.address.clone(), m.provider.as_str().to_owned(), mailbox::state(&m), m.id.to_string()])
         .collect();
     out.table(["mailbox", "provider", "state", "id"], &rows)
 }

@@ -207,6 +207,13 @@ fn over_http_an_organisation_is_connected_once_and_its_mail_comes_in() {
         let off: Vec<&Value> =
             mailboxes["items"].as_array().unwrap().iter().filter(|one| one["is_active"] == false).collect();
         assert_eq!(off.len(), 1);
+        let health = get(&format!("/v1/mailboxes/{}/health", off[0]["id"].as_str().unwrap()));
+        let told = (&health["is_active"], &health["left_out"], &health["next_sync_at"]);
+        assert_eq!(told, (&json!(false), &json!("gone"), &Value::Null), "{health}");
+        let push = (health["push"]["state"].as_str(), health["push"]["reason"].as_str());
+        assert_eq!(push, (Some("off"), Some("the mailbox is switched off")));
+        let shown = place.ok(&["tenant", "show", "acme"]).text();
+        assert!(shown.lines().any(|line| line.contains("user2@") && line.contains(", off")), "{shown}");
         let sync = format!("/v1/mailboxes/{}/sync", off[0]["id"].as_str().unwrap());
         tell("POST", &sync, key, &Value::Null, false).assert_problem(409, "not synced");
         let of_theirs =

@@ -32,7 +32,15 @@ pub(crate) const COLUMNS: &str =
 /// What the provider of a mailbox `m` knows its account by. There is an index for this very text.
 pub(crate) const ACCOUNT: &str = "coalesce(m.settings -> 'connection' ->> 'account', m.address)";
 
+/// Whether a mailbox `m` is looked at, in a tenant that is not switched off; see [`Mailbox::is_looked_at`].
+pub(crate) const IS_LOOKED_AT: &str = "m.is_active and m.state in ('connecting', 'active', 'error')";
+
 impl Mailbox {
+    /// Neither switched off nor waiting for somebody.
+    pub fn is_looked_at(&self) -> bool {
+        self.is_active && self.state.is_synced()
+    }
+
     /// What its provider knows the account by. The mailbox may be called otherwise, where its name was taken.
     pub fn account(&self) -> &str {
         self.settings["connection"]["account"].as_str().unwrap_or(&self.address)
@@ -186,6 +194,15 @@ impl TenantUnit {
         reason: Option<&str>,
     ) {
         self.move_if(&format!("version = {}", mailbox.version), mailbox.id, from, to, reason);
+    }
+
+    /// If it is in this state it stays there, and says why from now on.
+    pub fn explain_mailbox(&mut self, mailbox: MailboxId, state: MailboxState, reason: &str) {
+        self.unit.op(
+            "update mailboxes set state_reason = $4, version = version + 1, updated_at = mailroom_now()
+             where tenant_id = $1 and id = $2 and state = $3 and (state_reason is null or state_reason <> $4)",
+            params![self.tenant, mailbox, state, reason],
+        );
     }
 
     fn move_if(

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::events::{DRAFTS, SAID};
 use super::jobs::NewJob;
-use super::mailboxes::ACCOUNT;
+use super::mailboxes::{ACCOUNT, IS_LOOKED_AT};
 use super::sync::Key;
 use super::watches::WATCHED;
 use super::{any, given};
@@ -73,7 +73,7 @@ impl SystemStore {
             "select {ACCOUNT}, m.tenant_id, m.id, w.lost_at is not null from mailboxes m
              join tenants t on t.id = m.tenant_id
              left join push_watches w on w.tenant_id = m.tenant_id and w.mailbox_id = m.id
-             where {} and m.provider = $1 and m.is_active and t.is_active and m.state in ('connecting', 'active', 'error')",
+             where {} and m.provider = $1 and {IS_LOOKED_AT} and t.is_active",
             any(self.store.dialect(), ACCOUNT, 2)
         );
         let pushed = |row: &Row| {

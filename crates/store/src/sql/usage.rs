@@ -6,6 +6,7 @@ use domain::{MailboxId, Provider, TenantId};
 use jiff::{SignedDuration, Timestamp};
 
 use super::given;
+use super::mailboxes::IS_LOOKED_AT;
 use crate::value::Kind;
 use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
 
@@ -84,9 +85,9 @@ impl SystemStore {
 /// What a tenant has at a provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProviderLoad {
-    /// Those that are looked at by themselves.
+    /// Those that are looked at by themselves. Neither those who have left nor those that wait for somebody are.
     pub mailboxes: u64,
-    /// Messages that are known and not stored yet.
+    /// Messages of these that are known and not stored yet.
     pub backlog: u64,
 }
 
@@ -99,12 +100,15 @@ pub struct MailboxLoad {
 }
 
 impl TenantStore {
+    /// By provider.
     pub async fn list_provider_loads(&self) -> Result<BTreeMap<String, ProviderLoad>, StoreError> {
-        let sql = "select m.provider, count(*), cast(coalesce(sum((
-                       select count(*) from ledger l where l.mailbox_id = m.id and l.tenant_id = m.tenant_id
-                       and l.state in ('queued', 'processing'))), 0) as bigint)
-                   from mailboxes m join sync_states s on s.tenant_id = m.tenant_id and s.mailbox_id = m.id
-                   where m.tenant_id = $1 and m.state <> 'disconnected' group by m.provider";
+        let sql = format!(
+            "select m.provider, count(*), cast(coalesce(sum((
+                 select count(*) from ledger l where l.mailbox_id = m.id and l.tenant_id = m.tenant_id
+                 and l.state in ('queued', 'processing'))), 0) as bigint)
+             from mailboxes m join sync_states s on s.tenant_id = m.tenant_id and s.mailbox_id = m.id
+             where m.tenant_id = $1 and {IS_LOOKED_AT} group by m.provider"
+        );
         let load = |row: &Row| Ok((row.get(0)?, ProviderLoad { mailboxes: row.get(1)?, backlog: row.get(2)? }));
         self.query(sql, params![self.id]).await?.iter().map(load).collect()
     }

@@ -172,6 +172,13 @@ impl TenantStore {
         Ok(self.query_one(sql, params![self.id, mailbox]).await?.is_some())
     }
 
+    /// Why its owner is left out, if it is somebody's of a directory and they are.
+    pub async fn find_left_out(&self, mailbox: MailboxId) -> Result<Option<LeftOut>, StoreError> {
+        let sql =
+            "select left_out from users where tenant_id = $1 and mailbox_id = $2 and left_out is not null limit 1";
+        self.query_one(sql, params![self.id, mailbox]).await?.map_or(Ok(None), |row| row.get(0))
+    }
+
     /// The mailboxes that have these addresses.
     pub async fn list_holders(&self, addresses: Vec<String>) -> Result<Vec<Holder>, StoreError> {
         if addresses.is_empty() {

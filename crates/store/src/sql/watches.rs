@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::any;
 use super::events::{DRAFTS, SAID};
 use super::jobs::later;
-use super::mailboxes::ACCOUNT;
+use super::mailboxes::{ACCOUNT, IS_LOOKED_AT};
 use super::sync::{Key, millis};
 use crate::value::Kind;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
@@ -183,12 +183,13 @@ impl TenantUnit {
 impl SystemStore {
     /// Watches that are to be asked for, the longest overdue first, none of tenants or mailboxes that are switched off.
     pub async fn list_due_watches(&self, limit: u64) -> Result<Vec<Key>, StoreError> {
-        let sql = "select w.tenant_id, w.mailbox_id from push_watches w
-                   join mailboxes m on m.tenant_id = w.tenant_id and m.id = w.mailbox_id
-                   join tenants t on t.id = w.tenant_id
-                   where w.next_at <= (select mailroom_now()) and m.is_active and t.is_active
-                     and m.state in ('connecting', 'active', 'error')
-                   order by w.next_at limit $1";
+        let sql = format!(
+            "select w.tenant_id, w.mailbox_id from push_watches w
+             join mailboxes m on m.tenant_id = w.tenant_id and m.id = w.mailbox_id
+             join tenants t on t.id = w.tenant_id
+             where w.next_at <= (select mailroom_now()) and {IS_LOOKED_AT} and t.is_active
+             order by w.next_at limit $1"
+        );
         self.query(sql, params![limit]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use domain::{FolderId, MailboxId, TenantId};
+use domain::{FolderId, LeftOut, MailboxId, TenantId};
 use engine::push::{self, Standing};
 use engine::usage;
 use serde::Serialize;
@@ -139,9 +139,15 @@ pub struct Health {
     #[schema(example = "active")]
     state: &'static str,
     state_reason: Option<String>,
+    /// False: nobody looks at it, whatever its state, for its owner is not in the directory any more or not wanted by its rules.
+    is_active: bool,
+    /// Why its owner is left out, as in what is told of users; nothing where nobody is, and for what a directory left behind that was removed.
+    #[schema(example = "gone")]
+    left_out: Option<&'static str>,
     /// When it was last up to date.
     #[schema(value_type = Option<String>, format = DateTime)]
     last_sync_at: Option<jiff::Timestamp>,
+    /// Nothing: nobody looks at it.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_sync_at: Option<jiff::Timestamp>,
     /// Looks in a row that failed, and what the last of them met.
@@ -179,12 +185,16 @@ pub async fn health(
     let mailbox = find(&store, id).await?;
     let sync = store.find_sync(id).await?;
     let push = find_push(&store, &mailbox).await?;
+    let left_out = store.find_left_out(id).await?;
+    let is_looked_at = mailbox.is_looked_at();
     let pause = sync.as_ref().and_then(|sync| sync.paused.as_ref());
     let (budget, backlog, backfill) = Budget::of(usage::of_mailbox(&store, &mailbox, pause, &app.budgets).await?);
     let (mut health, sync) = (
         Health {
             state: mailbox.state.as_str(),
             state_reason: mailbox.state_reason,
+            is_active: mailbox.is_active,
+            left_out: left_out.map(LeftOut::as_str),
             last_sync_at: None,
             next_sync_at: None,
             error_count: 0,
@@ -200,7 +210,7 @@ pub async fn health(
     );
     if let Some(sync) = sync {
         health.last_sync_at = sync.last_sync_at;
-        health.next_sync_at = sync.next_sync_at;
+        health.next_sync_at = sync.next_sync_at.filter(|_| is_looked_at);
         health.error_count = sync.error_count;
         health.last_error = sync.last_error;
         health.paused = sync.paused.map(|pause| Paused { until: pause.until, reason: pause.reason });

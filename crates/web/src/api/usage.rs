@@ -18,7 +18,7 @@ pub struct Usage {
     emails: u64,
     attachments: u64,
     blobs: u64,
-    /// Those where it has mailboxes.
+    /// Those where it has mailboxes that are looked at, or had in the last day.
     providers: Vec<ProviderUsageView>,
 }
 
@@ -28,6 +28,7 @@ pub struct Usage {
 pub struct ProviderUsageView {
     #[schema(example = "gmail")]
     provider: &'static str,
+    /// Those that are looked at. Those that are switched off, paused or refused count neither here nor below.
     mailboxes: u64,
     /// Calls as budgets count them.
     calls: SpentView,

@@ -97,6 +97,44 @@ async fn who_goes_is_not_looked_at_and_who_comes_back_has_the_same_mailbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_refused_for_a_day_is_tried_again_and_one_in_error_keeps_its_reason() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = scene.tenant(provider.as_str()).await;
+            scene.organise(provider, DOMAIN, 3);
+            scene.set(&acme, provider, DOMAIN, &Rules::default()).await;
+            let [refused, broken] = ["ann", "bob"].map(address);
+            for person in [&refused, &broken] {
+                scene.apply(provider, DOMAIN, PeopleOperation::join(person));
+            }
+            scene.discover(&acme, provider).await;
+            for (address, state) in [(&refused, MailboxState::NeedsReauth), (&broken, MailboxState::Error)] {
+                let mut unit = acme.write();
+                unit.move_mailbox(
+                    mailbox(&acme, address).await.id,
+                    &[MailboxState::Connecting],
+                    state,
+                    Some("so it is"),
+                );
+                unit.commit().await.unwrap();
+            }
+            scene.db.run("update mailboxes set state_since = '2020-01-01T00:00:00.000Z'").await;
+
+            scene.discover(&acme, provider).await;
+
+            let told = async |address: &str| {
+                let mailbox = mailbox(&acme, address).await;
+                (mailbox.state, mailbox.state_reason)
+            };
+            assert_eq!(told(&refused).await, (MailboxState::Connecting, None));
+            assert_eq!(told(&broken).await, (MailboxState::Error, Some("so it is".to_owned())));
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_is_called_otherwise_keeps_the_mailbox_and_an_alias_makes_no_second() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;

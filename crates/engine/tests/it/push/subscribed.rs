@@ -56,6 +56,24 @@ impl Scene<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_mailbox_that_is_switched_off_pushes_are_off_whatever_was_agreed_upon() {
+    on_each_database(|db| async move {
+        let scene = scene(&db);
+        let acme = scene.tenant("acme").await;
+        scene.connect(acme, "a").await;
+        scene.work().await;
+        assert_eq!(scene.standing(acme).await.state, PushState::On);
+
+        db.run("update mailboxes set is_active = false").await;
+
+        let standing = scene.standing(acme).await;
+        assert_eq!((standing.state, standing.expires_at.is_some()), (PushState::Off, true));
+        assert_eq!(standing.reason.as_deref(), Some("the mailbox is switched off"));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_is_begun_once_and_renewed_by_whoever_comes_first() {
     on_each_database(|db| async move {
         let scene = scene(&db);

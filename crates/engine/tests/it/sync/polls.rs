@@ -20,7 +20,7 @@ impl Scene<'_> {
         *self.script.calls.lock().unwrap()
     }
 
-    fn refuses(&self, e: ConnectorError) {
+    pub(super) fn refuses(&self, e: ConnectorError) {
         self.script.changes.lock().unwrap().push_back(Err(e));
     }
 
@@ -140,12 +140,12 @@ async fn a_mailbox_that_somebody_lists_or_has_just_looked_at_is_left_alone() {
 
 /// What mailboxes at a provider do, by address; others have nothing new.
 #[derive(Default)]
-struct Odd {
-    does: Mutex<HashMap<String, Does>>,
+pub(super) struct Odd {
+    pub(super) does: Mutex<HashMap<String, Does>>,
     calls: Mutex<u32>,
 }
 
-enum Does {
+pub(super) enum Does {
     Hangs,
     Panics,
     Refuses(ConnectorError),
@@ -206,7 +206,7 @@ impl Connector for Odd {
 }
 
 /// Mailboxes of a tenant that were synced before.
-async fn settled(db: &TestDatabase, tenant: &str, addresses: &[&str]) -> (TenantStore, Vec<MailboxId>) {
+pub(super) async fn settled(db: &TestDatabase, tenant: &str, addresses: &[&str]) -> (TenantStore, Vec<MailboxId>) {
     let tenant = db.store.system().create_tenant(tenant, PlanTier::Standard).await.unwrap().unwrap();
     let store = db.store.tenant(tenant.id);
     let mut ids = Vec::new();
@@ -233,26 +233,26 @@ async fn settled(db: &TestDatabase, tenant: &str, addresses: &[&str]) -> (Tenant
 }
 
 /// Of a provider of which some mailboxes are odd.
-fn syncer_with(scene: &Scene<'_>, odd: &Arc<Odd>, workers: usize) -> Syncer {
+pub(super) fn syncer_with(scene: &Scene<'_>, odd: &Arc<Odd>, workers: usize) -> Syncer {
     let connectors: HashMap<Provider, Arc<dyn Connector>> =
         HashMap::from([(Provider::Scripted, scene.script.clone() as _), (Provider::Gmail, odd.clone() as _)]);
     let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
     Syncer::new(scene.syncer.engine.clone(), settings, connectors, Calls::default()).with_workers(workers)
 }
 
-async fn ask(store: &TenantStore, provider: Provider, mailboxes: &[MailboxId]) {
+pub(super) async fn ask(store: &TenantStore, provider: Provider, mailboxes: &[MailboxId]) {
     let mut unit = store.write();
     let job = PollMailboxes { provider, mailboxes: mailboxes.to_vec() };
     unit.enqueue(vec![new_job(&job, &SystemClock, None).unwrap()]);
     unit.commit().await.unwrap();
 }
 
-fn start(db: &TestDatabase, kinds: Kinds, slots: usize) -> Worker {
+pub(super) fn start(db: &TestDatabase, kinds: Kinds, slots: usize) -> Worker {
     let settings = jobs::Settings { remote_slots: slots, grace: Duration::ZERO, ..worker_settings() };
     Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemDice))
 }
 
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+pub(super) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let so = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -320,49 +320,6 @@ async fn a_mailbox_that_hangs_panics_or_cannot_be_opened_is_its_own_matter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mailbox_that_makes_no_sense_is_given_up_with_the_reason_once_and_beside_it_others_are_looked_at() {
-    on_each_database(|db| async move {
-        let scene = Scene::new(&db).await;
-        let odd = Arc::new(Odd::default());
-        let nonsense = ConnectorError::Protocol("a page of nonsense".into());
-        odd.does.lock().unwrap().insert("odd".into(), Does::Refuses(nonsense));
-        let (store, mailboxes) = settled(&db, "odd", &["odd", "fine"]).await;
-        let syncer = syncer_with(&scene, &odd, 500);
-        let kinds = || syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with).with(syncer.poll_kind());
-        let worker = start(&db, kinds(), 10);
-        let given_up = async || {
-            let dead = JobFilter { state: Some(JobState::Dead), ..JobFilter::default() };
-            let dead = db.store.system().list_jobs(&dead, None, 10).await.unwrap();
-            assert!(dead.iter().all(|job| job.reason.as_ref().unwrap().contains("a page of nonsense")), "{dead:?}");
-            dead.len()
-        };
-
-        ask(&store, Provider::Gmail, &mailboxes).await;
-        until("it is given up", async || {
-            scene.come_back().await;
-            given_up().await == 1
-        })
-        .await;
-        let mailbox = store.find_mailbox(&mailboxes[0].to_string()).await.unwrap().unwrap();
-        assert_eq!((mailbox.state, mailbox.state_reason.is_some()), (MailboxState::Error, true));
-        assert!(store.find_sync(mailboxes[1]).await.unwrap().unwrap().last_sync_at.is_some());
-
-        let errors = async || store.find_sync(mailboxes[0]).await.unwrap().unwrap().error_count;
-        let before = errors().await;
-        ask(&store, Provider::Gmail, &mailboxes).await;
-        until("it is looked at once more", async || errors().await == before + 1).await;
-        until("that is all", async || db.rows("select 1 from jobs").await.is_empty()).await;
-        assert_eq!(given_up().await, 1);
-
-        odd.does.lock().unwrap().clear();
-        ask(&store, Provider::Gmail, &mailboxes).await;
-        until("it works again", async || errors().await == 0).await;
-        worker.shut_down().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn mailboxes_of_which_one_kills_whoever_looks_are_looked_at_one_by_one() {
     on_each_database(|db| async move {
         let scene = Scene::new(&db).await;
@@ -377,36 +334,6 @@ async fn mailboxes_of_which_one_kills_whoever_looks_are_looked_at_one_by_one() {
         let own = "select 1 from jobs where kind = 'sync_mailbox'";
         until("each has a job", async || db.rows(own).await.len() == 3).await;
         assert_eq!(*odd.calls.lock().unwrap(), 0);
-        worker.shut_down().await;
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_mailbox_that_cannot_be_opened_makes_one_dead_letter_however_often_it_is_asked_for() {
-    on_each_database(|db| async move {
-        let scene = Scene::new(&db).await;
-        let odd = Arc::new(Odd::default());
-        let (store, mailboxes) = settled(&db, "odd", &["locked"]).await;
-        let syncer = syncer_with(&scene, &odd, 500);
-        let worker = start(&db, syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with), 10);
-        let sync = async || {
-            let mut unit = store.write();
-            let job = new_job(&SyncMailbox { mailbox: mailboxes[0] }, &SystemClock, None).unwrap();
-            unit.enqueue(vec![only_one(job, mailboxes[0])]);
-            unit.commit().await.unwrap();
-            until("it is over", async || {
-                scene.come_back().await;
-                db.rows("select 1 from jobs").await.is_empty()
-            })
-            .await;
-        };
-        for _ in 0..3 {
-            sync().await;
-        }
-        assert_eq!(db.rows("select 1 from finished_jobs where state = 'dead'").await.len(), 1);
-        let mailbox = store.find_mailbox("locked").await.unwrap().unwrap();
-        assert_eq!(mailbox.state, MailboxState::Error);
         worker.shut_down().await;
     })
     .await;

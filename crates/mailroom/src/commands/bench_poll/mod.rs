@@ -171,7 +171,12 @@ impl Bench<'_> {
         while asked < due {
             match schedule::tick(&self.engine.store, &Rhythm::even(INTERVAL), &SystemDice).await? {
                 Ticked::Asked { mailboxes, .. } if mailboxes > 0 => asked += mailboxes as usize,
-                _ => tokio::time::sleep(TICK).await,
+                ticked => {
+                    if let Ticked::Slowed { mailboxes, .. } = ticked {
+                        asked += mailboxes as usize;
+                    }
+                    tokio::time::sleep(TICK).await;
+                }
             }
         }
         until_quiet(self.engine).await?;

@@ -24,6 +24,8 @@ use crate::output::{Output, count, tell};
 use add::Candidate;
 use secret::{NewSecret, SecretFiles, Sort};
 
+pub use show::state;
+
 pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {

@@ -39,12 +39,12 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
                 out.object(&object)?;
                 continue;
             }
-            let off = if mailbox.is_active { "" } else { ", off" };
+            let state = state(&mailbox);
             rows.push([
                 tenant.name.clone(),
                 mailbox.address,
                 mailbox.provider.as_str().to_owned(),
-                format!("{}{off}", mailbox.state.as_str()),
+                state,
                 backfill.map_or_else(String::new, how_far),
                 mailbox.state_reason.into_iter().chain(pause.map(until_when)).collect::<Vec<_>>().join("; "),
             ]);
@@ -121,6 +121,12 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
         live.push("none yet".to_owned());
     }
     out.line(&format!("messages: {}; {} gone", live.join(", "), count(counts.gone)))
+}
+
+/// `active`, or `active, off` of one that is switched off.
+pub fn state(mailbox: &Mailbox) -> String {
+    let off = if mailbox.is_active { "" } else { ", off" };
+    format!("{}{off}", mailbox.state.as_str())
 }
 
 /// What brings a mailbox back whose credentials are refused.

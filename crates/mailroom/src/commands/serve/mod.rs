@@ -309,31 +309,52 @@ async fn keep_calendar(store: &Store, leadership: Option<Leadership>) {
 }
 
 async fn look_for_mailboxes(store: &Store, rhythm: &Rhythm) {
-    let mut held_back = false;
+    let mut pace = Pace::Usual;
     loop {
-        let is_more = match schedule::tick(store, rhythm, &SystemDice).await {
+        let (mailboxes, is_more) = match schedule::tick(store, rhythm, &SystemDice).await {
             Ok(Ticked::Asked { mailboxes, is_more }) => {
-                if std::mem::take(&mut held_back) {
-                    tracing::info!("mailboxes are looked at again");
-                }
-                if mailboxes > 0 {
-                    tell_workers(store).await;
-                }
-                is_more
+                pace.becomes(Pace::Usual, "");
+                (mailboxes, is_more)
+            }
+            Ok(Ticked::Slowed { mailboxes, why }) => {
+                pace.becomes(Pace::Slow, &why);
+                (mailboxes, false)
             }
             Ok(Ticked::HeldBack(why)) => {
-                if !std::mem::replace(&mut held_back, true) {
-                    tracing::warn!("mailboxes are not looked at for now: {why}");
-                }
-                false
+                pace.becomes(Pace::None, &why);
+                (0, false)
             }
             Err(e) => {
                 tracing::warn!("looking for mailboxes that are due: {e:#}");
-                false
+                (0, false)
             }
         };
+        if mailboxes > 0 {
+            tell_workers(store).await;
+        }
         if !is_more {
             tokio::time::sleep(TICK).await;
+        }
+    }
+}
+
+/// How often mailboxes are looked at, which is said when it changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Usual,
+    Slow,
+    None,
+}
+
+impl Pace {
+    fn becomes(&mut self, now: Self, why: &str) {
+        if std::mem::replace(self, now) == now {
+            return;
+        }
+        match now {
+            Self::Usual => tracing::info!("mailboxes are looked at as usual again"),
+            Self::Slow => tracing::info!("mailboxes are looked at less often: {why}"),
+            Self::None => tracing::warn!("mailboxes are not looked at for now: {why}"),
         }
     }
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::sql::any;
 use crate::sql::ledger::PURGED;
+use crate::sql::mailboxes::IS_LOOKED_AT;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, params};
 
 /// The ledger of a mailbox, counted.
@@ -98,7 +99,7 @@ impl SystemStore {
         let sql = format!(
             "select m.provider, {late} from sync_states s
              join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
-             where s.next_sync_at is not null and m.is_active and m.state in ('connecting', 'active', 'error')
+             where s.next_sync_at is not null and {IS_LOOKED_AT}
              group by m.provider"
         );
         let lag = |row: &Row| Ok((row.get(0)?, row.get::<i64>(1)?.max(0) as f64 / 1000.0));
@@ -120,8 +121,7 @@ impl SystemStore {
         };
         let sql = format!(
             "select m.tenant_id, m.id from mailboxes m join tenants t on t.id = m.tenant_id
-             where {whose} m.is_active and t.is_active and m.state in ('connecting', 'active', 'error')
-               and m.provider <> 'files'
+             where {whose} {IS_LOOKED_AT} and t.is_active and m.provider <> 'files'
                and exists (select 1 from ledger l where l.tenant_id = m.tenant_id and l.mailbox_id = m.id
                            and l.state in ('queued', 'processing'))
                and not exists (select 1 from jobs j where j.tenant_id = m.tenant_id and j.kind = 'fetch_emails'

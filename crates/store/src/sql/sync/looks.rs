@@ -11,6 +11,7 @@ use super::many::{HELD, Key, MAILBOX};
 use super::{Phase, SYNC_STATE, SyncState, sync_state};
 use crate::failpoint::{self, Effect};
 use crate::sql::given;
+use crate::sql::mailboxes::IS_LOOKED_AT;
 use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
 /// A mailbox whose time has come.
@@ -50,23 +51,24 @@ impl SystemStore {
     /// Mailboxes whose time has come, none of tenants or mailboxes that are switched off. Tenants take turns, and of each
     /// the longest overdue come first.
     pub async fn list_due_mailboxes(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
-        let sql = "select d.tenant_id, d.mailbox_id, m.provider, cast(m.settings ->> 'interval_seconds' as text),
-                          d.is_history_done and not d.is_listing and m.state in ('active', 'error'),
-                          w.expires_at > d.now and w.lost_at is null and w.problem is null and w.last_push_at is not null,
-                          d.error_count, coalesce(d.news_at, m.created_at), d.now
-                   from (select s.*, row_number() over (partition by s.tenant_id order by s.next_sync_at) as turn
-                         from (select s.tenant_id, s.mailbox_id, s.next_sync_at, s.is_history_done, s.is_listing,
-                                      s.error_count, s.news_at, n.now
-                               from sync_states s
-                               cross join (select mailroom_now() as now) n
-                               join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
-                               join tenants t on t.id = s.tenant_id
-                               where s.next_sync_at <= (select mailroom_now()) and m.is_active and t.is_active
-                                 and m.state in ('connecting', 'active', 'error')
-                               order by s.next_sync_at limit $2) s) d
-                   join mailboxes m on m.tenant_id = d.tenant_id and m.id = d.mailbox_id
-                   left join push_watches w on w.tenant_id = d.tenant_id and w.mailbox_id = d.mailbox_id
-                   order by d.turn, d.next_sync_at limit $1";
+        let sql = format!(
+            "select d.tenant_id, d.mailbox_id, m.provider, cast(m.settings ->> 'interval_seconds' as text),
+                    d.is_history_done and not d.is_listing and m.state in ('active', 'error'),
+                    w.expires_at > d.now and w.lost_at is null and w.problem is null and w.last_push_at is not null,
+                    d.error_count, coalesce(d.news_at, m.created_at), d.now
+             from (select s.*, row_number() over (partition by s.tenant_id order by s.next_sync_at) as turn
+                   from (select s.tenant_id, s.mailbox_id, s.next_sync_at, s.is_history_done, s.is_listing,
+                                s.error_count, s.news_at, n.now
+                         from sync_states s
+                         cross join (select mailroom_now() as now) n
+                         join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
+                         join tenants t on t.id = s.tenant_id
+                         where s.next_sync_at <= (select mailroom_now()) and {IS_LOOKED_AT} and t.is_active
+                         order by s.next_sync_at limit $2) s) d
+             join mailboxes m on m.tenant_id = d.tenant_id and m.id = d.mailbox_id
+             left join push_watches w on w.tenant_id = d.tenant_id and w.mailbox_id = d.mailbox_id
+             order by d.turn, d.next_sync_at limit $1"
+        );
         let rows = self.query(sql, params![limit, LOOKED_THROUGH.max(limit)]).await?;
         rows.iter().filter_map(|row| due(row).transpose()).collect()
     }

@@ -3,6 +3,7 @@
 mod backfill;
 mod counts;
 mod fetched;
+mod given_up;
 mod listening;
 mod looks;
 mod many;
