@@ -367,3 +367,44 @@ async fn a_mailbox_of_a_tenant_that_is_stopped_is_neither_opened_nor_listed_unti
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_nobody_is_about_to_fetch_is_found_by_tenant_and_without_what_dead_letters_are_about() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let mut keys = Vec::new();
+        for name in ["acme", "other"] {
+            let store = tenant(&db.store, name).await;
+            let mailbox = mailbox(&store, "me@acme.test").await;
+            for message in ["a", "b"] {
+                let mut unit = store.write();
+                unit.record_page(mailbox, page(message, "1"));
+                unit.commit().await.unwrap();
+            }
+            keys.push((store.id, mailbox));
+        }
+        db.run("delete from jobs").await;
+        let (acme, ours) = keys[0];
+        let found = async |only| {
+            let mut found = system.list_forgetful_mailboxes(only).await.unwrap();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(found(None).await, keys);
+        assert_eq!(found(Some(acme)).await, keys[..1]);
+
+        let payload = json!({"mailbox": ours, "messages": ["a"]});
+        db.run(&format!(
+            "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, token, attempt, abandoned, created_at, ended_at)
+             values ('{acme}', '{acme}', 'fetch_emails', 1, 'dead', '{payload}', 3, 0, 3, mailroom_now(), mailroom_now())"
+        ))
+        .await;
+        assert_eq!(found(None).await, keys, "there is more than that");
+        let mut open = Vec::new();
+        for (tenant, mailbox) in keys {
+            open.push(db.store.tenant(tenant).list_open_messages(mailbox, 10).await.unwrap());
+        }
+        assert_eq!(open, [vec!["b"], vec!["a", "b"]]);
+    })
+    .await;
+}

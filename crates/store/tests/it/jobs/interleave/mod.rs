@@ -4,11 +4,13 @@ mod again;
 mod stage;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use domain::{JobId, Lane, TenantId};
+use domain::{JobId, Lane, PlanTier, TenantId};
 use store::failpoint::{Guard, VARIABLE};
 use store::sql::jobs::{Cancelling, NewJob, OnConflict};
+use store::sql::tenants::Tenant;
 use store::testing::{admin_url, migrated_postgres, run_sql};
 use tokio_postgres::NoTls;
 
@@ -246,6 +248,37 @@ async fn a_job_ends_while_it_is_taken_back() {
             other.take_back_abandoned(successor).await.unwrap();
         };
         scene(finished, taken, move |ended| assert!(ended.runs(id) <= 1 && ended.state(id) == "done"))
+    })
+    .await;
+}
+
+/// Whoever claims its jobs sees that it is off, or does not get to end them.
+#[tokio::test]
+async fn a_tenant_is_switched_off_while_its_jobs_are_claimed() {
+    each_order("claim | off", async |place, wanted, watcher| {
+        let system = place.store.system();
+        let on = system.create_tenant(&place.tenant.to_string(), PlanTier::Standard).await.unwrap().unwrap();
+        let place = Place { tenant: on.id, store: place.store.clone(), claimed: Arc::default(), ..*place };
+        enqueue(&place, vec![job("a")]).await;
+        system.count_arrivals().await.unwrap();
+        let (taking, store, sees) =
+            (take_all(&place, Lane::Normal), place.store.tenant(on.id), Arc::new(AtomicBool::new(false)));
+        let saw = sees.clone();
+        let claims = async move {
+            taking.await;
+            sees.store(store.is_active().await.unwrap(), Ordering::SeqCst);
+        };
+        let off = Tenant { is_active: false, ..on.changed_at(on.updated_at) };
+        let switches = async move { system.change_tenant(&on, &off).await.unwrap() };
+
+        let tried = run([Box::pin(claims), Box::pin(switches)], wanted, watcher).await;
+
+        let held = std::mem::take(&mut *place.claimed.lock().unwrap());
+        if saw.load(Ordering::SeqCst) {
+            let ended = place.store.system().finish_done(&held, successor).await.unwrap();
+            assert!(ended.is_empty(), "it ends after its tenant is off, order {:?}", tried.0);
+        }
+        tried
     })
     .await;
 }

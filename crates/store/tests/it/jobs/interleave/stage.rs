@@ -211,6 +211,27 @@ pub fn after(mut order: Vec<(usize, usize)>) -> Option<Vec<usize>> {
 }
 
 pub async fn every_interleaving(name: &str, make: impl AsyncFn(&Place<'_>) -> Scene) {
+    each_order(name, async |place, wanted, watcher| {
+        let Scene { calls, expected } = make(place).await;
+
+        let (order, is_deadlock) = run(calls, wanted, watcher).await;
+
+        let (db, when) = (place.db, format!("{name}, order {order:?}"));
+        assert_true(db, &when).await;
+        let ended = place.ended().await;
+        assert_true(db, &when).await;
+        assert_eq!(count(db, "select count(*) from jobs").await, 0, "{when}: something never ends");
+        naming(&when, || expected(&ended));
+        (order, is_deadlock)
+    })
+    .await;
+}
+
+/// Until all were tried; each tells which it was.
+pub async fn each_order(
+    name: &str,
+    try_one: impl AsyncFn(&Place<'_>, &[usize], &Watcher) -> (Vec<(usize, usize)>, bool),
+) {
     let db = migrated_postgres().await;
     let store::Location::Postgres { url, .. } = &db.location else { unreachable!() };
     let base = url.rsplit('/').next().unwrap();
@@ -223,16 +244,7 @@ pub async fn every_interleaving(name: &str, make: impl AsyncFn(&Place<'_>) -> Sc
     while let Some(wanted) = next {
         let tenant = TenantId::new(&SystemClock);
         let place = Place { db: &db, store: store.clone(), tenant, worker, claimed: Arc::default() };
-        let Scene { calls, expected } = make(&place).await;
-
-        let (order, is_deadlock) = run(calls, &wanted, &watcher).await;
-
-        let when = format!("{name}, order {order:?}");
-        assert_true(&db, &when).await;
-        let ended = place.ended().await;
-        assert_true(&db, &when).await;
-        assert_eq!(count(&db, "select count(*) from jobs").await, 0, "{when}: something never ends");
-        naming(&when, || expected(&ended));
+        let (order, is_deadlock) = try_one(&place, &wanted, &watcher).await;
         orders += 1;
         deadlocks += u32::from(is_deadlock);
         next = after(order);
