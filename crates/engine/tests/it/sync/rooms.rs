@@ -70,8 +70,8 @@ async fn a_provider_whose_messages_never_come_does_not_keep_those_of_another_wai
         }
         let kinds = syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with).with(syncer.fetch_kind());
         let worker = start(&db, kinds, 30);
-        // Of twelve batches of 4 MB, in 24 MB.
-        until("as many as fit are begun", async || *slow.begun.lock().unwrap() >= 4).await;
+        // Of twelve batches of 4 MB, in 32 MB.
+        until("as many as fit are begun", async || *slow.begun.lock().unwrap() >= 6).await;
 
         db.run("update mailboxes set provider = 'outlook' where provider = 'scripted'").await;
         scene.has("m1", "Subject: one\n\nhello");
@@ -79,7 +79,7 @@ async fn a_provider_whose_messages_never_come_does_not_keep_those_of_another_wai
         ask(&scene.store, scene.mailbox).await;
 
         until("the other's mail is stored", async || scene.emails().await == pairs(&[("one", "INBOX[]")])).await;
-        assert_eq!(*slow.begun.lock().unwrap(), 4, "and the slow one has no more than before");
+        assert_eq!(*slow.begun.lock().unwrap(), 6, "and the slow one has no more than before");
         worker.shut_down().await;
     })
     .await;
