@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/processes.sh
 
 need_cargo
-need_packages build-essential
+need_packages build-essential curl
 run cargo build --release -p mailroom
 # In our place: Ctrl-C is for the demo, which stops what it has started and removes its folder.
 exec "$target/release/mailroom" demo "$@"

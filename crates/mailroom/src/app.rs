@@ -289,6 +289,16 @@ pub async fn tenant_store(engine: &Engine, name_or_id: &str) -> Result<TenantSto
     Ok(engine.store.tenant(tenant(&engine.store, name_or_id).await?.id))
 }
 
+/// For who wants something done for a tenant: nothing is, for one that is deactivated.
+pub async fn must_be_active(store: &TenantStore, name: &str) -> Result<(), Failure> {
+    match store.is_active().await? {
+        true => Ok(()),
+        false => Err(Failure::problem(format!(
+            "tenant {name} is deactivated; `mailroom tenant activate {name}` lets its work go on"
+        ))),
+    }
+}
+
 /// The mailbox that an option names, if it names one.
 pub async fn mailbox(store: &TenantStore, address_or_id: Option<&str>) -> Result<Option<Mailbox>, Failure> {
     let Some(given) = address_or_id else { return Ok(None) };

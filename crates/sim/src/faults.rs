@@ -1,6 +1,6 @@
 //! What a provider does wrong when it is told to: when a fault comes, whatever it is.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
@@ -110,12 +110,19 @@ pub(crate) struct Faults<K: Failing> {
     /// Read before anything else: without faults a request takes no lock here.
     how_many: AtomicUsize,
     all: RwLock<Vec<Fault<K>>>,
+    /// How often one came, of those that are over as well.
+    met: AtomicU64,
     dice: Mutex<Rng>,
 }
 
 impl<K: Failing> Faults<K> {
     pub fn new(seed: u64) -> Self {
-        Self { how_many: AtomicUsize::new(0), all: RwLock::new(Vec::new()), dice: Mutex::new(Rng::new(seed)) }
+        Self {
+            how_many: AtomicUsize::new(0),
+            all: RwLock::new(Vec::new()),
+            met: AtomicU64::new(0),
+            dice: Mutex::new(Rng::new(seed)),
+        }
     }
 
     pub fn add(&self, fault: Fault<K>) {
@@ -146,6 +153,10 @@ impl<K: Failing> Faults<K> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub fn met(&self) -> u64 {
+        self.met.load(Ordering::Relaxed)
+    }
+
     /// What goes wrong this time.
     pub fn draw(&self, account: &str, route: K::Route) -> Vec<K> {
         let mut drawn = Vec::new();
@@ -158,6 +169,7 @@ impl<K: Failing> Faults<K> {
                 continue;
             }
             fault.fired += 1;
+            self.met.fetch_add(1, Ordering::Relaxed);
             drawn.push(fault.kind.clone());
             if fault.kind.is_answer() {
                 break;
@@ -189,7 +201,7 @@ mod tests {
             met += Route::ALL.iter().map(|route| faults.draw("ann@x.test", *route).len()).sum::<usize>();
         }
 
-        assert_eq!(met, 200);
+        assert_eq!((met, faults.met()), (200, 200));
         let left = faults.list();
         assert_eq!((left.len(), &left[0]), (2, &lasting), "{left:?}");
     }

@@ -28,6 +28,7 @@ pub struct Stage<K: Failing> {
     consent: Mutex<Consent>,
     latency_ms: AtomicU64,
     rate: Mutex<f64>,
+    changes: AtomicU64,
 }
 
 impl<K: Failing> std::fmt::Debug for Stage<K> {
@@ -53,6 +54,7 @@ where
             consent: Mutex::default(),
             latency_ms: AtomicU64::new(0),
             rate: Mutex::new(0.0),
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -72,6 +74,11 @@ where
     /// With how often each came.
     pub fn faults(&self) -> Vec<Fault<K>> {
         self.faults.list()
+    }
+
+    /// How often something went wrong, so far.
+    pub fn faults_met(&self) -> u64 {
+        self.faults.met()
     }
 
     /// How long every answer takes at least.
@@ -94,6 +101,15 @@ where
 
     pub fn rate(&self) -> f64 {
         *self.rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn count_change(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Random changes so far, to mailboxes by chance.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// What people do on the page that asks for their consent.

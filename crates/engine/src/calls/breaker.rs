@@ -1,4 +1,4 @@
-//! When most calls of a tenant to a provider fail, the others need not try.
+//! When most calls of a tenant to a provider's mail, or to its directory there, fail, the others need not try.
 //!
 //! Closed, it counts. Open, it lets one call through now and then, to find out.
 

@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod budget;
 mod day;
 pub mod meter;
+mod places;
 pub mod window;
 
 use std::collections::HashMap;
@@ -13,17 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::connector::Answer;
-use domain::{ConnectorError, MailboxId, Provider, Sha256, TenantId};
+use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, TenantId};
 use jobs::{Dice, SystemDice};
 use store::sql::mailboxes::Mailbox;
 use store::{Store, StoreError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
 use breaker::{Breaker, PROBE_EVERY, Pass};
 use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
 pub use day::bytes_per_day;
 use meter::Meter;
+use places::{Places, UnderWay};
 
 use crate::gate::Redis;
 
@@ -41,7 +42,7 @@ pub struct CallSettings {
     /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
     pub imap_bytes_per_day: Option<u64>,
     /// Calls of one provider that are on their way at the same time: one that is slow, or gone, must not keep everybody
-    /// waiting who could call another.
+    /// waiting who could call another. Fetches are at most four fifths of them, those of old mail three.
     pub most_under_way: Option<usize>,
     /// A job that would wait longer for its turn gives its place to others and comes back.
     pub longest_wait: Duration,
@@ -141,7 +142,34 @@ impl Pace {
 enum Call {
     /// Brings few bytes, which nobody counts.
     Look,
-    Fetch,
+    Fetch(Lane),
+    /// The same as a look, at another of the provider's services.
+    Directory,
+}
+
+/// One of them may be away while the other is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Service {
+    Mail,
+    Directory,
+}
+
+impl Call {
+    fn service(self) -> Service {
+        match self {
+            Self::Look | Self::Fetch(_) => Service::Mail,
+            Self::Directory => Service::Directory,
+        }
+    }
+}
+
+impl Service {
+    fn of(self, provider: Provider) -> String {
+        match self {
+            Self::Mail => provider.as_str().to_owned(),
+            Self::Directory => format!("the directory at {}", provider.as_str()),
+        }
+    }
 }
 
 /// Cheap to clone; clones are one.
@@ -164,11 +192,11 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    breakers: HashMap<(TenantId, Provider), Breaker>,
+    breakers: HashMap<(TenantId, Provider, Service), Breaker>,
     /// Until when a provider asked to be left alone for the sake of a mailbox.
     quiet: HashMap<MailboxId, Instant>,
     buckets: Buckets,
-    under_way: HashMap<Provider, Arc<Semaphore>>,
+    places: HashMap<Provider, Places>,
     tidied: Instant,
 }
 
@@ -184,7 +212,7 @@ impl Calls {
             breakers: HashMap::new(),
             quiet: HashMap::new(),
             buckets: Buckets::default(),
-            under_way: HashMap::new(),
+            places: HashMap::new(),
             tidied: Instant::now(),
         };
         let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), Meter::default());
@@ -202,22 +230,28 @@ impl Calls {
         self.make_a(Call::Look, mailbox, call).await
     }
 
-    /// The same for a call that brings messages: it also waits until those that came before are paid for.
-    pub async fn make_fetch<T>(&self, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.make_a(Call::Fetch, mailbox, call).await
+    /// The same for a call that brings messages: it also waits until those that came before are paid for. In the low lane
+    /// are messages that were there before.
+    pub async fn make_fetch<T>(&self, mailbox: &Mailbox, lane: Lane, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.make_a(Call::Fetch(lane), mailbox, call).await
+    }
+
+    /// The same for a call to a tenant's directory.
+    pub async fn ask_directory<T>(&self, counted_as: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
+        self.make_a(Call::Directory, counted_as, call).await
     }
 
     async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.inner.look(mailbox)?;
+        let kept = self.inner.look(kind, mailbox)?;
         self.inner.wait_for_turn(kind, mailbox).await?;
-        let (_under_way, pass) = self.inner.begin(mailbox)?;
+        let (_under_way, pass) = self.inner.begin(kind, mailbox, kept)?;
         self.inner.meter.count(key(mailbox), 1, 0);
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ConnectorError::Unavailable(format!("no answer within {} s", deadline.as_secs()))),
         };
-        self.inner.end(mailbox, pass, outcome.as_ref().err());
+        self.inner.end(kind, mailbox, pass, outcome.as_ref().err());
         outcome
     }
 
@@ -266,21 +300,29 @@ impl Inner {
         self.settings.pace_for(mailbox)
     }
 
-    /// Whether there is any use in waiting for a turn. Takes nothing: a probe must not be spent on a call that does not
-    /// get its turn.
-    fn look(&self, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+    /// Whether there is any use in waiting for a turn. Takes nothing of what others could use: neither a probe nor a turn
+    /// must be spent on a call that is not made. A fetch keeps its place from here on; looks are over so soon that hardly
+    /// anybody takes the place between this and their turn, while one that waits for its turn with a place would keep it
+    /// from others that could be made.
+    fn look(&self, kind: Call, mailbox: &Mailbox) -> Result<Option<UnderWay>, ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         state.tidy(now);
-        if let Some(breaker) = state.breakers.get(&key(mailbox)) {
+        if let Some(breaker) = state.breakers.get(&whose(kind, mailbox)) {
             breaker.look(now).map_err(|until| self.not_before(until, now))?;
         }
-        state.is_welcome(mailbox, now)
+        state.is_welcome(mailbox, now)?;
+        let Some(places) = state.places(mailbox.provider, &self.settings) else { return Ok(None) };
+        match kind {
+            Call::Fetch(lane) => Ok(Some(places.take_for_fetch(lane).ok_or_else(|| self.no_place())?)),
+            _ if places.are_left() => Ok(None),
+            _ => Err(self.no_place()),
+        }
     }
 
     async fn wait_for_turn(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
         let mut charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
-        if kind == Call::Look {
+        if !matches!(kind, Call::Fetch(_)) {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
         self.wait_for(&charges).await
@@ -318,23 +360,25 @@ impl Inner {
     }
 
     /// With a place among those that are under way, which is given back when it is dropped.
-    fn begin(&self, mailbox: &Mailbox) -> Result<(Option<OwnedSemaphorePermit>, Pass), ConnectorError> {
+    fn begin(
+        &self,
+        kind: Call,
+        mailbox: &Mailbox,
+        kept: Option<UnderWay>,
+    ) -> Result<(Option<UnderWay>, Pass), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
-        let place = match self.settings.most_under_way {
-            None => None,
-            Some(most) => Some(state.place(mailbox.provider, most).ok_or_else(|| {
-                let wait = self.settings.longest_wait;
-                ConnectorError::NotYet(self.spread(wait, wait))
-            })?),
+        let place = match (kind, state.places(mailbox.provider, &self.settings)) {
+            (Call::Fetch(_), _) | (_, None) => kept,
+            (_, Some(places)) => Some(places.take().ok_or_else(|| self.no_place())?),
         };
-        let taken = state.breaker(mailbox, now).take(now);
+        let taken = state.breaker(kind, mailbox, now).take(now);
         Ok((place, taken.map_err(|until| self.not_before(until, now))?))
     }
 
-    fn end(&self, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
+    fn end(&self, kind: Call, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
         let now = Instant::now();
         let provider = mailbox.provider.as_str();
         let (word, is_failure) = verdict(error);
@@ -346,14 +390,15 @@ impl Inner {
             *quiet = until.max(*quiet);
         }
         let Some(is_failure) = is_failure else { return };
-        let breaker = state.breaker(mailbox, now);
+        let breaker = state.breaker(kind, mailbox, now);
         let before = breaker.state();
         breaker.record(now, pass, is_failure);
         let after = breaker.state();
         if before != after {
+            let who = kind.service().of(mailbox.provider);
             match after {
-                "open" => tracing::warn!(tenant = %mailbox.tenant_id, "{provider} does not work: its breaker is open"),
-                _ => tracing::info!(tenant = %mailbox.tenant_id, "{provider} answers: its breaker is {after}"),
+                "open" => tracing::warn!(tenant = %mailbox.tenant_id, "{who} does not work: its breaker is open"),
+                _ => tracing::info!(tenant = %mailbox.tenant_id, "{who} answers: its breaker is {after}"),
             }
             count_breakers(provider, before, -1.0);
             count_breakers(provider, after, 1.0);
@@ -363,6 +408,12 @@ impl Inner {
     /// Those who are refused together do not come back together; one of them comes in time.
     fn not_before(&self, until: Instant, now: Instant) -> ConnectorError {
         ConnectorError::NotYet(self.spread(until - now, PROBE_EVERY / 10))
+    }
+
+    /// As many as may be are under way.
+    fn no_place(&self) -> ConnectorError {
+        let wait = self.settings.longest_wait;
+        ConnectorError::NotYet(self.spread(wait, wait))
     }
 
     fn spread(&self, wait: Duration, over: Duration) -> Duration {
@@ -376,18 +427,18 @@ impl Inner {
 }
 
 impl State {
-    fn breaker(&mut self, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
-        self.breakers.entry(key(mailbox)).or_insert_with(|| {
+    fn breaker(&mut self, kind: Call, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
+        self.breakers.entry(whose(kind, mailbox)).or_insert_with(|| {
             let breaker = Breaker::new(now);
             count_breakers(mailbox.provider.as_str(), breaker.state(), 1.0);
             breaker
         })
     }
 
-    /// `None`: as many as may be are under way.
-    fn place(&mut self, provider: Provider, most: usize) -> Option<OwnedSemaphorePermit> {
-        let places = self.under_way.entry(provider).or_insert_with(|| Arc::new(Semaphore::new(most.max(1))));
-        places.clone().try_acquire_owned().ok()
+    /// `None`: there may be as many as one likes.
+    fn places(&mut self, provider: Provider, settings: &CallSettings) -> Option<&Places> {
+        let most = settings.most_under_way?;
+        Some(self.places.entry(provider).or_insert_with(|| Places::new(most)))
     }
 
     /// To the moment: this is the provider's word.
@@ -405,7 +456,7 @@ impl State {
         self.tidied = now;
         self.quiet.retain(|_, until| *until > now);
         self.buckets.forget_full(now);
-        self.breakers.retain(|(_, provider), breaker| {
+        self.breakers.retain(|(_, provider, _), breaker| {
             let is_idle = breaker.is_idle(now);
             if is_idle {
                 count_breakers(provider.as_str(), breaker.state(), -1.0);
@@ -417,6 +468,10 @@ impl State {
 
 fn key(mailbox: &Mailbox) -> (TenantId, Provider) {
     (mailbox.tenant_id, mailbox.provider)
+}
+
+fn whose(kind: Call, mailbox: &Mailbox) -> (TenantId, Provider, Service) {
+    (mailbox.tenant_id, mailbox.provider, kind.service())
 }
 
 fn credential(mailbox: &Mailbox) -> Owner {

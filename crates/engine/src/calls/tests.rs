@@ -52,7 +52,7 @@ async fn a_mailbox_that_fetched_its_bytes_waits_and_says_why_and_no_other_does()
         Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}), ..mailbox() },
         Mailbox { settings: serde_json::json!({}), ..mailbox() },
     );
-    let call = async |mailbox| calls.make_fetch(mailbox, Box::pin(async { Ok(()) })).await;
+    let call = async |mailbox| calls.make_fetch(mailbox, Lane::Normal, Box::pin(async { Ok(()) })).await;
     for mailbox in [&ours, &other] {
         assert_eq!(call(mailbox).await, Ok(()));
         calls.spend_bytes(mailbox, 8_640 + 90).await;
@@ -125,6 +125,85 @@ async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
 
     drop(hanging.pop());
     assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "who gives up makes room");
+}
+
+/// Calls that do not end.
+async fn hang<'a>(
+    calls: &'a Calls,
+    kind: Call,
+    mailbox: &'a Mailbox,
+    count: usize,
+) -> Vec<impl Future<Output = Result<(), ConnectorError>> + Unpin + 'a> {
+    let hanging = |_| Box::pin(calls.make_a(kind, mailbox, Box::pin(std::future::pending())));
+    let mut hanging: Vec<_> = (0..count).map(hanging).collect();
+    for call in &mut hanging {
+        assert!(futures_util::poll!(call).is_pending());
+    }
+    hanging
+}
+
+#[tokio::test(start_paused = true)]
+async fn fetches_leave_a_place_in_five_to_those_who_look_and_of_old_mail_another_to_new() {
+    let settings = CallSettings { most_under_way: Some(10), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+    let ours = mailbox();
+    let old = hang(&calls, Call::Fetch(Lane::Low), &ours, 6).await;
+    let refused = calls.make_fetch(&ours, Lane::Low, Box::pin(async { Ok(()) })).await;
+    assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "{refused:?}");
+    let mut fetches = hang(&calls, Call::Fetch(Lane::Normal), &ours, 2).await;
+
+    let fetch = async || calls.make_fetch(&ours, Lane::Normal, Box::pin(async { Ok(()) })).await;
+    assert!(matches!(fetch().await, Err(ConnectorError::NotYet(_))), "all that may be are under way");
+    let looks = hang(&calls, Call::Look, &ours, 2).await;
+    assert!(matches!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Err(ConnectorError::NotYet(_))));
+
+    drop(fetches.pop());
+    assert_eq!(fetch().await, Ok(()));
+    drop((old, fetches, looks));
+    let looks = hang(&calls, Call::Look, &ours, 10).await;
+    assert!(matches!(fetch().await, Err(ConnectorError::NotYet(_))), "there are no more places than that");
+    drop(looks);
+    assert_eq!(hang(&calls, Call::Fetch(Lane::Normal), &ours, 8).await.len(), 8, "who was refused keeps no place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_place_takes_nothing_of_the_budgets() {
+    for kind in [Call::Look, Call::Fetch(Lane::Normal)] {
+        let pace = Pace::calls_per_second(10.0);
+        let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
+        let calls = Calls::new(settings, Arc::new(SystemDice), None);
+        let ours = mailbox();
+        let hanging = hang(&calls, Call::Look, &ours, 2).await;
+        for _ in 0..1000 {
+            let refused = calls.make_a(kind, &ours, Box::pin(async { Ok(()) })).await;
+            assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "{refused:?}");
+        }
+
+        drop(hanging);
+        for _ in 0..8 {
+            let made = futures_util::poll!(Box::pin(calls.make_a(kind, &ours, Box::pin(async { Ok(()) }))));
+            assert_eq!(made, std::task::Poll::Ready(Ok(())), "{kind:?}: at once, as two have called of ten");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_wait_for_their_turn_keep_no_place_from_others_and_a_fetch_has_its_own() {
+    let slow = Allowance { calls: Some(Budget::per_second(1.0)), ..Allowance::default() };
+    let pace = Pace { tenant: slow, ..Pace::default() };
+    let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+    let (ours, other) = (mailbox(), mailbox());
+    assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
+    let waiting = hang(&calls, Call::Look, &ours, 3).await;
+    assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
+
+    let mut fetch = Box::pin(calls.make_fetch(&ours, Lane::Normal, Box::pin(async { Ok(()) })));
+    assert!(futures_util::poll!(&mut fetch).is_pending());
+    let refused = calls.make_fetch(&other, Lane::Normal, Box::pin(async { Ok(()) })).await;
+    assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "the place is kept: {refused:?}");
+    drop(waiting);
+    assert_eq!(fetch.await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,7 +76,7 @@ impl View {
     async fn patiently<'a, T>(&self, ask: impl Fn() -> Option<Answer<'a, T>>) -> Result<T, ConnectorError> {
         for _ in 0..WAITS {
             let call = ask().ok_or_else(no_directory)?;
-            match self.calls.make(&self.counted_as, call).await {
+            match self.calls.ask_directory(&self.counted_as, call).await {
                 Err(ConnectorError::NotYet(wait) | ConnectorError::Throttled { retry_after: Some(wait) })
                     if wait <= SHORT =>
                 {
@@ -85,7 +85,7 @@ impl View {
                 outcome => return outcome,
             }
         }
-        self.calls.make(&self.counted_as, ask().ok_or_else(no_directory)?).await
+        self.calls.ask_directory(&self.counted_as, ask().ok_or_else(no_directory)?).await
     }
 
     /// Who is in the groups that the rules name.

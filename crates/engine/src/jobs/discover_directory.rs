@@ -69,6 +69,9 @@ async fn run(syncer: &Syncer, held: &Held, job: &DiscoverDirectory) -> Result<Ve
     match outcome {
         Ok(()) => Ok(Verdict::Done),
         Err(e) if e.is_overtaken() => {
+            if !store.is_active().await? {
+                return Err(JobError::Throttled(NO_PLACE)); // until the tenant is back
+            }
             // Whoever was faster may not be that sure. Of a directory that was changed meanwhile nobody has said so.
             let now = store.find_directory(job.provider).await?.map(|directory| directory.version);
             match job.how == Discovery::Forced && now == before {

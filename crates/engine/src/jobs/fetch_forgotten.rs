@@ -1,14 +1,14 @@
 //! Messages that wait to be fetched and that no job is about: somebody cancelled it, it went wrong too often, or whose they
 //! are had left.
 
-use domain::{Clock, Lane};
+use domain::{Clock, Lane, TenantId};
 use jobs::{Held, Job, JobError, Kind, Verdict, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, OnConflict, Unique};
 
 use crate::sync::FetchEmails;
 
-/// Looks at the mailboxes of all tenants for such messages.
+/// Looks for such messages in the mailboxes of its tenant; as a job of the system, in those of all.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FetchForgotten {}
 
@@ -33,10 +33,14 @@ pub(super) fn kind() -> Kind {
 }
 
 async fn run(held: &Held) -> Result<Verdict, JobError> {
-    for (tenant, mailbox) in held.store.system().list_forgetful_mailboxes().await? {
+    let only = Some(held.tenant()).filter(|tenant| *tenant != TenantId::SYSTEM);
+    for (tenant, mailbox) in held.store.system().list_forgetful_mailboxes(only).await? {
         held.progress();
         let store = held.store.tenant(tenant);
         let messages = store.list_open_messages(mailbox, BATCH).await?;
+        if messages.is_empty() {
+            continue; // all that it has are dead letters
+        }
         tracing::warn!(%mailbox, messages = messages.len(), "messages that nobody was about to fetch are asked for again");
         let mut unit = store.write();
         for messages in messages.chunks(100) {

@@ -15,7 +15,7 @@ use store::{StoreError, TenantStore, TenantUnit};
 
 use super::list::PATIENT;
 use super::place::{Came, Placed, Places};
-use super::room::Room;
+use super::room::{PART, Room};
 use super::{Opened, Syncer, job_error, states};
 use crate::Engine;
 use crate::ingest::{Fetched, Message, Source};
@@ -32,7 +32,7 @@ impl Job for FetchEmails {
 }
 
 const MOST_MESSAGES: usize = 100;
-const MOST_BYTES: u64 = 4 << 20;
+const MOST_BYTES: u64 = PART;
 
 /// Of a message whose size nobody told.
 const USUAL_BYTES: u64 = 100 << 10;
@@ -40,10 +40,12 @@ const USUAL_BYTES: u64 = 100 << 10;
 /// A message that is refused each time is given up after so many tries, alone.
 const MOST_TRIES: u64 = 6;
 
-/// A message that is longer is not held in memory.
-const SPOOLED: u64 = 8 << 20;
+/// A message that is longer is not held in memory: it would not fit into a provider's part of it. To read it takes about as
+/// much.
+const SPOOLED: u64 = PART;
 
-/// The same for messages of a batch that has brought more than that already.
+/// Of a batch that has brought so much already, because nobody told the sizes, messages that are longer than this.
+const PLENTY: u64 = 8 << 20;
 const TIGHT: usize = 64 << 10;
 
 /// How long a batch waits for its turn before others get its place, and when it is tried again.
@@ -123,7 +125,7 @@ impl Syncer {
             unit.commit().await?;
         }
         let has_come = !came.messages.is_empty();
-        let placed = self.place(&store, opened.mailbox.id, &queued, came).await?;
+        let placed = self.place(held, &store, opened.mailbox.id, &queued, came).await?;
         if has_come && placed.messages.is_empty() && trouble.is_none() {
             // None of them is where it was, and some may be elsewhere now.
             let mut unit = held.write();
@@ -136,12 +138,12 @@ impl Syncer {
     async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Came, Trouble) {
         let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
         let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
-        let room = Room::new(self.memory.clone());
+        let room = self.memory.room(opened.mailbox.provider, held.job.lane);
         let mut collector = Collector::new(&self.engine, held, room, binds_by_content, queued);
         let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
-        let outcome = self.calls.make_fetch(&opened.mailbox, call).await;
+        let outcome = self.calls.make_fetch(&opened.mailbox, held.job.lane, call).await;
         let Collector { messages, places, failed, bytes, refused, room, .. } = collector;
-        held.keep(room.taken);
+        held.keep(room);
         self.calls.spend_bytes(&opened.mailbox, bytes).await;
         // A message that we would not take says nothing about the provider.
         let all = outcome.err().filter(|_| refused.is_none());
@@ -194,7 +196,7 @@ impl Syncer {
             unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());
             return Ok(Verdict::Commit(unit));
         }
-        if !missing.gone.is_empty() && !lose(store, mailbox, &missing.gone).await? {
+        if !missing.gone.is_empty() && !lose(held, store, mailbox, &missing.gone).await? {
             missing.later.extend(missing.gone.into_iter().map(|gone| gone.message));
         }
         let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
@@ -224,9 +226,10 @@ impl Syncer {
 }
 
 /// `false`: a listing has told of one of them since we asked for it, which is newer: they are asked for once more.
-async fn lose(store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Result<bool, JobError> {
+async fn lose(held: &Held, store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Result<bool, JobError> {
     let mut unit = store.write();
     unit.hold_sync(mailbox);
+    unit.guard_job(&held.job);
     unit.expect_told(mailbox, gone.iter().map(|gone| (gone.message.clone(), gone.told)).collect());
     unit.lose_messages(mailbox, gone.iter().flat_map(|gone| &gone.places));
     match unit.commit().await {
@@ -260,7 +263,7 @@ fn expected(queued: &Queued) -> u64 {
 
 /// What is longer goes through the spool.
 fn in_memory(bytes: u64) -> u64 {
-    if bytes > SPOOLED { SPOOLED / 2 } else { bytes }
+    bytes.min(SPOOLED)
 }
 
 fn nothing_came() -> JobError {
@@ -360,7 +363,7 @@ impl Collector {
         Self {
             held: held.clone(),
             room,
-            spool: engine.spool.clone(),
+            spool: Spool { message_bytes: SPOOLED as usize, ..engine.spool.clone() },
             most_bytes: engine.limits.message_bytes,
             refused: None,
             bytes: 0,
@@ -383,7 +386,7 @@ impl Sink for Collector {
 
     fn begin(&mut self, message: &str) {
         // Sizes that nobody told may add up.
-        let mut draft = match self.bytes > SPOOLED {
+        let mut draft = match self.bytes > PLENTY {
             true => Spool { message_bytes: TIGHT, ..self.spool.clone() }.draft(),
             false => self.spool.draft(),
         };

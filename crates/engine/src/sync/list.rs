@@ -17,7 +17,7 @@ use store::{TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
 use super::hold::Hold;
-use super::{Opened, Syncer, job_error, states};
+use super::{Opened, Syncer, job_error, nothing_to_do, states};
 use crate::push::watch_at_last;
 
 /// Looks at what has changed.
@@ -92,7 +92,7 @@ impl Syncer {
     async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
         let opened = match self.open(held.tenant(), mailbox).await {
             Ok(Some(opened)) => opened,
-            Ok(None) => return Ok(Verdict::Done),
+            Ok(None) => return nothing_to_do(&self.engine.store.tenant(held.tenant())).await,
             Err(e) => return self.cannot_open(held, mailbox, e).await,
         };
         let store = self.engine.store.tenant(held.tenant());
@@ -287,7 +287,7 @@ impl Listing<'_> {
         match self.phase {
             Phase::Changes => self.sync.calls.make(mailbox, call).await,
             // There is no use in knowing more of what must not be fetched yet.
-            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, call).await,
+            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, Lane::Low, call).await,
         }
     }
 

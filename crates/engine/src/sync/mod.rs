@@ -22,9 +22,9 @@ use std::time::Duration;
 use domain::connector::{Access, Account, NoAccess};
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
 use jobs::{Gate, NoGate};
-use store::TenantUnit;
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::OpenMailbox;
+use store::{TenantStore, TenantUnit};
 use tokio::sync::Semaphore;
 
 pub use desk::Desk;
@@ -38,10 +38,8 @@ use crate::access::Granted;
 use crate::calls::Calls;
 use crate::tokens::{Asker, TokenSettings, Tokens};
 use crowd::Crowd;
+use room::Memory;
 use turns::Turns;
-
-/// Bytes of messages that are under way at once, over all mailboxes, from their fetching until they are committed.
-const BYTES_IN_FLIGHT: usize = 24 << 20;
 
 /// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
 const AWAY: jobs::Retry =
@@ -56,11 +54,11 @@ const SHUT: Duration = Duration::from_secs(300);
 /// When to try again what only an operator can mend.
 const FOR_THE_OPERATOR: Duration = Duration::from_secs(300);
 
+/// How soon a job may be taken again whose tenant is switched off.
+const TENANT_OFF: Duration = Duration::from_secs(1);
+
 /// Directories that are looked at at once, unless it is said.
 const DISCOVERIES: usize = 100;
-
-/// Semaphores count in kilobytes, for they cannot count far.
-const PERMIT_BYTES: u64 = 1024;
 
 #[derive(Debug, Clone)]
 pub struct SyncSettings {
@@ -81,7 +79,7 @@ pub struct Syncer {
     pub tokens: Tokens,
     /// Asked before the database who may list a mailbox.
     gate: Arc<dyn Gate>,
-    memory: Arc<Semaphore>,
+    memory: Memory,
     turns: Turns,
     desk: Desk,
     /// Directories that are looked at at once.
@@ -105,7 +103,6 @@ impl Syncer {
         connectors: HashMap<Provider, Arc<dyn Connector>>,
         calls: Calls,
     ) -> Self {
-        let memory = Arc::new(Semaphore::new(BYTES_IN_FLIGHT / PERMIT_BYTES as usize));
         let gate = Arc::new(NoGate);
         let desk = Desk::new(engine.store.clone());
         let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::following(settings.lease));
@@ -116,7 +113,7 @@ impl Syncer {
             calls,
             tokens,
             gate,
-            memory,
+            memory: Memory::default(),
             turns: Turns::default(),
             desk,
             discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
@@ -142,7 +139,8 @@ impl Syncer {
         Self { gate, ..self }
     }
 
-    /// `None`: there is nothing to do for it now, because it is switched off, waits for somebody, or is no such mailbox.
+    /// `None`: there is nothing to do for it now, because it or its tenant is switched off, it waits for somebody, or is no
+    /// such mailbox.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
         match self.desk.open((tenant, mailbox)).await? {
             Some(open) => self.ready(open).await,
@@ -194,6 +192,12 @@ impl Syncer {
     }
 }
 
+/// There is nothing to do for a mailbox now. If that is because its tenant was switched off as the job began, the job stays
+/// for when it is back: until then nobody takes it.
+async fn nothing_to_do(store: &TenantStore) -> Result<jobs::Verdict, jobs::JobError> {
+    if store.is_active().await? { Ok(jobs::Verdict::Done) } else { Err(jobs::JobError::Throttled(TENANT_OFF)) }
+}
+
 /// The part of a mailbox's settings that its connector reads.
 pub fn connection(settings: &serde_json::Value) -> String {
     settings.get("connection").map_or_else(|| "{}".to_owned(), ToString::to_string)
@@ -217,5 +221,29 @@ pub(crate) fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError
         ConnectorError::Shut(_) => jobs::JobError::Throttled(SHUT),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
         ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::PlanTier;
+    use jobs::{JobError, Verdict};
+    use store::testing::on_each_database;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_that_finds_nothing_to_do_ends_but_not_if_its_tenant_was_switched_off_as_it_began() {
+        on_each_database(|db| async move {
+            let system = db.store.system();
+            let tenant = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
+            let store = db.store.tenant(tenant.id);
+            assert!(matches!(nothing_to_do(&store).await, Ok(Verdict::Done)));
+
+            system.set_tenant_active(tenant.id, false).await.unwrap();
+
+            assert!(matches!(nothing_to_do(&store).await, Err(JobError::Throttled(_))));
+        })
+        .await;
     }
 }

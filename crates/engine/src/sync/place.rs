@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use domain::connector::{Cursors, Place, Seen};
 use domain::{Flags, MailboxId};
-use jobs::JobError;
+use jobs::{Held, JobError};
 use store::failpoint::{self, Effect};
 use store::sql::sync::{MESSAGES_TOLD, PageRows, Phase, Queued};
 use store::{StoreError, TenantStore};
@@ -37,6 +37,7 @@ impl Syncer {
     /// are read once more.
     pub(super) async fn place(
         &self,
+        held: &Held,
         store: &TenantStore,
         mailbox: MailboxId,
         queued: &[Queued],
@@ -55,6 +56,7 @@ impl Syncer {
         for attempt in 1.. {
             let mut unit = store.write();
             unit.hold_sync(mailbox);
+            unit.guard_job(&held.job);
             unit.expect_told(
                 mailbox,
                 places.keys().map(|id| (id.clone(), told.get(&**id).copied().unwrap_or(0))).collect(),

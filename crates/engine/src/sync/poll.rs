@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::list::{STUBBORN, add_rescoped, is_quiet};
-use super::{Opened, SyncMailbox, Syncer, only_one, states};
+use super::{Opened, SyncMailbox, Syncer, nothing_to_do, only_one, states};
 
 /// Some mailboxes of one tenant at one provider.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -98,6 +98,9 @@ impl Syncer {
             return Outcome { rest: rest.collect(), ..Outcome::default() }.finish(held, job.provider);
         }
         let found = self.read(held, &job.mailboxes).await?;
+        if found.is_empty() {
+            return nothing_to_do(&self.engine.store.tenant(held.tenant())).await;
+        }
         let mut left = found.len();
         let look = |(open, standing): (OpenMailbox, Standing)| async move {
             (open.mailbox.id, self.look_alone(held, open, standing).await)

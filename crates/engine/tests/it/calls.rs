@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use domain::connector::Answer;
-use domain::{Clock, ConnectorError, MailboxId, MailboxState, Provider, SystemClock, TenantId};
+use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider, SystemClock, TenantId};
 use engine::calls::budget::Budget;
 use engine::calls::{Allowance, CallSettings, Calls, Pace};
 use jobs::Dice;
@@ -112,6 +112,23 @@ async fn a_provider_that_does_not_work_is_asked_every_thirty_seconds_and_only_fo
 }
 
 #[tokio::test(start_paused = true)]
+async fn mail_and_the_directory_of_a_tenant_fail_apart_from_each_other() {
+    let ours = mailbox();
+    let ask = async |scene: &Scene, is_mail: bool, outcome: Result<(), ConnectorError>| match is_mail {
+        true => scene.call(&ours, outcome).await,
+        false => scene.calls.ask_directory(&ours, Box::pin(async { outcome })).await,
+    };
+    for fails in [true, false] {
+        let scene = Scene::new(Pace::default());
+        for _ in 0..10 {
+            assert_eq!(ask(&scene, fails, unavailable()).await, unavailable());
+        }
+        assert_eq!(ask(&scene, fails, Ok(())).await, not_yet(30.0));
+        assert_eq!(ask(&scene, !fails, Ok(())).await, Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn refusals_are_answers_and_being_told_to_wait_is_neither() {
     let scene = Scene::new(Pace::default());
     let ours = mailbox();
@@ -211,7 +228,7 @@ async fn bytes_that_came_are_waited_for_afterwards() {
     let ours = mailbox();
     scene.calls.spend_bytes(&ours, 4000).await;
     let begun = Instant::now();
-    let fetch = || scene.calls.make_fetch(&ours, Box::pin(async { Ok(()) }));
+    let fetch = || scene.calls.make_fetch(&ours, Lane::Normal, Box::pin(async { Ok(()) }));
 
     assert_eq!(scene.call(&ours, Ok(())).await, Ok(()));
     assert_eq!(begun.elapsed().as_secs(), 0, "a look brings none");

@@ -3,12 +3,14 @@
 mod given_up;
 mod places;
 mod polls;
+mod rooms;
+mod stops;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::connector::{Account, Answer, Cursors, Facts, Page, Place, Present, Seen, SeenFolder, Sink, Wanted};
+use domain::connector::{Account, Answer, Cursors, Facts, Page, Place, Present, Seen, SeenFolder, Sink, Wanted, names};
 use domain::{Connector, ConnectorError, Flags, FolderRole, JobState, MailboxId, PlanTier, Provider, SystemClock};
 use engine::calls::Calls;
 use engine::mailboxes::{Backfill, Connect};
@@ -81,6 +83,7 @@ impl Connector for Script {
 
     fn fetch<'a>(&'a self, _: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
         Box::pin(async move {
+            sink.room(&names(wanted)).await?;
             for wanted in wanted {
                 self.fetched.lock().unwrap().push(wanted.message.clone());
                 let body = self.bodies.lock().unwrap().get(&wanted.message).cloned();

@@ -132,7 +132,7 @@ async fn wind_up(session: &Session, mut tasks: JoinSet<Duration>, waiting: &[Job
     give_back(session, &ids).await;
 }
 
-async fn give_back(session: &Session, jobs: &[JobId]) {
+pub(super) async fn give_back(session: &Session, jobs: &[JobId]) {
     if jobs.is_empty() {
         return;
     }

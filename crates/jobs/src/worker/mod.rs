@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{JobId, WorkerId};
-use store::sql::jobs::Claimed;
+use store::sql::jobs::{Claimed, Stop};
 use store::{Store, StoreError};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -92,7 +92,7 @@ struct Session {
     /// Every job that was claimed and is not settled yet. What the database has under our name beyond these is given back.
     held: Mutex<HashSet<JobId>>,
     /// How to stop each job that runs.
-    running: Mutex<HashMap<JobId, oneshot::Sender<String>>>,
+    running: Mutex<HashMap<JobId, oneshot::Sender<Stop>>>,
     /// Jobs that were around when a process died are run one at a time: who begins one holds this turn.
     suspects: Arc<Semaphore>,
     /// Jobs that are done and wrote nothing.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use store::failpoint::{self, Effect};
-use store::sql::jobs::{AfterFailure, Claimed, End, Failure, NO_LONGER_HELD, Outcome};
+use store::sql::jobs::{AfterFailure, Claimed, End, Failure, NO_LONGER_HELD, Outcome, Stop};
 use store::{StoreError, TenantUnit};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::Instrument;
 
-use super::{Session, is_passing, pause};
+use super::{Session, claimer, is_passing, pause};
 use crate::kind::{Held, JobError, Kind, Pool, Verdict};
 use crate::{retry, trace};
 
@@ -30,7 +30,7 @@ enum Ended {
     Error(JobError),
     Panicked(String),
     TimedOut(String),
-    Cancelled(String),
+    Stopped(Stop),
 }
 
 /// The right of a suspect to begin.
@@ -91,18 +91,18 @@ fn is_settled(ended: &Ended) -> bool {
     !matches!(ended, Ended::Verdict(Verdict::Done))
 }
 
-async fn attempt(kind: &Kind, held: &Held, stopped: oneshot::Receiver<String>) -> Ended {
+async fn attempt(kind: &Kind, held: &Held, stopped: oneshot::Receiver<Stop>) -> Ended {
     let run = run_in_pool(kind, held.clone());
     let stopped = async {
         match stopped.await {
-            Ok(reason) => reason,
+            Ok(why) => why,
             // The list is gone with the session.
             Err(_) => std::future::pending().await,
         }
     };
     tokio::select! {
         ended = run => ended,
-        reason = stopped => Ended::Cancelled(reason),
+        why = stopped => Ended::Stopped(why),
         message = time_runs_out(kind, held) => Ended::TimedOut(message),
     }
 }
@@ -170,7 +170,11 @@ async fn settle(session: &Arc<Session>, kind: &Kind, job: &Arc<Claimed>, ended: 
         }
         Ended::Panicked(message) => fail(session, kind, job, Outcome::Panicked, "panic", &message).await,
         Ended::TimedOut(message) => fail(session, kind, job, Outcome::TimedOut, "timeout", &message).await,
-        Ended::Cancelled(reason) => persist(session, kind, job, Settled::Cancelled(reason)).await,
+        Ended::Stopped(Stop::Cancel(reason)) => persist(session, kind, job, Settled::Cancelled(reason)).await,
+        Ended::Stopped(Stop::TenantOff) => {
+            claimer::give_back(session, &[job.id]).await;
+            count(kind, "given_back");
+        }
     }
 }
 

@@ -92,12 +92,12 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
         )
         .await
         {
-            Ok(Ok(cancelled)) => {
+            Ok(Ok(requests)) => {
                 renewed = asked;
                 let mut running = session.running.lock().expect("nobody panics while holding the list");
-                for request in cancelled {
+                for request in requests {
                     if let Some(stop) = running.remove(&request.id) {
-                        let _ = stop.send(request.reason); // it may just have ended
+                        let _ = stop.send(request.why); // it may just have ended
                     }
                 }
             }

@@ -147,6 +147,45 @@ async fn a_running_job_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_runs_for_a_tenant_that_is_switched_off_is_given_back_and_goes_on_when_it_is_on_again() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let tenant = tenant(&db.store).await;
+        let other = system.create_tenant("other", PlanTier::Standard).await.unwrap().unwrap().id;
+        let (begun, end) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
+        let (counter, ending) = (begun.clone(), end.clone());
+        let waits = Kind::new(move |_, _: Noop| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            let ending = ending.clone();
+            async move {
+                ending.acquire().await.unwrap().forget();
+                Ok(Verdict::Done)
+            }
+        });
+        let [id, others] = [tenant, other].map(|tenant| (tenant, new_job(&Noop {}, &SystemClock, None).unwrap()));
+        let (id, others) = (add(&db.store, id.0, id.1).await, add(&db.store, others.0, others.1).await);
+        let worker = start(&db.store, Kinds::default().with(waits.retried(Retry::NEVER)));
+        for id in [id, others] {
+            until(&db.store, id, |job| job.state == JobState::Running).await;
+        }
+
+        system.set_tenant_active(tenant, false).await.unwrap();
+        let job = until(&db.store, id, |job| job.state == JobState::Ready).await;
+        assert_eq!((job.attempt, outcomes(&db.store, &job).await.len()), (0, 0));
+        end.add_permits(1);
+        assert_eq!(until_ended(&db.store, others).await.state, JobState::Done, "whoever is on goes on");
+        assert_eq!(begun.load(Ordering::Relaxed), 2);
+
+        system.set_tenant_active(tenant, true).await.unwrap();
+        end.add_permits(1);
+        assert_eq!(until_ended(&db.store, id).await.state, JobState::Done);
+        assert_eq!(begun.load(Ordering::Relaxed), 3);
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn throttling_spends_no_attempt() {
     on_each_database(|db| async move {
         let tenant = tenant(&db.store).await;

@@ -8,13 +8,13 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct Demo {
     /// How many emails are there from the start; half of them in the one mailbox that takes a while
-    #[arg(long, default_value_t = 3000, value_name = "N")]
+    #[arg(long, default_value_t = 3000, value_parser = emails, value_name = "N")]
     pub emails: usize,
     /// Where the server listens; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub listen: SocketAddr,
     /// Take in what there is, mend what is wrong, compare all of it with the providers, and exit
-    #[arg(long, conflicts_with = "minutes")]
+    #[arg(long, conflicts_with_all = ["minutes", "rate", "faults_per_second"])]
     pub once: bool,
     /// The same after so many minutes of traffic, with how much memory the server had meanwhile
     #[arg(long, value_parser = minutes, value_name = "N")]
@@ -31,6 +31,12 @@ pub struct Demo {
     /// Keep the data in this folder instead of a temporary one, which is removed
     #[arg(long, alias = "keep", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+}
+
+/// More than that is what `mailroom bench` is for.
+fn emails(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1_000_000;
+    text.parse().ok().filter(|emails| *emails <= MOST).ok_or_else(|| format!("use a number from 0 to {MOST}"))
 }
 
 /// A week is longer than anybody waits.

@@ -27,7 +27,13 @@ pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitC
         Command::Show { tenant } => show(&app::tenant_store(&engine, &tenant.tenant).await?, out).await?,
         Command::Discover { provider, tenant, dry_run, force } => {
             let store = app::tenant_store(&engine, &tenant.tenant).await?;
-            return discover(config, &engine, &store, provider, (dry_run, force), out).await;
+            app::must_be_active(&store, &tenant.tenant).await?;
+            let looked = discover(config, &engine, &store, provider, (dry_run, force), out).await;
+            // Nothing more is written from the moment on at which it was deactivated; that is what there is to say then.
+            if looked.is_err() {
+                app::must_be_active(&store, &tenant.tenant).await?;
+            }
+            return looked;
         }
         Command::Remove { provider, tenant } => {
             let store = app::tenant_store(&engine, &tenant.tenant).await?;

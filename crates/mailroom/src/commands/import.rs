@@ -97,12 +97,9 @@ async fn ensure_mailbox(engine: &Engine, tenant: &str, mailbox: &str) -> Result<
 async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failure> {
     let system = engine.store.system();
     if let Some(tenant) = system.find_tenant(name).await? {
-        if !tenant.is_active {
-            return Err(Failure::problem(format!(
-                "tenant {name} is deactivated; `mailroom tenant activate {name}` lets its work go on"
-            )));
-        }
-        return Ok(engine.store.tenant(tenant.id));
+        let store = engine.store.tenant(tenant.id);
+        app::must_be_active(&store, name).await?;
+        return Ok(store);
     }
     check_name(name)?;
     if system.create_tenant(name, PlanTier::Standard).await?.is_some() {

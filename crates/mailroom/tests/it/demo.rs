@@ -1,7 +1,7 @@
 //! The demo, as whoever tries Mailroom meets it, and its soak.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
@@ -143,14 +143,15 @@ fn a_server_does_not_outlive_its_demo() {
 #[test]
 fn what_differs_in_the_end_is_told_and_ends_a_demo_with_one() {
     let place = Place::sqlite();
-    let args = ["demo", "--minutes", "0.2", "--emails", "200", "--data-dir", "kept", "--json"];
-    let told = place.path("told");
-    let mut command = place.command(PROGRAM, &args);
-    let demo = Running::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&told).unwrap()));
-    wait_until("mail comes in", || fs::read_to_string(&told).unwrap().contains("23 mailboxes"));
+    let mut demo = timed(&place, &["--minutes", "0.4", "--emails", "200", "--data-dir", "kept", "--json"]);
     let program = place.path("kept").join("mailroom").display().to_string();
-    let purged = paste(&place, &format!("{program} email purge --tenant harbour --query has:attachment --yes"));
-    assert_eq!(purged.code, Some(0), "{purged}");
+    let purge = format!("{program} email purge --tenant harbour --query has:attachment --yes --json");
+    wait_until("there was something to purge", || {
+        assert!(!demo.has_ended(), "{}", told(&place));
+        let purged = paste(&place, &purge);
+        assert_eq!(purged.code, Some(0), "{purged}");
+        purged.objects()[0]["purged"].as_u64().unwrap() > 0
+    });
 
     let done = demo.finish();
 
@@ -158,6 +159,67 @@ fn what_differs_in_the_end_is_told_and_ends_a_demo_with_one() {
     assert_eq!((done.code, &report["complete"]), (Some(1), &Value::Bool(false)), "{done}");
     let reasons = report["reasons"].as_array().unwrap();
     assert!(reasons.iter().any(|reason| reason.as_str().unwrap().contains("missing: ")), "{report}");
+}
+
+/// One that ends by itself, once mail comes in.
+fn timed(place: &Place, args: &[&str]) -> Running {
+    let mut command = place.command(PROGRAM, &[&["demo"], args].concat());
+    let mut demo = Running::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(place.path("told")).unwrap()));
+    wait_until("mail comes in", || {
+        assert!(!demo.has_ended(), "{}", told(place));
+        told(place).contains("23 mailboxes")
+    });
+    demo
+}
+
+fn told(place: &Place) -> String {
+    fs::read_to_string(place.path("told")).unwrap()
+}
+
+#[test]
+fn what_is_stopped_before_anything_was_compared_is_no_success_and_leaves_nothing_behind() {
+    let place = Place::sqlite();
+    let demo = timed(&place, &["--minutes", "60", "--emails", "0", "--rate", "3"]);
+    // As if the terminal had been closed.
+    let sent = Command::new("sh").args(["-c", &format!("kill -HUP {}", demo.id())]).status().unwrap();
+    assert!(sent.success());
+
+    let done = demo.finish();
+
+    let told = told(&place);
+    assert_eq!(done.code, Some(1), "{told}");
+    assert!(told.contains("stopped before anything was compared"), "{told}");
+    let removed = told.split_whitespace().find(|word| word.contains("mailroom-demo-")).unwrap();
+    assert!(told.contains("is removed") && !fs::exists(removed).unwrap(), "{told}");
+}
+
+#[test]
+fn where_somebody_else_listens_no_demo_is_begun() {
+    let place = Place::sqlite();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let args = ["demo", "--listen", &address, "--data-dir", "kept"];
+    place.run(&args).assert_refused(1, &["cannot listen on", &address, "--listen"]);
+    assert!(!place.path("kept").exists());
+}
+
+#[test]
+fn arguments_that_cannot_be_meant_are_refused() {
+    let place = Place::sqlite();
+    fs::write(place.path("file"), "not a folder").unwrap();
+    for args in [
+        &["--emails", "10000000000"][..],
+        &["--rate", "NaN"],
+        &["--minutes", "-1"],
+        &["--faults-per-second", "inf"],
+        &["--once", "--minutes", "1"],
+        &["--once", "--rate", "3"],
+        &["--data-dir", "file"],
+    ] {
+        let done = place.run(&[&["demo"], args].concat());
+        assert_eq!(done.code, Some(2), "{args:?}: {done}");
+        assert_eq!(done.text(), "", "{args:?}: {done}");
+    }
 }
 
 /// The short form of `make soak`: what ends is bounded by work, not by a clock.
@@ -184,6 +246,12 @@ fn a_soak_with_a_fault_a_second_leaves_nothing_stuck_and_no_memory_behind() {
     let report = done.objects().pop().unwrap_or_default();
     assert_eq!((done.code, &report["complete"]), (Some(0), &Value::Bool(true)), "{done}");
     assert!(report["faults"].as_u64().unwrap() >= 30, "{report}");
+    let happened = &report["happened"];
+    assert!(happened["faults_met"].as_u64().unwrap() > 0, "{report}");
+    for of in ["/changes/google", "/changes/microsoft", "/changes/imap", "/pushes/google", "/pushes/microsoft"] {
+        assert!(happened.pointer(of).unwrap().as_u64().unwrap() > 0, "{of}: {report}");
+    }
     assert_eq!(report["memory"]["is_flat"], true, "{report}");
+    assert!(report["memory"]["most"].as_u64().unwrap() < 300 << 20, "{report}");
     assert_eq!(report["there"], report["here"], "{report}");
 }

@@ -128,6 +128,28 @@ fn commands_set_try_discover_show_and_remove() {
 }
 
 #[test]
+fn the_directory_of_a_tenant_that_is_deactivated_is_not_looked_at_and_the_command_says_why() {
+    on_each_database(|place| {
+        let google = Google::start(3);
+        place.ok(&["tenant", "create", "acme"]);
+        let acme = ["--tenant", "acme"];
+        let set = [&["directory", "set", "gmail", "--administrator", ADMIN, "--paused"][..], &acme].concat();
+        google.object(place, &set);
+        place.ok(&["tenant", "deactivate", "acme"]);
+
+        for more in [&[][..], &["--dry-run"]] {
+            let discover = [&["directory", "discover"][..], &acme, more].concat();
+            let says = ["acme is deactivated", "`mailroom tenant activate acme`"];
+            google.run(place, &discover).assert_refused(1, &says);
+        }
+
+        assert_eq!(place.select("select provider from directories where token = 0 and dry_run is null"), ["gmail"]);
+        place.ok(&["tenant", "activate", "acme"]);
+        assert_eq!(google.object(place, &[&["directory", "discover"][..], &acme].concat())["outcome"], "done");
+    });
+}
+
+#[test]
 fn over_http_an_organisation_is_connected_once_and_its_mail_comes_in() {
     on_each_database(|place| {
         let google = Google::start(6);

@@ -187,6 +187,35 @@ fn a_server_that_dies_in_the_middle_of_looks_is_followed_and_no_mailbox_is_left_
 }
 
 #[test]
+fn who_waits_for_a_mailbox_that_nobody_looks_at_any_more_is_told_why() {
+    on_each_database(|place| {
+        place.ok(&["migrate"]);
+        place.ok(&["tenant", "create", "acme"]);
+        let sim = Sim::start(place, 1, 3);
+        place.ok(&words(&add(place, &sim, 1)));
+        let off = ["acme is deactivated", "`mailroom tenant activate acme`"];
+        let left = ["is not looked at any more", "leave out whose it is"];
+        place.ok(&["jobs", "pause", "--kind", "sync_mailbox"]);
+        let waiting = || Running::start(&mut place.command(PROGRAM, &with("sync", &["--wait"])));
+        let is_waiting = || place.select("select name from job_workers where gone_at is null") == ["command"];
+
+        let waits = waiting();
+        wait_until("it waits", is_waiting);
+        place.ok(&["tenant", "deactivate", "acme"]);
+        waits.finish().assert_refused(1, &off);
+        for more in [&["--wait"][..], &[]] {
+            place.run(&with("sync", more)).assert_refused(1, &off);
+        }
+
+        place.ok(&["tenant", "activate", "acme"]);
+        let waits = waiting();
+        wait_until("it waits again", is_waiting);
+        place.sql("update mailboxes set is_active = false");
+        waits.finish().assert_refused(1, &left);
+    });
+}
+
+#[test]
 fn a_mailbox_is_connected_synced_compared_paused_and_removed() {
     on_each_database(|place| {
         place.ok(&["migrate"]);

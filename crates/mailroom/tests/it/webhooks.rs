@@ -216,6 +216,6 @@ fn without_the_token_a_server_that_slept_undoes_what_another_recorded() {
     record_late("off=webhook_token", |place, receiver| {
         // What it wrote over may also be when the next try is due, so it need not be told again soon.
         let is_undone = || place.select("select state from webhook_deliveries") != ["delivered"];
-        wait_until("it counts as untold", || is_undone() || receiver.of(1).len() == 3);
+        wait_until("it counts as untold", || is_undone() || receiver.of(1).len() >= 3);
     });
 }

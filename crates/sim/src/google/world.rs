@@ -174,6 +174,7 @@ impl World {
         for _ in 0..count {
             let Some(mailbox) = self.any_mailbox() else { return };
             self.change(&mailbox, |account| account.step(&self.letters, now));
+            self.count_change();
         }
     }
 

@@ -149,6 +149,7 @@ impl World {
             let any = self.mailboxes.any(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
             let Some(mailbox) = any else { return };
             mailbox.change(|account| account.step(&self.letters, now));
+            self.count_change();
         }
     }
 

@@ -253,8 +253,14 @@ impl TenantUnit {
         );
     }
 
-    /// What would happen.
+    /// What would happen. Not for a tenant that is switched off meanwhile.
     pub fn record_dry_run(&mut self, provider: Provider, version: u64, report: Json) {
+        self.unit.op_returning_exactly(
+            1,
+            NO_LONGER_DISCOVERING,
+            "select 1 from tenants where id = $1 and is_active",
+            params![self.tenant],
+        );
         self.unit.op_exactly(
             1,
             DIRECTORY_CHANGED,

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::failpoint::{self, Effect};
-use crate::sql::jobs::control::catch_up;
+use crate::sql::jobs::control::{catch_up, disown_running};
 use crate::sql::jobs::{NewJob, Target};
-use crate::{Row, StoreError, SystemStore, Unit, params};
+use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Tenant {
@@ -125,6 +125,7 @@ impl SystemStore {
                 "update sync_states set token = token + 1, holder = null, held_until = null where tenant_id = $1",
                 params![before.id],
             );
+            disown_running(&mut unit, self.store.dialect(), before.id);
         }
         unit
     }
@@ -167,6 +168,13 @@ impl SystemStore {
                 changed => return changed.map(|()| true),
             }
         }
+    }
+}
+
+impl TenantStore {
+    /// Whether anything is done for it.
+    pub async fn is_active(&self) -> Result<bool, StoreError> {
+        Ok(self.query_one("select 1 from tenants where id = $1 and is_active", params![self.id]).await?.is_some())
     }
 }
 

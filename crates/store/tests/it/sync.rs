@@ -343,3 +343,27 @@ async fn who_lists_a_mailbox_of_a_tenant_that_is_stopped_records_nothing_more() 
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_mailbox_of_a_tenant_that_is_stopped_is_neither_opened_nor_listed_until_it_is_back() {
+    on_each_database(|db| async move {
+        let system = db.store.system();
+        let mut keys = Vec::new();
+        for name in ["off", "on"] {
+            let store = tenant(&db.store, name).await;
+            keys.push((store.id, mailbox(&store, "me@acme.test").await));
+        }
+        assert!(system.set_tenant_active(keys[0].0, false).await.unwrap());
+
+        let opened = system.open_mailboxes(&keys).await.unwrap();
+        assert_eq!(opened.keys().collect::<Vec<_>>(), [&keys[1]]);
+        let begun = system.begin_syncs(&keys, "me", Duration::from_secs(60)).await.unwrap();
+        assert_eq!(begun.keys().collect::<Vec<_>>(), [&keys[1]]);
+
+        assert!(system.set_tenant_active(keys[0].0, true).await.unwrap());
+        assert_eq!(system.open_mailboxes(&keys).await.unwrap().len(), 2);
+        let begun = system.begin_syncs(&keys, "me", Duration::from_secs(60)).await.unwrap();
+        assert_eq!(begun.keys().collect::<Vec<_>>(), [&keys[0]]);
+    })
+    .await;
+}

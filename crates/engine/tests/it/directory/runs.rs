@@ -153,6 +153,38 @@ async fn a_listing_that_fails_deactivates_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_does_not_work_is_left_alone_at_last_and_keeps_no_mailbox_waiting() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(db).await;
+        for provider in BOTH {
+            let acme = company(&scene, provider, 8).await;
+            scene.discover(&acme, provider).await;
+            scene.google.add_fault(google::Fault {
+                route: Some(google::Route::UsersList),
+                ..google::Fault::always(google::Kind::Internal)
+            });
+            scene.microsoft.add_fault(microsoft::Fault {
+                route: Some(microsoft::Route::UsersDelta),
+                ..microsoft::Fault::always(microsoft::Kind::Internal)
+            });
+
+            let mut last = None;
+            for _ in 0..30 {
+                last = scene.syncer.discover(acme.id, provider, false, &|| {}).await.err();
+            }
+
+            let is_left_alone = matches!(last, Some(DiscoveryError::Provider(ConnectorError::NotYet(_))));
+            assert!(is_left_alone, "its breaker is open: {last:?}");
+            let ours = mailbox(&acme, &address("user2")).await;
+            assert_eq!(scene.syncer.calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
+            scene.google.clear_faults();
+            scene.microsoft.clear_faults();
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_wants_us_to_wait_is_waited_for_and_nobody_is_told_that_it_failed() {
     on_each_database(|db| async move {
         let scene = Scene::new(db).await;
@@ -328,6 +360,12 @@ async fn a_tenant_that_is_switched_off_in_the_middle_of_a_look_stays_as_it_is() 
             system.set_tenant_active(acme.id, true).await.unwrap();
         }
         assert!(interrupted > 3, "{interrupted}");
+        let signs = AtomicUsize::new(0);
+        let switch_off = async || drop(system.set_tenant_active(acme.id, false).await);
+        let tried = scene.syncer.try_discovery(acme.id, provider, &at_sign(1, &signs, switch_off)).await;
+        assert!(tried.is_err_and(|e| e.is_overtaken()));
+        assert_eq!(acme.find_directory(provider).await.unwrap().unwrap().dry_run, None);
+        system.set_tenant_active(acme.id, true).await.unwrap();
         assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
         assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
     })

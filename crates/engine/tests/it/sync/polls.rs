@@ -389,6 +389,45 @@ async fn what_is_found_in_a_mailbox_that_was_switched_off_meanwhile_is_not_recor
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn looks_that_wait_for_their_turn_stop_with_their_tenant_and_go_on_when_it_is_back() {
+    on_each_database(|db| async move {
+        let scene = Scene::new(&db).await;
+        scene.sync().await;
+        let odd = Arc::new(Odd::default());
+        let addresses: Vec<String> = (0..25).map(|n| n.to_string()).collect();
+        let not_yet = || Does::Refuses(ConnectorError::NotYet(Duration::from_millis(1)));
+        odd.does.lock().unwrap().extend(addresses.iter().map(|address| (address.clone(), not_yet())));
+        let (store, mailboxes) = settled(&db, "odd", &addresses.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let syncer = syncer_with(&scene, &odd, 500);
+        ask(&store, Provider::Gmail, &mailboxes).await;
+        let worker = start(&db, Kinds::default().with(syncer.poll_kind()), 10);
+        until("they ask again and again", async || *odd.calls.lock().unwrap() > 100).await;
+
+        db.store.system().set_tenant_active(store.id, false).await.unwrap();
+
+        let given_back = "select 1 from jobs where state = 'ready' and attempt = 0";
+        until("the job is given back", async || db.rows(given_back).await.len() == 1).await;
+        let calls = *odd.calls.lock().unwrap();
+        // Somebody else is looked at meanwhile, as often as the others would have asked again.
+        let others = format!("select 1 from jobs where cast(tenant_id as text) = '{}'", scene.store.id);
+        let before = scene.calls();
+        for _ in 0..3 {
+            ask(&scene.store, Provider::Scripted, &[scene.mailbox]).await;
+            until("somebody else is looked at", async || db.rows(&others).await.is_empty()).await;
+        }
+        assert_eq!(scene.calls(), before + 3);
+        assert_eq!(*odd.calls.lock().unwrap(), calls);
+
+        odd.does.lock().unwrap().clear();
+        db.store.system().set_tenant_active(store.id, true).await.unwrap();
+        until("all is done", async || db.rows("select 1 from jobs").await.is_empty()).await;
+        assert_eq!(*odd.calls.lock().unwrap(), calls + 25);
+        worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_push_brought_while_a_look_was_under_way_is_neither_lost_nor_recorded_twice() {
     on_each_database(|db| async move {
         let scene = Scene::new(&db).await;

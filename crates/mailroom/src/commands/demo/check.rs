@@ -1,11 +1,13 @@
 //! What is stored, compared with what the providers really have, and with itself.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use domain::MailboxState;
 use serde_json::Value;
 
+use super::place::Place;
 use super::scene::Scene;
 use super::truth;
 use crate::failure::Failure;
@@ -51,7 +53,7 @@ impl Checked {
     }
 }
 
-pub async fn check(scene: &Scene) -> Result<Checked, Failure> {
+pub async fn check(scene: &Scene, place: &Place) -> Result<Checked, Failure> {
     let mut checked = Checked::default();
     let expected = truth::expected(&scene.providers);
     for (tenant, id) in scene.tenants() {
@@ -89,7 +91,7 @@ pub async fn check(scene: &Scene) -> Result<Checked, Failure> {
         format!("{} {}: {}", job.kind, job.id, one_line(job.reason.as_deref().unwrap_or_default(), 200))
     };
     checked.dead_letters = letters.iter().map(letter).collect();
-    let (verified, said) = verify(scene)?;
+    let (verified, said) = verify(place).await?;
     checked.verified = verified;
     checked.differences.extend(said);
     Ok(checked)
@@ -99,31 +101,38 @@ pub async fn check(scene: &Scene) -> Result<Checked, Failure> {
 fn between(there: &[String], here: &[String]) -> (u64, Vec<String>) {
     let (mut a, mut b, mut same, mut differences) = (0, 0, 0, Vec::new());
     loop {
-        match (there.get(a), here.get(b)) {
+        let order = match (there.get(a), here.get(b)) {
             (None, None) => return (same, differences),
-            (Some(x), Some(y)) if x == y => (a, b, same) = (a + 1, b + 1, same + 1),
-            (Some(x), y) if y.is_none_or(|y| x < y) => {
-                differences.push(format!("missing: {x}"));
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(x), Some(y)) => x.cmp(y),
+        };
+        match order {
+            Ordering::Equal => (a, b, same) = (a + 1, b + 1, same + 1),
+            Ordering::Less => {
+                differences.push(format!("missing: {}", there[a]));
                 a += 1;
             }
-            (_, Some(y)) => {
-                differences.push(format!("surplus: {y}"));
+            Ordering::Greater => {
+                differences.push(format!("surplus: {}", here[b]));
                 b += 1;
             }
-            (Some(_), None) => a += 1, // taken by the arm before
         }
     }
 }
 
 /// As a user runs it.
-fn verify(scene: &Scene) -> Result<(bool, Vec<String>), Failure> {
+async fn verify(place: &Place) -> Result<(bool, Vec<String>), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--config").arg(scene.place.settings()).args(["verify", "--deep", "--json"]);
-    let done = command.env_clear().stdin(Stdio::null()).stderr(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&done.stdout);
+    command.arg("--config").arg(place.settings()).args(["verify", "--deep", "--json"]);
+    command.env_clear().stdin(Stdio::null());
+    let done = tokio::task::spawn_blocking(move || command.output()).await.map_err(anyhow::Error::from)??;
+    let (text, told) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     let reports = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let against = reports.filter(|report| report["ok"] != true).map(|report| format!("verify: {report}"));
-    Ok((done.status.success(), against.collect()))
+    // Why, if it was for something else.
+    let last_words = told.lines().last().filter(|_| !done.status.success()).map(|line| format!("verify: {line}"));
+    Ok((done.status.success(), against.chain(last_words).collect()))
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub struct Thirds {
 }
 
 impl Memory {
-    pub fn add(&mut self, bytes: Option<u64>) {
-        self.0.extend(bytes);
+    pub fn add(&mut self, bytes: u64) {
+        self.0.push(bytes);
     }
 
     pub fn samples(&self) -> &[u64] {

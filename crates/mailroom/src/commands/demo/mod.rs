@@ -55,37 +55,57 @@ pub async fn run(args: &Demo, out: Output) -> Result<ExitCode, Failure> {
         (false, None) => Until::SomebodyEndsIt,
     };
     let pace = (until != Until::Once).then_some(args.rate);
+    let listen = server::free(args.listen)?;
     let place = Place::new(args.data_dir.as_deref())?;
     tell("Starting a Google, a Microsoft, an IMAP server and Mailroom on this machine …");
-    let mut scene = match Scene::start(args, place, pace).await {
+    let started = tokio::select! {
+        started = Scene::start(args, &place, listen, pace) => started,
+        () = signals.wait() => Err(interrupted()),
+    };
+    let mut scene = match started {
         Ok(scene) => scene,
-        Err((failure, place)) => {
-            tell(&place.leave(false));
+        Err(failure) => {
+            tell(&place.leave_unused());
             return Err(failure);
         }
     };
     let outcome = tokio::select! {
-        outcome = play(&mut scene, args, until, out) => outcome,
-        () = signals.wait() => {
-            tell("Stopping …");
-            Ok(ExitCode::SUCCESS)
-        }
+        outcome = play(&mut scene, &place, args, until, out) => outcome.map(Ended::As),
+        () = signals.wait() => Ok(Ended::BySomebody),
     };
-    let Scene { place, server, providers, engine, .. } = scene;
+    if matches!(outcome, Ok(Ended::BySomebody)) {
+        tell("Stopping …");
+    }
+    let Scene { server, providers, engine, .. } = scene;
     drop(engine);
     let stopped = tokio::select! {
         stopped = server.stop() => stopped,
         () = signals.wait() => Ok(()), // once more: at once
     };
     drop(providers);
-    let is_good = matches!(&outcome, Ok(code) if *code == ExitCode::SUCCESS) && stopped.is_ok();
+    let is_good = matches!(outcome, Ok(Ended::BySomebody | Ended::As(ExitCode::SUCCESS))) && stopped.is_ok();
     tell(&place.leave(is_good));
-    let code = outcome?;
+    let ended = outcome?;
     stopped?;
-    Ok(code)
+    match ended {
+        Ended::As(code) => Ok(code),
+        Ended::BySomebody if until == Until::SomebodyEndsIt => Ok(ExitCode::SUCCESS),
+        // Whoever waits for the comparison must not take this for a good one.
+        Ended::BySomebody => Err(interrupted()),
+    }
 }
 
-async fn play(scene: &mut Scene, args: &Demo, until: Until, out: Output) -> Result<ExitCode, Failure> {
+/// How it ended.
+enum Ended {
+    As(ExitCode),
+    BySomebody,
+}
+
+fn interrupted() -> Failure {
+    Failure::problem("it was stopped before anything was compared")
+}
+
+async fn play(scene: &mut Scene, place: &Place, args: &Demo, until: Until, out: Output) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     scene.connect().await?;
     scene.make_trouble(if until == Until::SomebodyEndsIt { SEEN } else { UNSEEN }).await?;
@@ -94,14 +114,16 @@ async fn play(scene: &mut Scene, args: &Demo, until: Until, out: Output) -> Resu
         Until::Once => {}
         Until::After(duration) => traffic.flow(scene, args, Some(duration)).await?,
         Until::SomebodyEndsIt => {
-            tour::announce(scene, out).await?;
+            tour::announce(scene, place, out).await?;
             tell("Ctrl-C ends it.");
             traffic.flow(scene, args, None).await?;
         }
     }
-    let checked = settle::settle(scene).await?;
+    let happened = scene.providers.happened();
+    let checked = settle::settle(scene, place).await?;
     let Traffic { memory, faults, lasted } = traffic;
-    let report = Report { checked, memory, faults, took: begun.elapsed(), traffic: lasted };
+    let expected = args.rate * lasted.as_secs_f64();
+    let report = Report { checked, memory, faults, happened, expected, took: begun.elapsed(), traffic: lasted };
     report.show(out)?;
     Ok(if report.reasons().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -134,7 +156,7 @@ impl Traffic {
                 let bytes = scene.server.memory();
                 // A demo that nobody ends would remember more and more.
                 if duration.is_some() {
-                    self.memory.add(bytes);
+                    self.memory.add(bytes.ok_or_else(|| Failure::problem("the server's memory cannot be read"))?);
                 }
                 let text = sentence(&scene.look().await?, bytes, self.faults, begun.elapsed());
                 line.show(&text, duration.is_some());
@@ -192,21 +214,20 @@ impl Drop for Line {
     }
 }
 
-/// What tells us to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
+/// What tells us to stop; a terminal that is closed does as well.
+struct Signals([Signal; 3]);
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?]))
     }
 
     async fn wait(&mut self) {
+        let [terminate, interrupt, hangup] = &mut self.0;
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
         }
     }
 }

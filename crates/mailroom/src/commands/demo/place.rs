@@ -12,8 +12,11 @@ use tempfile::TempDir;
 use super::providers::{Providers, TOPIC};
 use crate::failure::Failure;
 
-/// How often a mailbox is looked at of which nothing was pushed: Google drops what comes within a second of another.
+/// How often a mailbox is looked at of which nothing was pushed.
 const INTERVAL: &str = "30s";
+
+/// And otherwise, for Google drops what it would tell within a second of something else.
+const SELDOM_INTERVAL: &str = "1m";
 
 /// What Google gives a mailbox in a minute, and what Microsoft gives it in ten, at rate 1.
 const GOOGLE_UNITS: f64 = 6_000.0;
@@ -37,7 +40,8 @@ impl Place {
         if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Failure::usage(format!("{} is not empty; give --data-dir a new folder", folder.display())));
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|e| Failure::usage(format!("--data-dir {} cannot be a folder: {e}", folder.display())))?;
         // Commands may be pasted anywhere.
         Ok(Self { folder: folder.canonicalize()?, temporary: None })
     }
@@ -80,7 +84,7 @@ impl Place {
         let text = |name, value: &str| (name, json!(value));
         let at = |name, path: &str| (name, json!(format!("{url}{path}")));
         // 0 is no limit.
-        let paced = |amount: f64| json!(pace.map_or(0, |pace| (amount * pace).max(1.0) as u64));
+        let paced = |amount: f64| json!(pace.map_or(0, |pace| (amount * pace.max(1.0)) as u64));
         let calls = ("calls_per_second", json!((CALLS * pace.unwrap_or(100.0).max(1.0)) as u64));
         let google = vec![
             at("auth_url", "/o/oauth2/v2/auth"),
@@ -108,10 +112,19 @@ impl Place {
         ];
         [
             ("server", vec![text("listen", &listen.to_string())]),
-            ("sync", vec![text("interval", INTERVAL)]),
+            ("sync", vec![text("interval", INTERVAL), text("seldom_interval", SELDOM_INTERVAL)]),
             ("providers.google", google),
             ("providers.microsoft", microsoft),
         ]
+    }
+
+    /// The same of one in which nothing came about; why is in the server's log, if it got that far.
+    pub fn leave_unused(self) -> String {
+        let is_told = fs::metadata(self.path("serve.log")).is_ok_and(|log| log.len() > 0);
+        match &self.temporary {
+            None => format!("What was written is in {}.", self.folder.display()),
+            Some(_) => self.leave(!is_told),
+        }
     }
 
     /// What becomes of the folder, as a sentence. One that somebody may want to look into stays.

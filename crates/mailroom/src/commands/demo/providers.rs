@@ -1,9 +1,11 @@
 //! Who the demo's mailboxes live with: a Google, a Microsoft and an IMAP server that do not exist.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
+use serde::Serialize;
 use sim::google::{self, Endpoint};
 use sim::microsoft::{self, DirectoryChange, LifecycleEvent};
 use sim::people::{NewOrganisation, NewPerson, Organised, PeopleOperation};
@@ -56,6 +58,15 @@ pub struct Providers {
     server: Server,
 }
 
+/// By provider: changes that were made, and those of what was pushed that Mailroom took.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Happened {
+    pub changes: BTreeMap<&'static str, u64>,
+    pub pushes: BTreeMap<&'static str, u64>,
+    /// Answers that were wrong, late or missing.
+    pub faults_met: u64,
+}
+
 impl Providers {
     pub async fn start(args: &Demo) -> Result<Self, Failure> {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -84,6 +95,8 @@ impl Providers {
         // Nobody has the address yet.
         let _ = self.google.apply_to_people(GOOGLE, PeopleOperation::Join(archive));
         self.google.create(&google::NewAccount { address: CONTRACTOR.to_owned(), messages, seed: None });
+        // Something to be taken in before the consent is taken back, however little mail was asked for.
+        let _ = self.google.apply(CONTRACTOR, google::Operation::deliver());
         self.microsoft.organise(&organisation(MICROSOFT));
         for address in AT_IMAP {
             self.imap.create(&imap::NewAccount { address: address.to_owned(), messages, seed: None });
@@ -128,6 +141,18 @@ impl Providers {
             n if n % 3 == 0 => self.google.fail_once(),
             n if n % 3 == 1 => self.microsoft.fail_once(),
             _ => self.imap.fail_once(),
+        }
+    }
+
+    /// What happened so far, and what of it was taken.
+    pub fn happened(&self) -> Happened {
+        let (google, microsoft, imap) = (&self.google, &self.microsoft, &self.imap);
+        Happened {
+            changes: [("google", google.changes()), ("microsoft", microsoft.changes()), ("imap", imap.changes())]
+                .into(),
+            pushes: [("google", google.push_counts().acked), ("microsoft", microsoft.notification_counts().acked)]
+                .into(),
+            faults_met: google.faults_met() + microsoft.faults_met() + imap.faults_met(),
         }
     }
 

@@ -1,13 +1,18 @@
 //! How a demo that ends by itself went.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::check::Checked;
 use super::memory::{Memory, Thirds};
+use super::providers::Happened;
 use crate::failure::Failure;
 use crate::output::{Output, count, one_line, size};
+
+/// With so many, each provider has some.
+const ENOUGH: f64 = 30.0;
 
 /// More differences than anybody reads one by one.
 const SHOWN: usize = 20;
@@ -16,6 +21,9 @@ pub struct Report {
     pub checked: Checked,
     pub memory: Memory,
     pub faults: u64,
+    pub happened: Happened,
+    /// About how many changes the traffic was to have.
+    pub expected: f64,
     pub took: Duration,
     pub traffic: Duration,
 }
@@ -35,7 +43,25 @@ impl Report {
                 size(thirds.last)
             ));
         }
+        reasons.extend(self.idle());
         reasons
+    }
+
+    /// What did not happen though it was to: then the rest shows less than it seems.
+    fn idle(&self) -> Vec<String> {
+        let mut idle = Vec::new();
+        if self.expected >= ENOUGH {
+            let Happened { changes, pushes, .. } = &self.happened;
+            let without = |of: &BTreeMap<&'static str, u64>| -> Vec<&str> {
+                of.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
+            };
+            idle.extend(without(changes).iter().map(|name| format!("nothing changed at {name}")));
+            idle.extend(without(pushes).iter().map(|name| format!("nothing that {name} pushed was taken")));
+        }
+        if self.faults as f64 >= ENOUGH && self.happened.faults_met == 0 {
+            idle.push("no fault came".to_owned());
+        }
+        idle
     }
 
     pub fn show(&self, out: Output) -> Result<(), Failure> {
@@ -46,7 +72,7 @@ impl Report {
                 "complete": reasons.is_empty(), "reasons": reasons, "mailboxes": checked.mailboxes.len(),
                 "there": sum(|one| one.there), "here": sum(|one| one.here), "emails": sum(|one| one.emails),
                 "stuck_jobs": checked.stuck_jobs.len(), "dead_letters": checked.dead_letters.len(),
-                "faults": self.faults, "memory": self.thirds(), "memory_samples": self.memory.samples(),
+                "faults": self.faults, "happened": self.happened, "memory": self.thirds(), "memory_samples": self.memory.samples(),
                 "traffic_seconds": self.traffic.as_secs_f64(), "seconds": self.took.as_secs_f64(),
             }));
         }
@@ -59,8 +85,11 @@ impl Report {
         out.line("")?;
         if let Some(thirds) = self.thirds() {
             out.line(&format!(
-                "Memory of the server over {} s of traffic with {} faults, by thirds: {}, {}, {}; {} at most.",
+                "Memory of the server over {} s of traffic with {} changes, {} pushes and {} faults, by thirds: {}, {}, {}; {} \
+                 at most.",
                 self.traffic.as_secs(),
+                count(self.happened.changes.values().sum()),
+                count(self.happened.pushes.values().sum()),
                 count(self.faults),
                 size(thirds.first),
                 size(thirds.middle),

@@ -1,6 +1,7 @@
 //! Three tenants at work: set up as a user would, with trouble of every kind, and looked at while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use domain::{JobId, JobState, Lane, MailboxState, TenantId};
@@ -14,7 +15,7 @@ use store::sql::mailboxes::Mailbox;
 use super::api::Api;
 use super::place::Place;
 use super::providers::{ADMINISTRATOR, ARCHIVE, AT_IMAP, CONTRACTOR, MICROSOFT, MISNAMED, Providers, THROTTLED};
-use super::server::{self, Server};
+use super::server::Server;
 use super::truth;
 use crate::app;
 use crate::cli::demo::Demo;
@@ -31,7 +32,6 @@ const JOBS: u64 = 10_000;
 
 pub struct Scene {
     pub providers: Providers,
-    pub place: Place,
     pub server: Server,
     pub api: Api,
     pub engine: Engine,
@@ -52,26 +52,17 @@ pub struct Moment {
 }
 
 impl Scene {
-    pub async fn start(args: &Demo, place: Place, pace: Option<f64>) -> Result<Self, (Failure, Place)> {
-        match Self::begin(args, &place, pace).await {
-            Ok((providers, server, api, engine)) => {
-                Ok(Self { providers, place, server, api, engine, tenants: BTreeMap::new() })
-            }
-            Err(failure) => Err((failure, place)),
-        }
-    }
-
-    async fn begin(args: &Demo, place: &Place, pace: Option<f64>) -> Result<(Providers, Server, Api, Engine), Failure> {
+    pub async fn start(args: &Demo, place: &Place, listen: SocketAddr, pace: Option<f64>) -> Result<Self, Failure> {
         let providers = Providers::start(args).await?;
-        let listen = server::free(args.listen)?;
         place.furnish(&providers, listen, pace)?;
         let nothing: [(&str, &str); 0] = [];
         let config = Config::load(Some(&place.settings()), nothing, None)?;
-        let server = Server::start(place)?;
+        let server = Server::start(place).await?;
         let key = std::fs::read_to_string(place.path("admin.key"))?.trim().to_owned();
         let api = Api::new(format!("http://{listen}"), key)?;
         providers.push_to(&api.url);
-        Ok((providers, server, api, app::open(&config).await?))
+        let engine = app::open(&config).await?;
+        Ok(Self { providers, server, api, engine, tenants: BTreeMap::new() })
     }
 
     /// One admin consent each, a consent of one person, and three passwords.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,6 +28,8 @@ const LAST_WORDS: usize = 5;
 
 pub struct Server {
     child: Child,
+    /// It says one line; who closed this would be told that it says no more.
+    _stdout: Option<BufReader<ChildStdout>>,
     log: PathBuf,
 }
 
@@ -40,18 +42,23 @@ pub fn free(listen: SocketAddr) -> Result<SocketAddr, Failure> {
 }
 
 impl Server {
-    pub fn start(place: &Place) -> Result<Self, Failure> {
+    pub async fn start(place: &Place) -> Result<Self, Failure> {
         let log = place.path("serve.log");
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--config").arg(place.settings()).args(["serve", "--json", "--end-with-parent"]);
         // Settings of whoever tries the demo are for something else, and Ctrl-C is for the demo, which then stops this.
         command.env_clear().process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
-        let mut server = Self { child: command.spawn()?, log };
-        let mut line = String::new();
-        if let Some(stdout) = server.child.stdout.as_mut() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
+        let mut server = Self { child: command.spawn()?, _stdout: None, log };
+        let mut stdout = server.child.stdout.take().map(BufReader::new);
+        let read = move || {
+            let mut line = String::new();
+            let read = stdout.as_mut().map_or(Ok(0), |stdout| stdout.read_line(&mut line));
+            read.map(|_| (line, stdout))
+        };
+        // On a thread of its own, so that whoever has seen enough before need not wait for it.
+        let (line, stdout) = tokio::task::spawn_blocking(read).await.map_err(anyhow::Error::from)??;
+        server._stdout = stdout;
         match serde_json::from_str::<Value>(&line) {
             Ok(said) if said["listening"].is_string() => Ok(server),
             _ => Err(server.last_words("did not start")),

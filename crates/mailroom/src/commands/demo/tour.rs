@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::place::for_shell;
+use super::place::{Place, for_shell};
 use super::providers::{ARCHIVE, AT_IMAP, CONTRACTOR, GOOGLE, THROTTLED};
 use super::scene::Scene;
 use crate::failure::Failure;
@@ -14,8 +14,8 @@ struct Thing {
     commands: Vec<String>,
 }
 
-pub async fn announce(scene: &Scene, out: Output) -> Result<(), Failure> {
-    let things = things(scene).await?;
+pub async fn announce(scene: &Scene, place: &Place, out: Output) -> Result<(), Failure> {
+    let things = things(scene, place).await?;
     let url = &scene.api.url;
     if out.json {
         let things: Vec<_> =
@@ -50,9 +50,9 @@ pub async fn announce(scene: &Scene, out: Output) -> Result<(), Failure> {
     out.line("")
 }
 
-async fn things(scene: &Scene) -> Result<Vec<Thing>, Failure> {
-    let mailroom = for_shell(&scene.place.program());
-    let (key_file, token) = (for_shell(&scene.place.path("admin.key")), for_shell(&scene.place.path("token")));
+async fn things(scene: &Scene, place: &Place) -> Result<Vec<Thing>, Failure> {
+    let mailroom = for_shell(&place.program());
+    let (key_file, token) = (for_shell(&place.path("admin.key")), for_shell(&place.path("token")));
     let (url, providers) = (&scene.api.url, scene.providers.url());
     let control = format!("{providers}/control/google");
     let dead = scene.dead_letters().await?;

@@ -76,13 +76,15 @@ fn sorted(mut places: Vec<String>, emails: usize) -> Truth {
 fn gmail(truth: &google::Truth) -> Truth {
     let (mut lines, mut emails) = (Vec::new(), 0);
     for (id, message) in &truth.messages {
-        let before = lines.len();
-        for (place, flags) in connectors::gmail::places(id, &message.label_ids) {
-            if !["TRASH", "SPAM", "DRAFT", "CHAT"].contains(&&*place.folder) {
-                lines.push(line(&place.folder, id, flags.names(), &message.sha256));
-            }
+        let has = |label: &str| message.label_ids.iter().any(|id| id == label);
+        if ["TRASH", "SPAM", "DRAFT", "CHAT"].into_iter().any(has) {
+            continue;
         }
-        emails += usize::from(lines.len() > before);
+        let marks = [(has("STARRED"), "flagged"), (!has("UNREAD"), "seen")];
+        let flags: Vec<String> = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).into()).collect();
+        let labels = message.label_ids.iter().map(String::as_str).filter(|id| !["STARRED", "UNREAD"].contains(id));
+        lines.extend(["ALL_MAIL"].into_iter().chain(labels).map(|folder| line(folder, id, &flags, &message.sha256)));
+        emails += 1;
     }
     sorted(lines, emails)
 }

@@ -40,6 +40,8 @@ pub(super) async fn run(
     if mailbox.provider == Provider::Files {
         return Err(Failure::problem(format!("{} takes files only; there is nothing to look at", mailbox.address)));
     }
+    let store = engine.store.tenant(mailbox.tenant_id);
+    app::must_be_active(&store, &which.tenant).await?;
     if !mailbox.is_active && !engine.is_left_behind(&mailbox).await? {
         return Err(Failure::problem(format!(
             "{} is of somebody whom the directory or its rules leave out; `mailroom directory show` tells the rules",
@@ -57,7 +59,6 @@ pub(super) async fn run(
     if !wait {
         return done(&mailbox, "asked", "is looked at as soon as a worker is free", out);
     }
-    let store = engine.store.tenant(mailbox.tenant_id);
     let workers = engine.store.system().list_workers().await?;
     let has_server = workers.iter().any(|worker| worker.kinds.iter().any(|kind| kind == SyncMailbox::KIND));
     let worker = (!has_server).then(|| -> Result<_, Failure> {
@@ -66,7 +67,7 @@ pub(super) async fn run(
     });
     let worker = worker.transpose()?;
     let begun = Instant::now();
-    let outcome = until_up_to_date(&store, &mailbox).await;
+    let outcome = until_up_to_date(&store, &mailbox, &which.tenant).await;
     let seconds = begun.elapsed().as_secs_f64();
     if let Some((worker, syncer)) = worker {
         worker.shut_down().await;
@@ -80,7 +81,7 @@ pub(super) async fn run(
     done(&mailbox, "synced", "is up to date", out)
 }
 
-async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), Failure> {
+async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox, tenant: &str) -> Result<(), Failure> {
     let is_shown = std::io::stderr().is_terminal();
     let progress = Arc::new(Progress::default());
     let bar = Bar::follow(&progress, Unit::Items, "messages stored");
@@ -90,6 +91,14 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox) -> Result<(), 
     loop {
         let now = store.find_mailbox(&mailbox.id.to_string()).await?;
         let now = now.ok_or_else(|| Failure::problem("the mailbox was removed meanwhile"))?;
+        // What is not looked at any more has no jobs either, or none that anybody takes.
+        app::must_be_active(store, tenant).await?;
+        if !now.is_active {
+            return Err(Failure::problem(format!(
+                "{} is not looked at any more: the directory or its rules leave out whose it is",
+                now.address
+            )));
+        }
         if !now.state.is_synced() {
             let why = now.state_reason.unwrap_or_default();
             return Err(Failure::problem(format!("{} is {} now: {why}", now.address, now.state.as_str())));

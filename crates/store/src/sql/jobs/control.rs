@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Replay;
 use crate::failpoint::{self, Effect};
-use crate::{StoreError, SystemStore, Unit, params};
+use crate::{Dialect, StoreError, SystemStore, Unit, params};
 
 /// What can be paused as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,4 +183,16 @@ pub(crate) fn catch_up(unit: &mut Unit, target: &Target) {
     };
     let clock = "(select l.clock from job_lanes l where l.lane = job_queues.lane)";
     unit.op(format!("update job_queues set vtime = {clock} where {column} = $1 and vtime < {clock}"), vec![value]);
+}
+
+/// What runs for a tenant that is switched off does not get to end: whatever it has done by then is refused, and its worker
+/// gives it back. Of what is claimed at the same moment, either the claim is waited for and seen here, or whoever claimed
+/// it sees that the tenant is off.
+pub(crate) fn disown_running(unit: &mut Unit, dialect: Dialect, tenant: TenantId) {
+    if dialect == Dialect::Postgres {
+        // Claims hold the queues that they take from.
+        let queues = "select 1 from job_queues where tenant_id = $1 order by lane, kind for no key update";
+        unit.op(queues, params![tenant]);
+    }
+    unit.op("update jobs set token = token + 1 where tenant_id = $1 and state = 'running'", params![tenant]);
 }

@@ -56,6 +56,20 @@ pub enum Cancelling {
 }
 
 impl TenantUnit {
+    /// Nothing of the unit happens if the job is not this worker's any more. It goes on after it.
+    pub fn guard_job(&mut self, job: &Claimed) {
+        if failpoint::is_off(Guard::JobToken) {
+            return;
+        }
+        let lock = if self.store.dialect() == Dialect::Postgres { " for share" } else { "" };
+        self.unit.op_returning_exactly(
+            1,
+            NO_LONGER_HELD,
+            format!("select 1 from jobs where tenant_id = $1 and id = $2 and token = $3 and state = 'running'{lock}"),
+            params![job.tenant, job.id, job.token],
+        );
+    }
+
     /// The job ends with this unit, or, if it is not this worker's any more, nothing of the unit happens. `successor`
     /// becomes the id of the job that follows if it was asked for again meanwhile.
     pub fn finish(&mut self, job: &Claimed, end: End<'_>, successor: JobId) {

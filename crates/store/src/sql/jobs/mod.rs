@@ -30,7 +30,7 @@ pub use inspect::{AttemptRow, Group, JobFilter, JobRow, JobStats, WorkerRow};
 pub use plain::{BareJob, FairIndex, Head};
 pub use prune::{KeepFor, Pruned};
 pub use why::{Explanation, Why};
-pub use workers::{Abandoned, CancelRequest, LEASE_LOST};
+pub use workers::{Abandoned, LEASE_LOST, Stop, StopRequest};
 
 use crate::Dialect;
 

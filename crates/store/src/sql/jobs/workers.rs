@@ -11,12 +11,19 @@ use super::{Claimed, End, later, unless_cancelled};
 use crate::failpoint::{self, Effect};
 use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
 
-/// A job that runs here and that somebody wants to end.
+/// A job that runs here and is to be stopped.
 #[derive(Debug, Clone)]
-pub struct CancelRequest {
-    pub tenant: TenantId,
+pub struct StopRequest {
     pub id: JobId,
-    pub reason: String,
+    pub why: Stop,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody wants it to end.
+    Cancel(String),
+    /// Its tenant was switched off: it goes back, and has spent nothing.
+    TenantOff,
 }
 
 /// What was taken from workers that are gone.
@@ -57,7 +64,7 @@ impl SystemStore {
     }
 
     /// Fails with [`LEASE_LOST`] when it is too late; otherwise tells what is to be stopped.
-    pub async fn renew_worker(&self, id: WorkerId, lease: Duration) -> Result<Vec<CancelRequest>, StoreError> {
+    pub async fn renew_worker(&self, id: WorkerId, lease: Duration) -> Result<Vec<StopRequest>, StoreError> {
         let until = later(self.store.dialect(), "$2");
         let mut unit = Unit::default();
         unit.op_exactly(
@@ -67,12 +74,16 @@ impl SystemStore {
             params![id, millis(lease)],
         );
         let wanted = unit.op_returning(
-            "select tenant_id, id, cancel_reason from jobs
-             where worker = $1 and state = 'running' and cancel_reason is not null",
+            "select j.id, case when coalesce(t.is_active, true) then j.cancel_reason end
+             from jobs j left join tenants t on t.id = j.tenant_id
+             where j.worker = $1 and j.state = 'running' and (j.cancel_reason is not null or not coalesce(t.is_active, true))",
             params![id],
         );
         let committed = self.commit(unit).await?;
-        let request = |row: &Row| Ok(CancelRequest { tenant: row.get(0)?, id: row.get(1)?, reason: row.get(2)? });
+        let request = |row: &Row| {
+            let why = row.get::<Option<String>>(1)?.map_or(Stop::TenantOff, Stop::Cancel);
+            Ok(StopRequest { id: row.get(0)?, why })
+        };
         committed.returned(wanted).iter().map(request).collect()
     }
 
@@ -89,7 +100,7 @@ impl SystemStore {
         Ok(committed.changed(marked) == 1)
     }
 
-    /// Jobs that were not begun go back, and have spent nothing.
+    /// Jobs that were not begun, or are not to go on now, go back, and have spent nothing.
     pub async fn give_back(&self, worker: WorkerId, jobs: &[JobId]) -> Result<u64, StoreError> {
         let sql = format!(
             "{} where worker = $1 and state = 'running' and {}",

@@ -60,11 +60,23 @@ impl TenantStore {
         Ok(counts)
     }
 
-    /// Messages that are listed and not stored.
+    /// Messages that are listed and not stored, but for those of dead letters: what took its process with it again and again
+    /// waits for somebody to look at it.
     pub async fn list_open_messages(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<String>, StoreError> {
-        let sql = "select provider_message_id from ledger where tenant_id = $1 and mailbox_id = $2
-                   and state in ('queued', 'processing') order by provider_message_id limit $3";
-        self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
+        let (message, messages) = match self.store.dialect() {
+            Dialect::Postgres => ("d.message", "jsonb_array_elements_text(j.payload -> 'messages') as d (message)"),
+            Dialect::Sqlite => ("d.value", "json_each(j.payload, '$.messages') d"),
+        };
+        let sql = format!(
+            "select provider_message_id from ledger where tenant_id = $1 and mailbox_id = $2
+             and state in ('queued', 'processing')
+             and provider_message_id not in (
+                 select {message} from finished_jobs j cross join {messages}
+                 where j.tenant_id = $1 and j.kind = 'fetch_emails' and j.state = 'dead' and j.payload ->> 'mailbox' = $4)
+             order by provider_message_id limit $3"
+        );
+        let params = params![self.id, mailbox, limit, mailbox.to_string()];
+        self.query(sql, params).await?.iter().map(|row| row.get(0)).collect()
     }
 
     /// Whether anything is still to be done for a mailbox.
@@ -94,29 +106,28 @@ impl SystemStore {
         self.query(sql, vec![]).await?.iter().map(lag).collect()
     }
 
-    /// Mailboxes that are synced and have messages to fetch, but no job that does, nor a dead one: what took its process
-    /// with it again and again waits for somebody to look at it.
-    pub async fn list_forgetful_mailboxes(&self) -> Result<Vec<(TenantId, MailboxId)>, StoreError> {
+    /// Mailboxes that are synced and have messages to fetch, but no job that does; of one tenant, or of all.
+    pub async fn list_forgetful_mailboxes(
+        &self,
+        only: Option<TenantId>,
+    ) -> Result<Vec<(TenantId, MailboxId)>, StoreError> {
         let id = match self.store.dialect() {
             Dialect::Postgres => "m.id::text",
             Dialect::Sqlite => "m.id",
         };
-        let fetching = |table: &str, more: &str| {
-            format!(
-                "select 1 from {table} j where j.tenant_id = m.tenant_id and j.kind = 'fetch_emails'
-                 and j.payload ->> 'mailbox' = {id} {more}"
-            )
+        let (whose, params) = match only {
+            Some(tenant) => ("m.tenant_id = $1 and", params![tenant]),
+            None => ("", vec![]),
         };
         let sql = format!(
             "select m.tenant_id, m.id from mailboxes m join tenants t on t.id = m.tenant_id
-             where {IS_LOOKED_AT} and t.is_active and m.provider <> 'files'
+             where {whose} {IS_LOOKED_AT} and t.is_active and m.provider <> 'files'
                and exists (select 1 from ledger l where l.tenant_id = m.tenant_id and l.mailbox_id = m.id
                            and l.state in ('queued', 'processing'))
-               and not exists ({}) and not exists ({})",
-            fetching("jobs", ""),
-            fetching("finished_jobs", "and j.state = 'dead'")
+               and not exists (select 1 from jobs j where j.tenant_id = m.tenant_id and j.kind = 'fetch_emails'
+                               and j.payload ->> 'mailbox' = {id})"
         );
-        self.query(sql, vec![]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+        self.query(sql, params).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
     /// For benchmarks: every mailbox but one tenant's is to be looked at now; how many those are.

@@ -43,12 +43,13 @@ pub(super) const HELD: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_
 const SECRET: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("secret_id", Kind::Uuid)];
 
 impl SystemStore {
-    /// Those that are there, with what opens them.
+    /// Those that are there, with what opens them. None of tenants that are switched off.
     pub async fn open_mailboxes(&self, wanted: &[Key]) -> Result<HashMap<Key, OpenMailbox>, StoreError> {
         let rows = wanted.iter().map(|(tenant, mailbox)| params![*tenant, *mailbox]).collect();
         let (these, params) = given(self.store.dialect(), 1, MAILBOX, rows);
         let sql = format!(
-            "select {} from mailboxes where (tenant_id, id) in (select tenant_id, mailbox_id from {these})",
+            "select {} from mailboxes where (tenant_id, id) in (select tenant_id, mailbox_id from {these})
+               and exists (select 1 from tenants t where t.id = mailboxes.tenant_id and t.is_active)",
             mailboxes::COLUMNS
         );
         let found: Vec<Mailbox> =
@@ -124,6 +125,8 @@ impl SystemStore {
     }
 
     /// The right to list them, for those that nobody lists, or whose holder has not been heard of for as long as was agreed.
+    /// None of tenants that are switched off: who does that takes the rows that are locked here, so the second statement
+    /// sees it.
     pub async fn begin_syncs(
         &self,
         wanted: &[Key],
@@ -146,6 +149,7 @@ impl SystemStore {
                 "update sync_states set holder = $1, token = token + 1, held_until = {until}, status = 'syncing'
                  where (tenant_id, mailbox_id) in (select tenant_id, mailbox_id from {these})
                    and (held_until is null or held_until <= mailroom_now())
+                   and exists (select 1 from tenants t where t.id = sync_states.tenant_id and t.is_active)
                  returning {SYNC_STATE}, tenant_id, mailbox_id, token"
             ),
             values,

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use domain::{JobState, Lane, PlanTier, TenantId};
-use store::StoreError;
-use store::sql::jobs::{Cancelling, Limit, NewJob, Retrying, TOO_MANY_WAITING, Target, When};
+use store::sql::jobs::{
+    Cancelling, Claimed, End, Limit, NO_LONGER_HELD, NewJob, Retrying, Stop, TOO_MANY_WAITING, Target, When,
+};
 use store::testing::on_each_database;
+use store::{StoreError, TenantUnit};
 
 use super::inspect::{enqueue_for, tenant};
 use super::moves::{claim, enqueue, job};
@@ -59,6 +61,45 @@ async fn who_was_held_up_has_saved_up_nothing() {
         claim(&db.store, worker, 1).await;
         system.set_tenant_active(held, true).await.unwrap();
         assert!(vtime(other).await - vtime(held).await <= 1_000_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_runs_for_a_tenant_that_is_switched_off_does_not_end_and_goes_back_unspent() {
+    on_each_database(|db| async move {
+        let (system, off) = (db.store.system(), tenant(&db.store, "off").await);
+        let on = tenant(&db.store, "on").await;
+        let worker = worker(&db.store, &["a"]).await;
+        let told = async || system.renew_worker(worker, Duration::from_secs(60)).await.unwrap();
+        for tenant in [off, on] {
+            enqueue_for(&db.store, tenant, vec![job("a")]).await;
+        }
+        // The system's own, which is no tenant: it erases those that are off.
+        enqueue(&db.store, vec![job("a")]).await;
+        let claimed = claim(&db.store, worker, 10).await;
+        let held = claimed.iter().find(|job| job.tenant == off).unwrap();
+        let is_refused = async |guard: fn(&mut TenantUnit, &Claimed)| {
+            let mut unit = db.store.tenant(off).write();
+            guard(&mut unit, held);
+            matches!(unit.commit().await, Err(StoreError::Precondition(NO_LONGER_HELD)))
+        };
+        assert!(!is_refused(TenantUnit::guard_job).await);
+        assert!(claimed.len() == 3 && told().await.is_empty());
+
+        assert!(system.set_tenant_active(off, false).await.unwrap());
+
+        assert!(is_refused(TenantUnit::guard_job).await);
+        assert!(is_refused(|unit, job| unit.finish(job, End::Done, new_id())).await);
+        assert!(system.finish_done(std::slice::from_ref(held), new_id).await.unwrap().is_empty());
+        let stops = told().await;
+        assert_eq!(stops.iter().map(|stop| (stop.id, &stop.why)).collect::<Vec<_>>(), [(held.id, &Stop::TenantOff)]);
+        assert_eq!(system.give_back(worker, &[held.id]).await.unwrap(), 1);
+        assert!(told().await.is_empty() && claim(&db.store, worker, 10).await.is_empty());
+
+        assert!(system.set_tenant_active(off, true).await.unwrap());
+        let again = claim(&db.store, worker, 10).await;
+        assert_eq!(again.iter().map(|job| (job.id, job.attempt)).collect::<Vec<_>>(), [(held.id, 0)]);
     })
     .await;
 }
