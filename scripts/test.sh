@@ -10,6 +10,8 @@ source scripts/processes.sh
 
 parts=()
 failed=0
+# Most tests wait most of the time, for servers and for each other's locks.
+threads=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 
 # part NAME COMMAND…: runs it, whatever became of the parts before, and notes how long it took.
 part() {
@@ -42,7 +44,7 @@ test_crate() {
     mapfile -t found < <(programs "$1")
     ((${#found[@]})) || die "cargo built no test program for $1"
     for program in "${found[@]}"; do
-        CARGO_MANIFEST_DIR=$PWD "$program" --quiet "${@:2}" || status=1
+        CARGO_MANIFEST_DIR=$PWD RUST_TEST_THREADS=$threads "$program" --quiet "${@:2}" || status=1
     done
     return "$status"
 }
