@@ -98,8 +98,8 @@ impl SystemStore {
         };
         let sql = format!(
             "select m.provider, {late} from sync_states s
-             join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id
-             where s.next_sync_at is not null and {IS_LOOKED_AT}
+             join mailboxes m on m.tenant_id = s.tenant_id and m.id = s.mailbox_id join tenants t on t.id = m.tenant_id
+             where s.next_sync_at is not null and {IS_LOOKED_AT} and t.is_active
              group by m.provider"
         );
         let lag = |row: &Row| Ok((row.get(0)?, row.get::<i64>(1)?.max(0) as f64 / 1000.0));
