@@ -268,10 +268,7 @@ impl Engine {
             let Some(last) = failed.last().cloned() else { return Ok(()) };
             after = last;
             let mut unit = store.write();
-            for messages in failed.chunks(100) {
-                let job = FetchEmails { mailbox, messages: messages.to_vec() };
-                unit.enqueue(vec![new_job(&job, self.store.clock(), None)?]);
-            }
+            unit.enqueue(FetchEmails::of_any_size(mailbox, &failed, self.store.clock())?);
             unit.commit().await?;
         }
     }

@@ -242,9 +242,9 @@ impl Calls {
     }
 
     async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        let kept = self.inner.look(kind, mailbox)?;
+        self.inner.look(kind, mailbox)?;
         self.inner.wait_for_turn(kind, mailbox).await?;
-        let (_under_way, pass) = self.inner.begin(kind, mailbox, kept)?;
+        let (_under_way, pass) = self.inner.begin(kind, mailbox)?;
         self.inner.meter.count(key(mailbox), 1, 0);
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
@@ -300,11 +300,9 @@ impl Inner {
         self.settings.pace_for(mailbox)
     }
 
-    /// Whether there is any use in waiting for a turn. Takes nothing of what others could use: neither a probe nor a turn
-    /// must be spent on a call that is not made. A fetch keeps its place from here on; looks are over so soon that hardly
-    /// anybody takes the place between this and their turn, while one that waits for its turn with a place would keep it
-    /// from others that could be made.
-    fn look(&self, kind: Call, mailbox: &Mailbox) -> Result<Option<UnderWay>, ConnectorError> {
+    /// Whether there is any use in waiting for a turn. Takes nothing: neither a probe nor a turn must be spent on a call that
+    /// is not made, and who waited for the turn of its own tenant with a place would keep it from other tenants.
+    fn look(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         state.tidy(now);
@@ -312,11 +310,9 @@ impl Inner {
             breaker.look(now).map_err(|until| self.not_before(until, now))?;
         }
         state.is_welcome(mailbox, now)?;
-        let Some(places) = state.places(mailbox.provider, &self.settings) else { return Ok(None) };
-        match kind {
-            Call::Fetch(lane) => Ok(Some(places.take_for_fetch(lane).ok_or_else(|| self.no_place())?)),
-            _ if places.are_left() => Ok(None),
-            _ => Err(self.no_place()),
+        match state.places(mailbox.provider, &self.settings) {
+            Some(places) if places.take(kind).is_none() => Err(self.no_place()),
+            _ => Ok(()),
         }
     }
 
@@ -360,20 +356,13 @@ impl Inner {
     }
 
     /// With a place among those that are under way, which is given back when it is dropped.
-    fn begin(
-        &self,
-        kind: Call,
-        mailbox: &Mailbox,
-        kept: Option<UnderWay>,
-    ) -> Result<(Option<UnderWay>, Pass), ConnectorError> {
+    fn begin(&self, kind: Call, mailbox: &Mailbox) -> Result<(Option<UnderWay>, Pass), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
         // Others were told something while this one waited.
         state.is_welcome(mailbox, now)?;
-        let place = match (kind, state.places(mailbox.provider, &self.settings)) {
-            (Call::Fetch(_), _) | (_, None) => kept,
-            (_, Some(places)) => Some(places.take().ok_or_else(|| self.no_place())?),
-        };
+        let places = state.places(mailbox.provider, &self.settings);
+        let place = places.map(|places| places.take(kind).ok_or_else(|| self.no_place())).transpose()?;
         let taken = state.breaker(kind, mailbox, now).take(now);
         Ok((place, taken.map_err(|until| self.not_before(until, now))?))
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use domain::Lane;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Call;
+
 #[derive(Debug)]
 pub struct Places {
     all: Arc<Semaphore>,
@@ -27,20 +29,14 @@ impl Places {
         Self { all: places(most), fetches: places(most * 4 / 5), old: places(most * 3 / 5) }
     }
 
-    pub fn are_left(&self) -> bool {
-        self.all.available_permits() > 0
-    }
-
-    pub fn take(&self) -> Option<UnderWay> {
-        Some(UnderWay { _permits: [Some(one(&self.all)?), None, None] })
-    }
-
-    pub fn take_for_fetch(&self, lane: Lane) -> Option<UnderWay> {
-        let old = match lane {
-            Lane::Low => Some(one(&self.old)?),
-            _ => None,
+    /// `None`: as many as may be are under way.
+    pub fn take(&self, call: Call) -> Option<UnderWay> {
+        let (fetch, old) = match call {
+            Call::Fetch(Lane::Low) => (Some(one(&self.fetches)?), Some(one(&self.old)?)),
+            Call::Fetch(_) => (Some(one(&self.fetches)?), None),
+            Call::Look | Call::Directory => (None, None),
         };
-        Some(UnderWay { _permits: [Some(one(&self.all)?), Some(one(&self.fetches)?), old] })
+        Some(UnderWay { _permits: [Some(one(&self.all)?), fetch, old] })
     }
 }
 

@@ -188,22 +188,18 @@ async fn who_finds_no_place_takes_nothing_of_the_budgets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_that_wait_for_their_turn_keep_no_place_from_others_and_a_fetch_has_its_own() {
+async fn who_waits_for_the_turn_of_its_tenant_keeps_no_place_from_others() {
     let slow = Allowance { calls: Some(Budget::per_second(1.0)), ..Allowance::default() };
     let pace = Pace { tenant: slow, ..Pace::default() };
     let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
     let calls = Calls::new(settings, Arc::new(SystemDice), None);
     let (ours, other) = (mailbox(), mailbox());
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
-    let waiting = hang(&calls, Call::Look, &ours, 3).await;
-    assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
-
-    let mut fetch = Box::pin(calls.make_fetch(&ours, Lane::Normal, Box::pin(async { Ok(()) })));
-    assert!(futures_util::poll!(&mut fetch).is_pending());
-    let refused = calls.make_fetch(&other, Lane::Normal, Box::pin(async { Ok(()) })).await;
-    assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "the place is kept: {refused:?}");
-    drop(waiting);
-    assert_eq!(fetch.await, Ok(()));
+    for kind in [Call::Look, Call::Fetch(Lane::Normal), Call::Fetch(Lane::Low)] {
+        let waiting = hang(&calls, kind, &ours, 1).await;
+        assert_eq!(calls.make_a(kind, &other, Box::pin(async { Ok(()) })).await, Ok(()), "{kind:?}");
+        drop(waiting);
+    }
 }
 
 #[tokio::test(start_paused = true)]

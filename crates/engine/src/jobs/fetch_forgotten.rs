@@ -43,10 +43,7 @@ async fn run(held: &Held) -> Result<Verdict, JobError> {
         }
         tracing::warn!(%mailbox, messages = messages.len(), "messages that nobody was about to fetch are asked for again");
         let mut unit = store.write();
-        for messages in messages.chunks(100) {
-            let job = FetchEmails { mailbox, messages: messages.to_vec() };
-            unit.enqueue(vec![new_job(&job, held.store.clock(), None).map_err(anyhow::Error::from)?]);
-        }
+        unit.enqueue(FetchEmails::of_any_size(mailbox, &messages, held.store.clock())?);
         unit.commit().await?;
     }
     Ok(Verdict::Done)

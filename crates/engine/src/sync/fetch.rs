@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use content::spool::{Draft, Spool};
 use domain::connector::{Answer, Facts, Seen, Sink, Wanted};
-use domain::{ConnectorError, Lane, MailboxId, MailboxState, Provider};
-use jobs::{Held, Job, JobError, Kind, Pool, Verdict};
+use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider};
+use jobs::{Held, Job, JobError, Kind, Pool, Verdict, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::{NewJob, When};
 use store::sql::mailboxes::Mailbox;
@@ -31,6 +31,20 @@ impl Job for FetchEmails {
     const KIND: &'static str = "fetch_emails";
 }
 
+/// So few that they fit into memory whatever their sizes are, for all but the first are read through the spool then.
+const OF_ANY_SIZE: usize = 25;
+
+impl FetchEmails {
+    /// Messages that have waited already, so that new ones go before them.
+    pub fn of_any_size(mailbox: MailboxId, messages: &[String], clock: &dyn Clock) -> anyhow::Result<Vec<NewJob>> {
+        let job = |messages: &[String]| {
+            let job = new_job(&Self { mailbox, messages: messages.to_vec() }, clock, None)?;
+            Ok(NewJob { lane: Lane::Low, ..job })
+        };
+        messages.chunks(OF_ANY_SIZE).map(job).collect()
+    }
+}
+
 const MOST_MESSAGES: usize = 100;
 const MOST_BYTES: u64 = PART;
 
@@ -45,7 +59,7 @@ const MOST_TRIES: u64 = 6;
 const SPOOLED: u64 = PART;
 
 /// Of a batch that has brought so much already, because nobody told the sizes, messages that are longer than this.
-const PLENTY: u64 = 8 << 20;
+const PLENTY: u64 = PART;
 const TIGHT: usize = 64 << 10;
 
 /// How long a batch waits for its turn before others get its place, and when it is tried again.

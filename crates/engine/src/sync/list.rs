@@ -1,12 +1,14 @@
 //! The three listings of a mailbox, as jobs: what happens now, what was there before, and everything for a comparison.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use domain::connector::{Cursors, Page, Place, Seen};
 use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState};
+use futures_util::FutureExt;
 use jiff::Timestamp;
-use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict};
+use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict, panic_message};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::failpoint::{self, Effect};
@@ -102,20 +104,18 @@ impl Syncer {
         metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
         let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
         let listing = Listing { sync: self, held, store, opened, hold, phase };
-        let outcome = match listing.check(&begun).await {
-            Ok(()) => listing.run(begun).await,
-            Err(e) => Err(e),
-        };
+        let run = AssertUnwindSafe(async {
+            listing.check(&begun).await?;
+            listing.run(begun).await
+        });
+        // A panic is caught here already, so that the mailbox can say what is wrong with it.
+        let outcome = run.catch_unwind().await.unwrap_or_else(|panic| {
+            Err(Trouble::Job(JobError::Failed { class: "panic", message: panic_message(&*panic) }))
+        });
         match outcome {
             Ok(Some(unit)) => Ok(Verdict::Commit(unit)),
             Ok(None) => Ok(Verdict::Done),
-            Err(Trouble::Job(e)) => {
-                // Others need not wait until the right to list it runs out.
-                if let Err(e) = listing.end(SyncEnd::Interrupted).commit().await {
-                    tracing::debug!("the right to list a mailbox runs out by itself: {e}");
-                }
-                Err(e)
-            }
+            Err(Trouble::Job(e)) => listing.stumble(e).await,
             Err(Trouble::Provider(e)) => listing.give_up(&e).await,
         }
     }
@@ -146,6 +146,7 @@ impl Syncer {
             if self.engine.store.tenant(held.tenant()).is_given_up(mailbox).await? {
                 return Ok(Verdict::Commit(unit));
             }
+            unit.guard_job(&held.job);
             if held.job.kind == SyncMailbox::KIND && held.job.attempt >= STUBBORN.retries.into() {
                 // That was the last one. A letter from before the mailbox worked again has nothing more to say.
                 unit.discard_letters(mailbox);
@@ -287,7 +288,7 @@ impl Listing<'_> {
         match self.phase {
             Phase::Changes => self.sync.calls.make(mailbox, call).await,
             // There is no use in knowing more of what must not be fetched yet.
-            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, Lane::Low, call).await,
+            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, self.held.job.lane, call).await,
         }
     }
 
@@ -493,6 +494,27 @@ impl Listing<'_> {
             self.follow(unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         Ok(())
+    }
+
+    /// Something is wrong here, and not with the provider. The mailbox says so, as the next try may find it well.
+    async fn stumble(&self, e: JobError) -> Result<Verdict, JobError> {
+        let JobError::Failed { message, .. } = &e else {
+            self.let_go().await;
+            return Err(e);
+        };
+        let errors = self.store.find_sync(self.mailbox()).await?.map_or(0, |state| state.error_count);
+        let mut unit = self.store.write();
+        unit.guard_sync(self.mailbox(), self.hold.token);
+        unit.end_sync(self.mailbox(), self.hold.token, SyncEnd::Failed(message));
+        states::fails(&mut unit, self.mailbox(), errors, message);
+        self.sync.end_try(self.held, unit, self.mailbox(), e).await
+    }
+
+    /// Others need not wait until the right to list it runs out.
+    async fn let_go(&self) {
+        if let Err(e) = self.end(SyncEnd::Interrupted).commit().await {
+            tracing::debug!("the right to list a mailbox runs out by itself: {e}");
+        }
     }
 
     fn end(&self, end: SyncEnd<'_>) -> TenantUnit {

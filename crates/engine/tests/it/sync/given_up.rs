@@ -273,3 +273,61 @@ async fn who_had_to_wait_has_not_failed() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_stored_or_makes_us_panic_is_one_dead_letter_as_well() {
+    on_each_database(|db| async move {
+        let odds = Odds::new(&db, &["odd"]).await;
+        let folders = vec![folder("INBOX", None)];
+        odds.does(Does::Says(Box::new(Page { folders, ..page(vec![seen("m1", "INBOX", &[])]) })));
+        db.run("alter table ledger rename to ledger_away").await;
+
+        odds.sync().await;
+
+        let letter = odds.letter("ledger").await;
+        assert_eq!((letter.attempt, odds.state().await), (13, MailboxState::Error));
+        odds.sync().await;
+        assert_eq!(odds.letter("ledger").await.id, letter.id);
+
+        db.run("alter table ledger_away rename to ledger").await;
+        odds.odd.does.lock().unwrap().clear();
+        odds.sync().await;
+        assert_eq!(odds.state().await, MailboxState::Active);
+
+        odds.does(Does::Panics);
+        odds.sync().await;
+        let letter = odds.letter("as it was told").await;
+        assert_eq!((letter.error_class.as_deref(), odds.state().await), (Some("panic"), MailboxState::Error));
+        odds.sync().await;
+        assert_eq!(odds.letter("as it was told").await.id, letter.id);
+        odds.worker.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mailbox_that_is_connected_again_or_becomes_another_has_all_its_tries() {
+    on_each_database(|db| async move {
+        let odds = Odds::new(&db, &["odd"]).await;
+        odds.does(nonsense("a page of nonsense"));
+        odds.sync().await;
+        let mut letter = odds.letter("a page of nonsense").await;
+        for is_another in [false, true] {
+            let mut unit = odds.store.write();
+            match is_another {
+                true => unit.sync_another(odds.mailboxes[0]),
+                false => unit.start_syncing(odds.mailboxes[0], None),
+            }
+            unit.commit().await.unwrap();
+            assert_eq!(odds.letters().await.len(), 0);
+
+            odds.sync().await;
+
+            let next = odds.letter("a page of nonsense").await;
+            assert_eq!((next.attempt, next.id == letter.id), (13, false));
+            letter = next;
+        }
+        odds.worker.shut_down().await;
+    })
+    .await;
+}

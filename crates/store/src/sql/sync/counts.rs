@@ -64,7 +64,8 @@ impl TenantStore {
     /// waits for somebody to look at it.
     pub async fn list_open_messages(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<String>, StoreError> {
         let (message, messages) = match self.store.dialect() {
-            Dialect::Postgres => ("d.message", "jsonb_array_elements_text(j.payload -> 'messages') as d (message)"),
+            // Not the function that takes arrays apart: what somebody wrote may be none.
+            Dialect::Postgres => ("d.message #>> '{}'", "jsonb_path_query(j.payload, '$.messages[*]') as d (message)"),
             Dialect::Sqlite => ("d.value", "json_each(j.payload, '$.messages') d"),
         };
         let sql = format!(
@@ -72,7 +73,8 @@ impl TenantStore {
              and state in ('queued', 'processing')
              and provider_message_id not in (
                  select {message} from finished_jobs j cross join {messages}
-                 where j.tenant_id = $1 and j.kind = 'fetch_emails' and j.state = 'dead' and j.payload ->> 'mailbox' = $4)
+                 where j.tenant_id = $1 and j.kind = 'fetch_emails' and j.state = 'dead' and j.payload ->> 'mailbox' = $4
+                   and {message} is not null)
              order by provider_message_id limit $3"
         );
         let params = params![self.id, mailbox, limit, mailbox.to_string()];

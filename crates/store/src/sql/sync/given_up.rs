@@ -22,7 +22,7 @@ impl TenantStore {
 }
 
 impl TenantUnit {
-    /// A new one is about to take the place of those that there are.
+    /// What they say is over, or is said by a new one.
     pub fn discard_letters(&mut self, mailbox: MailboxId) {
         let key = mailbox.to_string();
         self.unit.op(

@@ -186,6 +186,7 @@ impl TenantUnit {
         );
         self.start_over(mailbox, Phase::Changes);
         self.start_over(mailbox, Phase::History);
+        self.discard_letters(mailbox);
     }
 
     /// When mailboxes are looked at next. Nothing of the unit happens unless the time of all of them has come: somebody else
@@ -223,6 +224,7 @@ impl TenantUnit {
                  error_count = 0, last_error = null",
             params![self.tenant, mailbox, since],
         );
+        self.discard_letters(mailbox); // they say nothing of what it is now
     }
 }
 
