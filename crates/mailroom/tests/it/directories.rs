@@ -149,6 +149,14 @@ fn the_directory_of_a_tenant_that_is_deactivated_is_not_looked_at_and_the_comman
     });
 }
 
+/// The health of a mailbox whose owner has left.
+fn assert_off(health: &Value) {
+    let told = (&health["is_active"], &health["left_out"], &health["next_sync_at"]);
+    assert_eq!(told, (&json!(false), &json!("gone"), &Value::Null), "{health}");
+    let push = (health["push"]["state"].as_str(), health["push"]["reason"].as_str());
+    assert_eq!(push, (Some("off"), Some("the mailbox is switched off")));
+}
+
 #[test]
 fn over_http_an_organisation_is_connected_once_and_its_mail_comes_in() {
     on_each_database(|place| {
@@ -207,11 +215,7 @@ fn over_http_an_organisation_is_connected_once_and_its_mail_comes_in() {
         let off: Vec<&Value> =
             mailboxes["items"].as_array().unwrap().iter().filter(|one| one["is_active"] == false).collect();
         assert_eq!(off.len(), 1);
-        let health = get(&format!("/v1/mailboxes/{}/health", off[0]["id"].as_str().unwrap()));
-        let told = (&health["is_active"], &health["left_out"], &health["next_sync_at"]);
-        assert_eq!(told, (&json!(false), &json!("gone"), &Value::Null), "{health}");
-        let push = (health["push"]["state"].as_str(), health["push"]["reason"].as_str());
-        assert_eq!(push, (Some("off"), Some("the mailbox is switched off")));
+        assert_off(&get(&format!("/v1/mailboxes/{}/health", off[0]["id"].as_str().unwrap())));
         let shown = place.ok(&["tenant", "show", "acme"]).text();
         assert!(shown.lines().any(|line| line.contains("user2@") && line.contains(", off")), "{shown}");
         let sync = format!("/v1/mailboxes/{}/sync", off[0]["id"].as_str().unwrap());

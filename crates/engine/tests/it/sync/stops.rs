@@ -2,6 +2,7 @@
 
 use futures_util::future::BoxFuture;
 
+use super::polls::until;
 use super::*;
 
 /// The same provider, but before the messages come that are asked for next, something happens.
@@ -86,15 +87,6 @@ impl Scene<'_> {
         let sql = format!("select 1 from jobs where kind = 'fetch_emails' and state = '{state}' and attempt = 0");
         self.db.rows(&sql).await.len()
     }
-}
-
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let so = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert!(tokio::time::timeout(DEADLINE, so).await.is_ok(), "{what}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
