@@ -1,7 +1,7 @@
 # Each target is a thin call: what it does, and why, is in its script. ARGS reaches the program behind `demo` and `bench ingest`; `make bench ARGS=api` measures the API.
 
 .DEFAULT_GOAL := help
-.PHONY: demo soak test test-imap test-api test-all lint bench chaos facts help
+.PHONY: demo soak test test-imap test-api test-shipped test-all lint bench chaos facts docs help
 
 demo: ## build Mailroom and show everything at work until Ctrl-C (ARGS=--once: take all in, compare, exit)
 	@scripts/demo.sh $(ARGS)
@@ -18,13 +18,16 @@ test-imap: ## run the IMAP tests against a second server, a Cyrus
 test-api: ## hold the API against its description, with thousands of requests per operation (EXAMPLES, SEED)
 	@EXAMPLES=$${EXAMPLES:-2000} scripts/test-api.sh
 
-lint: ## formatting, clippy without warnings, licences and forbidden dependencies
+test-shipped: ## build the program as it is shipped and check that it has no testing code
+	@scripts/check-shipped.sh
+
+lint: ## formatting, clippy without warnings, links of the papers, licences and forbidden dependencies
 	@scripts/lint.sh
 
 chaos: ## crash tests with a random seed, for longer (MAILROOM_TEST_SEED repeats a run)
 	@scripts/chaos.sh
 
-test-all: lint test test-imap test-api chaos ## lint, test, test-imap, test-api and chaos, one after the other
+test-all: lint test test-imap test-api test-shipped chaos ## lint, test, test-imap, test-api, test-shipped and chaos, one after the other
 
 bench: ## measure ingest, search and jobs with the shipped profile and durable databases (ARGS=api: the API)
 	@scripts/bench.sh $(ARGS)
@@ -32,8 +35,11 @@ bench: ## measure ingest, search and jobs with the shipped profile and durable d
 facts: ## compare our parser with a second one over a corpus of mail
 	@scripts/facts.sh $(ARGS)
 
+docs: ## write the pages that are generated from code (docs/metrics.md)
+	@cargo run --quiet -p domain --example metrics_page >docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
+
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The scripts share one target folder and two cores; side by side they would only wait for each other.
 .NOTPARALLEL:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Backs up a Mailroom on PostgreSQL with PostgreSQL's own pg_dump: backup-postgres.sh DIR. Run where the program and its
-# settings are; docs/operations.md says which login it needs and what the order is good for.
+# settings are; docs/backup.md says which login it needs and what the order is good for.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

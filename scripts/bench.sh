@@ -13,7 +13,7 @@ if [[ ${1:-} == api ]]; then
 fi
 need_cargo
 need_packages build-essential
-run cargo build --profile shipped -p mailroom -p engine --bin mailroom --example floor
+run cargo build --profile shipped -p mailroom -p lab --bin mailroom --example floor
 use_postgres MAILROOM_BENCH_POSTGRES_URL durable
 run "$target/shipped/mailroom" bench ingest --postgres "$MAILROOM_BENCH_POSTGRES_URL" \
     --floor "$target/shipped/examples/floor" "$@"

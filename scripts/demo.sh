@@ -7,6 +7,6 @@ source scripts/processes.sh
 
 need_cargo
 need_packages build-essential curl
-run cargo build --release -p mailroom
+run cargo build --profile demo -p mailroom
 # In our place: Ctrl-C is for the demo, which stops what it has started and removes its folder.
-exec "$target/release/mailroom" demo "$@"
+exec "$target/demo/mailroom" demo "$@"

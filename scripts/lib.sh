@@ -40,6 +40,7 @@ has() {
         postgresql) postgres_bin >/dev/null ;;
         build-essential) command -v cc >/dev/null ;;
         isync) command -v mbsync >/dev/null ;;
+        xz-utils) command -v xz >/dev/null ;;
         dovecot-imapd) [[ -x /usr/lib/dovecot/imap ]] ;;
         python3-venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         *) command -v "$1" >/dev/null ;;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, clippy, and what the dependencies may be (deny.toml). All three run, so one round shows everything.
+# Formatting, clippy, what the dependencies may be (deny.toml), and the links of the papers. All of them run, so one
+# round shows everything.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/processes.sh
@@ -8,7 +9,7 @@ source scripts/processes.sh
 deny_version=0.20.2
 
 need_cargo
-need_packages build-essential
+need_packages build-essential python3
 for tool in fmt clippy; do
     cargo "$tool" --version >/dev/null 2>&1 || die "cargo $tool is missing: rustup component add rustfmt clippy"
 done
@@ -19,6 +20,7 @@ if [[ $("$deny" --version 2>/dev/null) != "cargo-deny $deny_version" ]]; then
 fi
 
 failed=0
+run python3 scripts/check-links.py || failed=1
 run cargo fmt --all --check || failed=1
 run cargo clippy --workspace --all-targets -- -D warnings || failed=1
 # Advisories are left out: they need a database from the network, and a lint must not change its mind overnight.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes fixtures/upgrade/schema-NNNN of the schema that the program has now: a small populated database of each kind with
+# Makes fixtures/upgrade/schema-NNNN.tar.xz of the schema that the program has now: a small populated database of each kind with
 # what must be found in it. Run it before a release, so that every later migration is tried on data that this one made.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/processes.sh
 
 need_cargo
-need_packages build-essential postgresql sqlite3
+need_packages build-essential postgresql sqlite3 xz-utils
 run cargo build -p mailroom
 use_postgres MAILROOM_TEST_POSTGRES_URL fast
 mailroom=$target/debug/mailroom
@@ -73,12 +73,14 @@ make_postgres() {
 run make_sqlite
 run make_postgres
 version=$(printf '%04d' "$(MAILROOM_DATA_DIR=$work/sqlite/data "$mailroom" migrate --json | grep -oE '"version":[0-9]+' | grep -oE '[0-9]+')")
-out=$root/fixtures/upgrade/schema-$version
+name=schema-$version
+out=$root/fixtures/upgrade/$name.tar.xz
 [[ ! -e $out ]] || die "$out is there already: a released schema is never made again; the new one is in $work"
 for kind in sqlite postgres; do
     mv "$work/$kind/data/blobs" "$work/$kind/blobs"
     rm -r "$work/$kind/data"
 done
-mv "$work" "$out"
-chmod -R u=rwX,go=rX "$out"
+chmod -R u=rwX,go=rX "$work"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --transform "s|^\.|$name|" -C "$work" -cf - . | xz -9e >"$out"
+rm -r "$work"
 echo "made $out; commit it"

@@ -4,20 +4,25 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-child=''   # the process group under way
+children=() # the process groups under way
 servers='' # the folder of the servers we started, each in a folder that is named as its script is
 scratch='' # a file or folder to remove
 
 # Runs a command in a process group of its own, so that an interrupted script can end it with everything it started.
 run() {
     local status=0
+    start "$@"
+    wait "${children[-1]}" || status=$?
+    unset 'children[-1]'
+    return "$status"
+}
+
+# Starts a command in the same way and leaves its process id as the last of `children`; whoever waits for it takes it from there.
+start() {
     set -m
     "$@" </dev/null &
-    child=$!
+    children+=("$!")
     set +m
-    wait "$child" || status=$?
-    child=''
-    return "$status"
 }
 
 # use_service NAME VARIABLE ARGUMENT…: leaves the URL of a server in VARIABLE. One that is set already points at a server
@@ -72,12 +77,12 @@ claim_folder() {
 }
 
 clean_up() {
-    local status=$?
+    local status=$? child
     trap '' INT TERM HUP # a second ctrl-C must not leave half of this undone
-    if [[ -n $child ]]; then
+    for child in "${children[@]}"; do
         kill -TERM -- "-$child" 2>/dev/null || true
         wait "$child" 2>/dev/null || true
-    fi
+    done
     if [[ -n $servers ]]; then stop_servers "$servers" 9>&-; fi
     if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
     exit "$status"

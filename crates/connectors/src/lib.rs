@@ -1,20 +1,19 @@
-//! Other people's mail servers. A connector translates and nothing more: when to call, how often, and what to store is
-//! decided by who calls it.
+//! Connectors to mail providers. A connector translates and nothing more: its caller decides when to call, how often, and
+//! what to store.
 //!
-//! A folder per provider: `mod.rs` is its [`Connector`], `api.rs` has their words, `translate.rs` turns theirs into ours.
+//! Each provider has a folder, whose `mod.rs` is its [`Connector`]; [`all`] lists them. CONTRIBUTING has the recipe for a new one.
 
-mod folders;
+mod folder_diff;
 pub mod gmail;
 pub mod google;
 pub mod http;
 pub mod imap;
+mod json_stream;
 pub mod microsoft;
-mod names;
 mod oauth;
 pub mod outlook;
 mod people;
-mod raw_json;
-pub mod scripted;
+mod provider_text;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,18 +21,17 @@ use std::sync::Arc;
 use domain::{Connector, Provider};
 
 use google::GoogleSettings;
-use http::{Deadlines, Http, NoClient};
+use http::{HttpClient, HttpClientError, HttpTimeouts};
 use microsoft::MicrosoftSettings;
 
-/// Those of every provider that has one.
+/// Returns the connector of every provider.
 pub fn all(
     google: &GoogleSettings,
     microsoft: &MicrosoftSettings,
-) -> Result<HashMap<Provider, Arc<dyn Connector>>, NoClient> {
-    let http = Http::new(Deadlines::default())?;
+) -> Result<HashMap<Provider, Arc<dyn Connector>>, HttpClientError> {
+    let http = HttpClient::new(HttpTimeouts::default())?;
     let gmail = gmail::Gmail::new(http.clone(), google)?;
-    let outlook = outlook::Outlook::new(http.clone(), microsoft)?;
-    let all: [Arc<dyn Connector>; 4] =
-        [Arc::new(scripted::Scripted::new(http)), Arc::new(imap::Imap::default()), Arc::new(gmail), Arc::new(outlook)];
+    let outlook = outlook::Outlook::new(http, microsoft)?;
+    let all: [Arc<dyn Connector>; 3] = [Arc::new(imap::Imap::default()), Arc::new(gmail), Arc::new(outlook)];
     Ok(all.into_iter().map(|connector| (connector.provider(), connector)).collect())
 }

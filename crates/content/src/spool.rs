@@ -1,5 +1,5 @@
-//! Bytes that are too many to hold: files without a name, which only this process sees and which vanish with it, however
-//! it ends.
+//! A spool on disk for bytes that are too many for memory: unnamed files, which only this process sees and which vanish
+//! with it, however it ends.
 
 use std::borrow::Cow;
 use std::fs::{DirBuilder, File};
@@ -13,24 +13,24 @@ use domain::Sha256;
 use domain::hash::{Hasher, hex};
 use md5::{Digest, Md5};
 
-/// A folder for such files, and from which size on bytes go there.
+/// The spool's folder, and the sizes above which bytes go there.
 #[derive(Debug, Clone)]
 pub struct Spool {
     pub folder: PathBuf,
-    /// A larger message is not held.
+    /// A larger message is spooled.
     pub message_bytes: usize,
-    /// A larger part of such a message is not held.
+    /// A larger part of a spooled message is spooled.
     pub part_bytes: usize,
 }
 
 impl Spool {
-    /// The folder is made when it is first needed, for its owner alone.
+    /// Makes a spool. The folder is created when it is first needed, with access for its owner alone.
     pub fn new(folder: &Path) -> Self {
         // A batch of ordinary mail is about as large as the one, a pack has room for the other.
         Self { folder: folder.to_owned(), message_bytes: 8 << 20, part_bytes: 1 << 20 }
     }
 
-    pub fn create(&self) -> io::Result<Writer> {
+    pub fn create(&self) -> io::Result<SpoolWriter> {
         let file = match tempfile::tempfile_in(&self.folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
@@ -38,32 +38,32 @@ impl Spool {
             }
             opened => opened?,
         };
-        Ok(Writer { file, len: 0, sha256: Hasher::default(), md5: Md5::default() })
+        Ok(SpoolWriter { file, len: 0, sha256: Hasher::default(), md5: Md5::default() })
     }
 
     /// Collects a message of unknown size.
-    pub fn draft(&self) -> Draft {
-        Draft { spool: self.clone(), held: Vec::new(), file: None }
+    pub fn buffer(&self) -> SpoolBuffer {
+        SpoolBuffer { spool: self.clone(), held: Vec::new(), file: None }
     }
 }
 
-/// Hashes what it writes.
+/// Writes one file and hashes it.
 #[derive(Debug)]
-pub struct Writer {
+pub struct SpoolWriter {
     file: File,
     len: u64,
     sha256: Hasher,
     md5: Md5,
 }
 
-impl Writer {
-    pub fn finish(self) -> Spooled {
+impl SpoolWriter {
+    pub fn finish(self) -> SpooledBytes {
         let Self { file, len, sha256, md5 } = self;
-        Spooled { file: Arc::new(file), len, sha256: sha256.finish(), md5: md5.finalize().into() }
+        SpooledBytes { file: Arc::new(file), len, sha256: sha256.finish(), md5: md5.finalize().into() }
     }
 }
 
-impl Write for Writer {
+impl Write for SpoolWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write_all(bytes)?;
         self.sha256.update(bytes);
@@ -77,16 +77,16 @@ impl Write for Writer {
     }
 }
 
-/// Bytes in the spool, known by their hashes. Cheap to clone; the last one takes the file away.
+/// Bytes in the spool with their hashes. Cheap to clone; dropping the last clone removes the file.
 #[derive(Debug, Clone)]
-pub struct Spooled {
+pub struct SpooledBytes {
     file: Arc<File>,
     len: u64,
     pub sha256: Sha256,
     md5: [u8; 16],
 }
 
-impl Spooled {
+impl SpooledBytes {
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -95,7 +95,7 @@ impl Spooled {
         self.len == 0
     }
 
-    /// As many bytes as there are from a place on, up to the size of the buffer.
+    /// Reads bytes from a position on, up to the size of the buffer; fewer only at the end.
     pub fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -109,7 +109,7 @@ impl Spooled {
         Ok(filled)
     }
 
-    /// The bytes in a range, as far as there are any.
+    /// Reads the bytes in a range, as far as there are any.
     pub fn read_range(&self, range: std::ops::Range<u64>) -> io::Result<Vec<u8>> {
         let end = range.end.min(self.len);
         let length = usize::try_from(end.saturating_sub(range.start)).map_err(io::Error::other)?;
@@ -119,20 +119,20 @@ impl Spooled {
         Ok(bytes)
     }
 
-    /// From the beginning.
-    pub fn reader(&self) -> Reader {
-        Reader { spooled: self.clone(), at: 0 }
+    /// Returns a reader from the beginning.
+    pub fn reader(&self) -> SpoolReader {
+        SpoolReader { spooled: self.clone(), at: 0 }
     }
 }
 
-/// Several may read the same bytes, each from its own place.
+/// Reads spooled bytes. Several readers may read the same bytes, each at its own position.
 #[derive(Debug)]
-pub struct Reader {
-    spooled: Spooled,
+pub struct SpoolReader {
+    spooled: SpooledBytes,
     at: u64,
 }
 
-impl Read for Reader {
+impl Read for SpoolReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.spooled.read_at(self.at, buffer)?;
         self.at += count as u64;
@@ -140,7 +140,7 @@ impl Read for Reader {
     }
 }
 
-impl io::Seek for Reader {
+impl io::Seek for SpoolReader {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         let place = match to {
             io::SeekFrom::Start(at) => Some(at),
@@ -154,15 +154,15 @@ impl io::Seek for Reader {
 
 /// Bytes, in memory or in the spool. Cheap to clone.
 #[derive(Debug, Clone)]
-pub enum Data {
-    Held(Bytes),
-    Spooled(Spooled),
+pub enum SpoolableBytes {
+    InMemory(Bytes),
+    Spooled(SpooledBytes),
 }
 
-impl Data {
+impl SpoolableBytes {
     pub fn len(&self) -> u64 {
         match self {
-            Self::Held(bytes) => bytes.len() as u64,
+            Self::InMemory(bytes) => bytes.len() as u64,
             Self::Spooled(spooled) => spooled.len,
         }
     }
@@ -171,68 +171,68 @@ impl Data {
         self.len() == 0
     }
 
-    /// What of it is in memory.
-    pub fn held(&self) -> &[u8] {
+    /// Returns the bytes that are in memory; none of spooled ones.
+    pub fn in_memory(&self) -> &[u8] {
         match self {
-            Self::Held(bytes) => bytes,
+            Self::InMemory(bytes) => bytes,
             Self::Spooled(_) => &[],
         }
     }
 
     pub fn sha256(&self) -> Sha256 {
         match self {
-            Self::Held(bytes) => Sha256::of(bytes),
+            Self::InMemory(bytes) => Sha256::of(bytes),
             Self::Spooled(spooled) => spooled.sha256,
         }
     }
 
-    /// In hexadecimal digits.
+    /// Returns the MD5 in hexadecimal digits.
     pub fn md5(&self) -> String {
         match self {
-            Self::Held(bytes) => hex(&Md5::digest(bytes)),
+            Self::InMemory(bytes) => hex(&Md5::digest(bytes)),
             Self::Spooled(spooled) => hex(&spooled.md5),
         }
     }
 
-    /// The first bytes, at least `most` of them unless there are fewer.
+    /// Returns the first bytes, at least `most` of them unless there are fewer.
     pub fn start(&self, most: usize) -> io::Result<Cow<'_, [u8]>> {
         match self {
-            Self::Held(bytes) => Ok(Cow::Borrowed(bytes)),
+            Self::InMemory(bytes) => Ok(Cow::Borrowed(bytes)),
             Self::Spooled(spooled) => Ok(Cow::Owned(spooled.read_range(0..most as u64)?)),
         }
     }
 
-    /// All of it in memory, for whoever knows that it is small enough.
+    /// Reads all of it into memory, for callers that know that it is small enough.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         match self {
-            Self::Held(bytes) => Ok(bytes.to_vec()),
+            Self::InMemory(bytes) => Ok(bytes.to_vec()),
             Self::Spooled(spooled) => spooled.read_range(0..spooled.len),
         }
     }
 }
 
-impl Default for Data {
+impl Default for SpoolableBytes {
     fn default() -> Self {
-        Self::Held(Bytes::new())
+        Self::InMemory(Bytes::new())
     }
 }
 
-impl From<Vec<u8>> for Data {
+impl From<Vec<u8>> for SpoolableBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self::Held(bytes.into())
+        Self::InMemory(bytes.into())
     }
 }
 
-/// Collects bytes in memory until they are too many.
+/// Collects bytes in memory, and in the spool once they are too many.
 #[derive(Debug)]
-pub struct Draft {
+pub struct SpoolBuffer {
     spool: Spool,
     held: Vec<u8>,
-    file: Option<Writer>,
+    file: Option<SpoolWriter>,
 }
 
-impl Draft {
-    /// About so much will come: space for it, if it is held in memory.
+impl SpoolBuffer {
+    /// Reserves memory for about this many bytes, unless they go to the spool.
     pub fn expect(&mut self, bytes: u64) {
         if let Some(bytes) = usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.spool.message_bytes) {
             self.held.reserve(bytes);
@@ -263,10 +263,10 @@ impl Draft {
         self.len() == 0
     }
 
-    pub fn finish(self) -> Data {
+    pub fn finish(self) -> SpoolableBytes {
         match self.file {
-            Some(file) => Data::Spooled(file.finish()),
-            None => Data::Held(self.held.into()),
+            Some(file) => SpoolableBytes::Spooled(file.finish()),
+            None => SpoolableBytes::InMemory(self.held.into()),
         }
     }
 }
@@ -278,12 +278,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_goes_to_a_file_that_nobody_sees() {
+    fn large_bytes_go_to_an_unnamed_file() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("data/spool");
         let spool = Spool { message_bytes: 10, ..Spool::new(&folder) };
 
-        let (mut small, mut large) = (spool.draft(), spool.draft());
+        let (mut small, mut large) = (spool.buffer(), spool.buffer());
         small.push(b"0123456789").unwrap();
         assert!(!folder.exists());
         for _ in 0..3 {
@@ -291,19 +291,19 @@ mod tests {
         }
         let (small, large) = (small.finish(), large.finish());
 
-        assert_eq!((small.len(), small.held()), (10, b"0123456789".as_slice()));
-        assert_eq!((large.len(), large.held()), (30, b"".as_slice()));
+        assert_eq!((small.len(), small.in_memory()), (10, b"0123456789".as_slice()));
+        assert_eq!((large.len(), large.in_memory()), (30, b"".as_slice()));
         assert_eq!(large.read().unwrap(), b"0123456789".repeat(3));
         assert_eq!(large.sha256(), Sha256::of(&b"0123456789".repeat(3)));
-        assert_eq!(large.md5(), Data::from(b"0123456789".repeat(3)).md5());
+        assert_eq!(large.md5(), SpoolableBytes::from(b"0123456789".repeat(3)).md5());
         assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         assert_eq!(folder.read_dir().unwrap().count(), 0);
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_told() {
+    fn uncreatable_folder_is_an_error() {
         let spool = Spool { message_bytes: 1, ..Spool::new(Path::new("/proc/nothing/here")) };
 
-        assert!(spool.draft().push(b"more").is_err());
+        assert!(spool.buffer().push(b"more").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! People as mail names them.
+//! Email addresses and recipients.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,13 +40,16 @@ pub struct Recipient {
     pub address: Address,
 }
 
-/// The one spelling under which a mailbox address is kept, or `None` when it cannot be an address.
+/// Returns the canonical spelling of an address (trimmed, lower-case), or `None` if it cannot be an address.
 pub fn canonical(address: &str) -> Option<String> {
     let address = address.trim();
     let (local, host) = address.rsplit_once('@')?;
-    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"<>,;".contains(c);
-    let fits = address.len() <= 320 && !local.is_empty() && !host.is_empty() && address.chars().all(plain);
+    let fits = address.len() <= 320 && !local.is_empty() && !host.is_empty() && address.chars().all(is_allowed);
     fits.then(|| address.to_lowercase())
+}
+
+fn is_allowed(c: char) -> bool {
+    !c.is_whitespace() && !c.is_control() && !"<>,;".contains(c)
 }
 
 #[cfg(test)]
@@ -54,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mailbox_address_has_one_spelling() {
+    fn address_has_one_canonical_spelling() {
         assert_eq!(canonical(" Me@Acme.Test "), Some("me@acme.test".to_owned()));
         assert_eq!(canonical("me"), None);
         assert_eq!(canonical("@acme.test"), None);

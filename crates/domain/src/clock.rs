@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+/// A source of the current time.
 pub trait Clock: Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 }

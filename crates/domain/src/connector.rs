@@ -1,5 +1,5 @@
-//! What Mailroom asks of somebody else's mail server. A connector translates and nothing more: when to call, how often,
-//! and what to store is decided by who calls it.
+//! The interface to a mail provider. A connector translates between the provider's API and our types and nothing more:
+//! its caller decides when to call, how often, and what to store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,91 +10,92 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::{Flags, MailboxId, MembersPage, PeoplePage, Provider, Secret, TenantId};
+use crate::{DirectoryPeoplePage, Flags, GroupMembersPage, MailboxId, Provider, Secret, TenantId};
 
-/// What a call to a provider comes to.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectorError>> + Send + 'a>>;
+/// The result of a call to a provider, once it has been awaited.
+pub type ConnectorFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectorError>> + Send + 'a>>;
 
 /// One account, as its connector needs to know it.
 #[derive(Debug, Clone)]
-pub struct Account {
+pub struct ConnectorAccount {
     pub tenant: TenantId,
     pub mailbox: MailboxId,
     pub address: String,
     /// Where and how to connect: JSON that only the provider's own connector reads.
     pub settings: String,
     pub secret: Option<Secret<String>>,
-    /// What was recorded of its folders so far, for providers that have to be compared with it.
+    /// The folders recorded so far, for providers whose folders have to be compared with them; see
+    /// [`Provider::needs_known_folders`].
     pub folders: Vec<KnownFolder>,
-    /// Since a moment ago something may be gone that only a look at every folder shows.
+    /// Set when messages may have been removed since this time in a way that only a sweep over every folder shows.
     pub sweep_since: Option<Timestamp>,
-    pub access: Arc<dyn Access>,
+    pub access: Arc<dyn ApiAccess>,
 }
 
-/// What a connector asks for while it makes the calls that one of ours takes.
-pub trait Access: Send + Sync + fmt::Debug {
-    /// Waits until so many units of the provider's quota may be used. An error: that would take too long.
-    fn spend(&self, units: u32) -> Answer<'_, ()>;
+/// Quota and tokens for the API calls that one connector call makes.
+pub trait ApiAccess: Send + Sync + fmt::Debug {
+    /// Waits until `units` of the provider's quota may be used. Fails if that would take too long.
+    fn acquire_quota(&self, units: u32) -> ConnectorFuture<'_, ()>;
 
-    /// A token that should be good; see [`Connector::grant`].
-    fn token(&self) -> Answer<'_, Secret<String>>;
+    /// Returns a token that has not expired yet; see [`Connector::obtain_token`].
+    fn token(&self) -> ConnectorFuture<'_, Secret<String>>;
 
-    /// Another one, because the provider has refused this one. It is asked for once, and what is refused then is refused.
-    fn renew<'a>(&'a self, refused: &'a Secret<String>) -> Answer<'a, Secret<String>>;
+    /// Returns another token after the provider has rejected `refused`. Called once per call: a second rejection is final.
+    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>>;
 }
 
-/// For providers without tokens and quotas, and for a look at a mailbox that is not connected yet.
+/// Unlimited quota and no token: for providers that have neither, and for checking a mailbox that is not connected yet.
 #[derive(Debug, Clone, Default)]
-pub struct NoAccess;
+pub struct NoApiAccess;
 
-impl Access for NoAccess {
-    fn spend(&self, _units: u32) -> Answer<'_, ()> {
+impl ApiAccess for NoApiAccess {
+    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    fn token(&self) -> Answer<'_, Secret<String>> {
+    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
         Box::pin(async { Err(ConnectorError::Unauthorized("there is no token".to_owned())) })
     }
 
-    fn renew<'a>(&'a self, _refused: &'a Secret<String>) -> Answer<'a, Secret<String>> {
+    fn renew_token<'a>(&'a self, _refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
         self.token()
     }
 }
 
-/// A token for calls, and for how long it is good.
+/// An access token and its lifetime.
 #[derive(Debug, Clone)]
-pub struct Grant {
+pub struct TokenGrant {
     pub token: Secret<String>,
     pub expires_in: Duration,
-    /// What is to be kept from now on in place of the account's secret.
+    /// Replaces the account's stored secret, if the provider rotated it.
     pub secret: Option<Secret<String>>,
 }
 
-/// What a provider is asked for that is to call us.
+/// A request for push notifications about a mailbox.
 #[derive(Debug)]
-pub struct WatchWish {
-    /// What it called that when it agreed to it: it is to go on. Nothing: it begins.
-    pub known: Option<String>,
-    /// What it is to say with each call from the beginning, where it says something that we have chosen.
-    pub password: Secret<String>,
+pub struct WatchRequest {
+    /// The provider's id of the subscription to renew; `None` begins a new one.
+    pub subscription_id: Option<String>,
+    /// The secret that the provider repeats in every notification, where it can (Graph's `clientState`).
+    pub client_state: Secret<String>,
 }
 
-impl WatchWish {
-    /// For a provider that proves by itself who calls, and to whom asking again is the same as asking.
-    pub fn plain() -> Self {
-        Self { known: None, password: Secret::new(String::new()) }
+impl WatchRequest {
+    /// Returns a request for a provider that signs its notifications and for which renewing is the same as beginning.
+    pub fn without_client_state() -> Self {
+        Self { subscription_id: None, client_state: Secret::new(String::new()) }
     }
 }
 
-/// Until when a provider tells us of what happens in a mailbox.
+/// An accepted request for push notifications, and when it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     pub expires_at: Timestamp,
-    /// What the provider calls it, where it has a name.
-    pub name: Option<String>,
+    /// The provider's id of it, where it has one.
+    pub subscription_id: Option<String>,
 }
 
-/// A folder as a page told of it last.
+/// A folder as it was recorded from the last page that listed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFolder {
     pub id: String,
@@ -102,169 +103,190 @@ pub struct KnownFolder {
     pub role: Option<FolderRole>,
     pub delimiter: Option<String>,
     pub uid_validity: Option<u64>,
-    /// Mail is taken in from it.
+    /// Whether its mail is synced.
     pub is_in_scope: bool,
 }
 
 impl KnownFolder {
-    /// As a page would tell of it.
-    pub fn seen(&self) -> SeenFolder {
+    /// Converts it to the form in which a page lists it.
+    pub fn to_listed(&self) -> ListedFolder {
         let Self { id, name, role, delimiter, uid_validity, .. } = self.clone();
-        SeenFolder { id, name, role, delimiter, uid_validity }
+        ListedFolder { id, name, role, delimiter, uid_validity }
     }
 }
 
-/// Where a listing stands, by scope: a scope is the whole mailbox or a folder, as the provider has it. What is in a
-/// cursor only its connector knows.
+/// Positions in a listing by scope: a scope is the whole mailbox or a folder, depending on the provider. The content of a
+/// cursor is known only to its connector.
 pub type Cursors = BTreeMap<String, String>;
 
+/// A mail provider. Methods that return `None` are not supported by the provider.
 pub trait Connector: Send + Sync + fmt::Debug {
     fn provider(&self) -> Provider;
 
-    /// What has changed since the cursors, a page at a time. Without cursors: the folders as they are and the place from
-    /// which on changes are told, but no message that is there already; those come by `history`.
-    fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page>;
+    /// Lists what has changed since the cursors, one page per call. Without cursors it lists the folders and returns the
+    /// cursors from which changes are reported, but no existing message: those are listed by `history`.
+    fn changes<'a>(&'a self, account: &'a ConnectorAccount, cursors: &'a Cursors) -> ConnectorFuture<'a, ListingPage>;
 
-    /// Messages that were there before the first call of `changes`, newest first as far as the provider can, none that
-    /// arrived before `since`. The same cursors all the time, which a page moves. `told` is where `changes` stands: what it
-    /// has not told of yet is left to it, so that it is also the one to tell when that goes.
+    /// Lists messages that existed before the first call of `changes`, newest first where the provider can, and none that
+    /// arrived before `since`. It has cursors of its own, which each page moves. `changes_cursors` are those of `changes`:
+    /// messages that `changes` has not reported yet are left to it, so that it also reports their removal.
     fn history<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        told: &'a Cursors,
+        changes_cursors: &'a Cursors,
         since: Option<Timestamp>,
-    ) -> Answer<'a, Page>;
+    ) -> ConnectorFuture<'a, ListingPage>;
 
-    /// Everything that is in the mailbox now, for a comparison with what we have; with `told` as in `history`, and nothing
-    /// when it is only to be counted. What arrived before `since` and was never wanted may be told among `marked`.
+    /// Lists everything that is in the mailbox now, for a comparison with what is stored. `changes_cursors` are as in
+    /// `history`, and `None` when messages are only counted. Messages that arrived before `since` and were never synced
+    /// may be listed in [`ListingPage::flags_only`].
     fn list<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        told: Option<&'a Cursors>,
+        changes_cursors: Option<&'a Cursors>,
         since: Option<Timestamp>,
-    ) -> Answer<'a, Page>;
+    ) -> ConnectorFuture<'a, ListingPage>;
 
-    /// The bytes of messages, in any order. What happens to each is told to the sink. When the call fails as a whole,
-    /// what the sink was told before still holds, and of the others nothing is known.
-    fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()>;
-
-    /// Whether the account can be used, with as little traffic as can be.
-    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()>;
-
-    /// Waits until something happens in the mailbox, or until the time has passed; whether something happened. What it
-    /// was, the next call of `changes` tells. `None`: the provider does not say anything by itself.
-    fn listen<'a>(&'a self, _account: &'a Account, _at_most: Duration) -> Option<Answer<'a, bool>> {
-        None
-    }
-
-    /// A token for calls, by the account's secret, or without one where our app may open it. `None`: the provider has no
-    /// tokens, and the secret itself opens the account.
-    fn grant<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, Grant>> {
-        None
-    }
-
-    /// The provider forgets the account's secret, so that nobody can use it any more. `None`: it has no way to.
-    fn revoke<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, ()>> {
-        None
-    }
-
-    /// Asks the provider to call us when something happens in the mailbox; asked again, it goes on for longer. `None`: it
-    /// does not call, or nobody has said where. [`ConnectorError::Gone`]: what is known has ended, and nothing was begun in
-    /// its place.
-    fn watch<'a>(&'a self, _account: &'a Account, _wish: &'a WatchWish) -> Option<Answer<'a, Watch>> {
-        None
-    }
-
-    /// Ends that, by its name if it has one that is known.
-    fn unwatch<'a>(&'a self, _account: &'a Account, _name: Option<&'a str>) -> Option<Answer<'a, ()>> {
-        None
-    }
-
-    /// Who there is in the directory that this account looks at, a page at a time. Without cursors: everybody. With those
-    /// after a last page: who came, changed and went since. `None`: the provider has no directory.
-    /// [`ConnectorError::CursorExpired`]: everybody has to be listed anew.
-    fn users<'a>(&'a self, _account: &'a Account, _cursors: &'a Cursors) -> Option<Answer<'a, PeoplePage>> {
-        None
-    }
-
-    /// Who is in a group of that directory, however deep, named by its address or id. [`ConnectorError::Gone`]: there is no
-    /// such group.
-    fn members<'a>(
+    /// Fetches the bytes of messages, in any order, and reports the result of each to the sink. If the call fails as a
+    /// whole, what was reported before is valid, and nothing is known about the other messages.
+    fn fetch<'a>(
         &'a self,
-        _account: &'a Account,
+        account: &'a ConnectorAccount,
+        requests: &'a [FetchRequest],
+        sink: &'a mut dyn MessageSink,
+    ) -> ConnectorFuture<'a, ()>;
+
+    /// Fails unless the account can be used. Makes as few calls as possible.
+    fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()>;
+
+    /// Waits until something changes in the mailbox (`true`) or the timeout has passed (`false`). The next call of `changes`
+    /// lists what it was. `None`: the provider has no such call.
+    fn listen<'a>(&'a self, _account: &'a ConnectorAccount, _timeout: Duration) -> Option<ConnectorFuture<'a, bool>> {
+        None
+    }
+
+    /// Obtains an access token with the account's secret, or with our app's own credentials where they suffice. `None`: the
+    /// provider has no tokens, and the secret itself opens the account.
+    fn obtain_token<'a>(&'a self, _account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, TokenGrant>> {
+        None
+    }
+
+    /// Revokes the account's secret at the provider. `None`: the provider cannot revoke it.
+    fn revoke<'a>(&'a self, _account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, ()>> {
+        None
+    }
+
+    /// Requests push notifications for the mailbox, or renews them. `None`: the provider has no push, or no address for it is
+    /// configured. Fails with [`ConnectorError::Gone`] if the subscription to renew has ended; no new one is begun then.
+    fn watch<'a>(
+        &'a self,
+        _account: &'a ConnectorAccount,
+        _request: &'a WatchRequest,
+    ) -> Option<ConnectorFuture<'a, Watch>> {
+        None
+    }
+
+    /// Ends push notifications, by their id if they have one that is known.
+    fn unwatch<'a>(
+        &'a self,
+        _account: &'a ConnectorAccount,
+        _subscription_id: Option<&'a str>,
+    ) -> Option<ConnectorFuture<'a, ()>> {
+        None
+    }
+
+    /// Lists the people in the account's directory, one page per call. Without cursors it lists everybody; with the cursors
+    /// of a last page, the people who were added, changed or removed since. `None`: the provider has no directory. Fails
+    /// with [`ConnectorError::CursorExpired`] if everybody has to be listed anew.
+    fn list_users<'a>(
+        &'a self,
+        _account: &'a ConnectorAccount,
+        _cursors: &'a Cursors,
+    ) -> Option<ConnectorFuture<'a, DirectoryPeoplePage>> {
+        None
+    }
+
+    /// Lists the members of a group of the directory, nested groups included. `group` is its address or id. Fails with
+    /// [`ConnectorError::Gone`] if there is no such group.
+    fn list_members<'a>(
+        &'a self,
+        _account: &'a ConnectorAccount,
         _group: &'a str,
         _cursors: &'a Cursors,
-    ) -> Option<Answer<'a, MembersPage>> {
+    ) -> Option<ConnectorFuture<'a, GroupMembersPage>> {
         None
     }
 
-    /// A token for these two, as [`Connector::grant`] gives one for mail.
-    fn directory_grant<'a>(&'a self, _account: &'a Account) -> Option<Answer<'a, Grant>> {
+    /// Obtains a token for the two directory calls, as [`Connector::obtain_token`] does for mail.
+    fn obtain_directory_token<'a>(&'a self, _account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, TokenGrant>> {
         None
     }
 }
 
-/// One page of a listing. It is recorded with the cursors, in one commit.
+/// One page of a listing. It is recorded in one commit together with its cursors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
-    /// New or changed ones.
-    pub folders: Vec<SeenFolder>,
-    /// These are no more, with everything that was in them.
-    pub gone_folders: Vec<String>,
-    /// Messages that came, moved here, or have other flags or another text now.
-    pub messages: Vec<Seen>,
-    /// Messages of a folder of which everything is told once more: some may have been there for long, under other names.
-    pub again: Vec<Seen>,
-    /// Messages that were there before and may have other flags now. Of one that we do not have this says nothing.
-    pub marked: Vec<Seen>,
-    /// Messages that are there; where exactly, and how they are marked, shows with their bytes. Of one that we have this
-    /// says nothing.
-    pub named: Vec<Seen>,
-    /// Messages of which this page tells every place: elsewhere they are no more, and one without a place is gone.
-    pub whole: Vec<String>,
-    /// Messages that are still where and as they were, in a listing of everything.
-    pub there: Vec<String>,
-    /// Places in which a message is no more.
-    pub vanished: Vec<Place>,
-    /// Folders of which this page says everything that is in them: what else we have there is no more.
-    pub present: Vec<Present>,
-    /// Replaces what was known of these scopes; an empty one forgets its scope.
+pub struct ListingPage {
+    /// New or changed folders.
+    pub folders: Vec<ListedFolder>,
+    /// Ids of folders that were removed with everything in them.
+    pub removed_folders: Vec<String>,
+    /// Messages that are new, were moved here, or whose flags or text changed.
+    pub seen: Vec<SeenMessage>,
+    /// Messages of a folder that is listed anew in full: some may be known already under other ids.
+    pub relisted: Vec<SeenMessage>,
+    /// Known messages whose flags may have changed. Entries for unknown messages are ignored.
+    pub flags_only: Vec<SeenMessage>,
+    /// Messages of which only the id is known; their placements and flags come with their bytes. Entries for known
+    /// messages are ignored.
+    pub id_only: Vec<SeenMessage>,
+    /// Ids of messages whose every placement is on this page: other recorded placements are removed, and a message without
+    /// any placement is gone.
+    pub complete_placements: Vec<String>,
+    /// Ids of messages whose placements and flags have not changed, in a listing of everything.
+    pub unchanged: Vec<String>,
+    /// Placements from which a message was removed.
+    pub removed_placements: Vec<Placement>,
+    /// Complete contents of folders: any other message recorded there is removed.
+    pub folder_snapshots: Vec<FolderSnapshot>,
+    /// The new cursors of these scopes; an empty one removes its scope.
     pub cursors: Cursors,
-    /// Nothing follows for now.
+    /// No further page follows for now.
     pub is_last: bool,
 }
 
-impl Page {
-    /// Where the listing stands after this page.
+impl ListingPage {
+    /// Moves `cursors` to the position after this page.
     pub fn move_cursors(&self, cursors: &mut Cursors) {
         for (scope, cursor) in &self.cursors {
-            match cursor.is_empty() {
-                true => drop(cursors.remove(scope)),
-                false => drop(cursors.insert(scope.clone(), cursor.clone())),
+            if cursor.is_empty() {
+                cursors.remove(scope);
+            } else {
+                cursors.insert(scope.clone(), cursor.clone());
             }
         }
     }
 
-    /// Nothing has changed.
+    /// Returns whether the page reports no change; its cursors are not considered.
     pub fn is_empty(&self) -> bool {
         self.folders.is_empty()
-            && self.gone_folders.is_empty()
-            && self.messages.is_empty()
-            && self.again.is_empty()
-            && self.marked.is_empty()
-            && self.named.is_empty()
-            && self.whole.is_empty()
-            && self.there.is_empty()
-            && self.vanished.is_empty()
-            && self.present.is_empty()
+            && self.removed_folders.is_empty()
+            && self.seen.is_empty()
+            && self.relisted.is_empty()
+            && self.flags_only.is_empty()
+            && self.id_only.is_empty()
+            && self.complete_placements.is_empty()
+            && self.unchanged.is_empty()
+            && self.removed_placements.is_empty()
+            && self.folder_snapshots.is_empty()
     }
 }
 
+/// A folder as a page lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenFolder {
-    /// Stays the same when the folder is renamed.
+pub struct ListedFolder {
+    /// The provider's id, which stays the same when the folder is renamed.
     pub id: String,
     pub name: String,
     pub role: Option<FolderRole>,
@@ -272,14 +294,14 @@ pub struct SeenFolder {
     pub uid_validity: Option<u64>,
 }
 
-/// What a folder is for. By default mail is taken in from all but the last four.
+/// The purpose of a folder. By default mail is synced from all but the last four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FolderRole {
     Inbox,
     Sent,
     Archive,
-    /// Everything there is, whatever folder it is in.
+    /// All messages, whatever other folders they are in.
     All,
     Drafts,
     Spam,
@@ -308,102 +330,105 @@ impl FolderRole {
     }
 }
 
-/// A message in a place: the same message in two folders is seen twice.
+/// A message in one placement: a message in two folders is listed twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// What the provider calls the message, in this account and for ever.
+pub struct SeenMessage {
+    /// The provider's id of the message, which never changes within the account.
     pub message: String,
-    pub place: Place,
+    pub placement: Placement,
     pub flags: Flags,
     pub size_bytes: Option<u64>,
     pub received_at: Option<Timestamp>,
-    /// Changes when its text does: a draft.
+    /// Changes when the text does, as that of a draft can.
     pub revision: Option<String>,
 }
 
+/// Where a message is: a folder, and the message's id in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct Placement {
     /// The folder's id at the provider.
     pub folder: String,
-    /// What the message is called there.
+    /// The message's id within the folder.
     pub uid: String,
 }
 
+/// Everything that is in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
+pub struct FolderSnapshot {
     pub folder: String,
     pub uids: Vec<String>,
 }
 
 /// A message to be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct FetchRequest {
     pub message: String,
-    /// Where it was seen, for providers that fetch from a folder.
-    pub places: Vec<Place>,
+    /// Its known placements, for providers that fetch from a folder.
+    pub placements: Vec<Placement>,
     pub size_bytes: Option<u64>,
 }
 
-/// What they are called.
-pub fn names(wanted: &[Wanted]) -> Vec<&str> {
-    wanted.iter().map(|wanted| wanted.message.as_str()).collect()
+/// Returns the provider's ids of the requested messages.
+pub fn message_ids(requests: &[FetchRequest]) -> Vec<&str> {
+    requests.iter().map(|request| request.message.as_str()).collect()
 }
 
-/// Takes messages as they come. A message begins, is written, and ends; or it fails, begun or not. It ends only when it
-/// is known to be whole. An error of the sink itself fails the message and ends the call.
-pub trait Sink: Send {
-    /// Waits until there is room for these messages. Whoever asks for the bytes of messages asks for this before, of as
-    /// many as will come at once. An error ends the call: what came so far has to make room first.
-    fn room<'a>(&'a mut self, _messages: &'a [&'a str]) -> Answer<'a, ()> {
+/// Receives messages while they are fetched. A message begins, is written, and ends; or it fails, begun or not. It ends
+/// only when it is known to be complete. An error of the sink itself fails the message and ends the call.
+pub trait MessageSink: Send {
+    /// Waits until there is memory for these messages. A connector calls it before it requests their bytes, with all that
+    /// it requests at once. An error ends the call: the messages received so far have to be stored first.
+    fn reserve<'a>(&'a mut self, _messages: &'a [&'a str]) -> ConnectorFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
 
     fn begin(&mut self, message: &str);
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()>;
-    fn end(&mut self, facts: Facts) -> std::io::Result<()>;
-    /// [`ConnectorError::Gone`], or what was wrong with this message alone.
+    fn end(&mut self, facts: MessageMetadata) -> std::io::Result<()>;
+    /// Reports [`ConnectorError::Gone`], or an error that concerns this message alone.
     fn fail(&mut self, message: &str, error: ConnectorError);
 }
 
-/// What is known of a message only when it is fetched.
+/// What a provider says about a message only when it is fetched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct MessageMetadata {
     pub received_at: Option<Timestamp>,
     /// The revision of these very bytes.
     pub revision: Option<String>,
     pub thread: Option<String>,
-    /// Every place that it was in when these bytes were read, for providers that say it only then.
-    pub places: Option<Vec<(Place, Flags)>>,
+    /// All placements at the time when these bytes were read, for providers that list them only then.
+    pub placements: Option<Vec<(Placement, Flags)>>,
 }
 
-/// Each is one behaviour.
+/// Why a call failed; each variant is handled in its own way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectorError {
-    /// Wait; no attempt is spent.
+    /// The provider asks to wait; retried without spending an attempt.
     #[error("the provider asks to wait")]
     Throttled { retry_after: Option<Duration> },
-    /// Wait for a turn or a quota of our own; the provider has said nothing.
-    #[error("it is not its turn yet")]
-    NotYet(Duration),
-    /// Try again; counts for the breaker.
-    #[error("the provider cannot be reached or does not work: {0}")]
+    /// A permit or quota of our own is not available before this delay; the provider was not called.
+    #[error("the call is rate limited by Mailroom itself")]
+    RateLimited(Duration),
+    /// Retried; counts for the circuit breaker.
+    #[error("the provider is unavailable: {0}")]
     Unavailable(String),
-    /// The credentials are refused: no more calls until they are renewed.
+    /// The credentials are rejected: no more calls until they are renewed.
     #[error("the provider refuses the credentials: {0}")]
     Unauthorized(String),
-    /// Our app is refused, whatever the account: only an operator can mend that.
+    /// Our app is rejected, whatever the account: only an operator can fix that.
     #[error("the provider refuses this Mailroom itself: {0}")]
-    Operator(String),
-    /// What the cursors stand for is forgotten: everything is compared.
-    #[error("the provider has forgotten where we were")]
+    AppRejected(String),
+    /// The provider does not accept the cursors any more: everything is listed and compared.
+    #[error("the cursor has expired at the provider")]
     CursorExpired,
-    /// There is no such message any more.
+    /// The message (or folder, group, subscription) does not exist any more.
     #[error("it is not there any more")]
     Gone,
-    /// Only folders are left that cannot be opened, perhaps for a while: whoever lists them waits, and nobody else.
-    #[error("the folder {0} cannot be opened; the others are not concerned")]
-    Shut(String),
-    /// Not what the provider's rules promise; trying again is of little use.
-    #[error("an answer that makes no sense: {0}")]
+    /// Only folders are left that cannot be opened, perhaps for a while: listing them is retried later, and the rest of the
+    /// mailbox is not affected.
+    #[error("the folder {0} cannot be opened; other folders are not affected")]
+    FolderUnavailable(String),
+    /// The response violates the provider's protocol; a retry is of little use.
+    #[error("the provider's response is invalid: {0}")]
     Protocol(String),
 }

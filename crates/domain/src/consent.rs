@@ -1,55 +1,56 @@
-//! What Mailroom asks of a provider that lets people say yes in a browser (OAuth 2.0 with PKCE).
+//! The interface to a provider's consent page in a browser (OAuth 2.0 authorization code flow with PKCE).
 
 use std::fmt;
 
-use crate::connector::Answer;
+use crate::connector::ConnectorFuture;
 use crate::{Provider, Secret};
 
-/// A provider's side of it.
-pub trait Consent: Send + Sync + fmt::Debug {
+/// The authorization code flow of one provider.
+pub trait ConsentFlow: Send + Sync + fmt::Debug {
     fn provider(&self) -> Provider;
 
-    /// Where a person is sent to say yes.
-    fn ask(&self, question: &Question<'_>) -> String;
+    /// Returns the URL of the provider's consent page.
+    fn authorization_url(&self, request: &AuthorizationRequest<'_>) -> String;
 
-    /// What a code is good for. It is good once.
+    /// Exchanges an authorization code for tokens. A code can be used once.
     fn exchange<'a>(
         &'a self,
         code: &'a Secret<String>,
         verifier: &'a Secret<String>,
         redirect_uri: &'a str,
-    ) -> Answer<'a, Consented>;
+    ) -> ConnectorFuture<'a, ConsentGrant>;
 
-    /// The provider forgets this token and what it was given for, if it can be told to.
-    fn revoke<'a>(&'a self, token: &'a Secret<String>) -> Answer<'a, ()>;
+    /// Revokes this token and the consent it belongs to, where the provider can.
+    fn revoke<'a>(&'a self, token: &'a Secret<String>) -> ConnectorFuture<'a, ()>;
 
-    /// Where a person takes a consent back that nobody else can end.
-    fn taken_back_at(&self) -> Option<&'static str> {
+    /// Returns the page on which a person withdraws their consent, where Mailroom cannot revoke it.
+    fn revocation_page(&self) -> Option<&'static str> {
         None
     }
 }
 
+/// The parameters of an authorization URL.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
-    /// Where the person comes back to.
+pub struct AuthorizationRequest<'a> {
+    /// Where the provider sends the person back to.
     pub redirect_uri: &'a str,
-    /// Comes back as it is.
+    /// An opaque value that the provider returns unchanged.
     pub state: &'a str,
-    /// The SHA-256 of the verifier, in Base64 for URLs.
+    /// The PKCE challenge: the SHA-256 of the verifier in URL-safe Base64.
     pub challenge: &'a str,
-    /// Whose mailbox is wanted, if that is known.
+    /// The address of the mailbox to connect, if it is known (OAuth's `login_hint`).
     pub address: Option<&'a str>,
 }
 
-/// What somebody said yes to.
+/// The result of a consent.
 #[derive(Debug)]
-pub struct Consented {
-    /// Whose mailbox it is, as the provider says, if it does.
+pub struct ConsentGrant {
+    /// The address of the mailbox as the provider reports it, if it does.
     pub address: Option<String>,
-    /// What opens it from now on. `None`: what was given before still does.
+    /// The refresh token. `None`: the one granted before is still valid.
     pub secret: Option<Secret<String>>,
-    /// What it is called with for now.
+    /// The first access token.
     pub token: Secret<String>,
-    /// What was not granted of what we cannot do without, in words for people.
+    /// Required permissions that were not granted, in words for people.
     pub missing: Vec<&'static str>,
 }

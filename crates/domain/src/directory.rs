@@ -1,30 +1,29 @@
-//! People as the directory of their organisation tells of them.
+//! People as an organisation's directory lists them.
 
 use crate::connector::Cursors;
 
-/// Somebody in a directory. What is not said is `None`: in a listing of everybody it is not known, and among changes it is
-/// as it was.
+/// A person in a directory. `None` means not reported: unknown in a full listing, unchanged in a delta.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Person {
-    /// What the directory calls them, whatever their address is by now.
+pub struct DirectoryPerson {
+    /// The directory's id of the person, which outlives changes of the address.
     pub id: String,
-    /// The one they write from, in canonical case.
+    /// The primary address, in canonical case.
     pub address: Option<String>,
-    /// Others under which mail reaches them, in canonical case.
+    /// Other addresses of the same person, in canonical case.
     pub aliases: Option<Vec<String>>,
     pub name: Option<String>,
-    /// Where in the organisation: a path at Google, a department at Microsoft.
+    /// The organisational unit: a path at Google, a department at Microsoft.
     pub unit: Option<String>,
     pub is_suspended: Option<bool>,
     pub is_guest: Option<bool>,
-    /// Whether they have a mailbox, as far as their licences say.
+    /// Whether their licences include a mailbox.
     pub is_licensed: Option<bool>,
 }
 
-impl Person {
-    /// What is said now, and what was said before of all else.
+impl DirectoryPerson {
+    /// Merges a change into the person as known before: what the change does not report stays as it was.
     #[must_use]
-    pub fn over(self, before: Self) -> Self {
+    pub fn merged_over(self, before: Self) -> Self {
         Self {
             id: self.id,
             address: self.address.or(before.address),
@@ -40,20 +39,20 @@ impl Person {
 
 /// One page of a listing of people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PeoplePage {
-    /// Nobody twice.
-    pub people: Vec<Person>,
-    /// By their ids: they are in the directory no more.
-    pub gone: Vec<String>,
-    /// Where it goes on: after the last page with what changes from now on, if the provider tells that, else with
-    /// everybody from the beginning.
+pub struct DirectoryPeoplePage {
+    /// Each person at most once.
+    pub people: Vec<DirectoryPerson>,
+    /// Ids of people who were removed from the directory.
+    pub removed: Vec<String>,
+    /// The position of the next page. After the last page: the position for a later delta if the provider has deltas, else
+    /// nothing, so that the next listing is a full one.
     pub cursors: Cursors,
     pub is_last: bool,
 }
 
-/// One page of those who are in a group, by their ids in the directory.
+/// One page of a group's members, by their ids in the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MembersPage {
+pub struct GroupMembersPage {
     pub members: Vec<String>,
     pub cursors: Cursors,
     pub is_last: bool,
@@ -64,18 +63,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_do_not_speak_of_stays_as_it_was() {
-        let before = Person {
+    fn unreported_fields_stay_as_they_were() {
+        let before = DirectoryPerson {
             id: "1".to_owned(),
             address: Some("ann@acme.test".to_owned()),
             is_suspended: Some(false),
             is_licensed: Some(true),
-            ..Person::default()
+            ..DirectoryPerson::default()
         };
-        let told = Person { id: "1".to_owned(), is_suspended: Some(true), ..Person::default() };
+        let change = DirectoryPerson { id: "1".to_owned(), is_suspended: Some(true), ..DirectoryPerson::default() };
 
-        let now = told.over(before.clone());
+        let now = change.merged_over(before.clone());
 
-        assert_eq!(now, Person { is_suspended: Some(true), ..before });
+        assert_eq!(now, DirectoryPerson { is_suspended: Some(true), ..before });
     }
 }

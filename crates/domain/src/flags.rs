@@ -1,4 +1,4 @@
-//! What a mail program remembers about a message in a folder.
+//! Message flags (read, answered, flagged, …) as IMAP and mail programs keep them per folder.
 
 /// A set of flags, kept as sorted names so that it reads the same in rows, JSON and tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! SHA-256 as a value: what content is known by.
+//! SHA-256 digests, which identify content.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use sha2::Digest;
 pub struct Sha256(pub [u8; 32]);
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("a SHA-256 is 64 hexadecimal digits")]
+#[error("a SHA-256 must be 64 hexadecimal digits")]
 pub struct InvalidHash;
 
 impl Sha256 {
@@ -23,7 +23,7 @@ impl Sha256 {
     }
 }
 
-/// The same for content that comes piece by piece.
+/// Computes a [`Sha256`] over content that arrives in pieces.
 #[derive(Debug, Clone, Default)]
 pub struct Hasher(sha2::Sha256);
 
@@ -37,7 +37,7 @@ impl Hasher {
     }
 }
 
-/// Lower-case hexadecimal digits of any bytes.
+/// Returns the lower-case hexadecimal digits of any bytes.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -69,11 +69,14 @@ impl FromStr for Sha256 {
         }
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digit = |b: u8| char::from(b).to_digit(16).expect("checked above") as u8;
-            *byte = digit(pair[0]) << 4 | digit(pair[1]);
+            *byte = hex_digit(pair[0]) << 4 | hex_digit(pair[1]);
         }
         Ok(Self(bytes))
     }
+}
+
+fn hex_digit(b: u8) -> u8 {
+    char::from(b).to_digit(16).expect("the caller has checked that it is one") as u8
 }
 
 impl Serialize for Sha256 {
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_reads_back_from_its_hex() {
+    fn hash_parses_from_its_hex() {
         let hash = Sha256::of(b"mail");
 
         assert_eq!(hash.hex().parse(), Ok(hash));

@@ -1,5 +1,5 @@
 //! Ids are newtypes over time-ordered UUIDs: one string in a log, a URL and a row, and the type keeps a tenant's id
-//! out of a mailbox's place.
+//! from being used as a mailbox's.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,8 +34,8 @@ macro_rules! ids {
     )*};
 }
 
-/// Ids that are made, not derived: ordered by the time they were made.
-macro_rules! made {
+/// Ids that are generated, not derived: ordered by the time of creation.
+macro_rules! generated {
     ($($name:ident),*) => {$(
         impl $name {
             pub fn new(clock: &dyn Clock) -> Self {
@@ -48,7 +48,7 @@ macro_rules! made {
 ids! {
     /// A customer. Every other row belongs to exactly one.
     TenantId;
-    /// One connected account at one provider, or a place to import files into.
+    /// One connected account at one provider, or a mailbox that only takes imports.
     MailboxId;
     /// A folder or label of a mailbox.
     FolderId;
@@ -60,35 +60,35 @@ ids! {
     PackId;
     /// An API key; the secret half is not part of it.
     ApiKeyId;
-    /// A piece of work that survives whoever does it.
+    /// A durable job, which outlives the process that runs it.
     JobId;
     /// One run of a process that works on jobs.
     WorkerId;
-    /// Something that opens a mailbox or signs in our name, kept encrypted.
+    /// An encrypted credential: it opens a mailbox or signs webhooks.
     SecretId;
     /// One request over HTTP.
     RequestId;
-    /// A place where a tenant wants to be told of events.
+    /// A tenant's endpoint for events.
     WebhookId;
-    /// Somebody in a tenant's directory.
+    /// A person in a tenant's directory.
     UserId;
-    /// One event for one webhook, however often it is tried. Derived, so that nobody who repeats it gives it another id.
+    /// One event for one webhook, however often it is attempted. Derived, so that repeating the work gives the same id.
     DeliveryId;
 }
 
-made!(
+generated!(
     TenantId, MailboxId, FolderId, PackId, ApiKeyId, JobId, WorkerId, SecretId, RequestId, WebhookId, DeliveryId,
     UserId
 );
 
 impl TenantId {
-    /// Owns the work that Mailroom does for itself.
+    /// Owns the jobs that Mailroom runs for itself.
     pub const SYSTEM: Self = Self(Uuid::nil());
 }
 
 impl EmailId {
-    /// The receive time, then a hash of who holds the message and under which name. Time goes first so that ids sort
-    /// by age and databases can cut tables along them.
+    /// Derives an id: the receive time, then a hash of the mailbox and the provider's message id. Time goes first so that
+    /// ids sort by age and databases can partition tables by them.
     pub fn derive(received_at: Timestamp, mailbox: MailboxId, provider_message_id: &str) -> Self {
         let hash = sha2::Sha256::new()
             .chain_update(mailbox.0.as_bytes())
@@ -97,7 +97,7 @@ impl EmailId {
         Self(v8(millis(received_at), &hash))
     }
 
-    /// The time that the id was derived from, to the millisecond.
+    /// Returns the time that the id was derived from, to the millisecond.
     pub fn received_at(self) -> Timestamp {
         let ms = self.0.as_u128() >> 80;
         Timestamp::from_millisecond(ms as i64)
@@ -106,7 +106,7 @@ impl EmailId {
 }
 
 impl MailboxId {
-    /// Under which calls to a tenant's directory are counted; no mailbox has it.
+    /// Derives the id under which calls to a tenant's directory are counted; no mailbox has it.
     pub fn of_directory(tenant: TenantId, provider: &str) -> Self {
         let hash = sha2::Sha256::new().chain_update(b"directory ").chain_update(tenant.0.as_bytes());
         Self(v8((tenant.0.as_u128() >> 80) as u64, &hash.chain_update(provider.as_bytes()).finalize()))
@@ -114,7 +114,7 @@ impl MailboxId {
 }
 
 impl AttachmentId {
-    /// The email's time bits, then a hash of the email and the part's place in it.
+    /// Derives an id: the email's time bits, then a hash of the email and the part's path in it.
     pub fn derive(email: EmailId, part_path: &str) -> Self {
         let hash = sha2::Sha256::new().chain_update(email.0.as_bytes()).chain_update(part_path.as_bytes()).finalize();
         Self(v8((email.0.as_u128() >> 80) as u64, &hash))
@@ -122,7 +122,7 @@ impl AttachmentId {
 }
 
 impl SecretId {
-    /// Of the token that a mailbox is called with. Derived, so that nothing has to name it.
+    /// Derives the id of a mailbox's access token, so that no row has to name it.
     pub fn of_access_token(mailbox: MailboxId) -> Self {
         let hash = sha2::Sha256::new().chain_update(b"access token ").chain_update(mailbox.0.as_bytes()).finalize();
         Self(v8((mailbox.0.as_u128() >> 80) as u64, &hash))
@@ -130,14 +130,15 @@ impl SecretId {
 }
 
 impl DeliveryId {
-    /// The time of the event, then a hash of who is told and of the event's number. A ping has no event, and a made id.
+    /// Derives an id: the time of the event, then a hash of the webhook and the event's number. A ping has no event, and a
+    /// generated id.
     pub fn derive(at: Timestamp, webhook: WebhookId, event_seq: u64) -> Self {
         let hash =
             sha2::Sha256::new().chain_update(webhook.0.as_bytes()).chain_update(event_seq.to_be_bytes()).finalize();
         Self(v8(millis(at), &hash))
     }
 
-    /// No id of this time or later is less.
+    /// Returns the lower bound of all ids of this time or later.
     pub fn first_at(at: Timestamp) -> Self {
         Self(Uuid::from_u128(u128::from(millis(at)) << 80))
     }
@@ -147,7 +148,7 @@ fn millis(time: Timestamp) -> u64 {
     u64::try_from(time.as_millisecond()).unwrap_or(0)
 }
 
-/// A UUIDv8 (RFC 9562 §5.8): 48 bits of time, version and variant, and 74 bits of hash.
+/// Builds a UUIDv8 (RFC 9562 §5.8): 48 bits of time, version and variant, and 74 bits of hash.
 fn v8(millis: u64, hash: &[u8]) -> Uuid {
     let mut bytes = [0; 16];
     bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_email_id_is_the_same_each_time_and_differs_by_mailbox() {
+    fn email_id_depends_on_mailbox_and_message() {
         let (mine, yours) = (mailbox(), mailbox());
         let time = "2026-02-03T04:05:06Z".parse().unwrap();
 

@@ -1,8 +1,8 @@
-//! How urgent a piece of work is.
+//! Priority lanes of jobs.
 
 use serde::{Deserialize, Serialize};
 
-/// Critical work goes before all other; the rest share, so that low is slow and never stuck.
+/// A job's priority. Critical jobs go first; the other lanes share the rest, so that low is slow and never starved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -16,7 +16,7 @@ pub enum Lane {
 impl Lane {
     pub const ALL: [Self; 4] = [Self::Critical, Self::High, Self::Normal, Self::Low];
 
-    /// How the database holds it: smaller is more urgent.
+    /// Returns the number stored in the database: smaller is more urgent.
     pub fn number(self) -> i64 {
         self as i64
     }

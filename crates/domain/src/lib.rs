@@ -1,17 +1,20 @@
-//! The words of the product: ids, states, rules and the clock. No I/O, no async runtime, no SQL.
+//! The domain types of the product: ids, states, rules, the connector interface and the clock. No I/O, no async runtime,
+//! no SQL.
 
 pub mod address;
 pub mod clock;
 pub mod connector;
 pub mod consent;
 pub mod directory;
+pub mod directory_rules;
 pub mod flags;
 pub mod hash;
 pub mod ids;
 pub mod lane;
-pub mod limits;
+pub mod log_text;
 pub mod mailbox;
-pub mod rules;
+pub mod message_limits;
+pub mod metrics;
 pub mod search;
 pub mod secret;
 pub mod states;
@@ -20,8 +23,9 @@ pub mod tenant;
 pub use address::{Address, Recipient, RecipientKind};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use connector::{Connector, ConnectorError, FolderRole};
-pub use consent::{Consent, Consented, Question};
-pub use directory::{MembersPage, PeoplePage, Person};
+pub use consent::{AuthorizationRequest, ConsentFlow, ConsentGrant};
+pub use directory::{DirectoryPeoplePage, DirectoryPerson, GroupMembersPage};
+pub use directory_rules::{DirectoryRules, ExclusionReason, GroupMembers, PersonSelector};
 pub use flags::Flags;
 pub use hash::Sha256;
 pub use ids::{
@@ -29,9 +33,9 @@ pub use ids::{
     UserId, WebhookId, WorkerId,
 };
 pub use lane::Lane;
-pub use limits::Limits;
-pub use mailbox::{MailboxState, Provider};
-pub use rules::{Choice, Groups, LeftOut, Rules};
+pub use log_text::log_text;
+pub use mailbox::{MailboxEvent, MailboxState, Provider};
+pub use message_limits::MessageLimits;
 pub use secret::{Secret, SecretKind};
 pub use states::{AttachmentStatus, DeliveryState, JobState, LedgerState, PackState, ProcessingStatus, WebhookState};
 pub use tenant::PlanTier;

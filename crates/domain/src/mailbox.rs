@@ -1,16 +1,15 @@
-//! What a mailbox is and which lives it can lead.
+//! Providers and the states of a mailbox.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SecretKind;
 
+/// Where a mailbox's mail comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
-    /// Mail files that someone imports. Any mailbox takes imports; this one takes nothing else.
+    /// Imported mail files. Any mailbox accepts imports; this one has no other source.
     Files,
-    /// A mailbox that follows a script, at [`sim`](../../../sim): for trials and tests, spoken to over HTTP.
-    Scripted,
     /// Any server that speaks IMAP.
     Imap,
     /// Google's mail, by its own API.
@@ -20,57 +19,83 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// As what the secret that opens a mailbox there is stored.
+    /// Returns the kind under which a mailbox's secret is stored.
     pub fn secret_kind(self) -> SecretKind {
         match self {
             Self::Gmail | Self::Outlook => SecretKind::RefreshToken,
-            Self::Files | Self::Scripted | Self::Imap => SecretKind::Password,
+            Self::Files | Self::Imap => SecretKind::Password,
         }
     }
 
-    pub const ALL: [Self; 5] = [Self::Files, Self::Scripted, Self::Imap, Self::Gmail, Self::Outlook];
+    /// Returns whether other credentials may be those of another account, so that the account is checked before anything
+    /// is stored: a refresh token says whose it is, a password belongs to the address.
+    pub fn checks_account(self) -> bool {
+        self.secret_kind() == SecretKind::RefreshToken
+    }
+
+    pub const ALL: [Self; 4] = [Self::Files, Self::Imap, Self::Gmail, Self::Outlook];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Files => "files",
-            Self::Scripted => "scripted",
             Self::Imap => "imap",
             Self::Gmail => "gmail",
             Self::Outlook => "outlook",
         }
     }
 
-    /// Whether its ids leave open if two messages are one, so that the same bytes decide.
-    pub fn binds_by_content(self) -> bool {
+    /// Returns whether messages are deduplicated by their bytes, because the provider's ids do not identify them.
+    pub fn dedupes_by_content(self) -> bool {
         match self {
             Self::Files | Self::Imap => true,
-            Self::Scripted | Self::Gmail | Self::Outlook => false,
+            Self::Gmail | Self::Outlook => false,
         }
     }
 
-    /// Whether its connector has to be told which folders we know; see [`crate::connector::Account::folders`].
-    pub fn compares_folders(self) -> bool {
+    /// Returns whether its connector needs the recorded folders; see [`crate::connector::ConnectorAccount::folders`].
+    pub fn needs_known_folders(self) -> bool {
         matches!(self, Self::Imap | Self::Gmail | Self::Outlook)
     }
 
-    /// Whether to look costs a call and nothing that only one at a time may have, such as a connection.
-    pub fn looks_by_a_call(self) -> bool {
-        matches!(self, Self::Scripted | Self::Gmail | Self::Outlook)
-    }
-
-    /// Whether it can be asked to call us when something happens; see [`crate::Connector::watch`].
-    pub fn pushes(self) -> bool {
+    /// Returns whether a poll is a single API call, which needs no exclusive connection.
+    pub fn polls_without_connection(self) -> bool {
         matches!(self, Self::Gmail | Self::Outlook)
     }
 
-    /// Whether what it is asked for is one thing of the account with a name, which may not be asked for twice.
-    pub fn subscribes(self) -> bool {
+    /// Returns whether it can send push notifications; see [`crate::Connector::watch`].
+    pub fn supports_push(self) -> bool {
+        matches!(self, Self::Gmail | Self::Outlook)
+    }
+
+    /// Returns whether its push notifications are a subscription with an id, which must not be requested twice.
+    pub fn has_named_subscription(self) -> bool {
         self == Self::Outlook
     }
 
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|provider| provider.as_str() == text)
     }
+}
+
+/// What can happen to a mailbox; [`MailboxState::after`] says which state follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MailboxEvent {
+    /// A sync succeeded.
+    Synced,
+    /// Syncs failed several times in a row.
+    FailedRepeatedly,
+    /// The provider refused the credentials.
+    CredentialsRefused,
+    /// A person gave other credentials. `check_account`: see [`Provider::checks_account`].
+    CredentialsReplaced { check_account: bool },
+    /// The directory that the mailbox belongs to has access again.
+    AccessRestored,
+    /// A person paused it.
+    Paused,
+    /// A person resumed it. `check_account`: see [`Provider::checks_account`].
+    Resumed { check_account: bool },
+    /// A person disconnected it.
+    Disconnected,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,9 +110,35 @@ pub enum MailboxState {
 }
 
 impl MailboxState {
-    /// Whether its provider is called by ourselves.
+    /// Returns whether Mailroom calls the provider of a mailbox in this state.
     pub fn is_synced(self) -> bool {
         matches!(self, Self::Connecting | Self::Active | Self::Error)
+    }
+
+    /// Returns the state that follows; `None`: the event changes nothing. Everything that changes a state goes through
+    /// here; the database checks that it is one of these states.
+    pub fn after(self, event: MailboxEvent) -> Option<Self> {
+        match (event, self) {
+            // Only connecting it again brings it back.
+            (_, Self::Disconnected) => None,
+            (MailboxEvent::Synced, Self::Connecting | Self::Error) => Some(Self::Active),
+            // One that is being connected stays so: its first successful sync checks whose it is and requests pushes.
+            (MailboxEvent::FailedRepeatedly, Self::Active) => Some(Self::Error),
+            (MailboxEvent::CredentialsRefused, Self::Connecting | Self::Active | Self::Error) => {
+                Some(Self::NeedsReauth)
+            }
+            (MailboxEvent::CredentialsReplaced { check_account }, Self::NeedsReauth | Self::Error)
+            | (MailboxEvent::Resumed { check_account }, Self::NeedsReauth | Self::Error | Self::Paused) => {
+                Some(if check_account { Self::Connecting } else { Self::Active })
+            }
+            (MailboxEvent::CredentialsReplaced { check_account: true }, Self::Active) => Some(Self::Connecting),
+            (MailboxEvent::AccessRestored, Self::NeedsReauth) => Some(Self::Connecting),
+            (MailboxEvent::Paused, Self::Connecting | Self::Active | Self::Error | Self::NeedsReauth) => {
+                Some(Self::Paused)
+            }
+            (MailboxEvent::Disconnected, _) => Some(Self::Disconnected),
+            _ => None,
+        }
     }
 
     pub const ALL: [Self; 6] =
@@ -106,5 +157,61 @@ impl MailboxState {
 
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl MailboxEvent {
+    /// Returns the states that this event changes, and the one state that it leads to.
+    pub fn transition(self) -> (Vec<MailboxState>, MailboxState) {
+        let changed = MailboxState::ALL.into_iter().filter_map(|from| Some((from, from.after(self)?)));
+        let (from, to): (Vec<_>, Vec<_>) = changed.unzip();
+        (from, to[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENTS: [MailboxEvent; 10] = [
+        MailboxEvent::Synced,
+        MailboxEvent::FailedRepeatedly,
+        MailboxEvent::CredentialsRefused,
+        MailboxEvent::CredentialsReplaced { check_account: false },
+        MailboxEvent::CredentialsReplaced { check_account: true },
+        MailboxEvent::AccessRestored,
+        MailboxEvent::Paused,
+        MailboxEvent::Resumed { check_account: false },
+        MailboxEvent::Resumed { check_account: true },
+        MailboxEvent::Disconnected,
+    ];
+
+    #[test]
+    fn each_event_leads_to_one_state() {
+        for event in EVENTS {
+            let (from, to) = event.transition();
+            for state in MailboxState::ALL {
+                let expected = from.contains(&state).then_some(to);
+                assert_eq!(state.after(event), expected, "{state:?} after {event:?}");
+                assert_ne!(state.after(event), Some(state), "an event that changes nothing is None: {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_people_end_a_pause() {
+        let by_itself = [
+            MailboxEvent::Synced,
+            MailboxEvent::FailedRepeatedly,
+            MailboxEvent::CredentialsRefused,
+            MailboxEvent::AccessRestored,
+        ];
+        for event in by_itself {
+            assert_eq!(MailboxState::Paused.after(event), None, "{event:?}");
+        }
+        assert_eq!(
+            MailboxState::Paused.after(MailboxEvent::Resumed { check_account: false }),
+            Some(MailboxState::Active)
+        );
     }
 }

@@ -1,22 +1,23 @@
-//! A search as the stores understand it: tokens only, so that every database and the naive matcher of the tests
-//! answer alike. `content::query` makes it from what a person typed.
+//! A parsed search query: tokens only, so that both databases and the reference matcher of the tests agree.
+//! `content::query` parses it from what a person typed.
 
 use jiff::Timestamp;
 
-/// Marks a place between two tokens that no phrase may cross. It is itself a token in the index (it keeps positions
-/// apart), and no query can produce it.
-pub const GAP: &str = ":";
+/// A separator token that no phrase can match across. It is itself a token in the index, where it keeps positions apart,
+/// and no query can produce it.
+pub const PHRASE_GAP: &str = ":";
 
-/// Tokens that must follow each other. Tokens of one field carry its name: `:from:alice`.
+/// Tokens that must be adjacent, in order. Tokens of one field carry its name: `:from:alice`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phrase {
     pub tokens: Vec<String>,
-    /// The last token is only the beginning of a word.
+    /// Whether the last token is a prefix of a word.
     pub is_prefix: bool,
 }
 
+/// What a matching email must and must not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct SearchQuery {
     pub all_of: Vec<Phrase>,
     pub none_of: Vec<Phrase>,
     /// Folder names, compared without case, whole or by their last segment.
@@ -28,17 +29,18 @@ pub struct Query {
     pub before: Option<Timestamp>,
 }
 
-impl Query {
-    /// Whether it needs the text index at all.
+impl SearchQuery {
+    /// Returns whether it needs the text index at all.
     pub fn has_text(&self) -> bool {
         !self.all_of.is_empty() || !self.none_of.is_empty()
     }
 }
 
+/// How results are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum SearchOrder {
     #[default]
     Newest,
-    /// By how well an email fits, newest first among equals.
+    /// By relevance, newest first among equals.
     Ranked,
 }

@@ -1,3 +1,5 @@
+//! Secret values and the kinds of stored secrets.
+
 use std::fmt;
 
 pub use zeroize::Zeroize;
@@ -12,7 +14,7 @@ impl<T: Zeroize> Secret<T> {
         Self(value)
     }
 
-    /// The value itself, for the one place that needs it.
+    /// Returns the value itself, for the one place that needs it.
     pub fn expose(&self) -> &T {
         &self.0
     }
@@ -36,32 +38,32 @@ impl<T: Zeroize> fmt::Display for Secret<T> {
     }
 }
 
-/// What a stored secret is for. One that was stored as one kind cannot be read as another.
+/// The purpose of a stored secret. A secret stored as one kind cannot be read as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretKind {
-    /// Of an account at a mail server.
+    /// The password of an account at a mail server.
     Password,
-    /// What an owner's consent gave us, good until it is taken back.
+    /// An OAuth refresh token, valid until the owner withdraws their consent.
     RefreshToken,
-    /// Good for an hour; stored so that instances need not ask one by one.
+    /// An OAuth access token, valid for an hour; stored so that processes share it.
     AccessToken,
-    /// What a request was answered that showed a secret, for when it comes again.
-    Answer,
-    /// What webhooks are signed with.
+    /// The response to a request with an idempotency key that contained a secret, for its replay.
+    StoredReply,
+    /// The key that webhooks are signed with.
     WebhookSigning,
 }
 
 impl SecretKind {
     pub const ALL: [Self; 5] =
-        [Self::Password, Self::RefreshToken, Self::AccessToken, Self::Answer, Self::WebhookSigning];
+        [Self::Password, Self::RefreshToken, Self::AccessToken, Self::StoredReply, Self::WebhookSigning];
 
-    /// Stored in rows, and part of what a ciphertext is bound to.
+    /// Returns the name that is stored in rows and authenticated with the ciphertext.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Password => "password",
             Self::RefreshToken => "refresh_token",
             Self::AccessToken => "access_token",
-            Self::Answer => "answer",
+            Self::StoredReply => "answer",
             Self::WebhookSigning => "webhook_signing",
         }
     }
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_prints_as_stars_and_is_read_only_on_purpose() {
+    fn secret_prints_as_stars() {
         let secret = Secret::new("hunter2".to_owned());
 
         assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
@@ -86,16 +88,16 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_wiped_when_it_goes() {
+    fn dropped_secret_is_wiped() {
         static WIPED: AtomicBool = AtomicBool::new(false);
-        struct Tells;
-        impl Zeroize for Tells {
+        struct WipeProbe;
+        impl Zeroize for WipeProbe {
             fn zeroize(&mut self) {
                 WIPED.store(true, Ordering::SeqCst);
             }
         }
 
-        drop(Secret::new(Tells));
+        drop(Secret::new(WipeProbe));
 
         assert!(WIPED.load(Ordering::SeqCst));
     }

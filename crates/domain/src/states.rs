@@ -1,4 +1,4 @@
-//! The lives of stored things. The database repeats each list as a CHECK.
+//! The states of stored things. The database repeats each list as a CHECK.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ macro_rules! states {
 }
 
 states! {
-    /// How far a message that a provider showed us has come.
+    /// How far a message listed by a provider has been processed.
     LedgerState {
         Queued = "queued",
         Processing = "processing",
@@ -34,7 +34,7 @@ states! {
     /// Whether everything of an email is stored.
     ProcessingStatus {
         Processed = "processed",
-        /// Rows are there, some bytes are not yet.
+        /// The rows are stored, some bytes are not yet.
         Failed = "failed",
     }
     AttachmentStatus {
@@ -44,20 +44,20 @@ states! {
         /// Left out for a limit; the bytes are in the raw message only.
         Skipped = "skipped",
     }
-    /// A life of a piece of work. The last three are over.
+    /// The state of a job. The last three are final.
     JobState {
         /// Not due yet.
         Scheduled = "scheduled",
         /// Behind a parent, or behind the head of its ordering key.
         Blocked = "blocked",
-        /// About to be cancelled: a parent failed, or somebody wanted that.
+        /// About to be cancelled, because a parent failed or on request.
         Doomed = "doomed",
         Ready = "ready",
         Running = "running",
-        /// Went wrong, and is tried again when it is due.
+        /// Failed, and retried when due.
         Retry = "retry",
         Done = "done",
-        /// Went wrong too often.
+        /// Failed for the last time: a dead letter.
         Dead = "dead",
         Cancelled = "cancelled",
     }
@@ -68,8 +68,8 @@ states! {
         Live = "live",
         Dead = "dead",
     }
-    /// A webhook is paused by its owner and disabled by us, when nothing comes through; a removed one is there until its
-    /// deliveries are forgotten.
+    /// A webhook is paused by its owner and disabled by Mailroom when deliveries keep failing; a removed one stays until
+    /// its deliveries are pruned.
     WebhookState {
         Active = "active",
         Paused = "paused",

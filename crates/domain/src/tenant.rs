@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a tenant pays for; a higher tier gets a larger share when there is more work than workers.
+/// A tenant's plan; a higher tier gets a larger share of the workers when there is more work than they can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanTier {
@@ -24,8 +24,8 @@ impl PlanTier {
     }
 }
 
-/// A tenant's name is what people call it: any short text that fits on a line and is never mistaken for an id.
-pub fn valid_name(name: &str) -> bool {
+/// Returns whether a text can be a tenant's name: short, on one line, and not an id.
+pub fn is_valid_name(name: &str) -> bool {
     (1..=100).contains(&name.chars().count())
         && !name.chars().any(char::is_control)
         && name.trim() == name
@@ -37,9 +37,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_name_is_a_short_line_and_no_id() {
-        assert!(valid_name("acme") && valid_name("Acme & Söhne, Köln"));
-        assert!(!valid_name("") && !valid_name(" acme") && !valid_name("a\nb") && !valid_name(&"x".repeat(101)));
-        assert!(!valid_name("0190a8c0-0000-7000-8000-000000000000"));
+    fn tenant_name_is_a_short_line_and_no_id() {
+        assert!(is_valid_name("acme") && is_valid_name("Acme & Söhne, Köln"));
+        assert!(
+            !is_valid_name("") && !is_valid_name(" acme") && !is_valid_name("a\nb") && !is_valid_name(&"x".repeat(101))
+        );
+        assert!(!is_valid_name("0190a8c0-0000-7000-8000-000000000000"));
     }
 }

@@ -1,91 +1,94 @@
-//! What a connector is given to make its calls with: tokens and quotas.
+//! The access that a connector is given for its calls: tokens and quotas.
 
 use std::sync::Arc;
 
-use domain::connector::{Access, Account, Answer};
+use domain::connector::{ApiAccess, ConnectorAccount, ConnectorFuture};
 use domain::{Connector, ConnectorError, Secret};
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::Mutex;
 
 use crate::calls::Calls;
-use crate::tokens::{Asker, Tokens};
+use crate::tokens::{TokenRequest, Tokens};
 
-/// Of a mailbox that is connected.
+/// The access of a connected mailbox.
 #[derive(Debug)]
-pub struct Granted {
+pub struct MailboxAccess {
     pub tokens: Tokens,
     pub calls: Calls,
     pub mailbox: Arc<Mailbox>,
-    pub asker: Asker,
+    pub token_request: TokenRequest,
 }
 
-impl Access for Granted {
-    fn spend(&self, units: u32) -> Answer<'_, ()> {
+impl ApiAccess for MailboxAccess {
+    fn acquire_quota(&self, units: u32) -> ConnectorFuture<'_, ()> {
         Box::pin(self.calls.spend_units(&self.mailbox, units))
     }
 
-    fn token(&self) -> Answer<'_, Secret<String>> {
-        Box::pin(self.tokens.get(&self.asker, None))
+    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
+        Box::pin(self.tokens.get(&self.token_request, None))
     }
 
-    fn renew<'a>(&'a self, refused: &'a Secret<String>) -> Answer<'a, Secret<String>> {
-        Box::pin(self.tokens.get(&self.asker, Some(refused)))
+    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(self.tokens.get(&self.token_request, Some(refused)))
     }
 }
 
-/// Of one that is tried out before it is connected: nothing of it is stored.
+/// The access of a mailbox that is tried out before it is connected: nothing of it is stored.
 #[derive(Debug)]
-pub struct Trial {
+pub struct TrialAccess {
     connector: Arc<dyn Connector>,
-    account: Account,
-    found: Mutex<Found>,
+    account: ConnectorAccount,
+    credentials: Mutex<TrialCredentials>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct TrialCredentials {
     token: Option<Secret<String>>,
     secret: Option<Secret<String>>,
 }
 
-impl Trial {
-    pub fn new(connector: Arc<dyn Connector>, account: Account) -> Self {
-        Self { connector, account, found: Mutex::default() }
+impl TrialAccess {
+    pub fn new(connector: Arc<dyn Connector>, account: ConnectorAccount) -> Self {
+        Self { connector, account, credentials: Mutex::default() }
     }
 
-    /// What is to be kept in the place of the secret that was tried, if the provider has said so.
+    /// Returns the secret that replaces the one that was tried, if the provider issued one.
     pub async fn secret(&self) -> Option<Secret<String>> {
-        self.found.lock().await.secret.clone()
+        self.credentials.lock().await.secret.clone()
     }
 
-    async fn ask(&self, refused: Option<&Secret<String>>) -> Result<Secret<String>, ConnectorError> {
-        let mut found = self.found.lock().await;
-        if let Some(token) = &found.token
+    async fn get_token(&self, refused: Option<&Secret<String>>) -> Result<Secret<String>, ConnectorError> {
+        let mut credentials = self.credentials.lock().await;
+        if let Some(token) = &credentials.token
             && refused.is_none_or(|refused| refused.expose() != token.expose())
         {
             return Ok(token.clone());
         }
-        let secret = found.secret.clone().or_else(|| self.account.secret.clone());
-        let account = Account { secret, ..self.account.clone() };
-        let no_tokens = || ConnectorError::Unauthorized("its provider has no tokens".to_owned());
-        let grant = self.connector.grant(&account).ok_or_else(no_tokens)?.await?;
-        found.token = Some(grant.token.clone());
+        let secret = credentials.secret.clone().or_else(|| self.account.secret.clone());
+        let account = ConnectorAccount { secret, ..self.account.clone() };
+        let grant = self
+            .connector
+            .obtain_token(&account)
+            .ok_or_else(|| ConnectorError::Unauthorized("the provider does not issue tokens".to_owned()))?
+            .await?;
+        credentials.token = Some(grant.token.clone());
         if grant.secret.is_some() {
-            found.secret = grant.secret;
+            credentials.secret = grant.secret;
         }
         Ok(grant.token)
     }
 }
 
-impl Access for Trial {
-    fn spend(&self, _units: u32) -> Answer<'_, ()> {
+impl ApiAccess for TrialAccess {
+    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    fn token(&self) -> Answer<'_, Secret<String>> {
-        Box::pin(self.ask(None))
+    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
+        Box::pin(self.get_token(None))
     }
 
-    fn renew<'a>(&'a self, refused: &'a Secret<String>) -> Answer<'a, Secret<String>> {
-        Box::pin(self.ask(Some(refused)))
+    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(self.get_token(Some(refused)))
     }
 }

@@ -1,104 +1,110 @@
-//! Whether the audit is what was written: each entry's hash must follow from the one before.
+//! Verifies the audit: the hash of each entry must follow from the one before.
 
 use domain::TenantId;
 use jiff::Timestamp;
 use serde::Serialize;
 use store::StoreError;
-use store::sql::audit::chained;
+use store::sql::audit::chain_hash;
 
 use crate::Engine;
 
-const BATCH: u64 = 1000;
+const BATCH_ENTRIES: u64 = 1000;
 
-/// What became of one chain.
+/// The result of verifying one hash chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct ChainReport {
     pub tenant_id: TenantId,
     /// Entries that are as they were written.
     pub entries: u64,
     /// The hash of the last of these. Noted elsewhere, it shows later that nothing before was touched.
     pub head: String,
-    /// The first thing that is wrong.
-    pub broken: Option<Broken>,
+    /// The first entry that is wrong.
+    pub broken: Option<ChainBreak>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Broken {
+pub struct ChainBreak {
     pub seq: u64,
     pub problem: &'static str,
 }
 
 impl Engine {
-    /// All chains; those that are appended to meanwhile are followed as far as they go.
-    pub async fn verify_audit(&self, tenant: Option<TenantId>) -> Result<Vec<Verified>, StoreError> {
-        let audited = match tenant {
+    /// Verifies the chain of a tenant, or all chains; one that grows meanwhile is followed as far as it goes.
+    pub async fn verify_audit(&self, tenant: Option<TenantId>) -> Result<Vec<ChainReport>, StoreError> {
+        let tenants = match tenant {
             Some(tenant) => vec![tenant],
-            None => self.store.system().list_audited().await?,
+            None => self.store.system().list_audited_tenants().await?,
         };
-        let mut verified = Vec::with_capacity(audited.len());
-        for tenant in audited {
-            verified.push(self.verify_chain(tenant).await?);
+        let mut report = Vec::with_capacity(tenants.len());
+        for tenant in tenants {
+            report.push(self.verify_chain(tenant).await?);
         }
-        Ok(verified)
+        Ok(report)
     }
 
-    async fn verify_chain(&self, tenant: TenantId) -> Result<Verified, StoreError> {
+    async fn verify_chain(&self, tenant: TenantId) -> Result<ChainReport, StoreError> {
         let system = self.store.system();
-        // First, so that whatever comes meanwhile is beyond it.
+        // Read first, so that entries that are added meanwhile are beyond it.
         let head = system.find_audit_head(tenant).await?;
-        let mut verified = Verified { tenant_id: tenant, entries: 0, head: String::new(), broken: None };
-        let broken = |seq, problem| Some(Broken { seq, problem });
+        let mut report = ChainReport { tenant_id: tenant, entries: 0, head: String::new(), broken: None };
         loop {
-            let entries = system.read_audit(tenant, verified.entries, BATCH).await?;
+            let entries = system.read_audit(tenant, report.entries, BATCH_ENTRIES).await?;
             if entries.is_empty() {
                 break;
             }
             for entry in entries {
-                let expected = verified.entries + 1;
+                let expected = report.entries + 1;
                 if entry.seq != expected {
-                    return Ok(Verified { broken: broken(expected, "it is missing"), ..verified });
+                    return Ok(ChainReport { broken: chain_break(expected, "it is missing"), ..report });
                 }
-                if entry.hash != chained(&verified.head, &entry.entry) {
-                    return Ok(Verified { broken: broken(entry.seq, "it was altered, or one before it"), ..verified });
-                }
-                if said_at(&entry.entry) != Some(entry.at.as_millisecond()) {
-                    return Ok(Verified { broken: broken(entry.seq, "its time was altered"), ..verified });
-                }
-                if head.as_ref().is_some_and(|head| head.seq == entry.seq && head.hash != entry.hash) {
-                    return Ok(Verified {
-                        broken: broken(entry.seq, "it is not the one that was the last"),
-                        ..verified
+                if entry.hash != chain_hash(&report.head, &entry.entry) {
+                    return Ok(ChainReport {
+                        broken: chain_break(entry.seq, "it was altered, or one before it"),
+                        ..report
                     });
                 }
-                verified.entries = entry.seq;
-                verified.head = entry.hash;
+                if entry_time(&entry.entry) != Some(entry.at.as_millisecond()) {
+                    return Ok(ChainReport { broken: chain_break(entry.seq, "its time was altered"), ..report });
+                }
+                if head.as_ref().is_some_and(|head| head.seq == entry.seq && head.hash != entry.hash) {
+                    return Ok(ChainReport {
+                        broken: chain_break(entry.seq, "it is not the one that was the last"),
+                        ..report
+                    });
+                }
+                report.entries = entry.seq;
+                report.head = entry.hash;
             }
         }
-        if head.as_ref().map_or(0, |head| head.seq) > verified.entries {
-            verified.broken = broken(verified.entries + 1, "it is missing");
-        } else if head.is_none() && verified.entries > 0 {
-            verified.broken = broken(verified.entries, "nothing says that it is the last");
+        if head.as_ref().map_or(0, |head| head.seq) > report.entries {
+            report.broken = chain_break(report.entries + 1, "it is missing");
+        } else if head.is_none() && report.entries > 0 {
+            report.broken = chain_break(report.entries, "nothing says that it is the last");
         }
-        Ok(verified)
+        Ok(report)
     }
 }
 
-/// Times are kept to the millisecond.
-fn said_at(entry: &str) -> Option<i64> {
+fn chain_break(seq: u64, problem: &'static str) -> Option<ChainBreak> {
+    Some(ChainBreak { seq, problem })
+}
+
+/// Returns the time within an entry, in milliseconds as it is stored.
+fn entry_time(entry: &str) -> Option<i64> {
     let entry: serde_json::Value = serde_json::from_str(entry).ok()?;
     let at: Timestamp = entry["at"].as_str()?.parse().ok()?;
     Some(at.as_millisecond())
 }
 
-/// One change, as it stands in the audit. Nothing in it is secret.
+/// One change as it is recorded in the audit. Nothing in it is secret.
 #[derive(Debug, Clone, Serialize)]
-pub struct Entry {
+pub struct AuditRecord {
     pub at: Timestamp,
     /// `operator`, `key:<id>`, `command:<user>`.
     pub actor: String,
     /// `tenant.create`
     pub action: &'static str,
-    /// The id or name of what is changed.
+    /// The id or name of what was changed.
     pub target: String,
     pub address: Option<String>,
     pub request_id: Option<String>,
@@ -106,7 +112,7 @@ pub struct Entry {
     pub after: Option<serde_json::Value>,
 }
 
-impl Entry {
+impl AuditRecord {
     pub fn text(&self) -> String {
         serde_json::json!(self).to_string()
     }

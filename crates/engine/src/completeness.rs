@@ -1,18 +1,18 @@
-//! Whether what we have of a mailbox is what its provider has.
+//! Compares what we have of a mailbox with what its provider has.
 //!
-//! Per folder: what the provider lists = live places + what is out of scope. And: rows of the ledger = live + gone.
+//! Per folder: what the provider lists = live placements + what is out of scope. And: rows of the ledger = live + gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use domain::ConnectorError;
-use domain::connector::{Cursors, Page};
+use domain::connector::{Cursors, ListingPage};
 use jiff::Timestamp;
 use serde::Serialize;
 use store::sql::mailboxes::Mailbox;
 
-use crate::sync::{Opened, Syncer};
+use crate::sync::{MailboxSession, Syncer};
 
 /// One folder, compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -31,12 +31,12 @@ pub struct FolderCount {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Completeness {
     pub folders: Vec<FolderCount>,
-    /// Live messages by how far they have come.
+    /// Live messages by ledger state.
     pub queued: u64,
     pub processing: u64,
     pub processed: u64,
     pub failed: u64,
-    /// Rows of the ledger that are neither live nor gone, and gone ones that have a place.
+    /// Rows of the ledger that are neither live nor gone, and gone ones that have a placement.
     pub unbalanced: u64,
 }
 
@@ -46,47 +46,47 @@ impl Completeness {
     }
 }
 
-/// No mailbox has more pages than that; a provider that never ends must.
-const MOST_PAGES: usize = 100_000;
+/// No mailbox has more pages; ends a listing that never would.
+const MAX_PAGES: usize = 100_000;
 
 impl Syncer {
-    /// Lists everything at the provider and changes nothing. `None`: it cannot be read now.
+    /// Compares a mailbox with a full listing at its provider; changes nothing. Returns `None` if it cannot be read now.
     pub async fn compare(&self, mailbox: &Mailbox) -> anyhow::Result<Option<Completeness>> {
-        let Some(opened) = self.open(mailbox.tenant_id, mailbox.id).await? else { return Ok(None) };
+        let Some(session) = self.open(mailbox.tenant_id, mailbox.id).await? else { return Ok(None) };
         let store = self.engine.store.tenant(mailbox.tenant_id);
-        let since = store.find_sync(mailbox.id).await?.and_then(|state| state.since);
+        let since = store.find_sync_state(mailbox.id).await?.and_then(|state| state.since);
         let (mut names, mut in_scope) = (HashMap::new(), HashMap::new());
         let mut listed: BTreeMap<String, BTreeMap<String, bool>> = BTreeMap::new();
         let mut cursors = Cursors::new();
         for page in 0.. {
-            if page == MOST_PAGES {
+            if page == MAX_PAGES {
                 bail!("the provider's list of the mailbox does not end");
             }
-            let page = self.list_patiently(mailbox, &opened, &cursors, since).await;
+            let page = self.list_with_waits(mailbox, &session, &cursors, since).await;
             let page = page.context("listing the mailbox at its provider")?;
             page.move_cursors(&mut cursors);
             for folder in page.folders {
-                in_scope.insert(folder.id.clone(), opened.scope.includes(&folder));
+                in_scope.insert(folder.id.clone(), session.scope.includes(&folder));
                 listed.entry(folder.id.clone()).or_default();
                 names.insert(folder.id, folder.name);
             }
             let purged =
-                store.list_purged(mailbox.id, page.messages.iter().map(|seen| seen.message.clone()).collect()).await?;
-            for seen in page.messages {
+                store.list_purged(mailbox.id, page.seen.iter().map(|seen| seen.message.clone()).collect()).await?;
+            for seen in page.seen {
                 let is_old = seen.received_at.is_some() && seen.received_at < since;
-                // What somebody removed here for good is left out, too.
+                // What was purged here is left out, too.
                 let is_left_out = is_old || purged.contains(&seen.message);
-                listed.entry(seen.place.folder).or_default().insert(seen.place.uid, is_left_out);
+                listed.entry(seen.placement.folder).or_default().insert(seen.placement.uid, is_left_out);
             }
-            for seen in page.marked {
-                // Too old to be wanted, unless it is told of otherwise as well.
-                listed.entry(seen.place.folder).or_default().entry(seen.place.uid).or_insert(true);
+            for seen in page.flags_only {
+                // Too old for the backfill, unless it is listed otherwise as well.
+                listed.entry(seen.placement.folder).or_default().entry(seen.placement.uid).or_insert(true);
             }
             if page.is_last {
                 break;
             }
         }
-        let ours = store.list_places(mailbox.id).await?;
+        let ours = store.list_placements(mailbox.id).await?;
         let mut have: HashMap<&str, HashSet<&str>> = HashMap::new();
         for place in &ours {
             have.entry(&place.folder).or_default().insert(&place.uid);
@@ -102,38 +102,37 @@ impl Syncer {
         });
         let folders = folders.collect();
         let counts = store.count_ledger(mailbox.id).await?;
-        let of = |state: &str| counts.live.get(state).copied().unwrap_or(0);
         Ok(Some(Completeness {
             folders,
-            queued: of("queued"),
-            processing: of("processing"),
-            processed: of("processed"),
-            failed: of("failed"),
+            queued: counts.live.get("queued").copied().unwrap_or(0),
+            processing: counts.live.get("processing").copied().unwrap_or(0),
+            processed: counts.live.get("processed").copied().unwrap_or(0),
+            failed: counts.live.get("failed").copied().unwrap_or(0),
             unbalanced: counts.unbalanced,
         }))
     }
 }
 
-/// A provider that asks to wait is waited for; here is somebody who watches.
-const MOST_WAITS: u32 = 10;
+/// How often a rate limit is waited for; a person watches this command.
+const MAX_WAITS: u32 = 10;
 
 impl Syncer {
-    async fn list_patiently(
+    async fn list_with_waits(
         &self,
         mailbox: &Mailbox,
-        opened: &Opened,
+        session: &MailboxSession,
         cursors: &Cursors,
         since: Option<Timestamp>,
-    ) -> Result<Page, ConnectorError> {
+    ) -> Result<ListingPage, ConnectorError> {
         let mut waits = 0;
         loop {
-            match self.calls.make(mailbox, opened.connector.list(&opened.account, cursors, None, since)).await {
-                Err(ConnectorError::Throttled { retry_after }) if waits < MOST_WAITS => {
+            match self.calls.make(mailbox, session.connector.list(&session.account, cursors, None, since)).await {
+                Err(ConnectorError::Throttled { retry_after }) if waits < MAX_WAITS => {
                     waits += 1;
                     tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(5)).min(Duration::from_secs(30)))
                         .await;
                 }
-                Err(ConnectorError::NotYet(wait)) if waits < MOST_WAITS => {
+                Err(ConnectorError::RateLimited(wait)) if waits < MAX_WAITS => {
                     waits += 1;
                     tokio::time::sleep(wait).await;
                 }

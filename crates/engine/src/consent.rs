@@ -1,8 +1,8 @@
-//! What is carried through a browser while a person lets us into a mailbox.
+//! The tickets and states of a consent, which a browser carries while a person grants us access to a mailbox.
 //!
-//! Nothing of it is stored: each piece is sealed by a key that follows from the master key, so any process can go on where
-//! another began, and nobody can read or alter it. A ticket lets somebody begin; the state comes back from the provider,
-//! and belongs to the browser that began.
+//! Nothing of it is stored: each payload is sealed by a key derived from the master key, so any process can continue
+//! where another began, and nobody can read or alter it. A ticket allows a person to begin; the state comes back from
+//! the provider, and belongs to the browser that began.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,160 +15,172 @@ use serde_json::{Map, Value};
 use crate::Engine;
 use crate::mailboxes::Backfill;
 
-/// Long enough to find one's password, and too short for a link that lies around.
-pub const GOOD_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// The lifetime of a ticket and of a state: long enough to find one's password, too short for a link that lies around.
+pub const CONSENT_LIFETIME: SignedDuration = SignedDuration::from_mins(10);
 
-/// Nothing else is derived under these names.
-const TICKET: &str = "mailroom consent ticket 1";
-const STATE: &str = "mailroom consent state 1";
-const ADMIN: &str = "mailroom admin consent 1";
+/// The purposes of the derived keys; no other key is derived under these names.
+const TICKET_PURPOSE: &str = "mailroom consent ticket 1";
+const STATE_PURPOSE: &str = "mailroom consent state 1";
+const ADMIN_PURPOSE: &str = "mailroom admin consent 1";
 
-/// An administrator is somebody else, who gets the link by mail. It opens nothing here.
-const GOOD_FOR_ADMINISTRATORS: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// The lifetime of an administrator's state: the link may be sent to another person by mail. It opens nothing here.
+const ADMIN_CONSENT_LIFETIME: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Longer than any of ours.
-const LONGEST: usize = 16 << 10;
+/// The longest accepted payload; ours are shorter.
+const MAX_PAYLOAD_CHARS: usize = 16 << 10;
 
-/// What somebody wants who has sent a person to say yes.
+/// The mailbox that a person is asked to grant access to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct ConsentRequest {
     pub tenant: TenantId,
     pub provider: Provider,
-    /// Who it was, for the audit.
+    /// The actor who requested it, for the audit.
     pub actor: String,
-    /// Whose mailbox is wanted, if only that one.
+    /// The only address that is accepted, if any.
     pub address: Option<String>,
-    /// What is wanted of it: `folders`, `exclude`, `interval_seconds`.
+    /// Settings of the mailbox: `folders`, `exclude`, `interval_seconds`.
     pub settings: Map<String, Value>,
     pub backfill: Backfill,
 }
 
-/// A person is on the way to the provider.
+/// The values for sending a person to the provider.
 #[derive(Debug)]
-pub struct Begun {
+pub struct ConsentStart {
     pub state: String,
     /// The SHA-256 of the verifier, as the provider wants it.
     pub challenge: String,
-    /// What the browser keeps, under this name.
+    /// The name and value of the cookie for the browser.
     pub cookie: (String, Secret<String>),
 }
 
-/// And has come back.
+/// The values of a person who has come back from the provider.
 #[derive(Debug)]
-pub struct Returned {
-    pub wish: Wish,
+pub struct ConsentReturn {
+    pub request: ConsentRequest,
     pub verifier: Secret<String>,
     pub redirect_uri: String,
-    /// The name of what the browser kept.
+    /// The name of the browser's cookie.
     pub cookie: String,
 }
 
-/// Why nobody goes on with it.
+/// Why a consent cannot be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strange {
+pub enum ConsentError {
     /// Altered, made up, too old, or for something else.
-    NotOurs,
+    Invalid,
     OtherBrowser,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Sealed<T> {
-    until: i64,
-    what: T,
+struct SealedPayload<T> {
+    /// Unix time. The names of both fields are those that links on their way carry.
+    #[serde(rename = "until")]
+    expires_at: i64,
+    #[serde(rename = "what")]
+    payload: T,
 }
 
 #[derive(Serialize, Deserialize)]
-struct State {
-    wish: Wish,
+struct ConsentState {
+    #[serde(rename = "wish")]
+    request: ConsentRequest,
     verifier: String,
     redirect_uri: String,
-    /// Which cookie, and the hash of what is in it.
+    /// The name of the cookie, and the hash of its value.
     cookie: String,
     browser: String,
 }
 
 impl Engine {
-    /// Leave to begin, for whoever has it, and until when.
-    pub async fn consent_ticket(&self, wish: &Wish) -> anyhow::Result<(String, Timestamp)> {
-        let until = self.until();
-        Ok((self.carry(TICKET, wish, until).await?, until))
+    /// Creates a ticket that allows its holder to begin a consent, and returns until when.
+    pub async fn create_consent_ticket(&self, request: &ConsentRequest) -> anyhow::Result<(String, Timestamp)> {
+        let expires_at = self.expires_at();
+        Ok((self.seal_payload(TICKET_PURPOSE, request, expires_at).await?, expires_at))
     }
 
-    /// `None`: it is not ours, or too old.
-    pub async fn open_ticket(&self, ticket: &str) -> anyhow::Result<Option<Wish>> {
-        self.uncarry(TICKET, ticket).await
+    /// Opens a ticket. Returns `None` if it is not ours or has expired.
+    pub async fn open_ticket(&self, ticket: &str) -> anyhow::Result<Option<ConsentRequest>> {
+        self.open_payload(TICKET_PURPOSE, ticket).await
     }
 
-    pub async fn begin_consent(&self, wish: Wish, redirect_uri: String) -> anyhow::Result<Begun> {
+    pub async fn begin_consent(&self, request: ConsentRequest, redirect_uri: String) -> anyhow::Result<ConsentStart> {
         let (verifier, secret, name) = (random_text(32)?, random_text(32)?, random_text(6)?);
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::of(verifier.as_bytes()).0);
         let browser = Sha256::of(secret.as_bytes()).hex();
         let cookie = format!("mailroom_consent_{name}");
-        let state = State { wish, verifier, redirect_uri, cookie: cookie.clone(), browser };
-        let state = self.carry(STATE, &state, self.until()).await?;
-        Ok(Begun { state, challenge, cookie: (cookie, Secret::new(secret)) })
+        let state = ConsentState { request, verifier, redirect_uri, cookie: cookie.clone(), browser };
+        let state = self.seal_payload(STATE_PURPOSE, &state, self.expires_at()).await?;
+        Ok(ConsentStart { state, challenge, cookie: (cookie, Secret::new(secret)) })
     }
 
-    /// `cookies` gives what the browser keeps under a name.
+    /// Opens the state of a person who has come back. `cookies` returns the value of the browser's cookie of a name.
     pub async fn end_consent(
         &self,
         state: &str,
         cookies: impl Fn(&str) -> Option<String> + Send,
-    ) -> anyhow::Result<Result<Returned, Strange>> {
-        let Some(state) = self.uncarry::<State>(STATE, state).await? else { return Ok(Err(Strange::NotOurs)) };
-        let State { wish, verifier, redirect_uri, cookie, browser } = state;
-        let kept = cookies(&cookie).map(|kept| Sha256::of(kept.as_bytes()).hex()).unwrap_or_default();
-        if !is_same(kept.as_bytes(), browser.as_bytes()) {
-            return Ok(Err(Strange::OtherBrowser));
+    ) -> anyhow::Result<Result<ConsentReturn, ConsentError>> {
+        let Some(state) = self.open_payload::<ConsentState>(STATE_PURPOSE, state).await? else {
+            return Ok(Err(ConsentError::Invalid));
+        };
+        let ConsentState { request, verifier, redirect_uri, cookie, browser } = state;
+        let value = cookies(&cookie).map(|value| Sha256::of(value.as_bytes()).hex()).unwrap_or_default();
+        if !constant_time_eq(value.as_bytes(), browser.as_bytes()) {
+            return Ok(Err(ConsentError::OtherBrowser));
         }
-        Ok(Ok(Returned { wish, verifier: Secret::new(verifier), redirect_uri, cookie }))
+        Ok(Ok(ConsentReturn { request: request, verifier: Secret::new(verifier), redirect_uri, cookie }))
     }
 
-    /// What comes back with the administrator of a directory who was asked to let our app in.
+    /// Creates the state for the administrator of a directory who is asked to grant our app access.
     pub async fn begin_admin_consent(&self, directory: &str) -> anyhow::Result<String> {
-        self.carry(ADMIN, &directory, self.after(GOOD_FOR_ADMINISTRATORS)).await
+        self.seal_payload(ADMIN_PURPOSE, &directory, self.after(ADMIN_CONSENT_LIFETIME)).await
     }
 
-    /// Which directory it was; `None`: it is not that, or too old.
+    /// Returns the directory of an administrator's state, or `None` if the state is not ours or has expired.
     pub async fn end_admin_consent(&self, state: &str) -> anyhow::Result<Option<String>> {
-        self.uncarry(ADMIN, state).await
+        self.open_payload(ADMIN_PURPOSE, state).await
     }
 
-    fn until(&self) -> Timestamp {
-        self.after(GOOD_FOR)
+    fn expires_at(&self) -> Timestamp {
+        self.after(CONSENT_LIFETIME)
     }
 
     fn after(&self, good_for: SignedDuration) -> Timestamp {
         let now = self.store.clock().now();
-        let until = now.checked_add(good_for).unwrap_or(now).as_second();
-        Timestamp::from_second(until).unwrap_or(now)
+        let expires_at = now.checked_add(good_for).unwrap_or(now).as_second();
+        Timestamp::from_second(expires_at).unwrap_or(now)
     }
 
-    async fn carry<T: Serialize + Sync>(&self, purpose: &str, what: &T, until: Timestamp) -> anyhow::Result<String> {
-        let plain = Secret::new(serde_json::to_vec(&Sealed { until: until.as_second(), what })?);
-        Ok(URL_SAFE_NO_PAD.encode(self.vault.seal_carried(purpose, plain.expose()).await?))
+    async fn seal_payload<T: Serialize + Sync>(
+        &self,
+        purpose: &str,
+        payload: &T,
+        expires_at: Timestamp,
+    ) -> anyhow::Result<String> {
+        let plain = Secret::new(serde_json::to_vec(&SealedPayload { expires_at: expires_at.as_second(), payload })?);
+        Ok(URL_SAFE_NO_PAD.encode(self.vault.seal_portable(purpose, plain.expose()).await?))
     }
 
-    async fn uncarry<T: DeserializeOwned>(&self, purpose: &str, text: &str) -> anyhow::Result<Option<T>> {
-        let Some(sealed) = (text.len() <= LONGEST).then(|| URL_SAFE_NO_PAD.decode(text).ok()).flatten() else {
+    async fn open_payload<T: DeserializeOwned>(&self, purpose: &str, text: &str) -> anyhow::Result<Option<T>> {
+        let Some(sealed) = (text.len() <= MAX_PAYLOAD_CHARS).then(|| URL_SAFE_NO_PAD.decode(text).ok()).flatten()
+        else {
             return Ok(None);
         };
-        let Some(plain) = self.vault.open_carried(purpose, &sealed).await? else { return Ok(None) };
-        let opened: Option<Sealed<T>> = serde_json::from_slice(plain.expose()).ok();
+        let Some(plain) = self.vault.open_portable(purpose, &sealed).await? else { return Ok(None) };
+        let opened: Option<SealedPayload<T>> = serde_json::from_slice(plain.expose()).ok();
         let now = self.store.clock().now().as_second();
-        Ok(opened.filter(|sealed| now < sealed.until).map(|sealed| sealed.what))
+        Ok(opened.filter(|sealed| now < sealed.expires_at).map(|sealed| sealed.payload))
     }
 }
 
-/// 43 characters from 32 bytes, which is what a verifier has at least (RFC 7636).
+/// Returns random URL-safe text: 43 characters from 32 bytes, the minimum of a verifier (RFC 7636).
 pub(crate) fn random_text(bytes: usize) -> anyhow::Result<String> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random)?;
     Ok(URL_SAFE_NO_PAD.encode(random))
 }
 
-/// How long it takes says nothing about where they differ.
-pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+/// Compares in constant time: the duration does not reveal where the values differ.
+pub(crate) fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
@@ -177,13 +189,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_anywhere_is_not_the_same() {
-        assert!(is_same(b"", b"") && is_same(b"abc", b"abc"));
-        assert!(!is_same(b"abc", b"abd") && !is_same(b"abc", b"xbc") && !is_same(b"abc", b"ab"));
+    fn any_difference_is_noticed() {
+        assert!(constant_time_eq(b"", b"") && constant_time_eq(b"abc", b"abc"));
+        assert!(
+            !constant_time_eq(b"abc", b"abd") && !constant_time_eq(b"abc", b"xbc") && !constant_time_eq(b"abc", b"ab")
+        );
     }
 
     #[test]
-    fn a_verifier_is_as_long_as_the_rules_want_and_of_their_letters() {
+    fn verifier_meets_rfc_7636() {
         let verifier = random_text(32).unwrap();
 
         assert_eq!(verifier.len(), 43);

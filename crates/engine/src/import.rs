@@ -1,4 +1,4 @@
-//! Mail files into a mailbox: a bounded pipeline of read → parse → blobs → one unit per batch.
+//! Imports mail files into a mailbox: a bounded pipeline of read → parse → blobs → one unit per batch.
 //!
 //! Batches are prepared side by side but committed in the order of the files, so that the first of two messages with
 //! the same bytes is the same one each time.
@@ -8,42 +8,42 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use content::files::{self, Found, Problem};
-use content::spool::{Data, Spool};
-use domain::Limits;
+use content::files::{self, FileMessage, ImportProblem};
+use content::spool::{Spool, SpoolableBytes};
+use domain::MessageLimits;
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use store::Dialect;
 use store::sql::mailboxes::Mailbox;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::ingest::{Message, Prepared, Source};
+use crate::ingest::{IncomingMessage, MessageSource, PreparedBatch};
 use crate::{Engine, Progress};
 
 #[derive(Debug, Clone)]
 pub struct Import {
     pub paths: Vec<PathBuf>,
-    pub format: files::Format,
-    /// Instead of the folders that the files name.
+    pub format: files::MailFileFormat,
+    /// Replaces the folders that the files name.
     pub folder: Option<String>,
     pub batching: Batching,
 }
 
-/// Files that are open and hold mail, as far as can be told from outside.
+/// An import whose files are open and appear to contain mail.
 #[derive(Debug)]
-pub struct Opened {
-    readers: Vec<files::Reader>,
+pub struct OpenImport {
+    readers: Vec<files::MailFileReader>,
     folder: Option<String>,
     batching: Batching,
 }
 
 impl Import {
-    /// Opens everything first: a path that cannot be imported at all is told before anything is made or stored.
-    pub fn open(self, limits: &Limits, spool: &Spool) -> Result<Opened, Problem> {
-        let open = |path: &PathBuf| files::open(path, self.format, limits, spool);
-        let readers = self.paths.iter().map(open).collect::<Result<_, _>>()?;
+    /// Opens all files first: a path that cannot be imported at all is reported before anything is created or stored.
+    pub fn open(self, limits: &MessageLimits, spool: &Spool) -> Result<OpenImport, ImportProblem> {
+        let readers = self.paths.iter().map(|path| files::open(path, self.format, limits, spool));
+        let readers = readers.collect::<Result<_, _>>()?;
         let folder = self.folder.as_deref().map(files::folder_name);
-        Ok(Opened { readers, folder, batching: self.batching })
+        Ok(OpenImport { readers, folder, batching: self.batching })
     }
 }
 
@@ -56,55 +56,56 @@ pub struct Batching {
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Summary {
+pub struct ImportSummary {
     pub read: u64,
     pub stored: u64,
     pub duplicates: u64,
     pub failed: u64,
     pub attachments: u64,
-    /// Stored, but some of their bytes are not yet, because blob storage was away.
+    /// Stored without some of their bytes, because blob storage was unavailable.
     pub incomplete: u64,
     pub bytes: u64,
     pub seconds: f64,
 }
 
-/// What the reading thread hands over.
-struct Batch {
-    found: Vec<Found>,
-    /// How much of the files was read when the batch was full.
+/// A batch of the reading thread.
+struct ImportBatch {
+    found: Vec<FileMessage>,
+    /// The bytes of the files that were read when the batch was full.
     bytes_read: u64,
-    /// Given back when the batch is committed; bounds the bytes in memory.
+    /// Released when the batch is committed; bounds the bytes in memory.
     memory: OwnedSemaphorePermit,
 }
 
-/// Told each file or message that could not be imported, as a sentence.
+/// Receives each file or message that could not be imported, as a sentence.
 pub type OnProblem = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What a message in the spool costs while it is under way: the body that goes into its row, and a window on the rest.
+/// The memory of a message in the spool: the body that goes into its row, and a window on the rest.
 const SPOOLED_BYTES: u64 = 4 << 20;
 
-/// Semaphores count in kilobytes, for they cannot count far.
+/// The bytes of one permit: a semaphore cannot count single bytes so far.
 const PERMIT_BYTES: u64 = 1024;
 
 impl Engine {
-    /// Problems with single files or messages are told as they come up and counted as failed; the rest goes on.
+    /// Imports the files. Problems with single files or messages are reported at once and counted as failed; the rest
+    /// goes on.
     pub async fn import(
         &self,
         mailbox: &Mailbox,
-        opened: Opened,
+        import: OpenImport,
         progress: Arc<Progress>,
         on_problem: OnProblem,
-    ) -> anyhow::Result<Summary> {
+    ) -> anyhow::Result<ImportSummary> {
         let started = Instant::now();
         let mailbox = Arc::new(mailbox.clone());
-        let (in_flight, folder) = (opened.batching.in_flight, opened.folder.clone());
-        let (batches, reading) = start_reading(opened, &progress, on_problem.clone());
-        let mut summary = Summary::default();
-        self.keep_up().await;
+        let (in_flight, folder) = (import.batching.in_flight, import.folder.clone());
+        let (batches, reading) = start_reading(import, &progress, on_problem.clone());
+        let mut summary = ImportSummary::default();
+        self.run_upkeep().await;
 
         let prepared = batches.map(|batch| {
             let (engine, mailbox, folder) = (self.clone(), mailbox.clone(), folder.clone());
-            // A task of its own, so that it goes on while an earlier batch is being committed.
+            // A task of its own, so that it continues while an earlier batch is committed.
             let task = tokio::spawn(async move { engine.prepare_found(&mailbox, batch, folder).await });
             async move { task.await.context("preparing a batch")? }
         });
@@ -127,32 +128,32 @@ impl Engine {
         let unreadable = reading.await.context("reading the files")?;
         summary.failed += unreadable;
         summary.read += unreadable;
-        self.keep_up().await;
+        self.run_upkeep().await;
         if summary.stored > 0 && self.store.dialect() == Dialect::Sqlite {
-            // Nobody else does it there; PostgreSQL's autovacuum comes within a minute. Everything is stored by now, so
-            // a disk that is full or a file that is busy spoils nothing.
-            if let Err(e) = self.store.system().analyze().await {
-                tracing::warn!("table statistics are not up to date: {e}");
+            // SQLite does not do it by itself; PostgreSQL's autovacuum comes within a minute. Everything is stored by
+            // now, so a full disk or a busy file does no harm.
+            if let Err(e) = self.store.system().refresh_statistics().await {
+                tracing::warn!(error = %e, "table statistics not updated");
             }
         }
         summary.seconds = started.elapsed().as_secs_f64();
         Ok(summary)
     }
 
-    /// What the database needs now and then. Nothing is lost where it does not work out: the next time does it.
-    async fn keep_up(&self) {
+    /// Runs the database's upkeep. A failure is harmless: the next run does it.
+    async fn run_upkeep(&self) {
         if let Err(e) = self.store.system().upkeep().await {
-            tracing::warn!("the database's upkeep did not work out: {e}");
+            tracing::warn!(error = %e, "database upkeep failed");
         }
     }
 
     async fn prepare_found(
         &self,
         mailbox: &Arc<Mailbox>,
-        batch: Batch,
+        batch: ImportBatch,
         folder: Option<String>,
-    ) -> anyhow::Result<(Prepared, u64, u64, OwnedSemaphorePermit)> {
-        let Batch { mut found, bytes_read, memory } = batch;
+    ) -> anyhow::Result<(PreparedBatch, u64, u64, OwnedSemaphorePermit)> {
+        let ImportBatch { mut found, bytes_read, memory } = batch;
         if let Some(folder) = folder {
             found.iter_mut().for_each(|found| found.folder.clone_from(&folder));
         }
@@ -160,42 +161,43 @@ impl Engine {
         names.sort();
         names.dedup();
         let store = self.store.tenant(mailbox.tenant_id);
-        let folders = self.patiently(|| async { Ok(store.ensure_folders(mailbox.id, &names).await?) }).await?;
-        let message = |found: Found| -> anyhow::Result<Message> {
+        let folders =
+            self.with_database_retry(|| async { Ok(store.ensure_folders(mailbox.id, &names).await?) }).await?;
+        let mut messages: Vec<IncomingMessage> = Vec::with_capacity(found.len());
+        for found in found {
             let folder = *folders.get(&found.folder).context("a folder was removed meanwhile")?;
-            Ok(Message {
+            messages.push(IncomingMessage {
                 raw: found.raw,
-                source: Source::File { folder, flags: found.flags },
+                source: MessageSource::File { folder, flags: found.flags },
                 received_at: found.envelope_time,
                 origin: found.origin,
-            })
-        };
-        let messages: Vec<Message> = found.into_iter().map(message).collect::<anyhow::Result<_>>()?;
+            });
+        }
         let count = messages.len() as u64;
-        let prepared = self.patiently(|| self.prepare(mailbox.clone(), messages.clone())).await?;
+        let prepared = self.with_database_retry(|| self.prepare(mailbox.clone(), messages.clone())).await?;
         Ok((prepared, count, bytes_read, memory))
     }
 }
 
-/// Reads on a thread of its own. The handle gives the number of problems.
+/// Starts a thread that reads the files. Its handle returns the number of problems.
 fn start_reading(
-    opened: Opened,
+    import: OpenImport,
     progress: &Progress,
     on_problem: OnProblem,
-) -> (impl Stream<Item = Batch> + use<>, tokio::task::JoinHandle<u64>) {
-    let Opened { readers, batching, .. } = opened;
-    progress.set_total(readers.iter().map(files::Reader::total_bytes).sum());
+) -> (impl Stream<Item = ImportBatch> + use<>, tokio::task::JoinHandle<u64>) {
+    let OpenImport { readers, batching, .. } = import;
+    progress.set_total(readers.iter().map(files::MailFileReader::total_bytes).sum());
     let memory_bytes = batching.bytes * batching.in_flight as u64;
     let memory = Arc::new(Semaphore::new(permits(memory_bytes) as usize));
     let (sender, receiver) = mpsc::channel(1);
-    let mut batcher = Batcher { batching, memory, memory_bytes, sender, found: Vec::new(), bytes: 0 };
+    let mut batcher = BatchBuilder { batching, memory, memory_bytes, sender, found: Vec::new(), bytes: 0 };
     let reading = tokio::task::spawn_blocking(move || {
         let mut problems = 0;
-        let on_problem = |problem: &Problem| {
+        let on_problem = |problem: &ImportProblem| {
             problems += 1;
             on_problem(&problem.to_string());
         };
-        // Stopped early, the import has already failed for another reason, which its caller is told.
+        // If it stopped early, the import has already failed for another reason, which its caller gets.
         let _ = read_all(readers, &mut batcher, on_problem);
         problems
     });
@@ -204,10 +206,10 @@ fn start_reading(
 }
 
 fn read_all(
-    readers: Vec<files::Reader>,
-    batcher: &mut Batcher,
-    mut on_problem: impl FnMut(&Problem),
-) -> Result<(), Stopped> {
+    readers: Vec<files::MailFileReader>,
+    batcher: &mut BatchBuilder,
+    mut on_problem: impl FnMut(&ImportProblem),
+) -> Result<(), ReceiverClosed> {
     let mut finished = 0;
     for mut reader in readers {
         while let Some(next) = reader.next() {
@@ -222,24 +224,24 @@ fn read_all(
 }
 
 /// Fills batches on the reading thread.
-struct Batcher {
+struct BatchBuilder {
     batching: Batching,
     memory: Arc<Semaphore>,
     memory_bytes: u64,
-    sender: mpsc::Sender<Batch>,
-    found: Vec<Found>,
+    sender: mpsc::Sender<ImportBatch>,
+    found: Vec<FileMessage>,
     bytes: u64,
 }
 
-/// The other end has stopped listening.
-struct Stopped;
+/// The receiver of batches is gone.
+struct ReceiverClosed;
 
-impl Batcher {
-    fn add(&mut self, found: Found, bytes_read: u64) -> Result<(), Stopped> {
+impl BatchBuilder {
+    fn add(&mut self, found: FileMessage, bytes_read: u64) -> Result<(), ReceiverClosed> {
         let Batching { messages, bytes, .. } = self.batching;
         let size = match &found.raw {
-            Data::Held(raw) => raw.len() as u64,
-            Data::Spooled(_) => SPOOLED_BYTES,
+            SpoolableBytes::InMemory(raw) => raw.len() as u64,
+            SpoolableBytes::Spooled(_) => SPOOLED_BYTES,
         };
         if !self.found.is_empty() && (self.found.len() >= messages || self.bytes + size > bytes) {
             self.send(bytes_read.saturating_sub(found.raw.len()))?;
@@ -249,17 +251,17 @@ impl Batcher {
         Ok(())
     }
 
-    fn send(&mut self, bytes_read: u64) -> Result<(), Stopped> {
+    fn send(&mut self, bytes_read: u64) -> Result<(), ReceiverClosed> {
         if self.found.is_empty() {
             return Ok(());
         }
-        // A message larger than all the memory takes all of it and goes alone.
+        // A message larger than all the memory takes all of it.
         let wanted = permits(self.bytes.min(self.memory_bytes));
         let runtime = tokio::runtime::Handle::current();
-        let memory = runtime.block_on(self.memory.clone().acquire_many_owned(wanted)).map_err(|_| Stopped)?;
+        let memory = runtime.block_on(self.memory.clone().acquire_many_owned(wanted)).map_err(|_| ReceiverClosed)?;
         let found = std::mem::take(&mut self.found);
         self.bytes = 0;
-        self.sender.blocking_send(Batch { found, bytes_read, memory }).map_err(|_| Stopped)
+        self.sender.blocking_send(ImportBatch { found, bytes_read, memory }).map_err(|_| ReceiverClosed)
     }
 }
 

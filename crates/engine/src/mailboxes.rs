@@ -1,9 +1,9 @@
-//! Mailboxes that live somewhere else are connected, paused, resumed and let go.
+//! Connects, changes, pauses, resumes and disconnects mailboxes.
 
 use std::time::Duration;
 
 use anyhow::Context;
-use domain::{Lane, MailboxId, MailboxState, Provider, Secret, SecretId, SecretKind, TenantId};
+use domain::{Lane, MailboxEvent, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
 use jiff::Timestamp;
 use jobs::new_job;
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,10 @@ use store::{StoreError, TenantUnit};
 
 use crate::Engine;
 use crate::jobs::{FetchFailed, FetchForgotten, StopWatch};
-use crate::push::watch_soon;
-use crate::sync::{FetchEmails, SyncMailbox, only_one};
+use crate::push::request_watch;
+use crate::sync::{FetchEmails, SyncMailbox, unique_per_mailbox};
 
-/// How much of what is there already is wanted.
+/// How much existing mail is synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backfill {
     All,
@@ -26,12 +26,12 @@ pub enum Backfill {
 }
 
 impl Backfill {
-    /// What arrived before this is left out.
+    /// Returns the time before which mail is left out.
     pub fn since(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::All => None,
             Self::None => Some(now),
-            // So long ago that there is no such time: all of it.
+            // Further back than time is represented: all of it.
             Self::Last(duration) => now.checked_sub(duration).ok(),
         }
     }
@@ -39,56 +39,109 @@ impl Backfill {
 
 /// A mailbox to be connected.
 #[derive(Debug)]
-pub struct Connect {
+pub struct ConnectRequest {
     pub provider: Provider,
     /// In canonical case.
     pub address: String,
-    /// For its connector, and which folders are wanted; see [`crate::sync::Scope`].
+    /// Settings of its connector and folders; see [`crate::sync::FolderScope`].
     pub settings: serde_json::Value,
     pub secret: Option<Secret<String>>,
     pub backfill: Backfill,
 }
 
-/// Whether somebody else changed the mailbox at the same moment; it is worth another try.
-pub fn is_changed(e: &anyhow::Error) -> bool {
+/// Returns whether the mailbox was changed concurrently; a retry may succeed.
+pub fn is_conflict(e: &anyhow::Error) -> bool {
     matches!(e.downcast_ref(), Some(StoreError::Precondition(MAILBOX_CHANGED)))
 }
 
-/// What a mailbox is once it has another secret; `None`: what it was. Where the secret says itself whose mailbox it opens,
-/// that is looked at before anything is stored.
-pub fn state_with_new_secret(mailbox: &Mailbox) -> Option<MailboxState> {
-    let is_refused = matches!(mailbox.state, MailboxState::NeedsReauth | MailboxState::Error);
-    match mailbox.provider.secret_kind() {
-        SecretKind::RefreshToken if is_refused || mailbox.state == MailboxState::Active => {
-            Some(MailboxState::Connecting)
+/// The reason of a state that a person asked for.
+const PAUSED_REASON: &str = "paused by somebody";
+const DISCONNECTED_REASON: &str = "disconnected by somebody";
+
+/// Returns the event of another secret.
+fn credentials_replaced(mailbox: &Mailbox) -> MailboxEvent {
+    MailboxEvent::CredentialsReplaced { check_account: mailbox.provider.checks_account() }
+}
+
+fn resumed(mailbox: &Mailbox) -> MailboxEvent {
+    MailboxEvent::Resumed { check_account: mailbox.provider.checks_account() }
+}
+
+/// The row that a change leaves behind, for the reply and the audit log. Each step bumps the version as the store does.
+#[derive(Debug, Clone)]
+pub struct NextMailbox {
+    row: Mailbox,
+    now: Timestamp,
+}
+
+impl NextMailbox {
+    /// Returns the row as it is before the change.
+    pub fn of(mailbox: &Mailbox, now: Timestamp) -> Self {
+        Self { row: mailbox.clone(), now }
+    }
+
+    pub fn paused(self) -> Mailbox {
+        self.after(MailboxEvent::Paused, Some(PAUSED_REASON)).row
+    }
+
+    pub fn disconnected(self) -> Mailbox {
+        self.after(MailboxEvent::Disconnected, Some(DISCONNECTED_REASON)).row
+    }
+
+    /// Returns the row after it is resumed. `is_orphaned`: see [`Engine::is_orphaned`].
+    pub fn resumed(self, is_orphaned: bool) -> Mailbox {
+        let event = resumed(&self.row);
+        self.switched_on(is_orphaned).after(event, None).row
+    }
+
+    /// Returns the row after its settings are changed, and its secret if `has_secret`.
+    pub fn changed(mut self, settings: serde_json::Value, has_secret: bool, is_orphaned: bool) -> Mailbox {
+        self.row = Mailbox { settings, version: self.row.version + 1, updated_at: self.now, ..self.row };
+        if !has_secret {
+            return self.row;
         }
-        SecretKind::RefreshToken => None,
-        _ => is_refused.then_some(MailboxState::Active),
+        let event = credentials_replaced(&self.row);
+        self.switched_on(is_orphaned).after(event, None).row
+    }
+
+    fn after(self, event: MailboxEvent, reason: Option<&str>) -> Self {
+        let Self { row, now } = self;
+        let Some(state) = row.state.after(event) else { return Self { row, now } };
+        let row = Mailbox {
+            state,
+            state_reason: reason.map(str::to_owned),
+            state_since: now,
+            updated_at: now,
+            version: row.version + 1,
+            ..row
+        };
+        Self { row, now }
+    }
+
+    fn switched_on(self, is_orphaned: bool) -> Self {
+        if !is_orphaned {
+            return self;
+        }
+        let Self { row, now } = self;
+        Self { row: Mailbox { is_active: true, version: row.version + 1, updated_at: now, ..row }, now }
     }
 }
 
-/// The same for one that goes on.
-pub fn state_when_resumed(mailbox: &Mailbox) -> MailboxState {
-    match (mailbox.state, mailbox.provider.secret_kind()) {
-        (MailboxState::Connecting, _) | (_, SecretKind::RefreshToken) => MailboxState::Connecting,
-        _ => MailboxState::Active,
-    }
-}
-
-/// Failed messages that are asked for again in one commit.
-const BATCH: u64 = 1000;
+/// Messages per commit when failed ones are requested again.
+const BATCH_MESSAGES: u64 = 1000;
 
 impl Engine {
-    /// The mailbox, its secret and the first look at it are one commit. `None`: there is one of that address.
-    pub async fn connect(&self, tenant: TenantId, connect: Connect) -> anyhow::Result<Option<MailboxId>> {
+    /// Connects a mailbox: it, its secret and its first sync are one commit. Returns `None` if the address exists.
+    pub async fn connect(&self, tenant: TenantId, connect: ConnectRequest) -> anyhow::Result<Option<MailboxId>> {
         let there = self.store.tenant(tenant).find_mailbox(&connect.address).await?;
-        // One that was disconnected, or that took files so far, becomes this one.
+        // A disconnected or import mailbox of that address is reused.
         let id = there.map_or_else(|| MailboxId::new(self.store.clock()), |mailbox| mailbox.id);
         Ok(self.connect_as(tenant, id, connect).await?.then_some(id))
     }
 
-    /// `false`: there is one of that address, and it is another or at work.
-    pub async fn connect_as(&self, tenant: TenantId, id: MailboxId, connect: Connect) -> anyhow::Result<bool> {
+    /// Connects a mailbox under a given id. Returns `false` if the address exists and belongs to another or connected
+    /// mailbox.
+    pub async fn connect_as(&self, tenant: TenantId, id: MailboxId, connect: ConnectRequest) -> anyhow::Result<bool> {
         let now = self.store.system().now().await?;
         let since = connect.backfill.since(now);
         let store = self.store.tenant(tenant);
@@ -101,7 +154,7 @@ impl Engine {
             unit.put_secret(&sealed);
             secret_ref = Some(secret_id.to_string());
         }
-        // Of whatever it was before.
+        // The token of whatever it was before.
         unit.delete_secret(SecretId::of_access_token(id));
         unit.add_mailbox(NewMailbox {
             id,
@@ -111,16 +164,19 @@ impl Engine {
             secret_ref,
             since,
         });
-        unit.enqueue(vec![self.look_at(id, Lane::High)?]);
-        watch_soon(&mut unit, self, id, connect.provider)?;
+        unit.enqueue(vec![self.sync_job(id, Lane::High)?]);
+        request_watch(&mut unit, self, id, connect.provider)?;
         match unit.commit().await {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                log_change(tenant, id, connect.provider, "mailbox connected");
+                Ok(true)
+            }
             Err(StoreError::Precondition(MAILBOX_EXISTS)) => Ok(false),
             Err(e) => Err(e).context("storing the mailbox"),
         }
     }
 
-    /// What opens it, if it needs anything.
+    /// Opens the secret of a mailbox, if it has one.
     pub(crate) async fn open_secret(
         &self,
         mailbox: &Mailbox,
@@ -135,14 +191,14 @@ impl Engine {
         Ok(Some(Secret::new(text)))
     }
 
-    /// Every email of a mailbox, for good; how many.
+    /// Erases every email of a mailbox, and returns how many.
     pub async fn erase_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<u64> {
         let store = self.store.tenant(mailbox.tenant_id);
         let mut erased = 0;
         loop {
-            let ids = store.list_email_ids(mailbox.id, BATCH).await?;
+            let ids = store.list_email_ids(mailbox.id, BATCH_MESSAGES).await?;
             let now = store.find_mailbox(&mailbox.id.to_string()).await?;
-            // Connected again meanwhile: what comes in from now on is wanted.
+            // Connected again meanwhile: new mail is to be kept.
             if ids.is_empty() || now.is_none_or(|now| now.version != mailbox.version) {
                 return Ok(erased);
             }
@@ -150,35 +206,35 @@ impl Engine {
         }
     }
 
-    /// What was committed is so; whoever misses this finds the jobs by looking.
-    pub async fn tell_workers(&self) {
-        if let Err(e) = self.store.tell_of_jobs().await {
-            tracing::debug!("workers are not told of new jobs: {e}");
+    /// Wakes the workers for new jobs. A worker that misses it finds them by polling.
+    pub async fn notify_workers(&self) {
+        if let Err(e) = self.store.notify_other_processes().await {
+            tracing::debug!(error = %e, "workers not notified of new jobs; they find them by polling");
         }
     }
 
-    fn look_at(&self, mailbox: MailboxId, lane: Lane) -> anyhow::Result<NewJob> {
+    fn sync_job(&self, mailbox: MailboxId, lane: Lane) -> anyhow::Result<NewJob> {
         let job = new_job(&SyncMailbox { mailbox }, self.store.clock(), None)?;
-        Ok(only_one(NewJob { lane, ..job }, mailbox))
+        Ok(unique_per_mailbox(NewJob { lane, ..job }, mailbox))
     }
 
-    /// It is looked at soon, whenever it was to be.
+    /// Enqueues a sync of a mailbox.
     pub async fn request_sync(&self, mailbox: &Mailbox) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
-        unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+        unit.enqueue(vec![self.sync_job(mailbox.id, Lane::High)?]);
         unit.commit().await?;
-        self.tell_workers().await;
+        self.notify_workers().await;
         Ok(())
     }
 
-    /// How it is reached and what is wanted of it is this from now on, and it is looked at soon.
+    /// Changes the settings and secret of a mailbox, and enqueues a sync.
     pub async fn change_mailbox(
         &self,
         mailbox: &Mailbox,
         settings: serde_json::Value,
         secret: Option<Secret<String>>,
     ) -> anyhow::Result<()> {
-        let is_left_behind = self.is_left_behind(mailbox).await?;
+        let is_left_behind = self.is_orphaned(mailbox).await?;
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
         let mut secret_ref = mailbox.secret_ref.clone();
@@ -193,52 +249,51 @@ impl Engine {
             let bytes = Secret::new(secret.expose().as_bytes().to_vec());
             let kind = mailbox.provider.secret_kind();
             unit.put_secret(&self.vault.seal(mailbox.tenant_id, id, kind, &bytes).await?);
-            // It was given for another.
+            // The token of the former secret.
             unit.delete_secret(SecretId::of_access_token(mailbox.id));
             secret_ref = Some(id.to_string());
-            watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
-            if let Some(to) = state_with_new_secret(mailbox) {
-                unit.move_mailbox(mailbox.id, &[mailbox.state], to, None);
-            }
+            request_watch(&mut unit, self, mailbox.id, mailbox.provider)?;
+            unit.apply_mailbox_event(mailbox.id, credentials_replaced(mailbox), None);
         }
         unit.change_mailbox(mailbox.id, settings, secret_ref.as_deref());
         if mailbox.state.is_synced() || mailbox.state == MailboxState::NeedsReauth {
-            unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?]);
+            unit.enqueue(vec![self.sync_job(mailbox.id, Lane::High)?]);
         }
         unit.commit().await?;
-        self.tell_workers().await;
+        log_change(mailbox.tenant_id, mailbox.id, mailbox.provider, "mailbox settings changed");
+        self.notify_workers().await;
         Ok(())
     }
 
-    /// Whether it was switched off by a directory that has been removed since: nobody but us would switch it on again.
-    pub async fn is_left_behind(&self, mailbox: &Mailbox) -> Result<bool, StoreError> {
+    /// Returns whether a directory switched the mailbox off and was removed since: nothing else would switch it on
+    /// again.
+    pub async fn is_orphaned(&self, mailbox: &Mailbox) -> Result<bool, StoreError> {
         Ok(!mailbox.is_active && !self.store.tenant(mailbox.tenant_id).has_owner(mailbox.id).await?)
     }
 
     fn switch_on(&self, unit: &mut TenantUnit, mailbox: MailboxId) -> anyhow::Result<()> {
-        unit.switch_mailboxes(&[(mailbox, None)], true);
-        unit.enqueue(vec![FetchForgotten::now(self.store.clock())?]);
+        unit.set_mailboxes_active(&[(mailbox, None)], true);
+        unit.enqueue(vec![FetchForgotten::new_job(self.store.clock())?]);
         Ok(())
     }
 
-    /// Its provider is not called until it is resumed. `false`: it was not at work.
+    /// Pauses a mailbox: its provider is not called until it is resumed. Returns `false` if it was not active.
     pub async fn pause_mailbox(&self, mailbox: &Mailbox) -> anyhow::Result<bool> {
-        let from = [MailboxState::Connecting, MailboxState::Active, MailboxState::Error, MailboxState::NeedsReauth];
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
-        unit.move_mailbox(mailbox.id, &from, MailboxState::Paused, Some("paused by somebody"));
+        unit.apply_mailbox_event(mailbox.id, MailboxEvent::Paused, Some(PAUSED_REASON));
         unit.commit().await?;
-        Ok(from.contains(&mailbox.state))
+        log_change(mailbox.tenant_id, mailbox.id, mailbox.provider, "mailbox paused");
+        Ok(mailbox.state.after(MailboxEvent::Paused).is_some())
     }
 
-    /// It is looked at again, with this secret if one is given, and what was given up is fetched once more. `false`: it is
-    /// disconnected.
+    /// Resumes a mailbox, with this secret if one is given, and requests its failed messages once more. Returns `false`
+    /// if it is disconnected.
     pub async fn resume_mailbox(&self, mailbox: &Mailbox, secret: Option<Secret<String>>) -> anyhow::Result<bool> {
-        let from = [MailboxState::Paused, MailboxState::NeedsReauth, MailboxState::Error];
         if mailbox.state == MailboxState::Disconnected {
             return Ok(false);
         }
-        let is_left_behind = self.is_left_behind(mailbox).await?;
+        let is_left_behind = self.is_orphaned(mailbox).await?;
         let store = self.store.tenant(mailbox.tenant_id);
         let mut unit = store.write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
@@ -251,50 +306,55 @@ impl Engine {
             unit.put_secret(&self.vault.seal(mailbox.tenant_id, id.parse()?, kind, &bytes).await?);
             unit.delete_secret(SecretId::of_access_token(mailbox.id));
         }
-        unit.move_mailbox(mailbox.id, &from, state_when_resumed(mailbox), None);
-        unit.enqueue(vec![self.look_at(mailbox.id, Lane::High)?, FetchFailed::now(self, mailbox.id)?]);
-        watch_soon(&mut unit, self, mailbox.id, mailbox.provider)?;
+        unit.apply_mailbox_event(mailbox.id, resumed(mailbox), None);
+        unit.enqueue(vec![self.sync_job(mailbox.id, Lane::High)?, FetchFailed::new_job(self, mailbox.id)?]);
+        request_watch(&mut unit, self, mailbox.id, mailbox.provider)?;
         unit.commit().await?;
-        self.tell_workers().await;
+        log_change(mailbox.tenant_id, mailbox.id, mailbox.provider, "mailbox resumed");
+        self.notify_workers().await;
         Ok(true)
     }
 
-    /// What was given up is fetched once more.
+    /// Enqueues fetches of the failed messages of a mailbox.
     pub(crate) async fn fetch_failed(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<()> {
         let store = self.store.tenant(tenant);
         let mut after = String::new();
         loop {
-            let failed = store.list_failed(mailbox, &after, BATCH).await?;
+            let failed = store.list_failed_messages(mailbox, &after, BATCH_MESSAGES).await?;
             let Some(last) = failed.last().cloned() else { return Ok(()) };
             after = last;
             let mut unit = store.write();
-            unit.enqueue(FetchEmails::of_any_size(mailbox, &failed, self.store.clock())?);
+            unit.enqueue(FetchEmails::unsized_jobs(mailbox, &failed, self.store.clock())?);
             unit.commit().await?;
         }
     }
 
-    /// Its provider is not called for it any more, but to tell it so and to take the consent back; what is stored stays,
-    /// until the job that may follow.
+    /// Disconnects a mailbox: its provider is called only to end the watch and revoke the grant. Stored mail stays,
+    /// unless the job `then` erases it.
     pub async fn disconnect(&self, mailbox: &Mailbox, then: Option<NewJob>) -> anyhow::Result<()> {
         let mut unit = self.store.tenant(mailbox.tenant_id).write();
         unit.expect_mailbox(mailbox.id, mailbox.version);
-        let from: Vec<MailboxState> =
-            MailboxState::ALL.into_iter().filter(|state| *state != MailboxState::Disconnected).collect();
-        unit.move_mailbox(mailbox.id, &from, MailboxState::Disconnected, Some("disconnected by somebody"));
+        unit.apply_mailbox_event(mailbox.id, MailboxEvent::Disconnected, Some(DISCONNECTED_REASON));
         unit.stop_syncing(mailbox.id);
         unit.delete_secret(SecretId::of_access_token(mailbox.id));
         let secret: Option<SecretId> = mailbox.secret_ref.as_ref().map(|id| id.parse()).transpose()?;
         match secret {
-            // Once: the job needs the secret, and hands it on to who takes the consent back.
-            _ if mailbox.provider.pushes() && mailbox.state == MailboxState::Disconnected => {}
-            secret if mailbox.provider.pushes() => {
-                unit.enqueue(vec![StopWatch::now(self, mailbox.id, secret)?]);
+            // Only once: the job needs the secret, and hands it on to the one that revokes the grant.
+            _ if mailbox.provider.supports_push() && mailbox.state == MailboxState::Disconnected => {}
+            secret if mailbox.provider.supports_push() => {
+                unit.enqueue(vec![StopWatch::new_job(self, mailbox.id, secret)?]);
             }
             Some(secret) => unit.delete_secret(secret),
             None => {}
         }
         unit.enqueue(then.into_iter().collect());
         unit.commit().await?;
+        log_change(mailbox.tenant_id, mailbox.id, mailbox.provider, "mailbox disconnected");
         Ok(())
     }
+}
+
+/// Logs a change that a person made.
+fn log_change(tenant: TenantId, mailbox: MailboxId, provider: Provider, change: &'static str) {
+    tracing::info!(tenant.id = %tenant, mailbox.id = %mailbox, provider = provider.as_str(), "{change}");
 }

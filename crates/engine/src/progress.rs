@@ -1,8 +1,8 @@
-//! How far a long piece of work has come, for whoever shows it.
+//! The progress of a long operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Written by the work, read by a progress bar.
+/// Counters written by the operation and read by a progress bar.
 #[derive(Debug, Default)]
 pub struct Progress {
     total: AtomicU64,
@@ -31,12 +31,12 @@ impl Progress {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// In the unit of the total.
+    /// Returns what is done, in the unit of the total.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Messages or blobs.
+    /// Returns the number of messages or blobs.
     pub fn items(&self) -> u64 {
         self.items.load(Ordering::Relaxed)
     }

@@ -1,18 +1,18 @@
-//! Removing emails for good.
+//! Purges emails.
 
 use domain::EmailId;
 use store::TenantStore;
 
 use crate::Engine;
 
-/// Emails that go in one unit: few enough that nobody else waits for it.
-const EMAILS: usize = 200;
+/// Emails per unit: few enough that no other writer waits for it.
+const EMAILS_PER_UNIT: usize = 200;
 
 impl Engine {
-    /// How many there were. Interrupted, it has removed some of them, each wholly.
+    /// Purges emails and returns how many there were. Interrupted, it has purged some of them, each wholly.
     pub async fn purge(&self, store: &TenantStore, ids: &[EmailId]) -> anyhow::Result<u64> {
         let mut purged = 0;
-        for ids in ids.chunks(EMAILS) {
+        for ids in ids.chunks(EMAILS_PER_UNIT) {
             purged += store.purge_emails(ids).await?;
         }
         Ok(purged)

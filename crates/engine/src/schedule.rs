@@ -1,139 +1,142 @@
-//! Mailboxes whose time has come.
+//! The sync scheduler: enqueues polls and syncs of mailboxes that are due.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use domain::{Lane, Provider, TenantId};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jobs::{Dice, new_job};
-use store::sql::jobs::{BacklogLimits, MayAdd, NewJob};
-use store::sql::sync::{Due, NOT_DUE};
+use jobs::{RandomSource, new_job};
+use store::sql::jobs::{BacklogLimits, BacklogVerdict, NewJob};
+use store::sql::sync::{DueMailbox, NOT_DUE};
 use store::{Store, StoreError, TenantUnit};
 
-use crate::sync::{self, PollMailboxes, SyncMailbox, only_one};
+use crate::sync::{self, PollMailboxes, SyncMailbox, unique_per_mailbox};
 
-/// Read at once: so many that mailboxes of one tenant come together, also where there are many tenants.
-const BATCH: u64 = 10_000;
+/// Due mailboxes read per tick: so many that mailboxes of one tenant come together, even with many tenants.
+const MAX_DUE_MAILBOXES: u64 = 10_000;
 
-/// The same when much waits already: a second goes by before the next ones.
-const SLOW_BATCH: u64 = 50;
+/// The same while the backlog is large: a second passes before the next tick.
+const MAX_DUE_MAILBOXES_SLOWED: u64 = 50;
 
-/// Commits at the same time, a tenant each: the database makes few of them.
-const AT_ONCE: usize = 64;
+/// Commits at the same time, one per tenant; the database groups them.
+const CONCURRENT_COMMITS: usize = 64;
 
-/// When work piles up, mailboxes are looked at less often, and then not at all for a while.
-pub const BACKLOG: BacklogLimits = BacklogLimits {
+/// The backlog at which mailboxes are polled less often, and at which they are not polled at all.
+pub const BACKLOG_LIMITS: BacklogLimits = BacklogLimits {
     slow_waiting: 20_000,
     stop_waiting: 100_000,
     slow_age: Duration::from_secs(120),
     stop_age: Duration::from_secs(900),
 };
 
-/// While looks of a tenant at a provider have not ended for so long, no more of them are asked for: there are more than their
-/// budget allows, or nobody answers. Its other mailboxes, and other tenants, have nothing to do with it.
-const BEHIND: Duration = BACKLOG.slow_age;
+/// While a tenant's oldest poll of a provider has waited for longer, no further ones are enqueued: they exceed the
+/// budget, or the provider does not answer. Its mailboxes elsewhere, and other tenants, are not affected.
+const MAX_POLL_AGE: Duration = BACKLOG_LIMITS.slow_age;
 
-/// A mailbox is looked at about so many times in the time in which nothing has happened in it.
-const LOOKS: u32 = 12;
+/// A mailbox that has been quiet for a time is polled about this often within such a time.
+const POLLS_PER_QUIET_TIME: u32 = 12;
 
-/// One that fails is looked at half as often each time, down to this.
-const FAILING: Duration = Duration::from_secs(3600);
+/// The longest interval of a failing mailbox, which doubles with each failure.
+const MAX_FAILING_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// How often mailboxes are looked at.
+/// How often mailboxes are polled.
 #[derive(Debug, Clone, Copy)]
-pub struct Rhythm {
+pub struct PollIntervals {
     pub usual: Duration,
-    /// Those whose provider tells us what happens, and those in which nothing does.
-    pub seldom: Duration,
+    /// The interval of mailboxes whose provider pushes, and of quiet ones.
+    pub relaxed: Duration,
 }
 
-impl Rhythm {
-    /// All alike.
-    pub fn even(usual: Duration) -> Self {
-        Self { usual, seldom: usual }
+impl PollIntervals {
+    /// Polls all mailboxes at the same interval.
+    pub fn uniform(usual: Duration) -> Self {
+        Self { usual, relaxed: usual }
     }
 
-    fn pause(&self, due: &Due) -> Duration {
-        let seldom = self.seldom.max(self.usual);
+    /// Returns the interval until the next poll of a mailbox.
+    fn interval(&self, due: &DueMailbox) -> Duration {
+        let seldom = self.relaxed.max(self.usual);
         match due.every {
             Some(every) => every,
             None if due.errors > 0 => {
                 let factor = 1 << due.errors.min(10);
-                self.usual.saturating_mul(factor).min(FAILING.max(self.usual))
+                self.usual.saturating_mul(factor).min(MAX_FAILING_INTERVAL.max(self.usual))
             }
             None if due.is_pushed => seldom,
-            None => (due.quiet_for / LOOKS).clamp(self.usual, seldom),
+            None => (due.quiet_for / POLLS_PER_QUIET_TIME).clamp(self.usual, seldom),
         }
     }
 }
 
-/// What a look at the calendar came to.
+/// The outcome of one [`tick`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ticked {
-    /// So many mailboxes are to be looked at; whether more are due, which need not wait.
-    Asked { mailboxes: u64, is_more: bool },
-    /// So many, and the others wait, for much waits already, and why.
+pub enum TickOutcome {
+    /// Polls or syncs were enqueued for so many mailboxes; `is_more`: others are due right now.
+    Enqueued { mailboxes: u64, is_more: bool },
+    /// Fewer than usual were enqueued, because the backlog is large, as `why` explains.
     Slowed { mailboxes: u64, why: String },
-    /// Too much waits already, and why.
+    /// Nothing was enqueued, because the backlog is too large, with the reason.
     HeldBack(String),
 }
 
-/// Asks for a look at each mailbox that is due, and says when it is due again.
-pub async fn tick(store: &Store, rhythm: &Rhythm, dice: &dyn Dice) -> anyhow::Result<Ticked> {
+/// Enqueues a poll or a sync of each mailbox that is due, and records when it is due again.
+pub async fn tick(store: &Store, intervals: &PollIntervals, random: &dyn RandomSource) -> anyhow::Result<TickOutcome> {
     let system = store.system();
-    let (batch, slowed) = match system.may_add_more(Lane::Normal, &BACKLOG).await? {
-        MayAdd::Go => (BATCH, None),
-        MayAdd::Slow { why } => (SLOW_BATCH, Some(why)),
-        MayAdd::Stop { why } => return Ok(Ticked::HeldBack(why)),
+    let (batch, slowed) = match system.check_backlog(Lane::Normal, &BACKLOG_LIMITS).await? {
+        BacklogVerdict::Go => (MAX_DUE_MAILBOXES, None),
+        BacklogVerdict::Slow { why } => (MAX_DUE_MAILBOXES_SLOWED, Some(why)),
+        BacklogVerdict::Stop { why } => return Ok(TickOutcome::HeldBack(why)),
     };
     let due = system.list_due_mailboxes(batch).await?;
     let mailboxes = due.len() as u64;
     let mut behind = if due.is_empty() { HashMap::new() } else { system.list_oldest_polls().await? };
-    behind.retain(|_, age| *age > BEHIND);
-    let mut by_tenant: BTreeMap<TenantId, Vec<Due>> = BTreeMap::new();
+    behind.retain(|_, age| *age > MAX_POLL_AGE);
+    let mut by_tenant: BTreeMap<TenantId, Vec<DueMailbox>> = BTreeMap::new();
     for due in due {
         by_tenant.entry(due.tenant).or_default().push(due);
     }
     let mut units: Vec<TenantUnit> = Vec::with_capacity(by_tenant.len());
     for (tenant, due) in by_tenant {
-        // A tenth earlier or later, so that those that were connected together drift apart.
-        let pause = |due: &Due| (due.mailbox, rhythm.pause(due).mul_f64(0.9 + dice.fraction() / 5.0));
-        let pauses: Vec<_> = due.iter().map(pause).collect();
+        // Jitter of a tenth, so that mailboxes that were connected together drift apart.
+        let pauses: Vec<_> = due
+            .iter()
+            .map(|due| (due.mailbox, intervals.interval(due).mul_f64(0.9 + random.next_fraction() / 5.0)))
+            .collect();
         let mut unit = system.write_for(tenant);
-        // In the order in which a sync that ends takes them, so that neither waits for the other.
-        unit.sync_again_in(&pauses);
+        // In the order in which a sync that ends locks the rows, so that neither waits for the other.
+        unit.reschedule_syncs(&pauses);
         unit.enqueue(jobs(store, &due, |provider| behind.contains_key(&(tenant, provider.as_str().to_owned())))?);
         units.push(unit);
     }
     let commits = stream::iter(units).map(|unit| async move {
         match unit.commit().await {
-            // Another scheduler was first. What is left of it is due the next time.
+            // Another scheduler was first. What it left is due at the next tick.
             Ok(_) | Err(StoreError::Precondition(NOT_DUE)) => Ok(()),
             Err(e) => Err(e),
         }
     });
-    commits.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    commits.buffer_unordered(CONCURRENT_COMMITS).try_collect::<Vec<()>>().await?;
     Ok(match slowed {
-        Some(why) => Ticked::Slowed { mailboxes, why },
-        None => Ticked::Asked { mailboxes, is_more: mailboxes == batch },
+        Some(why) => TickOutcome::Slowed { mailboxes, why },
+        None => TickOutcome::Enqueued { mailboxes, is_more: mailboxes == batch },
     })
 }
 
-/// One for some mailboxes together, where a look is all that is to be done; else one for each.
-fn jobs(store: &Store, due: &[Due], is_behind: impl Fn(Provider) -> bool) -> anyhow::Result<Vec<NewJob>> {
+/// Creates one poll job for several settled mailboxes of a provider, and a sync job for each other mailbox.
+fn jobs(store: &Store, due: &[DueMailbox], is_behind: impl Fn(Provider) -> bool) -> anyhow::Result<Vec<NewJob>> {
     let mut jobs = Vec::new();
     let mut by_provider: BTreeMap<&str, (Provider, Vec<_>)> = BTreeMap::new();
     for due in due {
-        if due.is_settled && due.provider.looks_by_a_call() {
+        if due.is_settled && due.provider.polls_without_connection() {
             let provider = due.provider;
             by_provider.entry(provider.as_str()).or_insert((provider, Vec::new())).1.push(due.mailbox);
         } else {
             let job = new_job(&SyncMailbox { mailbox: due.mailbox }, store.clock(), None)?;
-            jobs.push(only_one(job, due.mailbox));
+            jobs.push(unique_per_mailbox(job, due.mailbox));
         }
     }
     for (provider, mailboxes) in by_provider.into_values().filter(|(provider, _)| !is_behind(*provider)) {
-        for some in mailboxes.chunks(sync::AT_MOST) {
+        for some in mailboxes.chunks(sync::MAX_MAILBOXES_PER_POLL) {
             let job = PollMailboxes { provider, mailboxes: some.to_vec() };
             jobs.push(new_job(&job, store.clock(), None)?);
         }
@@ -149,10 +152,16 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    const INTERVALS: PollIntervals =
+        PollIntervals { usual: Duration::from_secs(300), relaxed: Duration::from_secs(900) };
+
+    fn minutes(due: DueMailbox) -> u64 {
+        INTERVALS.interval(&due).as_secs() / 60
+    }
+
     #[test]
-    fn what_is_pushed_or_quiet_is_looked_at_seldom_what_is_busy_often_and_what_fails_less_each_time() {
-        let rhythm = Rhythm { usual: 5 * MINUTE, seldom: 15 * MINUTE };
-        let due = Due {
+    fn poll_interval_follows_activity_and_errors() {
+        let due = DueMailbox {
             tenant: TenantId::new(&SystemClock),
             mailbox: MailboxId::new(&SystemClock),
             provider: Provider::Gmail,
@@ -162,15 +171,21 @@ mod tests {
             errors: 0,
             quiet_for: MINUTE,
         };
-        let pause = |due: Due| rhythm.pause(&due).as_secs() / 60;
 
-        assert_eq!(pause(due), 5, "something has just happened");
-        assert_eq!(pause(Due { quiet_for: 120 * MINUTE, ..due }), 10);
-        assert_eq!(pause(Due { quiet_for: 60 * 24 * 30 * MINUTE, ..due }), 15);
-        assert_eq!(pause(Due { is_pushed: true, ..due }), 15);
-        assert_eq!(pause(Due { every: Some(2 * MINUTE), is_pushed: true, errors: 3, ..due }), 2, "as it says itself");
-        assert_eq!(pause(Due { errors: 1, is_pushed: true, ..due }), 10);
-        assert_eq!(pause(Due { errors: 99, ..due }), 60);
-        assert_eq!(Rhythm::even(2 * FAILING).pause(&Due { errors: 99, ..due }), 2 * FAILING);
+        assert_eq!(minutes(due), 5, "something has just happened");
+        assert_eq!(minutes(DueMailbox { quiet_for: 120 * MINUTE, ..due }), 10);
+        assert_eq!(minutes(DueMailbox { quiet_for: 60 * 24 * 30 * MINUTE, ..due }), 15);
+        assert_eq!(minutes(DueMailbox { is_pushed: true, ..due }), 15);
+        assert_eq!(
+            minutes(DueMailbox { every: Some(2 * MINUTE), is_pushed: true, errors: 3, ..due }),
+            2,
+            "as it says itself"
+        );
+        assert_eq!(minutes(DueMailbox { errors: 1, is_pushed: true, ..due }), 10);
+        assert_eq!(minutes(DueMailbox { errors: 99, ..due }), 60);
+        assert_eq!(
+            PollIntervals::uniform(2 * MAX_FAILING_INTERVAL).interval(&DueMailbox { errors: 99, ..due }),
+            2 * MAX_FAILING_INTERVAL
+        );
     }
 }

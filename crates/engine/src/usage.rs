@@ -1,7 +1,6 @@
-//! What a tenant uses of its providers, what is left of that, and when what waits will be here: for people.
+//! The usage of provider quotas by a tenant, what is left of them, and forecasts of backfills, for people.
 //!
-//! Nothing is promised that nobody knows: where there is no limit nothing is left or gone, and a forecast that cannot be made
-//! says why.
+//! Only what is known is reported: without a limit there is no remainder, and a forecast that cannot be made says why.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -10,52 +9,52 @@ use domain::{MailboxId, Provider};
 use jiff::Timestamp;
 use serde::Serialize;
 use store::sql::mailboxes::Mailbox;
-use store::sql::sync::{BackfillProgress, Pause};
-use store::sql::usage::Used;
+use store::sql::sync::{BackfillProgress, SyncPause};
+use store::sql::usage::CallUsage;
 use store::{StoreError, SystemStore, TenantStore};
 
 use crate::calls::budget::Budget;
-use crate::calls::meter::{hour, hours_before};
-use crate::calls::{CallSettings, Pace};
+use crate::calls::usage_meter::{hour_start, hours_before};
+use crate::calls::{CallBudgets, CallSettings};
 
-/// Of one tenant at one provider.
+/// The usage of one tenant at one provider.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProviderUsage {
     pub provider: &'static str,
-    /// Those that are looked at: of the others nothing comes, and nobody waits for it.
+    /// Active mailboxes.
     pub mailboxes: u64,
-    /// As budgets count them.
-    pub calls: Spent,
-    /// Of messages that were fetched.
-    pub bytes: Spent,
-    /// Messages of these that are known and not here yet, old and new.
+    /// Calls, as budgets count them.
+    pub calls: QuotaUsage,
+    /// Bytes of fetched messages.
+    pub bytes: QuotaUsage,
+    /// Known messages that are not fetched yet, old and new.
     pub backlog: u64,
-    /// What was there before these mailboxes were connected. Nothing: all of it is here.
-    pub backfill: Option<Forecast>,
+    /// The backfill of these mailboxes; `None`: it is complete.
+    pub backfill: Option<BackfillForecast>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Spent {
+pub struct QuotaUsage {
     /// Since the hour began.
     pub this_hour: u64,
     /// In this hour and the 23 before.
     pub last_day: u64,
-    /// Nothing: as many as one likes.
-    pub limits: Vec<Limit>,
+    /// Empty: unlimited.
+    pub limits: Vec<UsageLimit>,
 }
 
-/// Who may use how much, and what is left of that.
+/// A limit, and what is left of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Limit {
-    pub of: Whose,
-    pub per: Span,
+pub struct UsageLimit {
+    pub of: LimitOwner,
+    pub per: LimitPeriod,
     pub allowed: u64,
     pub left: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whose {
+pub enum LimitOwner {
     Mailbox,
     Tenant,
     AllTenants,
@@ -63,48 +62,49 @@ pub enum Whose {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Span {
+pub enum LimitPeriod {
     Hour,
     Day,
 }
 
-/// When what was there before is here.
+/// The forecast of a backfill.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Forecast {
+pub struct BackfillForecast {
     pub stored: u64,
     pub to_fetch: u64,
-    /// Whether that is all there is.
+    /// Whether the listing is complete.
     pub is_listed: bool,
-    /// About then, if it goes on as in the last minutes.
+    /// When the backfill ends, at the rate of the last minutes.
     pub ends_at: Option<Timestamp>,
-    /// Why nobody knows.
+    /// Why there is no forecast.
     pub unknown: Option<&'static str>,
 }
 
-pub const STILL_LISTED: &str = "older mail is still being listed";
-pub const PAUSED: &str = "it is paused";
-pub const NOTHING_CAME: &str = "nothing has come in the last minutes";
+pub const FORECAST_STILL_LISTING: &str = "older mail is still being listed";
+pub const FORECAST_PAUSED: &str = "it is paused";
+pub const FORECAST_NO_RATE: &str = "nothing has come in the last minutes";
 
-/// Longer than this is no forecast.
-const TOO_LONG: Duration = Duration::from_secs(366 * 86_400);
+/// The longest forecast.
+const MAX_FORECAST: Duration = Duration::from_secs(366 * 86_400);
 
-impl Forecast {
-    /// Of one mailbox.
-    pub fn of(progress: &BackfillProgress, pause: Option<&Pause>, now: Timestamp) -> Self {
+impl BackfillForecast {
+    /// Returns the forecast of one mailbox.
+    pub fn of(progress: &BackfillProgress, pause: Option<&SyncPause>, now: Timestamp) -> Self {
         let BackfillProgress { is_listed, stored, to_fetch, per_second } = *progress;
         let (ends_at, unknown) = match per_second {
-            _ if !is_listed => (None, Some(STILL_LISTED)),
-            _ if pause.is_some() => (None, Some(PAUSED)),
+            _ if !is_listed => (None, Some(FORECAST_STILL_LISTING)),
+            _ if pause.is_some() => (None, Some(FORECAST_PAUSED)),
             Some(rate) if rate > 0.0 => {
-                let left = Duration::try_from_secs_f64(to_fetch as f64 / rate).unwrap_or(TOO_LONG).min(TOO_LONG);
+                let left =
+                    Duration::try_from_secs_f64(to_fetch as f64 / rate).unwrap_or(MAX_FORECAST).min(MAX_FORECAST);
                 (now.checked_add(left).ok(), None)
             }
-            _ => (None, Some(NOTHING_CAME)),
+            _ => (None, Some(FORECAST_NO_RATE)),
         };
         Self { stored, to_fetch, is_listed, ends_at, unknown }
     }
 
-    /// Both: they end with the later one, and nobody knows when if nobody knows of one.
+    /// Combines two forecasts: the later one counts, and neither if one is unknown.
     fn and(self, other: &Self) -> Self {
         let unknown = self.unknown.or(other.unknown);
         Self {
@@ -117,7 +117,8 @@ impl Forecast {
     }
 }
 
-/// By provider. What all tenants use together only an operator gets to see, and so only with `system`.
+/// Returns the usage of a tenant by provider. The limits of all tenants together need `system`, since only an operator
+/// may see them.
 pub async fn of_tenant(
     store: &TenantStore,
     system: Option<&SystemStore>,
@@ -126,7 +127,9 @@ pub async fn of_tenant(
     let now = store.clock().now();
     let (this_hour, last_day) = used(store, now).await?;
     let all = match system {
-        Some(system) => Some((system.sum_usage(hour(now)).await?, system.sum_usage(hours_before(now, 23)).await?)),
+        Some(system) => {
+            Some((system.sum_usage(hour_start(now)).await?, system.sum_usage(hours_before(now, 23)).await?))
+        }
         None => None,
     };
     let mut forecasts = forecasts(store, now).await?;
@@ -136,16 +139,16 @@ pub async fn of_tenant(
         let name = provider.as_str();
         let load = load.get(name).copied().unwrap_or_default();
         let (hourly, daily) = (of(&this_hour, name), of(&last_day, name));
-        if provider == Provider::Files || (load.mailboxes == 0 && daily == Used::default()) {
+        if provider == Provider::Files || (load.mailboxes == 0 && daily == CallUsage::default()) {
             continue;
         }
-        let pace = settings.pace_of(provider);
+        let budgets = settings.budgets_of_provider(provider);
         let shared = all.as_ref().map(|(hour, day)| (of(hour, name), of(day, name)));
         usages.push(ProviderUsage {
             provider: name,
             mailboxes: load.mailboxes,
-            calls: calls(&pace, hourly, daily, shared.map(|(hour, _)| hour), now),
-            bytes: bytes(&pace, hourly, daily, shared.map(|(_, day)| day)),
+            calls: calls(&budgets, hourly, daily, shared.map(|(hour, _)| hour), now),
+            bytes: bytes(&budgets, hourly, daily, shared.map(|(_, day)| day)),
             backlog: load.backlog,
             backfill: forecasts.remove(name),
         });
@@ -153,64 +156,64 @@ pub async fn of_tenant(
     Ok(usages)
 }
 
-/// What one mailbox has of that.
+/// The usage of one mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MailboxUsage {
-    /// Of the tenant at its provider: budgets of calls are shared.
-    pub calls: Spent,
-    /// Of the mailbox itself, as far as messages are here.
-    pub bytes: Spent,
+    /// The tenant's calls at its provider, since budgets of calls are shared.
+    pub calls: QuotaUsage,
+    /// The bytes of the mailbox itself, as far as messages are stored.
+    pub bytes: QuotaUsage,
     pub backlog: u64,
-    pub backfill: Option<Forecast>,
+    pub backfill: Option<BackfillForecast>,
 }
 
 pub async fn of_mailbox(
     store: &TenantStore,
     mailbox: &Mailbox,
-    pause: Option<&Pause>,
+    pause: Option<&SyncPause>,
     settings: &CallSettings,
 ) -> Result<MailboxUsage, StoreError> {
     let now = store.clock().now();
     let name = mailbox.provider.as_str();
     let (this_hour, last_day) = used(store, now).await?;
-    let pace = settings.pace_for(mailbox);
-    let load = store.find_mailbox_load(mailbox.id, hour(now), hours_before(now, 23)).await?;
+    let budgets = settings.budgets_of_mailbox(mailbox);
+    let load = store.find_mailbox_load(mailbox.id, hour_start(now), hours_before(now, 23)).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
-    let own = pace.mailbox.bytes.map(|budget| daily(Whose::Mailbox, budget, load.bytes_last_day));
-    let mut limits: Vec<Limit> = own.into_iter().collect();
-    limits.extend(bytes(&pace, of(&this_hour, name), of(&last_day, name), None).limits);
+    let own = budgets.mailbox.bytes.map(|budget| daily_limit(LimitOwner::Mailbox, budget, load.bytes_last_day));
+    let mut limits: Vec<UsageLimit> = own.into_iter().collect();
+    limits.extend(bytes(&budgets, of(&this_hour, name), of(&last_day, name), None).limits);
     Ok(MailboxUsage {
-        calls: calls(&pace, of(&this_hour, name), of(&last_day, name), None, now),
-        bytes: Spent { this_hour: load.bytes_this_hour, last_day: load.bytes_last_day, limits },
+        calls: calls(&budgets, of(&this_hour, name), of(&last_day, name), None, now),
+        bytes: QuotaUsage { this_hour: load.bytes_this_hour, last_day: load.bytes_last_day, limits },
         backlog: load.backlog,
-        backfill: backfill.map(|progress| Forecast::of(&progress, pause, now)),
+        backfill: backfill.map(|progress| BackfillForecast::of(&progress, pause, now)),
     })
 }
 
-type ByProvider = BTreeMap<String, Used>;
+type ByProvider = BTreeMap<String, CallUsage>;
 
 async fn used(store: &TenantStore, now: Timestamp) -> Result<(ByProvider, ByProvider), StoreError> {
-    Ok((store.sum_usage(hour(now)).await?, store.sum_usage(hours_before(now, 23)).await?))
+    Ok((store.sum_usage(hour_start(now)).await?, store.sum_usage(hours_before(now, 23)).await?))
 }
 
-fn of(used: &ByProvider, provider: &str) -> Used {
+fn of(used: &ByProvider, provider: &str) -> CallUsage {
     used.get(provider).copied().unwrap_or_default()
 }
 
-async fn forecasts(store: &TenantStore, now: Timestamp) -> Result<HashMap<String, Forecast>, StoreError> {
+async fn forecasts(store: &TenantStore, now: Timestamp) -> Result<HashMap<String, BackfillForecast>, StoreError> {
     let backfills = store.list_backfills(None).await?;
     if backfills.is_empty() {
         return Ok(HashMap::new());
     }
     let pauses = store.list_pauses().await?;
     let mailboxes = store.list_mailboxes().await?;
-    let looked_at = mailboxes.iter().filter(|mailbox| mailbox.is_looked_at());
+    let looked_at = mailboxes.iter().filter(|mailbox| mailbox.is_sync_enabled());
     let providers: HashMap<MailboxId, &'static str> =
         looked_at.map(|mailbox| (mailbox.id, mailbox.provider.as_str())).collect();
-    let mut forecasts: HashMap<String, Forecast> = HashMap::new();
+    let mut forecasts: HashMap<String, BackfillForecast> = HashMap::new();
     for (mailbox, progress) in &backfills {
         let Some(provider) = providers.get(mailbox) else { continue };
-        let forecast = Forecast::of(progress, pauses.get(mailbox), now);
+        let forecast = BackfillForecast::of(progress, pauses.get(mailbox), now);
         let together = match forecasts.remove(*provider) {
             Some(others) => others.and(&forecast),
             None => forecast,
@@ -220,35 +223,42 @@ async fn forecasts(store: &TenantStore, now: Timestamp) -> Result<HashMap<String
     Ok(forecasts)
 }
 
-fn calls(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>, now: Timestamp) -> Spent {
-    let tenant = pace.tenant.calls.map(|budget| hourly(Whose::Tenant, budget, this_hour.calls, now));
-    let shared = pace.app.calls.zip(all).map(|(budget, all)| hourly(Whose::AllTenants, budget, all.calls, now));
+fn calls(
+    budgets: &CallBudgets,
+    this_hour: CallUsage,
+    last_day: CallUsage,
+    all: Option<CallUsage>,
+    now: Timestamp,
+) -> QuotaUsage {
+    let tenant = budgets.tenant.calls.map(|budget| hourly_limit(LimitOwner::Tenant, budget, this_hour.calls, now));
+    let shared =
+        budgets.app.calls.zip(all).map(|(budget, all)| hourly_limit(LimitOwner::AllTenants, budget, all.calls, now));
     let limits = tenant.into_iter().chain(shared).collect();
-    Spent { this_hour: this_hour.calls, last_day: last_day.calls, limits }
+    QuotaUsage { this_hour: this_hour.calls, last_day: last_day.calls, limits }
 }
 
-fn bytes(pace: &Pace, this_hour: Used, last_day: Used, all: Option<Used>) -> Spent {
-    let tenant = pace.tenant.bytes.map(|budget| daily(Whose::Tenant, budget, last_day.bytes));
-    let shared = pace.app.bytes.zip(all).map(|(budget, all)| daily(Whose::AllTenants, budget, all.bytes));
+fn bytes(budgets: &CallBudgets, this_hour: CallUsage, last_day: CallUsage, all: Option<CallUsage>) -> QuotaUsage {
+    let tenant = budgets.tenant.bytes.map(|budget| daily_limit(LimitOwner::Tenant, budget, last_day.bytes));
+    let shared = budgets.app.bytes.zip(all).map(|(budget, all)| daily_limit(LimitOwner::AllTenants, budget, all.bytes));
     let limits = tenant.into_iter().chain(shared).collect();
-    Spent { this_hour: this_hour.bytes, last_day: last_day.bytes, limits }
+    QuotaUsage { this_hour: this_hour.bytes, last_day: last_day.bytes, limits }
 }
 
-/// What nobody used in time does not come back: of an hour that ends soon little is left.
-fn hourly(of: Whose, budget: Budget, used: u64, now: Timestamp) -> Limit {
+/// Returns an hourly limit. What was not used in time does not come back: of an hour that ends soon little is left.
+fn hourly_limit(of: LimitOwner, budget: Budget, used: u64, now: Timestamp) -> UsageLimit {
     let rest = 3600 - now.as_second().rem_euclid(3600);
     let to_come = (budget.per_second * rest as f64 + budget.burst) as u64;
-    let limit = limit(of, Span::Hour, (budget.per_second * 3600.0) as u64, used);
-    Limit { left: limit.left.min(to_come), ..limit }
+    let limit = limit(of, LimitPeriod::Hour, (budget.per_second * 3600.0) as u64, used);
+    UsageLimit { left: limit.left.min(to_come), ..limit }
 }
 
-/// As [`Budget::per_day`] was told: a tenth at once, the rest evenly.
-fn daily(of: Whose, budget: Budget, used: u64) -> Limit {
-    limit(of, Span::Day, (budget.per_second * 86_400.0 + budget.burst).round() as u64, used)
+/// Returns a daily limit, as [`Budget::per_day`] splits it: a tenth as burst, the rest evenly.
+fn daily_limit(of: LimitOwner, budget: Budget, used: u64) -> UsageLimit {
+    limit(of, LimitPeriod::Day, (budget.per_second * 86_400.0 + budget.burst).round() as u64, used)
 }
 
-fn limit(of: Whose, per: Span, allowed: u64, used: u64) -> Limit {
-    Limit { of, per, allowed, left: allowed.saturating_sub(used) }
+fn limit(of: LimitOwner, per: LimitPeriod, allowed: u64, used: u64) -> UsageLimit {
+    UsageLimit { of, per, allowed, left: allowed.saturating_sub(used) }
 }
 
 #[cfg(test)]
@@ -259,42 +269,52 @@ mod tests {
         BackfillProgress { is_listed, stored: 10, to_fetch, per_second }
     }
 
-    #[test]
-    fn a_forecast_is_made_when_all_is_known_and_says_why_when_it_is_not() {
-        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
-        let pause = Pause { until: now, reason: "its server asked to wait".into() };
-        let of = |progress: &BackfillProgress, pause| Forecast::of(progress, pause, now);
+    const NOON: &str = "2026-11-16T12:00:00Z";
 
-        let soon = of(&progress(true, 600, Some(10.0)), None);
-        assert_eq!((soon.ends_at, soon.unknown), ("2026-11-16T12:01:00Z".parse().ok(), None));
-        assert_eq!(of(&progress(false, 600, Some(10.0)), None).unknown, Some(STILL_LISTED));
-        assert_eq!(of(&progress(true, 600, None), None).unknown, Some(NOTHING_CAME));
-        assert_eq!(of(&progress(true, 600, Some(10.0)), Some(&pause)).unknown, Some(PAUSED));
-
-        let later = of(&progress(true, 1200, Some(10.0)), None);
-        let both = soon.clone().and(&later);
-        assert_eq!((both.to_fetch, both.ends_at), (1800, "2026-11-16T12:02:00Z".parse().ok()));
-        let unsure = both.and(&of(&progress(true, 1, None), None));
-        assert_eq!((unsure.ends_at, unsure.unknown, unsure.is_listed), (None, Some(NOTHING_CAME), true));
+    fn forecast(progress: &BackfillProgress, pause: Option<&SyncPause>) -> BackfillForecast {
+        BackfillForecast::of(progress, pause, NOON.parse().unwrap())
     }
 
     #[test]
-    fn what_is_left_is_told_where_there_is_a_limit_and_of_all_tenants_only_to_who_may_know() {
-        let mut pace = Pace::calls_per_second(150.0);
-        let used = Used { calls: 1000, bytes: 400 };
-        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
-        assert_eq!(calls(&pace, used, used, None, now).limits, []);
-        let all = Used { calls: 600_000, bytes: 0 };
-        let shared = calls(&pace, used, used, Some(all), now).limits;
-        assert_eq!(shared, [Limit { of: Whose::AllTenants, per: Span::Hour, allowed: 540_000, left: 0 }]);
+    fn forecast_needs_a_rate_and_a_complete_listing() {
+        let now: Timestamp = NOON.parse().unwrap();
+        let pause = SyncPause { until: now, reason: "its server asked to wait".into() };
 
-        pace.tenant.calls = Some(Budget::per_second(1.0));
-        pace.tenant.bytes = Some(Budget::per_day(1000.0));
-        let own = |now| calls(&pace, used, used, None, now).limits;
-        assert_eq!(own(now), [Limit { of: Whose::Tenant, per: Span::Hour, allowed: 3600, left: 2600 }]);
-        let late = own("2026-11-16T12:59:00Z".parse().unwrap());
+        let soon = forecast(&progress(true, 600, Some(10.0)), None);
+        assert_eq!((soon.ends_at, soon.unknown), ("2026-11-16T12:01:00Z".parse().ok(), None));
+        assert_eq!(forecast(&progress(false, 600, Some(10.0)), None).unknown, Some(FORECAST_STILL_LISTING));
+        assert_eq!(forecast(&progress(true, 600, None), None).unknown, Some(FORECAST_NO_RATE));
+        assert_eq!(forecast(&progress(true, 600, Some(10.0)), Some(&pause)).unknown, Some(FORECAST_PAUSED));
+
+        let later = forecast(&progress(true, 1200, Some(10.0)), None);
+        let both = soon.clone().and(&later);
+        assert_eq!((both.to_fetch, both.ends_at), (1800, "2026-11-16T12:02:00Z".parse().ok()));
+        let unsure = both.and(&forecast(&progress(true, 1, None), None));
+        assert_eq!((unsure.ends_at, unsure.unknown, unsure.is_listed), (None, Some(FORECAST_NO_RATE), true));
+    }
+
+    #[test]
+    fn limit_of_all_tenants_needs_their_usage() {
+        let mut budgets = CallBudgets::calls_per_second(150.0);
+        let used = CallUsage { calls: 1000, bytes: 400 };
+        let now: Timestamp = NOON.parse().unwrap();
+        assert_eq!(calls(&budgets, used, used, None, now).limits, []);
+        let all = CallUsage { calls: 600_000, bytes: 0 };
+        let shared = calls(&budgets, used, used, Some(all), now).limits;
+        assert_eq!(
+            shared,
+            [UsageLimit { of: LimitOwner::AllTenants, per: LimitPeriod::Hour, allowed: 540_000, left: 0 }]
+        );
+
+        budgets.tenant.calls = Some(Budget::per_second(1.0));
+        budgets.tenant.bytes = Some(Budget::per_day(1000.0));
+        assert_eq!(
+            calls(&budgets, used, used, None, now).limits,
+            [UsageLimit { of: LimitOwner::Tenant, per: LimitPeriod::Hour, allowed: 3600, left: 2600 }]
+        );
+        let late = calls(&budgets, used, used, None, "2026-11-16T12:59:00Z".parse().unwrap()).limits;
         assert_eq!(late[0].left, 61, "what was not used in time is gone");
-        let own = bytes(&pace, used, used, None).limits;
-        assert_eq!(own, [Limit { of: Whose::Tenant, per: Span::Day, allowed: 1000, left: 600 }]);
+        let own = bytes(&budgets, used, used, None).limits;
+        assert_eq!(own, [UsageLimit { of: LimitOwner::Tenant, per: LimitPeriod::Day, allowed: 1000, left: 600 }]);
     }
 }

@@ -1,37 +1,40 @@
-//! Cron lines: five fields, in a time zone.
+//! Cron expressions of five fields, evaluated in a time zone.
 //!
 //! `minute hour day month weekday`, each a list of numbers, names (`jan`, `mon`), ranges and steps; `@hourly`, `@daily`
 //! and the like. As in other crons, a day must match the day and the weekday if one of them begins with `*`, else either.
 //!
-//! When clocks change: a line with `*` for the hour follows time as it passes, so that "every five minutes" is every five
-//! minutes in that night as well. Any other line follows the clock on the wall: a time that is skipped comes at the first
-//! moment after the gap, and a time that is repeated comes once, the first time.
+//! When clocks change: an expression with `*` for the hour follows elapsed time, so that "every five minutes" is every five
+//! minutes in that night as well. Any other expression follows the wall clock: a time that is skipped fires at the end of
+//! the gap, and a time that is repeated fires once, the first time.
 //!
-//! Written here because none of the crates for it does both: say where a line is wrong, and run what a gap skips
-//! (`cronexpr` leaves it out, `croner` does not tell the place).
+//! Written here because no crate does both: report the column of an error, and fire what a gap skips (`cronexpr` leaves it
+//! out, `croner` reports no column).
+
+use std::ops::RangeInclusive;
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
-/// A line that was understood.
+/// A parsed cron expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
-    minutes: Set,
-    hours: Set,
-    days: Set,
-    months: Set,
-    weekdays: Set,
+    minutes: FieldValues,
+    hours: FieldValues,
+    days: FieldValues,
+    months: FieldValues,
+    weekdays: FieldValues,
 }
 
-/// Which numbers of a field match, as bits.
+/// The numbers that a field matches, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Set {
+struct FieldValues {
     bits: u64,
-    /// It begins with `*`.
+    /// Whether the field begins with `*`.
     is_open: bool,
 }
 
+/// An invalid cron expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the cron line {line:?} is wrong at column {column}: {problem}")]
 pub struct CronError {
@@ -41,24 +44,25 @@ pub struct CronError {
     pub problem: String,
 }
 
-struct Field {
+/// The definition of one of the five fields.
+struct CronField {
     name: &'static str,
     least: u8,
     most: u8,
-    /// From the least number on.
+    /// Names of the numbers from `least` on.
     names: &'static [&'static str],
 }
 
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-const FIELDS: [Field; 5] = [
-    Field { name: "minute", least: 0, most: 59, names: &[] },
-    Field { name: "hour", least: 0, most: 23, names: &[] },
-    Field { name: "day", least: 1, most: 31, names: &[] },
-    Field { name: "month", least: 1, most: 12, names: MONTHS },
+const FIELDS: [CronField; 5] = [
+    CronField { name: "minute", least: 0, most: 59, names: &[] },
+    CronField { name: "hour", least: 0, most: 23, names: &[] },
+    CronField { name: "day", least: 1, most: 31, names: &[] },
+    CronField { name: "month", least: 1, most: 12, names: MONTHS },
     // 7 is Sunday too.
-    Field { name: "weekday", least: 0, most: 7, names: WEEKDAYS },
+    CronField { name: "weekday", least: 0, most: 7, names: WEEKDAYS },
 ];
 
 const NICKNAMES: &[(&str, &str)] = &[
@@ -71,65 +75,73 @@ const NICKNAMES: &[(&str, &str)] = &[
     ("@hourly", "0 * * * *"),
 ];
 
-/// The most days that a month can have.
-const DAYS_IN: [u8; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+/// The most days that each month can have.
+const MAX_DAYS_OF_MONTH: [u8; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
+impl CronError {
+    /// Makes an error at a byte of the line.
+    fn at(line: &str, at: usize, problem: String) -> Self {
+        Self { line: line.to_owned(), column: line[..at].chars().count() + 1, problem }
+    }
+}
 
 impl Cron {
     pub fn parse(line: &str) -> Result<Self, CronError> {
-        let wrong = |at: usize, problem: String| CronError {
-            line: line.to_owned(),
-            column: line[..at].chars().count() + 1,
-            problem,
-        };
         let words = words(line);
         if let [(at, nickname)] = words[..]
             && nickname.starts_with('@')
         {
             let known = NICKNAMES.iter().find(|(name, _)| nickname.eq_ignore_ascii_case(name));
             let names: Vec<&str> = NICKNAMES.iter().map(|(name, _)| *name).collect();
-            let unknown = || wrong(at, format!("there is no {nickname}; there are {}", names.join(", ")));
-            return known.map_or_else(|| Err(unknown()), |(_, line)| Self::parse(line));
+            return match known {
+                Some((_, line)) => Self::parse(line),
+                None => Err(CronError::at(line, at, format!("there is no {nickname}; there are {}", names.join(", ")))),
+            };
         }
         if words.len() < FIELDS.len() {
             let missing = FIELDS[words.len()].name;
-            return Err(wrong(
+            return Err(CronError::at(
+                line,
                 line.len(),
                 format!("the {missing} is missing; a line has minute, hour, day, month and weekday"),
             ));
         }
         if let Some((at, _)) = words.get(FIELDS.len()) {
-            return Err(wrong(*at, "a line has five fields, and this is the sixth".to_owned()));
+            return Err(CronError::at(line, *at, "a line has five fields, and this is the sixth".to_owned()));
         }
-        let field = |n: usize| {
-            read_field(&FIELDS[n], words[n].1).map_err(|(offset, problem)| wrong(words[n].0 + offset, problem))
-        };
-        let mut weekdays = field(4)?;
+        let mut weekdays = read_word(line, &words, 4)?;
         if weekdays.has(7) {
             weekdays.bits |= 1;
         }
-        let cron = Self { minutes: field(0)?, hours: field(1)?, days: field(2)?, months: field(3)?, weekdays };
+        let cron = Self {
+            minutes: read_word(line, &words, 0)?,
+            hours: read_word(line, &words, 1)?,
+            days: read_word(line, &words, 2)?,
+            months: read_word(line, &words, 3)?,
+            weekdays,
+        };
         if cron.never_comes() {
-            return Err(wrong(words[2].0, "none of the months has such a day".to_owned()));
+            return Err(CronError::at(line, words[2].0, "none of the months has such a day".to_owned()));
         }
         Ok(cron)
     }
 
-    /// The first time after `after`. `None`: not before time itself ends.
+    /// Returns the first time after `after`, or `None` if there is none before the end of the supported range.
     pub fn next_after(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         if self.hours.bits == (1 << 24) - 1 {
-            self.next_passing(after, zone)
+            self.next_by_elapsed_time(after, zone)
         } else {
-            self.next_on_the_wall(after, zone)
+            self.next_by_wall_clock(after, zone)
         }
     }
 
-    /// The next times, at most `count` of them.
+    /// Returns the next `count` times, or fewer if there are no more.
     pub fn upcoming(&self, after: Timestamp, zone: &TimeZone, count: usize) -> Vec<Timestamp> {
         std::iter::successors(self.next_after(after, zone), |last| self.next_after(*last, zone)).take(count).collect()
     }
 
-    fn next_on_the_wall(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-        // Later on the wall is never earlier in time, as `moment` tells it; so the first that is late enough is the next.
+    fn next_by_wall_clock(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        // A later wall time is never an earlier moment, as `moment` maps it; so the first that is late enough is the next.
         let mut wall = whole_minute(zone.to_datetime(after));
         loop {
             wall = self.first_from(wall)?;
@@ -141,7 +153,7 @@ impl Cron {
         }
     }
 
-    fn next_passing(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    fn next_by_elapsed_time(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let wall = zone.to_datetime(after);
         let into_minute = wall.duration_since(whole_minute(wall));
         let mut at = after.checked_sub(into_minute).ok()?.checked_add(1.minute()).ok()?;
@@ -152,13 +164,13 @@ impl Cron {
                 return Some(at);
             }
             let then = at.checked_add(wanted.duration_since(wall)).ok()?;
-            // If the clocks change before that, the wall shows something else then.
+            // If the clocks change before that, the wall clock shows something else then.
             let change = zone.following(at).next().map(|transition| transition.timestamp());
             at = change.filter(|change| *change <= then).unwrap_or(then);
         }
     }
 
-    /// The first match at this time or later, as if clocks never changed.
+    /// Returns the first match at this wall time or later, as if clocks never changed.
     fn first_from(&self, wall: DateTime) -> Option<DateTime> {
         let mut date = wall.date();
         let (mut hour, mut minute) = (wall.hour(), wall.minute());
@@ -180,13 +192,12 @@ impl Cron {
     }
 
     fn first_in_day(&self, hour: i8, minute: i8) -> Option<(i8, i8)> {
-        let from = |set: Set, least: i8, most: i8| (least..=most).find(|number| set.has(*number));
         if self.hours.has(hour)
-            && let Some(minute) = from(self.minutes, minute, 59)
+            && let Some(minute) = self.minutes.first_in(minute..=59)
         {
             return Some((hour, minute));
         }
-        Some((from(self.hours, hour + 1, 23)?, from(self.minutes, 0, 59)?))
+        Some((self.hours.first_in(hour + 1..=23)?, self.minutes.first_in(0..=59)?))
     }
 
     fn matches_day(&self, date: Date) -> bool {
@@ -198,18 +209,23 @@ impl Cron {
     fn never_comes(&self) -> bool {
         let needs_the_day = self.days.is_open || self.weekdays.is_open;
         let first = (1..=31).find(|day| self.days.has(*day)).unwrap_or(1);
-        let has_it = |month: i8| self.months.has(month) && i16::from(DAYS_IN[month as usize - 1]) >= i16::from(first);
-        needs_the_day && !(1..=12).any(has_it)
+        needs_the_day
+            && !(1..=12_i8).any(|month| self.months.has(month) && MAX_DAYS_OF_MONTH[month as usize - 1] as i8 >= first)
     }
 }
 
-impl Set {
+impl FieldValues {
     fn has(self, number: i8) -> bool {
         self.bits >> number & 1 == 1
     }
+
+    fn first_in(self, mut numbers: RangeInclusive<i8>) -> Option<i8> {
+        numbers.find(|number| self.has(*number))
+    }
 }
 
-/// When a wall clock shows this time: the first time, if it does twice; else the end of the gap that it is in.
+/// Returns the moment at which a wall clock shows this time: the first one if it does so twice, the end of the gap if it
+/// never does.
 fn moment(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
     match zone.to_ambiguous_timestamp(wall).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(wall).ok(),
@@ -225,16 +241,22 @@ fn whole_minute(wall: DateTime) -> DateTime {
     wall.date().at(wall.hour(), wall.minute(), 0, 0)
 }
 
-/// Words with the place where each begins.
+/// Splits a line into words, each with the byte at which it begins.
 fn words(line: &str) -> Vec<(usize, &str)> {
-    let place = |word: &str| word.as_ptr() as usize - line.as_ptr() as usize;
-    line.split_whitespace().map(|word| (place(word), word)).collect()
+    line.split_whitespace().map(|word| (word.as_ptr() as usize - line.as_ptr() as usize, word)).collect()
 }
 
-type Wrong = (usize, String);
+/// The byte within a field at which it is invalid, and the problem.
+type FieldProblem = (usize, String);
 
-fn read_field(field: &Field, text: &str) -> Result<Set, Wrong> {
-    let mut set = Set { bits: 0, is_open: text.starts_with('*') };
+/// Reads the word of a line that is its `n`th field.
+fn read_word(line: &str, words: &[(usize, &str)], n: usize) -> Result<FieldValues, CronError> {
+    let (at, text) = words[n];
+    read_field(&FIELDS[n], text).map_err(|(offset, problem)| CronError::at(line, at + offset, problem))
+}
+
+fn read_field(field: &CronField, text: &str) -> Result<FieldValues, FieldProblem> {
+    let mut set = FieldValues { bits: 0, is_open: text.starts_with('*') };
     let mut at = 0;
     for item in text.split(',') {
         set.bits |= read_item(field, item).map_err(|(offset, problem)| (at + offset, problem))?;
@@ -243,8 +265,8 @@ fn read_field(field: &Field, text: &str) -> Result<Set, Wrong> {
     Ok(set)
 }
 
-/// `*`, `5`, `mon`, `1-5`, and each with `/2`.
-fn read_item(field: &Field, item: &str) -> Result<u64, Wrong> {
+/// Reads `*`, `5`, `mon` or `1-5`, each perhaps with a step such as `/2`.
+fn read_item(field: &CronField, item: &str) -> Result<u64, FieldProblem> {
     let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
     let step_by = match step {
         None => 1,
@@ -261,7 +283,7 @@ fn read_item(field: &Field, item: &str) -> Result<u64, Wrong> {
             let first = read_number(field, from)?;
             let offset = from.len() + 1;
             let last = read_number(field, to).map_err(|(at, problem)| (offset + at, problem))?;
-            // A week may be told from Monday to Sunday.
+            // A week may be written from Monday to Sunday.
             let last = if field.most == 7 && last == 0 && first > 0 { 7 } else { last };
             if last < first {
                 return Err((offset, format!("the range ends before it begins; {to} is less than {from}")));
@@ -277,8 +299,8 @@ fn read_item(field: &Field, item: &str) -> Result<u64, Wrong> {
     Ok((first..=last).step_by(usize::from(step_by)).fold(0, |bits, number| bits | 1 << number))
 }
 
-fn read_number(field: &Field, text: &str) -> Result<u8, Wrong> {
-    let Field { name, least, most, names } = field;
+fn read_number(field: &CronField, text: &str) -> Result<u8, FieldProblem> {
+    let CronField { name, least, most, names } = field;
     if let Some(place) = names.iter().position(|known| text.eq_ignore_ascii_case(known)) {
         return Ok(least + place as u8);
     }
@@ -286,9 +308,8 @@ fn read_number(field: &Field, text: &str) -> Result<u8, Wrong> {
         [first, .., last] => format!(", or {first} to {last}"),
         _ => String::new(),
     };
-    let wanted = || format!("{text:?} is no {name}; write {least} to {most}{or_names}");
     let number = text.parse::<u8>().ok().filter(|number| is_digits(text) && (*least..=*most).contains(number));
-    number.ok_or_else(|| (0, wanted()))
+    number.ok_or_else(|| (0, format!("{text:?} is no {name}; write {least} to {most}{or_names}")))
 }
 
 fn is_digits(text: &str) -> bool {
@@ -305,17 +326,21 @@ mod tests {
         TimeZone::get(name).unwrap()
     }
 
-    /// The next times as a wall clock shows them, with the offset.
+    /// Returns the next times as a wall clock shows them, with the offset.
     fn times(line: &str, after: &str, zone_name: &str, count: usize) -> Vec<String> {
         let (cron, zone) = (Cron::parse(line).unwrap(), zone(zone_name));
-        let show = |at: &Timestamp| at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M %:z").to_string();
-        cron.upcoming(after.parse().unwrap(), &zone, count).iter().map(show).collect()
+        let upcoming = cron.upcoming(after.parse().unwrap(), &zone, count);
+        upcoming.iter().map(|at| at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M %:z").to_string()).collect()
     }
 
     #[test]
     fn lists_ranges_steps_and_names_are_understood() {
-        let next = |line| times(line, "2026-03-10T10:07:30Z", "UTC", 3);
-        let utc = |times: [&str; 3]| times.map(|time| format!("2026-{time} +00:00"));
+        fn next(line: &str) -> Vec<String> {
+            times(line, "2026-03-10T10:07:30Z", "UTC", 3)
+        }
+        fn utc(times: [&str; 3]) -> [String; 3] {
+            times.map(|time| format!("2026-{time} +00:00"))
+        }
 
         assert_eq!(next("*/20 * * * *"), utc(["03-10 10:20", "03-10 10:40", "03-10 11:00"]));
         assert_eq!(next("5/25 9-17/4 * * *"), utc(["03-10 13:05", "03-10 13:30", "03-10 13:55"]));
@@ -329,8 +354,10 @@ mod tests {
     }
 
     #[test]
-    fn day_and_weekday_are_either_unless_one_is_open() {
-        let next = |line| times(line, "2026-03-01T12:00:00Z", "UTC", 3);
+    fn day_or_weekday_matches_unless_one_is_open() {
+        fn next(line: &str) -> Vec<String> {
+            times(line, "2026-03-01T12:00:00Z", "UTC", 3)
+        }
 
         assert_eq!(
             next("0 0 13 * 5"),
@@ -344,12 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_is_rare_is_found() {
+    fn leap_day_is_found() {
         assert_eq!(times("0 0 29 2 *", "2097-01-01T00:00:00Z", "UTC", 1), ["2104-02-29 00:00 +00:00"]);
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_name_column_and_problem() {
         for (line, column, says) in [
             ("", 1, "the minute is missing"),
             ("* * *", 6, "the month is missing"),
@@ -376,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_skipped_comes_at_the_first_moment_after_the_gap() {
+    fn skipped_time_fires_at_the_end_of_the_gap() {
         let night = "2026-03-28T12:00:00Z"; // 02:00 becomes 03:00 on the 29th
         assert_eq!(
             times("30 2 * * *", night, "Europe/Berlin", 2),
@@ -387,12 +414,12 @@ mod tests {
             times("0,30 2,3 * * *", night, "Europe/Berlin", 3),
             ["2026-03-29 03:00 +02:00", "2026-03-29 03:30 +02:00", "2026-03-30 02:00 +02:00"]
         );
-        // The clocks of Lord Howe go half an hour forward.
+        // The clocks of Lord Howe Island go half an hour forward.
         assert_eq!(times("15 2 * * *", "2026-10-03T12:00:00Z", "Australia/Lord_Howe", 1), ["2026-10-04 02:30 +11:00"]);
     }
 
     #[test]
-    fn a_time_that_is_repeated_comes_once() {
+    fn repeated_time_fires_once() {
         let night = "2026-10-24T12:00:00Z"; // 03:00 becomes 02:00 on the 25th
         assert_eq!(
             times("30 2 * * *", night, "Europe/Berlin", 2),
@@ -403,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn every_few_minutes_is_every_few_minutes_in_those_nights_too() {
+    fn intervals_stay_even_when_clocks_change() {
         for night in ["2026-03-29T00:30:00Z", "2026-10-25T00:30:00Z"] {
             let (cron, zone) = (Cron::parse("*/15 * * * *").unwrap(), zone("Europe/Berlin"));
             let times = cron.upcoming(night.parse().unwrap(), &zone, 12);
@@ -432,8 +459,8 @@ mod tests {
         prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"])
     }
 
-    /// What the wall shows matches the line, read in the plainest way.
-    fn shows_match(cron: &Cron, wall: DateTime) -> bool {
+    /// Returns whether a wall time matches the expression, read in the plainest way.
+    fn matches_wall_time(cron: &Cron, wall: DateTime) -> bool {
         cron.minutes.has(wall.minute())
             && cron.hours.has(wall.hour())
             && cron.months.has(wall.month())
@@ -444,26 +471,26 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
         #[test]
-        fn nothing_makes_it_panic(line in "[-*/,@0-9a-z ü]{0,30}", seconds in 0_i64..4_000_000_000) {
+        fn parsing_never_panics(line in "[-*/,@0-9a-z ü]{0,30}", seconds in 0_i64..4_000_000_000) {
             if let Ok(cron) = Cron::parse(&line) {
                 cron.next_after(Timestamp::from_second(seconds).unwrap(), &zone("Europe/Berlin"));
             }
         }
 
         #[test]
-        fn times_go_up_and_each_is_one_that_the_line_means(line in line(), seconds in 1_500_000_000_i64..2_000_000_000, zone_name in zone_name()) {
+        fn times_increase_and_match(line in line(), seconds in 1_500_000_000_i64..2_000_000_000, zone_name in zone_name()) {
             let (cron, zone) = (Cron::parse(&line).unwrap(), zone(zone_name));
             let mut last = Timestamp::from_second(seconds).unwrap();
             for at in cron.upcoming(last, &zone, 5) {
                 prop_assert!(at > last);
                 let is_after_gap = zone.following(at - 1.second()).next().is_some_and(|change| change.timestamp() == at);
-                prop_assert!(shows_match(&cron, zone.to_datetime(at)) || is_after_gap, "{line} at {at} in {zone_name}");
+                prop_assert!(matches_wall_time(&cron, zone.to_datetime(at)) || is_after_gap, "{line} at {at} in {zone_name}");
                 last = at;
             }
         }
 
         #[test]
-        fn no_minute_that_matches_is_left_out(line in line(), seconds in 1_700_000_000_i64..1_800_000_000, zone_name in zone_name()) {
+        fn no_matching_minute_is_left_out(line in line(), seconds in 1_700_000_000_i64..1_800_000_000, zone_name in zone_name()) {
             let (cron, zone) = (Cron::parse(&line).unwrap(), zone(zone_name));
             let after = Timestamp::from_second(seconds).unwrap();
             let next = cron.next_after(after, &zone);
@@ -473,7 +500,7 @@ mod tests {
             let first = whole.filter(|at| *at > after).find(|at| {
                 let wall = zone.to_datetime(*at);
                 // The second pass of a repeated hour counts only for lines that follow time as it passes.
-                shows_match(&cron, wall) && (cron.hours.bits == (1 << 24) - 1 || moment(&zone, wall) == Some(*at))
+                matches_wall_time(&cron, wall) && (cron.hours.bits == (1 << 24) - 1 || moment(&zone, wall) == Some(*at))
             });
             if let Some(first) = first {
                 prop_assert!(next.is_some_and(|next| next <= first), "{line} in {zone_name} after {after}: {next:?}, not {first}");
@@ -481,7 +508,7 @@ mod tests {
         }
 
         #[test]
-        fn asking_from_anywhere_before_gives_the_same_time(line in line(), seconds in 1_500_000_000_i64..2_000_000_000, part in 0.0_f64..1.0) {
+        fn next_time_is_the_same_from_anywhere_before(line in line(), seconds in 1_500_000_000_i64..2_000_000_000, part in 0.0_f64..1.0) {
             let (cron, zone) = (Cron::parse(&line).unwrap(), zone("Europe/Berlin"));
             let after = Timestamp::from_second(seconds).unwrap();
             if let Some(next) = cron.next_after(after, &zone) {

@@ -1,86 +1,88 @@
-//! Who gets how much of the next claim.
+//! Fair queueing: divides the next claim among lanes and tenants.
 //!
-//! Every tenant has a clock in each lane that its jobs move on, by less the more weight it has; the tenant whose clock is
-//! furthest behind is served first. That is start-time fair queueing over tenants: a tenant with a hundred thousand jobs
-//! and one with ten get the same share while both have work, and nobody waits longer than one round.
+//! It is start-time fair queueing over tenants. Every tenant has a virtual clock in each lane, which each of its jobs
+//! advances, by less the more weight the tenant has; the tenant whose clock is furthest behind is served first. A tenant
+//! with a hundred thousand jobs and one with ten get the same share while both have work, and none waits longer than one
+//! round.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use domain::{Lane, TenantId};
-use store::sql::jobs::{Candidate, Claimed, FULL_COST, Share};
+use store::sql::jobs::{ClaimShare, ClaimedJob, FULL_COST, QueueCandidate};
 
-/// What a job costs a tenant of weight 1, in the units of `vtime`.
-pub const UNIT: i64 = FULL_COST;
+/// The cost of a job for a tenant of weight 1, in the units of `vtime`.
+pub const UNIT_JOB_COST: i64 = FULL_COST;
 
-/// Of every ten places that critical work leaves, at least so many go to each lane, if it has work for them.
+/// Guaranteed shares, in tenths, of the slots that critical jobs leave free.
 const LANE_SHARES: [(Lane, u64); 3] = [(Lane::High, 6), (Lane::Normal, 3), (Lane::Low, 1)];
 
-/// How many of which queue to claim, `slots` in all. Queues of a tenant that gets something are listed even when they
-/// give nothing, so that all of its clocks move together.
-pub fn plan(candidates: &[Candidate], slots: u64) -> Vec<Share> {
-    let mut rooms = Rooms::of(candidates);
+/// Plans how many jobs of which queue to claim, at most `slots` in all. All queues of a served tenant are listed, even
+/// those from which nothing is claimed, so that all of its clocks advance together.
+pub fn plan_shares(candidates: &[QueueCandidate], slots: u64) -> Vec<ClaimShare> {
+    let mut capacity = RemainingCapacity::of(candidates);
     let mut lanes: BTreeMap<Lane, LaneQueues> = BTreeMap::new();
     for candidate in candidates {
         lanes.entry(candidate.lane).or_default().add(candidate);
     }
     let mut left = slots;
     if let Some(critical) = lanes.get_mut(&Lane::Critical) {
-        left -= critical.take(left, &mut rooms);
+        left -= critical.take(left, &mut capacity);
     }
     let shared = left;
     for (lane, share) in LANE_SHARES {
         if let Some(queues) = lanes.get_mut(&lane) {
-            left -= queues.take((shared * share).div_ceil(10).min(left), &mut rooms);
+            left -= queues.take((shared * share).div_ceil(10).min(left), &mut capacity);
         }
     }
-    // What a lane does not need goes to the next one.
+    // Slots that a lane does not need go to the next one.
     for (lane, _) in LANE_SHARES {
         if let Some(queues) = lanes.get_mut(&lane) {
-            left -= queues.take(left, &mut rooms);
+            left -= queues.take(left, &mut capacity);
         }
     }
     lanes.into_values().flat_map(LaneQueues::into_shares).collect()
 }
 
-/// Those that were claimed, in the order in which the plan took them: of each lane, tenants in turns by weight, and of each
-/// tenant what came first.
-pub fn in_turns(jobs: Vec<Claimed>) -> Vec<Claimed> {
+/// Orders claimed jobs as the plan chose them: within a lane tenants alternate by weight, and within a tenant the oldest
+/// job goes first.
+pub fn interleave_tenants(jobs: Vec<ClaimedJob>) -> Vec<ClaimedJob> {
     let mut clocks: HashMap<(Lane, TenantId), i64> = HashMap::new();
-    let turn = |job: Claimed| {
-        let clock = clocks.entry((job.lane, job.tenant)).or_default();
-        *clock += job.cost;
-        (*clock, job)
-    };
-    let mut jobs: Vec<(i64, Claimed)> = jobs.into_iter().map(turn).collect();
+    let mut jobs: Vec<(i64, ClaimedJob)> = jobs
+        .into_iter()
+        .map(|job| {
+            let clock = clocks.entry((job.lane, job.tenant)).or_default();
+            *clock += job.cost;
+            (*clock, job)
+        })
+        .collect();
     jobs.sort_by_key(|(clock, job)| (job.lane, *clock, job.position));
     jobs.into_iter().map(|(_, job)| job).collect()
 }
 
-/// How many more may run, where that is limited: of a tenant and of a kind, in all lanes together.
-struct Rooms<'a> {
+/// How many more jobs may run of each limited tenant and kind, over all lanes.
+struct RemainingCapacity<'a> {
     tenants: HashMap<TenantId, u64>,
     kinds: HashMap<&'a str, u64>,
 }
 
-impl<'a> Rooms<'a> {
-    fn of(candidates: &'a [Candidate]) -> Self {
+impl<'a> RemainingCapacity<'a> {
+    fn of(candidates: &'a [QueueCandidate]) -> Self {
         let tenants = candidates.iter().filter_map(|c| Some((c.tenant, c.tenant_room?))).collect();
         let kinds = candidates.iter().filter_map(|c| Some((c.kind.as_str(), c.kind_room?))).collect();
         Self { tenants, kinds }
     }
 
-    /// Whether one more fits; if so, it is counted.
-    fn enter(&mut self, tenant: TenantId, kind: &str) -> bool {
-        let is_full = |room: Option<&u64>| room == Some(&0);
-        if is_full(self.tenants.get(&tenant)) || is_full(self.kinds.get(kind)) {
+    /// Reserves capacity for one job; returns whether there was any.
+    fn reserve(&mut self, tenant: TenantId, kind: &str) -> bool {
+        if self.tenants.get(&tenant) == Some(&0) || self.kinds.get(kind) == Some(&0) {
             return false;
         }
-        if let Some(room) = self.tenants.get_mut(&tenant) {
-            *room -= 1;
+        if let Some(left) = self.tenants.get_mut(&tenant) {
+            *left -= 1;
         }
-        if let Some(room) = self.kinds.get_mut(kind) {
-            *room -= 1;
+        if let Some(left) = self.kinds.get_mut(kind) {
+            *left -= 1;
         }
         true
     }
@@ -90,44 +92,46 @@ impl<'a> Rooms<'a> {
 #[derive(Default)]
 struct LaneQueues<'a> {
     tenants: Vec<TenantQueues<'a>>,
-    places: HashMap<TenantId, usize>,
-    /// Tenants that may have something, by their clocks.
+    /// Indexes into `tenants`.
+    indexes: HashMap<TenantId, usize>,
+    /// Tenants that may have jobs, by their clocks.
     order: BinaryHeap<Reverse<(i64, TenantId)>>,
 }
 
+/// One tenant's queues in a lane, one per kind, with the number of jobs taken from each.
 struct TenantQueues<'a> {
     start: i64,
     clock: i64,
     cost: i64,
-    queues: Vec<(&'a Candidate, u64)>,
-    /// Which kind is next: they take turns.
-    turn: usize,
+    queues: Vec<(&'a QueueCandidate, u64)>,
+    /// The queue to take from next: kinds are served round-robin.
+    next: usize,
 }
 
 impl<'a> LaneQueues<'a> {
-    fn add(&mut self, candidate: &'a Candidate) {
-        let place = *self.places.entry(candidate.tenant).or_insert_with(|| {
-            let cost = UNIT / i64::try_from(candidate.weight.max(1)).unwrap_or(UNIT);
+    fn add(&mut self, candidate: &'a QueueCandidate) {
+        let index = *self.indexes.entry(candidate.tenant).or_insert_with(|| {
+            let cost = UNIT_JOB_COST / i64::try_from(candidate.weight.max(1)).unwrap_or(UNIT_JOB_COST);
             let clock = candidate.vtime;
-            self.tenants.push(TenantQueues { start: clock, clock, cost, queues: Vec::new(), turn: 0 });
+            self.tenants.push(TenantQueues { start: clock, clock, cost, queues: Vec::new(), next: 0 });
             self.tenants.len() - 1
         });
-        let tenant = &mut self.tenants[place];
+        let tenant = &mut self.tenants[index];
         tenant.start = tenant.start.max(candidate.vtime);
         tenant.clock = tenant.start;
         tenant.queues.push((candidate, 0));
     }
 
-    /// Takes up to so many, one at a time from whoever is furthest behind; how many there were.
-    fn take(&mut self, most: u64, rooms: &mut Rooms<'_>) -> u64 {
-        let behind = |(tenant, place): (&TenantId, &usize)| Reverse((self.tenants[*place].clock, *tenant));
-        self.order = self.places.iter().map(behind).collect();
+    /// Takes up to `most` jobs, each from the tenant whose clock is furthest behind; returns how many there were.
+    fn take(&mut self, most: u64, capacity: &mut RemainingCapacity<'_>) -> u64 {
+        self.order =
+            self.indexes.iter().map(|(tenant, index)| Reverse((self.tenants[*index].clock, *tenant))).collect();
         let mut taken = 0;
         while taken < most
             && let Some(Reverse((_, tenant))) = self.order.pop()
         {
-            let queues = &mut self.tenants[self.places[&tenant]];
-            if queues.take_one(tenant, rooms) {
+            let queues = &mut self.tenants[self.indexes[&tenant]];
+            if queues.take_one(tenant, capacity) {
                 taken += 1;
                 self.order.push(Reverse((queues.clock, tenant)));
             }
@@ -135,11 +139,11 @@ impl<'a> LaneQueues<'a> {
         taken
     }
 
-    fn into_shares(self) -> Vec<Share> {
+    fn into_shares(self) -> Vec<ClaimShare> {
         let served = self.tenants.into_iter().filter(|tenant| tenant.clock > tenant.start);
         served
             .flat_map(|tenant| {
-                tenant.queues.into_iter().map(move |(candidate, take)| Share {
+                tenant.queues.into_iter().map(move |(candidate, take)| ClaimShare {
                     tenant: candidate.tenant,
                     lane: candidate.lane,
                     kind: candidate.kind.clone(),
@@ -154,13 +158,13 @@ impl<'a> LaneQueues<'a> {
 }
 
 impl TenantQueues<'_> {
-    fn take_one(&mut self, tenant: TenantId, rooms: &mut Rooms<'_>) -> bool {
+    fn take_one(&mut self, tenant: TenantId, capacity: &mut RemainingCapacity<'_>) -> bool {
         for offset in 0..self.queues.len() {
-            let n = (self.turn + offset) % self.queues.len();
+            let n = (self.next + offset) % self.queues.len();
             let (candidate, taken) = &mut self.queues[n];
-            if *taken < candidate.waiting && rooms.enter(tenant, &candidate.kind) {
+            if *taken < candidate.waiting && capacity.reserve(tenant, &candidate.kind) {
                 *taken += 1;
-                self.turn = n + 1;
+                self.next = n + 1;
                 self.clock += self.cost;
                 return true;
             }
@@ -175,8 +179,8 @@ mod tests {
 
     use super::*;
 
-    fn queue(tenant: u128, kind: &str, waiting: u64) -> Candidate {
-        Candidate {
+    fn queue(tenant: u128, kind: &str, waiting: u64) -> QueueCandidate {
+        QueueCandidate {
             tenant: TenantId(Uuid::from_u128(tenant)),
             lane: Lane::Normal,
             kind: kind.to_owned(),
@@ -188,29 +192,30 @@ mod tests {
         }
     }
 
-    fn taken(shares: &[Share], tenant: u128) -> u64 {
+    fn taken(shares: &[ClaimShare], tenant: u128) -> u64 {
         shares.iter().filter(|share| share.tenant.0.as_u128() == tenant).map(|share| share.take).sum()
     }
 
     #[test]
-    fn tenants_share_by_weight_whatever_they_have_waiting_and_however_many_kinds() {
-        let vip = Candidate { weight: 4, ..queue(3, "a", 1000) };
+    fn tenants_share_by_weight_not_backlog_or_kinds() {
+        let vip = QueueCandidate { weight: 4, ..queue(3, "a", 1000) };
 
-        let shares = plan(&[queue(1, "a", 100_000), queue(2, "a", 500), queue(2, "b", 500), vip], 600);
+        let shares = plan_shares(&[queue(1, "a", 100_000), queue(2, "a", 500), queue(2, "b", 500), vip], 600);
 
         assert_eq!((taken(&shares, 1), taken(&shares, 2), taken(&shares, 3)), (100, 100, 400));
     }
 
     #[test]
-    fn what_one_does_not_need_goes_to_others() {
-        let shares = plan(&[queue(1, "a", 100_000), queue(2, "a", 3)], 100);
+    fn unused_share_goes_to_other_tenants() {
+        let shares = plan_shares(&[queue(1, "a", 100_000), queue(2, "a", 3)], 100);
 
         assert_eq!((taken(&shares, 1), taken(&shares, 2)), (97, 3));
     }
 
     #[test]
-    fn what_was_claimed_begins_in_turns_and_not_with_all_of_who_came_first() {
-        let job = |(position, tenant): (i64, u128)| Claimed {
+    fn claimed_jobs_of_tenants_are_interleaved() {
+        let tenants = [1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3];
+        let claimed = (0..).zip(tenants).map(|(position, tenant)| ClaimedJob {
             tenant: TenantId(Uuid::from_u128(tenant)),
             id: domain::JobId(Uuid::from_u128(position as u128)),
             kind: "a".to_owned(),
@@ -227,31 +232,32 @@ mod tests {
             waited_micros: 0,
             created_at: jiff::Timestamp::UNIX_EPOCH,
             // The third has twice the weight.
-            cost: if tenant == 3 { UNIT / 2 } else { UNIT },
-        };
-        let came = [1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 3, 3];
-        let claimed = came.into_iter().enumerate().map(|(n, tenant)| job((n as i64, tenant))).collect();
+            cost: if tenant == 3 { UNIT_JOB_COST / 2 } else { UNIT_JOB_COST },
+        });
 
-        let begins: Vec<u128> = in_turns(claimed).iter().map(|job| job.tenant.0.as_u128()).collect();
+        let ordered: Vec<u128> =
+            interleave_tenants(claimed.collect()).iter().map(|job| job.tenant.0.as_u128()).collect();
 
-        assert_eq!(begins, [3, 1, 2, 3, 3, 1, 2, 3, 1, 1, 1, 1]);
+        assert_eq!(ordered, [3, 1, 2, 3, 3, 1, 2, 3, 1, 1, 1, 1]);
     }
 
     #[test]
     fn limits_hold_over_lanes_and_kinds() {
-        let limited = |lane| Candidate { lane, tenant_room: Some(5), ..queue(1, "a", 100) };
-        let rare = |tenant| Candidate { kind_room: Some(2), ..queue(tenant, "rare", 100) };
+        let limited =
+            [Lane::High, Lane::Low].map(|lane| QueueCandidate { lane, tenant_room: Some(5), ..queue(1, "a", 100) });
+        let rare = [2, 3].map(|tenant| QueueCandidate { kind_room: Some(2), ..queue(tenant, "rare", 100) });
 
-        let shares = plan(&[limited(Lane::High), limited(Lane::Low), rare(2), rare(3)], 100);
+        let shares = plan_shares(&[limited, rare].concat(), 100);
 
         assert_eq!((taken(&shares, 1), taken(&shares, 2) + taken(&shares, 3)), (5, 2));
     }
 
     #[test]
-    fn critical_work_goes_first_and_low_work_goes_on() {
-        let of = |lane, tenant, waiting| Candidate { lane, ..queue(tenant, "a", waiting) };
+    fn critical_goes_first_and_low_is_not_starved() {
+        let candidates = [(Lane::Critical, 1, 50), (Lane::High, 2, 1000), (Lane::Low, 3, 1000)]
+            .map(|(lane, tenant, waiting)| QueueCandidate { lane, ..queue(tenant, "a", waiting) });
 
-        let shares = plan(&[of(Lane::Critical, 1, 50), of(Lane::High, 2, 1000), of(Lane::Low, 3, 1000)], 100);
+        let shares = plan_shares(&candidates, 100);
 
         assert_eq!((taken(&shares, 1), taken(&shares, 2), taken(&shares, 3)), (50, 45, 5));
     }

@@ -1,4 +1,4 @@
-//! What kinds of work there are, and what a handler sees of a job.
+//! Job kinds and their handlers.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,25 +11,26 @@ use domain::{Clock, JobId, Lane, TenantId};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use store::sql::jobs::{Claimed, NewJob, When};
+use store::sql::jobs::{ClaimedJob, NewJob, StartTime};
 use store::{Store, TenantUnit};
 
-use crate::Retry;
+use crate::RetryPolicy;
 
-/// A piece of work as a type; its fields are ids. It may run twice, so its writes must bear that or be in its unit.
+/// A job's payload as a type; its fields are ids. A job may run twice, so its writes must be idempotent or in its unit.
+/// A field named `mailbox` is logged as `mailbox.id` when an attempt fails.
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     const KIND: &'static str;
     const LANE: Lane = Lane::Normal;
 }
 
-/// A job to be enqueued as part of a unit: as soon as may be, and bound to nothing. Change the fields for more.
+/// Makes a job to be enqueued in a unit: due at once, without key, order or parents. Change the fields for more.
 pub fn new_job<J: Job>(job: &J, clock: &dyn Clock, traceparent: Option<&str>) -> Result<NewJob, serde_json::Error> {
     Ok(NewJob {
         id: JobId::new(clock),
         kind: J::KIND.to_owned(),
         lane: J::LANE,
         payload: serde_json::to_value(job)?,
-        when: When::Now,
+        when: StartTime::Now,
         unique: None,
         order_key: None,
         after: Vec::new(),
@@ -37,33 +38,36 @@ pub fn new_job<J: Job>(job: &J, clock: &dyn Clock, traceparent: Option<&str>) ->
     })
 }
 
-/// Where it runs: work that mostly waits, work that waits for somebody far away and of which there is much at once, or work
-/// that computes and gets a thread of its own.
+/// Where a job runs. Each pool has its own slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pool {
+    /// Jobs that mostly wait for the database or the disk.
     Io,
+    /// Jobs that wait for remote servers, many at once.
     Remote,
+    /// Jobs that compute: each gets a thread of its own.
     Cpu,
 }
 
-/// What a handler says when all went well.
+/// The result of a successful attempt.
 #[derive(Debug)]
-pub enum Verdict {
-    /// Nothing to write; completed together with others.
+pub enum Completion {
+    /// Nothing to write; completed in a batch with others.
     Done,
-    /// What it wrote, and what it enqueued: committed with the completion or not at all.
+    /// The handler's writes and follow-up jobs: committed together with the job's completion or not at all.
     Commit(TenantUnit),
 }
 
+/// The failure of an attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// Tried again by the kind's rule. The class is for people and for grouping: `io`, `parse`, `refused`.
+    /// Retried by the kind's retry policy. The class is for people and for grouping: `io`, `parse`, `refused`.
     #[error("{message}")]
     Failed { class: &'static str, message: String },
-    /// Trying again is of no use.
+    /// A retry cannot succeed: the job becomes a dead letter at once.
     #[error("{message}")]
     Fatal { class: &'static str, message: String },
-    /// Somebody else is busy; spends no attempt.
+    /// The job has to wait for a limit or for a busy server; retried after the delay without spending an attempt.
     #[error("throttled for {0:?}")]
     Throttled(Duration),
 }
@@ -80,25 +84,25 @@ impl From<store::StoreError> for JobError {
     }
 }
 
-/// A job while it runs, as its handler sees it.
+/// A running job, as its handler sees it.
 #[derive(Debug, Clone)]
-pub struct Held {
-    pub job: Arc<Claimed>,
+pub struct JobContext {
+    pub job: Arc<ClaimedJob>,
     pub store: Store,
     progress: Arc<AtomicU64>,
-    kept: Arc<Mutex<Vec<Box<dyn Any + Send>>>>,
+    guards: Arc<Mutex<Vec<Box<dyn Any + Send>>>>,
 }
 
-impl Held {
-    pub(crate) fn new(job: Arc<Claimed>, store: Store) -> Self {
-        Self { job, store, progress: Arc::default(), kept: Arc::default() }
+impl JobContext {
+    pub(crate) fn new(job: Arc<ClaimedJob>, store: Store) -> Self {
+        Self { job, store, progress: Arc::default(), guards: Arc::default() }
     }
 
     pub fn tenant(&self) -> TenantId {
         self.job.tenant
     }
 
-    /// A unit for this job's tenant, to be returned as [`Verdict::Commit`].
+    /// Begins a unit for this job's tenant, to be returned as [`Completion::Commit`].
     pub fn write(&self) -> TenantUnit {
         match self.job.tenant {
             TenantId::SYSTEM => self.store.system().write_for(TenantId::SYSTEM),
@@ -106,99 +110,96 @@ impl Held {
         }
     }
 
-    /// A job that follows this one, in its trace.
+    /// Makes a job that follows this one, in the same trace.
     pub fn follow_up<J: Job>(&self, job: &J) -> Result<NewJob, serde_json::Error> {
         new_job(job, self.store.clock(), self.job.traceparent.as_deref())
     }
 
-    /// Still at it: the no-progress timer begins again.
-    pub fn progress(&self) {
+    /// Reports progress: restarts the no-progress timer.
+    pub fn report_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Dropped when the job has ended, which is after the commit of what it returned.
-    pub fn keep(&self, something: impl Send + 'static) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(something));
+    /// Keeps a value (a lease, a permit) until the job is settled, which is after the commit of its unit.
+    pub fn hold_until_settled(&self, guard: impl Send + 'static) {
+        self.guards.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(guard));
     }
 
-    pub(crate) fn progress_so_far(&self) -> u64 {
+    pub(crate) fn progress_count(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 }
 
-type Run = dyn Fn(Held) -> BoxFuture<'static, Result<Verdict, JobError>> + Send + Sync;
+type JobHandler = dyn Fn(JobContext) -> BoxFuture<'static, Result<Completion, JobError>> + Send + Sync;
 
-/// How jobs of one kind are run.
+/// A job kind: its handler and how its jobs are run.
 #[derive(Clone)]
-pub struct Kind {
+pub struct JobKind {
     pub name: &'static str,
     pub pool: Pool,
-    pub retry: Retry,
-    /// The longest that an attempt may take.
+    pub retry: RetryPolicy,
+    /// The timeout of an attempt.
     pub deadline: Duration,
-    /// The longest that it may go without a sign of progress.
+    /// The timeout of an attempt that reports no progress.
     pub no_progress: Duration,
-    pub(crate) run: Arc<Run>,
+    pub(crate) run: Arc<JobHandler>,
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for JobKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kind").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("JobKind").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Kind {
-    /// `handler` gets the typed payload; one that does not parse never reaches it.
-    pub fn new<J: Job, F>(handler: impl Fn(Held, J) -> F + Send + Sync + 'static) -> Self
+impl JobKind {
+    /// Makes a kind with default settings. `handler` gets the typed payload; a payload that does not parse is a fatal error.
+    pub fn new<J: Job, F>(handler: impl Fn(JobContext, J) -> F + Send + Sync + 'static) -> Self
     where
-        F: Future<Output = Result<Verdict, JobError>> + Send + 'static,
+        F: Future<Output = Result<Completion, JobError>> + Send + 'static,
     {
-        let run = move |held: Held| -> BoxFuture<'static, Result<Verdict, JobError>> {
-            match serde_json::from_value::<J>(held.job.payload.clone()) {
-                Ok(job) => Box::pin(handler(held, job)),
-                Err(e) => {
-                    let message = format!("the payload is not one of this program's: {e}");
-                    Box::pin(async move { Err(JobError::Fatal { class: "payload", message }) })
-                }
-            }
-        };
         Self {
             name: J::KIND,
             pool: Pool::Io,
-            retry: Retry::default(),
+            retry: RetryPolicy::default(),
             deadline: Duration::from_secs(15 * 60),
             no_progress: Duration::from_secs(5 * 60),
-            run: Arc::new(run),
+            run: Arc::new(move |context| match serde_json::from_value::<J>(context.job.payload.clone()) {
+                Ok(job) => Box::pin(handler(context, job)),
+                Err(e) => {
+                    let message = format!("the payload cannot be read by this version: {e}");
+                    Box::pin(async move { Err(JobError::Fatal { class: "payload", message }) })
+                }
+            }),
         }
     }
 
-    pub fn on(self, pool: Pool) -> Self {
+    pub fn in_pool(self, pool: Pool) -> Self {
         Self { pool, ..self }
     }
 
-    pub fn retried(self, retry: Retry) -> Self {
+    pub fn with_retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
     }
 
-    pub fn within(self, deadline: Duration, no_progress: Duration) -> Self {
+    pub fn with_timeouts(self, deadline: Duration, no_progress: Duration) -> Self {
         Self { deadline, no_progress, ..self }
     }
 }
 
-/// What this process can do.
+/// The job kinds that this process can run.
 #[derive(Debug, Clone, Default)]
-pub struct Kinds {
-    by_name: BTreeMap<&'static str, Kind>,
+pub struct JobKinds {
+    by_name: BTreeMap<&'static str, JobKind>,
 }
 
-impl Kinds {
+impl JobKinds {
     #[must_use]
-    pub fn with(mut self, kind: Kind) -> Self {
+    pub fn with(mut self, kind: JobKind) -> Self {
         self.by_name.insert(kind.name, kind);
         self
     }
 
-    pub fn find(&self, name: &str) -> Option<&Kind> {
+    pub fn find(&self, name: &str) -> Option<&JobKind> {
         self.by_name.get(name)
     }
 

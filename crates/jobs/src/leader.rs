@@ -1,36 +1,38 @@
-//! One of many acts for all: who holds a lease works, the others wait for it.
+//! Leader election by a lease in the database: the process that holds the lease works, the others wait for it.
 //!
-//! The lease is renewed by a task of its own, so that long work does not cost it. A leader that cannot renew stops by the
-//! monotonic clock at two thirds of the lease, before anybody else can begin; and whatever it still writes carries the
-//! lease's token (P5), so that even one that stopped to exist for a while and comes back harms nothing.
+//! The lease is renewed by a task of its own, so that long work does not lose it. A leader that cannot renew stops by the
+//! monotonic clock at two thirds of the lease, before another can begin; and all its writes carry the lease's fence token
+//! (P5), so that even a process that was suspended for a while and wakes up harms nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::log_text;
 use store::Store;
 use store::sql::schedules::LeaseToken;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::Gate;
+use crate::LeaseGate;
 
-/// So that a new leader is there within 15 s of the death of the old one: the lease, and a third of it between tries.
-pub const LEASE: Duration = Duration::from_secs(10);
+/// The default lease: a new leader is elected within 15 s of the death of the old one (the lease, and a third of it between
+/// tries).
+pub const LEADER_LEASE: Duration = Duration::from_secs(10);
 
-/// Whom to be elected as, and what for.
+/// A candidacy for a lease.
 #[derive(Debug, Clone)]
 pub struct Election {
     /// The lease's name, such as `scheduler`.
     pub name: String,
-    /// Different for every process.
+    /// A name for this process that is unique among all.
     pub holder: String,
     pub lease: Duration,
     /// Asked before the database.
-    pub gate: Arc<dyn Gate>,
+    pub gate: Arc<dyn LeaseGate>,
 }
 
-/// The right to act, for as long as it lasts.
+/// A held lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leadership {
     pub name: String,
@@ -38,14 +40,14 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// For [`store::TenantUnit::guard_lease`] and everything else that writes in the leader's name.
+    /// Returns the fence token, for [`store::TenantUnit::guard_lease`] and every other write as the leader.
     pub fn token(&self) -> LeaseToken<'_> {
         LeaseToken { name: &self.name, token: self.token }
     }
 }
 
-/// Runs `work` whenever this process is the leader, until `stop` ends. The work is dropped where it stands when the lease
-/// is lost; when it ends by itself, the lease is given up and asked for again.
+/// Runs `work` whenever this process is the leader, until `stop` ends. The work is dropped when the lease is lost; when it
+/// ends by itself, the lease is released and acquired again.
 pub async fn lead<F: Future<Output = ()>>(
     store: &Store,
     election: &Election,
@@ -56,83 +58,83 @@ pub async fn lead<F: Future<Output = ()>>(
     loop {
         let token = tokio::select! {
             () = &mut stop => return,
-            token = elected(store, election) => token,
+            token = acquire(store, election) => token,
         };
-        tracing::info!(lease.token = token, "{} leads as {}", election.holder, election.name);
+        tracing::info!(lease = election.name, holder = election.holder, lease.token = token, "became the leader");
         let leadership = Leadership { name: election.name.clone(), token };
-        let renewing = Renewing::start(store, election, token);
+        let renewal = LeaseRenewal::start(store, election, token);
         let is_stopped = tokio::select! {
             () = &mut stop => true,
-            () = renewing.lost() => {
-                tracing::warn!("{} has lost the lease {}", election.holder, election.name);
+            () = renewal.lost() => {
+                tracing::warn!(lease = election.name, holder = election.holder, "lost the lease");
                 false
             }
             () = work(leadership) => false,
         };
-        drop(renewing);
+        drop(renewal);
         if let Err(e) = store.system().release_lease(&election.name, &election.holder, token).await {
-            tracing::debug!("the lease {} runs out by itself: {e}", election.name);
+            tracing::debug!(lease = election.name, error = log_text(&e), "cannot release the lease; it will expire");
         }
         election.gate.release(&election.name, &election.holder).await;
         if is_stopped {
             return;
         }
-        // Others get their turn.
-        sleep(pause(election)).await;
+        // Other candidates get a chance.
+        sleep(retry_delay(election)).await;
     }
 }
 
-/// Waits until the lease is ours.
-async fn elected(store: &Store, election: &Election) -> u64 {
+/// Waits until this process holds the lease; returns its fence token.
+async fn acquire(store: &Store, election: &Election) -> u64 {
     let Election { name, holder, lease, gate } = election;
     loop {
-        if !gate.may_try(name, holder, *lease).await {
-            sleep(pause(election)).await;
+        if !gate.may_acquire(name, holder, *lease).await {
+            sleep(retry_delay(election)).await;
             continue;
         }
         match store.system().acquire_lease(name, holder, *lease).await {
             Ok(Some(token)) => return token,
             Ok(None) => {}
-            Err(e) => tracing::warn!("cannot ask for the lease {name}: {e}"),
+            Err(e) => tracing::warn!(lease = name, error = log_text(&e), "cannot acquire the lease"),
         }
-        sleep(pause(election)).await;
+        sleep(retry_delay(election)).await;
     }
 }
 
-fn pause(election: &Election) -> Duration {
+fn retry_delay(election: &Election) -> Duration {
     election.lease / 3
 }
 
-/// The task that renews, for as long as this lives.
-struct Renewing {
+/// The task that renews a lease; dropping it stops the task.
+struct LeaseRenewal {
     task: JoinHandle<()>,
-    /// Until when we may act.
+    /// Until when this process may act as the leader.
     until: watch::Receiver<Instant>,
 }
 
-impl Renewing {
+impl LeaseRenewal {
     fn start(store: &Store, election: &Election, token: u64) -> Self {
-        // What passed since the lease was asked for is at most a round trip; a third of the lease is room enough for it.
-        let (sender, until) = watch::channel(good_until(Instant::now(), election));
+        // The lease was requested at most a round trip ago; the third of it that is not used covers that.
+        let (sender, until) = watch::channel(valid_until(Instant::now(), election));
         let task = tokio::spawn(renew(store.clone(), election.clone(), token, sender));
         Self { task, until }
     }
 
-    /// Ends when it is time to stop.
+    /// Waits until the lease is lost.
     async fn lost(&self) {
         let mut changes = self.until.clone();
         loop {
             let until = *changes.borrow_and_update();
             tokio::select! {
                 () = sleep_until(until) => return,
-                // Ends with the task as well, and then there is nothing to wait for but the time.
+                // Fails when the task has ended; then only the time remains.
                 Ok(()) = changes.changed() => {}
             }
         }
     }
 }
 
-impl Drop for Renewing {
+impl Drop for LeaseRenewal {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -140,26 +142,26 @@ impl Drop for Renewing {
 
 async fn renew(store: Store, election: Election, token: u64, until: watch::Sender<Instant>) {
     let Election { name, holder, lease, .. } = &election;
-    let mut wait = pause(&election);
+    let mut wait = retry_delay(&election);
     loop {
         sleep(wait).await;
         let asked = Instant::now();
-        wait = pause(&election);
+        wait = retry_delay(&election);
         match store.system().renew_lease(name, holder, token, *lease).await {
-            Ok(true) => drop(until.send_replace(good_until(asked, &election))),
+            Ok(true) => drop(until.send_replace(valid_until(asked, &election))),
             Ok(false) => {
                 until.send_replace(asked);
                 return;
             }
             Err(e) => {
-                tracing::warn!("cannot renew the lease {name}: {e}");
-                wait = pause(&election) / 4; // there is little time left
+                tracing::warn!(lease = name, error = log_text(&e), "cannot renew the lease");
+                wait = retry_delay(&election) / 4; // there is little time left
             }
         }
     }
 }
 
-/// Counted from when the renewal was asked for, which is before it counts in the database.
-fn good_until(asked: Instant, election: &Election) -> Instant {
+/// Returns until when a lease is safe to use, counted from the request for it, which is before it begins in the database.
+fn valid_until(asked: Instant, election: &Election) -> Instant {
     asked + election.lease * 2 / 3
 }

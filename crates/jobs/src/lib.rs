@@ -1,21 +1,22 @@
-//! The durable queue: kinds of work, who does it, when it is tried again. Has never heard of mail.
+//! The durable job queue: job kinds, workers, fair scheduling, retries, recurring jobs, leader election. It knows nothing
+//! about mail.
 //!
-//! Rows and their moves are in `store::sql::jobs`; here is everything that happens in memory.
+//! Rows and their transitions are in `store::sql::jobs`; here is everything that happens in memory.
 
 pub mod cron;
-pub mod dice;
 pub mod fair;
-pub mod gate;
 pub mod kind;
 pub mod leader;
+pub mod lease_gate;
 pub mod probe;
+pub mod random;
 pub mod recurring;
 pub mod retry;
 pub mod trace;
 pub mod worker;
 
-pub use dice::{Dice, SystemDice};
-pub use gate::{Gate, NoGate};
-pub use kind::{Held, Job, JobError, Kind, Kinds, Pool, Verdict, new_job};
-pub use retry::Retry;
-pub use worker::{Settings, Worker, panic_message};
+pub use kind::{Completion, Job, JobContext, JobError, JobKind, JobKinds, Pool, new_job};
+pub use lease_gate::{LeaseGate, OpenLeaseGate};
+pub use random::{RandomSource, SystemRandom};
+pub use retry::RetryPolicy;
+pub use worker::{Worker, WorkerSettings, panic_message};

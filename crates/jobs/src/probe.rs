@@ -1,11 +1,11 @@
-//! Two kinds that do nothing useful: for tests, for measuring, and for whoever wants to see it move.
+//! Two job kinds without a product purpose: for tests, benchmarks and trying out the queue.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Retry;
-use crate::kind::{Held, Job, JobError, Kind, Verdict};
+use crate::RetryPolicy;
+use crate::kind::{Completion, Job, JobContext, JobError, JobKind};
 
 /// Does nothing.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -15,29 +15,29 @@ impl Job for Noop {
     const KIND: &'static str = "noop";
 }
 
-/// Leaves one row behind and enqueues a child, if told so; or goes wrong as it is told.
+/// Writes one row and perhaps enqueues a child, or fails as its payload says.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Probe {
-    /// Generations of children to follow, one each.
+    /// How many generations of one child each follow.
     #[serde(skip_serializing_if = "is_zero")]
     pub children: u32,
-    /// Attempts that fail before one succeeds.
+    /// How many attempts fail before one succeeds.
     #[serde(skip_serializing_if = "is_zero")]
     pub fail: u32,
     #[serde(skip_serializing_if = "is_zero")]
     pub sleep_ms: u32,
-    /// What it does instead of ending.
+    /// What it does instead of succeeding.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub then: Option<Trouble>,
+    pub then: Option<ProbeFault>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum ProbeFault {
     /// Never ends.
     Hang,
-    /// Takes the process with it.
+    /// Aborts the process.
     Abort,
     Panic,
     Throttle,
@@ -52,36 +52,36 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-pub fn noop() -> Kind {
-    Kind::new(|_, _: Noop| async { Ok(Verdict::Done) })
+pub fn noop() -> JobKind {
+    JobKind::new(|_, _: Noop| async { Ok(Completion::Done) })
 }
 
-pub fn probe(retry: Retry) -> Kind {
-    Kind::new(run).retried(retry)
+pub fn probe(retry: RetryPolicy) -> JobKind {
+    JobKind::new(run).with_retry(retry)
 }
 
-async fn run(held: Held, probe: Probe) -> Result<Verdict, JobError> {
+async fn run(context: JobContext, probe: Probe) -> Result<Completion, JobError> {
     if probe.sleep_ms > 0 {
         tokio::time::sleep(Duration::from_millis(probe.sleep_ms.into())).await;
     }
     match probe.then {
-        Some(Trouble::Hang) => std::future::pending().await,
-        Some(Trouble::Abort) => std::process::abort(),
-        Some(Trouble::Panic) => panic!("the probe was told to panic"),
-        Some(Trouble::Throttle) => return Err(JobError::Throttled(Duration::from_secs(1))),
+        Some(ProbeFault::Hang) => std::future::pending().await,
+        Some(ProbeFault::Abort) => std::process::abort(),
+        Some(ProbeFault::Panic) => panic!("the probe was told to panic"),
+        Some(ProbeFault::Throttle) => return Err(JobError::Throttled(Duration::from_secs(1))),
         None => {}
     }
-    if held.job.attempt < u64::from(probe.fail) {
+    if context.job.attempt < u64::from(probe.fail) {
         let message = format!("the probe was told to fail {} times", probe.fail);
         return Err(JobError::Failed { class: "probe", message });
     }
-    let mut unit = held.write();
-    unit.record_probe(&held.job);
+    let mut unit = context.write();
+    unit.record_probe(&context.job);
     if probe.children > 0 {
         let child = Probe { children: probe.children - 1, ..probe };
-        let mut follow_up = held.follow_up(&child).map_err(anyhow::Error::from)?;
-        follow_up.lane = held.job.lane;
+        let mut follow_up = context.follow_up(&child).map_err(anyhow::Error::from)?;
+        follow_up.lane = context.job.lane;
         unit.enqueue(vec![follow_up]);
     }
-    Ok(Verdict::Commit(unit))
+    Ok(Completion::Commit(unit))
 }

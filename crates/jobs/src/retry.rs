@@ -1,39 +1,39 @@
-//! When an attempt that went wrong is followed by another.
+//! Retry policies (exponential backoff with full jitter) and fingerprints of failures.
 
 use std::time::Duration;
 
-use crate::Dice;
+use crate::RandomSource;
 
-/// So many retries, each after at most twice as long as the one before.
+/// How often a failed job is retried, and after which delays: each may be twice as long as the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retry {
-    pub retries: u32,
-    pub first: Duration,
-    pub longest: Duration,
+pub struct RetryPolicy {
+    pub max_retries: u32,
+    pub first_delay: Duration,
+    pub max_delay: Duration,
 }
 
-impl Default for Retry {
+impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { retries: 5, first: Duration::from_secs(1), longest: Duration::from_secs(16) }
+        Self { max_retries: 5, first_delay: Duration::from_secs(1), max_delay: Duration::from_secs(16) }
     }
 }
 
-impl Retry {
-    pub const NEVER: Self = Self { retries: 0, first: Duration::ZERO, longest: Duration::ZERO };
+impl RetryPolicy {
+    pub const NEVER: Self = Self { max_retries: 0, first_delay: Duration::ZERO, max_delay: Duration::ZERO };
 
-    /// How long to wait after the attempt that followed so many; `None`: that was the last. Full jitter: anything up to
-    /// the bound, so that those who failed together do not come back together.
-    pub fn delay(&self, attempts_before: u64, dice: &dyn Dice) -> Option<Duration> {
-        if attempts_before >= u64::from(self.retries) {
+    /// Returns the delay before the next attempt, or `None` if there are no retries left. Full jitter: anything up to the
+    /// bound, so that jobs that failed together are not retried together.
+    pub fn delay(&self, attempts_before: u64, random: &dyn RandomSource) -> Option<Duration> {
+        if attempts_before >= u64::from(self.max_retries) {
             return None;
         }
         let doublings = u32::try_from(attempts_before).unwrap_or(u32::MAX).min(31);
-        let bound = self.first.saturating_mul(1 << doublings).min(self.longest);
-        Some(bound.mul_f64(dice.fraction()))
+        let bound = self.first_delay.saturating_mul(1 << doublings).min(self.max_delay);
+        Some(bound.mul_f64(random.next_fraction()))
     }
 }
 
-/// What failures of one sort have in common: the kind, the class, and the message without what differs from case to case.
+/// Returns a hash that groups failures of one cause: the kind, the class, and the message without ids, sizes and times.
 pub fn fingerprint(kind: &str, class: &str, message: &str) -> String {
     let mut same = String::with_capacity(message.len().min(200));
     let first_line = message.lines().next().unwrap_or_default();
@@ -53,28 +53,31 @@ mod tests {
     use super::*;
 
     #[derive(Debug)]
-    struct Always(u64);
+    struct FixedRandom(u64);
 
-    impl Dice for Always {
-        fn bits(&self) -> u64 {
+    impl RandomSource for FixedRandom {
+        fn next_u64(&self) -> u64 {
             self.0
         }
     }
 
     #[test]
-    fn the_bound_doubles_until_the_last_retry() {
-        let seconds = |attempt| Retry::default().delay(attempt, &Always(u64::MAX)).map(|d| d.as_secs_f64().round());
-
-        assert_eq!([0, 1, 2, 3, 4].map(seconds), [1.0, 2.0, 4.0, 8.0, 16.0].map(Some));
-        assert_eq!(seconds(5), None);
-        assert_eq!(Retry::default().delay(3, &Always(0)), Some(Duration::ZERO));
+    fn delay_doubles_until_the_last_retry() {
+        for (attempt, seconds) in [Some(1.0), Some(2.0), Some(4.0), Some(8.0), Some(16.0), None].into_iter().enumerate()
+        {
+            let delay = RetryPolicy::default().delay(attempt as u64, &FixedRandom(u64::MAX));
+            assert_eq!(delay.map(|delay| delay.as_secs_f64().round()), seconds, "attempt {attempt}");
+        }
+        assert_eq!(RetryPolicy::default().delay(3, &FixedRandom(0)), Some(Duration::ZERO));
     }
 
     #[test]
-    fn failures_of_one_sort_have_one_fingerprint() {
-        let of = |message| fingerprint("fetch", "io", message);
+    fn failures_of_one_cause_have_one_fingerprint() {
+        let [one, same, answer, route] =
+            ["no answer from 10.0.0.1:993 after 30s", "no answer from 10.0.0.2:993 after 31s", "no answer", "no route"]
+                .map(|message| fingerprint("fetch", "io", message));
 
-        assert_eq!(of("no answer from 10.0.0.1:993 after 30s"), of("no answer from 10.0.0.2:993 after 31s"));
-        assert_ne!(of("no answer"), of("no route"));
+        assert_eq!(one, same);
+        assert_ne!(answer, route);
     }
 }

@@ -1,13 +1,13 @@
-//! The trace that a job belongs to, as in the W3C's `traceparent`.
+//! Trace context of jobs, as in the W3C's `traceparent`.
 
-use crate::Dice;
+use crate::RandomSource;
 
-/// A trace that begins here.
-pub fn root(dice: &dyn Dice) -> String {
-    format!("00-{:016x}{:016x}-{:016x}-01", dice.bits(), dice.bits(), dice.bits())
+/// Makes the `traceparent` of a new trace.
+pub fn new_traceparent(random: &dyn RandomSource) -> String {
+    format!("00-{:016x}{:016x}-{:016x}-01", random.next_u64(), random.next_u64(), random.next_u64())
 }
 
-/// The part that all jobs of a trace share.
-pub fn id(traceparent: &str) -> &str {
+/// Returns the trace id, which all jobs of a trace share.
+pub fn trace_id(traceparent: &str) -> &str {
     traceparent.split('-').nth(1).unwrap_or(traceparent)
 }

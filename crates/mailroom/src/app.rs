@@ -1,4 +1,4 @@
-//! From settings to a working engine.
+//! Builds the parts of the application from the configuration.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,35 +6,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connectors::google::GoogleOAuth;
-use connectors::http::{Deadlines, Http};
+use connectors::http::{HttpClient, HttpTimeouts};
 use connectors::microsoft::MicrosoftOAuth;
 use content::spool::Spool;
-use domain::{Consent, Provider, Sha256, SystemClock, TenantId};
-use engine::audit::Entry;
+use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId};
+use engine::audit::AuditRecord;
 use engine::calls::budget::Budget;
-use engine::calls::{CallSettings, Calls, Pace};
-use engine::gate::Redis;
-use engine::jobs::Keep;
+use engine::calls::{CallSettings, Calls};
+use engine::coordination::Redis;
+use engine::jobs::RetentionPeriods;
 use engine::oidc::Oidc;
-use engine::push::{GmailPushes, GraphPushes, PushSettings};
+use engine::push::{GmailPushSettings, GmailPushes, GraphPushes};
 use engine::secrets::KeySource;
 use engine::sync::{SyncSettings, Syncer};
-use engine::webhooks::{Courier, Policy, Sender, SystemResolver};
+use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookSender};
 use engine::{Cpu, Engine, Vault};
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use jobs::{Gate, NoGate, Settings, SystemDice, Worker};
+use jobs::{LeaseGate, OpenLeaseGate, SystemRandom, Worker, WorkerSettings};
 use store::blobs::{Blobs, RemoteSettings};
-use store::record::Record;
-use store::sql::jobs::KeepFor;
+use store::change_record::ChangeRecord;
+use store::sql::jobs::JobRetention;
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
 use store::{Location, Store, TenantStore};
+use terminal::Failure;
 
 use crate::config::{BlobsUrl, Config, DatabaseUrl};
-use crate::failure::Failure;
 
-pub fn location(config: &Config) -> Location {
+pub fn database_location(config: &Config) -> Location {
     match &config.database.url {
         DatabaseUrl::Sqlite(path) => Location::Sqlite { path: path.clone(), connections: config.database.pool },
         DatabaseUrl::Postgres(url) => {
@@ -43,9 +43,9 @@ pub fn location(config: &Config) -> Location {
     }
 }
 
-/// The database as it is, whatever its schema.
+/// Opens the database without checking its schema.
 pub fn open_store(config: &Config) -> Result<Store, Failure> {
-    Ok(Store::open(&location(config), Arc::new(SystemClock))?)
+    Ok(Store::open(&database_location(config), Arc::new(SystemClock))?)
 }
 
 pub fn open_blobs(config: &Config) -> Result<Blobs, Failure> {
@@ -61,7 +61,7 @@ pub fn open_blobs(config: &Config) -> Result<Blobs, Failure> {
     })
 }
 
-/// It asks for the master key when it is first used; `unlock` does so at once.
+/// Creates the vault. It loads the master key at first use; `unlock` does so at once.
 pub fn vault(config: &Config, store: &Store) -> Vault {
     let source = match &config.secrets.key {
         Some(key) => KeySource::Given(key.clone()),
@@ -70,28 +70,32 @@ pub fn vault(config: &Config, store: &Store) -> Vault {
     Vault::new(store.clone(), source)
 }
 
-/// A process that holds secrets leaves no image of its memory behind.
+/// Disables core dumps: a process that holds secrets must not leave an image of its memory.
 pub fn forbid_core_dumps() -> Result<(), Failure> {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let failed = |e| Failure::problem(format!("cannot forbid core dumps: {e}"));
-    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).map_err(failed)?;
-    // The limit alone does not do where cores are piped into a program. This also keeps other processes of the same user
-    // from looking into our memory.
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).map_err(core_dump_failure)?;
+    // The limit has no effect where cores are piped into a program. This also keeps other processes of the same user from
+    // reading our memory.
     #[cfg(target_os = "linux")]
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).map_err(failed)?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(core_dump_failure)?;
     Ok(())
 }
 
-/// As many open files and connections as the system lets us have: the usual 1,024 are for programs that ask for few.
+fn core_dump_failure(e: rustix::io::Errno) -> Failure {
+    Failure::problem(format!("cannot disable core dumps: {e}"))
+}
+
+/// Raises the limit of open files to its maximum: the usual 1,024 are too few for many connections.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!("cannot raise the limit of open files: {e}");
+        tracing::warn!(error = %e, "raising the limit of open files failed");
     }
 }
 
-/// Ready to work: an embedded database is brought up to date, a PostgreSQL must be.
+/// Opens the engine. An SQLite database is migrated; a PostgreSQL must have the current schema.
 pub async fn open(config: &Config) -> Result<Engine, Failure> {
     let store = open_store(config)?;
     match &config.database.url {
@@ -105,22 +109,22 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
         limits: config.limits.clone(),
         spool: Spool::new(&config.data_dir.join("spool")),
         cpu: Cpu::all_cores(),
-        patience: config.import.patience,
+        max_database_wait: config.import.patience,
     })
 }
 
-/// What syncs mailboxes, in the name of this process.
+/// Creates the syncer of this process.
 pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
     let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
     let connectors = connectors::all(&google.settings, &microsoft.settings);
-    let connectors = connectors.map_err(|e| Failure::problem(format!("cannot speak to mail providers: {e}")))?;
+    let connectors = connectors.map_err(|e| Failure::problem(format!("cannot create the provider clients: {e}")))?;
     let settings = SyncSettings {
         holder: holder.to_owned(),
         lease: config.sync.lease,
         duplicate_check: config.sync.duplicate_check,
     };
     let redis = redis(config)?;
-    let calls = Calls::new(call_settings(config), Arc::new(SystemDice), redis.clone());
+    let calls = Calls::new(call_settings(config), Arc::new(SystemRandom), redis.clone());
     let syncer = Syncer::new(engine.clone(), settings, connectors, calls)
         .with_workers(config.sync.mailbox_workers)
         .with_discovery_workers(config.sync.discovery_workers);
@@ -130,10 +134,9 @@ pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, 
     })
 }
 
-/// How much may be asked of providers.
+/// Returns the rate limits of all providers.
 pub fn call_settings(config: &Config) -> CallSettings {
     let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
-    let scripted = Pace::calls_per_second(config.providers.scripted_calls_per_second as f64);
     let project = Some(google.project_units_per_minute).filter(|units| *units > 0);
     let gmail = google.rates.pace().with_units(
         project.map(|units| Budget::per_minute(units as f64)),
@@ -143,77 +146,77 @@ pub fn call_settings(config: &Config) -> CallSettings {
     let outlook =
         microsoft.rates.pace().with_units(None, requests.map(|requests| Budget::per_ten_minutes(requests as f64)));
     CallSettings {
-        paces: HashMap::from([
-            (Provider::Scripted, scripted),
+        provider_budgets: HashMap::from([
             (Provider::Imap, config.providers.imap.pace()),
             (Provider::Gmail, gmail),
             (Provider::Outlook, outlook),
         ]),
         imap_bytes_per_day: config.providers.imap_bytes_per_day,
-        // As many as there may be looks at once. With all the jobs that look at its mailboxes and wait, some workers are left
-        // for the other providers, whatever this one does.
-        most_under_way: Some((config.sync.mailbox_workers / 2).max(1)),
+        // Half of the workers: whatever one provider does, the other half is left for the others.
+        max_in_flight: Some((config.sync.mailbox_workers / 2).max(1)),
         ..CallSettings::default()
     }
 }
 
-/// Who may ask for a lease.
-pub fn gate(config: &Config) -> Result<Arc<dyn Gate>, Failure> {
+/// Returns the gate that limits contention for leases: Redis, if it is configured.
+pub fn gate(config: &Config) -> Result<Arc<dyn LeaseGate>, Failure> {
     Ok(match redis(config)? {
         Some(redis) => Arc::new(redis),
-        None => Arc::new(NoGate),
+        None => Arc::new(OpenLeaseGate),
     })
 }
 
-/// What processes share, if there is something that they share it through.
+/// Connects to Redis, if it is configured.
 pub fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
     let Some(url) = &config.cache.url else { return Ok(None) };
-    // Two Mailrooms at one Redis must not hold each other back.
+    // Two installations on one Redis must not share limits.
     let database = match &config.database.url {
         DatabaseUrl::Sqlite(path) => path.display().to_string(),
         DatabaseUrl::Postgres(url) => url.expose().clone(),
     };
     let prefix = format!("mailroom:{}", &Sha256::of(database.as_bytes()).hex()[..12]);
-    let failed =
-        |_| Failure::usage("`cache.url` is not an address that Redis understands; it is like redis://host:6379/0");
-    Redis::connect(url.expose(), &prefix).map(Some).map_err(failed)
+    let redis = Redis::connect(url.expose(), &prefix).map(Some);
+    redis.map_err(|_| Failure::usage("`cache.url` must be a Redis URL, such as redis://host:6379/0"))
 }
 
-/// What tells tenants' own servers of events.
-pub fn courier(config: &Config, engine: &Engine) -> Result<Courier, Failure> {
-    let policy = Policy::new(config.webhooks.allow_networks.iter().copied());
-    let sender = Sender::new(policy, Arc::new(SystemResolver::default()));
+/// Creates the sender of webhook deliveries.
+pub fn courier(config: &Config, engine: &Engine) -> Result<WebhookDeliverer, Failure> {
+    let policy = AddressPolicy::new(config.webhooks.allow_networks.iter().copied());
+    let sender = WebhookSender::new(policy, Arc::new(SystemResolver::default()));
     let sender = sender.map_err(|e| Failure::problem(format!("webhooks: {e:#}")))?;
-    Ok(Courier::new(engine.clone(), sender, Arc::new(SystemDice)))
+    Ok(WebhookDeliverer::new(engine.clone(), sender, Arc::new(SystemRandom)))
 }
 
-/// Who makes the tokens that are as good as keys, if somebody does.
+/// Creates the verifier of OpenID Connect tokens, if an issuer is configured.
 pub fn issuer(config: &Config) -> Result<Option<Oidc>, Failure> {
     let Some(settings) = &config.auth.oidc else { return Ok(None) };
-    let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    Ok(Some(Oidc::new(settings.clone(), Box::new(Documents(http)))))
+    let http = HttpClient::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    Ok(Some(Oidc::new(settings.clone(), Box::new(HttpDocuments(http)))))
 }
 
-/// What takes Gmail's pushes, if somebody has said whose are believed.
+/// Creates the receiver of Gmail push messages, if their sender is configured.
 pub fn gmail_pushes(config: &Config, engine: &Engine) -> Result<Option<GmailPushes>, Failure> {
     let google = &config.providers.google;
     let Some(service_account) = google.push_service_account.clone() else { return Ok(None) };
-    let http = Http::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    let settings =
-        PushSettings { jwks_url: google.settings.jwks_url.clone(), audience: config.push_audience(), service_account };
-    Ok(Some(GmailPushes::new(engine.store.clone(), settings, Box::new(Documents(http)))))
+    let http = HttpClient::new(ISSUER_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let settings = GmailPushSettings {
+        jwks_url: google.settings.jwks_url.clone(),
+        audience: config.push_audience(),
+        service_account,
+    };
+    Ok(Some(GmailPushes::new(engine.store.clone(), settings, Box::new(HttpDocuments(http)))))
 }
 
-/// What takes Microsoft Graph's, if it is told to call us.
+/// Creates the receiver of Microsoft Graph notifications, if they are configured.
 pub fn graph_pushes(config: &Config, engine: &Engine) -> Option<GraphPushes> {
-    let is_told = config.providers.microsoft.settings.push.is_some();
-    is_told.then(|| GraphPushes::new(engine.store.clone(), engine.vault.clone()))
+    let is_configured = config.providers.microsoft.settings.push.is_some();
+    is_configured.then(|| GraphPushes::new(engine.store.clone(), engine.vault.clone()))
 }
 
-/// Who lets people say yes to us in a browser: those where we are somebody.
-pub fn consents(config: &Config) -> Result<HashMap<Provider, Arc<dyn Consent>>, Failure> {
-    let http = Http::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
-    let mut consents: HashMap<Provider, Arc<dyn Consent>> = HashMap::new();
+/// Creates the OAuth consent flow of each provider with a configured client.
+pub fn consents(config: &Config) -> Result<HashMap<Provider, Arc<dyn ConsentFlow>>, Failure> {
+    let http = HttpClient::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let mut consents: HashMap<Provider, Arc<dyn ConsentFlow>> = HashMap::new();
     let google = GoogleOAuth::new(http, config.providers.google.settings.clone());
     if google.has_client() {
         consents.insert(Provider::Gmail, Arc::new(google));
@@ -225,45 +228,46 @@ pub fn consents(config: &Config) -> Result<HashMap<Provider, Arc<dyn Consent>>, 
 }
 
 pub fn microsoft(config: &Config) -> Result<MicrosoftOAuth, Failure> {
-    let http = Http::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
+    let http = HttpClient::new(CONSENT_DEADLINES).map_err(|e| Failure::problem(e.to_string()))?;
     Ok(MicrosoftOAuth::new(http, config.providers.microsoft.settings.clone()))
 }
 
-/// A person waits for it.
-const CONSENT_DEADLINES: Deadlines = Deadlines {
+/// A person waits for the response.
+const CONSENT_DEADLINES: HttpTimeouts = HttpTimeouts {
     connect: Duration::from_secs(5),
-    silence: Duration::from_secs(15),
-    answer: Duration::from_secs(20),
+    read: Duration::from_secs(15),
+    response: Duration::from_secs(20),
     stream: Duration::from_secs(20),
 };
 
-/// A request waits for it, the first time.
-const ISSUER_DEADLINES: Deadlines = Deadlines {
+/// The first request with a token waits for the response.
+const ISSUER_DEADLINES: HttpTimeouts = HttpTimeouts {
     connect: Duration::from_secs(3),
-    silence: Duration::from_secs(5),
-    answer: Duration::from_secs(5),
+    read: Duration::from_secs(5),
+    response: Duration::from_secs(5),
     stream: Duration::from_secs(5),
 };
 
+/// Fetches JSON documents of an issuer over HTTP.
 #[derive(Debug)]
-struct Documents(Http);
+struct HttpDocuments(HttpClient);
 
-impl engine::oidc::Documents for Documents {
+impl engine::oidc::Documents for HttpDocuments {
     fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<serde_json::Value>> {
         Box::pin(async move { Ok(self.0.get_json(url).await?) })
     }
 }
 
-/// Works on jobs of every kind.
+/// Starts a worker for jobs of all kinds.
 pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
     let signed = |duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
-    let keep = Keep {
-        jobs: KeepFor { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead },
+    let keep = RetentionPeriods {
+        jobs: JobRetention { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead },
         events: signed(config.events.keep),
         deliveries: config.webhooks.keep_deliveries,
         blobs: signed(config.blobs.grace),
     };
-    let settings = Settings {
+    let settings = WorkerSettings {
         name: name.to_owned(),
         lease: config.jobs.lease,
         poll: config.jobs.poll,
@@ -273,46 +277,44 @@ pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
         grace: SHUTDOWN_GRACE,
     };
     let kinds = engine::jobs::kinds(syncer, keep);
-    Worker::start(syncer.engine.store.clone(), kinds, settings, Arc::new(SystemDice))
+    Worker::start(syncer.engine.store.clone(), kinds, settings, Arc::new(SystemRandom))
 }
 
-/// What jobs get that are under way, of the 30 seconds that a shutdown may take.
+/// Time for running jobs to finish, of the 30 seconds that a shutdown may take.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(25);
 
-pub async fn tenant(store: &Store, name_or_id: &str) -> Result<Tenant, Failure> {
+pub async fn find_tenant(store: &Store, name_or_id: &str) -> Result<Tenant, Failure> {
     store.system().find_tenant(name_or_id).await?.ok_or_else(|| {
-        Failure::problem(format!("there is no tenant {name_or_id:?}; `mailroom tenant list` shows those that are"))
+        Failure::problem(format!("there is no tenant {name_or_id:?}; `mailroom tenant list` shows all tenants"))
     })
 }
 
 pub async fn tenant_store(engine: &Engine, name_or_id: &str) -> Result<TenantStore, Failure> {
-    Ok(engine.store.tenant(tenant(&engine.store, name_or_id).await?.id))
+    Ok(engine.store.tenant(find_tenant(&engine.store, name_or_id).await?.id))
 }
 
-/// For who wants something done for a tenant: nothing is, for one that is deactivated.
-pub async fn must_be_active(store: &TenantStore, name: &str) -> Result<(), Failure> {
-    match store.is_active().await? {
-        true => Ok(()),
-        false => Err(Failure::problem(format!(
-            "tenant {name} is deactivated; `mailroom tenant activate {name}` lets its work go on"
-        ))),
+/// Fails if the tenant is deactivated: no work is done for it then.
+pub async fn check_tenant_active(store: &TenantStore, name: &str) -> Result<(), Failure> {
+    if store.is_active().await? {
+        return Ok(());
     }
+    Err(Failure::problem(format!("tenant {name} is deactivated; `mailroom tenant activate {name}` activates it")))
 }
 
-/// The mailbox that an option names, if it names one.
-pub async fn mailbox(store: &TenantStore, address_or_id: Option<&str>) -> Result<Option<Mailbox>, Failure> {
+/// Finds the mailbox that an option names. Fails if it does not exist.
+pub async fn find_mailbox(store: &TenantStore, address_or_id: Option<&str>) -> Result<Option<Mailbox>, Failure> {
     let Some(given) = address_or_id else { return Ok(None) };
     let address = domain::address::canonical(given).unwrap_or_else(|| given.to_owned());
     match store.find_mailbox(&address).await? {
         Some(mailbox) => Ok(Some(mailbox)),
         None => Err(Failure::problem(format!(
-            "this tenant has no mailbox {given:?}; `mailroom tenant show` lists those that it has"
+            "this tenant has no mailbox {given:?}; `mailroom tenant show` lists its mailboxes"
         ))),
     }
 }
 
-/// What a command changes stands in the audit, as what is changed over HTTP does; nothing secret belongs in here.
-pub async fn recorded(
+/// Returns an engine whose next commit also writes an audit entry for this change. `after` must not contain secrets.
+pub async fn audited(
     engine: &Engine,
     tenant: TenantId,
     action: &'static str,
@@ -322,13 +324,14 @@ pub async fn recorded(
     let at = engine.store.system().now().await?;
     let at = Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at);
     let actor = format!("command:{}", rustix::process::getuid().as_raw());
+    tracing::info!(tenant.id = %tenant, action, "recording a change by command");
     let (target, after) = (target.to_owned(), Some(after).filter(|after| !after.is_null()));
-    let entry = Entry { at, actor, action, target, address: None, request_id: None, before: None, after };
-    Ok(engine.recording(Record { tenant, at, entry: Some(entry.text()), answer: None }))
+    let entry = AuditRecord { at, actor, action, target, address: None, request_id: None, before: None, after };
+    Ok(engine.with_record(ChangeRecord { tenant, at, entry: Some(entry.text()), reply: None }))
 }
 
-/// Whether files can be made in a folder, which is made if it is not there.
-pub fn is_writable(folder: &Path) -> std::io::Result<()> {
+/// Checks that files can be created in a folder, which is created if absent.
+pub fn check_writable(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     tempfile::NamedTempFile::new_in(folder).map(drop)
 }

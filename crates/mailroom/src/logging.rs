@@ -1,4 +1,4 @@
-//! The log: for people on a terminal, JSON for machines. Its level can be changed while the service runs.
+//! The log: text on a terminal, else JSON lines. Its level can be changed while the service runs.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -10,41 +10,40 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::config::{Config, LogLevel};
 
-struct Changeable {
+/// What is needed to change the level at runtime.
+struct LogControl {
     filter: reload::Handle<EnvFilter, Registry>,
     config_file: Option<PathBuf>,
 }
 
-static CHANGEABLE: OnceLock<Changeable> = OnceLock::new();
+static LOG_CONTROL: OnceLock<LogControl> = OnceLock::new();
 
-/// Commands talk to people; a service talks to machines unless somebody watches.
+/// Starts the log on standard error: JSON for a service whose standard error is not a terminal, else text.
 pub fn start(config: &Config, is_service: bool, config_file: Option<PathBuf>) {
-    let (filter, handle) = reload::Layer::new(filter(config.log.level));
+    let (filter, handle) = reload::Layer::new(filter(config.log.level(is_service)));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let lines = match is_service && !std::io::stderr().is_terminal() {
-        true => lines.json().flatten_event(true).boxed(),
-        false => lines.boxed(),
-    };
+    let is_json = is_service && !std::io::stderr().is_terminal();
+    let lines = if is_json { lines.json().flatten_event(true).boxed() } else { lines.boxed() };
     tracing_subscriber::registry().with(filter).with(lines).init();
-    // Nobody starts it twice.
-    let _ = CHANGEABLE.set(Changeable { filter: handle, config_file });
+    // It is started once per process.
+    let _ = LOG_CONTROL.set(LogControl { filter: handle, config_file });
 }
 
 fn filter(level: LogLevel) -> EnvFilter {
     EnvFilter::new(level.as_str())
 }
 
-/// Reads the settings again and takes the log's level from them.
+/// Reads the settings again and applies the log level of the service.
 pub fn reload_level() {
-    let Some(Changeable { filter: handle, config_file }) = CHANGEABLE.get() else { return };
+    let Some(LogControl { filter: handle, config_file }) = LOG_CONTROL.get() else { return };
     match Config::from_environment(config_file.as_deref()) {
-        Ok(config) => match handle.reload(filter(config.log.level)) {
-            Ok(()) => tracing::info!(
-                level = config.log.level.as_str(),
-                "the settings were read again: the log has this level now"
-            ),
-            Err(e) => tracing::error!("cannot change the log's level: {e}"),
-        },
-        Err(e) => tracing::error!("the settings are not taken: {e}"),
+        Ok(config) => {
+            let level = config.log.level(true);
+            match handle.reload(filter(level)) {
+                Ok(()) => tracing::info!(log.level = level.as_str(), "reloaded log level"),
+                Err(e) => tracing::error!(error = %e, "changing the log level failed"),
+            }
+        }
+        Err(e) => tracing::error!(error = %e, "reloading the settings failed"),
     }
 }

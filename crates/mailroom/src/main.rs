@@ -1,27 +1,26 @@
-//! The binary: reads the configuration, chooses implementations, runs one command, and tells the outcome.
+//! The binary: reads the configuration, chooses implementations, runs one command, and reports the outcome.
 
 mod app;
 mod cli;
 mod commands;
 mod config;
-mod failure;
+#[cfg(feature = "lab")]
+mod installation;
 mod logging;
-mod output;
-mod progress;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use terminal::Failure;
 
 use cli::Cli;
-use failure::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(code) => code,
         Err(failure) => {
-            output::tell(&format!("error: {failure}"));
+            terminal::note(&format!("error: {failure}"));
             failure.exit_code()
         }
     }
@@ -34,9 +33,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::problem(format!("cannot start: {e}")))?;
+        .map_err(|e| Failure::problem(format!("cannot start the runtime: {e}")))?;
     let outcome = runtime.block_on(commands::run(cli, config));
-    // Work that nobody waits for any more must not keep the process alive.
+    // Background work must not keep the process alive.
     runtime.shutdown_background();
     outcome
 }

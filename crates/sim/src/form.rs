@@ -1,12 +1,17 @@
-//! Queries and forms: names and values, percent-encoded.
+//! Percent-encoded queries and forms.
 
-/// In order, with what comes several times.
+/// Names and values of a query or form, in order.
+pub type FormFields = [(String, String)];
+
+/// Parses names and values in order, repeated names included.
 pub fn pairs(text: &str) -> Vec<(String, String)> {
-    let pair = |part: &str| {
-        let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        (decode(&name.replace('+', " ")), decode(&value.replace('+', " ")))
-    };
-    text.split('&').filter(|part| !part.is_empty()).map(pair).collect()
+    let parts = text.split('&').filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            (decode(&name.replace('+', " ")), decode(&value.replace('+', " ")))
+        })
+        .collect()
 }
 
 pub fn decode(text: &str) -> String {
@@ -28,7 +33,7 @@ pub fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Everything but letters, digits and `-._~`.
+/// Percent-encodes everything but letters, digits and `-._~`.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -40,9 +45,28 @@ pub fn encode(text: &str) -> String {
     encoded
 }
 
-/// The value of a name that comes once.
-pub fn value<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    pairs.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+/// Finds the first value of a name.
+pub fn value<'a>(fields: &'a FormFields, name: &str) -> Option<&'a str> {
+    fields.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+}
+
+/// Finds a field that is in neither list.
+pub fn find_unknown<'a>(fields: &'a FormFields, known: &[&str], more: &[&str]) -> Option<&'a str> {
+    let mut names = fields.iter().map(|(name, _)| name.as_str());
+    names.find(|name| !known.contains(name) && !more.contains(name))
+}
+
+/// Refuses fields that are in neither list, and repeated ones. The error names the first.
+pub fn check_fields(fields: &FormFields, known: &[&str], more: &[&str]) -> Result<(), String> {
+    for (at, (name, _)) in fields.iter().enumerate() {
+        if !known.contains(&name.as_str()) && !more.contains(&name.as_str()) {
+            return Err(format!("unknown field {name:?}"));
+        }
+        if fields[..at].iter().any(|(before, _)| before == name) {
+            return Err(format!("field {name:?} comes twice"));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -50,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_text_decodes_to_itself() {
         let text = "a b+c%/ü&=?";
 
         assert_eq!(decode(&encode(text)), text);

@@ -1,4 +1,4 @@
-//! The server below every simulated provider, with a way to end a connection without an answer.
+//! The HTTP server of all simulated providers, which can also drop a connection without a response.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -18,39 +19,39 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::socket::Socket;
 
-/// How often what is owed to a rate of changes is paid.
-const BEAT: Duration = Duration::from_millis(20);
+/// The interval at which the change rate is applied.
+const CHANGE_TICK: Duration = Duration::from_millis(20);
 
 /// Serves until it is dropped.
 #[derive(Debug)]
-pub struct Listening {
+pub struct HttpListener {
     address: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// In an answer's extensions: there is no answer, the connection ends.
+/// A response extension: the connection is closed instead of answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum ConnectionCut {
     Closed,
-    /// With a reset, as from a machine that knows nothing of the connection any more.
+    /// With a TCP reset.
     Reset,
 }
 
-impl std::fmt::Display for Cut {
+impl std::fmt::Display for ConnectionCut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("cut on purpose")
     }
 }
 
-impl std::error::Error for Cut {}
+impl std::error::Error for ConnectionCut {}
 
-impl Listening {
+impl HttpListener {
     pub fn start(listener: TcpListener, routes: Router) -> io::Result<Self> {
         let address = listener.local_addr()?;
         Ok(Self { address, tasks: vec![tokio::spawn(accept(listener, routes))] })
     }
 
-    /// Runs until the server is dropped.
+    /// Adds a background task that runs until the server is dropped.
     pub fn with_task(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
         self.tasks.push(tokio::spawn(task));
         self
@@ -65,61 +66,66 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for HttpListener {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
-/// Makes as many changes a second as `rate` says at the time.
-pub async fn keep_changing(rate: impl Fn() -> f64, step: impl Fn(usize)) {
-    let mut beat = tokio::time::interval(BEAT);
+/// Calls `step` so that it makes `rate` changes a second.
+pub async fn apply_change_rate(rate: impl Fn() -> f64, step: impl Fn(usize)) {
+    let mut beat = tokio::time::interval(CHANGE_TICK);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut owed = 0.0;
     loop {
         beat.tick().await;
-        owed = (owed + rate() * BEAT.as_secs_f64()).min(10_000.0);
+        owed = (owed + rate() * CHANGE_TICK.as_secs_f64()).min(10_000.0);
         step(owed as usize);
         owed = owed.fract();
     }
 }
 
+/// Returns a header field as text.
+pub fn header_text(head: &HeaderMap, name: HeaderName) -> Option<&str> {
+    head.get(name).and_then(|value| value.to_str().ok())
+}
+
 async fn accept(listener: TcpListener, routes: Router) {
-    // Connections end with this task.
+    // Dropped with this task, which ends the connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(talk(stream, routes.clone()))),
-                // Out of descriptors, most likely; others end before long.
-                Err(_) => tokio::time::sleep(BEAT).await,
+                Ok((stream, _)) => drop(connections.spawn(serve_connection(stream, routes.clone()))),
+                // Most likely out of file descriptors; other connections will end.
+                Err(_) => tokio::time::sleep(CHANGE_TICK).await,
             },
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn talk(stream: TcpStream, routes: Router) {
+async fn serve_connection(stream: TcpStream, routes: Router) {
     let _ = stream.set_nodelay(true);
     let routes = TowerToHyperService::new(routes);
     let is_reset = Arc::new(AtomicBool::new(false));
     let service = service_fn(|request| {
         let (response, is_reset) = (routes.call(request), Arc::clone(&is_reset));
         async move {
-            let answered = answer(response).await;
-            is_reset.store(matches!(answered, Err(Cut::Reset)), Ordering::Relaxed);
-            answered
+            let response = answer(response).await;
+            is_reset.store(matches!(response, Err(ConnectionCut::Reset)), Ordering::Relaxed);
+            response
         }
     });
     let io = TokioIo::new(Socket::new(stream, Arc::clone(&is_reset)));
-    // The outcome is nobody's business: clients go away, and we cut them off on purpose.
+    // Errors are expected: clients disconnect, and connections are cut on purpose.
     let _ = http1::Builder::new().header_read_timeout(None).serve_connection(io, service).await;
 }
 
-/// An error here makes hyper end the connection without a word, for which axum has no way.
-async fn answer(response: impl Future<Output = Result<Response, Infallible>>) -> Result<Response, Cut> {
+/// Turns a cut into an error, which makes hyper close the connection without a response; axum cannot.
+async fn answer(response: impl Future<Output = Result<Response, Infallible>>) -> Result<Response, ConnectionCut> {
     let response = response.await.unwrap_or_else(|never| match never {});
-    match response.extensions().get::<Cut>() {
+    match response.extensions().get::<ConnectionCut>() {
         Some(cut) => Err(*cut),
         None => Ok(response),
     }

@@ -1,4 +1,4 @@
-//! Every simulated provider on one listener, but for what mail programs speak with.
+//! All simulated providers on one HTTP listener, and IMAP on another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,35 +6,32 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
-use crate::http::Listening;
-use crate::{google, imap, microsoft, scripted};
+use crate::http::HttpListener;
+use crate::{google, imap, microsoft, provider_server};
 
 /// Serves until it is dropped.
 #[derive(Debug)]
-pub struct Server {
-    listening: Listening,
+pub struct SimServer {
+    listening: HttpListener,
     imap: SocketAddr,
 }
 
-impl Server {
+impl SimServer {
     pub fn start(
         listener: TcpListener,
-        scripted: Arc<scripted::World>,
-        google: &Arc<google::World>,
-        microsoft: &Arc<microsoft::World>,
-        (imap_listener, imap): (TcpListener, &Arc<imap::World>),
+        google: &Arc<google::GoogleWorld>,
+        microsoft: &Arc<microsoft::MicrosoftWorld>,
+        (imap_listener, imap): (TcpListener, &Arc<imap::ImapWorld>),
     ) -> io::Result<Self> {
         let imap_address = imap_listener.local_addr()?;
-        let routes = scripted::routes(&scripted)
-            .merge(google::routes(google))
-            .merge(microsoft::routes(microsoft))
-            .merge(imap::routes(imap));
-        let listening = google::start_tasks(Listening::start(listener, routes)?, google);
-        let listening = microsoft::start_tasks(listening, microsoft).with_task(scripted::change(scripted));
+        let routes =
+            provider_server::routes(google).merge(provider_server::routes(microsoft)).merge(imap::routes(imap));
+        let listening = provider_server::start_tasks(HttpListener::start(listener, routes)?, google);
+        let listening = provider_server::start_tasks(listening, microsoft);
         Ok(Self { listening: imap::start_tasks(listening, imap_listener, imap), imap: imap_address })
     }
 
-    /// Where mail programs find the IMAP server.
+    /// Returns the address of the IMAP server.
     pub fn imap(&self) -> SocketAddr {
         self.imap
     }

@@ -1,4 +1,4 @@
-//! Keys and the tokens that they sign. The keys guard nothing: they are in the repository for everybody to read.
+//! Signing keys and JWTs. The keys protect nothing: they are in the repository.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -9,28 +9,28 @@ use serde_json::{Value, json};
 
 const ISSUERS: [&[u8]; 2] = [include_bytes!("keys/issuer-1.der"), include_bytes!("keys/issuer-2.der")];
 
-/// What signs id tokens and pushes, and the key that did so before. It comes under another name with each rotation.
+/// The keys that sign id tokens and pushes. Each rotation switches between two keys under a new id.
 #[derive(Debug)]
-pub struct Keys {
+pub struct SigningKeys {
     pairs: [KeyPair; 2],
     generation: usize,
-    /// Whether the key from before the last rotation is still published.
+    /// Whether the previous key is still published.
     is_old_published: bool,
 }
 
-impl Default for Keys {
+impl Default for SigningKeys {
     fn default() -> Self {
         Self { pairs: ISSUERS.map(read), generation: 1, is_old_published: false }
     }
 }
 
-/// A key that is part of the program.
+/// Reads a key that is part of the program.
 pub fn read(pkcs8: &[u8]) -> KeyPair {
     KeyPair::from_pkcs8(pkcs8).expect("the keys are part of the program, and a test signs with them")
 }
 
-impl Keys {
-    /// From now on the other key signs. Unless it is forgotten, the old one stays published, as everywhere.
+impl SigningKeys {
+    /// Switches to the other key. The old one stays published unless `is_old_forgotten`.
     pub fn rotate(&mut self, is_old_forgotten: bool) {
         self.generation += 1;
         self.is_old_published = !is_old_forgotten;
@@ -67,7 +67,7 @@ fn jwk(pair: &KeyPair, key_id: &str) -> Value {
     json!({"kty": "RSA", "alg": "RS256", "use": "sig", "kid": key_id, "n": n, "e": e})
 }
 
-/// A token, signed with RS256.
+/// Signs claims with RS256.
 pub fn sign(pair: &KeyPair, key_id: &str, claims: &Value) -> String {
     let header = json!({"alg": "RS256", "kid": key_id, "typ": "JWT"});
     let [header, claims] = [&header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
@@ -78,7 +78,7 @@ pub fn sign(pair: &KeyPair, key_id: &str, claims: &Value) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// The claims of a token that this key signed with RS256.
+/// Returns the claims of a token that this key signed with RS256.
 pub fn open(token: &str, key_id: &str, public: &PublicKeyComponents<Vec<u8>>) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (header, claims) = signed.split_once('.')?;
@@ -91,7 +91,7 @@ pub fn open(token: &str, key_id: &str, public: &PublicKeyComponents<Vec<u8>>) ->
     serde_json::from_slice(&claims?).ok()
 }
 
-/// As it is in a file.
+/// Encodes DER as PEM.
 pub fn pem(label: &str, der: &[u8]) -> String {
     let base64 = STANDARD.encode(der);
     let lines: Vec<&str> = base64.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
@@ -103,8 +103,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rotation_brings_another_key_under_another_name() {
-        let mut keys = Keys::default();
+    fn rotation_publishes_a_new_key_id() {
+        let mut keys = SigningKeys::default();
         let first = keys.published()["keys"][0].clone();
 
         keys.rotate(false);

@@ -1,4 +1,4 @@
-//! A connection that can end with a reset.
+//! A TCP stream that can end with a reset.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
-    /// Looked at when the connection ends.
+    /// Read when the connection is dropped.
     is_reset: Arc<AtomicBool>,
 }
 
@@ -25,7 +25,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.is_reset.load(Ordering::Relaxed) {
-            // Closing a socket that does not linger sends a reset; if it cannot be had, the connection just ends.
+            // Closing a socket with zero linger sends a reset; if that fails, the connection just ends.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -1,11 +1,11 @@
-//! What can go wrong at rest, one variant per thing that a caller does differently.
+//! Errors of the store, one variant per thing that a caller does differently.
 
 use std::sync::Arc;
 
 /// Cloneable, because one failed group commit answers many callers.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// A unit expected something that does not hold any more; nothing of it was written.
+    /// A precondition of a unit does not hold any more; nothing of it was written.
     #[error("{0}")]
     Precondition(&'static str),
     /// The database cannot be reached now; the same call may work later.
@@ -20,7 +20,7 @@ pub enum StoreError {
     /// What was to be stored could not be read; blob storage is not to blame.
     #[error("cannot read what is to be stored ({0})")]
     Source(Arc<str>),
-    /// The database refuses what we ask of it.
+    /// The database refuses the operation.
     #[error("{0}")]
     Refused(Arc<str>),
     /// A setting is wrong: no later try can work.
@@ -37,7 +37,7 @@ pub enum StoreError {
         "the database was made by a newer Mailroom (schema {found}, this program knows {known}); upgrade this program"
     )]
     Newer { found: u32, known: u32 },
-    /// What is stored is not what was written.
+    /// The stored data is not what was written.
     #[error("stored data is damaged: {0}; run `mailroom verify --deep`")]
     Corrupt(Arc<str>),
     /// A blob that a row names is not in blob storage.
@@ -63,7 +63,7 @@ impl StoreError {
     }
 }
 
-/// The whole chain of causes in one line.
+/// Returns the whole chain of causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,5 @@
-//! Places where a test makes the process die, stop, panic, or leave out a guard: one before and one after every durable effect.
+//! Failpoints, one before and one after every durable effect: a test makes the process die, stop or panic there, or leave
+//! out a guard.
 //!
 //! Without the feature `testing` all of it compiles to nothing.
 
@@ -19,7 +20,7 @@ macro_rules! named {
 }
 
 named! {
-    /// What the world can see of us once it has happened.
+    /// A durable effect of the program.
     Effect {
         Migrate = "migrate",
         MakeTenant = "make_tenant",
@@ -46,7 +47,7 @@ named! {
         RestoreDatabase = "restore_database",
         ClaimJobs = "claim_jobs",
         MarkJob = "mark_job",
-        /// A handler's writes and the completion of its job.
+        /// A handler's writes with the completion of its job.
         CommitJob = "commit_job",
         FinishJobs = "finish_jobs",
         FailJob = "fail_job",
@@ -71,32 +72,32 @@ named! {
         PauseSchedule = "pause_schedule",
         FireSchedule = "fire_schedule",
         BeginSync = "begin_sync",
-        /// Nothing was new in some mailboxes.
+        /// The end of polls that found nothing new.
         EndLooks = "end_looks",
-        /// What a provider listed, with the cursor and the jobs that follow.
+        /// A page of a provider's listing, with the cursor and the jobs that follow.
         RecordPage = "record_page",
-        /// A token for calls, before it is used.
+        /// An access token, before it is used.
         StoreToken = "store_token",
-        /// What a provider told us, with the looks at mailboxes that follow.
+        /// Pushes of a provider, with the syncs that follow.
         RecordPushes = "record_pushes",
-        /// The right to ask for a subscription.
+        /// The claim on a subscription.
         ClaimSubscription = "claim_subscription",
-        /// What a provider is about to be told to say, before it is.
+        /// The password of a subscription, before the provider gets it.
         BeginSubscription = "begin_subscription",
-        /// What it agreed to, with the looks at mailboxes that follow.
+        /// The subscription that the provider granted, with the syncs that follow.
         RecordSubscription = "record_subscription",
-        /// It agreed to nothing.
+        /// The end of a claim without a subscription.
         ReleaseSubscription = "release_subscription",
         ForgetSubscription = "forget_subscription",
-        /// The right to work on a directory.
+        /// The claim on a directory.
         BeginDiscovery = "begin_discovery",
-        /// People of a page, with where the listing stands.
+        /// People of a page, with the cursor of the listing.
         RecordPeople = "record_people",
-        /// Mailboxes of people, with what became of them.
+        /// Mailboxes of people, with the decision about each.
         SettlePeople = "settle_people",
         EndDiscovery = "end_discovery",
         ClaimWebhooks = "claim_webhooks",
-        /// What became of deliveries, with the place of the webhook among the events.
+        /// Results of deliveries, with the webhook's cursor.
         RecordDeliveries = "record_deliveries",
         PruneDeliveries = "prune_deliveries",
         MakeKeyFile = "make_key_file",
@@ -114,7 +115,7 @@ named! {
 }
 
 impl Effect {
-    /// What is done to the queue.
+    /// Effects on the job queue.
     pub const QUEUE: &'static [Self] = &[
         Self::ClaimJobs,
         Self::MarkJob,
@@ -143,18 +144,18 @@ impl Effect {
         Self::FireSchedule,
     ];
 
-    /// What is done while a directory is looked at.
+    /// Effects of a directory's discovery.
     pub const DISCOVERY: &'static [Self] =
         &[Self::BeginDiscovery, Self::RecordPeople, Self::SettlePeople, Self::EndDiscovery];
 
-    /// What is done while a mailbox is synced.
+    /// Effects of a mailbox's sync.
     pub const SYNC: &'static [Self] = &[Self::BeginSync, Self::EndLooks, Self::RecordPage];
 
-    /// What is done to have a token for calls.
+    /// Effects of obtaining access tokens.
     pub const TOKENS: &'static [Self] = &[Self::StoreToken];
-    /// What is done when a provider tells us something.
+    /// Effects of received pushes.
     pub const PUSHES: &'static [Self] = &[Self::RecordPushes];
-    /// What is done so that a provider tells us something, where that has a name.
+    /// Effects of subscribing to pushes.
     pub const SUBSCRIPTIONS: &'static [Self] = &[
         Self::ClaimSubscription,
         Self::BeginSubscription,
@@ -163,10 +164,10 @@ impl Effect {
         Self::ForgetSubscription,
     ];
 
-    /// What is done to tell of events.
+    /// Effects of delivering events to webhooks.
     pub const WEBHOOKS: &'static [Self] = &[Self::ClaimWebhooks, Self::RecordDeliveries, Self::PruneDeliveries];
 
-    /// What is done to keys and secrets.
+    /// Effects on keys and secrets.
     pub const SECRETS: &'static [Self] = &[
         Self::MakeKeyFile,
         Self::RecordMasterKey,
@@ -183,31 +184,39 @@ impl Effect {
 }
 
 named! {
-    /// What a test can switch off to see that something fails without it.
+    /// A safeguard that a test can switch off to see that something fails without it.
     Guard {
         /// Only a pack that is still `writing` may become `live`.
         PackIsWriting = "pack_is_writing",
-        /// While somebody holds the objects, the collector deletes none.
+        /// While a backup holds the objects, the collector deletes none.
         ObjectsHeld = "objects_held",
-        /// Only who holds a job by its newest token may end it.
+        /// Only the worker that holds a job by its newest token may end it.
         JobToken = "job_token",
         /// A worker that has lost its lease stops what it does. Only for speed: the token is what protects.
         OwnStop = "own_stop",
-        /// Only who holds a lease by its newest token may write in its name.
+        /// Only the holder of a lease by its newest token may write under it.
         LeaseToken = "lease_token",
-        /// One process at a time asks for a mailbox's token.
+        /// One process at a time obtains a mailbox's access token.
         TokenLease = "token_lease",
-        /// Who adds a child to a job holds that job meanwhile.
+        /// Adding a child to a job locks that job.
         ParentLock = "parent_lock",
-        /// Who ends a job holds its ordering key meanwhile.
+        /// Ending a job locks its ordering key.
         KeyLock = "key_lock",
-        /// Only who syncs a mailbox by its newest token may record what it lists.
+        /// Only the sync that holds a mailbox by its newest token may record a page.
         SyncToken = "sync_token",
         /// Events take their numbers from a counter that is held until the commit.
         EventCounter = "event_counter",
-        /// Only who holds a webhook by its newest token may record what became of deliveries.
+        /// Only the holder of a webhook by its newest token may record the results of deliveries.
         WebhookToken = "webhook_token",
     }
+}
+
+/// Passes the failpoints right before and right after an effect, whatever comes of it.
+pub async fn around<T>(effect: Effect, work: impl Future<Output = T>) -> T {
+    before(effect);
+    let outcome = work.await;
+    after(effect);
+    outcome
 }
 
 #[cfg(not(feature = "testing"))]
@@ -242,7 +251,7 @@ mod actions {
 
     #[derive(Debug, Default)]
     struct Plan {
-        /// Place → what happens there, and at which pass, or at each.
+        /// Failpoint → what happens there, and at which pass, or at each.
         actions: HashMap<String, (Action, Option<u32>)>,
         passes: Mutex<HashMap<String, u32>>,
         trace: Option<Mutex<std::fs::File>>,
@@ -303,7 +312,7 @@ mod actions {
         plan().off.iter().any(|name| name == guard.name())
     }
 
-    /// Whether the outside world does not let it happen this time.
+    /// Returns whether the effect is to fail this time, as if an outside service refused it.
     pub fn refuses(effect: Effect) -> bool {
         matches!(due(&format!("refuse:{}", effect.name())), Some(Action::Once | Action::Always))
     }
@@ -322,7 +331,7 @@ mod actions {
         }
     }
 
-    /// What is to happen at this pass.
+    /// Returns what is to happen at this pass.
     fn due(place: &str) -> Option<Action> {
         let plan = plan();
         let (action, wanted) = plan.actions.get(place)?;
@@ -332,7 +341,7 @@ mod actions {
         (matches!(action, Action::Always) || wanted.is_none_or(|wanted| *count == wanted)).then_some(*action)
     }
 
-    /// As if somebody else had sent it: nothing of ours runs in between.
+    /// Sends this process a signal from outside, so that none of its code runs in between.
     fn signal(name: &str) {
         let id = std::process::id();
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status();

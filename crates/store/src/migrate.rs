@@ -3,7 +3,7 @@
 use domain::Sha256;
 
 use crate::failpoint::{self, Effect};
-use crate::postgres::{Postgres, partitions, rights};
+use crate::postgres::{Postgres, partitions, roles};
 use crate::sqlite::Sqlite;
 use crate::{StoreError, postgres, sqlite};
 
@@ -81,30 +81,48 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0011_polls.sqlite.sql"),
         postgres: include_str!("../migrations/0011_polls.postgres.sql"),
     },
+    Migration {
+        version: 12,
+        name: "without_scripted",
+        sqlite: include_str!("../migrations/0012_without_scripted.sqlite.sql"),
+        postgres: include_str!("../migrations/0012_without_scripted.postgres.sql"),
+    },
 ];
 
-/// The last migration that the login runs itself; from there on the tables belong to mailroom_system.
+/// The last migration that runs as the login itself; after it the tables belong to mailroom_system.
 const OWNED_BY_SYSTEM_AFTER: u32 = 3;
 
-/// Any number that no other program is likely to lock; the same in every Mailroom.
-const LOCK: i64 = 0x6d61_696c_726f_6f6d;
+/// The advisory lock of migrations: any number that no other program is likely to lock, the same in every Mailroom.
+const MIGRATION_LOCK: i64 = 0x6d61_696c_726f_6f6d;
 
-const TABLE: &str = "create table if not exists schema_migrations (
+const CREATE_MIGRATIONS_TABLE: &str = "create table if not exists schema_migrations (
     version integer primary key, name text not null, checksum text not null, applied_at text not null)";
 
-/// The schema version of this program.
-pub fn known() -> u32 {
+/// Returns the schema version of this program.
+pub fn latest_version() -> u32 {
     MIGRATIONS.last().map_or(0, |migration| migration.version)
 }
 
-/// What a database has had applied: version and checksum, oldest first.
-type Applied = Vec<(u32, String)>;
+/// Identifies the PostgreSQL schema that this program makes in the given month.
+#[cfg(feature = "testing")]
+pub(crate) fn postgres_fingerprint(month: &str) -> Sha256 {
+    let mut texts = vec![month, CREATE_MIGRATIONS_TABLE];
+    texts.extend(MIGRATIONS.iter().map(|migration| migration.postgres));
+    texts.extend(roles::texts());
+    Sha256::of(texts.join("\0").as_bytes())
+}
 
-/// The migrations still to run, or why this database must not be touched.
-fn missing<'a>(applied: &Applied, text: impl Fn(&Migration) -> &'a str) -> Result<&'static [Migration], StoreError> {
+/// The migrations of a database: version and checksum, oldest first.
+type AppliedMigrations = Vec<(u32, String)>;
+
+/// Returns the migrations still to run, or why this database must not be touched.
+fn missing<'a>(
+    applied: &AppliedMigrations,
+    text: impl Fn(&Migration) -> &'a str,
+) -> Result<&'static [Migration], StoreError> {
     let found = applied.last().map_or(0, |(version, _)| *version);
-    if found > known() {
-        return Err(StoreError::Newer { found, known: known() });
+    if found > latest_version() {
+        return Err(StoreError::Newer { found, known: latest_version() });
     }
     for (version, checksum) in applied {
         let migration = MIGRATIONS.iter().find(|migration| migration.version == *version);
@@ -119,7 +137,7 @@ fn missing<'a>(applied: &Applied, text: impl Fn(&Migration) -> &'a str) -> Resul
     Ok(&MIGRATIONS[next..])
 }
 
-/// The schema version of the database; 0 when it has none.
+/// Returns the schema version of the database; 0 when it has none.
 pub(crate) async fn sqlite_version(db: &Sqlite) -> Result<u32, StoreError> {
     let table = "select 1 from sqlite_master where name = 'schema_migrations'";
     if db.query(table.into(), vec![]).await?.is_empty() {
@@ -138,7 +156,7 @@ pub(crate) async fn postgres_version(db: &Postgres) -> Result<u32, StoreError> {
     })
 }
 
-/// `None` when only mailroom_system may read it: a restored list of migrations has no grants yet.
+/// Returns `None` when only mailroom_system may read it: a restored list of migrations has no grants yet.
 async fn readable_version(db: &Postgres) -> Result<Option<u32>, StoreError> {
     let readable = "select has_table_privilege(to_regclass('schema_migrations'), 'select')";
     let rows = db.query_schema(readable).await?;
@@ -157,22 +175,23 @@ fn version(rows: &[crate::value::Row]) -> Result<u32, StoreError> {
     u32::try_from(version).map_err(|_| StoreError::corrupt("the schema version is not a number"))
 }
 
-/// Returns the names of what was applied.
+/// Applies the missing migrations and returns their names.
 pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError> {
-    // Nearly always so. Found out without the lock, so that a reader does not wait for whoever is writing.
-    if sqlite_version(db).await? == known() {
+    // Nearly always so. Found out without the lock, so that a reader does not wait for a writer.
+    if sqlite_version(db).await? == latest_version() {
         let rows = db.query("select version, checksum from schema_migrations order by version".into(), vec![]).await?;
-        let row = |row: &crate::value::Row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(0), row.get(1)?));
-        let applied = rows.iter().map(row).collect::<Result<Applied, StoreError>>()?;
+        let applied = rows
+            .iter()
+            .map(|row: &crate::value::Row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(0), row.get(1)?)))
+            .collect::<Result<AppliedMigrations, StoreError>>()?;
         return missing(&applied, |migration| migration.sqlite).map(|_| Vec::new());
     }
     let connection = db.migration_connection()?;
     tokio::task::spawn_blocking(move || {
-        let run = |sql: &str| connection.execute_batch(sql).map_err(sqlite::error);
         // Taken at once, so that of two processes one waits and then finds nothing to do.
-        run("begin immediate")?;
-        run(TABLE)?;
-        let applied: Applied = connection
+        run(&connection, "begin immediate")?;
+        run(&connection, CREATE_MIGRATIONS_TABLE)?;
+        let applied: AppliedMigrations = connection
             .prepare("select version, checksum from schema_migrations order by version")
             .and_then(|mut statement| {
                 statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()
@@ -180,7 +199,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
             .map_err(sqlite::error)?;
         let pending = missing(&applied, |migration| migration.sqlite)?;
         for migration in pending {
-            run(migration.sqlite)?;
+            run(&connection, migration.sqlite)?;
             connection
                 .execute(
                     "insert into schema_migrations values (?1, ?2, ?3, mailroom_now())",
@@ -189,7 +208,7 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
                 .map_err(sqlite::error)?;
         }
         failpoint::before(Effect::Migrate);
-        run("commit")?;
+        run(&connection, "commit")?;
         failpoint::after(Effect::Migrate);
         Ok(pending.iter().map(|migration| migration.name).collect())
     })
@@ -197,30 +216,33 @@ pub(crate) async fn sqlite(db: &Sqlite) -> Result<Vec<&'static str>, StoreError>
     .map_err(|e| StoreError::other(e.to_string()))?
 }
 
-/// Roles, what is missing of the schema, then policies, grants and functions as they should be, and the partitions of
-/// today.
+fn run(connection: &rusqlite::Connection, sql: &str) -> Result<(), StoreError> {
+    connection.execute_batch(sql).map_err(sqlite::error)
+}
+
+/// Makes the roles, applies the missing migrations, restates policies, grants and functions, and makes today's partitions.
 pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreError> {
-    if let Some(found) = readable_version(db).await?.filter(|found| *found > known()) {
-        return Err(StoreError::Newer { found, known: known() });
+    if let Some(found) = readable_version(db).await?.filter(|found| *found > latest_version()) {
+        return Err(StoreError::Newer { found, known: latest_version() });
     }
     let mut client = db.client().await?;
-    rights::make_roles(&client).await?;
+    roles::make_roles(&client).await?;
     let transaction = client.transaction().await.map_err(postgres::error)?;
     // Everything unnamed or without parameters: a prepared statement would outlive the transaction.
-    let lock = format!("select pg_advisory_xact_lock({LOCK})");
+    let lock = format!("select pg_advisory_xact_lock({MIGRATION_LOCK})");
     transaction.batch_execute(&lock).await.map_err(postgres::error)?;
-    transaction.batch_execute(TABLE).await.map_err(postgres::error)?;
-    rights::own_history(&transaction).await?;
+    transaction.batch_execute(CREATE_MIGRATIONS_TABLE).await.map_err(postgres::error)?;
+    roles::own_history(&transaction).await?;
     let rows = transaction
         .query_typed("select version, checksum from schema_migrations order by version", &[])
         .await
         .map_err(postgres::error)?;
-    let applied: Applied =
+    let applied: AppliedMigrations =
         rows.iter().map(|row| (u32::try_from(row.get::<_, i32>(0)).unwrap_or(0), row.get(1))).collect();
     let pending = missing(&applied, |migration| migration.postgres)?;
     for migration in pending {
         if migration.version > OWNED_BY_SYSTEM_AFTER {
-            rights::run_as_system(&transaction).await?;
+            roles::run_as_system(&transaction).await?;
         }
         let Migration { version, name, postgres: text, .. } = migration;
         transaction.batch_execute(text).await.map_err(postgres::error)?;
@@ -230,7 +252,7 @@ pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreEr
         );
         transaction.batch_execute(&record).await.map_err(postgres::error)?;
     }
-    rights::restate(&transaction).await?;
+    roles::restate(&transaction).await?;
     failpoint::before(Effect::Migrate);
     transaction.commit().await.map_err(postgres::error)?;
     failpoint::after(Effect::Migrate);

@@ -1,9 +1,9 @@
-//! A write is a value: operations with what they expect, shipped and committed as one.
+//! Units of work: a write is a value, a list of operations with their preconditions, committed as one transaction.
 //!
-//! Nobody awaits anything inside a unit, so the one SQLite writer is never held by a caller and no PostgreSQL lock
+//! Nothing is awaited inside a unit, so the one SQLite writer is never held by a caller and no PostgreSQL lock
 //! waits for a network; and because it is a value, it can be sent again when the database asks for that.
 
-use crate::value::{Kind, Row, Value};
+use crate::value::{ColumnType, Row, Value};
 
 /// Operations that commit together or not at all.
 #[derive(Debug, Clone, Default)]
@@ -13,24 +13,24 @@ pub struct Unit {
     pub(crate) emails: Vec<uuid::Uuid>,
 }
 
-/// Tells which operation of a unit a count in [`Committed`] belongs to.
+/// The operation of a unit that a count in [`CommitOutcome`] belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpId(usize);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Op {
-    pub action: Action,
-    pub expect: Option<Expect>,
+    pub action: OpAction,
+    pub expect: Option<RowExpectation>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Action {
+pub(crate) enum OpAction {
     /// The same text on both databases.
     Statement {
         sql: String,
         params: Vec<Value>,
     },
-    /// A statement whose rows the caller wants.
+    /// A statement whose rows are returned.
     Returning {
         sql: String,
         params: Vec<Value>,
@@ -39,9 +39,9 @@ pub(crate) enum Action {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Expect {
+pub(crate) struct RowExpectation {
     pub rows: u64,
-    /// What the caller is told when it does not hold.
+    /// The text of the precondition error when it does not hold.
     pub or_else: &'static str,
 }
 
@@ -53,40 +53,40 @@ pub struct Insert {
     /// `emails (id, subject)`
     pub into: std::borrow::Cow<'static, str>,
     /// The columns of `u`.
-    pub columns: &'static [(&'static str, Kind)],
+    pub columns: &'static [(&'static str, ColumnType)],
     pub rows: Vec<Vec<Value>>,
     /// What is inserted, in terms of `u`.
     pub select: std::borrow::Cow<'static, str>,
     /// Joins and conditions after `from <given rows> u`.
     pub join_where: &'static str,
     pub on_conflict: std::borrow::Cow<'static, str>,
-    pub by: By,
+    pub batching: InsertBatching,
 }
 
 /// How many rows SQLite inserts by one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum InsertBatching {
     /// One by one, each seeing those before it.
     One,
     Many,
-    /// Those of all units that commit together, by the last statement; it is not told how many they were. An FTS5 index is
-    /// written out whenever another statement begins.
+    /// The rows of all units of a group commit by one last statement, without a count. An FTS5 index is written out
+    /// whenever another statement begins.
     Group,
 }
 
-/// What each operation did.
+/// The result of each operation of a committed unit.
 #[derive(Debug, Clone, Default)]
-pub struct Committed {
-    pub(crate) outcomes: Vec<Outcome>,
+pub struct CommitOutcome {
+    pub(crate) outcomes: Vec<OpOutcome>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum OpOutcome {
     Changed(u64),
     Returned(Vec<Row>),
 }
 
-impl Outcome {
+impl OpOutcome {
     pub fn rows(&self) -> u64 {
         match self {
             Self::Changed(rows) => *rows,
@@ -95,17 +95,17 @@ impl Outcome {
     }
 }
 
-impl Committed {
-    /// How many rows it changed.
+impl CommitOutcome {
+    /// Returns how many rows the operation changed.
     pub fn changed(&self, op: OpId) -> u64 {
         self.outcomes[op.0].rows()
     }
 
-    /// The rows that it returned.
+    /// Returns the rows that the operation returned.
     pub(crate) fn returned(&self, op: OpId) -> &[Row] {
         match &self.outcomes[op.0] {
-            Outcome::Returned(rows) => rows,
-            Outcome::Changed(_) => &[],
+            OpOutcome::Returned(rows) => rows,
+            OpOutcome::Changed(_) => &[],
         }
     }
 }
@@ -115,24 +115,26 @@ impl Unit {
         self.ops.is_empty()
     }
 
-    /// How much there is to write.
+    /// Returns how many rows there are to write.
     pub(crate) fn rows(&self) -> usize {
-        let rows = |op: &Op| match &op.action {
-            Action::Statement { .. } | Action::Returning { .. } => 1,
-            Action::Insert(insert) => insert.rows.len(),
-        };
-        self.ops.iter().map(rows).sum()
+        self.ops
+            .iter()
+            .map(|op: &Op| match &op.action {
+                OpAction::Statement { .. } | OpAction::Returning { .. } => 1,
+                OpAction::Insert(insert) => insert.rows.len(),
+            })
+            .sum()
     }
 
     pub(crate) fn op(&mut self, sql: impl Into<String>, params: Vec<Value>) -> OpId {
-        self.push(Op { action: Action::Statement { sql: sql.into(), params }, expect: None })
+        self.push(Op { action: OpAction::Statement { sql: sql.into(), params }, expect: None })
     }
 
     pub(crate) fn op_returning(&mut self, sql: impl Into<String>, params: Vec<Value>) -> OpId {
-        self.push(Op { action: Action::Returning { sql: sql.into(), params }, expect: None })
+        self.push(Op { action: OpAction::Returning { sql: sql.into(), params }, expect: None })
     }
 
-    /// The statement must return exactly this many rows, or nothing of the unit happens.
+    /// Adds a statement that must return exactly this many rows, or nothing of the unit is committed.
     pub(crate) fn op_returning_exactly(
         &mut self,
         rows: u64,
@@ -140,11 +142,11 @@ impl Unit {
         sql: impl Into<String>,
         params: Vec<Value>,
     ) -> OpId {
-        let expect = Some(Expect { rows, or_else });
-        self.push(Op { action: Action::Returning { sql: sql.into(), params }, expect })
+        let expect = Some(RowExpectation { rows, or_else });
+        self.push(Op { action: OpAction::Returning { sql: sql.into(), params }, expect })
     }
 
-    /// The statement must change exactly this many rows, or nothing of the unit happens.
+    /// Adds a statement that must change exactly this many rows, or nothing of the unit is committed.
     pub(crate) fn op_exactly(
         &mut self,
         rows: u64,
@@ -152,11 +154,14 @@ impl Unit {
         sql: impl Into<String>,
         params: Vec<Value>,
     ) -> OpId {
-        self.push(Op { action: Action::Statement { sql: sql.into(), params }, expect: Some(Expect { rows, or_else }) })
+        self.push(Op {
+            action: OpAction::Statement { sql: sql.into(), params },
+            expect: Some(RowExpectation { rows, or_else }),
+        })
     }
 
     pub(crate) fn insert(&mut self, insert: Insert) -> OpId {
-        self.push(Op { action: Action::Insert(insert), expect: None })
+        self.push(Op { action: OpAction::Insert(insert), expect: None })
     }
 
     fn push(&mut self, op: Op) -> OpId {
@@ -166,7 +171,7 @@ impl Unit {
 }
 
 impl Insert {
-    /// `insert into … select … from unnest($1::uuid[], …) u …`: one array per column.
+    /// Returns `insert into … select … from unnest($1::uuid[], …) u …`: one array per column.
     pub(crate) fn postgres_sql(&self) -> String {
         let arrays: Vec<String> = self
             .columns
@@ -177,7 +182,7 @@ impl Insert {
         self.sql(&format!("unnest({})", arrays.join(", ")), &format!("u({})", self.column_names()))
     }
 
-    /// The same over `rows` rows of values.
+    /// Returns the same statement over `rows` rows of values.
     pub(crate) fn sqlite_sql(&self, rows: usize) -> String {
         let row = format!("({})", vec!["?"; self.columns.len()].join(", "));
         let given = format!("with u({}) as (values {}) ", self.column_names(), vec![row; rows].join(", "));

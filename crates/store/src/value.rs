@@ -28,9 +28,9 @@ pub enum Value {
     List(Vec<Value>),
 }
 
-/// What a column of a bulk insert holds; PostgreSQL must know it to unnest an array.
+/// The type of a column in a bulk insert; PostgreSQL needs it to unnest an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnType {
     Bool,
     Int,
     Text,
@@ -41,7 +41,7 @@ pub enum Kind {
     Tokens,
 }
 
-impl Kind {
+impl ColumnType {
     pub(crate) fn postgres(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -114,7 +114,7 @@ impl<T: Into<Value>> From<Vec<T>> for Value {
     }
 }
 
-/// One row of an answer; columns are taken by position.
+/// One row of a query's result; columns are read by position.
 #[derive(Debug, Clone)]
 pub struct Row(pub(crate) Vec<Value>);
 
@@ -127,8 +127,9 @@ impl Row {
     }
 }
 
-/// What a column can be read as. `None` means that it holds something else.
+/// A type that a column can be read as.
 pub trait FromValue: Sized {
+    /// Returns `None` if the column holds something else.
     fn from_value(value: &Value) -> Option<Self>;
 }
 
@@ -254,7 +255,7 @@ from_value_by!(ids domain::TenantId, domain::MailboxId, domain::FolderId, domain
     domain::WebhookId, domain::DeliveryId, domain::UserId);
 from_value_by!(words domain::PlanTier, domain::Provider, domain::MailboxState, domain::LedgerState,
     domain::ProcessingStatus, domain::AttachmentStatus, domain::PackState, domain::JobState,
-    domain::SecretKind, domain::WebhookState, domain::DeliveryState, domain::LeftOut);
+    domain::SecretKind, domain::WebhookState, domain::DeliveryState, domain::ExclusionReason);
 
 impl FromValue for domain::Lane {
     fn from_value(value: &Value) -> Option<Self> {
@@ -262,7 +263,7 @@ impl FromValue for domain::Lane {
     }
 }
 
-/// How SQLite holds a time: fixed width, so that text order is time order.
+/// Returns a time as SQLite holds it: fixed width, so that text order is time order.
 pub(crate) fn time_text(time: Timestamp) -> String {
     format!("{time:.3}")
 }

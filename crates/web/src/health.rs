@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it can do its work.
+//! Liveness (`/healthz`) and readiness (`/readyz`) probes.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 
 use crate::App;
 
-/// Longer than a busy database takes, shorter than a probe waits.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longer than a busy database takes to answer, shorter than the timeout of common probes.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn healthz() -> Json<Value> {
     Json(json!({"status": "ok"}))
 }
 
 pub(crate) async fn readyz(State(app): State<App>) -> (StatusCode, Json<Value>) {
-    match unready(&app).await {
+    match not_ready_reason(&app).await {
         None => (StatusCode::OK, Json(json!({"status": "ready"}))),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({"status": "not ready", "reason": reason}))),
     }
 }
 
-async fn unready(app: &App) -> Option<String> {
+async fn not_ready_reason(app: &App) -> Option<String> {
     if !*app.is_open.borrow() {
         return Some("this process is shutting down".to_owned());
     }
-    match tokio::time::timeout(PATIENCE, app.engine.store.system().now()).await {
+    match tokio::time::timeout(DATABASE_TIMEOUT, app.engine.store.system().now()).await {
         Ok(Ok(_)) => None,
-        // Without details: whoever asks may be anybody.
+        // Without details: the endpoint is open to everybody.
         Ok(Err(_)) => Some("the database cannot be reached".to_owned()),
         Err(_) => Some("the database does not answer in time".to_owned()),
     }

@@ -1,94 +1,106 @@
-//! What Mailroom answers over HTTP: the API, whether it lives, whether it can work, and how it does.
+//! The HTTP server: the API, health and readiness probes, and metrics.
 
 mod api;
 mod docs;
 mod edge;
+mod event_hub;
 mod health;
 mod hooks;
-mod hub;
 mod metrics;
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Router, middleware};
-use domain::{Consent, Provider};
+use domain::{ConsentFlow, Provider};
 use engine::Engine;
 use engine::calls::CallSettings;
 use engine::oidc::Oidc;
 use engine::push::{GmailPushes, GraphPushes};
-use engine::webhooks::Policy;
+use engine::webhooks::AddressPolicy;
 use jiff::SignedDuration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-pub use api::{Site, UnderWay};
-pub use edge::{ClientAddress, Edge, EdgeSettings, Network, Patience, Rate, RequestId};
-pub use hub::Hub;
-pub use metrics::Recorder;
+pub use api::{ConsentSite, InFlightKeys};
+pub use edge::{ClientAddress, Edge, EdgeSettings, PlanRates, RequestId, Timeouts, TrustedNetwork};
+pub use event_hub::EventHub;
+pub use metrics::MetricsRecorder;
 
-/// Everything that an answer is made of.
+/// Shared state of all request handlers.
 #[derive(Debug, Clone)]
 pub struct App {
     pub engine: Engine,
-    pub recorder: Recorder,
-    pub hub: Arc<Hub>,
+    pub recorder: MetricsRecorder,
+    pub event_hub: Arc<EventHub>,
     pub edge: Arc<Edge>,
-    /// Idempotency keys of requests that are being answered.
-    pub under_way: UnderWay,
-    /// How much may be asked of providers, to tell what is left of it.
+    /// Idempotency keys of requests in flight.
+    pub in_flight_keys: InFlightKeys,
+    /// Call and byte budgets per provider, to report what is left of them.
     pub budgets: Arc<CallSettings>,
-    /// Where webhooks may go.
-    pub webhook_policy: Policy,
-    /// How long after it was deleted a tenant is erased.
+    /// The longest interval of polls, beyond which the sync of a mailbox lags.
+    pub max_poll_interval: Duration,
+    /// Addresses that webhooks may be sent to.
+    pub webhook_policy: AddressPolicy,
+    /// Delay between the deletion of a tenant and its erasure.
     pub erase_after: SignedDuration,
-    /// Whose tokens are as good as keys.
+    /// OpenID Connect issuer whose tokens are accepted in place of API keys.
     pub issuer: Option<Oidc>,
-    /// Who lets people say yes to us: where we are somebody.
-    pub consents: HashMap<Provider, Arc<dyn Consent>>,
-    /// Takes what Gmail pushes, if it is set up.
+    /// OAuth consent flow of each provider for which a client is configured.
+    pub consents: HashMap<Provider, Arc<dyn ConsentFlow>>,
+    /// Receiver of Gmail push messages, if push is configured.
     pub gmail_pushes: Option<GmailPushes>,
-    /// Takes what Microsoft Graph pushes, if it was told to call us.
+    /// Receiver of Microsoft Graph change notifications, if they are configured.
     pub graph_pushes: Option<GraphPushes>,
-    /// Turns `false` when the process is about to end, so that nobody sends it more.
+    /// Turns `false` when the process is about to stop, so that load balancers drain it.
     pub is_open: watch::Receiver<bool>,
 }
 
-/// Until `closed` holds; requests under way are answered first.
-pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool>) -> io::Result<()> {
-    let (hub, edge, store) = (app.hub.clone(), app.edge.clone(), app.engine.store.clone());
-    // Whether it lives and how it does is told also when there is no room for anything else.
+/// Builds the router with every route and layer. It expects the client's address as a request extension, which
+/// [`serve`] adds.
+pub fn router(app: App) -> Router {
+    let edge = app.edge.clone();
+    // Probes and metrics are outside of `limit_request`: they answer under full load too.
     let routes = Router::new()
         .merge(api::router(&app))
         .layer(DefaultBodyLimit::max(edge.settings.max_body))
-        .layer(middleware::from_fn_with_state(app.clone(), edge::bound))
+        .layer(middleware::from_fn_with_state(app.clone(), edge::limit_request))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(metrics::for_loopback))
+        .route("/metrics", get(metrics::serve_to_loopback))
         .merge(docs::router())
         .layer(edge::compression());
     let routes = match edge::cors(&edge.settings.cors_origins) {
         Some(cors) => routes.layer(cors),
         None => routes,
     };
-    let routes = routes
-        .layer(middleware::from_fn(edge::options))
-        .layer(middleware::from_fn_with_state(app.clone(), edge::receive))
-        .with_state(app);
+    routes
+        .layer(middleware::from_fn(edge::answer_options))
+        .layer(middleware::from_fn_with_state(app.clone(), edge::observe_request))
+        .with_state(app)
+}
+
+/// Serves the API until `closed` turns true; requests in flight are answered first.
+pub async fn serve(listener: TcpListener, app: App, closed: watch::Receiver<bool>) -> io::Result<()> {
+    let edge = app.edge.clone();
     tokio::select! {
-        served = edge::serve(listener, routes, &edge.settings, closed) => served,
-        // These never end.
-        () = hub.run() => Ok(()),
-        () = edge.uses.run(&store) => Ok(()),
+        served = edge::serve(listener, router(app.clone()), &edge.settings, closed) => served,
+        () = run_background_tasks(app) => Ok(()),
     }
 }
 
-/// Only the metrics, for whoever reaches this address: it was opened for them.
+/// Feeds the event streams and records when keys were used. Never ends; [`serve`] runs it beside the router.
+pub async fn run_background_tasks(app: App) {
+    tokio::join!(app.event_hub.run(), app.edge.key_usage.run(&app.engine.store));
+}
+
+/// Serves `/metrics` alone, to everybody who reaches this address: it is configured for that purpose.
 pub async fn serve_metrics(listener: TcpListener, app: App, mut closed: watch::Receiver<bool>) -> io::Result<()> {
-    let routes = Router::new().route("/metrics", get(metrics::for_all)).with_state(app);
+    let routes = Router::new().route("/metrics", get(metrics::serve_to_all)).with_state(app);
     axum::serve(listener, routes)
         .with_graceful_shutdown(async move {
             let _ = closed.wait_for(|closed| *closed).await;

@@ -1,7 +1,7 @@
-//! Gmail's words, and the one place that says them: every call waits for its units, has a token, and is made once more
-//! with another token when that one is refused.
+//! A client for the Gmail API: its resources as types, and the methods that we call. Every call first spends its quota
+//! units, carries an access token, and is repeated once with a renewed token if the API rejects the first one.
 
-use domain::connector::Account;
+use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, Secret};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use reqwest::{Method, RequestBuilder, Url};
@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Gmail;
-use super::refusal::{What, is_about_the_token, refusal};
-use crate::http::{Answered, LARGEST_ANSWER, protocol, unavailable};
-use crate::names::{name, shown};
+use super::error_mapping::{GmailOperation, connector_error, is_token_rejected};
+use crate::http::{HttpResponse, MAX_RESPONSE_BYTES, protocol, unavailable};
+use crate::provider_text::{printable, valid_id};
 
-/// Quota units of the calls that we make.
+/// Quota units that each method costs.
 pub mod units {
     pub const PROFILE: u32 = 1;
     pub const LABELS: u32 = 1;
@@ -25,20 +25,20 @@ pub mod units {
     pub const STOP: u32 = 50;
 }
 
-/// The most of a refusal that is looked at.
-const LARGEST_REFUSAL: usize = 64 << 10;
+/// The part of an error response that is read at most.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Profile {
+pub struct GmailProfile {
     #[serde(default)]
     pub email_address: String,
-    /// A number, but larger than any of ours may be: a text.
+    /// An unsigned 64-bit number, which the API sends as a string.
     pub history_id: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub struct Labels {
+pub struct LabelList {
     #[serde(default)]
     pub labels: Vec<Label>,
 }
@@ -51,110 +51,113 @@ pub struct Label {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Messages {
+pub struct MessageList {
     #[serde(default)]
-    pub messages: Vec<MessageId>,
+    pub messages: Vec<MessageRef>,
     pub next_page_token: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct MessageId {
-    #[serde(deserialize_with = "id")]
+pub struct MessageRef {
+    #[serde(deserialize_with = "deserialize_id")]
     pub id: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct History {
+pub struct HistoryPage {
     #[serde(default)]
-    pub history: Vec<Record>,
+    pub history: Vec<HistoryRecord>,
     pub next_page_token: Option<String>,
     pub history_id: String,
 }
 
-/// What happened at once. `messages` beside these says nothing more.
+/// The changes of one history record. Its field `messages` only repeats the ids, so it is not read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Record {
-    pub messages_added: Vec<Happened>,
-    pub messages_deleted: Vec<Happened>,
-    pub labels_added: Vec<Happened>,
-    pub labels_removed: Vec<Happened>,
+pub struct HistoryRecord {
+    pub messages_added: Vec<HistoryChange>,
+    pub messages_deleted: Vec<HistoryChange>,
+    pub labels_added: Vec<HistoryChange>,
+    pub labels_removed: Vec<HistoryChange>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Happened {
-    pub message: MessageId,
+pub struct HistoryChange {
+    pub message: MessageRef,
 }
 
 /// A message without its bytes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct GmailMessage {
     pub id: String,
     pub thread_id: Option<String>,
     #[serde(default)]
     pub label_ids: Vec<String>,
-    /// When Google accepted it, in milliseconds.
+    /// When Google accepted it, in milliseconds since 1970.
     pub internal_date: Option<String>,
     pub size_estimate: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
-pub struct Watched {
-    /// In milliseconds.
+pub struct WatchResponse {
+    /// In milliseconds since 1970.
     pub expiration: String,
 }
 
-/// Calls for one account.
+/// The API as seen by one account.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct GmailClient<'a> {
     pub gmail: &'a Gmail,
-    pub account: &'a Account,
+    pub account: &'a ConnectorAccount,
 }
 
-impl Call<'_> {
-    pub async fn profile(self) -> Result<Profile, ConnectorError> {
-        self.get(units::PROFILE, What::Other, &["profile"], &[]).await
+impl GmailClient<'_> {
+    pub async fn profile(self) -> Result<GmailProfile, ConnectorError> {
+        self.get(units::PROFILE, GmailOperation::Other, &["profile"], &[]).await
     }
 
     pub async fn labels(self) -> Result<Vec<Label>, ConnectorError> {
-        let labels: Labels = self.get(units::LABELS, What::Other, &["labels"], &[]).await?;
-        let checked = |label: Label| Ok(Label { id: name(label.id)?, name: shown(&label.name) });
-        labels.labels.into_iter().map(checked).collect()
+        let labels: LabelList = self.get(units::LABELS, GmailOperation::Other, &["labels"], &[]).await?;
+        labels
+            .labels
+            .into_iter()
+            .map(|label| Ok(Label { id: valid_id(label.id)?, name: printable(&label.name) }))
+            .collect()
     }
 
-    pub async fn messages(self, query: &[(&str, &str)]) -> Result<Messages, ConnectorError> {
-        self.get(units::LIST, What::List, &["messages"], query).await
+    pub async fn messages(self, query: &[(&str, &str)]) -> Result<MessageList, ConnectorError> {
+        self.get(units::LIST, GmailOperation::List, &["messages"], query).await
     }
 
-    pub async fn history(self, query: &[(&str, &str)]) -> Result<History, ConnectorError> {
-        self.get(units::HISTORY, What::History, &["history"], query).await
+    pub async fn history(self, query: &[(&str, &str)]) -> Result<HistoryPage, ConnectorError> {
+        self.get(units::HISTORY, GmailOperation::History, &["history"], query).await
     }
 
-    pub async fn watch(self, topic: &str) -> Result<Watched, ConnectorError> {
+    pub async fn watch(self, topic: &str) -> Result<WatchResponse, ConnectorError> {
         let body = serde_json::json!({ "topicName": topic });
-        self.post(units::WATCH, What::Watch, "watch", Some(&body)).await
+        self.post(units::WATCH, GmailOperation::Watch, "watch", Some(&body)).await
     }
 
     pub async fn stop(self) -> Result<(), ConnectorError> {
-        let answered = self.make(units::STOP, What::Watch, |gmail, token| {
+        let response = self.send(units::STOP, GmailOperation::Watch, |gmail, token| {
             let request = gmail.http.client.request(Method::POST, gmail.url(&["stop"])).bearer_auth(token.expose());
             request.header(CONTENT_LENGTH, 0)
         });
-        answered.await.map(drop)
+        response.await.map(drop)
     }
 
-    /// Several calls in one, whose units are spent; the answer has a part for each. With the token that was used, which a
-    /// part may refuse.
+    /// Sends a batch of calls whose units are already spent; the response has a part for each call. Returns the token too,
+    /// because a single part may reject it.
     pub async fn batch(
         self,
         units: u32,
         boundary: &str,
         body: String,
-    ) -> Result<(Answered, Secret<String>), ConnectorError> {
+    ) -> Result<(HttpResponse, Secret<String>), ConnectorError> {
         let kind = format!("multipart/mixed; boundary={boundary}");
-        self.make_paid(units, What::Other, |gmail, token| {
+        self.send_prepaid(units, GmailOperation::Other, |gmail, token| {
             let request = gmail.http.client.request(Method::POST, gmail.batch_url.clone());
             request.bearer_auth(token.expose()).header(CONTENT_TYPE, &kind).body(body.clone())
         })
@@ -164,7 +167,7 @@ impl Call<'_> {
     async fn get<T: DeserializeOwned>(
         self,
         units: u32,
-        what: What,
+        operation: GmailOperation,
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ConnectorError> {
@@ -172,83 +175,92 @@ impl Call<'_> {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        self.get_from(units, what, url).await
+        self.get_url(units, operation, url).await
     }
 
-    /// Wherever it is.
-    pub async fn get_from<T: DeserializeOwned>(self, units: u32, what: What, url: Url) -> Result<T, ConnectorError> {
-        let answered =
-            self.make(units, what, |gmail, token| gmail.http.client.get(url.clone()).bearer_auth(token.expose()));
-        read(answered.await?.0).await
+    /// Gets a resource by its full URL.
+    pub async fn get_url<T: DeserializeOwned>(
+        self,
+        units: u32,
+        operation: GmailOperation,
+        url: Url,
+    ) -> Result<T, ConnectorError> {
+        let response =
+            self.send(units, operation, |gmail, token| gmail.http.client.get(url.clone()).bearer_auth(token.expose()));
+        read_json(response.await?.0).await
     }
 
     async fn post<T: DeserializeOwned>(
         self,
         units: u32,
-        what: What,
+        operation: GmailOperation,
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, ConnectorError> {
-        let answered = self.make(units, what, |gmail, token| {
+        let response = self.send(units, operation, |gmail, token| {
             let request = gmail.http.client.request(Method::POST, gmail.url(&[path])).bearer_auth(token.expose());
             let json = body.map(Value::to_string).unwrap_or_default();
             request.header(CONTENT_TYPE, "application/json").body(json)
         });
-        read(answered.await?.0).await
+        read_json(response.await?.0).await
     }
 
-    async fn make(
+    async fn send(
         self,
         units: u32,
-        what: What,
+        operation: GmailOperation,
         request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
-    ) -> Result<(Answered, Secret<String>), ConnectorError> {
+    ) -> Result<(HttpResponse, Secret<String>), ConnectorError> {
         if units > 0 {
-            self.account.access.spend(units).await?;
+            self.account.access.acquire_quota(units).await?;
         }
-        self.make_paid(units, what, request).await
+        self.send_prepaid(units, operation, request).await
     }
 
-    async fn make_paid(
+    async fn send_prepaid(
         self,
         units: u32,
-        what: What,
+        operation: GmailOperation,
         request: impl Fn(&Gmail, &Secret<String>) -> RequestBuilder,
-    ) -> Result<(Answered, Secret<String>), ConnectorError> {
+    ) -> Result<(HttpResponse, Secret<String>), ConnectorError> {
         let access = &self.account.access;
         let mut token = access.token().await?;
         for is_last in [false, true] {
-            let mut answered = self.gmail.http.answer(request(self.gmail, &token)).await?;
-            if answered.status.is_success() {
-                return Ok((answered, token));
+            let mut response = self.gmail.http.response(request(self.gmail, &token)).await?;
+            if response.status.is_success() {
+                return Ok((response, token));
             }
-            if is_about_the_token(answered.status) && !is_last {
-                token = access.renew(&token).await?;
-                access.spend(units).await?;
+            if is_token_rejected(response.status) && !is_last {
+                token = access.renew_token(&token).await?;
+                access.acquire_quota(units).await?;
                 continue;
             }
-            let body = answered.body.read_whole(LARGEST_REFUSAL).await.unwrap_or_default();
-            return Err(self.gmail.backoff(self.account, refusal(what, answered.status, &answered.headers, &body)));
+            let body = response.body.read_whole(MAX_ERROR_BODY_BYTES).await.unwrap_or_default();
+            let error = connector_error(operation, response.status, &response.headers, &body);
+            return Err(self.gmail.backoff(self.account, error));
         }
-        Err(protocol("a call was not made"))
+        Err(protocol("the request was not sent"))
     }
 }
 
-/// It becomes a name in our database and a part of addresses.
-fn id<'de, D: serde::Deserializer<'de>>(text: D) -> Result<String, D::Error> {
-    name(String::deserialize(text)?).map_err(serde::de::Error::custom)
+/// Checks an id while it is read: it is stored in our database and becomes a part of URLs.
+fn deserialize_id<'de, D: serde::Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    valid_id(String::deserialize(text)?).map_err(serde::de::Error::custom)
 }
 
-async fn read<T: DeserializeOwned>(mut answered: Answered) -> Result<T, ConnectorError> {
-    let bytes = answered.body.read_whole(LARGEST_ANSWER).await?;
-    serde_json::from_slice(&bytes).map_err(|e| match e.is_eof() {
-        true => unavailable("an answer ends too early"),
-        false => protocol("an answer is not the JSON it should be"),
+async fn read_json<T: DeserializeOwned>(mut response: HttpResponse) -> Result<T, ConnectorError> {
+    let bytes = response.body.read_whole(MAX_RESPONSE_BYTES).await?;
+    serde_json::from_slice(&bytes).map_err(|e| {
+        if e.is_eof() {
+            unavailable("the response ends too early")
+        } else {
+            protocol("the response is not the expected JSON")
+        }
     })
 }
 
 impl Gmail {
-    /// Of the organisation whose administrator the token is for.
+    /// Builds a URL of the Directory API, for the organisation whose administrator the token is for.
     pub fn directory_url(&self, path: &[&str]) -> Url {
         let mut url = self.directory.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -257,7 +269,7 @@ impl Gmail {
         url
     }
 
-    /// Of the account that the token is for.
+    /// Builds a URL of the Gmail API, for the account that the token is for (`users/me`).
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {

@@ -1,69 +1,75 @@
-//! Many messages by one call. The answer has a part for each, with a status of its own, and is read as it comes.
+//! Gmail's batch endpoint: many messages by one call. The `multipart/mixed` response has a part with a status of its own
+//! for each message and is read as a stream.
 
 use std::collections::HashMap;
 use std::io;
 
 use domain::ConnectorError;
-use domain::connector::Answer;
+use domain::connector::ConnectorFuture;
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use super::api::{Call, Message, units};
-use super::refusal::{What, is_about_the_token, refusal};
-use crate::http::{Answered, Body, protocol, unavailable};
-use crate::raw_json::RawJson;
+use super::api::{GmailClient, GmailMessage, units};
+use super::error_mapping::{GmailOperation, connector_error, is_token_rejected};
+use crate::http::{HttpResponse, ResponseBody, protocol, unavailable};
+use crate::json_stream::Base64FieldReader;
 
-/// Any text that is in no request.
+/// Any text that occurs in no request.
 const BOUNDARY: &str = "mailroom_batch";
 
-/// Headers and the lines between parts.
-const LONGEST_LINE: usize = 8 << 10;
-const LARGEST_REFUSAL: usize = 64 << 10;
+/// The longest header or boundary line of a response.
+const MAX_LINE_BYTES: usize = 8 << 10;
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
-/// Takes messages as they come; see [`domain::connector::Sink`].
-pub trait Taker: Send {
-    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> Answer<'a, ()>;
+/// Receives messages as they arrive; see [`domain::connector::Sink`].
+pub trait BatchSink: Send {
+    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> ConnectorFuture<'a, ()>;
     fn begin(&mut self, id: &str);
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
-    fn end(&mut self, message: Message) -> io::Result<()>;
+    fn end(&mut self, message: GmailMessage) -> io::Result<()>;
     fn fail(&mut self, id: &str, error: ConnectorError);
 }
 
-/// Reads messages in this format. When Google asks to wait, even for one of them, the call ends there: what came before
-/// holds.
-pub async fn get(call: Call<'_>, ids: &[&str], format: &str, taker: &mut dyn Taker) -> Result<(), ConnectorError> {
+/// Reads messages in this format (`raw`, `minimal`). If Google throttles any of them, the call ends with that error; the
+/// messages that the sink already has remain valid.
+pub async fn get_messages(
+    client: GmailClient<'_>,
+    ids: &[&str],
+    format: &str,
+    sink: &mut dyn BatchSink,
+) -> Result<(), ConnectorError> {
     let mut left = ids.to_vec();
     let mut is_renewed = false;
     while !left.is_empty() {
-        let size = call.gmail.batch_size(call.account).min(left.len());
+        let size = client.gmail.batch_size(client.account).min(left.len());
         let later = left.split_off(size);
-        let asked = std::mem::replace(&mut left, later);
-        let units = units::MESSAGE * asked.len() as u32;
-        call.account.access.spend(units).await?;
-        taker.room(&asked).await?;
-        let (answered, token) = call.batch(units, BOUNDARY, body(call, &asked, format)).await?;
-        let Outcome { refused, throttled } = read(answered, &asked, taker).await?;
+        let requested = std::mem::replace(&mut left, later);
+        let units = units::MESSAGE * requested.len() as u32;
+        client.account.access.acquire_quota(units).await?;
+        sink.room(&requested).await?;
+        let (response, token) = client.batch(units, BOUNDARY, multipart_body(client, &requested, format)).await?;
+        let BatchOutcome { token_rejected, throttled } = read_parts(response, &requested, sink).await?;
         if let Some(e) = throttled {
-            return Err(call.gmail.backoff(call.account, e));
+            return Err(client.gmail.backoff(client.account, e));
         }
-        if !refused.is_empty() {
+        if !token_rejected.is_empty() {
             if is_renewed {
-                return Err(ConnectorError::Unauthorized("Google refuses a new token".to_owned()));
+                return Err(ConnectorError::Unauthorized("Google rejects a renewed token".to_owned()));
             }
             is_renewed = true;
-            call.account.access.renew(&token).await?;
-            left.splice(0..0, refused);
+            client.account.access.renew_token(&token).await?;
+            left.splice(0..0, token_rejected);
             continue;
         }
-        call.gmail.went_well(call.account);
+        client.gmail.record_success(client.account);
     }
     Ok(())
 }
 
-fn body(call: Call<'_>, ids: &[&str], format: &str) -> String {
+fn multipart_body(client: GmailClient<'_>, ids: &[&str], format: &str) -> String {
     let mut body = String::with_capacity(ids.len() * 160);
     for (n, id) in ids.iter().enumerate() {
-        let path = call.gmail.message_path(id, format);
+        let path = client.gmail.message_path(id, format);
         body.push_str(&format!("--{BOUNDARY}\r\nContent-Type: application/http\r\nContent-ID: <{n}>\r\n\r\n"));
         body.push_str(&format!("GET {path} HTTP/1.1\r\n\r\n"));
     }
@@ -71,48 +77,52 @@ fn body(call: Call<'_>, ids: &[&str], format: &str) -> String {
     body
 }
 
-/// What is left of a batch.
+/// The messages of a batch that the sink did not receive.
 #[derive(Default)]
-struct Outcome<'a> {
-    /// The token was refused in the middle.
-    refused: Vec<&'a str>,
+struct BatchOutcome<'a> {
+    /// Ids whose parts rejected the token.
+    token_rejected: Vec<&'a str>,
     throttled: Option<ConnectorError>,
 }
 
-async fn read<'a>(answered: Answered, asked: &[&'a str], taker: &mut dyn Taker) -> Result<Outcome<'a>, ConnectorError> {
-    let mut parts = Parts::new(answered)?;
-    let mut open: HashMap<usize, &str> = asked.iter().copied().enumerate().collect();
-    let mut outcome = Outcome::default();
+async fn read_parts<'a>(
+    response: HttpResponse,
+    requested: &[&'a str],
+    sink: &mut dyn BatchSink,
+) -> Result<BatchOutcome<'a>, ConnectorError> {
+    let mut parts = PartReader::new(response)?;
+    let mut open: HashMap<usize, &str> = requested.iter().copied().enumerate().collect();
+    let mut outcome = BatchOutcome::default();
     while let Some(part) = parts.next().await? {
-        let id = open.remove(&part.number).ok_or_else(|| protocol("a message that was not asked for"))?;
+        let id = open.remove(&part.number).ok_or_else(|| protocol("a part answers no request"))?;
         if part.status == StatusCode::OK {
-            taker.begin(id);
-            if let Err(e) = parts.message(id, taker).await {
-                taker.fail(id, e.clone());
+            sink.begin(id);
+            if let Err(e) = parts.message(id, sink).await {
+                sink.fail(id, e.clone());
                 return Err(e);
             }
             continue;
         }
-        let body = parts.refusal().await?;
-        if is_about_the_token(part.status) {
-            outcome.refused.push(id);
+        let body = parts.error_body().await?;
+        if is_token_rejected(part.status) {
+            outcome.token_rejected.push(id);
             continue;
         }
-        match refusal(What::Message, part.status, &part.headers, &body) {
-            e @ ConnectorError::Throttled { .. } => outcome.throttled = Some(longer(outcome.throttled.take(), e)),
-            // These are about the account.
-            e @ (ConnectorError::Unauthorized(_) | ConnectorError::Operator(_)) => return Err(e),
-            e => taker.fail(id, e),
+        match connector_error(GmailOperation::Message, part.status, &part.headers, &body) {
+            e @ ConnectorError::Throttled { .. } => outcome.throttled = Some(longer_wait(outcome.throttled.take(), e)),
+            // These concern the whole account.
+            e @ (ConnectorError::Unauthorized(_) | ConnectorError::AppRejected(_)) => return Err(e),
+            e => sink.fail(id, e),
         }
     }
     for id in open.into_values() {
-        taker.fail(id, unavailable("the answer leaves it out"));
+        sink.fail(id, unavailable("the batch response has no part for it"));
     }
     Ok(outcome)
 }
 
-/// Who is told to wait twice waits for the longer time.
-fn longer(before: Option<ConnectorError>, now: ConnectorError) -> ConnectorError {
+/// Returns the throttling error with the longer wait.
+fn longer_wait(before: Option<ConnectorError>, now: ConnectorError) -> ConnectorError {
     match (before, now) {
         (Some(ConnectorError::Throttled { retry_after: a }), ConnectorError::Throttled { retry_after: b }) => {
             ConnectorError::Throttled { retry_after: a.max(b) }
@@ -121,89 +131,95 @@ fn longer(before: Option<ConnectorError>, now: ConnectorError) -> ConnectorError
     }
 }
 
-/// A part's head.
-struct Part {
-    /// Which of the calls it answers.
+/// The error of a sink that cannot take a message.
+fn sink_failed() -> ConnectorError {
+    unavailable("the message cannot be stored locally")
+}
+
+/// Status and headers of a part.
+struct PartHead {
+    /// Index of the request that it answers.
     number: usize,
     status: StatusCode,
     headers: HeaderMap,
 }
 
-/// The parts of an answer, one after the other.
-struct Parts {
-    body: Body,
+/// Reads the parts of a multipart response one after the other.
+struct PartReader {
+    body: ResponseBody,
     boundary: Vec<u8>,
     count: usize,
-    /// The line that begins the next part was read; whether nothing follows.
-    begun: Option<bool>,
+    /// A boundary line was read: `true` if it was the closing one.
+    boundary_seen: Option<bool>,
 }
 
-impl Parts {
-    fn new(answered: Answered) -> Result<Self, ConnectorError> {
-        let kind = answered.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let boundary = kind.split(';').filter_map(|part| part.trim().strip_prefix("boundary=")).next();
-        let boundary = boundary.ok_or_else(|| protocol("an answer without parts"))?.trim_matches('"');
-        Ok(Self { body: answered.body, boundary: format!("--{boundary}").into_bytes(), count: 0, begun: None })
+impl PartReader {
+    fn new(response: HttpResponse) -> Result<Self, ConnectorError> {
+        let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let boundary = content_type.split(';').filter_map(|part| part.trim().strip_prefix("boundary=")).next();
+        let boundary = boundary.ok_or_else(|| protocol("the batch response is not multipart"))?.trim_matches('"');
+        Ok(Self { body: response.body, boundary: format!("--{boundary}").into_bytes(), count: 0, boundary_seen: None })
     }
 
-    async fn next(&mut self) -> Result<Option<Part>, ConnectorError> {
-        while self.begun.is_none() {
+    async fn next(&mut self) -> Result<Option<PartHead>, ConnectorError> {
+        while self.boundary_seen.is_none() {
             let line = self.line().await?;
-            self.begun = self.begins(&line);
+            self.boundary_seen = self.parse_boundary(&line);
         }
-        if self.begun.take() == Some(true) {
+        if self.boundary_seen.take() == Some(true) {
             return Ok(None);
         }
         let mut number = self.count;
         self.count += 1;
         for (name, value) in &self.headers().await? {
-            // `<response-7>`; who leaves it out answers in order.
+            // `<response-7>`; without a Content-ID the parts are in the order of the requests.
             if name.as_str() == "content-id"
-                && let Some(told) = value.to_str().ok().and_then(|id| id.trim_matches(['<', '>']).rsplit('-').next())
+                && let Some(index) = value.to_str().ok().and_then(|id| id.trim_matches(['<', '>']).rsplit('-').next())
             {
-                number = told.parse().map_err(|_| protocol("a part that answers nothing"))?;
+                number = index.parse().map_err(|_| protocol("a part answers no request"))?;
             }
         }
         let line = self.line().await?;
         let status = line.split(|byte| *byte == b' ').nth(1).and_then(|code| StatusCode::from_bytes(code).ok());
-        let status = status.ok_or_else(|| protocol("a part without a status"))?;
-        Ok(Some(Part { number, status, headers: self.headers().await? }))
+        let status = status.ok_or_else(|| protocol("a part has no status"))?;
+        Ok(Some(PartHead { number, status, headers: self.headers().await? }))
     }
 
-    /// Its bytes go to the taker.
-    async fn message(&mut self, id: &str, taker: &mut dyn Taker) -> Result<(), ConnectorError> {
-        let mut json = RawJson::of("raw");
-        let not_written = |_| unavailable("the message cannot be written down here");
+    /// Reads a message; its bytes go to the sink.
+    async fn message(&mut self, id: &str, sink: &mut dyn BatchSink) -> Result<(), ConnectorError> {
+        let mut json = Base64FieldReader::new("raw");
+
         while !json.is_done {
             let bytes = self.body.fill().await?;
-            let used = json.feed(bytes, &mut |bytes: &[u8]| taker.write(bytes).map_err(not_written))?;
+            let used = json.feed(bytes, &mut |bytes: &[u8]| sink.write(bytes).map_err(|_| sink_failed()))?;
             self.body.consume(used);
         }
-        let message: Message =
-            serde_json::from_slice(&json.rest).map_err(|_| protocol("a message is not what it should be"))?;
+        let message: GmailMessage =
+            serde_json::from_slice(&json.rest).map_err(|_| protocol("a message is not the expected JSON"))?;
         if message.id != id {
-            return Err(protocol("another message than was asked for"));
+            return Err(protocol("a part has another message than requested"));
         }
-        taker.end(message).map_err(not_written)
+        sink.end(message).map_err(|_| sink_failed())
     }
 
-    /// What a refusal says, up to the next part.
-    async fn refusal(&mut self) -> Result<Vec<u8>, ConnectorError> {
-        let mut said = Vec::new();
+    /// Reads the body of a part that is an error, up to the next boundary.
+    async fn error_body(&mut self) -> Result<Vec<u8>, ConnectorError> {
+        let mut body_bytes = Vec::new();
         loop {
             let line = self.line().await?;
-            self.begun = self.begins(&line);
-            if self.begun.is_some() {
-                return Ok(said);
+            self.boundary_seen = self.parse_boundary(&line);
+            if self.boundary_seen.is_some() {
+                return Ok(body_bytes);
             }
-            if said.len() + line.len() > LARGEST_REFUSAL {
-                return Err(protocol("an answer is too large"));
+            if body_bytes.len() + line.len() > MAX_ERROR_BODY_BYTES {
+                return Err(protocol("an error response is too large"));
             }
-            said.extend_from_slice(&line);
+            body_bytes.extend_from_slice(&line);
         }
     }
 
-    fn begins(&self, line: &[u8]) -> Option<bool> {
+    /// Returns `Some(true)` for the closing boundary, `Some(false)` for another one, `None` if the line is none.
+    fn parse_boundary(&self, line: &[u8]) -> Option<bool> {
         match line.strip_prefix(self.boundary.as_slice())? {
             b"" => Some(false),
             b"--" => Some(true),
@@ -228,7 +244,8 @@ impl Parts {
     }
 
     async fn line(&mut self) -> Result<Vec<u8>, ConnectorError> {
-        let line = self.body.read_line(LONGEST_LINE).await?.ok_or_else(|| unavailable("an answer ends too early"))?;
+        let line =
+            self.body.read_line(MAX_LINE_BYTES).await?.ok_or_else(|| unavailable("the response ends too early"))?;
         Ok(line.strip_suffix(b"\r").unwrap_or(&line).to_vec())
     }
 }

@@ -1,59 +1,60 @@
-//! What has changed: Gmail's history tells which messages, and each is read as it is now. What changes while we read is
-//! told by a later page, so whatever we read last is true in the end.
+//! Changes of a mailbox by `history.list`: the history names the messages that changed, and each of them is read as it is
+//! now. A change that happens meanwhile is in a later page, so the last state that we read is the true one.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 
 use domain::ConnectorError;
-use domain::connector::{Answer, Cursors, Page, Seen};
+use domain::connector::{ConnectorFuture, Cursors, ListingPage, SeenMessage};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, History, Message};
-use super::batch::{self, Taker};
+use super::api::{GmailClient, GmailMessage, HistoryPage};
+use super::batch::{self, BatchSink};
 use super::labels;
-use crate::folders::compare;
+use crate::folder_diff::diff_folders;
 use crate::http::protocol;
 
-/// There is one scope: the whole mailbox.
+/// The only cursor scope: the whole mailbox.
 pub const SCOPE: &str = "mailbox";
 
-/// Batches that the messages of a page take. A page is recorded whole or not at all, so it must not cost more than can be
-/// had at once.
-const BATCHES: usize = 4;
+/// Batches that the messages of one page may take. A page is recorded as a whole or not at all, so it must not cost more
+/// quota than is available at once.
+const BATCHES_PER_PAGE: usize = 4;
 
-/// Where we are in the history. It moves on only after the last page: of what comes before, Google may tell again.
+/// Position in the history. `history` moves only after the last page; Google may repeat what earlier pages reported.
 #[derive(Debug, Serialize, Deserialize)]
-struct At {
+struct HistoryCursor {
     history: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page: Option<String>,
 }
 
-impl At {
+impl HistoryCursor {
     fn text(&self) -> Result<String, ConnectorError> {
-        serde_json::to_string(self).map_err(|_| protocol("a place in the history that cannot be written down"))
+        serde_json::to_string(self).map_err(|_| protocol("a history cursor cannot be serialized"))
     }
 }
 
-/// The folders, and the place from which on changes are told: everything from before is told by lists, which come later.
-pub async fn begin(call: Call<'_>) -> Result<Page, ConnectorError> {
-    let at = At { history: call.profile().await?.history_id, page: None };
-    let (folders, gone_folders) = compare(&[], labels::folders(&call.labels().await?));
+/// Returns the folders and a cursor at the present: older messages are listed by [`super::list`], afterwards.
+pub async fn start(client: GmailClient<'_>) -> Result<ListingPage, ConnectorError> {
+    let at = HistoryCursor { history: client.profile().await?.history_id, page: None };
+    let (folders, gone_folders) = diff_folders(&[], labels::folders(&client.labels().await?));
     let cursors = Cursors::from([(SCOPE.to_owned(), at.text()?)]);
-    Ok(Page { folders, gone_folders, cursors, is_last: true, ..Page::default() })
+    Ok(ListingPage { folders, removed_folders: gone_folders, cursors, is_last: true, ..ListingPage::default() })
 }
 
-pub async fn page(call: Call<'_>, cursor: &str) -> Result<Page, ConnectorError> {
-    let at: At = serde_json::from_str(cursor).map_err(|_| ConnectorError::CursorExpired)?;
-    let records = (call.gmail.batch_size(call.account) * BATCHES).clamp(10, 100).to_string();
+/// Returns the next page of changes after the cursor.
+pub async fn page(client: GmailClient<'_>, cursor: &str) -> Result<ListingPage, ConnectorError> {
+    let at: HistoryCursor = serde_json::from_str(cursor).map_err(|_| ConnectorError::CursorExpired)?;
+    let records = (client.gmail.batch_size(client.account) * BATCHES_PER_PAGE).clamp(10, 100).to_string();
     let mut query = vec![("startHistoryId", &*at.history), ("maxResults", &*records)];
     query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
-    let History { history, next_page_token, history_id } = call.history(&query).await?;
+    let HistoryPage { history, next_page_token, history_id } = client.history(&query).await?;
     let is_last = next_page_token.is_none();
     let next = match next_page_token {
-        Some(page) => At { history: at.history, page: Some(page) },
-        None => At { history: history_id, page: None },
+        Some(page) => HistoryCursor { history: at.history, page: Some(page) },
+        None => HistoryCursor { history: history_id, page: None },
     };
     let cursors = Cursors::from([(SCOPE.to_owned(), next.text()?)]);
     let (mut added, mut changed, mut deleted) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -63,66 +64,70 @@ pub async fn page(call: Call<'_>, cursor: &str) -> Result<Page, ConnectorError> 
         changed.extend(record.labels_removed.into_iter().map(|happened| happened.message.id));
         deleted.extend(record.messages_deleted.into_iter().map(|happened| happened.message.id));
     }
-    let touched: BTreeSet<String> = added.iter().chain(&changed).chain(&deleted).cloned().collect();
-    if touched.is_empty() {
-        return Ok(Page { cursors, is_last, ..Page::default() });
+    let touched_ids: BTreeSet<String> = added.iter().chain(&changed).chain(&deleted).cloned().collect();
+    if touched_ids.is_empty() {
+        return Ok(ListingPage { cursors, is_last, ..ListingPage::default() });
     }
-    let to_read: Vec<&str> = touched.difference(&deleted).map(String::as_str).collect();
-    let messages = read(call, &to_read).await?;
-    // After the messages, so that every label of theirs is there.
-    let now = labels::folders(&call.labels().await?);
+    let to_read: Vec<&str> = touched_ids.difference(&deleted).map(String::as_str).collect();
+    let messages = read_metadata(client, &to_read).await?;
+    // Read after the messages, so that it has all their labels.
+    let now = labels::folders(&client.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let (folders, gone_folders) = compare(&call.account.folders, now);
-    let mut page = Page { folders, gone_folders, cursors, is_last, ..Page::default() };
+    let (folders, gone_folders) = diff_folders(&client.account.folders, now);
+    let mut page = ListingPage { folders, removed_folders: gone_folders, cursors, is_last, ..ListingPage::default() };
     for message in messages.into_values() {
-        let list = if added.contains(&message.id) { &mut page.messages } else { &mut page.again };
-        list.extend(seen(&message, &known)?);
+        let list = if added.contains(&message.id) { &mut page.seen } else { &mut page.relisted };
+        list.extend(placements_of(&message, &known)?);
     }
-    page.whole = touched.into_iter().collect();
+    page.complete_placements = touched_ids.into_iter().collect();
     Ok(page)
 }
 
-/// A message in all its places, as far as we know the folders.
-pub fn seen(message: &Message, known: &HashSet<String>) -> Result<Vec<Seen>, ConnectorError> {
+/// Returns all placements of a message in known folders.
+pub fn placements_of(message: &GmailMessage, known: &HashSet<String>) -> Result<Vec<SeenMessage>, ConnectorError> {
     let received_at = received_at(message)?;
-    let places = labels::places(&message.id, &message.label_ids).into_iter();
+    let places = labels::placements(&message.id, &message.label_ids).into_iter();
     let places = places.filter(|(place, _)| known.contains(&place.folder));
-    let seen = |(place, flags)| Seen {
+    let seen = places.map(|(place, flags)| SeenMessage {
         message: message.id.clone(),
-        place,
+        placement: place,
         flags,
         size_bytes: message.size_estimate,
         received_at,
         revision: None,
-    };
-    Ok(places.map(seen).collect())
+    });
+    Ok(seen.collect())
 }
 
-pub fn received_at(message: &Message) -> Result<Option<Timestamp>, ConnectorError> {
-    let time = |text: &String| text.parse().ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
-    let told = message.internal_date.as_ref();
-    told.map(|text| time(text).ok_or_else(|| protocol("a time that is none"))).transpose()
+/// Returns the message's `internalDate`.
+pub fn received_at(message: &GmailMessage) -> Result<Option<Timestamp>, ConnectorError> {
+    let Some(text) = &message.internal_date else { return Ok(None) };
+    let received_at = text.parse().ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    received_at.map(Some).ok_or_else(|| protocol("an internalDate is not a time"))
 }
 
-/// Messages without their bytes; those that are no more are left out.
-pub async fn read(call: Call<'_>, ids: &[&str]) -> Result<BTreeMap<String, Message>, ConnectorError> {
-    let mut heads = Heads::default();
-    batch::get(call, ids, "minimal", &mut heads).await?;
-    match heads.failure {
+/// Reads messages without their bytes; those that no longer exist are left out.
+pub async fn read_metadata(
+    client: GmailClient<'_>,
+    ids: &[&str],
+) -> Result<BTreeMap<String, GmailMessage>, ConnectorError> {
+    let mut collector = MetadataCollector::default();
+    batch::get_messages(client, ids, "minimal", &mut collector).await?;
+    match collector.failure {
         Some(e) => Err(e),
-        None => Ok(heads.messages),
+        None => Ok(collector.messages),
     }
 }
 
 #[derive(Default)]
-struct Heads {
-    messages: BTreeMap<String, Message>,
-    /// Why one of them could not be read. A page tells everything or nothing.
+struct MetadataCollector {
+    messages: BTreeMap<String, GmailMessage>,
+    /// Why one of them could not be read; it fails the page.
     failure: Option<ConnectorError>,
 }
 
-impl Taker for Heads {
-    fn room<'a>(&'a mut self, _ids: &'a [&'a str]) -> Answer<'a, ()> {
+impl BatchSink for MetadataCollector {
+    fn room<'a>(&'a mut self, _ids: &'a [&'a str]) -> ConnectorFuture<'a, ()> {
         Box::pin(async { Ok(()) })
     }
 
@@ -132,7 +137,7 @@ impl Taker for Heads {
         Ok(())
     }
 
-    fn end(&mut self, message: Message) -> io::Result<()> {
+    fn end(&mut self, message: GmailMessage) -> io::Result<()> {
         self.messages.insert(message.id.clone(), message);
         Ok(())
     }

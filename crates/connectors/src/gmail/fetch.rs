@@ -1,28 +1,34 @@
-//! The bytes of messages, and with them where each of them is.
+//! Fetches the bytes of messages, and with them the placements that they have now.
 
 use std::io;
 
 use domain::ConnectorError;
-use domain::connector::{Answer, Facts, Sink, Wanted, names};
+use domain::connector::{ConnectorFuture, FetchRequest, MessageMetadata, MessageSink, message_ids};
 
-use super::api::{Call, Message};
-use super::batch::{self, Taker};
+use super::api::{GmailClient, GmailMessage};
+use super::batch::{self, BatchSink};
 use super::changes::received_at;
 use super::labels;
-use crate::names::name;
+use crate::provider_text::valid_id;
 
-pub async fn messages(call: Call<'_>, wanted: &[Wanted], sink: &mut dyn Sink) -> Result<(), ConnectorError> {
-    batch::get(call, &names(wanted), "raw", &mut Bytes { sink, is_empty: true }).await
+/// Fetches messages into the sink, in batches.
+pub async fn fetch_messages(
+    client: GmailClient<'_>,
+    wanted: &[FetchRequest],
+    sink: &mut dyn MessageSink,
+) -> Result<(), ConnectorError> {
+    batch::get_messages(client, &message_ids(wanted), "raw", &mut SinkWriter { sink, is_empty: true }).await
 }
 
-struct Bytes<'a> {
-    sink: &'a mut dyn Sink,
+/// Passes the messages of a batch on to a [`Sink`].
+struct SinkWriter<'a> {
+    sink: &'a mut dyn MessageSink,
     is_empty: bool,
 }
 
-impl Taker for Bytes<'_> {
-    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> Answer<'a, ()> {
-        self.sink.room(ids)
+impl BatchSink for SinkWriter<'_> {
+    fn room<'a>(&'a mut self, ids: &'a [&'a str]) -> ConnectorFuture<'a, ()> {
+        self.sink.reserve(ids)
     }
 
     fn begin(&mut self, id: &str) {
@@ -35,17 +41,17 @@ impl Taker for Bytes<'_> {
         self.sink.write(bytes)
     }
 
-    fn end(&mut self, message: Message) -> io::Result<()> {
+    fn end(&mut self, message: GmailMessage) -> io::Result<()> {
         if self.is_empty {
-            // An answer without the bytes is no message, whatever its status.
-            self.sink.fail(&message.id, ConnectorError::Protocol("Gmail has no bytes of it".to_owned()));
+            // A response without `raw` is no message, even with status 200.
+            self.sink.fail(&message.id, ConnectorError::Protocol("Gmail returned no bytes for it".to_owned()));
             return Ok(());
         }
-        let facts = Facts {
+        let facts = MessageMetadata {
             received_at: received_at(&message).unwrap_or_default(),
             revision: None,
-            places: Some(labels::places(&message.id, &message.label_ids)),
-            thread: message.thread_id.and_then(|thread| name(thread).ok()),
+            placements: Some(labels::placements(&message.id, &message.label_ids)),
+            thread: message.thread_id.and_then(|thread| valid_id(thread).ok()),
         };
         self.sink.end(facts)
     }

@@ -1,92 +1,102 @@
-//! Labels as folders. A message of Gmail is once, with labels; here it is in a folder for each of them.
+//! Maps Gmail labels to folders. A Gmail message exists once and has labels; here it has a placement for each of them.
 //!
-//! What is in the trash or in spam, a draft or a chat is in that folder alone: its other labels are hidden from people too.
-//! Everything else is in All Mail, as it is for people, so that what was archived without a label has a place.
+//! A message in the trash or in spam, a draft and a chat are in that folder only: Gmail hides their other labels from
+//! people too. Everything else is also in All Mail, as in Gmail's own interface, so that an archived message without a
+//! label has a placement.
 
-use domain::connector::{Place, SeenFolder};
+use domain::connector::{ListedFolder, Placement};
 use domain::{Flags, FolderRole};
 
 use super::api::Label;
 
-/// Not a label of Gmail: what has none of the labels in [`APART`].
+/// Id of a folder that is no Gmail label: it has every message without one of the [`EXCLUSIVE_LABELS`].
 pub const ALL_MAIL: &str = "ALL_MAIL";
 
-/// A message with one of these labels is in no other folder.
-const APART: [(&str, FolderRole); 4] = [
+/// Labels whose messages are in no other folder.
+const EXCLUSIVE_LABELS: [(&str, FolderRole); 4] = [
     ("TRASH", FolderRole::Trash),
     ("SPAM", FolderRole::Spam),
     ("CHAT", FolderRole::Chats),
     ("DRAFT", FolderRole::Drafts),
 ];
 
-/// These say how a message is marked, not where it is.
+/// Labels that become flags, not folders.
 const UNREAD: &str = "UNREAD";
 const STARRED: &str = "STARRED";
 
-/// Every folder of the account.
-pub fn folders(labels: &[Label]) -> Vec<SeenFolder> {
-    let all = SeenFolder {
+/// Returns every folder of the account.
+pub fn folders(labels: &[Label]) -> Vec<ListedFolder> {
+    let all = ListedFolder {
         id: ALL_MAIL.to_owned(),
         name: "All Mail".to_owned(),
         role: Some(FolderRole::All),
         delimiter: Some("/".to_owned()),
         uid_validity: None,
     };
-    let is_folder = |label: &&Label| label.id != UNREAD && label.id != STARRED;
-    let folder = |label: &Label| SeenFolder {
+    let folders = labels.iter().filter(|label| !is_flag(&label.id)).map(|label| ListedFolder {
         id: label.id.clone(),
         name: label.name.clone(),
         role: role(&label.id),
         delimiter: Some("/".to_owned()),
         uid_validity: None,
-    };
-    std::iter::once(all).chain(labels.iter().filter(is_folder).map(folder)).collect()
+    });
+    std::iter::once(all).chain(folders).collect()
 }
 
-/// Where a message with these labels is, and how it is marked there.
-pub fn places(message: &str, labels: &[String]) -> Vec<(Place, Flags)> {
-    let has = |wanted: &str| labels.iter().any(|label| label == wanted);
-    let marks = [(!has(UNREAD), "seen"), (has(STARRED), "flagged"), (has("DRAFT"), "draft")];
-    let flags = Flags::from_names(marks.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name));
-    let place = |folder: &str| (Place { folder: folder.to_owned(), uid: message.to_owned() }, flags.clone());
-    // As lists have it: they leave out what is hidden, whatever else it is.
+/// Returns the placements of a message with these labels, each with its flags.
+pub fn placements(message: &str, labels: &[String]) -> Vec<(Placement, Flags)> {
+    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    let flags = [
+        (!labels.contains(&UNREAD), "seen"),
+        (labels.contains(&STARRED), "flagged"),
+        (labels.contains(&"DRAFT"), "draft"),
+    ];
+    let flags = Flags::from_names(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name));
+    let places = folders_of(&labels).into_iter();
+    places.map(|folder| (Placement { folder: folder.to_owned(), uid: message.to_owned() }, flags.clone())).collect()
+}
+
+fn folders_of<'a>(labels: &[&'a str]) -> Vec<&'a str> {
+    // Trash and spam first, as `messages.list` does: it leaves them out whatever other labels they have.
     for are_hidden in [true, false] {
-        let apart = APART.iter().filter(|(label, _)| is_hidden(label) == are_hidden && has(label));
-        let places: Vec<_> = apart.map(|(label, _)| place(label)).collect();
-        if !places.is_empty() {
-            return places;
+        let exclusive = EXCLUSIVE_LABELS.iter().map(|(label, _)| *label).filter(|label| is_hidden(label) == are_hidden);
+        let folders: Vec<&str> = exclusive.filter(|label| labels.contains(label)).collect();
+        if !folders.is_empty() {
+            return folders;
         }
     }
-    let labels = labels.iter().map(String::as_str).filter(|label| *label != UNREAD && *label != STARRED);
-    std::iter::once(ALL_MAIL).chain(labels).map(place).collect()
+    std::iter::once(ALL_MAIL).chain(labels.iter().copied().filter(|label| !is_flag(label))).collect()
+}
+
+fn is_flag(label: &str) -> bool {
+    label == UNREAD || label == STARRED
 }
 
 fn role(label: &str) -> Option<FolderRole> {
     match label {
         "INBOX" => Some(FolderRole::Inbox),
         "SENT" => Some(FolderRole::Sent),
-        _ => APART.iter().find(|(apart, _)| *apart == label).map(|(_, role)| *role),
+        _ => EXCLUSIVE_LABELS.iter().find(|(exclusive, _)| *exclusive == label).map(|(_, role)| *role),
     }
 }
 
-/// How a folder is asked for: its label, and what it does not have.
+/// Returns how `messages.list` selects a folder: its label and its search query.
 pub fn query(folder: &str) -> (Option<&str>, &'static str) {
-    /// What is in a folder of its own, by all names that it is known under. The trash and spam are in no list that does not
-    /// ask for them.
-    const APART_FROM: &str = "-label:draft -label:drafts -label:chat -label:chats";
+    /// Under all names that Gmail's search knows. Trash and spam are only in lists that ask for them.
+    const EXCLUDING_DRAFTS_AND_CHATS: &str = "-label:draft -label:drafts -label:chat -label:chats";
     match folder {
-        ALL_MAIL => (None, APART_FROM),
-        _ if is_apart(folder) => (Some(folder), ""),
-        _ => (Some(folder), APART_FROM),
+        ALL_MAIL => (None, EXCLUDING_DRAFTS_AND_CHATS),
+        _ if is_exclusive(folder) => (Some(folder), ""),
+        _ => (Some(folder), EXCLUDING_DRAFTS_AND_CHATS),
     }
 }
 
-/// Whether what is in it is in no other folder.
-pub fn is_apart(folder: &str) -> bool {
-    APART.iter().any(|(apart, _)| *apart == folder)
+/// Whether the messages of this folder are in no other.
+pub fn is_exclusive(folder: &str) -> bool {
+    EXCLUSIVE_LABELS.iter().any(|(exclusive, _)| *exclusive == folder)
 }
 
-/// Whether lists have it only when they are asked to.
+/// Whether `messages.list` shows this folder only with `includeSpamTrash`.
 pub fn is_hidden(folder: &str) -> bool {
     matches!(folder, "TRASH" | "SPAM")
 }
@@ -96,31 +106,30 @@ mod tests {
     use domain::connector::KnownFolder;
 
     use super::*;
-    use crate::folders::compare;
+    use crate::folder_diff::diff_folders;
 
     fn at(labels: &[&str]) -> Vec<String> {
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        places("m1", &labels)
+        placements("m1", &labels)
             .into_iter()
             .map(|(place, flags)| format!("{} {:?}", place.folder, flags.names()))
             .collect()
     }
 
     #[test]
-    fn labels_are_folders_and_marks() {
+    fn labels_become_folders_and_flags() {
         assert_eq!(at(&["INBOX", "UNREAD", "STARRED"]), [r#"ALL_MAIL ["flagged"]"#, r#"INBOX ["flagged"]"#]);
         assert_eq!(at(&[]), [r#"ALL_MAIL ["seen"]"#]);
     }
 
     #[test]
-    fn what_is_apart_is_in_one_folder_only() {
+    fn exclusive_labels_hide_all_others() {
         assert_eq!(at(&["Label_1", "TRASH", "SPAM", "DRAFT", "UNREAD"]), [r#"TRASH ["draft"]"#, r#"SPAM ["draft"]"#]);
         assert_eq!(at(&["DRAFT", "Label_1"]), [r#"DRAFT ["draft", "seen"]"#]);
     }
 
-    #[test]
-    fn a_renamed_label_is_told_and_one_that_is_no_more_is_gone() {
-        let known = |id: &str, name: &str| KnownFolder {
+    fn known(id: &str, name: &str) -> KnownFolder {
+        KnownFolder {
             id: id.into(),
             name: name.into(),
             role: folders(&[])
@@ -131,15 +140,19 @@ mod tests {
             delimiter: None,
             uid_validity: None,
             is_in_scope: true,
-        };
+        }
+    }
+
+    #[test]
+    fn renamed_and_removed_labels_are_reported() {
         let labels = [("INBOX", "INBOX"), ("Label_1", "Taxes 2026")]
             .map(|(id, name)| Label { id: id.into(), name: name.into() });
         let known =
             [known(ALL_MAIL, "All Mail"), known("INBOX", "INBOX"), known("Label_1", "Taxes"), known("Label_2", "x")];
 
-        let (told, gone) = compare(&known, folders(&labels));
+        let (changed, gone) = diff_folders(&known, folders(&labels));
 
-        assert_eq!(told.iter().map(|folder| &*folder.name).collect::<Vec<_>>(), ["Taxes 2026"]);
+        assert_eq!(changed.iter().map(|folder| &*folder.name).collect::<Vec<_>>(), ["Taxes 2026"]);
         assert_eq!(gone, ["Label_2"]);
     }
 }

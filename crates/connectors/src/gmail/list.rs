@@ -1,161 +1,177 @@
-//! What is in the mailbox, folder by folder. Gmail's lists name messages and nothing more; where each of them is shows when
-//! it is read, with or without its bytes.
+//! Listings of a mailbox by `messages.list`, folder by folder. A list has ids only; the placements of a message are known
+//! when it is read, with or without its bytes.
 
 use std::collections::HashSet;
 
-use domain::connector::{Account, Cursors, Page, Place, Seen};
+use domain::connector::{ConnectorAccount, Cursors, ListingPage, Placement, SeenMessage};
 use domain::{ConnectorError, Flags};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, Messages};
-use super::changes::{SCOPE, read, seen};
+use super::api::{GmailClient, MessageList};
+use super::changes::{SCOPE, placements_of, read_metadata};
 use super::labels::{self, ALL_MAIL};
-use crate::folders::compare;
+use crate::folder_diff::diff_folders;
 use crate::http::protocol;
 
-/// Ids in a page: the most that Gmail gives.
-const IDS: usize = 500;
+/// Ids in a page: Gmail's maximum.
+const MAX_IDS_PER_PAGE: usize = 500;
 
-/// When each of them is read as well.
-const READ: usize = 100;
+/// Ids in a page whose messages are read as well.
+const MAX_MESSAGES_PER_PAGE: usize = 100;
 
-/// Where we are: in which folder, and how far.
+/// Position in a listing: a folder, and a page of it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct At {
+struct ListCursor {
     folder: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page: Option<String>,
-    /// In the second list of the folder, that of everything.
+    /// In the second list of the folder, without a date limit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_old: bool,
 }
 
 /// A page of ids.
-struct Ids {
+struct IdPage {
     ids: Vec<String>,
-    /// Where the next page is; nothing: this was the last one of all.
-    next: Option<At>,
+    /// Position of the next page; `None` after the last page of the last folder.
+    next: Option<ListCursor>,
 }
 
-/// Of what was there before the first sync, newest first. A message is named once; its other places show with its bytes.
-pub async fn history(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>) -> Result<Page, ConnectorError> {
-    let folders = roots(call.account);
-    let Some(at) = begin(cursors, &folders)? else { return end(Page::default(), None) };
-    let Ids { ids, next } = ids(call, &at, &folders, since, IDS).await?;
-    let named = ids.into_iter().map(|id| somewhere(id, &at.folder)).collect();
-    end(Page { named, ..Page::default() }, next)
+/// Lists the messages from before the first sync, newest first. A message is named once; its other placements come with
+/// its bytes.
+pub async fn list_history(
+    client: GmailClient<'_>,
+    cursors: &Cursors,
+    since: Option<Timestamp>,
+) -> Result<ListingPage, ConnectorError> {
+    let folders = covering_folders(client.account);
+    let Some(at) = resume(cursors, &folders)? else { return finish_page(ListingPage::default(), None) };
+    let IdPage { ids, next } = list_ids(client, &at, &folders, since, MAX_IDS_PER_PAGE).await?;
+    let named = ids.into_iter().map(|id| placement_only(id, &at.folder)).collect();
+    finish_page(ListingPage { id_only: named, ..ListingPage::default() }, next)
 }
 
-/// Everything, each message read as it is now; of what is older than was ever wanted, only that it is there.
-pub async fn everything(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>) -> Result<Page, ConnectorError> {
-    let folders = roots(call.account);
-    let Some(at) = begin(cursors, &folders)? else { return end(Page::default(), None) };
+/// Lists the whole mailbox for a comparison: recent messages as they are now, older ones than were ever wanted by id only.
+pub async fn list_all(
+    client: GmailClient<'_>,
+    cursors: &Cursors,
+    since: Option<Timestamp>,
+) -> Result<ListingPage, ConnectorError> {
+    let folders = covering_folders(client.account);
+    let Some(at) = resume(cursors, &folders)? else { return finish_page(ListingPage::default(), None) };
     if at.is_old {
-        let Ids { ids, next } = ids(call, &at, &folders, None, IDS).await?;
-        return end(Page { there: ids, ..Page::default() }, with_old(next, &at, since));
+        let IdPage { ids, next } = list_ids(client, &at, &folders, None, MAX_IDS_PER_PAGE).await?;
+        return finish_page(ListingPage { unchanged: ids, ..ListingPage::default() }, then_older(next, &at, since));
     }
-    let Ids { ids, next } = ids(call, &at, &folders, since, READ).await?;
-    let next = with_old(next, &at, since);
-    let read = read(call, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
-    let now = labels::folders(&call.labels().await?);
+    let IdPage { ids, next } = list_ids(client, &at, &folders, since, MAX_MESSAGES_PER_PAGE).await?;
+    let next = then_older(next, &at, since);
+    let read = read_metadata(client, &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+    let now = labels::folders(&client.labels().await?);
     let known: HashSet<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let (folders, gone_folders) = compare(&call.account.folders, now);
-    let mut page = Page { folders, gone_folders, whole: ids, ..Page::default() };
+    let (folders, gone_folders) = diff_folders(&client.account.folders, now);
+    let mut page =
+        ListingPage { folders, removed_folders: gone_folders, complete_placements: ids, ..ListingPage::default() };
     for message in read.values() {
-        page.messages.extend(seen(message, &known)?);
+        page.seen.extend(placements_of(message, &known)?);
     }
-    end(page, next)
+    finish_page(page, next)
 }
 
-/// Only what is where, to be counted: a call for many messages, and none for each. What may be too old to be wanted is
-/// among `marked`.
-pub async fn places(call: Call<'_>, cursors: &Cursors, since: Option<Timestamp>) -> Result<Page, ConnectorError> {
-    let now = labels::folders(&call.labels().await?);
+/// Lists placements only, for counting: one call for many messages, and none for each. Messages that may be too old to be
+/// wanted are in `marked`.
+pub async fn list_placements(
+    client: GmailClient<'_>,
+    cursors: &Cursors,
+    since: Option<Timestamp>,
+) -> Result<ListingPage, ConnectorError> {
+    let now = labels::folders(&client.labels().await?);
     let all: Vec<String> = now.iter().map(|folder| folder.id.clone()).collect();
-    let Some(at) = begin(cursors, &all)? else { return end(Page::default(), None) };
-    let Ids { ids, next } = ids(call, &at, &all, since.filter(|_| !at.is_old), IDS).await?;
-    let next = with_old(next, &at, since);
-    let told = ids.into_iter().map(|id| somewhere(id, &at.folder)).collect();
+    let Some(at) = resume(cursors, &all)? else { return finish_page(ListingPage::default(), None) };
+    let IdPage { ids, next } = list_ids(client, &at, &all, since.filter(|_| !at.is_old), MAX_IDS_PER_PAGE).await?;
+    let next = then_older(next, &at, since);
+    let seen = ids.into_iter().map(|id| placement_only(id, &at.folder)).collect();
     let folders = if cursors.is_empty() { now } else { Vec::new() };
-    let page = match at.is_old {
-        true => Page { folders, marked: told, ..Page::default() },
-        false => Page { folders, messages: told, ..Page::default() },
+    let page = if at.is_old {
+        ListingPage { folders, flags_only: seen, ..ListingPage::default() }
+    } else {
+        ListingPage { folders, seen, ..ListingPage::default() }
     };
-    end(page, next)
+    finish_page(page, next)
 }
 
-/// Behind what is new enough to be wanted comes a list of everything in the same folder.
-fn with_old(next: Option<At>, at: &At, since: Option<Timestamp>) -> Option<At> {
+/// Continues with the same folder without a date limit once its recent messages are listed.
+fn then_older(next: Option<ListCursor>, at: &ListCursor, since: Option<Timestamp>) -> Option<ListCursor> {
     match next {
-        Some(next) if next.folder == at.folder => Some(At { is_old: at.is_old, ..next }),
-        _ if since.is_some() && !at.is_old => Some(At { folder: at.folder.clone(), page: None, is_old: true }),
+        Some(next) if next.folder == at.folder => Some(ListCursor { is_old: at.is_old, ..next }),
+        _ if since.is_some() && !at.is_old => Some(ListCursor { folder: at.folder.clone(), page: None, is_old: true }),
         next => next,
     }
 }
 
-/// The folders that together have every message that is wanted, each as seldom as can be.
-fn roots(account: &Account) -> Vec<String> {
+/// Returns a smallest set of folders that together have every wanted message.
+fn covering_folders(account: &ConnectorAccount) -> Vec<String> {
     let wanted: Vec<&str> =
         account.folders.iter().filter(|folder| folder.is_in_scope).map(|folder| &*folder.id).collect();
     let has_all = wanted.contains(&ALL_MAIL);
-    let is_root = |folder: &&str| !has_all || *folder == ALL_MAIL || labels::is_apart(folder);
-    let mut roots: Vec<String> = wanted.iter().copied().filter(is_root).map(str::to_owned).collect();
-    // What people look at first comes first.
-    roots.sort_by_key(|folder| (folder != ALL_MAIL, folder != "INBOX", folder.clone()));
-    roots
+    let covering =
+        wanted.iter().copied().filter(|folder| !has_all || *folder == ALL_MAIL || labels::is_exclusive(folder));
+    let mut covering: Vec<String> = covering.map(str::to_owned).collect();
+    // Folders that people look at first come first.
+    covering.sort_by_key(|folder| (folder != ALL_MAIL, folder != "INBOX", folder.clone()));
+    covering
 }
 
-/// `None`: there is no folder at all.
-fn begin(cursors: &Cursors, folders: &[String]) -> Result<Option<At>, ConnectorError> {
+/// Reads the position, or starts at the first folder. Returns `None` if there is no folder.
+fn resume(cursors: &Cursors, folders: &[String]) -> Result<Option<ListCursor>, ConnectorError> {
     match cursors.get(SCOPE) {
-        // A folder that is not wanted any more: the list begins anew.
-        Some(cursor) => match serde_json::from_str::<At>(cursor) {
+        // If its folder is no longer wanted, the listing starts over.
+        Some(cursor) => match serde_json::from_str::<ListCursor>(cursor) {
             Ok(at) if folders.contains(&at.folder) => Ok(Some(at)),
             _ => Err(ConnectorError::CursorExpired),
         },
-        None => Ok(folders.first().map(|folder| At { folder: folder.clone(), ..At::default() })),
+        None => Ok(folders.first().map(|folder| ListCursor { folder: folder.clone(), ..ListCursor::default() })),
     }
 }
 
-async fn ids(
-    call: Call<'_>,
-    at: &At,
+async fn list_ids(
+    client: GmailClient<'_>,
+    at: &ListCursor,
     folders: &[String],
     since: Option<Timestamp>,
-    most: usize,
-) -> Result<Ids, ConnectorError> {
-    let (label, words) = labels::query(&at.folder);
-    // A second more, for nobody says whether it counts itself. The ledger makes overlap free.
-    let words = since.map_or(words.to_owned(), |since| format!("{words} after:{}", since.as_second() - 1));
-    let (words, most) = (words.trim_start(), most.to_string());
-    let mut query = vec![("maxResults", &*most)];
+    max_results: usize,
+) -> Result<IdPage, ConnectorError> {
+    let (label, search) = labels::query(&at.folder);
+    // One second of overlap, because it is not documented whether `after:` includes its second. The ledger removes doubles.
+    let search = since.map_or(search.to_owned(), |since| format!("{search} after:{}", since.as_second() - 1));
+    let (search, max_results) = (search.trim_start(), max_results.to_string());
+    let mut query = vec![("maxResults", &*max_results)];
     query.extend(label.map(|label| ("labelIds", label)));
-    query.extend(Some(words).filter(|words| !words.is_empty()).map(|words| ("q", words)));
+    query.extend(Some(search).filter(|search| !search.is_empty()).map(|search| ("q", search)));
     query.extend(labels::is_hidden(&at.folder).then_some(("includeSpamTrash", "true")));
     query.extend(at.page.as_deref().map(|page| ("pageToken", page)));
-    let found = match call.messages(&query).await {
-        // The label is no more, which somebody will tell: there is nothing in it.
-        Err(ConnectorError::CursorExpired) if at.page.is_none() && label.is_some() => Messages::default(),
+    let found = match client.messages(&query).await {
+        // The label was deleted, which the changes report; it has no messages.
+        Err(ConnectorError::CursorExpired) if at.page.is_none() && label.is_some() => MessageList::default(),
         found => found?,
     };
     let next = match found.next_page_token {
-        Some(page) => Some(At { folder: at.folder.clone(), page: Some(page), is_old: false }),
+        Some(page) => Some(ListCursor { folder: at.folder.clone(), page: Some(page), is_old: false }),
         None => {
             let after = folders.iter().skip_while(|folder| **folder != at.folder).nth(1);
-            after.map(|folder| At { folder: folder.clone(), ..At::default() })
+            after.map(|folder| ListCursor { folder: folder.clone(), ..ListCursor::default() })
         }
     };
-    let mut met = HashSet::new();
-    // A page may name one twice while the mailbox changes.
-    let ids = found.messages.into_iter().map(|message| message.id).filter(|id| met.insert(id.clone())).collect();
-    Ok(Ids { ids, next })
+    let mut listed = HashSet::new();
+    // A page may name a message twice while the mailbox changes.
+    let ids = found.messages.into_iter().map(|message| message.id).filter(|id| listed.insert(id.clone())).collect();
+    Ok(IdPage { ids, next })
 }
 
-/// In this folder at least; how it is marked is not known.
-fn somewhere(id: String, folder: &str) -> Seen {
-    Seen {
-        place: Place { folder: folder.to_owned(), uid: id.clone() },
+/// Returns the one placement that a list shows, without flags.
+fn placement_only(id: String, folder: &str) -> SeenMessage {
+    SeenMessage {
+        placement: Placement { folder: folder.to_owned(), uid: id.clone() },
         message: id,
         flags: Flags::default(),
         size_bytes: None,
@@ -164,11 +180,11 @@ fn somewhere(id: String, folder: &str) -> Seen {
     }
 }
 
-fn end(page: Page, next: Option<At>) -> Result<Page, ConnectorError> {
+fn finish_page(page: ListingPage, next: Option<ListCursor>) -> Result<ListingPage, ConnectorError> {
     let is_last = next.is_none();
     let cursor = match next {
-        Some(at) => serde_json::to_string(&at).map_err(|_| protocol("a place that cannot be written down"))?,
+        Some(at) => serde_json::to_string(&at).map_err(|_| protocol("a list cursor cannot be serialized"))?,
         None => String::new(),
     };
-    Ok(Page { cursors: Cursors::from([(SCOPE.to_owned(), cursor)]), is_last, ..page })
+    Ok(ListingPage { cursors: Cursors::from([(SCOPE.to_owned(), cursor)]), is_last, ..page })
 }

@@ -1,69 +1,73 @@
-//! Gmail by its own API. `api` makes the calls, `batch` many of them at once, `changes` and
-//! `list` are the listings, `labels` turns labels into folders, `directory` tells who there is. The facts that this relies on are in docs/providers/gmail.md.
+//! The Gmail connector, by the Gmail API. `api` makes single calls and `batch` many at once; `changes` and `list` are the
+//! listings, `labels` maps labels to folders, `directory` lists users and groups. docs/providers/gmail.md has the facts
+//! that it relies on.
 
 mod api;
 mod batch;
+mod batch_sizing;
 mod changes;
 mod directory;
+mod error_mapping;
 mod fetch;
 mod labels;
 mod list;
-mod pace;
-mod refusal;
 
-use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch, WatchWish};
-use domain::{Connector, ConnectorError, MembersPage, PeoplePage, Provider};
+use domain::connector::{
+    ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch, WatchRequest,
+};
+use domain::{Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, Provider};
 use jiff::Timestamp;
 use reqwest::Url;
 
 use crate::google::{GoogleOAuth, GoogleSettings};
-use crate::http::{Http, NoClient, protocol};
+use crate::http::{HttpClient, HttpClientError, protocol};
 use crate::oauth::user;
-use api::Call;
-pub use labels::places;
-use pace::Paces;
+use api::GmailClient;
+use batch_sizing::BatchSizer;
+pub use labels::placements;
 
 #[derive(Debug)]
 pub struct Gmail {
-    http: Http,
+    http: HttpClient,
     oauth: GoogleOAuth,
-    /// Before `/gmail/v1`.
+    /// URL before `/gmail/v1`.
     base: Url,
     batch_url: Url,
-    /// Before `/admin/directory/v1`.
+    /// URL before `/admin/directory/v1`.
     directory: Url,
     topic: Option<String>,
-    paces: Paces,
+    batch_sizer: BatchSizer,
 }
 
 impl Gmail {
-    pub fn new(http: Http, settings: &GoogleSettings) -> Result<Self, NoClient> {
-        let base = self::base(&settings.api_url, "providers.google.api_url is no address")?;
-        let directory = self::base(&settings.directory_url, "providers.google.directory_url is no address")?;
+    pub fn new(http: HttpClient, settings: &GoogleSettings) -> Result<Self, HttpClientError> {
+        let base = base_url(&settings.api_url, "providers.google.api_url is not a URL")?;
+        let directory = base_url(&settings.directory_url, "providers.google.directory_url is not a URL")?;
         let mut batch_url = base.clone();
         if let Ok(mut segments) = batch_url.path_segments_mut() {
             segments.extend(["batch", "gmail", "v1"]);
         }
-        let paces = Paces::new(settings.largest_batch());
+        let batch_sizer = BatchSizer::new(settings.max_batch_size());
         let oauth = GoogleOAuth::new(http.clone(), settings.clone());
-        Ok(Self { http, oauth, base, batch_url, directory, topic: settings.topic.clone(), paces })
+        Ok(Self { http, oauth, base, batch_url, directory, topic: settings.topic.clone(), batch_sizer })
     }
 
-    fn call<'a>(&'a self, account: &'a Account) -> Call<'a> {
-        Call { gmail: self, account }
+    /// Returns the API client for one account.
+    fn client<'a>(&'a self, account: &'a ConnectorAccount) -> GmailClient<'a> {
+        GmailClient { gmail: self, account }
     }
 
-    fn batch_size(&self, account: &Account) -> usize {
-        self.paces.size(account.mailbox)
+    fn batch_size(&self, account: &ConnectorAccount) -> usize {
+        self.batch_sizer.size(account.mailbox)
     }
 
-    fn went_well(&self, account: &Account) {
-        self.paces.went_well(account.mailbox);
+    fn record_success(&self, account: &ConnectorAccount) {
+        self.batch_sizer.record_success(account.mailbox);
     }
 
-    /// How long to wait, where Google does not say.
-    fn backoff(&self, account: &Account, e: ConnectorError) -> ConnectorError {
-        self.paces.refused(account.mailbox, e)
+    /// Adds our own backoff to a throttling error for which Google names no wait.
+    fn backoff(&self, account: &ConnectorAccount, e: ConnectorError) -> ConnectorError {
+        self.batch_sizer.record_error(account.mailbox, e)
     }
 }
 
@@ -72,107 +76,123 @@ impl Connector for Gmail {
         Provider::Gmail
     }
 
-    fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page> {
+    fn changes<'a>(&'a self, account: &'a ConnectorAccount, cursors: &'a Cursors) -> ConnectorFuture<'a, ListingPage> {
         Box::pin(async move {
             match cursors.get(changes::SCOPE) {
-                Some(cursor) => changes::page(self.call(account), cursor).await,
-                None => changes::begin(self.call(account)).await,
+                Some(cursor) => changes::page(self.client(account), cursor).await,
+                None => changes::start(self.client(account)).await,
             }
         })
     }
 
     fn history<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        _told: &'a Cursors,
+        _changes_cursors: &'a Cursors,
         since: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
-        // What came since the changes were looked at last is named here, too; the changes tell when it goes.
-        Box::pin(list::history(self.call(account), cursors, since))
+    ) -> ConnectorFuture<'a, ListingPage> {
+        // Messages that arrived after the last changes are named here, too; the changes report their removal.
+        Box::pin(list::list_history(self.client(account), cursors, since))
     }
 
     fn list<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        told: Option<&'a Cursors>,
+        changes_cursors: Option<&'a Cursors>,
         since: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
-        match told {
-            Some(_) => Box::pin(list::everything(self.call(account), cursors, since)),
-            None => Box::pin(list::places(self.call(account), cursors, since)),
+    ) -> ConnectorFuture<'a, ListingPage> {
+        match changes_cursors {
+            Some(_) => Box::pin(list::list_all(self.client(account), cursors, since)),
+            None => Box::pin(list::list_placements(self.client(account), cursors, since)),
         }
     }
 
-    fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
-        Box::pin(fetch::messages(self.call(account), wanted, sink))
+    fn fetch<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
+        wanted: &'a [FetchRequest],
+        sink: &'a mut dyn MessageSink,
+    ) -> ConnectorFuture<'a, ()> {
+        Box::pin(fetch::fetch_messages(self.client(account), wanted, sink))
     }
 
-    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
+    fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            let profile = self.call(account).profile().await?;
+            let profile = self.client(account).profile().await?;
             match domain::address::canonical(&profile.email_address) {
-                // A token opens the mailbox of whoever consented, whatever address it was added under.
+                // A token opens the mailbox of the person who consented, whatever address the mailbox was added under.
                 Some(opened) if opened != user(account) => {
-                    Err(ConnectorError::Unauthorized("what opens it is for another mailbox".to_owned()))
+                    Err(ConnectorError::Unauthorized("the consent is for another mailbox".to_owned()))
                 }
                 _ => Ok(()),
             }
         })
     }
 
-    fn grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
-        Some(Box::pin(self.oauth.grant(account)))
+    fn obtain_token<'a>(&'a self, account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, TokenGrant>> {
+        Some(Box::pin(self.oauth.obtain_token(account)))
     }
 
-    fn revoke<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, ()>> {
+    fn revoke<'a>(&'a self, account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, ()>> {
         Some(Box::pin(async move {
             match &account.secret {
                 Some(secret) => self.oauth.revoke(secret).await,
-                // Opened by our app, which has nothing of it that could be forgotten.
+                // Opened by the service account: there is no token to revoke.
                 None => Ok(()),
             }
         }))
     }
 
-    fn watch<'a>(&'a self, account: &'a Account, _wish: &'a WatchWish) -> Option<Answer<'a, Watch>> {
+    fn watch<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
+        _request: &'a WatchRequest,
+    ) -> Option<ConnectorFuture<'a, Watch>> {
         let topic = self.topic.as_deref()?;
         Some(Box::pin(async move {
-            let watched = self.call(account).watch(topic).await?;
+            let watched = self.client(account).watch(topic).await?;
             let expires_at =
                 watched.expiration.parse().ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
-            Ok(Watch { expires_at: expires_at.ok_or_else(|| protocol("a time that is none"))?, name: None })
+            Ok(Watch {
+                expires_at: expires_at.ok_or_else(|| protocol("a watch expiration is not a time"))?,
+                subscription_id: None,
+            })
         }))
     }
 
-    fn unwatch<'a>(&'a self, account: &'a Account, _name: Option<&'a str>) -> Option<Answer<'a, ()>> {
+    fn unwatch<'a>(&'a self, account: &'a ConnectorAccount, _name: Option<&'a str>) -> Option<ConnectorFuture<'a, ()>> {
         self.topic.as_ref()?;
-        Some(Box::pin(self.call(account).stop()))
+        Some(Box::pin(self.client(account).stop()))
     }
 
-    fn users<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Option<Answer<'a, PeoplePage>> {
-        Some(Box::pin(directory::users(self.call(account), cursors)))
-    }
-
-    fn members<'a>(
+    fn list_users<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
+        cursors: &'a Cursors,
+    ) -> Option<ConnectorFuture<'a, DirectoryPeoplePage>> {
+        Some(Box::pin(directory::users(self.client(account), cursors)))
+    }
+
+    fn list_members<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
         group: &'a str,
         cursors: &'a Cursors,
-    ) -> Option<Answer<'a, MembersPage>> {
-        Some(Box::pin(directory::members(self.call(account), group, cursors)))
+    ) -> Option<ConnectorFuture<'a, GroupMembersPage>> {
+        Some(Box::pin(directory::members(self.client(account), group, cursors)))
     }
 
-    fn directory_grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
-        Some(Box::pin(self.oauth.directory_grant(account)))
+    fn obtain_directory_token<'a>(&'a self, account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, TokenGrant>> {
+        Some(Box::pin(self.oauth.obtain_directory_token(account)))
     }
 }
 
-/// An address that others begin with.
-fn base(text: &str, why_not: &str) -> Result<Url, NoClient> {
+/// Parses a URL to which paths are appended.
+fn base_url(text: &str, error: &str) -> Result<Url, HttpClientError> {
     let url = Url::parse(text).ok().filter(|url| !url.cannot_be_a_base());
-    let mut url = url.ok_or_else(|| NoClient::new(why_not))?;
+    let mut url = url.ok_or_else(|| HttpClientError::new(error))?;
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty();
     }
@@ -180,7 +200,7 @@ fn base(text: &str, why_not: &str) -> Result<Url, NoClient> {
 }
 
 impl Gmail {
-    /// Of a message, for a call within a batch.
+    /// Returns the path of a message, for a request within a batch.
     fn message_path(&self, id: &str, format: &str) -> String {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {

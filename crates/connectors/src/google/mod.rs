@@ -1,4 +1,4 @@
-//! What all of Google's services have in common: where they are, and who we are there.
+//! Settings and OAuth that all of Google's APIs share.
 
 mod oauth;
 mod service_account;
@@ -6,37 +6,36 @@ mod service_account;
 use domain::Secret;
 
 pub use oauth::GoogleOAuth;
-pub use service_account::{NotAServiceAccount, ServiceAccount};
+pub use service_account::{InvalidServiceAccount, ServiceAccount};
 
-/// Where Google is, and as whom we call it. The defaults are Google's own addresses, and nobody.
+/// Google's endpoints and our credentials there. The defaults are Google's own endpoints and no credentials.
 #[derive(Debug, Clone)]
 pub struct GoogleSettings {
-    /// Where people are asked for their consent.
+    /// Authorization endpoint, where people give their consent.
     pub auth_url: String,
-    /// Where tokens come from; `revoke` is beside it.
+    /// Token endpoint; `revoke` is beside it.
     pub token_url: String,
-    /// The base before `/gmail/v1` and `/batch/gmail/v1`.
+    /// URL before `/gmail/v1` and `/batch/gmail/v1`.
     pub api_url: String,
-    /// The base before `/admin/directory/v1`.
+    /// URL before `/admin/directory/v1`.
     pub directory_url: String,
-    /// The keys that Google signs with.
+    /// Public keys of Google's signatures.
     pub jwks_url: String,
     pub client_id: Option<String>,
     pub client_secret: Option<Secret<String>>,
-    /// The text of a service account's key file, which opens every mailbox of a domain that allows it.
+    /// Text of a service account's key file; domain-wide delegation lets it open every mailbox of a domain.
     pub service_account: Option<Secret<String>>,
-    /// `projects/P/topics/T`: where changes are told. Without it nobody tells, and mailboxes are looked at by the clock.
+    /// Pub/Sub topic of change notifications, `projects/P/topics/T`. Without one, mailboxes are polled.
     pub topic: Option<String>,
-    /// Quota units of a user; nothing: as many as one likes.
+    /// Quota units per user and minute; `None` for no limit.
     pub user_units_per_minute: Option<u32>,
 }
 
 impl GoogleSettings {
-    /// Messages that are read at once: what a user may have in two seconds, so that a batch never takes the quota of those
-    /// that follow.
-    pub fn largest_batch(&self) -> usize {
-        const UNITS: u32 = 20;
-        self.user_units_per_minute.map_or(usize::MAX, |units| (units / 30 / UNITS) as usize)
+    /// Returns how many messages a batch may have: the quota of two seconds, so that a batch never uses up that of the next.
+    pub fn max_batch_size(&self) -> usize {
+        const UNITS_PER_MESSAGE: u32 = 20;
+        self.user_units_per_minute.map_or(usize::MAX, |units| (units / 30 / UNITS_PER_MESSAGE) as usize)
     }
 }
 

@@ -1,360 +1,373 @@
-//! What has changed in a mailbox since the last look.
+//! Changes of a mailbox since the last sync.
 //!
-//! One call lists the folders with their numbers; only those are opened whose numbers say that something happened. Where a
-//! server has no modification numbers, flags have to be looked at, a window of UIDs at a time.
+//! One listing returns all folders with their status; only folders whose status has changed are opened. Without
+//! modification sequences (CONDSTORE), flags have to be compared, a window of UIDs at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use domain::ConnectorError;
-use domain::connector::{Account, Cursors, FolderRole, Page, Present};
+use domain::connector::{ConnectorAccount, Cursors, FolderRole, FolderSnapshot, ListingPage};
 
-use super::client::{ChangedSince, Class, Examined, ImapError, Items, Kind, Metadata, Refusal, Search, Step, UidSet};
-use super::cursor::{Standing, read, text};
-use super::folders::{Matched, Ours};
+use super::client::{
+    ChangedSince, ExaminedFolder, FetchItems, ImapError, Refusal, RefusalClass, RefusalKind, SearchCriteria, Step,
+    UidSet,
+};
+use super::cursor::{FolderCursor, read, text};
+use super::folders::{FolderMatches, MatchedFolder};
 use super::sessions::Session;
-use super::translate::{Found, place, uid_text};
+use super::translate::{ListedMessage, place, uid_text};
 
-/// Messages of one page.
-pub const BATCH: usize = 1000;
+/// Messages in one page.
+pub const MAX_PAGE_MESSAGES: usize = 1000;
 
-/// Changes of flags in one page; they cost little.
-const MOST_CHANGES: usize = 5000;
+/// Flag changes in one page; they cost little.
+const MAX_PAGE_FLAG_CHANGES: usize = 5000;
 
-/// If more have vanished, it is shorter to say what is left.
-const MOST_VANISHED: u64 = 5000;
+/// If more were expunged, a snapshot of the rest is shorter.
+const MAX_PAGE_VANISHED: u64 = 5000;
 
-/// How often a folder is looked at in which mail comes and goes, until its numbers fit.
-const LOOKS: usize = 4;
+/// Attempts to take a consistent snapshot of a folder that changes meanwhile.
+const MAX_SNAPSHOT_ATTEMPTS: usize = 4;
 
-/// UIDs whose flags are looked at and remembered together.
-const WINDOW: u32 = 2048;
+/// UIDs whose flags are hashed together.
+const FLAG_WINDOW_UIDS: u32 = 2048;
 
-/// Up to so many messages all windows of a folder are looked at each time; of more, the newest and one other.
-const FEW: u32 = 4096;
+/// Up to so many messages, each scan covers all windows of a folder; of a larger one, the newest window and one other.
+const MAX_FULL_FLAG_SCAN: u32 = 4096;
 
-/// The cursor of the mailbox itself, so that there is one even without any folder.
-const BEGUN: (&str, &str) = ("", "1");
+/// Cursor of the mailbox itself, so that there is one even without folders.
+const MAILBOX_CURSOR: (&str, &str) = ("", "1");
 
-pub async fn changes(session: &mut Session, account: &Account, cursors: &Cursors) -> Result<Page, ConnectorError> {
-    let Matched { mut folders, gone } = session.folders(account).await?;
-    let mut page = Page { is_last: true, ..Page::default() };
+/// Returns the next page of changes.
+pub async fn changes(
+    session: &mut Session,
+    account: &ConnectorAccount,
+    cursors: &Cursors,
+) -> Result<ListingPage, ConnectorError> {
+    let FolderMatches { mut folders, gone } = session.folders(account).await?;
+    let mut page = ListingPage { is_last: true, ..ListingPage::default() };
     let is_first = cursors.is_empty();
-    page.folders.extend(folders.iter().filter(|folder| is_first || folder.is_news).map(|folder| folder.seen.clone()));
+    page.folders
+        .extend(folders.iter().filter(|folder| is_first || folder.is_changed).map(|folder| folder.seen.clone()));
     for id in gone {
         page.cursors.insert(id.clone(), String::new());
-        page.gone_folders.push(id);
+        page.removed_folders.push(id);
     }
     if is_first {
-        page.cursors.insert(BEGUN.0.to_owned(), BEGUN.1.to_owned());
+        page.cursors.insert(MAILBOX_CURSOR.0.to_owned(), MAILBOX_CURSOR.1.to_owned());
     }
     folders.sort_by_key(|folder| folder.seen.role != Some(FolderRole::Inbox));
     for folder in folders.iter().filter(|folder| folder.is_in_scope) {
-        if page.messages.len() + page.again.len() + page.marked.len() >= BATCH {
+        if page.seen.len() + page.relisted.len() + page.flags_only.len() >= MAX_PAGE_MESSAGES {
             page.is_last = false;
             break;
         }
         let known = cursors.get(&folder.id);
         let followed = match known {
-            None if is_first => begin(session, folder).await,
-            None => follow(session, folder, Standing::nothing(0), &mut page).await,
+            None if is_first => start_folder(session, folder).await,
+            None => follow_folder(session, folder, FolderCursor::start(0), &mut page).await,
             Some(known) => {
-                let standing: Standing = read(known)?;
-                if standing.is_as_in(&folder.status) {
+                let cursor: FolderCursor = read(known)?;
+                if cursor.is_current(&folder.status) {
                     continue;
                 }
-                follow(session, folder, standing, &mut page).await
+                follow_folder(session, folder, cursor, &mut page).await
             }
         };
-        let standing = match followed {
-            Ok(Followed { standing, is_done }) => {
+        let cursor = match followed {
+            Ok(FolderProgress { cursor, is_done }) => {
                 page.is_last &= is_done;
-                text(&standing)?
+                text(&cursor)?
             }
-            // Removed since it was listed, or closed to us: the others are as they are.
-            Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => continue,
+            // It was removed since it was listed, or cannot be opened: that does not affect the others.
+            Err(ImapError::Refused(refusal)) if is_folder_refusal(&refusal) => continue,
             Err(e) => return Err(e.into()),
         };
-        if known != Some(&standing) {
-            page.cursors.insert(folder.id.clone(), standing);
+        if known != Some(&cursor) {
+            page.cursors.insert(folder.id.clone(), cursor);
         }
     }
     Ok(page)
 }
 
-/// It is gone, or cannot be opened; the others are as they are.
-pub fn is_about_the_folder(refusal: &Refusal) -> bool {
+/// Whether a refusal concerns one folder only: it is gone or cannot be opened.
+pub fn is_folder_refusal(refusal: &Refusal) -> bool {
     match refusal.class {
-        Class::NoSuchFolder | Class::Denied => true,
-        // Old servers say no more than NO.
-        Class::Fault => refusal.kind == Kind::No && refusal.step == Step::Examine,
-        Class::BadCredentials | Class::Throttled | Class::Transient => false,
+        RefusalClass::NoSuchFolder | RefusalClass::Denied => true,
+        // Old servers send a NO without a code.
+        RefusalClass::Fault => refusal.kind == RefusalKind::No && refusal.step == Step::Examine,
+        RefusalClass::BadCredentials | RefusalClass::Throttled | RefusalClass::Transient => false,
     }
 }
 
-/// From now on; what is there already comes by another way.
-async fn begin(session: &mut Session, folder: &Ours) -> Result<Followed, ImapError> {
-    let standing = match Standing::of_status(&folder.status) {
-        Some(standing) => standing,
+/// Starts following a folder at its present state; its messages are listed by [`super::listing`].
+async fn start_folder(session: &mut Session, folder: &MatchedFolder) -> Result<FolderProgress, ImapError> {
+    let cursor = match FolderCursor::of_status(&folder.status) {
+        Some(cursor) => cursor,
         None => {
             let examined = session.examine(&folder.wire).await?;
-            let next = ceiling(session, &examined).await?;
-            Standing::of_examined(&examined, next)
+            let next = uid_next(session, &examined).await?;
+            FolderCursor::of_examined(&examined, next)
         }
     };
-    Ok(Followed { standing, is_done: true })
+    Ok(FolderProgress { cursor, is_done: true })
 }
 
-struct Followed {
-    standing: Standing,
+/// How far a folder was followed.
+struct FolderProgress {
+    cursor: FolderCursor,
     is_done: bool,
 }
 
-/// The first UID that is not there yet: whatever comes meanwhile is for the next pass.
-async fn ceiling(session: &mut Session, examined: &Examined) -> Result<u32, ImapError> {
+/// Returns the next UID of the folder: messages that arrive meanwhile are left to the next sync.
+async fn uid_next(session: &mut Session, examined: &ExaminedFolder) -> Result<u32, ImapError> {
     match examined.uid_next {
         Some(next) => Ok(next.max(1)),
         None => {
-            let all = session.client().search(&Search::default()).await?;
+            let all = session.client().search(&SearchCriteria::default()).await?;
             Ok(all.last().map_or(1, |last| last.saturating_add(1)))
         }
     }
 }
 
-/// Tells what has happened in one folder, as far as there is room on the page.
-async fn follow(
+/// Records the changes of one folder, as far as there is room on the page.
+async fn follow_folder(
     session: &mut Session,
-    folder: &Ours,
-    before: Standing,
-    page: &mut Page,
-) -> Result<Followed, ImapError> {
+    folder: &MatchedFolder,
+    before: FolderCursor,
+    page: &mut ListingPage,
+) -> Result<FolderProgress, ImapError> {
     let (examined, changed) = open(session, folder, &before).await?;
-    let next = ceiling(session, &examined).await?;
-    let mut standing = anew_if_needed(before, &examined);
-    let validity = standing.validity;
+    let next = uid_next(session, &examined).await?;
+    let mut cursor = restart_if_replaced(before, &examined);
+    let validity = cursor.validity;
 
-    let below = standing.next;
-    let Arrived { found, up_to } = arrived(session, &standing, next).await?;
-    standing.messages = standing.messages.saturating_add(u32::try_from(found.len()).unwrap_or(u32::MAX));
-    standing.next = up_to;
-    let told = if standing.is_anew { &mut page.again } else { &mut page.messages };
-    told.extend(found.into_iter().map(|found| found.seen(&folder.id, validity)));
+    let below = cursor.next;
+    let NewMessages { found, up_to } = list_new_messages(session, &cursor, next).await?;
+    cursor.messages = cursor.messages.saturating_add(u32::try_from(found.len()).unwrap_or(u32::MAX));
+    cursor.next = up_to;
+    let list = if cursor.is_relisting { &mut page.relisted } else { &mut page.seen };
+    list.extend(found.into_iter().map(|found| found.seen(&folder.id, validity)));
     if up_to < next {
-        return Ok(Followed { standing, is_done: false });
+        return Ok(FolderProgress { cursor, is_done: false });
     }
 
-    let told = tell_flags(session, folder, &mut standing, (below, next), changed, page).await?;
-    if !told {
-        // What changes from here on, behind what is told, counts as not told.
-        standing.ends_at = standing.ends_at.or(examined.highest_modseq);
-        return Ok(Followed { standing, is_done: false });
+    if !record_flag_changes(session, folder, &mut cursor, (below, next), changed, page).await? {
+        // Changes after this modification sequence are left to the next round.
+        cursor.flags_end_modseq = cursor.flags_end_modseq.or(examined.highest_modseq);
+        return Ok(FolderProgress { cursor, is_done: false });
     }
-    let modseq = standing.ends_at.or(examined.highest_modseq);
-    if !tell_vanished(session, folder, &standing, (below, next), &examined, page).await? {
-        // The count that it stands at is not the server's, so the next look tries again.
-        return Ok(Followed { standing, is_done: true });
+    let modseq = cursor.flags_end_modseq.or(examined.highest_modseq);
+    if !record_vanished(session, folder, &cursor, (below, next), &examined, page).await? {
+        // The cursor's message count differs from the server's, so the next sync tries again.
+        return Ok(FolderProgress { cursor, is_done: true });
     }
-    let windows = std::mem::take(&mut standing.windows);
-    let turn = standing.told_below.take();
-    let is_plain = examined.highest_modseq.is_none();
-    let mut standing = Standing { validity, modseq, ..Standing::of_examined(&examined, next) };
-    if is_plain {
-        (standing.windows, standing.told_below) = (windows, turn);
+    let windows = std::mem::take(&mut cursor.windows);
+    let next_window = cursor.flags_done_below.take();
+    let has_no_modseq = examined.highest_modseq.is_none();
+    let mut cursor = FolderCursor { validity, modseq, ..FolderCursor::of_examined(&examined, next) };
+    if has_no_modseq {
+        (cursor.windows, cursor.flags_done_below) = (windows, next_window);
     }
-    Ok(Followed { standing, is_done: true })
+    Ok(FolderProgress { cursor, is_done: true })
 }
 
-/// Opens the folder; with QRESYNC the server says at once whose flags have changed.
+/// Opens the folder; with QRESYNC the server also returns the UIDs of changed messages.
 async fn open(
     session: &mut Session,
-    folder: &Ours,
-    before: &Standing,
-) -> Result<(Examined, Option<BTreeSet<u32>>), ImapError> {
-    if let (true, Some(modseq), false) = (session.client().has_qresync(), before.modseq, before.is_anew)
+    folder: &MatchedFolder,
+    before: &FolderCursor,
+) -> Result<(ExaminedFolder, Option<BTreeSet<u32>>), ImapError> {
+    if let (true, Some(modseq), false) = (session.client().has_qresync(), before.modseq, before.is_relisting)
         && before.validity > 0
     {
-        session.forget_open();
+        session.clear_open_folder();
         let mut changed = BTreeSet::new();
-        let collect = |found: &Metadata<'_>| {
+        let resync = session.client().resync(&folder.wire, before.validity, modseq, |found| {
             changed.insert(found.uid);
-        };
-        let examined = session.client().resync(&folder.wire, before.validity, modseq, collect).await?;
-        session.remember_open(&folder.wire, &examined);
+        });
+        let examined = resync.await?;
+        session.set_open_folder(&folder.wire, &examined);
         return Ok((examined, Some(changed)));
     }
     Ok((session.examine(&folder.wire).await?, None))
 }
 
-/// Another folder under the same name, or one whose modification numbers do not hold any more: all of it is told, and then
-/// what is left of what we have. A number that is missing says nothing.
-fn anew_if_needed(before: Standing, examined: &Examined) -> Standing {
+/// Resets the cursor if the folder was replaced by another one of the same name, or if its modification sequences went
+/// back: then all its messages are listed again, and a snapshot follows. A missing UIDVALIDITY means nothing.
+fn restart_if_replaced(before: FolderCursor, examined: &ExaminedFolder) -> FolderCursor {
     let validity = examined.uid_validity.unwrap_or(before.validity);
-    // Also when there was no number so far: then everything is called by one now.
-    let is_another = validity != before.validity && (before.validity > 0 || before.next > 1);
+    // Also if there was no UIDVALIDITY so far: it is a part of our UIDs, so they all change.
+    let is_replaced = validity != before.validity && (before.validity > 0 || before.next > 1);
     let goes_back = before.modseq.is_some_and(|before| examined.highest_modseq.is_none_or(|now| now < before));
-    let is_anew = is_another || goes_back;
-    if is_anew || before.validity == 0 && before.next <= 1 {
-        return Standing { modseq: examined.highest_modseq, is_anew, ..Standing::nothing(validity) };
+    let is_relisting = is_replaced || goes_back;
+    if is_relisting || before.validity == 0 && before.next <= 1 {
+        return FolderCursor { modseq: examined.highest_modseq, is_relisting, ..FolderCursor::start(validity) };
     }
-    Standing { validity, ..before }
+    FolderCursor { validity, ..before }
 }
 
-struct Arrived {
-    found: Vec<Found>,
-    /// The first UID that was not asked for.
+/// Messages that were not reported yet.
+struct NewMessages {
+    found: Vec<ListedMessage>,
+    /// The first UID that is left to the next page.
     up_to: u32,
 }
 
-/// The oldest of those that are not told yet. One that goes meanwhile does not make them all.
-async fn arrived(session: &mut Session, standing: &Standing, next: u32) -> Result<Arrived, ImapError> {
-    if standing.next >= next {
-        return Ok(Arrived { found: Vec::new(), up_to: next });
+/// Lists the oldest messages that were not reported yet. One that is expunged meanwhile does not affect the others.
+async fn list_new_messages(session: &mut Session, cursor: &FolderCursor, next: u32) -> Result<NewMessages, ImapError> {
+    if cursor.next >= next {
+        return Ok(NewMessages { found: Vec::new(), up_to: next });
     }
-    let (mut uids, mut up_to) = (UidSet::range(standing.next, next - 1), next);
-    if uids.len() > BATCH as u64 {
-        let all = session.client().search(&Search { within: Some(uids), ..Search::default() }).await?;
-        uids = first(&all, BATCH);
+    let (mut uids, mut up_to) = (UidSet::range(cursor.next, next - 1), next);
+    if uids.len() > MAX_PAGE_MESSAGES as u64 {
+        let all = session.client().search(&SearchCriteria { within: Some(uids), ..SearchCriteria::default() }).await?;
+        uids = smallest(&all, MAX_PAGE_MESSAGES);
         if uids.len() < all.len() {
             up_to = uids.last().map_or(next, |last| last.saturating_add(1));
         }
     }
-    Ok(Arrived { found: metadata(session, &uids, Items::All, None).await?, up_to })
+    Ok(NewMessages { found: list_metadata(session, &uids, FetchItems::All, None).await?, up_to })
 }
 
-/// By UID, each once.
-pub async fn metadata(
+/// Fetches metadata in the order of UIDs, each once.
+pub async fn list_metadata(
     session: &mut Session,
     uids: &UidSet,
-    items: Items,
+    items: FetchItems,
     since: Option<u64>,
-) -> Result<Vec<Found>, ImapError> {
+) -> Result<Vec<ListedMessage>, ImapError> {
     if uids.is_empty() {
         return Ok(Vec::new());
     }
     let mut found = BTreeMap::new();
     let since = since.map(|modseq| ChangedSince { modseq, vanished: false });
-    let each = |metadata: &Metadata<'_>| {
-        found.insert(metadata.uid, Found::new(metadata));
-    };
-    session.client().fetch_metadata(uids, items, since, each).await?;
+    let fetch = session.client().fetch_metadata(uids, items, since, |metadata| {
+        found.insert(metadata.uid, ListedMessage::new(metadata));
+    });
+    fetch.await?;
     Ok(found.into_values().collect())
 }
 
-/// Flags of what was told before; whether all of it is told now.
-async fn tell_flags(
+/// Records flag changes of messages that were reported before. Returns whether it recorded all of them.
+async fn record_flag_changes(
     session: &mut Session,
-    folder: &Ours,
-    standing: &mut Standing,
+    folder: &MatchedFolder,
+    cursor: &mut FolderCursor,
     (below, next): (u32, u32),
     changed: Option<BTreeSet<u32>>,
-    page: &mut Page,
+    page: &mut ListingPage,
 ) -> Result<bool, ImapError> {
-    let Some(modseq) = standing.modseq else {
-        return look_at_flags(session, folder, standing, next, page).await.map(|()| true);
+    let Some(modseq) = cursor.modseq else {
+        return scan_flags(session, folder, cursor, next, page).await.map(|()| true);
     };
-    let from = standing.told_below.unwrap_or(1);
+    let from = cursor.flags_done_below.unwrap_or(1);
     if from >= below {
-        standing.told_below = None;
+        cursor.flags_done_below = None;
         return Ok(true);
     }
-    let told = UidSet::range(from, below - 1);
+    let reported = UidSet::range(from, below - 1);
     let mut found = match changed {
         Some(changed) => {
-            let uids: UidSet = changed.into_iter().filter(|uid| told.contains(*uid)).take(MOST_CHANGES + 1).collect();
-            metadata(session, &uids, Items::All, None).await?
+            let uids: UidSet =
+                changed.into_iter().filter(|uid| reported.contains(*uid)).take(MAX_PAGE_FLAG_CHANGES + 1).collect();
+            list_metadata(session, &uids, FetchItems::All, None).await?
         }
-        None => metadata(session, &told, Items::All, Some(modseq)).await?,
+        None => list_metadata(session, &reported, FetchItems::All, Some(modseq)).await?,
     };
-    let is_all = found.len() <= MOST_CHANGES;
-    found.truncate(MOST_CHANGES);
-    standing.told_below = found.last().filter(|_| !is_all).map(|last| last.uid.saturating_add(1));
-    page.marked.extend(found.into_iter().map(|found| found.seen(&folder.id, standing.validity)));
+    let is_all = found.len() <= MAX_PAGE_FLAG_CHANGES;
+    found.truncate(MAX_PAGE_FLAG_CHANGES);
+    cursor.flags_done_below = found.last().filter(|_| !is_all).map(|last| last.uid.saturating_add(1));
+    page.flags_only.extend(found.into_iter().map(|found| found.seen(&folder.id, cursor.validity)));
     Ok(is_all)
 }
 
-/// Without modification numbers: windows whose flags are not what they were are told whole.
-async fn look_at_flags(
+/// Finds flag changes without modification sequences: reports all messages of windows whose flags have another hash.
+async fn scan_flags(
     session: &mut Session,
-    folder: &Ours,
-    standing: &mut Standing,
+    folder: &MatchedFolder,
+    cursor: &mut FolderCursor,
     next: u32,
-    page: &mut Page,
+    page: &mut ListingPage,
 ) -> Result<(), ImapError> {
     if next <= 1 {
-        standing.windows.clear();
+        cursor.windows.clear();
         return Ok(());
     }
     let all = UidSet::range(1, next - 1);
-    let mut looked_at = all.clone();
-    if standing.messages > FEW {
-        let uids = session.client().search(&Search { within: Some(all), ..Search::default() }).await?;
-        let windows: BTreeSet<u32> = uids.iter().map(|uid| uid / WINDOW).collect();
-        let turn = standing.told_below.unwrap_or(0);
-        let other = windows.range(turn..).next().or(windows.first()).copied();
-        standing.told_below = other.map(|other| other.saturating_add(1));
-        let chosen = windows.last().copied().into_iter().chain(other).map(|at| in_window(at).intersection(&uids));
-        looked_at = chosen.fold(UidSet::default(), |chosen, window| chosen.union(&window));
-        standing.windows.retain(|at, _| windows.contains(at));
+    let mut scanned = all.clone();
+    if cursor.messages > MAX_FULL_FLAG_SCAN {
+        let uids = session.client().search(&SearchCriteria { within: Some(all), ..SearchCriteria::default() }).await?;
+        let windows: BTreeSet<u32> = uids.iter().map(|uid| uid / FLAG_WINDOW_UIDS).collect();
+        let next_window = cursor.flags_done_below.unwrap_or(0);
+        let other = windows.range(next_window..).next().or(windows.first()).copied();
+        cursor.flags_done_below = other.map(|other| other.saturating_add(1));
+        let chosen = windows.last().copied().into_iter().chain(other).map(|at| window_uids(at).intersection(&uids));
+        scanned = chosen.fold(UidSet::default(), |chosen, window| chosen.union(&window));
+        cursor.windows.retain(|at, _| windows.contains(at));
     }
     let mut hashes: BTreeMap<u32, DefaultHasher> = BTreeMap::new();
-    for found in metadata(session, &looked_at, Items::Flags, None).await? {
-        (found.uid, found.flags_text()).hash(hashes.entry(found.uid / WINDOW).or_default());
+    for found in list_metadata(session, &scanned, FetchItems::Flags, None).await? {
+        (found.uid, found.flags_text()).hash(hashes.entry(found.uid / FLAG_WINDOW_UIDS).or_default());
     }
-    if standing.messages <= FEW {
-        standing.windows.retain(|at, _| hashes.contains_key(at));
+    if cursor.messages <= MAX_FULL_FLAG_SCAN {
+        cursor.windows.retain(|at, _| hashes.contains_key(at));
     }
-    let mut differ = UidSet::default();
+    let mut changed_windows = UidSet::default();
     for (at, hash) in hashes {
         let hash = hash.finish() as u32;
-        if standing.windows.insert(at, hash) != Some(hash) {
-            differ = differ.union(&in_window(at));
+        if cursor.windows.insert(at, hash) != Some(hash) {
+            changed_windows = changed_windows.union(&window_uids(at));
         }
     }
-    let found = metadata(session, &differ.intersection(&UidSet::range(1, next - 1)), Items::All, None).await?;
-    page.marked.extend(found.into_iter().map(|found| found.seen(&folder.id, standing.validity)));
+    let found =
+        list_metadata(session, &changed_windows.intersection(&UidSet::range(1, next - 1)), FetchItems::All, None)
+            .await?;
+    page.flags_only.extend(found.into_iter().map(|found| found.seen(&folder.id, cursor.validity)));
     Ok(())
 }
 
-fn in_window(at: u32) -> UidSet {
-    let first = at.saturating_mul(WINDOW);
-    UidSet::range(first.max(1), first.saturating_add(WINDOW - 1))
+fn window_uids(at: u32) -> UidSet {
+    let first = at.saturating_mul(FLAG_WINDOW_UIDS);
+    UidSet::range(first.max(1), first.saturating_add(FLAG_WINDOW_UIDS - 1))
 }
 
-/// What is no more: as the server tells it, or, when there are fewer than there should be, by what is left. Whether that
-/// could be told.
-async fn tell_vanished(
+/// Records expunged messages: as the server lists them (VANISHED), or by a snapshot if there are fewer messages than
+/// expected. Returns `false` if no consistent snapshot was possible.
+async fn record_vanished(
     session: &mut Session,
-    folder: &Ours,
-    standing: &Standing,
+    folder: &MatchedFolder,
+    cursor: &FolderCursor,
     (below, next): (u32, u32),
-    examined: &Examined,
-    page: &mut Page,
+    examined: &ExaminedFolder,
+    page: &mut ListingPage,
 ) -> Result<bool, ImapError> {
-    let validity = standing.validity;
-    let told = if below > 1 { UidSet::range(1, below - 1) } else { UidSet::default() };
-    let vanished = examined.vanished.intersection(&told);
-    let is_told = session.client().has_qresync() && !standing.is_anew && vanished.len() <= MOST_VANISHED;
-    if is_told && standing.modseq.is_some() {
-        page.vanished.extend(vanished.iter().map(|uid| place(&folder.id, validity, uid)));
+    let validity = cursor.validity;
+    let reported = if below > 1 { UidSet::range(1, below - 1) } else { UidSet::default() };
+    let vanished = examined.vanished.intersection(&reported);
+    let is_listed = session.client().has_qresync() && !cursor.is_relisting && vanished.len() <= MAX_PAGE_VANISHED;
+    if is_listed && cursor.modseq.is_some() {
+        page.removed_placements.extend(vanished.iter().map(|uid| place(&folder.id, validity, uid)));
         return Ok(true);
     }
-    if !standing.is_anew && examined.exists == standing.messages {
+    if !cursor.is_relisting && examined.exists == cursor.messages {
         return Ok(true);
     }
-    let Some(left) = all_of(session, folder, validity).await? else { return Ok(false) };
+    let Some(left) = list_uids(session, folder, validity).await? else { return Ok(false) };
     let uids = left.iter().take_while(|uid| *uid < next).map(|uid| uid_text(validity, uid)).collect();
-    page.present.push(Present { folder: folder.id.clone(), uids });
+    page.folder_snapshots.push(FolderSnapshot { folder: folder.id.clone(), uids });
     Ok(true)
 }
 
-/// Every UID of a folder. As many as the server says there are, or nothing: a short answer would make mail disappear.
-async fn all_of(session: &mut Session, folder: &Ours, validity: u32) -> Result<Option<UidSet>, ImapError> {
-    for _ in 0..LOOKS {
+/// Returns every UID of a folder, or `None` unless there are as many as the server says: with fewer, mail would be removed.
+async fn list_uids(session: &mut Session, folder: &MatchedFolder, validity: u32) -> Result<Option<UidSet>, ImapError> {
+    for _ in 0..MAX_SNAPSHOT_ATTEMPTS {
         let examined = session.examine(&folder.wire).await?;
         if examined.uid_validity.is_some_and(|now| now != validity) {
-            return Ok(None); // made anew while it was looked at
+            return Ok(None); // it was replaced meanwhile
         }
-        let all = session.client().search(&Search::default()).await?;
+        let all = session.client().search(&SearchCriteria::default()).await?;
         if all.len() == u64::from(examined.exists) {
             return Ok(Some(all));
         }
@@ -362,12 +375,12 @@ async fn all_of(session: &mut Session, folder: &Ours, validity: u32) -> Result<O
     Ok(None)
 }
 
-/// The smallest so many.
-pub fn first(uids: &UidSet, most: usize) -> UidSet {
-    uids.iter().take(most).collect()
+/// Returns the smallest `count` UIDs.
+pub fn smallest(uids: &UidSet, count: usize) -> UidSet {
+    uids.iter().take(count).collect()
 }
 
-/// The largest so many.
-pub fn last(uids: &UidSet, most: usize) -> UidSet {
-    uids.iter().rev().take(most).collect()
+/// Returns the largest `count` UIDs.
+pub fn largest(uids: &UidSet, count: usize) -> UidSet {
+    uids.iter().rev().take(count).collect()
 }

@@ -1,154 +1,168 @@
-//! The bytes of messages, folder by folder, streamed through.
+//! Fetches the bytes of messages as streams, folder by folder.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use domain::ConnectorError;
-use domain::connector::{Account, Facts, Sink, Wanted};
+use domain::connector::{ConnectorAccount, FetchRequest, MessageMetadata, MessageSink};
 
-use super::changes::is_about_the_folder;
-use super::client::{BodyFault, BodySink, Class, ImapError, Search, UidSet, WireName};
+use super::changes::is_folder_refusal;
+use super::client::{BodyFault, BodySink, ImapError, RefusalClass, SearchCriteria, UidSet, WireName};
 use super::sessions::Session;
 use super::translate::uid_of;
 
-/// Messages of one command; several commands are under way at once.
-const AT_ONCE: usize = 100;
+/// Messages of one command; several commands are pipelined.
+const MESSAGES_PER_COMMAND: usize = 100;
 
-/// A message, and which of its places is tried next.
-type Asked<'a> = (&'a Wanted, usize);
+/// A message, and the index of the placement that is tried next.
+type FetchAttempt<'a> = (&'a FetchRequest, usize);
 
+/// Fetches messages into the sink, each from the first of its placements that still exists.
 pub async fn fetch(
     session: &mut Session,
-    account: &Account,
-    wanted: &[Wanted],
-    sink: &mut dyn Sink,
+    account: &ConnectorAccount,
+    request: &[FetchRequest],
+    sink: &mut dyn MessageSink,
 ) -> Result<(), ConnectorError> {
-    let mut asked: Vec<Asked<'_>> = wanted.iter().map(|wanted| (wanted, 0)).collect();
-    while !asked.is_empty() {
-        let mut by_folder: BTreeMap<(&str, u32), HashMap<u32, Asked<'_>>> = BTreeMap::new();
-        let mut again = Vec::new();
-        for (wanted, at) in asked {
-            let Some(place) = wanted.places.get(at) else {
-                sink.fail(&wanted.message, ConnectorError::Gone);
+    let mut attempts: Vec<FetchAttempt<'_>> = request.iter().map(|request| (request, 0)).collect();
+    while !attempts.is_empty() {
+        let mut by_folder: BTreeMap<(&str, u32), HashMap<u32, FetchAttempt<'_>>> = BTreeMap::new();
+        let mut next_attempts = Vec::new();
+        for (request, at) in attempts {
+            let Some(placement) = request.placements.get(at) else {
+                sink.fail(&request.message, ConnectorError::Gone);
                 continue;
             };
-            let Some((validity, uid)) = uid_of(place) else {
-                again.push((wanted, at + 1));
+            let Some((validity, uid)) = uid_of(placement) else {
+                next_attempts.push((request, at + 1));
                 continue;
             };
-            let there = by_folder.entry((&place.folder, validity)).or_default();
-            // Two messages in one place: of one of them we know an older story.
-            again.extend(there.insert(uid, (wanted, at)).map(|(wanted, at)| (wanted, at + 1)));
+            let messages_there = by_folder.entry((&placement.folder, validity)).or_default();
+            // Two messages with the same placement: that of one of them is outdated.
+            next_attempts.extend(messages_there.insert(uid, (request, at)).map(|(request, at)| (request, at + 1)));
         }
         for ((folder, validity), messages) in by_folder {
             let missing = fetch_from(session, account, (folder, validity), messages, sink).await?;
-            again.extend(missing.into_iter().map(|(wanted, at)| (wanted, at + 1)));
+            next_attempts.extend(missing.into_iter().map(|(request, at)| (request, at + 1)));
         }
-        asked = again;
+        attempts = next_attempts;
     }
     Ok(())
 }
 
-/// Those of a folder; which of them are not there.
+/// Fetches messages of one folder. Returns those that are not in it.
 async fn fetch_from<'a>(
     session: &mut Session,
-    account: &Account,
+    account: &ConnectorAccount,
     (folder, validity): (&str, u32),
-    messages: HashMap<u32, Asked<'a>>,
-    sink: &mut dyn Sink,
-) -> Result<Vec<Asked<'a>>, ConnectorError> {
+    messages: HashMap<u32, FetchAttempt<'a>>,
+    sink: &mut dyn MessageSink,
+) -> Result<Vec<FetchAttempt<'a>>, ConnectorError> {
     let newest = messages.keys().max().copied().unwrap_or(0);
-    match enter(session, account, (folder, validity), newest).await? {
-        Entered::There => {}
-        Entered::Gone => return Ok(messages.into_values().collect()),
-        Entered::Shut => {
-            for (wanted, _) in messages.into_values() {
-                sink.fail(&wanted.message, ConnectorError::Unavailable("its folder cannot be opened".to_owned()));
+    match open_folder(session, account, (folder, validity), newest).await? {
+        FolderAccess::Open => {}
+        FolderAccess::Gone => return Ok(messages.into_values().collect()),
+        FolderAccess::Unavailable => {
+            for (request, _) in messages.into_values() {
+                sink.fail(
+                    &request.message,
+                    ConnectorError::Unavailable("the message's folder cannot be opened".to_owned()),
+                );
             }
             return Ok(Vec::new());
         }
     }
     let mut uids: Vec<u32> = messages.keys().copied().collect();
     uids.sort_unstable();
-    let sets: Vec<UidSet> = uids.chunks(AT_ONCE).map(|uids| uids.iter().copied().collect()).collect();
-    let mut bodies = Bodies { sink, messages, missing: Vec::new() };
+    let sets: Vec<UidSet> = uids.chunks(MESSAGES_PER_COMMAND).map(|uids| uids.iter().copied().collect()).collect();
+    let mut bodies = UidBodySink { sink, messages, missing: Vec::new() };
     session.client().fetch_bodies(&sets, &mut bodies).await?;
-    let Bodies { sink, missing, .. } = bodies;
-    let uid = |(wanted, at): &Asked<'_>| uid_of(&wanted.places[*at]).map(|(_, uid)| uid);
-    let unanswered: UidSet = missing.iter().filter_map(uid).collect();
+    let UidBodySink { sink, missing, .. } = bodies;
+    let unanswered: UidSet = missing.iter().filter_map(uid_of_attempt).collect();
     if unanswered.is_empty() {
         return Ok(missing);
     }
-    // A server may leave out one that it has; only what it does not find either is gone.
+    // A server may leave out a message that it has; only one that a search does not find either is gone.
     session.client().noop().await?;
-    let there = session.client().search(&Search { within: Some(unanswered), ..Search::default() }).await?;
-    let (there, gone): (Vec<_>, Vec<_>) =
-        missing.into_iter().partition(|asked| uid(asked).is_some_and(|uid| there.contains(uid)));
-    for (wanted, _) in there {
-        sink.fail(&wanted.message, ConnectorError::Unavailable("the server has it and did not give it".to_owned()));
+    let messages_there =
+        session.client().search(&SearchCriteria { within: Some(unanswered), ..SearchCriteria::default() }).await?;
+    let (messages_there, gone): (Vec<_>, Vec<_>) = missing
+        .into_iter()
+        .partition(|attempt| uid_of_attempt(attempt).is_some_and(|uid| messages_there.contains(uid)));
+    for (request, _) in messages_there {
+        sink.fail(
+            &request.message,
+            ConnectorError::Unavailable("the server has the message but did not send it".to_owned()),
+        );
     }
     Ok(gone)
 }
 
-/// Whether a folder is still what it was when its messages were seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entered {
-    There,
-    Gone,
-    /// It is listed and cannot be opened, perhaps for a while: that says nothing of what is in it.
-    Shut,
+fn uid_of_attempt((request, at): &FetchAttempt<'_>) -> Option<u32> {
+    uid_of(&request.placements[*at]).map(|(_, uid)| uid)
 }
 
-/// Opens the folder as it was when the messages were seen.
-async fn enter(
+/// Whether a folder could be opened as it was when its messages were listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FolderAccess {
+    Open,
+    Gone,
+    /// It exists but cannot be opened, perhaps temporarily: its messages may still exist.
+    Unavailable,
+}
+
+/// Opens the folder, whatever its present name is.
+async fn open_folder(
     session: &mut Session,
-    account: &Account,
+    account: &ConnectorAccount,
     (folder, validity): (&str, u32),
     newest: u32,
-) -> Result<Entered, ConnectorError> {
-    // What it was called a moment ago; if that does not hold any more, all are listed.
+) -> Result<FolderAccess, ConnectorError> {
+    // Tries its last known name first; if that is outdated, the folders are listed.
     if let Some(name) = session.name_of(folder)
-        && try_to_enter(session, &name, validity, newest).await? == Entered::There
+        && try_open(session, &name, validity, newest).await? == FolderAccess::Open
     {
-        return Ok(Entered::There);
+        return Ok(FolderAccess::Open);
     }
-    let matched = session.folders(account).await?;
-    match matched.find(folder) {
-        Some(ours) => try_to_enter(session, &ours.wire, validity, newest).await,
-        None => Ok(Entered::Gone),
+    let matches = session.folders(account).await?;
+    match matches.find(folder) {
+        Some(matched) => try_open(session, &matched.wire, validity, newest).await,
+        None => Ok(FolderAccess::Gone),
     }
 }
 
-async fn try_to_enter(
+async fn try_open(
     session: &mut Session,
     name: &WireName,
     validity: u32,
     newest: u32,
-) -> Result<Entered, ConnectorError> {
-    let mut entered = session.enter(name).await;
-    // It was opened before the newest of them came.
-    if entered.as_ref().is_ok_and(|examined| examined.uid_next.is_none_or(|next| next <= newest)) {
-        entered = session.examine(name).await;
+) -> Result<FolderAccess, ConnectorError> {
+    let mut opened = session.open_if_needed(name).await;
+    // Opens it again if it was opened before the newest of the messages arrived.
+    if opened.as_ref().is_ok_and(|examined| examined.uid_next.is_none_or(|next| next <= newest)) {
+        opened = session.examine(name).await;
     }
-    match entered {
-        Ok(examined) if examined.uid_validity.is_none_or(|now| now == validity || validity == 0) => Ok(Entered::There),
-        Ok(_) => Ok(Entered::Gone),
-        Err(ImapError::Refused(refusal)) if is_about_the_folder(&refusal) => Ok(Entered::Shut),
+    match opened {
+        Ok(examined) if examined.uid_validity.is_none_or(|now| now == validity || validity == 0) => {
+            Ok(FolderAccess::Open)
+        }
+        Ok(_) => Ok(FolderAccess::Gone),
+        Err(ImapError::Refused(refusal)) if is_folder_refusal(&refusal) => Ok(FolderAccess::Unavailable),
         Err(e) => Err(e.into()),
     }
 }
 
-/// From UIDs to what the messages are called.
-struct Bodies<'s, 'a> {
-    sink: &'s mut dyn Sink,
-    messages: HashMap<u32, Asked<'a>>,
-    missing: Vec<Asked<'a>>,
+/// Passes messages on under our ids instead of their UIDs.
+struct UidBodySink<'s, 'a> {
+    sink: &'s mut dyn MessageSink,
+    messages: HashMap<u32, FetchAttempt<'a>>,
+    missing: Vec<FetchAttempt<'a>>,
 }
 
-impl BodySink for Bodies<'_, '_> {
+impl BodySink for UidBodySink<'_, '_> {
     fn begin(&mut self, uid: u32, _length: u64) {
-        if let Some((wanted, _)) = self.messages.get(&uid) {
-            self.sink.begin(&wanted.message);
+        if let Some((request, _)) = self.messages.get(&uid) {
+            self.sink.begin(&request.message);
         }
     }
 
@@ -157,21 +171,23 @@ impl BodySink for Bodies<'_, '_> {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        self.sink.end(Facts::default())
+        self.sink.end(MessageMetadata::default())
     }
 
     fn fail(&mut self, uid: u32, fault: BodyFault) {
-        let Some((wanted, at)) = self.messages.get(&uid) else { return };
+        let Some((request, at)) = self.messages.get(&uid) else { return };
         let error = match fault {
-            BodyFault::Missing => return self.missing.push((wanted, *at)),
-            BodyFault::Empty => ConnectorError::Protocol("the server has no bytes of it".to_owned()),
-            BodyFault::TooLarge(_) => ConnectorError::Protocol("it is longer than anything we take".to_owned()),
+            BodyFault::Missing => return self.missing.push((request, *at)),
+            BodyFault::Empty => ConnectorError::Protocol("the server has no bytes of the message".to_owned()),
+            BodyFault::TooLarge(_) => ConnectorError::Protocol("the message is larger than the limit".to_owned()),
             BodyFault::Refused(refusal) => match refusal.class {
-                Class::Transient | Class::Throttled => ConnectorError::Unavailable("the server refuses it".to_owned()),
-                _ => ConnectorError::Protocol("the server refuses it".to_owned()),
+                RefusalClass::Transient | RefusalClass::Throttled => {
+                    ConnectorError::Unavailable("the server refuses the message".to_owned())
+                }
+                _ => ConnectorError::Protocol("the server refuses the message".to_owned()),
             },
-            BodyFault::Cut => ConnectorError::Unavailable("it was cut off".to_owned()),
+            BodyFault::Cut => ConnectorError::Unavailable("the message was cut off".to_owned()),
         };
-        self.sink.fail(&wanted.message, error);
+        self.sink.fail(&request.message, error);
     }
 }

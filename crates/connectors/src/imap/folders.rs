@@ -1,104 +1,116 @@
-//! Which of the folders that a server lists is which of ours. Names change and numbers repeat, so neither is an id.
+//! Matches the folders that a server lists with those that we know. Names change and UIDVALIDITY values repeat, so neither
+//! is an id.
 
 use std::collections::HashMap;
 
 use domain::Sha256;
-use domain::connector::{KnownFolder, SeenFolder};
+use domain::connector::{KnownFolder, ListedFolder};
 
-use super::client::{Folder, FolderStatus, WireName};
+use super::client::{FolderStatus, ImapFolder, WireName};
 
-/// A number that was once a time; smaller ones are the same for many folders of many servers and prove nothing.
-const TELLING: u32 = 1_000_000;
+/// A UIDVALIDITY of at least this was derived from a time; smaller ones are common to many folders and prove nothing.
+const MIN_UNIQUE_UID_VALIDITY: u32 = 1_000_000;
 
-/// A folder with the id under which we know it, or will.
+/// A listed folder with our id of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ours {
+pub struct MatchedFolder {
     pub id: String,
     pub wire: WireName,
-    pub seen: SeenFolder,
+    pub seen: ListedFolder,
     pub status: FolderStatus,
-    /// What is in it is wanted, as far as is known.
+    /// Whether its mail is wanted; of a new folder that is assumed.
     pub is_in_scope: bool,
-    /// New, renamed, or emptied and filled anew.
-    pub is_news: bool,
+    /// It is new, renamed, or was replaced under its name.
+    pub is_changed: bool,
 }
 
+/// The result of a match.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Matched {
-    pub folders: Vec<Ours>,
-    /// Ids of those that are no more.
+pub struct FolderMatches {
+    pub folders: Vec<MatchedFolder>,
+    /// Ids of known folders that no longer exist.
     pub gone: Vec<String>,
 }
 
-impl Matched {
-    pub fn find(&self, id: &str) -> Option<&Ours> {
+impl FolderMatches {
+    pub fn find(&self, id: &str) -> Option<&MatchedFolder> {
         self.folders.iter().find(|folder| folder.id == id)
     }
 }
 
-pub fn matched(listed: Vec<Folder>, known: &[KnownFolder]) -> Matched {
-    let listed: Vec<Folder> = listed.into_iter().filter(Folder::is_selectable).collect();
-    let mut pairs = Pairs { of: vec![None; listed.len()], is_taken: vec![false; known.len()] };
-    pairs.by(&listed, known, |folder, known| mailbox_id(folder).is_some_and(|id| id == known.id));
-    pairs.by(&listed, known, |folder, known| {
-        folder.name == known.name && (validity(folder).is_none() || validity(folder) == validity_of(known))
+/// Matches listed folders with known ones: by server id, by name and UIDVALIDITY, by UIDVALIDITY alone (renamed), by name
+/// alone (replaced).
+pub fn match_folders(listed: Vec<ImapFolder>, known: &[KnownFolder]) -> FolderMatches {
+    let listed: Vec<ImapFolder> = listed.into_iter().filter(ImapFolder::is_selectable).collect();
+    let mut pairing = FolderPairing { of: vec![None; listed.len()], is_paired: vec![false; known.len()] };
+    pairing.pair_by(&listed, known, |folder, known| mailbox_id(folder).is_some_and(|id| id == known.id));
+    pairing.pair_by(&listed, known, |folder, known| {
+        folder.name == known.name && (validity(folder).is_none() || validity(folder) == known_validity(known))
     });
-    pairs.by_telling_numbers(&listed, known);
-    // Emptied and filled anew, under the same name.
-    pairs.by(&listed, known, |folder, known| folder.name == known.name);
-    let gone = known.iter().zip(&pairs.is_taken).filter(|(_, is_taken)| !**is_taken);
+    pairing.pair_by_unique_validity(&listed, known);
+    // Replaced by another folder of the same name.
+    pairing.pair_by(&listed, known, |folder, known| folder.name == known.name);
+    let gone = known.iter().zip(&pairing.is_paired).filter(|(_, is_paired)| !**is_paired);
     let gone = gone.map(|(known, _)| known.id.clone()).collect();
-    let ours = listed.into_iter().zip(pairs.of).map(|(folder, at)| ours(folder, at.map(|at| &known[at]))).collect();
-    Matched { folders: ours, gone }
+    let folders = listed.into_iter().zip(pairing.of);
+    let folders = folders.map(|(folder, at)| matched_folder(folder, at.map(|at| &known[at]))).collect();
+    FolderMatches { folders, gone }
 }
 
-/// Which known folder each listed one is.
-struct Pairs {
+/// Pairs of listed and known folders.
+struct FolderPairing {
+    /// Index of the known folder of each listed one.
     of: Vec<Option<usize>>,
-    is_taken: Vec<bool>,
+    /// Whether each known folder has a listed one.
+    is_paired: Vec<bool>,
 }
 
-impl Pairs {
-    fn by(&mut self, listed: &[Folder], known: &[KnownFolder], is_same: impl Fn(&Folder, &KnownFolder) -> bool) {
+impl FolderPairing {
+    fn pair_by(
+        &mut self,
+        listed: &[ImapFolder],
+        known: &[KnownFolder],
+        is_same: impl Fn(&ImapFolder, &KnownFolder) -> bool,
+    ) {
         for (folder, of) in listed.iter().zip(&mut self.of) {
             if of.is_none() {
-                *of = (0..known.len()).find(|at| !self.is_taken[*at] && is_same(folder, &known[*at]));
-                of.iter().for_each(|at| self.is_taken[*at] = true);
+                *of = (0..known.len()).find(|at| !self.is_paired[*at] && is_same(folder, &known[*at]));
+                of.iter().for_each(|at| self.is_paired[*at] = true);
             }
         }
     }
 
-    /// Renamed: a number that one folder had and one folder has, and no other.
-    fn by_telling_numbers(&mut self, listed: &[Folder], known: &[KnownFolder]) {
+    /// Pairs renamed folders: a UIDVALIDITY that exactly one known and one listed folder has.
+    fn pair_by_unique_validity(&mut self, listed: &[ImapFolder], known: &[KnownFolder]) {
         let mut had: HashMap<u32, Vec<usize>> = HashMap::new();
         for (at, known) in known.iter().enumerate() {
-            had.entry(validity_of(known).unwrap_or(0)).or_default().push(at);
+            had.entry(known_validity(known).unwrap_or(0)).or_default().push(at);
         }
         let mut have: HashMap<u32, usize> = HashMap::new();
         for folder in listed {
             *have.entry(validity(folder).unwrap_or(0)).or_default() += 1;
         }
         for (folder, of) in listed.iter().zip(&mut self.of) {
-            let Some(number) = validity(folder).filter(|number| *number >= TELLING) else { continue };
+            let Some(number) = validity(folder).filter(|number| *number >= MIN_UNIQUE_UID_VALIDITY) else { continue };
             if let (None, Some([at]), Some(1)) = (&of, had.get(&number).map(Vec::as_slice), have.get(&number))
-                && !self.is_taken[*at]
+                && !self.is_paired[*at]
             {
-                self.is_taken[*at] = true;
+                self.is_paired[*at] = true;
                 *of = Some(*at);
             }
         }
     }
 }
 
-fn ours(folder: Folder, known: Option<&KnownFolder>) -> Ours {
+fn matched_folder(folder: ImapFolder, known: Option<&KnownFolder>) -> MatchedFolder {
     let id = match known {
         Some(known) => known.id.clone(),
         None => mailbox_id(&folder).unwrap_or_else(|| new_id(&folder)),
     };
-    let is_news = known.is_none_or(|known| {
-        known.name != folder.name || (validity(&folder).is_some() && validity(&folder) != validity_of(known))
+    let is_changed = known.is_none_or(|known| {
+        known.name != folder.name || (validity(&folder).is_some() && validity(&folder) != known_validity(known))
     });
-    let seen = SeenFolder {
+    let seen = ListedFolder {
         id: id.clone(),
         name: folder.name.clone(),
         role: folder.role(),
@@ -106,25 +118,25 @@ fn ours(folder: Folder, known: Option<&KnownFolder>) -> Ours {
         uid_validity: validity(&folder).map(u64::from).or(known.and_then(|known| known.uid_validity)),
     };
     let is_in_scope = known.is_none_or(|known| known.is_in_scope);
-    Ours { id, wire: folder.wire, seen, status: folder.status.unwrap_or_default(), is_in_scope, is_news }
+    MatchedFolder { id, wire: folder.wire, seen, status: folder.status.unwrap_or_default(), is_in_scope, is_changed }
 }
 
-/// What the server itself calls it, for ever.
-fn mailbox_id(folder: &Folder) -> Option<String> {
+/// Returns our id of a folder with a permanent MAILBOXID.
+fn mailbox_id(folder: &ImapFolder) -> Option<String> {
     Some(format!("m-{}", folder.status.as_ref()?.mailbox_id.as_ref()?))
 }
 
-/// Never the same for two folders that are there at one time, nor for one that follows another under its name.
-fn new_id(folder: &Folder) -> String {
+/// Returns an id that differs between any two present folders, and between a folder and a later one of the same name.
+fn new_id(folder: &ImapFolder) -> String {
     let first = format!("{} {}", validity(folder).unwrap_or(0), folder.wire.to_text());
     format!("f-{}", &Sha256::of(first.as_bytes()).hex()[..20])
 }
 
-fn validity(folder: &Folder) -> Option<u32> {
+fn validity(folder: &ImapFolder) -> Option<u32> {
     folder.status.as_ref()?.uid_validity.filter(|number| *number > 0)
 }
 
-fn validity_of(known: &KnownFolder) -> Option<u32> {
+fn known_validity(known: &KnownFolder) -> Option<u32> {
     known.uid_validity.and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0)
 }
 
@@ -132,9 +144,9 @@ fn validity_of(known: &KnownFolder) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn folder(name: &str, number: u32) -> Folder {
+    fn folder(name: &str, number: u32) -> ImapFolder {
         let status = FolderStatus { uid_validity: Some(number), ..FolderStatus::default() };
-        Folder {
+        ImapFolder {
             wire: WireName::new(name.as_bytes()),
             name: name.to_owned(),
             delimiter: Some('/'),
@@ -143,16 +155,22 @@ mod tests {
         }
     }
 
-    fn known(matched: &Matched) -> Vec<KnownFolder> {
-        let known = |ours: &Ours| KnownFolder {
-            id: ours.id.clone(),
-            name: ours.seen.name.clone(),
-            role: ours.seen.role,
-            delimiter: ours.seen.delimiter.clone(),
-            uid_validity: ours.seen.uid_validity,
+    fn known(matches: &FolderMatches) -> Vec<KnownFolder> {
+        let known = matches.folders.iter().map(|folder| KnownFolder {
+            id: folder.id.clone(),
+            name: folder.seen.name.clone(),
+            role: folder.seen.role,
+            delimiter: folder.seen.delimiter.clone(),
+            uid_validity: folder.seen.uid_validity,
             is_in_scope: true,
-        };
-        matched.folders.iter().map(known).collect()
+        });
+        known.collect()
+    }
+
+    fn folder_with_id(name: &str, number: u32, id: &str) -> ImapFolder {
+        let mut folder = folder(name, number);
+        folder.status.as_mut().unwrap().mailbox_id = Some(id.to_owned());
+        folder
     }
 
     const A: u32 = 1_700_000_001;
@@ -160,50 +178,45 @@ mod tests {
     const C: u32 = 1_700_000_003;
 
     #[test]
-    fn a_renamed_folder_keeps_its_id_even_when_another_takes_its_name() {
-        let first = matched(vec![folder("INBOX", A), folder("Work", B)], &[]);
-        let then = matched(vec![folder("INBOX", A), folder("Old", B), folder("Work", C)], &known(&first));
+    fn renamed_folder_keeps_its_id() {
+        let first = match_folders(vec![folder("INBOX", A), folder("Work", B)], &[]);
+        let then = match_folders(vec![folder("INBOX", A), folder("Old", B), folder("Work", C)], &known(&first));
         assert_eq!(then.find(&first.folders[1].id).unwrap().seen.name, "Old");
-        assert!(then.folders[1].is_news && then.folders[2].is_news && !then.folders[0].is_news);
+        assert!(then.folders[1].is_changed && then.folders[2].is_changed && !then.folders[0].is_changed);
         assert_ne!(then.folders[2].id, first.folders[1].id);
         assert!(then.gone.is_empty());
     }
 
     #[test]
-    fn a_folder_made_anew_under_its_name_is_the_same_with_another_number() {
-        let first = matched(vec![folder("Work", A)], &[]);
-        let then = matched(vec![folder("Work", B)], &known(&first));
+    fn replaced_folder_keeps_its_id_and_is_changed() {
+        let first = match_folders(vec![folder("Work", A)], &[]);
+        let then = match_folders(vec![folder("Work", B)], &known(&first));
         assert_eq!(then.folders[0].id, first.folders[0].id);
-        assert!(then.folders[0].is_news && then.gone.is_empty());
+        assert!(then.folders[0].is_changed && then.gone.is_empty());
     }
 
     #[test]
-    fn a_number_that_many_have_proves_nothing() {
+    fn common_uid_validity_does_not_identify_a_folder() {
         for number in [1, A] {
-            let first = matched(vec![folder("One", number), folder("Two", number)], &[]);
-            let then = matched(vec![folder("One", number), folder("Three", number)], &known(&first));
+            let first = match_folders(vec![folder("One", number), folder("Two", number)], &[]);
+            let then = match_folders(vec![folder("One", number), folder("Three", number)], &known(&first));
             assert_eq!(then.gone, [first.folders[1].id.clone()]);
-            assert!(then.folders[1].is_news && then.folders[1].id != first.folders[1].id);
+            assert!(then.folders[1].is_changed && then.folders[1].id != first.folders[1].id);
         }
     }
 
     #[test]
-    fn without_a_number_the_name_decides_and_nothing_is_new() {
-        let first = matched(vec![folder("INBOX", A), folder("Work", B)], &[]);
-        let then = matched(vec![folder("INBOX", 0), folder("Work", 0)], &known(&first));
+    fn folders_without_uid_validity_are_matched_by_name() {
+        let first = match_folders(vec![folder("INBOX", A), folder("Work", B)], &[]);
+        let then = match_folders(vec![folder("INBOX", 0), folder("Work", 0)], &known(&first));
         assert_eq!(known(&then), known(&first));
-        assert!(then.folders.iter().all(|folder| !folder.is_news));
+        assert!(then.folders.iter().all(|folder| !folder.is_changed));
     }
 
     #[test]
-    fn an_id_of_the_server_is_what_it_goes_by() {
-        let with_id = |name, number, id: &str| {
-            let mut folder = folder(name, number);
-            folder.status.as_mut().unwrap().mailbox_id = Some(id.to_owned());
-            folder
-        };
-        let first = matched(vec![with_id("One", 1, "x"), with_id("Two", 1, "y")], &[]);
-        let then = matched(vec![with_id("Two", 1, "x"), with_id("One", 1, "y")], &known(&first));
+    fn mailbox_id_identifies_a_folder() {
+        let first = match_folders(vec![folder_with_id("One", 1, "x"), folder_with_id("Two", 1, "y")], &[]);
+        let then = match_folders(vec![folder_with_id("Two", 1, "x"), folder_with_id("One", 1, "y")], &known(&first));
         assert_eq!(then.find("m-x").unwrap().seen.name, "Two");
         assert_eq!(then.find("m-y").unwrap().seen.name, "One");
     }

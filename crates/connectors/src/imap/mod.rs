@@ -1,52 +1,57 @@
-//! Mailboxes at any server that speaks IMAP.
+//! The IMAP connector.
 //!
-//! [`client`] speaks the protocol; the rest says which words to use. `changes` is a look at what is new, `walk` lists what
-//! was there before, `fetch` gets the bytes. `folders` knows which folder is which, `cursor` where a listing stands,
-//! `sessions` keeps connections.
+//! [`client`] speaks the protocol. `changes` finds changes, `listing` lists messages, `fetch` gets their bytes; `folders`
+//! matches listed folders with known ones, `cursor` has the cursors, `sessions` pools connections.
 
 mod changes;
 pub mod client;
+mod connection_check;
 mod cursor;
 mod fetch;
 mod folders;
+mod listing;
 mod sessions;
 mod settings;
 mod translate;
-mod try_out;
-mod walk;
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::connector::{Account, Answer, Cursors, Page, Sink, Wanted, names};
+use domain::connector::{
+    ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, message_ids,
+};
 use domain::{Connector, ConnectorError, MailboxId, Provider};
 use jiff::Timestamp;
 
+pub use connection_check::{check_connection, has_ca_certificate};
 pub use settings::{Auth, Connection, Tls, is_this_machine};
-pub use try_out::{has_authority, try_out};
 
 use client::WireName;
-use sessions::Sessions;
+use sessions::SessionPool;
 
-/// Connections that work, to one server.
-const WORKERS: usize = 200;
+/// Connections for calls, to one server.
+const MAX_WORKERS_PER_HOST: usize = 200;
 
-/// Connections that listen, to one server: one for each mailbox, and they cost it little.
-const LISTENERS: usize = 20_000;
+/// Connections in IDLE, to one server: one for each mailbox, and they cost the server little.
+const MAX_LISTENERS_PER_HOST: usize = 20_000;
 
 #[derive(Debug)]
 pub struct Imap {
-    sessions: Sessions,
-    /// Connections that wait for news, apart from those that work.
-    listeners: Sessions,
-    /// Mailboxes whose servers were found not to say anything by themselves.
-    silent: Mutex<HashSet<MailboxId>>,
+    sessions: SessionPool,
+    /// Connections in IDLE, separate from those for calls.
+    listeners: SessionPool,
+    /// Mailboxes whose servers do not offer IDLE.
+    without_idle: Mutex<HashSet<MailboxId>>,
 }
 
 impl Default for Imap {
     fn default() -> Self {
-        Self { sessions: Sessions::new(WORKERS), listeners: Sessions::new(LISTENERS), silent: Mutex::default() }
+        Self {
+            sessions: SessionPool::new(MAX_WORKERS_PER_HOST),
+            listeners: SessionPool::new(MAX_LISTENERS_PER_HOST),
+            without_idle: Mutex::default(),
+        }
     }
 }
 
@@ -55,60 +60,73 @@ impl Connector for Imap {
         Provider::Imap
     }
 
-    fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page> {
+    fn changes<'a>(&'a self, account: &'a ConnectorAccount, cursors: &'a Cursors) -> ConnectorFuture<'a, ListingPage> {
         Box::pin(async move { changes::changes(&mut self.sessions.take(account).await?, account, cursors).await })
     }
 
     fn history<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        told: &'a Cursors,
+        changes_cursors: &'a Cursors,
         since: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
+    ) -> ConnectorFuture<'a, ListingPage> {
         Box::pin(async move {
-            walk::history(&mut self.sessions.take(account).await?, account, (cursors, told), since).await
+            listing::list_history(&mut self.sessions.take(account).await?, account, (cursors, changes_cursors), since)
+                .await
         })
     }
 
     fn list<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        told: Option<&'a Cursors>,
+        changes_cursors: Option<&'a Cursors>,
         _since: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
-        Box::pin(async move { walk::list(&mut self.sessions.take(account).await?, account, (cursors, told)).await })
+    ) -> ConnectorFuture<'a, ListingPage> {
+        Box::pin(async move {
+            listing::list_all(&mut self.sessions.take(account).await?, account, (cursors, changes_cursors)).await
+        })
     }
 
-    fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
+    fn fetch<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
+        wanted: &'a [FetchRequest],
+        sink: &'a mut dyn MessageSink,
+    ) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            sink.room(&names(wanted)).await?;
+            sink.reserve(&message_ids(wanted)).await?;
             fetch::fetch(&mut self.sessions.take(account).await?, account, wanted, sink).await
         })
     }
 
-    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
+    fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             self.sessions.take(account).await?.examine(&inbox()).await?;
             Ok(())
         })
     }
 
-    fn listen<'a>(&'a self, account: &'a Account, at_most: Duration) -> Option<Answer<'a, bool>> {
-        let silent = || self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        if silent().contains(&account.mailbox) {
+    fn listen<'a>(&'a self, account: &'a ConnectorAccount, at_most: Duration) -> Option<ConnectorFuture<'a, bool>> {
+        if self.without_idle().contains(&account.mailbox) {
             return None;
         }
         Some(Box::pin(async move {
             let mut session = self.listeners.take(account).await?;
             if !session.client().capabilities().has("IDLE") {
-                silent().insert(account.mailbox);
+                self.without_idle().insert(account.mailbox);
                 return Err(ConnectorError::Protocol("the server does not offer IDLE".to_owned()));
             }
-            session.enter(&inbox()).await?;
-            Ok(!session.client().idle(at_most).await?.is_nothing())
+            session.open_if_needed(&inbox()).await?;
+            Ok(!session.client().idle(at_most).await?.is_empty())
         }))
+    }
+}
+
+impl Imap {
+    fn without_idle(&self) -> MutexGuard<'_, HashSet<MailboxId>> {
+        self.without_idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,198 +1,207 @@
-//! Connections, kept for the next call and never more than a server likes.
+//! A pool of connections, with limits per mailbox and per server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::connector::Account;
+use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, MailboxId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::client::{Client, Examined, ImapError, WireName};
-use super::folders::{Matched, matched};
+use super::client::{Client, ExaminedFolder, ImapError, WireName};
+use super::folders::{FolderMatches, match_folders};
 use super::settings::Connection;
 
-/// Servers count connections of one user; many allow ten, some fewer.
-const PER_MAILBOX: usize = 4;
+/// Servers limit the connections of one user; many allow ten, some fewer.
+const MAX_SESSIONS_PER_MAILBOX: usize = 4;
 
-/// How long a call waits for a connection that others use.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a call waits for a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection that nobody needs is closed after this long: well before servers do it.
-const KEPT: Duration = Duration::from_secs(240);
+/// How long an idle connection is kept: servers close it later.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(240);
 
-/// One that has lain for longer may be dead without our knowing.
-const FRESH: Duration = Duration::from_secs(20);
+/// A connection that was idle for longer may be dead, so a NOOP checks it.
+const CHECK_IDLE_AFTER: Duration = Duration::from_secs(20);
 
-/// Connections that wait for the next call, over all mailboxes.
-const MOST_KEPT: usize = 1000;
+/// Idle connections of all mailboxes.
+const MAX_IDLE_SESSIONS: usize = 1000;
 
+/// Lends sessions to calls and keeps idle ones for the next call.
 #[derive(Debug)]
-pub struct Sessions {
-    shared: Arc<Shared>,
+pub struct SessionPool {
+    shared: Arc<PoolShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Connections to one server, over all mailboxes.
-    per_host: usize,
+    max_per_host: usize,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    kept: HashMap<MailboxId, Vec<Kept>>,
-    count: usize,
+struct PoolState {
+    idle: HashMap<MailboxId, Vec<IdleSession>>,
+    idle_count: usize,
     mailboxes: HashMap<MailboxId, Arc<Semaphore>>,
     hosts: HashMap<String, Arc<Semaphore>>,
-    /// What folders were called when they were listed last.
+    /// Names of folders by id, as they were listed last.
     names: HashMap<MailboxId, HashMap<String, WireName>>,
-    tidied: Option<Instant>,
+    pruned_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    session: Inner,
+struct IdleSession {
+    session: OpenConnection,
     connection: Connection,
     secret: Option<u64>,
     since: Instant,
 }
 
-/// A connection with its folder open.
+/// A connection, and the folder that is open in it.
 #[derive(Debug)]
-struct Inner {
+struct OpenConnection {
     client: Client,
-    open: Option<(WireName, Examined)>,
-    _host: OwnedSemaphorePermit,
+    open: Option<(WireName, ExaminedFolder)>,
+    _host_permit: OwnedSemaphorePermit,
 }
 
-/// One call's connection. Given back, it is kept for the next one.
+/// The connection of one call. Dropping it returns it to the pool.
 #[derive(Debug)]
 pub struct Session {
-    inner: Option<Inner>,
-    shared: Arc<Shared>,
+    inner: Option<OpenConnection>,
+    shared: Arc<PoolShared>,
     mailbox: MailboxId,
     connection: Connection,
     secret: Option<u64>,
-    _turn: OwnedSemaphorePermit,
+    _mailbox_permit: OwnedSemaphorePermit,
 }
 
-impl Sessions {
-    pub fn new(per_host: usize) -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::default(), per_host }) }
+impl SessionPool {
+    pub fn new(max_per_host: usize) -> Self {
+        Self { shared: Arc::new(PoolShared { state: Mutex::default(), max_per_host }) }
     }
 
-    pub async fn take(&self, account: &Account) -> Result<Session, ConnectorError> {
+    /// Returns an idle session or a new one. Fails with `RateLimited` if no permit is free in time.
+    pub async fn take(&self, account: &ConnectorAccount) -> Result<Session, ConnectorError> {
         let connection = Connection::of(account)?;
         let secret = account.secret.as_ref().map(|secret| fingerprint(secret.expose()));
-        // Others of this mailbox use all that it may have: whoever waits goes back, so that other mailboxes get on.
-        let turn = tokio::time::timeout(PATIENCE, self.shared.turn_of(account.mailbox).acquire_owned()).await;
-        let turn = turn.map_err(|_| ConnectorError::NotYet(PATIENCE))?;
-        let turn = turn.map_err(|_| ConnectorError::Unavailable("the program ends".to_owned()))?;
-        let inner = match self.kept(account.mailbox, &connection, secret).await {
-            Some(kept) => kept,
+        // If other calls of this mailbox hold all its permits, this one is retried later, so that other mailboxes can go on.
+        let permit =
+            tokio::time::timeout(PERMIT_TIMEOUT, self.shared.mailbox_permits(account.mailbox).acquire_owned()).await;
+        let permit = permit.map_err(|_| ConnectorError::RateLimited(PERMIT_TIMEOUT))?;
+        let permit = permit.map_err(|_| ConnectorError::Unavailable("the process is shutting down".to_owned()))?;
+        let inner = match self.reuse(account.mailbox, &connection, secret).await {
+            Some(idle) => idle,
             None => self.connect(account, &connection).await?,
         };
         let (shared, mailbox) = (self.shared.clone(), account.mailbox);
-        Ok(Session { inner: Some(inner), shared, mailbox, connection, secret, _turn: turn })
+        Ok(Session { inner: Some(inner), shared, mailbox, connection, secret, _mailbox_permit: permit })
     }
 
-    async fn connect(&self, account: &Account, connection: &Connection) -> Result<Inner, ConnectorError> {
+    async fn connect(
+        &self,
+        account: &ConnectorAccount,
+        connection: &Connection,
+    ) -> Result<OpenConnection, ConnectorError> {
         let credentials = connection.credentials(account.secret.as_ref())?;
-        let turns = self.shared.host(connection);
-        if turns.available_permits() == 0 {
-            // One that nobody uses makes room.
+        let permits = self.shared.host_permits(connection);
+        if permits.available_permits() == 0 {
+            // Closing an idle connection frees a permit.
             self.shared.drop_oldest_at(connection);
         }
-        let host = tokio::time::timeout(PATIENCE, turns.acquire_owned()).await;
-        let host = host.map_err(|_| ConnectorError::NotYet(PATIENCE))?;
-        let host = host.map_err(|_| ConnectorError::Unavailable("the program ends".to_owned()))?;
+        let permit = tokio::time::timeout(PERMIT_TIMEOUT, permits.acquire_owned()).await;
+        let permit = permit.map_err(|_| ConnectorError::RateLimited(PERMIT_TIMEOUT))?;
+        let permit = permit.map_err(|_| ConnectorError::Unavailable("the process is shutting down".to_owned()))?;
         let client = Client::connect(connection.settings(), &credentials).await?;
-        Ok(Inner { client, open: None, _host: host })
+        Ok(OpenConnection { client, open: None, _host_permit: permit })
     }
 
-    /// One that is there and works.
-    async fn kept(&self, mailbox: MailboxId, connection: &Connection, secret: Option<u64>) -> Option<Inner> {
+    /// Returns an idle connection that still works.
+    async fn reuse(&self, mailbox: MailboxId, connection: &Connection, secret: Option<u64>) -> Option<OpenConnection> {
         loop {
-            let mut kept = self.shared.pop(mailbox)?;
-            // With another password or another server it is somebody else's.
-            if kept.connection != *connection || kept.secret != secret || kept.since.elapsed() > KEPT {
+            let mut idle = self.shared.take_idle(mailbox)?;
+            // It is outdated if the password or the server has changed.
+            if idle.connection != *connection || idle.secret != secret || idle.since.elapsed() > MAX_IDLE_TIME {
                 continue;
             }
-            if kept.since.elapsed() < FRESH || kept.session.client.noop().await.is_ok() {
-                return Some(kept.session);
+            if idle.since.elapsed() < CHECK_IDLE_AFTER || idle.session.client.noop().await.is_ok() {
+                return Some(idle.session);
             }
         }
     }
 }
 
-impl Shared {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+impl PoolShared {
+    fn state(&self) -> std::sync::MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn_of(&self, mailbox: MailboxId) -> Arc<Semaphore> {
+    fn mailbox_permits(&self, mailbox: MailboxId) -> Arc<Semaphore> {
         let mut state = self.state();
-        // Those that nobody holds are forgotten, so that the list does not grow for ever.
-        if state.mailboxes.len() > 2 * MOST_KEPT {
-            state.mailboxes.retain(|_, turns| Arc::strong_count(turns) > 1);
+        // Unused semaphores are removed, so that the map does not grow without limit.
+        if state.mailboxes.len() > 2 * MAX_IDLE_SESSIONS {
+            state.mailboxes.retain(|_, permits| Arc::strong_count(permits) > 1);
         }
-        state.mailboxes.entry(mailbox).or_insert_with(|| Arc::new(Semaphore::new(PER_MAILBOX))).clone()
+        state.mailboxes.entry(mailbox).or_insert_with(|| Arc::new(Semaphore::new(MAX_SESSIONS_PER_MAILBOX))).clone()
     }
 
-    fn host(&self, connection: &Connection) -> Arc<Semaphore> {
+    fn host_permits(&self, connection: &Connection) -> Arc<Semaphore> {
         let name = format!("{}:{}", connection.host, connection.port);
-        self.state().hosts.entry(name).or_insert_with(|| Arc::new(Semaphore::new(self.per_host))).clone()
+        self.state().hosts.entry(name).or_insert_with(|| Arc::new(Semaphore::new(self.max_per_host))).clone()
     }
 
-    fn pop(&self, mailbox: MailboxId) -> Option<Kept> {
+    fn take_idle(&self, mailbox: MailboxId) -> Option<IdleSession> {
         let mut state = self.state();
-        let kept = state.kept.get_mut(&mailbox)?;
-        let last = kept.pop();
-        if kept.is_empty() {
-            state.kept.remove(&mailbox);
+        let idle = state.idle.get_mut(&mailbox)?;
+        let last = idle.pop();
+        if idle.is_empty() {
+            state.idle.remove(&mailbox);
         }
-        state.count -= usize::from(last.is_some());
+        state.idle_count -= usize::from(last.is_some());
         last
     }
 
     fn drop_oldest_at(&self, connection: &Connection) {
         let mut state = self.state();
-        let is_there =
-            |kept: &&Kept| (&kept.connection.host, kept.connection.port) == (&connection.host, connection.port);
-        let oldest =
-            state.kept.iter().filter_map(|(mailbox, kept)| Some((kept.iter().find(is_there)?.since, *mailbox)));
+        let oldest = state.idle.iter().filter_map(|(mailbox, idle)| {
+            let oldest = idle
+                .iter()
+                .find(|idle| (&idle.connection.host, idle.connection.port) == (&connection.host, connection.port));
+            Some((oldest?.since, *mailbox))
+        });
         let Some((_, mailbox)) = oldest.min_by_key(|(since, _)| *since) else { return };
-        if let Some(kept) = state.kept.get_mut(&mailbox) {
-            kept.remove(0);
-            state.count -= 1;
+        if let Some(idle) = state.idle.get_mut(&mailbox) {
+            idle.remove(0);
+            state.idle_count -= 1;
         }
-        state.kept.retain(|_, kept| !kept.is_empty());
+        state.idle.retain(|_, idle| !idle.is_empty());
     }
 
-    fn keep(&self, mailbox: MailboxId, kept: Kept) {
+    fn put_back(&self, mailbox: MailboxId, idle: IdleSession) {
         let mut state = self.state();
-        if state.count >= MOST_KEPT {
-            state.drop_older_than(KEPT / 4);
-        } else if state.tidied.is_none_or(|tidied| tidied.elapsed() > FRESH) {
-            state.drop_older_than(KEPT);
+        if state.idle_count >= MAX_IDLE_SESSIONS {
+            state.drop_older_than(MAX_IDLE_TIME / 4);
+        } else if state.pruned_at.is_none_or(|pruned_at| pruned_at.elapsed() > CHECK_IDLE_AFTER) {
+            state.drop_older_than(MAX_IDLE_TIME);
         }
-        if state.count < MOST_KEPT {
-            state.count += 1;
-            state.kept.entry(mailbox).or_default().push(kept);
+        if state.idle_count < MAX_IDLE_SESSIONS {
+            state.idle_count += 1;
+            state.idle.entry(mailbox).or_default().push(idle);
         }
     }
 }
 
-impl State {
+impl PoolState {
     fn drop_older_than(&mut self, age: Duration) {
-        self.tidied = Some(Instant::now());
-        for kept in self.kept.values_mut() {
-            kept.retain(|kept| kept.since.elapsed() < age);
+        self.pruned_at = Some(Instant::now());
+        for idle in self.idle.values_mut() {
+            idle.retain(|idle| idle.since.elapsed() < age);
         }
-        self.kept.retain(|_, kept| !kept.is_empty());
-        self.count = self.kept.values().map(Vec::len).sum();
+        self.idle.retain(|_, idle| !idle.is_empty());
+        self.idle_count = self.idle.values().map(Vec::len).sum();
     }
 }
 
@@ -202,52 +211,53 @@ impl Session {
         &mut self.inner.as_mut().expect("a session has its connection").client
     }
 
-    /// Opens a folder anew, for what it is now.
-    pub async fn examine(&mut self, folder: &WireName) -> Result<Examined, ImapError> {
-        self.forget_open();
+    /// Opens a folder and returns its present state.
+    pub async fn examine(&mut self, folder: &WireName) -> Result<ExaminedFolder, ImapError> {
+        self.clear_open_folder();
         let examined = self.client().examine(folder).await?;
-        self.remember_open(folder, &examined);
+        self.set_open_folder(folder, &examined);
         Ok(examined)
     }
 
-    /// Opens a folder unless it is the one that is open; what was known when it was opened.
-    pub async fn enter(&mut self, folder: &WireName) -> Result<Examined, ImapError> {
+    /// Opens a folder unless it is open already. Returns its state when it was opened.
+    pub async fn open_if_needed(&mut self, folder: &WireName) -> Result<ExaminedFolder, ImapError> {
         match self.inner.as_ref().and_then(|inner| inner.open.as_ref()) {
             Some((open, examined)) if open == folder => Ok(examined.clone()),
             _ => self.examine(folder).await,
         }
     }
 
-    pub fn forget_open(&mut self) {
+    pub fn clear_open_folder(&mut self) {
         if let Some(inner) = &mut self.inner {
             inner.open = None;
         }
     }
 
-    pub fn remember_open(&mut self, folder: &WireName, examined: &Examined) {
+    pub fn set_open_folder(&mut self, folder: &WireName, examined: &ExaminedFolder) {
         if let Some(inner) = &mut self.inner {
             inner.open = Some((folder.clone(), examined.clone()));
         }
     }
 
-    pub async fn folders(&mut self, account: &Account) -> Result<Matched, ImapError> {
+    /// Lists the folders and matches them with those that we know.
+    pub async fn folders(&mut self, account: &ConnectorAccount) -> Result<FolderMatches, ImapError> {
         if self.inner.as_ref().is_some_and(|inner| inner.open.is_some()) {
-            // Of the folder that is open a server tells how it was when it last spoke of it.
-            self.forget_open();
+            // The status of the open folder would be that of the last update which the server sent.
+            self.clear_open_folder();
             self.client().close().await?;
         }
         let listed = self.client().list_with_status().await?;
-        let matched = matched(listed, &account.folders);
-        let names = matched.folders.iter().map(|folder| (folder.id.clone(), folder.wire.clone())).collect();
+        let matches = match_folders(listed, &account.folders);
+        let names = matches.folders.iter().map(|folder| (folder.id.clone(), folder.wire.clone())).collect();
         let mut state = self.shared.state();
-        if state.names.len() > 2 * MOST_KEPT {
-            state.names.clear(); // they are listed again when somebody needs them
+        if state.names.len() > 2 * MAX_IDLE_SESSIONS {
+            state.names.clear(); // they are listed again when needed
         }
         state.names.insert(self.mailbox, names);
-        Ok(matched)
+        Ok(matches)
     }
 
-    /// As it was called when folders were listed last.
+    /// Returns the name of a folder as it was listed last.
     pub fn name_of(&self, folder: &str) -> Option<WireName> {
         self.shared.state().names.get(&self.mailbox)?.get(folder).cloned()
     }
@@ -259,12 +269,12 @@ impl Drop for Session {
             && session.client.is_usable()
         {
             let (connection, secret) = (self.connection.clone(), self.secret);
-            self.shared.keep(self.mailbox, Kept { session, connection, secret, since: Instant::now() });
+            self.shared.put_back(self.mailbox, IdleSession { session, connection, secret, since: Instant::now() });
         }
     }
 }
 
-/// To tell one password from another without keeping it.
+/// Returns a keyed hash, to notice another password without storing it.
 fn fingerprint(secret: &str) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     use std::sync::OnceLock;

@@ -1,12 +1,12 @@
-//! How to reach an account, as it is kept with its mailbox.
+//! Connection settings of an account, as they are stored with its mailbox.
 
-use domain::connector::Account;
+use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, Secret};
 use serde::{Deserialize, Serialize};
 
-use super::client::{Credentials, Security, Settings};
+use super::client::{ClientSettings, Credentials, Security};
 
-/// Written by whoever connects a mailbox; the password is kept elsewhere.
+/// Server and user of a mailbox; the password is stored separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     pub host: String,
@@ -15,10 +15,10 @@ pub struct Connection {
     pub user: String,
     #[serde(default)]
     pub auth: Auth,
-    /// Certificates, as PEM, of authorities that are trusted beside those of the system.
+    /// Certificates (PEM) of authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<String>,
-    /// Whether to ask for compression; by default not on this machine.
+    /// Whether to use compression; by default it is used unless the server is on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compress: Option<bool>,
 }
@@ -31,13 +31,13 @@ pub enum Tls {
     None,
 }
 
-/// What the secret is.
+/// The kind of secret.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Auth {
     #[default]
     Password,
-    /// An access token of OAuth 2.0.
+    /// An OAuth 2.0 access token.
     Token,
 }
 
@@ -51,26 +51,27 @@ impl Tls {
 }
 
 impl Connection {
-    pub(super) fn of(account: &Account) -> Result<Self, ConnectorError> {
+    pub(super) fn of(account: &ConnectorAccount) -> Result<Self, ConnectorError> {
         serde_json::from_str(&account.settings)
-            .map_err(|_| ConnectorError::Protocol("the settings of the mailbox cannot be read".to_owned()))
+            .map_err(|_| ConnectorError::Protocol("the mailbox's settings are not valid".to_owned()))
     }
 
-    pub(super) fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> ClientSettings {
         let security = match self.tls {
             Tls::Implicit => Security::Implicit,
             Tls::StartTls => Security::StartTls,
             Tls::None => Security::None,
         };
-        Settings {
-            own_authority: self.authority.clone(),
+        ClientSettings {
+            custom_ca: self.authority.clone(),
             compress: self.compress.unwrap_or_else(|| !is_this_machine(&self.host)),
-            ..Settings::new(&*self.host, self.port, security)
+            ..ClientSettings::new(&*self.host, self.port, security)
         }
     }
 
     pub(super) fn credentials(&self, secret: Option<&Secret<String>>) -> Result<Credentials, ConnectorError> {
-        let secret = secret.cloned().ok_or_else(|| ConnectorError::Unauthorized("there is no password".to_owned()))?;
+        let secret =
+            secret.cloned().ok_or_else(|| ConnectorError::Unauthorized("the mailbox has no password".to_owned()))?;
         let user = self.user.clone();
         Ok(match self.auth {
             Auth::Password => Credentials::Password { user, password: secret },
@@ -79,7 +80,7 @@ impl Connection {
     }
 }
 
-/// A name or an address that never leaves this machine.
+/// Whether a host name or address is that of this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")

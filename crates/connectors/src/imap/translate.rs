@@ -1,14 +1,14 @@
-//! A server's words in ours.
+//! Translates IMAP metadata into placements and flags.
 
 use domain::Flags;
-use domain::connector::{Place, Seen};
+use domain::connector::{Placement, SeenMessage};
 use jiff::Timestamp;
 
 use super::client::Metadata;
 
-/// A message in a folder, taken out of the connection's buffer.
+/// Metadata of a message that no longer borrows from the connection's buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ListedMessage {
     pub uid: u32,
     id: Option<String>,
     flags: Flags,
@@ -16,7 +16,7 @@ pub struct Found {
     pub received_at: Option<Timestamp>,
 }
 
-impl Found {
+impl ListedMessage {
     pub fn new(metadata: &Metadata<'_>) -> Self {
         Self {
             uid: metadata.uid,
@@ -27,12 +27,12 @@ impl Found {
         }
     }
 
-    pub fn seen(self, folder: &str, validity: u32) -> Seen {
+    pub fn seen(self, folder: &str, validity: u32) -> SeenMessage {
         let place = place(folder, validity, self.uid);
-        Seen {
-            // Where messages have no ids of their own, a message is what is in a place.
+        SeenMessage {
+            // Without message ids, a placement is the message's id.
             message: self.id.unwrap_or_else(|| format!("{folder}.{}", place.uid)),
-            place,
+            placement: place,
             flags: self.flags,
             size_bytes: self.size_bytes,
             received_at: self.received_at,
@@ -40,28 +40,28 @@ impl Found {
         }
     }
 
-    /// For comparing what flags were with what they are.
+    /// Returns the flags as text, for comparisons.
     pub fn flags_text(&self) -> String {
         self.flags.names().join(" ")
     }
 }
 
-/// UIDs hold for as long as the folder's number does.
-pub fn place(folder: &str, validity: u32, uid: u32) -> Place {
-    Place { folder: folder.to_owned(), uid: uid_text(validity, uid) }
+/// Returns the placement of a UID, which is valid as long as the folder's UIDVALIDITY.
+pub fn place(folder: &str, validity: u32, uid: u32) -> Placement {
+    Placement { folder: folder.to_owned(), uid: uid_text(validity, uid) }
 }
 
 pub fn uid_text(validity: u32, uid: u32) -> String {
     format!("{validity}.{uid}")
 }
 
-/// The folder's number and the UID of a place.
-pub fn uid_of(place: &Place) -> Option<(u32, u32)> {
+/// Returns the UIDVALIDITY and the UID of a placement.
+pub fn uid_of(place: &Placement) -> Option<(u32, u32)> {
     let (validity, uid) = place.uid.split_once('.')?;
     Some((validity.parse().ok()?, uid.parse().ok()?))
 }
 
-/// Its id in the account and for ever, where the server has one.
+/// Returns the message's permanent id in the account, if the server has one.
 fn id_of(metadata: &Metadata<'_>) -> Option<String> {
     match (metadata.gmail_id, metadata.email_id) {
         (Some(id), _) => Some(format!("gm-{id:x}")),
@@ -70,7 +70,7 @@ fn id_of(metadata: &Metadata<'_>) -> Option<String> {
     }
 }
 
-/// `\Recent` says something about connections, not about the message. Labels of Gmail stand beside its flags.
+/// Returns the flags, with Gmail's labels among them and without `\Recent`, which is a property of the session.
 fn flags(metadata: &Metadata<'_>) -> Flags {
     let flags = metadata.flags().into_iter().flatten().filter(|flag| !flag.eq_ignore_ascii_case("\\Recent"));
     let flags = flags.map(|flag| flag.trim_start_matches('\\').to_ascii_lowercase());

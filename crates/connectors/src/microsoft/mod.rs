@@ -1,40 +1,40 @@
-//! What all of Microsoft's services have in common: where they are, and who we are there.
+//! Settings and OAuth that all of Microsoft's APIs share.
 
 mod certificate;
 mod oauth;
-mod refusal;
+mod token_errors;
 
 use domain::Secret;
 
-pub use certificate::{Certificate, NotACertificate};
+pub use certificate::{Certificate, InvalidCertificate};
 pub use oauth::MicrosoftOAuth;
 
-/// Clouds of their own, whose Graph is the resource that their tokens are for.
-const OTHER_CLOUDS: [&str; 3] =
+/// Microsoft Graph of the national clouds; their tokens are for these resources.
+const NATIONAL_CLOUD_GRAPH_URLS: [&str; 3] =
     ["https://graph.microsoft.us", "https://dod-graph.microsoft.us", "https://microsoftgraph.chinacloudapi.cn"];
 
-const GRAPH: &str = "https://graph.microsoft.com";
+const GLOBAL_GRAPH_URL: &str = "https://graph.microsoft.com";
 
-/// Where Microsoft is, and as whom we call it. The defaults are Microsoft's own addresses, and nobody.
+/// Microsoft's endpoints and our credentials there. The defaults are Microsoft's own endpoints and no credentials.
 #[derive(Debug, Clone)]
 pub struct MicrosoftSettings {
-    /// The base before `/{directory}/oauth2/v2.0`.
+    /// URL before `/{directory}/oauth2/v2.0`.
     pub authority_url: String,
-    /// Who may say yes: `common` is everybody, `organizations` and `consumers` a part of them, and a directory (its id or
-    /// a domain of it) its own people. An app that was registered for one directory has to name that.
+    /// Who may consent: `common` is everybody, `organizations` and `consumers` a part of them, and a directory (its id or
+    /// one of its domains) its own people. An app that is registered for one directory has to name that one.
     pub authority: String,
-    /// The base before `/v1.0`.
+    /// URL before `/v1.0`.
     pub graph_url: String,
     pub client_id: Option<String>,
-    /// One of these two says that we are who we say.
+    /// This or the certificate authenticates the app.
     pub client_secret: Option<Secret<String>>,
-    /// The text of a file with a certificate and its private key.
+    /// Text of a file with a certificate and its private key.
     pub certificate: Option<Secret<String>>,
-    /// Where Graph tells what happens. Without it nobody tells, and mailboxes are looked at by the clock.
+    /// Our endpoints for change notifications. Without them, mailboxes are polled.
     pub push: Option<GraphPush>,
 }
 
-/// Where we are reached by Graph.
+/// Our public URLs that Graph calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphPush {
     pub notification_url: String,
@@ -42,14 +42,14 @@ pub struct GraphPush {
 }
 
 impl MicrosoftSettings {
-    /// Whether we are somebody there.
+    /// Whether the app's credentials are set.
     pub fn has_client(&self) -> bool {
         self.client_id.is_some() && (self.client_secret.is_some() || self.certificate.is_some())
     }
 
-    /// What tokens are for. A simulated Graph is still that.
+    /// Returns the resource that tokens are for; for a simulated Graph it is the global one.
     fn resource(&self) -> &str {
-        if OTHER_CLOUDS.contains(&&*self.graph_url) { &self.graph_url } else { GRAPH }
+        if NATIONAL_CLOUD_GRAPH_URLS.contains(&&*self.graph_url) { &self.graph_url } else { GLOBAL_GRAPH_URL }
     }
 
     fn token_url(&self, directory: &str) -> String {
@@ -62,7 +62,7 @@ impl Default for MicrosoftSettings {
         Self {
             authority_url: "https://login.microsoftonline.com".to_owned(),
             authority: "common".to_owned(),
-            graph_url: GRAPH.to_owned(),
+            graph_url: GLOBAL_GRAPH_URL.to_owned(),
             client_id: None,
             client_secret: None,
             certificate: None,
@@ -71,17 +71,18 @@ impl Default for MicrosoftSettings {
     }
 }
 
-/// Whether a directory can have this name: an id, or a domain. It becomes a part of an address.
+/// Whether a directory can have this name: an id or a domain. It becomes a part of a URL.
 pub fn is_directory(name: &str) -> bool {
-    let is_plain = |part: &str| {
-        !part.is_empty()
-            && part.len() <= 63
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-    };
-    let is_everybody = ["common", "organizations", "consumers"].contains(&&*name.to_ascii_lowercase());
-    name.len() <= 253 && !is_everybody && name.split('.').all(is_plain)
+    let is_reserved = ["common", "organizations", "consumers"].contains(&&*name.to_ascii_lowercase());
+    name.len() <= 253 && !is_reserved && name.split('.').all(is_domain_label)
+}
+
+fn is_domain_label(label: &str) -> bool {
+    !label.is_empty()
+        && label.len() <= 63
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
 }
 
 #[cfg(test)]
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_an_id_or_a_domain_and_nothing_that_leads_elsewhere() {
+    fn directory_is_an_id_or_a_domain() {
         for good in ["9188040d-6c67-4c5b-b112-36a304b66dad", "acme.test", "acme.onmicrosoft.com"] {
             assert!(is_directory(good), "{good}");
         }
@@ -99,12 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_for_the_graph_of_the_cloud_that_is_called() {
-        let of = |graph_url: &str| {
+    fn tokens_are_for_the_graph_of_the_called_cloud() {
+        for (graph_url, resource) in [
+            ("http://127.0.0.1:9000", "https://graph.microsoft.com"),
+            ("https://graph.microsoft.us", "https://graph.microsoft.us"),
+        ] {
             let settings = MicrosoftSettings { graph_url: graph_url.to_owned(), ..MicrosoftSettings::default() };
-            settings.resource().to_owned()
-        };
-        assert_eq!(of("http://127.0.0.1:9000"), "https://graph.microsoft.com");
-        assert_eq!(of("https://graph.microsoft.us"), "https://graph.microsoft.us");
+            assert_eq!(settings.resource(), resource);
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! OAuth 2.0 as all who speak it do (RFC 6749): asking for a token, and reading what is said to that. What a refusal means
-//! differs from one provider to the next, and is theirs.
+//! OAuth 2.0 as all providers have it (RFC 6749): token requests and their responses. The meaning of an error differs
+//! between providers and is in their modules.
 
 pub mod signing;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::connector::{Account, Grant};
+use domain::connector::{ConnectorAccount, TokenGrant};
 use domain::{Clock, ConnectorError, Secret, SystemClock};
 use jiff::SignedDuration;
 use reqwest::header::CONTENT_TYPE;
@@ -15,16 +15,16 @@ use reqwest::{RequestBuilder, Url};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::http::{Http, Refused, protocol, unavailable};
+use crate::http::{ErrorResponse, HttpClient, protocol, unavailable};
 
-/// More than this apart, and an assertion of ours is of the past or the future to whoever reads it.
-const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(4);
+/// With a larger difference between the clocks, an assertion of ours is not valid yet or has expired.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(4);
 
-/// What an answer means that does not say for how long its token is good.
-const USUAL_LIFE_SECONDS: u64 = 3600;
+/// Lifetime of a token whose response has no `expires_in`.
+const DEFAULT_TOKEN_LIFETIME_SECONDS: u64 = 3600;
 
 #[derive(Deserialize)]
-pub struct TokenAnswer {
+pub struct TokenResponse {
     pub access_token: String,
     expires_in: Option<Value>,
     pub refresh_token: Option<String>,
@@ -32,89 +32,95 @@ pub struct TokenAnswer {
     pub id_token: Option<String>,
 }
 
-impl TokenAnswer {
-    /// A number, which some write as a text.
+impl TokenResponse {
+    /// Reads `expires_in`, a number that some providers send as a string.
     fn expires_in(&self) -> Duration {
         let seconds = match &self.expires_in {
             Some(Value::String(text)) => text.parse().unwrap_or(0),
             Some(number) => number.as_u64().unwrap_or(0),
-            None => USUAL_LIFE_SECONDS,
+            None => DEFAULT_TOKEN_LIFETIME_SECONDS,
         };
-        // Nothing that long is ever given; it only has to be a time that can be reckoned with.
+        // No provider grants more; the limit keeps date arithmetic from overflowing.
         Duration::from_secs(seconds.min(86_400))
     }
 
-    /// What it gives this account, with what is to be used from now on in the place of its secret.
-    pub fn grant(self, account: &Account) -> Grant {
+    /// Returns the grant for this account, with a refresh token that replaces its secret if the provider has rotated it.
+    pub fn into_grant(self, account: &ConnectorAccount) -> TokenGrant {
         let expires_in = self.expires_in();
-        // One that is the same is no news, and who has none needs none.
+        // The same token again changes nothing, and an account without a secret needs none.
         let secret = self.refresh_token.map(Secret::new).filter(|secret| {
             let known = account.secret.as_ref().map(Secret::expose);
             !secret.expose().is_empty() && known.is_some_and(|known| known != secret.expose())
         });
-        Grant { token: Secret::new(self.access_token), expires_in, secret }
+        TokenGrant { token: Secret::new(self.access_token), expires_in, secret }
     }
 
-    /// What lasts, if it was given.
-    pub fn lasting(&self) -> Option<Secret<String>> {
+    /// Returns the refresh token, if there is one.
+    pub fn lasting_refresh_token(&self) -> Option<Secret<String>> {
         self.refresh_token.clone().filter(|secret| !secret.is_empty()).map(Secret::new)
     }
 
-    /// Whether one of these scopes was granted. Without a word about scopes all that were asked for are (RFC 6749, 5.1).
-    pub fn has_scope(&self, is_it: impl Fn(&str) -> bool) -> bool {
-        self.scope.as_deref().is_none_or(|scope| scope.split_ascii_whitespace().any(is_it))
+    /// Whether a scope that matches was granted. Without `scope`, all requested ones are (RFC 6749, 5.1).
+    pub fn has_scope(&self, matches: impl Fn(&str) -> bool) -> bool {
+        self.scope.as_deref().is_none_or(|scope| scope.split_ascii_whitespace().any(matches))
     }
 }
 
-/// `Ok(Err(…))`: it was refused, and says why.
-pub async fn ask_token(
-    http: &Http,
+/// Requests a token. Returns the error response as `Ok(Err(…))`.
+pub async fn request_token(
+    http: &HttpClient,
     url: &str,
     fields: &[(&str, &str)],
-) -> Result<Result<TokenAnswer, Refused>, ConnectorError> {
+) -> Result<Result<TokenResponse, ErrorResponse>, ConnectorError> {
     let request = form(http.client.post(url), fields)?;
-    match http.attempt::<TokenAnswer>(request).await {
-        Ok(Ok(answer)) if answer.access_token.is_empty() => Err(senseless()),
-        Err(ConnectorError::Protocol(_)) => Err(senseless()),
-        asked => asked,
+    match http.try_json::<TokenResponse>(request).await {
+        Ok(Ok(token)) if token.access_token.is_empty() => Err(malformed_response()),
+        Err(ConnectorError::Protocol(_)) => Err(malformed_response()),
+        response => response,
     }
 }
 
-fn senseless() -> ConnectorError {
-    unavailable("the answer to a token call makes no sense")
+fn malformed_response() -> ConnectorError {
+    unavailable("the token response is malformed")
 }
 
+/// Adds the fields as an `application/x-www-form-urlencoded` body.
 pub fn form(request: RequestBuilder, fields: &[(&str, &str)]) -> Result<RequestBuilder, ConnectorError> {
-    // A form is written as a query is.
-    let url = Url::parse_with_params("http://form", fields).map_err(|_| protocol("a form that cannot be written"))?;
+    // A form has the encoding of a query string.
+    let url = Url::parse_with_params("http://form", fields).map_err(|_| protocol("the form cannot be encoded"))?;
     let body = url.query().unwrap_or_default().to_owned();
     Ok(request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body))
 }
 
-/// Where a person is sent, with these parameters.
+/// Returns a URL with these query parameters.
 pub fn with_query(base: &str, fields: &[(&str, &str)]) -> String {
     Url::parse_with_params(base, fields).map_or_else(|_| base.to_owned(), Into::into)
 }
 
-/// Why a token call was refused.
+/// An error of the token endpoint.
 #[derive(Debug, Default)]
-pub struct ErrorAnswer {
-    /// `invalid_grant` and its like; empty if it says nothing of the kind.
+pub struct TokenError {
+    /// `invalid_grant` and the like; empty if the response has none.
     pub error: String,
-    /// Microsoft's own numbers.
+    /// Microsoft's own numbers (AADSTS…).
     pub codes: Vec<u64>,
 }
 
-impl ErrorAnswer {
-    pub fn of(refused: &Refused) -> Self {
-        let said: Value = refused.json().unwrap_or_default();
-        let codes = said["error_codes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
-        Self { error: said["error"].as_str().unwrap_or_default().to_owned(), codes: codes.collect() }
+impl TokenError {
+    pub fn of(response: &ErrorResponse) -> Self {
+        let body: Value = response.json().unwrap_or_default();
+        let codes = body["error_codes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        Self { error: body["error"].as_str().unwrap_or_default().to_owned(), codes: codes.collect() }
+    }
+
+    /// Whether one of Microsoft's numbers is among these.
+    pub fn has_code(&self, codes: &[u64]) -> bool {
+        self.codes.iter().any(|code| codes.contains(code))
     }
 }
 
-/// What an id token says, if it is for us. It comes from the provider itself over TLS, so nobody else can have made it
-/// (OpenID Connect Core, 3.1.3.7); that it is for us is looked at all the same.
+/// Returns the claims of an id token if its audience is us. It comes from the provider itself over TLS, so its signature
+/// need not be checked (OpenID Connect Core, 3.1.3.7).
 pub fn claims_for(client_id: &str, id_token: &str) -> Option<Value> {
     let claims = URL_SAFE_NO_PAD.decode(id_token.split('.').nth(1)?.trim_end_matches('=')).ok()?;
     let claims: Value = serde_json::from_slice(&claims).ok()?;
@@ -123,36 +129,37 @@ pub fn claims_for(client_id: &str, id_token: &str) -> Option<Value> {
     is_for_us.then_some(claims)
 }
 
-/// Whether our app opens the mailbox by itself.
+/// Whether the settings say that our app opens the mailbox without its owner's consent.
 pub fn is_app_only(settings: &str) -> bool {
     let settings: Option<Value> = serde_json::from_str(settings).ok();
     settings.is_some_and(|settings| settings["app_only"] == true)
 }
 
-/// Whom a call in our own name is for: as a directory calls them if that is known, else by the account's address.
-pub fn user(account: &Account) -> String {
+/// Returns the user of app-only calls: by its id in the directory if that is known, else by the account's address.
+pub fn user(account: &ConnectorAccount) -> String {
     setting(account, "user").unwrap_or_else(|| address(account))
 }
 
-/// What the provider knows the account by. The mailbox may be called otherwise, where its name was taken.
-pub fn address(account: &Account) -> String {
+/// Returns the account's address at the provider. The mailbox may have another name, if that was taken.
+pub fn address(account: &ConnectorAccount) -> String {
     setting(account, "account").unwrap_or_else(|| account.address.clone())
 }
 
-fn setting(account: &Account, name: &str) -> Option<String> {
+fn setting(account: &ConnectorAccount, name: &str) -> Option<String> {
     let settings: Value = serde_json::from_str(&account.settings).ok()?;
     settings[name].as_str().map(str::to_owned)
 }
 
-/// Whether an assertion may have been refused only because of what time it is here.
-pub fn is_clock_wrong(refused: &Refused) -> bool {
-    refused.date().is_some_and(|theirs| theirs.duration_since(SystemClock.now()).abs() > CLOCK_TOLERANCE)
+/// Whether our clock differs so much from the server's that it may reject an assertion for that alone.
+pub fn is_clock_wrong(response: &ErrorResponse) -> bool {
+    response.date().is_some_and(|theirs| theirs.duration_since(SystemClock.now()).abs() > MAX_CLOCK_SKEW)
 }
 
 pub fn unauthorized(what: &str) -> ConnectorError {
     ConnectorError::Unauthorized(what.to_owned())
 }
 
-pub fn operator(what: &str) -> ConnectorError {
-    ConnectorError::Operator(what.to_owned())
+/// An error that only the operator can fix.
+pub fn app_rejected(what: &str) -> ConnectorError {
+    ConnectorError::AppRejected(what.to_owned())
 }

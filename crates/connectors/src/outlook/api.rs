@@ -1,7 +1,7 @@
-//! Graph's words, and the one place that says them: every call waits for its turn and its part of the quota, has a token,
-//! asks for ids that hold, and is made once more with another token when that one is refused.
+//! A client for Microsoft Graph. Every call waits for a permit and its quota, carries an access token, asks for immutable
+//! ids, and is repeated once with a renewed token if Graph rejects the first one.
 
-use domain::connector::Account;
+use domain::connector::ConnectorAccount;
 use domain::{ConnectorError, Secret};
 use reqwest::header::{CONTENT_TYPE, LOCATION};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
@@ -10,33 +10,33 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Outlook;
-use super::lanes::Lane;
-use super::refusal::{What, is_about_the_token, refusal};
-use super::subscriptions::{Caller, Reply};
-use crate::http::{Answered, LARGEST_ANSWER, protocol, unavailable};
+use super::error_mapping::{GraphOperation, connector_error, is_token_rejected};
+use super::request_limiter::RequestPermit;
+use super::subscriptions::{GraphCaller, GraphReply};
+use crate::http::{HttpResponse, MAX_RESPONSE_BYTES, protocol, unavailable};
 use crate::oauth::{is_app_only, user};
 
-/// The most of a refusal that is looked at.
-const LARGEST_REFUSAL: usize = 64 << 10;
+/// The part of an error response that is read at most.
+const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
-/// Ids that stay the same when a message is moved.
-pub const IMMUTABLE: &str = "IdType=\"ImmutableId\"";
+/// The preference for ids that stay the same when a message is moved.
+pub const PREFER_IMMUTABLE_IDS: &str = "IdType=\"ImmutableId\"";
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct User {
+pub struct SignedInUser {
     pub mail: Option<String>,
     pub user_principal_name: Option<String>,
 }
 
-impl User {
-    pub fn is_called(&self, address: &str) -> bool {
+impl SignedInUser {
+    pub fn has_address(&self, address: &str) -> bool {
         let names = [&self.mail, &self.user_principal_name].into_iter().flatten();
         names.filter_map(|name| domain::address::canonical(name)).any(|name| name == address)
     }
 }
 
-/// A page of something.
+/// A page of an OData collection.
 #[derive(Debug, Deserialize)]
 pub struct Collection<T> {
     #[serde(default = "Vec::new")]
@@ -47,76 +47,72 @@ pub struct Collection<T> {
     pub delta_link: Option<String>,
 }
 
-/// An answer that is being read. Its lane is free again when it is dropped.
+/// A response that is being read. It holds the request's permit until it is dropped.
 #[derive(Debug)]
-pub struct Answer {
-    pub answered: Answered,
-    /// It was made with.
+pub struct GraphResponse {
+    pub http: HttpResponse,
+    /// The access token of the request.
     pub token: Secret<String>,
-    _lane: Lane,
+    _permit: RequestPermit,
 }
 
-/// A refusal, with what one may still want to know.
+/// An error with the details that some callers need.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct GraphFailure {
     pub error: ConnectorError,
     pub status: Option<StatusCode>,
-    /// Where to go on instead.
+    /// `Location` of the response: where to continue instead.
     pub location: Option<String>,
     body: bytes::Bytes,
 }
 
-impl Refusal {
-    /// There was an answer, which says that there is none.
-    pub fn is_of_a_broken_server(&self) -> bool {
+impl GraphFailure {
+    /// Whether Graph itself answered that it cannot serve the request.
+    pub fn is_server_error(&self) -> bool {
         self.status.is_some() && matches!(self.error, ConnectorError::Unavailable(_))
     }
 }
 
-impl From<ConnectorError> for Refusal {
+impl From<ConnectorError> for GraphFailure {
     fn from(error: ConnectorError) -> Self {
         Self { error, status: None, location: None, body: bytes::Bytes::new() }
     }
 }
 
-impl From<Refusal> for ConnectorError {
-    fn from(refusal: Refusal) -> Self {
-        refusal.error
+impl From<GraphFailure> for ConnectorError {
+    fn from(failure: GraphFailure) -> Self {
+        failure.error
     }
 }
 
-/// Calls for one account.
+/// Graph as seen by one account.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct GraphClient<'a> {
     pub outlook: &'a Outlook,
-    pub account: &'a Account,
+    pub account: &'a ConnectorAccount,
 }
 
-impl Call<'_> {
+impl GraphClient<'_> {
     pub fn is_app_only(self) -> bool {
         is_app_only(&self.account.settings)
     }
 
-    /// Whose mailbox it is, in an address: a token of its owner, or one of ours that names it.
-    fn root(self) -> Vec<&'static str> {
-        if self.is_app_only() { vec!["users"] } else { vec!["me"] }
-    }
-
-    /// Below the account's own address.
+    /// Builds a URL below the account: `/me` with the owner's token, `/users/{user}` with the app's.
     pub fn url(self, path: &[&str]) -> Url {
         let mut url = self.outlook.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
-            segments.extend(self.root());
             if self.is_app_only() {
-                segments.push(&user(self.account));
+                segments.push("users").push(&user(self.account));
+            } else {
+                segments.push("me");
             }
             segments.extend(path);
         }
         url
     }
 
-    /// Below `/v1.0` alone.
-    pub fn wide_url(self, path: &[&str]) -> Url {
+    /// Builds a URL directly below `/v1.0`.
+    pub fn root_url(self, path: &[&str]) -> Url {
         let mut url = self.outlook.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(path);
@@ -124,16 +120,13 @@ impl Call<'_> {
         url
     }
 
-    /// Its messages, as a subscription names them.
+    /// Returns the account's messages as the resource of a subscription.
     pub fn resource(self) -> String {
-        match self.is_app_only() {
-            true => format!("users/{}/messages", user(self.account)),
-            false => "me/messages".to_owned(),
-        }
+        if self.is_app_only() { format!("users/{}/messages", user(self.account)) } else { "me/messages".to_owned() }
     }
 
-    /// For a call within a batch.
-    pub fn within(self, url: &Url) -> String {
+    /// Returns the URL of a request within a batch, which is relative to `/v1.0`.
+    pub fn batch_path(self, url: &Url) -> String {
         let path = url.path().strip_prefix(self.outlook.base.path()).unwrap_or(url.path());
         match url.query() {
             Some(query) => format!("{path}?{query}"),
@@ -141,113 +134,136 @@ impl Call<'_> {
         }
     }
 
-    /// A link of theirs, which is followed as it is. It must not lead our token elsewhere.
+    /// Parses a link that Graph gave. It must not lead our token to another server.
     pub fn link(self, text: &str) -> Result<Url, ConnectorError> {
         let url = Url::parse(text).ok().filter(|url| url.origin() == self.outlook.base.origin());
-        url.ok_or_else(|| protocol("a link that leads elsewhere"))
+        url.ok_or_else(|| protocol("a link leads to another server"))
     }
 
-    pub async fn me(self) -> Result<User, ConnectorError> {
+    /// Returns the user whose token this is.
+    pub async fn me(self) -> Result<SignedInUser, ConnectorError> {
         let mut url = self.url(&[]);
         url.query_pairs_mut().append_pair("$select", "id,mail,userPrincipalName");
-        Ok(self.get(What::User, url, "").await?)
+        Ok(self.get(GraphOperation::User, url, "").await?)
     }
 
-    /// Whether there is a mailbox at all shows only when it is opened.
-    pub async fn inbox(self) -> Result<(), ConnectorError> {
+    /// Checks that the mailbox can be read: whether there is one shows only when its inbox is opened.
+    pub async fn check_inbox(self) -> Result<(), ConnectorError> {
         let mut url = self.url(&["mailFolders", "inbox"]);
         url.query_pairs_mut().append_pair("$select", "id");
-        self.get::<Value>(What::Other, url, "").await?;
+        self.get::<Value>(GraphOperation::Other, url, "").await?;
         Ok(())
     }
 
-    /// `prefer` is said beside what is always preferred.
-    pub async fn get<T: DeserializeOwned>(self, what: What, url: Url, prefer: &str) -> Result<T, Refusal> {
-        let prefer = if prefer.is_empty() { IMMUTABLE.to_owned() } else { format!("{IMMUTABLE}, {prefer}") };
-        let request = |outlook: &Outlook| outlook.http.client.get(url.clone()).header("Prefer", &prefer);
-        Ok(read(self.make(1, what, request).await?).await?)
-    }
-
-    /// Bytes, as they come.
-    pub async fn bytes(self, what: What, url: Url) -> Result<Answer, Refusal> {
-        self.make(0, what, |outlook| outlook.http.client.get(url.clone()).header("Prefer", IMMUTABLE)).await
-    }
-
-    /// Several calls in one; each has an answer of its own.
-    pub async fn batch(self, requests: &[Value]) -> Result<Answer, Refusal> {
-        let url = self.wide_url(&["$batch"]);
-        let body = serde_json::json!({ "requests": requests }).to_string();
-        let request = |outlook: &Outlook| {
-            let request = outlook.http.client.post(url.clone()).header(CONTENT_TYPE, "application/json");
-            request.header("Prefer", IMMUTABLE).body(body.clone())
+    /// Gets a resource. `prefer` is added to the `Prefer` header.
+    pub async fn get<T: DeserializeOwned>(
+        self,
+        operation: GraphOperation,
+        url: Url,
+        prefer: &str,
+    ) -> Result<T, GraphFailure> {
+        let prefer = if prefer.is_empty() {
+            PREFER_IMMUTABLE_IDS.to_owned()
+        } else {
+            format!("{PREFER_IMMUTABLE_IDS}, {prefer}")
         };
-        self.make(0, What::Other, request).await
+        let response =
+            self.send(1, operation, |outlook| outlook.http.client.get(url.clone()).header("Prefer", &prefer));
+        Ok(read_json(response.await?).await?)
     }
 
-    async fn make(
+    /// Gets bytes as a stream.
+    pub async fn bytes(self, operation: GraphOperation, url: Url) -> Result<GraphResponse, GraphFailure> {
+        self.send(0, operation, |outlook| outlook.http.client.get(url.clone()).header("Prefer", PREFER_IMMUTABLE_IDS))
+            .await
+    }
+
+    /// Sends a batch of requests; the response has an item for each.
+    pub async fn batch(self, requests: &[Value]) -> Result<GraphResponse, GraphFailure> {
+        let url = self.root_url(&["$batch"]);
+        let body = serde_json::json!({ "requests": requests }).to_string();
+        self.send(0, GraphOperation::Other, |outlook| {
+            let request = outlook.http.client.post(url.clone()).header(CONTENT_TYPE, "application/json");
+            request.header("Prefer", PREFER_IMMUTABLE_IDS).body(body.clone())
+        })
+        .await
+    }
+
+    async fn send(
         self,
         units: u32,
-        what: What,
+        operation: GraphOperation,
         request: impl Fn(&Outlook) -> RequestBuilder,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<GraphResponse, GraphFailure> {
         let access = &self.account.access;
         if units > 0 {
-            access.spend(units).await?;
+            access.acquire_quota(units).await?;
         }
         let mut token = access.token().await?;
         for is_last in [false, true] {
-            let lane = self.outlook.lanes.take(self.account.mailbox).await?;
+            let permit = self.outlook.request_limiter.acquire(self.account.mailbox).await?;
             let request = request(self.outlook).bearer_auth(token.expose());
-            let mut answered = self.outlook.http.answer(request).await?;
-            if answered.status.is_success() {
-                return Ok(Answer { answered, token, _lane: lane });
+            let mut http = self.outlook.http.response(request).await?;
+            if http.status.is_success() {
+                return Ok(GraphResponse { http, token, _permit: permit });
             }
-            if is_about_the_token(answered.status, &answered.headers) && !is_last {
-                drop((answered, lane));
-                token = access.renew(&token).await?;
+            if is_token_rejected(http.status, &http.headers) && !is_last {
+                drop((http, permit));
+                token = access.renew_token(&token).await?;
                 continue;
             }
-            let body = answered.body.read_whole(LARGEST_REFUSAL).await.unwrap_or_default();
-            let location = answered.headers.get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-            let error = refusal(what, answered.status, &answered.headers, &body);
-            return Err(Refusal { error, status: Some(answered.status), location, body });
+            let body = http.body.read_whole(MAX_ERROR_BODY_BYTES).await.unwrap_or_default();
+            let location = http.headers.get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let error = connector_error(operation, http.status, &http.headers, &body);
+            return Err(GraphFailure { error, status: Some(http.status), location, body });
         }
-        Err(protocol("a call was not made").into())
+        Err(protocol("the request was not sent").into())
     }
 }
 
-impl Caller for Call<'_> {
-    fn call<'a>(&'a self, method: Method, path: &'a str, body: Option<Value>) -> domain::connector::Answer<'a, Reply> {
+impl GraphCaller for GraphClient<'_> {
+    fn call<'a>(
+        &'a self,
+        method: Method,
+        path: &'a str,
+        body: Option<Value>,
+    ) -> domain::connector::ConnectorFuture<'a, GraphReply> {
         Box::pin(async move {
             let (path, query) = path.split_once('?').unwrap_or((path, ""));
-            let mut url = self.wide_url(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>());
+            let mut url = self.root_url(&path.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>());
             url.set_query(Some(query).filter(|query| !query.is_empty()));
-            let request = |outlook: &Outlook| {
-                let request = outlook.http.client.request(method.clone(), url.clone()).header("Prefer", IMMUTABLE);
+            let response = self.send(1, GraphOperation::Subscription, |outlook| {
+                let request = outlook.http.client.request(method.clone(), url.clone());
+                let request = request.header("Prefer", PREFER_IMMUTABLE_IDS);
                 match &body {
                     Some(body) => request.header(CONTENT_TYPE, "application/json").body(body.to_string()),
                     None => request,
                 }
-            };
-            match self.make(1, What::Subscription, request).await {
-                Ok(answer) => {
-                    let status = answer.answered.status.as_u16();
-                    let body = if status == 204 { Value::Null } else { read(answer).await? };
-                    Ok(Reply { status, body })
+            });
+            match response.await {
+                Ok(response) => {
+                    let status = response.http.status.as_u16();
+                    let body = if status == 204 { Value::Null } else { read_json(response).await? };
+                    Ok(GraphReply { status, body })
                 }
-                Err(Refusal { status: Some(status), body, .. }) if [400, 403, 404, 409].contains(&status.as_u16()) => {
-                    Ok(Reply { status: status.as_u16(), body: serde_json::from_slice(&body).unwrap_or_default() })
+                Err(GraphFailure { status: Some(status), body, .. })
+                    if [400, 403, 404, 409].contains(&status.as_u16()) =>
+                {
+                    Ok(GraphReply { status: status.as_u16(), body: serde_json::from_slice(&body).unwrap_or_default() })
                 }
-                Err(refusal) => Err(refusal.error),
+                Err(failure) => Err(failure.error),
             }
         })
     }
 }
 
-async fn read<T: DeserializeOwned>(mut answer: Answer) -> Result<T, ConnectorError> {
-    let bytes = answer.answered.body.read_whole(LARGEST_ANSWER).await?;
-    serde_json::from_slice(&bytes).map_err(|e| match e.is_eof() {
-        true => unavailable("an answer ends too early"),
-        false => protocol("an answer is not the JSON it should be"),
+async fn read_json<T: DeserializeOwned>(mut response: GraphResponse) -> Result<T, ConnectorError> {
+    let bytes = response.http.body.read_whole(MAX_RESPONSE_BYTES).await?;
+    serde_json::from_slice(&bytes).map_err(|e| {
+        if e.is_eof() {
+            unavailable("the response ends too early")
+        } else {
+            protocol("the response is not the expected JSON")
+        }
     })
 }

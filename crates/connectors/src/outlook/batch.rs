@@ -1,4 +1,5 @@
-//! Several calls at once. Each has an answer of its own, with a status of its own, in any order.
+//! Graph's JSON batching: several requests by one call. The response has an item with a status of its own for each, in any
+//! order, and is read as a stream.
 
 use std::collections::HashMap;
 
@@ -9,17 +10,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::api::{Answer, Call, IMMUTABLE};
-use super::refusal::{What, is_about_the_token, refusal};
+use super::api::{GraphClient, GraphResponse, PREFER_IMMUTABLE_IDS};
+use super::error_mapping::{GraphOperation, connector_error, is_token_rejected};
 use crate::http::{protocol, unavailable};
-use crate::raw_json::RawJson;
+use crate::json_stream::Base64FieldReader;
 
-/// As many as Graph takes.
-pub const MOST: usize = 20;
+/// Graph's limit.
+pub const MAX_BATCH_REQUESTS: usize = 20;
 
-/// An answer without what it brings.
+/// The response to one request of a batch, without its bytes.
 #[derive(Debug, Deserialize)]
-pub struct Head {
+pub struct BatchItem {
     pub id: String,
     pub status: u16,
     #[serde(default)]
@@ -28,168 +29,172 @@ pub struct Head {
     pub body: Value,
 }
 
-impl Head {
+impl BatchItem {
     fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn headers(&self) -> HeaderMap {
-        let header = |(name, value): (&String, &Value)| {
+        let headers = self.headers.iter().filter_map(|(name, value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(&value).ok()?))
-        };
-        self.headers.iter().filter_map(header).collect()
+        });
+        headers.collect()
     }
 
-    pub fn is_about_the_token(&self) -> bool {
-        is_about_the_token(self.status(), &self.headers())
+    pub fn is_token_rejected(&self) -> bool {
+        is_token_rejected(self.status(), &self.headers())
     }
 
-    /// Whether for its own sake or for that of the whole mailbox.
+    /// Whether the status is 403, for this item alone or for the whole mailbox.
     pub fn is_forbidden(&self) -> bool {
         self.status() == StatusCode::FORBIDDEN
     }
 
-    pub fn is_good(&self) -> bool {
+    pub fn is_success(&self) -> bool {
         self.status().is_success()
     }
 
-    pub fn refusal(&self, what: What) -> ConnectorError {
-        refusal(what, self.status(), &self.headers(), self.body.to_string().as_bytes())
+    pub fn error(&self, operation: GraphOperation) -> ConnectorError {
+        connector_error(operation, self.status(), &self.headers(), self.body.to_string().as_bytes())
     }
 
-    /// Which of the calls it answers.
+    /// Returns the index of the request that it answers.
     pub fn number(&self) -> Result<usize, ConnectorError> {
-        self.id.parse().map_err(|_| protocol("an answer to nothing"))
+        self.id.parse().map_err(|_| protocol("a batch item answers no request"))
     }
 }
 
-/// One that is asked for within a batch.
-pub fn request(call: Call<'_>, number: usize, url: &Url) -> Value {
-    json!({"id": number.to_string(), "method": "GET", "url": call.within(url), "headers": {"Prefer": IMMUTABLE}})
+/// Builds a request within a batch.
+pub fn request(client: GraphClient<'_>, number: usize, url: &Url) -> Value {
+    json!({"id": number.to_string(), "method": "GET", "url": client.batch_path(url), "headers": {"Prefer": PREFER_IMMUTABLE_IDS}})
 }
 
-/// What each of these addresses has, in their order. A refusal that is about the account is that of the whole.
-pub async fn get<T: DeserializeOwned>(
-    call: Call<'_>,
-    what: What,
+/// Gets each of these URLs and returns the results in their order. An error that concerns the account fails the call.
+pub async fn get_all<T: DeserializeOwned>(
+    client: GraphClient<'_>,
+    operation: GraphOperation,
     urls: Vec<Url>,
 ) -> Result<Vec<Result<T, ConnectorError>>, ConnectorError> {
-    let mut got: Vec<Option<Result<T, ConnectorError>>> = urls.iter().map(|_| None).collect();
+    let mut results: Vec<Option<Result<T, ConnectorError>>> = urls.iter().map(|_| None).collect();
     let mut left: Vec<usize> = (0..urls.len()).collect();
     let mut is_renewed = false;
     while !left.is_empty() {
-        let asked: Vec<usize> = left.drain(..left.len().min(MOST)).collect();
-        call.account.access.spend(asked.len() as u32).await?;
-        let requests: Vec<Value> = asked.iter().map(|number| request(call, *number, &urls[*number])).collect();
-        let mut answers = Answers::new(call.batch(&requests).await?);
-        let mut refused = Vec::new();
+        let requested: Vec<usize> = left.drain(..left.len().min(MAX_BATCH_REQUESTS)).collect();
+        client.account.access.acquire_quota(requested.len() as u32).await?;
+        let requests: Vec<Value> = requested.iter().map(|number| request(client, *number, &urls[*number])).collect();
+        let mut reader = BatchReader::new(client.batch(&requests).await?);
+        let mut token_rejected = Vec::new();
         let mut is_forbidden = false;
-        while let Some(head) = answers.next(&mut |_, _| Ok(())).await? {
-            let number = head.number()?;
-            let place = got.get_mut(number).filter(|_| asked.contains(&number));
-            let place = place.ok_or_else(|| protocol("an answer to nothing"))?;
-            if head.is_about_the_token() && !is_renewed {
-                refused.push(number);
+        while let Some(item) = reader.next(&mut |_, _| Ok(())).await? {
+            let number = item.number()?;
+            let slot = results.get_mut(number).filter(|_| requested.contains(&number));
+            let slot = slot.ok_or_else(|| protocol("a batch item answers no request"))?;
+            if item.is_token_rejected() && !is_renewed {
+                token_rejected.push(number);
                 continue;
             }
-            *place = Some(match head.is_good() {
-                true => serde_json::from_value(head.body).map_err(|_| protocol("an answer is not what it should be")),
-                false => match head.refusal(what) {
-                    ConnectorError::Unauthorized(_) if head.is_forbidden() => {
+            *slot = Some(if item.is_success() {
+                serde_json::from_value(item.body).map_err(|_| protocol("a batch item is not the expected JSON"))
+            } else {
+                match item.error(operation) {
+                    ConnectorError::Unauthorized(_) if item.is_forbidden() => {
                         is_forbidden = true;
-                        Err(alone())
+                        Err(forbidden_item())
                     }
                     e @ (ConnectorError::Throttled { .. } | ConnectorError::Unauthorized(_)) => return Err(e),
                     e => Err(e),
-                },
+                }
             });
         }
-        let token = answers.token().clone();
-        // Its lane is free for others, and for us.
-        drop(answers);
+        let token = reader.token().clone();
+        // Releases its permit for the next call.
+        drop(reader);
         if is_forbidden {
-            call.inbox().await?;
+            client.check_inbox().await?;
         }
-        if !refused.is_empty() {
+        if !token_rejected.is_empty() {
             is_renewed = true;
-            call.account.access.renew(&token).await?;
+            client.account.access.renew_token(&token).await?;
         }
-        left.extend(refused);
+        left.extend(token_rejected);
     }
-    Ok(got.into_iter().map(|got| got.unwrap_or_else(|| Err(unavailable("the answer leaves it out")))).collect())
+    Ok(results
+        .into_iter()
+        .map(|results| results.unwrap_or_else(|| Err(unavailable("the batch response has no item for it"))))
+        .collect())
 }
 
-/// Of what may not be read while the inbox may.
-pub fn alone() -> ConnectorError {
-    protocol("it alone may not be read")
+/// The error of an item that is forbidden while the inbox can be read.
+pub fn forbidden_item() -> ConnectorError {
+    protocol("access to this item alone is forbidden")
 }
 
-/// Answers, one after the other as they come.
-pub struct Answers {
-    answer: Answer,
-    is_begun: bool,
+/// Reads the items of a batch response as they arrive.
+pub struct BatchReader {
+    response: GraphResponse,
+    has_started: bool,
 }
 
-impl Answers {
-    pub fn new(answer: Answer) -> Self {
-        Self { answer, is_begun: false }
+impl BatchReader {
+    pub fn new(response: GraphResponse) -> Self {
+        Self { response, has_started: false }
     }
 
-    /// It was asked with.
+    /// Returns the access token of the request.
     pub fn token(&self) -> &Secret<String> {
-        &self.answer.token
+        &self.response.token
     }
 
-    /// The next one. Bytes in it go to `taken` as they come, with what was said before them.
+    /// Reads the next item. Its decoded bytes go to `on_bytes` as they arrive, with the part of the item before them.
     pub async fn next(
         &mut self,
-        taken: &mut (impl FnMut(&Head, &[u8]) -> Result<(), ConnectorError> + Send),
-    ) -> Result<Option<Head>, ConnectorError> {
-        if !self.is_more().await? {
+        on_bytes: &mut (impl FnMut(&BatchItem, &[u8]) -> Result<(), ConnectorError> + Send),
+    ) -> Result<Option<BatchItem>, ConnectorError> {
+        if !self.seek_next_item().await? {
             return Ok(None);
         }
-        let mut json = RawJson::of("body");
-        let mut head: Option<Head> = None;
+        let mut json = Base64FieldReader::new("body");
+        let mut item: Option<BatchItem> = None;
         while !json.is_done {
-            let bytes = self.answer.answered.body.fill().await?;
+            let bytes = self.response.http.body.fill().await?;
             let mut decoded = Vec::new();
             let used = json.feed::<ConnectorError>(bytes, &mut |bytes: &[u8]| {
                 decoded.extend_from_slice(bytes);
                 Ok(())
             })?;
-            self.answer.answered.body.consume(used);
+            self.response.http.body.consume(used);
             if !decoded.is_empty() {
-                let head = match &mut head {
-                    Some(head) => head,
-                    none => none.insert(read(&[&json.rest[..json.before], b"\"\"}"].concat())?),
+                let item = match &mut item {
+                    Some(item) => item,
+                    none => none.insert(parse_item(&[&json.rest[..json.rest_before_field], b"\"\"}"].concat())?),
                 };
-                taken(head, &decoded)?;
+                on_bytes(item, &decoded)?;
             }
         }
-        read(&json.rest).map(Some)
+        parse_item(&json.rest).map(Some)
     }
 
-    /// Goes to where the next one begins.
-    async fn is_more(&mut self) -> Result<bool, ConnectorError> {
-        let (mut in_text, mut is_escaped) = (false, false);
+    /// Skips to the beginning of the next item. Returns `false` if there is none.
+    async fn seek_next_item(&mut self) -> Result<bool, ConnectorError> {
+        let (mut in_string, mut is_escaped) = (false, false);
         loop {
-            let byte = self.answer.answered.body.fill().await?[0];
-            let is_mark = !in_text;
+            let byte = self.response.http.body.fill().await?[0];
+            let is_structure = !in_string;
             match byte {
                 _ if is_escaped => is_escaped = false,
-                b'\\' if in_text => is_escaped = true,
-                b'"' => in_text = !in_text,
-                b'[' if is_mark && !self.is_begun => self.is_begun = true,
-                b']' if is_mark && self.is_begun => return Ok(false),
-                b'{' if is_mark && self.is_begun => return Ok(true),
+                b'\\' if in_string => is_escaped = true,
+                b'"' => in_string = !in_string,
+                b'[' if is_structure && !self.has_started => self.has_started = true,
+                b']' if is_structure && self.has_started => return Ok(false),
+                b'{' if is_structure && self.has_started => return Ok(true),
                 _ => {}
             }
-            self.answer.answered.body.consume(1);
+            self.response.http.body.consume(1);
         }
     }
 }
 
-fn read(json: &[u8]) -> Result<Head, ConnectorError> {
-    serde_json::from_slice(json).map_err(|_| protocol("an answer is not what it should be"))
+fn parse_item(json: &[u8]) -> Result<BatchItem, ConnectorError> {
+    serde_json::from_slice(json).map_err(|_| protocol("a batch item is not the expected JSON"))
 }

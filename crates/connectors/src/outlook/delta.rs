@@ -1,29 +1,30 @@
-//! What has changed in a folder, a page at a time: Graph gives a link for the next page, or one for the next time.
+//! Delta queries of a folder, a page at a time: each page ends with a link to the next one (`nextLink`), or with the link
+//! for the next round (`deltaLink`).
 
 use domain::ConnectorError;
 use reqwest::{StatusCode, Url};
 
-use super::api::{Call, Collection, Refusal};
-use super::message::{FIELDS, Message};
-use super::refusal::What;
+use super::api::{Collection, GraphClient, GraphFailure};
+use super::error_mapping::GraphOperation;
+use super::message::{GraphMessage, MESSAGE_FIELDS};
 use crate::http::{protocol, unavailable};
 
-/// Messages in a page: the most that Graph gives. They are small without their texts.
-pub const PAGE: usize = 1_000;
+/// Messages in a page: Graph's maximum. They are small without their bodies.
+pub const MAX_PAGE_SIZE: usize = 1_000;
 
-/// Where a folder's changes go on.
+/// Position in a folder's changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum At {
-    /// In the middle of a round.
+pub enum DeltaCursor {
+    /// `nextLink`: in the middle of a round.
     Next(String),
-    /// When something has happened.
+    /// `deltaLink`: for changes since the last round.
     Delta(String),
-    /// Graph does not tell of this folder's changes. It is asked again with the next look at everything.
+    /// Graph cannot list this folder's changes. The next sweep over all folders tries it again.
     Stuck,
 }
 
-impl At {
-    pub fn read(text: &str) -> Option<Self> {
+impl DeltaCursor {
+    pub fn parse(text: &str) -> Option<Self> {
         match text.split_once(' ') {
             Some(("next", link)) => Some(Self::Next(link.to_owned())),
             Some(("delta", link)) => Some(Self::Delta(link.to_owned())),
@@ -40,71 +41,79 @@ impl At {
     }
 }
 
-pub struct Told {
-    pub messages: Vec<Message>,
-    pub at: At,
+/// A page of changed messages.
+pub struct DeltaPage {
+    pub messages: Vec<GraphMessage>,
+    pub cursor: DeltaCursor,
 }
 
-/// Of everything in a folder, from the beginning.
-pub fn beginning(call: Call<'_>, folder: &str) -> Url {
-    let mut url = call.url(&["mailFolders", folder, "messages", "delta"]);
-    url.query_pairs_mut().append_pair("$select", FIELDS);
+/// Returns the URL of a folder's first round, which lists all its messages.
+pub fn initial_url(client: GraphClient<'_>, folder: &str) -> Url {
+    let mut url = client.url(&["mailFolders", folder, "messages", "delta"]);
+    url.query_pairs_mut().append_pair("$select", MESSAGE_FIELDS);
     url
 }
 
-/// The same, newest first.
-pub fn newest_first(call: Call<'_>, folder: &str) -> Url {
-    let mut url = beginning(call, folder);
+/// Returns the URL of a folder's first round with the newest messages first.
+pub fn initial_url_newest_first(client: GraphClient<'_>, folder: &str) -> Url {
+    let mut url = initial_url(client, folder);
     url.query_pairs_mut().append_pair("$orderby", "receivedDateTime desc");
     url
 }
 
-pub async fn page(call: Call<'_>, url: Url, size: usize) -> Result<Told, Refusal> {
-    let ask = async |size: usize| {
-        call.get::<Collection<Message>>(What::Delta, url.clone(), &format!("odata.maxpagesize={size}")).await
-    };
-    let page = match ask(size).await {
-        // What takes Graph too long, it may have time for in part.
-        Err(Refusal { status: Some(StatusCode::GATEWAY_TIMEOUT), error: ConnectorError::Unavailable(_), .. }) => {
-            ask(size / 10).await?
-        }
+/// Reads a page of at most `size` messages.
+pub async fn page(client: GraphClient<'_>, url: Url, size: usize) -> Result<DeltaPage, GraphFailure> {
+    let page = match request_page(client, url.clone(), size).await {
+        // Graph may have time for a smaller page.
+        Err(GraphFailure {
+            status: Some(StatusCode::GATEWAY_TIMEOUT), error: ConnectorError::Unavailable(_), ..
+        }) => request_page(client, url, size / 10).await?,
         page => page?,
     };
-    let at = match (page.next_link, page.delta_link) {
-        (Some(link), None) => At::Next(link),
-        (None, Some(link)) => At::Delta(link),
-        _ => return Err(protocol("a page that does not say how it goes on").into()),
+    let cursor = match (page.next_link, page.delta_link) {
+        (Some(link), None) => DeltaCursor::Next(link),
+        (None, Some(link)) => DeltaCursor::Delta(link),
+        _ => return Err(protocol("a delta page has neither a nextLink nor a deltaLink").into()),
     };
-    Ok(Told { messages: page.value, at })
+    Ok(DeltaPage { messages: page.value, cursor })
 }
 
-/// What it has only just told.
-pub fn forgets() -> ConnectorError {
-    unavailable("Graph forgets where we are")
+async fn request_page(
+    client: GraphClient<'_>,
+    url: Url,
+    size: usize,
+) -> Result<Collection<GraphMessage>, GraphFailure> {
+    client.get(GraphOperation::Delta, url, &format!("odata.maxpagesize={size}")).await
 }
 
-/// Everything that is in a folder, at once, because Graph has forgotten what it told us before. `None`: that is too much.
-pub async fn anew(
-    call: Call<'_>,
+/// The error when Graph loses a sync state that it has only just given.
+pub fn sync_state_lost() -> ConnectorError {
+    unavailable("Graph keeps losing the sync state")
+}
+
+/// Reads all messages of a folder because Graph has lost its sync state, from `location` if it named one. Returns `None`
+/// if there are more than `max_messages`.
+pub async fn read_whole_folder(
+    client: GraphClient<'_>,
     folder: &str,
     location: Option<String>,
-    most: usize,
-) -> Result<Option<Told>, ConnectorError> {
-    let mut url = match location.as_deref().map(|link| call.link(link)) {
+    max_messages: usize,
+) -> Result<Option<DeltaPage>, ConnectorError> {
+    let mut url = match location.as_deref().map(|link| client.link(link)) {
         Some(Ok(url)) => url,
-        _ => beginning(call, folder),
+        _ => initial_url(client, folder),
     };
-    let mut all: Vec<Message> = Vec::new();
+    let mut all: Vec<GraphMessage> = Vec::new();
     loop {
-        let told = page(call, url, PAGE).await.map_err(|refusal| match refusal.error {
-            ConnectorError::CursorExpired => forgets(),
+        let next = page(client, url, MAX_PAGE_SIZE).await.map_err(|failure| match failure.error {
+            ConnectorError::CursorExpired => sync_state_lost(),
             e => e,
         })?;
-        all.extend(told.messages);
-        match told.at {
-            At::Next(_) if all.len() > most => return Ok(None),
-            At::Next(link) => url = call.link(&link)?,
-            at => return Ok(Some(Told { messages: all, at })),
+        all.extend(next.messages);
+        match next.cursor {
+            DeltaCursor::Next(_) if all.len() > max_messages => return Ok(None),
+            DeltaCursor::Next(link) => url = client.link(&link)?,
+            cursor => return Ok(Some(DeltaPage { messages: all, cursor })),
         }
     }
 }

@@ -1,47 +1,48 @@
-//! People by Graph's directory: everybody in a first round, then who came, changed and went.
+//! Users and group members of a directory by Graph: all users in a first delta round, then those that were added, changed
+//! or removed.
 
 use domain::address::canonical;
 use domain::connector::Cursors;
-use domain::{ConnectorError, MembersPage, PeoplePage, Person};
+use domain::{ConnectorError, DirectoryPeoplePage, DirectoryPerson, GroupMembersPage};
 use reqwest::Url;
 use serde::Deserialize;
 
-use super::api::{Call, Collection};
-use super::refusal::What;
+use super::api::{Collection, GraphClient};
+use super::error_mapping::GraphOperation;
 use crate::http::protocol;
-use crate::names::{name, shown};
+use crate::provider_text::{printable, valid_id};
 
-/// A page of changes, as a wish; and the most of a group's members that Graph gives.
-const PAGE: &str = "odata.maxpagesize=999";
-const MEMBERS_PAGE: &str = "999";
+/// Preferred page size of a delta, and Graph's maximum of group members.
+const PREFER_PAGE_SIZE: &str = "odata.maxpagesize=999";
+const MEMBERS_PER_PAGE: &str = "999";
 
-const FIELDS: &str =
+const USER_FIELDS: &str =
     "id,userPrincipalName,mail,displayName,department,accountEnabled,userType,assignedPlans,proxyAddresses";
 
-/// Where a round goes on, and where the next one begins.
-const NEXT: &str = "next";
-const DELTA: &str = "delta";
+/// Cursor scopes of the `nextLink` and of the `deltaLink`.
+const NEXT_PAGE_CURSOR: &str = "next";
+const DELTA_CURSOR: &str = "delta";
 
-/// A part of a licence that is a mailbox, and when it is one.
-const MAIL_SERVICE: &str = "exchange";
-const GOOD: [&str; 2] = ["Enabled", "Warning"];
+/// Service of a licence plan that includes a mailbox, and the statuses in which it does.
+const EXCHANGE_SERVICE: &str = "exchange";
+const ACTIVE_PLAN_STATUSES: [&str; 2] = ["Enabled", "Warning"];
 
-/// What is not there was not told; `null` says that there is none.
+/// A user, of whom a delta has changed properties only: an absent one is unchanged, `null` says that there is none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct User {
+struct GraphUser {
     id: String,
     user_principal_name: Option<String>,
-    #[serde(deserialize_with = "told")]
+    #[serde(deserialize_with = "nullable")]
     mail: Option<Option<String>>,
-    #[serde(deserialize_with = "told")]
+    #[serde(deserialize_with = "nullable")]
     display_name: Option<Option<String>>,
-    #[serde(deserialize_with = "told")]
+    #[serde(deserialize_with = "nullable")]
     department: Option<Option<String>>,
     account_enabled: Option<bool>,
-    #[serde(deserialize_with = "told")]
+    #[serde(deserialize_with = "nullable")]
     user_type: Option<Option<String>>,
-    assigned_plans: Option<Vec<Plan>>,
+    assigned_plans: Option<Vec<AssignedPlan>>,
     proxy_addresses: Option<Vec<String>>,
     #[serde(rename = "@removed")]
     removed: Option<serde::de::IgnoredAny>,
@@ -49,77 +50,90 @@ struct User {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Plan {
+struct AssignedPlan {
     service: Option<String>,
     capability_status: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Member {
+struct DirectoryObject {
     id: String,
     #[serde(rename = "@odata.type")]
     kind: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Group {
+struct GraphGroup {
     id: String,
 }
 
-fn told<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
+impl DirectoryObject {
+    /// Whether it is a user and not a group or device; without a type it is a user.
+    fn is_user(&self) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == "#microsoft.graph.user")
+    }
+}
+
+/// Reads `null` as `Some(None)`, so that it differs from an absent property.
+fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(value).map(Some)
 }
 
-pub async fn users(call: Call<'_>, cursors: &Cursors) -> Result<PeoplePage, ConnectorError> {
-    let url = match cursors.get(NEXT).or_else(|| cursors.get(DELTA)) {
-        Some(link) => call.link(link)?,
-        None => with_query(call.wide_url(&["users", "delta"]), &[("$select", FIELDS)]),
+/// Returns a page of users and of their changes.
+pub async fn users(client: GraphClient<'_>, cursors: &Cursors) -> Result<DirectoryPeoplePage, ConnectorError> {
+    let url = match cursors.get(NEXT_PAGE_CURSOR).or_else(|| cursors.get(DELTA_CURSOR)) {
+        Some(link) => client.link(link)?,
+        None => with_query(client.root_url(&["users", "delta"]), &[("$select", USER_FIELDS)]),
     };
-    let page: Collection<User> = call.get(What::People, url, PAGE).await?;
+    let page: Collection<GraphUser> = client.get(GraphOperation::Users, url, PREFER_PAGE_SIZE).await?;
     let (cursors, is_last) = match (page.next_link, page.delta_link) {
-        (Some(link), None) => (Cursors::from([(NEXT.to_owned(), link)]), false),
-        (None, Some(link)) => (Cursors::from([(DELTA.to_owned(), link)]), true),
-        _ => return Err(protocol("a page that does not say how it goes on")),
+        (Some(link), None) => (Cursors::from([(NEXT_PAGE_CURSOR.to_owned(), link)]), false),
+        (None, Some(link)) => (Cursors::from([(DELTA_CURSOR.to_owned(), link)]), true),
+        _ => return Err(protocol("a delta page has neither a nextLink nor a deltaLink")),
     };
     let mut users = page.value;
-    // Who came and went within a round may be told of twice.
-    crate::people::once(&mut users, |user| &user.id);
-    let (gone, there): (Vec<User>, Vec<User>) = users.into_iter().partition(|user| user.removed.is_some());
-    Ok(PeoplePage {
-        people: there.into_iter().map(person).collect::<Result<_, _>>()?,
-        gone: gone.into_iter().map(|user| name(user.id)).collect::<Result<_, _>>()?,
+    // A user who was added and removed within a round may be listed twice.
+    crate::people::keep_last_of_each_id(&mut users, |user| &user.id);
+    let (removed, present): (Vec<GraphUser>, Vec<GraphUser>) =
+        users.into_iter().partition(|user| user.removed.is_some());
+    Ok(DirectoryPeoplePage {
+        people: present.into_iter().map(person).collect::<Result<_, _>>()?,
+        removed: removed.into_iter().map(|user| valid_id(user.id)).collect::<Result<_, _>>()?,
         cursors,
         is_last,
     })
 }
 
-/// However deep they are in it.
-pub async fn members(call: Call<'_>, group: &str, cursors: &Cursors) -> Result<MembersPage, ConnectorError> {
-    let url = match cursors.get(NEXT) {
-        Some(link) => call.link(link)?,
+/// Returns a page of the people in a group and in its subgroups.
+pub async fn members(
+    client: GraphClient<'_>,
+    group: &str,
+    cursors: &Cursors,
+) -> Result<GroupMembersPage, ConnectorError> {
+    let url = match cursors.get(NEXT_PAGE_CURSOR) {
+        Some(link) => client.link(link)?,
         None => {
-            let id = group_id(call, group).await?;
-            let url = call.wide_url(&["groups", &id, "transitiveMembers"]);
-            with_query(url, &[("$select", "id"), ("$top", MEMBERS_PAGE)])
+            let id = group_id(client, group).await?;
+            let url = client.root_url(&["groups", &id, "transitiveMembers"]);
+            with_query(url, &[("$select", "id"), ("$top", MEMBERS_PER_PAGE)])
         }
     };
-    let page: Collection<Member> = call.get(What::Group, url, "").await?;
-    let is_person = |member: &Member| member.kind.as_deref().is_none_or(|kind| kind == "#microsoft.graph.user");
-    let people = page.value.into_iter().filter(is_person).map(|member| name(member.id));
-    let cursors: Cursors = page.next_link.into_iter().map(|link| (NEXT.to_owned(), link)).collect();
-    Ok(MembersPage { members: people.collect::<Result<_, _>>()?, is_last: cursors.is_empty(), cursors })
+    let page: Collection<DirectoryObject> = client.get(GraphOperation::Group, url, "").await?;
+    let people = page.value.into_iter().filter(DirectoryObject::is_user).map(|member| valid_id(member.id));
+    let cursors: Cursors = page.next_link.into_iter().map(|link| (NEXT_PAGE_CURSOR.to_owned(), link)).collect();
+    Ok(GroupMembersPage { members: people.collect::<Result<_, _>>()?, is_last: cursors.is_empty(), cursors })
 }
 
-/// Groups are called by id, and named by address.
-async fn group_id(call: Call<'_>, group: &str) -> Result<String, ConnectorError> {
+/// Returns the id of a group that is named by its id or its address.
+async fn group_id(client: GraphClient<'_>, group: &str) -> Result<String, ConnectorError> {
     if !group.contains('@') {
         return Ok(group.to_owned());
     }
     let filter = format!("mail eq '{}'", group.replace('\'', "''"));
-    let url = with_query(call.wide_url(&["groups"]), &[("$filter", &filter), ("$select", "id")]);
-    let found: Collection<Group> = call.get(What::Group, url, "").await?;
+    let url = with_query(client.root_url(&["groups"]), &[("$filter", &filter), ("$select", "id")]);
+    let found: Collection<GraphGroup> = client.get(GraphOperation::Group, url, "").await?;
     let first = found.value.into_iter().next().ok_or(ConnectorError::Gone)?;
-    name(first.id)
+    valid_id(first.id)
 }
 
 fn with_query(mut url: Url, query: &[(&str, &str)]) -> Url {
@@ -127,10 +141,10 @@ fn with_query(mut url: Url, query: &[(&str, &str)]) -> Url {
     url
 }
 
-fn person(user: User) -> Result<Person, ConnectorError> {
+fn person(user: GraphUser) -> Result<DirectoryPerson, ConnectorError> {
     let login = user.user_principal_name.as_deref().and_then(canonical);
     let mail = user.mail.as_ref().map(|mail| mail.as_deref().and_then(canonical));
-    // Who has no address there may still have a mailbox under the name they sign in with.
+    // A user without `mail` may still have a mailbox under the sign-in name.
     let address = match mail {
         Some(Some(mail)) => Some(mail),
         _ => login.clone().filter(|_| user.mail.is_some() || user.proxy_addresses.is_some()),
@@ -142,22 +156,23 @@ fn person(user: User) -> Result<Person, ConnectorError> {
         });
         crate::people::aliases(smtp.chain(login.as_deref()), address.as_deref())
     });
-    let text = |told: Option<Option<String>>| told.map(|text| shown(&text.unwrap_or_default()));
-    Ok(Person {
-        id: name(user.id)?,
+
+    Ok(DirectoryPerson {
+        id: valid_id(user.id)?,
         address,
         aliases,
-        name: text(user.display_name),
-        unit: text(user.department),
+        name: user.display_name.map(|name| printable(&name.unwrap_or_default())),
+        unit: user.department.map(|department| printable(&department.unwrap_or_default())),
         is_suspended: user.account_enabled.map(|is_enabled| !is_enabled),
         is_guest: user.user_type.map(|kind| kind.is_some_and(|kind| kind.eq_ignore_ascii_case("guest"))),
         is_licensed: user.assigned_plans.map(|plans| plans.iter().any(is_mailbox)),
     })
 }
 
-fn is_mailbox(plan: &Plan) -> bool {
-    plan.service.as_deref().is_some_and(|service| service.eq_ignore_ascii_case(MAIL_SERVICE))
-        && plan.capability_status.as_deref().is_some_and(|status| GOOD.contains(&status))
+/// Whether a licence plan includes a mailbox.
+fn is_mailbox(plan: &AssignedPlan) -> bool {
+    plan.service.as_deref().is_some_and(|service| service.eq_ignore_ascii_case(EXCHANGE_SERVICE))
+        && plan.capability_status.as_deref().is_some_and(|status| ACTIVE_PLAN_STATUSES.contains(&status))
 }
 
 #[cfg(test)]
@@ -166,21 +181,24 @@ mod tests {
 
     use super::*;
 
-    fn read(value: Value) -> Person {
+    fn read(value: Value) -> DirectoryPerson {
         person(serde_json::from_value(value).unwrap()).unwrap()
     }
 
     #[test]
-    fn what_is_not_told_is_not_made_up() {
-        let told = read(json!({"id": "1", "accountEnabled": false}));
-        assert_eq!(told, Person { id: "1".to_owned(), is_suspended: Some(true), ..Person::default() });
+    fn absent_properties_stay_unknown() {
+        let disabled = read(json!({"id": "1", "accountEnabled": false}));
+        assert_eq!(
+            disabled,
+            DirectoryPerson { id: "1".to_owned(), is_suspended: Some(true), ..DirectoryPerson::default() }
+        );
 
         let emptied = read(json!({"id": "1", "department": null, "assignedPlans": []}));
         assert_eq!((emptied.unit.as_deref(), emptied.is_licensed), (Some(""), Some(false)));
     }
 
     #[test]
-    fn the_address_is_the_one_they_write_from_and_all_else_is_an_alias() {
+    fn mail_is_the_address_and_all_others_are_aliases() {
         let ann = read(json!({
             "id": "1", "mail": "Ann@acme.test", "userPrincipalName": "a.b@acme.onmicrosoft.test", "userType": "Member",
             "proxyAddresses": ["SMTP:Ann@acme.test", "smtp:annie@acme.test", "SIP:ann@acme.test", "x500:/o=a"],
@@ -195,12 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_was_taken_away_is_no_mailbox() {
-        let plan =
-            |status: &str| json!({"id": "1", "assignedPlans": [{"service": "exchange", "capabilityStatus": status}]});
-        assert_eq!(read(plan("Enabled")).is_licensed, Some(true));
-        for ended in ["Deleted", "Suspended", "LockedOut"] {
-            assert_eq!(read(plan(ended)).is_licensed, Some(false), "{ended}");
+    fn ended_plan_has_no_mailbox() {
+        for (status, is_licensed) in [("Enabled", true), ("Deleted", false), ("Suspended", false), ("LockedOut", false)]
+        {
+            let user = json!({"id": "1", "assignedPlans": [{"service": "exchange", "capabilityStatus": status}]});
+            assert_eq!(read(user).is_licensed, Some(is_licensed), "{status}");
         }
     }
 }

@@ -1,118 +1,121 @@
-//! The folders of a mailbox: a tree of names, of which some stand for something in every language.
+//! The mail folders of a mailbox as a tree, with the roles of Graph's well-known folders.
 
 use std::collections::{BTreeMap, HashMap};
 
 use domain::ConnectorError;
 use domain::FolderRole;
-use domain::connector::SeenFolder;
+use domain::connector::ListedFolder;
 use futures_util::future::try_join;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::api::{Call, Collection};
+use super::api::{Collection, GraphClient};
 use super::batch;
-use super::refusal::What;
+use super::error_mapping::GraphOperation;
 use crate::http::{protocol, unavailable};
-use crate::names::{name, shown};
+use crate::provider_text::{printable, valid_id};
 
-/// Names that hold in every language, and what is in the folders that have them.
-const WELL_KNOWN: [(&str, Kind); 14] = [
-    ("msgfolderroot", Kind::Root),
-    ("inbox", Kind::Is(FolderRole::Inbox)),
-    ("sentitems", Kind::Is(FolderRole::Sent)),
-    ("archive", Kind::Is(FolderRole::Archive)),
-    ("drafts", Kind::Is(FolderRole::Drafts)),
-    ("deleteditems", Kind::Is(FolderRole::Trash)),
-    ("junkemail", Kind::Is(FolderRole::Spam)),
-    ("conversationhistory", Kind::Is(FolderRole::Chats)),
-    ("outbox", Kind::NoMail),
-    ("syncissues", Kind::NoMail),
-    ("conflicts", Kind::NoMail),
-    ("localfailures", Kind::NoMail),
-    ("serverfailures", Kind::NoMail),
-    ("scheduled", Kind::NoMail),
+/// Graph's well-known folder names, which are the same in every language.
+const WELL_KNOWN_FOLDERS: [(&str, WellKnownFolder); 14] = [
+    ("msgfolderroot", WellKnownFolder::Root),
+    ("inbox", WellKnownFolder::Role(FolderRole::Inbox)),
+    ("sentitems", WellKnownFolder::Role(FolderRole::Sent)),
+    ("archive", WellKnownFolder::Role(FolderRole::Archive)),
+    ("drafts", WellKnownFolder::Role(FolderRole::Drafts)),
+    ("deleteditems", WellKnownFolder::Role(FolderRole::Trash)),
+    ("junkemail", WellKnownFolder::Role(FolderRole::Spam)),
+    ("conversationhistory", WellKnownFolder::Role(FolderRole::Chats)),
+    ("outbox", WellKnownFolder::NoMail),
+    ("syncissues", WellKnownFolder::NoMail),
+    ("conflicts", WellKnownFolder::NoMail),
+    ("localfailures", WellKnownFolder::NoMail),
+    ("serverfailures", WellKnownFolder::NoMail),
+    ("scheduled", WellKnownFolder::NoMail),
 ];
 
-/// Those that every mailbox has.
-const NEEDED: [&str; 5] = ["msgfolderroot", "inbox", "drafts", "deleteditems", "junkemail"];
+/// Well-known folders that every mailbox has.
+const REQUIRED_FOLDERS: [&str; 5] = ["msgfolderroot", "inbox", "drafts", "deleteditems", "junkemail"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum WellKnownFolder {
     Root,
-    Is(FolderRole),
-    /// What a mail program keeps there for itself, and what is on its way.
+    Role(FolderRole),
+    /// Unsent mail, or data that a mail program keeps for itself.
     NoMail,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Folder {
+struct MailFolder {
     id: String,
     display_name: Option<String>,
     parent_folder_id: Option<String>,
     is_hidden: Option<bool>,
-    /// Of folders that only show what is in others.
+    /// Type of a search folder, which only shows messages of others.
     #[serde(rename = "@odata.type")]
     kind: Option<String>,
     #[serde(rename = "@removed")]
     removed: Option<serde::de::IgnoredAny>,
 }
 
+/// All folders of a mailbox.
 #[derive(Debug, Default)]
-pub struct Tree {
-    /// All that have mail, by their paths.
-    pub folders: Vec<SeenFolder>,
-    /// Ids of the others: hidden ones, those that only show what is elsewhere, and what is kept for programs.
-    pub apart: Vec<String>,
+pub struct FolderTree {
+    /// Folders with mail, named by their paths.
+    pub folders: Vec<ListedFolder>,
+    /// Ids of the others: hidden ones, search folders, and those of mail programs.
+    pub excluded: Vec<String>,
 }
 
-pub async fn tree(call: Call<'_>) -> Result<Tree, ConnectorError> {
-    let (kinds, folders) = try_join(well_known(call), all(call)).await?;
-    // An answer without it is not the whole tree, and what is not in it would count as gone.
-    if !kinds.iter().any(|(id, kind)| *kind == Kind::Is(FolderRole::Inbox) && folders.contains_key(id)) {
-        return Err(unavailable("the folders come without the inbox"));
+/// Lists all folders.
+pub async fn tree(client: GraphClient<'_>) -> Result<FolderTree, ConnectorError> {
+    let (kinds, folders) = try_join(well_known(client), list_folders(client)).await?;
+    // A response without the inbox is not the whole tree, and what it lacks would count as deleted.
+    if !kinds.iter().any(|(id, kind)| *kind == WellKnownFolder::Role(FolderRole::Inbox) && folders.contains_key(id)) {
+        return Err(unavailable("the folder listing has no inbox"));
     }
-    Ok(told(&folders, &kinds))
+    Ok(build_tree(&folders, &kinds))
 }
 
-async fn all(call: Call<'_>) -> Result<BTreeMap<String, Folder>, ConnectorError> {
+async fn list_folders(client: GraphClient<'_>) -> Result<BTreeMap<String, MailFolder>, ConnectorError> {
     let mut folders = BTreeMap::new();
-    let mut url = call.url(&["mailFolders", "delta"]);
+    let mut url = client.url(&["mailFolders", "delta"]);
     url.query_pairs_mut().append_pair("$select", "id,displayName,parentFolderId,isHidden");
     loop {
-        let page: Collection<Folder> = call.get(What::Other, url, "odata.maxpagesize=200").await?;
+        let page: Collection<MailFolder> = client.get(GraphOperation::Other, url, "odata.maxpagesize=200").await?;
         for folder in page.value {
             match folder.removed {
-                // It went while we read.
+                // It was deleted meanwhile.
                 Some(_) => drop(folders.remove(&folder.id)),
-                None => drop(folders.insert(name(folder.id.clone())?, folder)),
+                None => drop(folders.insert(valid_id(folder.id.clone())?, folder)),
             }
         }
         match page.next_link {
-            Some(link) => url = call.link(&link)?,
+            Some(link) => url = client.link(&link)?,
             None => return Ok(folders),
         }
     }
 }
 
-/// Which folder has which of these names.
-async fn well_known(call: Call<'_>) -> Result<HashMap<String, Kind>, ConnectorError> {
-    let urls = WELL_KNOWN.iter().map(|(known, _)| {
-        let mut url = call.url(&["mailFolders", known]);
+/// Returns the well-known folders by id.
+async fn well_known(client: GraphClient<'_>) -> Result<HashMap<String, WellKnownFolder>, ConnectorError> {
+    let urls = WELL_KNOWN_FOLDERS.iter().map(|(known, _)| {
+        let mut url = client.url(&["mailFolders", known]);
         url.query_pairs_mut().append_pair("$select", "id");
         url
     });
     let mut kinds = HashMap::new();
-    for ((known, kind), answer) in WELL_KNOWN.iter().zip(batch::get::<Value>(call, What::Folder, urls.collect()).await?)
+    for ((known, kind), answer) in
+        WELL_KNOWN_FOLDERS.iter().zip(batch::get_all::<Value>(client, GraphOperation::Folder, urls.collect()).await?)
     {
         match answer {
             Ok(folder) => {
-                let id = folder["id"].as_str().ok_or_else(|| protocol("a folder without an id"))?;
+                let id = folder["id"].as_str().ok_or_else(|| protocol("a folder has no id"))?;
                 kinds.insert(id.to_owned(), *kind);
             }
-            // Without these what is left out would be taken in.
-            Err(ConnectorError::Gone | ConnectorError::Protocol(_)) if NEEDED.contains(known) => {
-                return Err(unavailable("a folder that every mailbox has cannot be found"));
+            // Without these, mail that is to be left out would be taken in.
+            Err(ConnectorError::Gone | ConnectorError::Protocol(_)) if REQUIRED_FOLDERS.contains(known) => {
+                return Err(unavailable("a well-known folder of every mailbox is not found"));
             }
             // Not every mailbox has all of them, and not every server knows all names.
             Err(ConnectorError::Gone | ConnectorError::Protocol(_)) => {}
@@ -122,77 +125,88 @@ async fn well_known(call: Call<'_>) -> Result<HashMap<String, Kind>, ConnectorEr
     Ok(kinds)
 }
 
-fn told(folders: &BTreeMap<String, Folder>, kinds: &HashMap<String, Kind>) -> Tree {
-    let is_search = |folder: &Folder| folder.kind.as_deref().is_some_and(|kind| kind.ends_with("mailSearchFolder"));
-    let mut told = Tree::default();
+fn build_tree(folders: &BTreeMap<String, MailFolder>, kinds: &HashMap<String, WellKnownFolder>) -> FolderTree {
+    let mut tree = FolderTree::default();
     for (id, folder) in folders {
-        let mut path = vec![name_of(folder)];
+        let mut path = vec![folder.name()];
         let mut role = match kinds.get(id) {
-            Some(Kind::Is(role)) => Some(*role),
+            Some(WellKnownFolder::Role(role)) => Some(*role),
             _ => None,
         };
         let mut is_left_out =
-            folder.is_hidden.unwrap_or_default() || is_search(folder) || kinds.get(id) == Some(&Kind::Root);
+            folder.is_hidden.unwrap_or_default() || folder.is_search() || kinds.get(id) == Some(&WellKnownFolder::Root);
         let mut above = id;
-        // A tree is never that deep; a ring would be.
+        // No tree is that deep; the limit ends a cycle.
         for _ in 0..300 {
-            is_left_out |= kinds.get(above) == Some(&Kind::NoMail);
+            is_left_out |= kinds.get(above) == Some(&WellKnownFolder::NoMail);
             let Some(parent) = folders.get(above).and_then(|folder| folder.parent_folder_id.as_ref()) else { break };
-            let Some(folder) = folders.get(parent).filter(|_| kinds.get(parent) != Some(&Kind::Root)) else { break };
-            path.push(name_of(folder));
-            // A folder that was thrown away lies in the bin with everything in it.
-            if let Some(Kind::Is(inherited @ (FolderRole::Trash | FolderRole::Spam))) = kinds.get(parent) {
+            let Some(folder) = folders.get(parent).filter(|_| kinds.get(parent) != Some(&WellKnownFolder::Root)) else {
+                break;
+            };
+            path.push(folder.name());
+            // A deleted folder is in the trash with everything in it.
+            if let Some(WellKnownFolder::Role(inherited @ (FolderRole::Trash | FolderRole::Spam))) = kinds.get(parent) {
                 role = Some(*inherited);
             }
             above = parent;
         }
         if is_left_out {
-            told.apart.push(id.clone());
+            tree.excluded.push(id.clone());
             continue;
         }
         path.reverse();
         let delimiter = Some("/".to_owned());
-        told.folders.push(SeenFolder { id: id.clone(), name: path.join("/"), role, delimiter, uid_validity: None });
+        tree.folders.push(ListedFolder { id: id.clone(), name: path.join("/"), role, delimiter, uid_validity: None });
     }
-    told
+    tree
 }
 
-fn name_of(folder: &Folder) -> String {
-    shown(folder.display_name.as_deref().unwrap_or_default())
+impl MailFolder {
+    fn is_search(&self) -> bool {
+        self.kind.as_deref().is_some_and(|kind| kind.ends_with("mailSearchFolder"))
+    }
+
+    fn name(&self) -> String {
+        printable(self.display_name.as_deref().unwrap_or_default())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn folder(id: &str, parent: &str) -> (String, MailFolder) {
+        folder_with(id, parent, &serde_json::json!({}))
+    }
+
+    fn folder_with(id: &str, parent: &str, properties: &Value) -> (String, MailFolder) {
+        let mut json = serde_json::json!({"id": id, "displayName": id.to_uppercase(), "parentFolderId": parent});
+        json.as_object_mut().unwrap().extend(properties.as_object().unwrap().clone());
+        (id.to_owned(), serde_json::from_value(json).unwrap())
+    }
+
     #[test]
     fn paths_and_roles_follow_the_tree() {
-        let folder = |id: &str, parent: &str, more: Value| {
-            let mut json = serde_json::json!({"id": id, "displayName": id.to_uppercase(), "parentFolderId": parent});
-            json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            (id.to_owned(), serde_json::from_value::<Folder>(json).unwrap())
-        };
-        let none = || serde_json::json!({});
         let folders = BTreeMap::from([
-            folder("root", "above", none()),
-            folder("inbox", "root", none()),
-            folder("work", "inbox", none()),
-            folder("bin", "root", none()),
-            folder("old", "bin", none()),
-            folder("ring", "ring", none()),
-            folder("out", "root", none()),
-            folder("below", "out", none()),
-            folder("hidden", "root", serde_json::json!({"isHidden": true})),
-            folder("found", "root", serde_json::json!({"@odata.type": "#microsoft.graph.mailSearchFolder"})),
+            folder("root", "above"),
+            folder("inbox", "root"),
+            folder("work", "inbox"),
+            folder("bin", "root"),
+            folder("old", "bin"),
+            folder("ring", "ring"),
+            folder("out", "root"),
+            folder("below", "out"),
+            folder_with("hidden", "root", &serde_json::json!({"isHidden": true})),
+            folder_with("found", "root", &serde_json::json!({"@odata.type": "#microsoft.graph.mailSearchFolder"})),
         ]);
         let kinds = HashMap::from([
-            ("root".to_owned(), Kind::Root),
-            ("inbox".to_owned(), Kind::Is(FolderRole::Inbox)),
-            ("bin".to_owned(), Kind::Is(FolderRole::Trash)),
-            ("out".to_owned(), Kind::NoMail),
+            ("root".to_owned(), WellKnownFolder::Root),
+            ("inbox".to_owned(), WellKnownFolder::Role(FolderRole::Inbox)),
+            ("bin".to_owned(), WellKnownFolder::Role(FolderRole::Trash)),
+            ("out".to_owned(), WellKnownFolder::NoMail),
         ]);
-        let told: Vec<_> =
-            told(&folders, &kinds).folders.into_iter().map(|folder| (folder.name, folder.role)).collect();
+        let listed: Vec<_> =
+            build_tree(&folders, &kinds).folders.into_iter().map(|folder| (folder.name, folder.role)).collect();
         let expected = [
             ("BIN", Some(FolderRole::Trash)),
             ("INBOX", Some(FolderRole::Inbox)),
@@ -200,8 +214,8 @@ mod tests {
             ("INBOX/WORK", None),
         ];
         for (name, role) in expected {
-            assert!(told.contains(&(name.to_owned(), role)), "{name}: {told:?}");
+            assert!(listed.contains(&(name.to_owned(), role)), "{name}: {listed:?}");
         }
-        assert_eq!(told.len(), 5, "and the ring, which is somewhere: {told:?}");
+        assert_eq!(listed.len(), 5, "and the ring, which is somewhere: {listed:?}");
     }
 }

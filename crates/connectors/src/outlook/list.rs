@@ -1,210 +1,223 @@
-//! What is in the mailbox, folder by folder. It is asked for as changes since the beginning, for Graph's plain lists count
-//! messages: when one goes while we read, another is passed over. Where Graph does not tell changes, a plain list is read by
-//! when messages came, each page from a little later on than the one before has ended.
+//! Listings of a mailbox, folder by folder. They are read as a first delta round, because the paging of Graph's plain lists
+//! counts messages: when one is deleted meanwhile, another is skipped. Where Graph has no delta, a plain list is read by
+//! date, each page with a little overlap to the one before.
 
 use std::collections::BTreeMap;
 
 use domain::ConnectorError;
-use domain::connector::{Cursors, Page};
+use domain::connector::{Cursors, ListingPage};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, Collection, Refusal};
-use super::changes::{begun_at, whole_seconds};
-use super::delta::{self, At};
+use super::api::{Collection, GraphClient, GraphFailure};
+use super::changes::{filter_time, first_sync_at};
+use super::delta::{self, DeltaCursor};
+use super::error_mapping::GraphOperation;
 use super::folders;
-use super::message::{FIELDS, Message};
-use super::refusal::What;
-use crate::folders::compare;
+use super::message::{GraphMessage, MESSAGE_FIELDS};
+use crate::folder_diff::diff_folders;
 use crate::http::protocol;
 
-/// There is one scope: a list goes through all folders.
+/// The only cursor scope: a listing goes through all folders.
 const SCOPE: &str = "mailbox";
 
-/// Where we are: in which folder, and how far.
+/// Position in a listing: a folder, and how far in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct FolderListCursor {
     folder: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     link: Option<String>,
-    /// Graph has forgotten once where we were in it.
+    /// Graph has lost the sync state of this folder once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_anew: bool,
-    /// Graph does not tell this folder's changes, so it is a plain list after all.
+    /// The folder is read as a plain list, because Graph has no delta of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_plain: bool,
-    /// Of a plain list: what came later was told.
+    /// In a plain list: messages that were received later are listed already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
 }
 
-/// Graph says when a message came to the second, and compares more exactly.
-const OVERLAP: SignedDuration = SignedDuration::from_secs(1);
+/// Overlap of two pages by date: `receivedDateTime` has no fractions of a second, but filters compare them.
+const DATE_OVERLAP: SignedDuration = SignedDuration::from_secs(1);
 
-/// What was there before the first sync, newest first. What came since is left to the changes.
-pub async fn history(
-    call: Call<'_>,
+/// Lists the messages from before the first sync, newest first. Later ones are left to the changes.
+pub async fn list_history(
+    client: GraphClient<'_>,
     cursors: &Cursors,
-    told: &Cursors,
+    changes: &Cursors,
     since: Option<Timestamp>,
-) -> Result<Page, ConnectorError> {
-    let folders = wanted(call);
-    let Some(place) = begin(cursors, &folders)? else { return end(Page::default(), None) };
-    let Some(found) = read(call, &place, delta::newest_first).await? else {
-        return end(Page::default(), after(&folders, &place));
+) -> Result<ListingPage, ConnectorError> {
+    let folders = folders_in_scope(client);
+    let Some(position) = resume(cursors, &folders)? else { return finish_page(ListingPage::default(), None) };
+    let Some(page_read) = read_folder(client, &position, delta::initial_url_newest_first).await? else {
+        return finish_page(ListingPage::default(), next_folder(&folders, &position));
     };
-    let begun = begun_at(told)?;
-    let mut page = Page::default();
+    let first_sync_at = first_sync_at(changes)?;
+    let mut page = ListingPage::default();
     let (mut is_older, mut is_empty) = (true, true);
-    for message in found.messages.iter().filter(|message| message.removed.is_none()) {
+    for message in page_read.messages.iter().filter(|message| message.removed.is_none()) {
         is_empty = false;
         let received = message.received_date_time;
         let is_old = received.is_some_and(|received| since.is_some_and(|since| received < since));
         is_older &= is_old;
-        if !is_old && received.is_none_or(|received| received < begun) {
-            page.messages.push(message.seen(&place.folder)?);
+        if !is_old && received.is_none_or(|received| received < first_sync_at) {
+            page.seen.push(message.seen(&position.folder)?);
         }
     }
-    let next = match found.next {
+    let next = match page_read.next {
         Some(next) if is_empty || !is_older => Some(next),
-        // The rest of it is older still.
-        _ => after(&folders, &place),
+        // The rest of the folder is older still.
+        _ => next_folder(&folders, &position),
     };
-    end(page, next)
+    finish_page(page, next)
 }
 
-/// Everything, as it is now. What has only just come is told too: Graph tells that it went also to who never heard of it.
-pub async fn everything(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
-    let mut page = Page::default();
+/// Lists the whole mailbox as it is now, with new messages that the changes have not reported: Graph's deltas report a
+/// deletion also if they never reported the message.
+pub async fn list_all(client: GraphClient<'_>, cursors: &Cursors) -> Result<ListingPage, ConnectorError> {
+    let mut page = ListingPage::default();
     if cursors.is_empty() {
-        let now = folders::tree(call).await?.folders;
+        let now = folders::tree(client).await?.folders;
         page.folders = now.clone();
-        (_, page.gone_folders) = compare(&call.account.folders, now);
+        (_, page.removed_folders) = diff_folders(&client.account.folders, now);
     }
-    let folders = wanted(call);
-    let Some(place) = begin(cursors, &folders)? else { return end(page, None) };
-    let Some(found) = read(call, &place, delta::beginning).await? else { return end(page, after(&folders, &place)) };
-    // The last word on each holds.
-    let latest: BTreeMap<&str, _> = found.messages.iter().map(|message| (&*message.id, message)).collect();
+    let folders = folders_in_scope(client);
+    let Some(position) = resume(cursors, &folders)? else { return finish_page(page, None) };
+    let Some(page_read) = read_folder(client, &position, delta::initial_url).await? else {
+        return finish_page(page, next_folder(&folders, &position));
+    };
+    // The last entry of each message counts.
+    let latest: BTreeMap<&str, _> = page_read.messages.iter().map(|message| (&*message.id, message)).collect();
     for message in latest.values().filter(|message| message.removed.is_none()) {
-        page.messages.push(message.seen(&place.folder)?);
-        page.whole.push(message.id.clone());
+        page.seen.push(message.seen(&position.folder)?);
+        page.complete_placements.push(message.id.clone());
     }
-    let next = found.next.or_else(|| after(&folders, &place));
-    end(page, next)
+    let next = page_read.next.or_else(|| next_folder(&folders, &position));
+    finish_page(page, next)
 }
 
-struct Found {
-    messages: Vec<Message>,
-    /// Where this folder goes on.
-    next: Option<Place>,
+struct FolderListPage {
+    messages: Vec<GraphMessage>,
+    /// Position of this folder's next page.
+    next: Option<FolderListCursor>,
 }
 
-/// `None`: the folder is no more, which somebody will tell.
-async fn read(
-    call: Call<'_>,
-    place: &Place,
-    beginning: fn(Call<'_>, &str) -> Url,
-) -> Result<Option<Found>, ConnectorError> {
-    // Once more from its beginning; the second time as a plain list, of which Graph need not remember anything.
-    let anew = || {
-        let (folder, is_plain) = (place.folder.clone(), place.is_anew);
-        let next = Some(Place { folder, is_plain, is_anew: true, ..Place::default() });
-        Ok(Some(Found { messages: Vec::new(), next }))
-    };
-    let url = match &place.link {
-        Some(link) => match call.link(link) {
+/// Reads a page of a folder. Returns `None` if the folder no longer exists, which the changes report.
+async fn read_folder(
+    client: GraphClient<'_>,
+    position: &FolderListCursor,
+    initial_url: fn(GraphClient<'_>, &str) -> Url,
+) -> Result<Option<FolderListPage>, ConnectorError> {
+    let url = match &position.link {
+        Some(link) => match client.link(link) {
             Ok(url) => url,
-            Err(_) => return anew(),
+            Err(_) => return Ok(Some(restart(position))),
         },
-        None if place.is_plain => plain(call, place),
-        None => beginning(call, &place.folder),
+        None if position.is_plain => plain_list_url(client, position),
+        None => initial_url(client, &position.folder),
     };
-    if !place.is_plain {
-        match delta::page(call, url.clone(), delta::PAGE).await {
-            Ok(told) => {
-                let next = |link| Place { link: Some(link), ..place.clone() };
-                let next = if let At::Next(link) = told.at { Some(next(link)) } else { None };
-                return Ok(Some(Found { messages: told.messages, next }));
+    if !position.is_plain {
+        match delta::page(client, url.clone(), delta::MAX_PAGE_SIZE).await {
+            Ok(delta) => {
+                let next = match delta.cursor {
+                    DeltaCursor::Next(link) => Some(FolderListCursor { link: Some(link), ..position.clone() }),
+                    DeltaCursor::Delta(_) | DeltaCursor::Stuck => None,
+                };
+                return Ok(Some(FolderListPage { messages: delta.messages, next }));
             }
-            Err(refusal) => match refusal.error {
+            Err(failure) => match failure.error {
                 ConnectorError::Gone => return Ok(None),
-                ConnectorError::CursorExpired => return anew(),
-                ConnectorError::Protocol(_) if refusal.status.is_some() && place.link.is_some() => return anew(),
-                ConnectorError::Protocol(_) if refusal.status.is_some() => {}
+                ConnectorError::CursorExpired => return Ok(Some(restart(position))),
+                ConnectorError::Protocol(_) if failure.status.is_some() && position.link.is_some() => {
+                    return Ok(Some(restart(position)));
+                }
+                ConnectorError::Protocol(_) if failure.status.is_some() => {}
                 e => return Err(e),
             },
         }
     }
-    let url = if place.is_plain { url } else { plain(call, place) };
-    let page: Result<Collection<Message>, Refusal> = call.get(What::Folder, url, "").await;
+    let url = if position.is_plain { url } else { plain_list_url(client, position) };
+    let page: Result<Collection<GraphMessage>, GraphFailure> = client.get(GraphOperation::Folder, url, "").await;
     match page {
         Ok(page) => {
-            let next = page.next_link.map(|link| older(place, &page.value, link));
-            Ok(Some(Found { messages: page.value, next }))
+            let next = page.next_link.map(|link| after_messages(position, &page.value, link));
+            Ok(Some(FolderListPage { messages: page.value, next }))
         }
-        Err(refusal) if refusal.error == ConnectorError::Gone => Ok(None),
-        Err(refusal) => Err(refusal.error),
+        Err(failure) if failure.error == ConnectorError::Gone => Ok(None),
+        Err(failure) => Err(failure.error),
     }
 }
 
-fn plain(call: Call<'_>, place: &Place) -> Url {
-    let mut url = call.url(&["mailFolders", &place.folder, "messages"]);
+/// Starts a folder over; the second time as a plain list, for which Graph keeps no sync state.
+fn restart(position: &FolderListCursor) -> FolderListPage {
+    let (folder, is_plain) = (position.folder.clone(), position.is_anew);
+    let next = Some(FolderListCursor { folder, is_plain, is_anew: true, ..FolderListCursor::default() });
+    FolderListPage { messages: Vec::new(), next }
+}
+
+fn plain_list_url(client: GraphClient<'_>, position: &FolderListCursor) -> Url {
+    let mut url = client.url(&["mailFolders", &position.folder, "messages"]);
     let mut query = url.query_pairs_mut();
     query
-        .append_pair("$select", FIELDS)
+        .append_pair("$select", MESSAGE_FIELDS)
         .append_pair("$orderby", "receivedDateTime desc")
-        .append_pair("$top", &delta::PAGE.to_string());
-    if let Some(until) = place.until {
-        query.append_pair("$filter", &format!("receivedDateTime le {}", whole_seconds(until)));
+        .append_pair("$top", &delta::MAX_PAGE_SIZE.to_string());
+    if let Some(until) = position.until {
+        query.append_pair("$filter", &format!("receivedDateTime le {}", filter_time(until)));
     }
     drop(query);
     url
 }
 
-/// Where a plain list goes on after these messages. Only what came all at once is counted, as the link does.
-fn older(place: &Place, messages: &[Message], link: String) -> Place {
+/// Returns the position of a plain list after these messages. It is Graph's link, which counts messages, only if all of
+/// them were received at the same time.
+fn after_messages(position: &FolderListCursor, messages: &[GraphMessage], link: String) -> FolderListCursor {
     let oldest = messages.iter().filter_map(|message| message.received_date_time).min();
-    let until = oldest.and_then(|oldest| oldest.checked_add(OVERLAP).ok());
+    let until = oldest.and_then(|oldest| oldest.checked_add(DATE_OVERLAP).ok());
     match until {
-        Some(until) if place.until.is_none_or(|before| until < before) => {
-            Place { until: Some(until), link: None, is_plain: true, ..place.clone() }
+        Some(until) if position.until.is_none_or(|before| until < before) => {
+            FolderListCursor { until: Some(until), link: None, is_plain: true, ..position.clone() }
         }
-        _ => Place { link: Some(link), is_plain: true, ..place.clone() },
+        _ => FolderListCursor { link: Some(link), is_plain: true, ..position.clone() },
     }
 }
 
-/// The folders that mail is taken in from; what people look at first comes first.
-fn wanted(call: Call<'_>) -> Vec<String> {
-    let mut folders: Vec<_> = call.account.folders.iter().filter(|folder| folder.is_in_scope).collect();
-    // By what does not change meanwhile: whoever is renamed must not be passed over.
+/// Returns the folders in scope, the inbox first.
+fn folders_in_scope(client: GraphClient<'_>) -> Vec<String> {
+    let mut folders: Vec<_> = client.account.folders.iter().filter(|folder| folder.is_in_scope).collect();
+    // By id, which does not change: a folder that is renamed meanwhile must not be skipped.
     folders.sort_by_key(|folder| (folder.role != Some(domain::FolderRole::Inbox), &folder.id));
     folders.into_iter().map(|folder| folder.id.clone()).collect()
 }
 
-/// `None`: there is no folder at all.
-fn begin(cursors: &Cursors, folders: &[String]) -> Result<Option<Place>, ConnectorError> {
+/// Reads the position, or starts at the first folder. Returns `None` if there is no folder.
+fn resume(cursors: &Cursors, folders: &[String]) -> Result<Option<FolderListCursor>, ConnectorError> {
     match cursors.get(SCOPE) {
-        // A folder that is not wanted any more: the list begins anew.
-        Some(cursor) => match serde_json::from_str::<Place>(cursor) {
-            Ok(place) if folders.contains(&place.folder) => Ok(Some(place)),
+        // If its folder is no longer wanted, the listing starts over.
+        Some(cursor) => match serde_json::from_str::<FolderListCursor>(cursor) {
+            Ok(position) if folders.contains(&position.folder) => Ok(Some(position)),
             _ => Err(ConnectorError::CursorExpired),
         },
-        None => Ok(folders.first().map(|folder| Place { folder: folder.clone(), ..Place::default() })),
+        None => {
+            Ok(folders.first().map(|folder| FolderListCursor { folder: folder.clone(), ..FolderListCursor::default() }))
+        }
     }
 }
 
-fn after(folders: &[String], place: &Place) -> Option<Place> {
-    let next = folders.iter().skip_while(|folder| **folder != place.folder).nth(1)?;
-    Some(Place { folder: next.clone(), ..Place::default() })
+fn next_folder(folders: &[String], position: &FolderListCursor) -> Option<FolderListCursor> {
+    let next = folders.iter().skip_while(|folder| **folder != position.folder).nth(1)?;
+    Some(FolderListCursor { folder: next.clone(), ..FolderListCursor::default() })
 }
 
-fn end(page: Page, next: Option<Place>) -> Result<Page, ConnectorError> {
+fn finish_page(page: ListingPage, next: Option<FolderListCursor>) -> Result<ListingPage, ConnectorError> {
     let is_last = next.is_none();
     let cursor = match next {
-        Some(place) => serde_json::to_string(&place).map_err(|_| protocol("a place that cannot be written down"))?,
+        Some(position) => {
+            serde_json::to_string(&position).map_err(|_| protocol("a list cursor cannot be serialized"))?
+        }
         None => String::new(),
     };
-    Ok(Page { cursors: Cursors::from([(SCOPE.to_owned(), cursor)]), is_last, ..page })
+    Ok(ListingPage { cursors: Cursors::from([(SCOPE.to_owned(), cursor)]), is_last, ..page })
 }

@@ -1,55 +1,56 @@
-//! A message as Graph lists it, and what it says to us.
+//! A message as Graph lists it.
 
-use domain::connector::{Place, Seen};
+use domain::connector::{Placement, SeenMessage};
 use domain::{ConnectorError, Flags};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::names::name;
+use crate::provider_text::valid_id;
 
-/// What is asked for of each message.
-pub const FIELDS: &str = "id,changeKey,isRead,isDraft,flag,receivedDateTime,lastModifiedDateTime,parentFolderId";
+/// Properties that are requested of each message (`$select`).
+pub const MESSAGE_FIELDS: &str =
+    "id,changeKey,isRead,isDraft,flag,receivedDateTime,lastModifiedDateTime,parentFolderId";
 
-/// Of a text that does not change any more.
-const FINAL: &str = "final";
+/// Revision of a sent message, whose text no longer changes.
+const FINAL_REVISION: &str = "final";
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub struct GraphMessage {
     pub id: String,
     pub change_key: Option<String>,
     pub is_read: Option<bool>,
     pub is_draft: Option<bool>,
-    pub flag: Option<Flag>,
+    pub flag: Option<FollowupFlag>,
     pub received_date_time: Option<Timestamp>,
     pub last_modified_date_time: Option<Timestamp>,
     pub parent_folder_id: Option<String>,
-    /// It is not there any more.
+    /// Present in a delta if the message is no longer in the folder.
     #[serde(rename = "@removed")]
     pub removed: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flag {
+pub struct FollowupFlag {
     pub flag_status: Option<String>,
 }
 
-impl Message {
-    /// In this folder.
-    pub fn seen(&self, folder: &str) -> Result<Seen, ConnectorError> {
+impl GraphMessage {
+    /// Returns the message with its placement in this folder.
+    pub fn seen(&self, folder: &str) -> Result<SeenMessage, ConnectorError> {
         let is_flagged = self.flag.as_ref().is_some_and(|flag| flag.flag_status.as_deref() == Some("flagged"));
         let (is_read, is_draft) = (self.is_read.unwrap_or_default(), self.is_draft.unwrap_or_default());
-        let marks = [(is_read, "seen"), (is_flagged, "flagged"), (is_draft, "draft")];
-        let id = name(self.id.clone())?;
-        Ok(Seen {
-            place: Place { folder: folder.to_owned(), uid: id.clone() },
+        let flags = [(is_read, "seen"), (is_flagged, "flagged"), (is_draft, "draft")];
+        let id = valid_id(self.id.clone())?;
+        Ok(SeenMessage {
+            placement: Placement { folder: folder.to_owned(), uid: id.clone() },
             message: id,
-            flags: Flags::from_names(marks.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name)),
+            flags: Flags::from_names(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name)),
             size_bytes: None,
             received_at: self.received_date_time,
-            // Once it is sent the text stays what it is, whatever else happens to it.
-            revision: if is_draft { self.change_key.clone() } else { Some(FINAL.to_owned()) },
+            // Once it is sent, its text stays the same whatever else changes.
+            revision: if is_draft { self.change_key.clone() } else { Some(FINAL_REVISION.to_owned()) },
         })
     }
 }

@@ -1,55 +1,58 @@
-//! Outlook by Microsoft Graph. `api` makes the calls, `batch` many of them at once; `changes` follows the folders one by
-//! one (`delta`), `list` tells what is there, `folders` what the folders are, `directory` who there is. The facts that this relies on are in
-//! docs/providers/outlook.md.
+//! The Outlook connector, by Microsoft Graph. `api` makes single calls and `batch` many at once; `changes` follows the
+//! folders one by one by `delta`, `list` has the listings, `folders` the folder tree, `directory` users and groups.
+//! docs/providers/outlook.md has the facts that it relies on.
 
 mod api;
 mod batch;
 mod changes;
 mod delta;
 mod directory;
+mod error_mapping;
 mod fetch;
 mod folders;
-mod lanes;
 mod list;
 mod message;
-mod refusal;
+mod request_limiter;
 pub mod subscriptions;
 
-use domain::connector::{Account, Answer, Cursors, Grant, Page, Sink, Wanted, Watch, WatchWish};
-use domain::{Clock, Connector, ConnectorError, MembersPage, PeoplePage, Provider, SystemClock};
+use domain::connector::{
+    ConnectorAccount, ConnectorFuture, Cursors, FetchRequest, ListingPage, MessageSink, TokenGrant, Watch, WatchRequest,
+};
+use domain::{Clock, Connector, ConnectorError, DirectoryPeoplePage, GroupMembersPage, Provider, SystemClock};
 use jiff::Timestamp;
 use reqwest::Url;
 
-use crate::http::{Http, NoClient};
+use crate::http::{HttpClient, HttpClientError};
 use crate::microsoft::{GraphPush, MicrosoftOAuth, MicrosoftSettings};
 use crate::oauth::address;
-use api::Call;
-use lanes::Lanes;
+use api::GraphClient;
+use request_limiter::RequestLimiter;
 use subscriptions::Subscriptions;
 
 #[derive(Debug)]
 pub struct Outlook {
-    http: Http,
+    http: HttpClient,
     oauth: MicrosoftOAuth,
-    /// With `/v1.0`.
+    /// URL of Graph, with `/v1.0`.
     base: Url,
     push: Option<GraphPush>,
-    lanes: Lanes,
+    request_limiter: RequestLimiter,
 }
 
 impl Outlook {
-    pub fn new(http: Http, settings: &MicrosoftSettings) -> Result<Self, NoClient> {
+    pub fn new(http: HttpClient, settings: &MicrosoftSettings) -> Result<Self, HttpClientError> {
         let base = Url::parse(&settings.graph_url).ok().filter(|url| !url.cannot_be_a_base());
-        let mut base = base.ok_or_else(|| NoClient::new("providers.microsoft.graph_url is no address"))?;
+        let mut base = base.ok_or_else(|| HttpClientError::new("providers.microsoft.graph_url is not a URL"))?;
         if let Ok(mut segments) = base.path_segments_mut() {
             segments.pop_if_empty().push("v1.0");
         }
         let oauth = MicrosoftOAuth::new(http.clone(), settings.clone());
-        Ok(Self { http, oauth, base, push: settings.push.clone(), lanes: Lanes::default() })
+        Ok(Self { http, oauth, base, push: settings.push.clone(), request_limiter: RequestLimiter::default() })
     }
 
-    fn call<'a>(&'a self, account: &'a Account) -> Call<'a> {
-        Call { outlook: self, account }
+    /// Returns the Graph client for one account.
+    fn client<'a>(&'a self, account: &'a ConnectorAccount) -> GraphClient<'a> {
+        GraphClient { outlook: self, account }
     }
 }
 
@@ -58,87 +61,100 @@ impl Connector for Outlook {
         Provider::Outlook
     }
 
-    fn changes<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Answer<'a, Page> {
-        Box::pin(changes::page(self.call(account), cursors))
+    fn changes<'a>(&'a self, account: &'a ConnectorAccount, cursors: &'a Cursors) -> ConnectorFuture<'a, ListingPage> {
+        Box::pin(changes::page(self.client(account), cursors))
     }
 
     fn history<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        told: &'a Cursors,
+        changes_cursors: &'a Cursors,
         since: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
-        Box::pin(list::history(self.call(account), cursors, told, since))
+    ) -> ConnectorFuture<'a, ListingPage> {
+        Box::pin(list::list_history(self.client(account), cursors, changes_cursors, since))
     }
 
     fn list<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         cursors: &'a Cursors,
-        _told: Option<&'a Cursors>,
+        _changes_cursors: Option<&'a Cursors>,
         _since: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
-        Box::pin(list::everything(self.call(account), cursors))
+    ) -> ConnectorFuture<'a, ListingPage> {
+        Box::pin(list::list_all(self.client(account), cursors))
     }
 
-    fn fetch<'a>(&'a self, account: &'a Account, wanted: &'a [Wanted], sink: &'a mut dyn Sink) -> Answer<'a, ()> {
-        Box::pin(fetch::messages(self.call(account), wanted, sink))
+    fn fetch<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
+        wanted: &'a [FetchRequest],
+        sink: &'a mut dyn MessageSink,
+    ) -> ConnectorFuture<'a, ()> {
+        Box::pin(fetch::fetch_messages(self.client(account), wanted, sink))
     }
 
-    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
+    fn check<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            let call = self.call(account);
-            // A token opens the mailbox of whoever consented, whatever address it was added under. One of our own is for
-            // the address that we ask for, and may not be good for anything but mail.
-            if !call.is_app_only() && !call.me().await?.is_called(&address(account)) {
-                return Err(ConnectorError::Unauthorized("what opens it is for another mailbox".to_owned()));
+            let client = self.client(account);
+            // A token opens the mailbox of the person who consented, whatever address the mailbox was added under. A token
+            // of the app itself is for the requested address, and may have no permission but mail.
+            if !client.is_app_only() && !client.me().await?.has_address(&address(account)) {
+                return Err(ConnectorError::Unauthorized("the consent is for another mailbox".to_owned()));
             }
-            call.inbox().await
+            client.check_inbox().await
         })
     }
 
-    fn grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
-        Some(Box::pin(self.oauth.grant(account)))
+    fn obtain_token<'a>(&'a self, account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, TokenGrant>> {
+        Some(Box::pin(self.oauth.obtain_token(account)))
     }
 
-    fn watch<'a>(&'a self, account: &'a Account, wish: &'a WatchWish) -> Option<Answer<'a, Watch>> {
+    fn watch<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
+        request: &'a WatchRequest,
+    ) -> Option<ConnectorFuture<'a, Watch>> {
         let push = self.push.as_ref()?;
         Some(Box::pin(async move {
-            let call = self.call(account);
+            let client = self.client(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), address: &address(account), now }
-                .watch(wish)
+            Subscriptions { caller: &client, push, resource: &client.resource(), address: &address(account), now }
+                .watch(request)
                 .await
         }))
     }
 
-    fn unwatch<'a>(&'a self, account: &'a Account, name: Option<&'a str>) -> Option<Answer<'a, ()>> {
+    fn unwatch<'a>(&'a self, account: &'a ConnectorAccount, name: Option<&'a str>) -> Option<ConnectorFuture<'a, ()>> {
         let push = self.push.as_ref()?;
         Some(Box::pin(async move {
-            let call = self.call(account);
+            let client = self.client(account);
             let now = SystemClock.now();
-            Subscriptions { caller: &call, push, resource: &call.resource(), address: &address(account), now }
+            Subscriptions { caller: &client, push, resource: &client.resource(), address: &address(account), now }
                 .unwatch(name)
                 .await
         }))
     }
 
-    fn users<'a>(&'a self, account: &'a Account, cursors: &'a Cursors) -> Option<Answer<'a, PeoplePage>> {
-        Some(Box::pin(directory::users(self.call(account), cursors)))
+    fn list_users<'a>(
+        &'a self,
+        account: &'a ConnectorAccount,
+        cursors: &'a Cursors,
+    ) -> Option<ConnectorFuture<'a, DirectoryPeoplePage>> {
+        Some(Box::pin(directory::users(self.client(account), cursors)))
     }
 
-    fn members<'a>(
+    fn list_members<'a>(
         &'a self,
-        account: &'a Account,
+        account: &'a ConnectorAccount,
         group: &'a str,
         cursors: &'a Cursors,
-    ) -> Option<Answer<'a, MembersPage>> {
-        Some(Box::pin(directory::members(self.call(account), group, cursors)))
+    ) -> Option<ConnectorFuture<'a, GroupMembersPage>> {
+        Some(Box::pin(directory::members(self.client(account), group, cursors)))
     }
 
-    /// Our app asks for itself, as it does for mail.
-    fn directory_grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
-        Some(Box::pin(self.oauth.grant(account)))
+    /// Requests the token of the app itself, as for mail.
+    fn obtain_directory_token<'a>(&'a self, account: &'a ConnectorAccount) -> Option<ConnectorFuture<'a, TokenGrant>> {
+        Some(Box::pin(self.oauth.obtain_token(account)))
     }
 }

@@ -1,21 +1,21 @@
-//! A token endpoint that says the same to everybody, whatever it is asked.
+//! A token endpoint with a fixed response.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
-use domain::connector::{Account, NoAccess};
+use domain::connector::{ConnectorAccount, NoApiAccess};
 use domain::{ConnectorError, MailboxId, Secret, SystemClock, TenantId};
 use serde_json::Value;
 
-/// Says the same to everybody, and remembers what it was asked.
-pub struct Endpoint {
+/// Sends the same response to every request, and records the requests.
+pub struct TokenEndpoint {
     pub url: String,
     pub asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Endpoint {
-    pub fn saying(answer: &str) -> Self {
+impl TokenEndpoint {
+    pub fn responding(answer: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -44,7 +44,7 @@ impl Endpoint {
 
     pub fn with(status: &str, headers: &str, body: &str) -> Self {
         let length = body.len();
-        Self::saying(&format!(
+        Self::responding(&format!(
             "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         ))
     }
@@ -61,9 +61,9 @@ fn is_whole(request: &[u8]) -> bool {
     length.is_none_or(|length| body.len() >= length.trim().parse::<usize>().unwrap())
 }
 
-/// An account whose owner has let us in, or one that we open by ourselves.
-pub fn account(address: &str, settings: &Value) -> Account {
-    Account {
+/// An account with its owner's consent, or an app-only one.
+pub fn account(address: &str, settings: &Value) -> ConnectorAccount {
+    ConnectorAccount {
         tenant: TenantId::new(&SystemClock),
         mailbox: MailboxId::new(&SystemClock),
         address: address.to_owned(),
@@ -71,19 +71,19 @@ pub fn account(address: &str, settings: &Value) -> Account {
         secret: (settings["app_only"] != true).then(|| Secret::new("1//refresh".to_owned())),
         folders: Vec::new(),
         sweep_since: None,
-        access: Arc::new(NoAccess),
+        access: Arc::new(NoApiAccess),
     }
 }
 
-/// What a token that was got says of somebody, signed by nobody: it comes over TLS.
+/// An id token with these claims and no valid signature, which is not checked because it comes over TLS.
 pub fn id_token(claims: &Value) -> String {
     use base64::Engine as _;
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims.to_string());
     format!("e30.{claims}.c2ln")
 }
 
-/// Whatever is told of a refusal tells nothing that is somebody's.
-pub fn tells_nothing_private(e: &ConnectorError) {
+/// Checks that an error has no secret and no personal data.
+pub fn assert_private(e: &ConnectorError) {
     let told = format!("{e} {e:?}");
     for private in ["hunter2", "1//refresh", "secret detail", "ann@"] {
         assert!(!told.contains(private), "{told}");

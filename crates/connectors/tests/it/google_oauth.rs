@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use connectors::google::{GoogleOAuth, GoogleSettings};
-use connectors::http::{Deadlines, Http};
-use domain::connector::Account;
-use domain::{ConnectorError, Consent, Question, Secret};
+use connectors::http::{HttpClient, HttpTimeouts};
+use domain::connector::ConnectorAccount;
+use domain::{AuthorizationRequest, ConnectorError, ConsentFlow, Secret};
 use serde_json::{Value, json};
 use sim::google::{CLIENT_ID, ServiceAccount};
 
-use crate::endpoint::{self, Endpoint, id_token, tells_nothing_private};
+use crate::endpoint::{self, TokenEndpoint, assert_private, id_token};
 
-fn oauth(endpoint: &Endpoint) -> GoogleOAuth {
+fn oauth(endpoint: &TokenEndpoint) -> GoogleOAuth {
     let url = &endpoint.url;
     let settings = GoogleSettings {
         auth_url: format!("{url}/auth"),
@@ -24,17 +24,17 @@ fn oauth(endpoint: &Endpoint) -> GoogleOAuth {
         service_account: Some(Secret::new(ServiceAccount::key_file(url).to_string())),
         ..GoogleSettings::default()
     };
-    let deadlines = Deadlines { silence: Duration::from_secs(5), ..Deadlines::default() };
-    GoogleOAuth::new(Http::new(deadlines).unwrap(), settings)
+    let deadlines = HttpTimeouts { read: Duration::from_secs(5), ..HttpTimeouts::default() };
+    GoogleOAuth::new(HttpClient::new(deadlines).unwrap(), settings)
 }
 
-fn account(app_only: bool) -> Account {
+fn account(app_only: bool) -> ConnectorAccount {
     endpoint::account("ann@gmail.test", &json!({"app_only": app_only}))
 }
 
-async fn refused(endpoint: &Endpoint, app_only: bool) -> ConnectorError {
-    let e = oauth(endpoint).grant(&account(app_only)).await.unwrap_err();
-    tells_nothing_private(&e);
+async fn refused(endpoint: &TokenEndpoint, app_only: bool) -> ConnectorError {
+    let e = oauth(endpoint).obtain_token(&account(app_only)).await.unwrap_err();
+    assert_private(&e);
     e
 }
 
@@ -42,11 +42,15 @@ fn error(code: &str) -> Value {
     json!({"error": code, "error_description": "secret detail of ann@gmail.test"})
 }
 
+fn rotated_response(token: &str) -> Value {
+    json!({"access_token": "ya29.x", "expires_in": "60", "refresh_token": token})
+}
+
 #[tokio::test]
-async fn a_refresh_token_gives_a_token_and_perhaps_another_in_its_place() {
+async fn refresh_token_grants_a_token_and_may_rotate() {
     let answer = json!({"access_token": "ya29.x", "expires_in": 3599, "scope": "s", "token_type": "Bearer"});
-    let endpoint = Endpoint::json("200 OK", &answer);
-    let grant = oauth(&endpoint).grant(&account(false)).await.unwrap();
+    let endpoint = TokenEndpoint::json("200 OK", &answer);
+    let grant = oauth(&endpoint).obtain_token(&account(false)).await.unwrap();
     assert_eq!(
         (&**grant.token.expose(), grant.expires_in, grant.secret.is_none()),
         ("ya29.x", Duration::from_secs(3599), true)
@@ -56,18 +60,23 @@ async fn a_refresh_token_gives_a_token_and_perhaps_another_in_its_place() {
         assert!(asked.contains(part), "{asked}");
     }
 
-    let rotated = |token: &str| json!({"access_token": "ya29.x", "expires_in": "60", "refresh_token": token});
-    let grant = oauth(&Endpoint::json("200 OK", &rotated("1//other"))).grant(&account(false)).await.unwrap();
+    let grant = oauth(&TokenEndpoint::json("200 OK", &rotated_response("1//other")))
+        .obtain_token(&account(false))
+        .await
+        .unwrap();
     assert_eq!(grant.expires_in, Duration::from_secs(60));
     assert_eq!(grant.secret.unwrap().expose(), "1//other");
-    let same = oauth(&Endpoint::json("200 OK", &rotated("1//refresh"))).grant(&account(false)).await.unwrap();
+    let same = oauth(&TokenEndpoint::json("200 OK", &rotated_response("1//refresh")))
+        .obtain_token(&account(false))
+        .await
+        .unwrap();
     assert!(same.secret.is_none(), "that is no news");
 }
 
 #[tokio::test]
-async fn only_the_end_of_a_consent_asks_its_owner_for_another() {
+async fn only_an_ended_consent_is_unauthorized() {
     for code in ["invalid_grant", "admin_policy_enforced"] {
-        let e = refused(&Endpoint::json("400 Bad Request", &error(code)), false).await;
+        let e = refused(&TokenEndpoint::json("400 Bad Request", &error(code)), false).await;
         assert!(matches!(&e, ConnectorError::Unauthorized(why) if why.contains(code)), "{code}: {e:?}");
     }
     for (status, code) in [
@@ -76,67 +85,67 @@ async fn only_the_end_of_a_consent_asks_its_owner_for_another() {
         ("400 Bad Request", "unauthorized_client"),
         ("403 Forbidden", "disabled_client"),
     ] {
-        let e = refused(&Endpoint::json(status, &error(code)), false).await;
-        assert!(matches!(e, ConnectorError::Operator(_)), "{code}: {e:?}");
+        let e = refused(&TokenEndpoint::json(status, &error(code)), false).await;
+        assert!(matches!(e, ConnectorError::AppRejected(_)), "{code}: {e:?}");
     }
     let mut passing = vec![
-        Endpoint::json("400 Bad Request", &error("something_new")),
-        Endpoint::json("500 Internal Server Error", &error("invalid_grant")),
-        Endpoint::json("503 Service Unavailable", &json!({})),
-        Endpoint::with("400 Bad Request", "", "<html>invalid_grant</html>"),
-        Endpoint::json("401 Unauthorized", &json!({"error": {"code": 401}})),
-        Endpoint::with("200 OK", "", "hello"),
-        Endpoint::json("200 OK", &json!({"access_token": ""})),
-        Endpoint::json("200 OK", &json!({"expires_in": 5})),
-        Endpoint::with("302 Found", "Location: http://127.0.0.1:1/\r\n", ""),
-        Endpoint::saying("HTTP/1.1 400 Bad Request\r\nContent-Length: 500\r\n\r\n{\"error\":"),
-        Endpoint::saying(""),
+        TokenEndpoint::json("400 Bad Request", &error("something_new")),
+        TokenEndpoint::json("500 Internal Server Error", &error("invalid_grant")),
+        TokenEndpoint::json("503 Service Unavailable", &json!({})),
+        TokenEndpoint::with("400 Bad Request", "", "<html>invalid_grant</html>"),
+        TokenEndpoint::json("401 Unauthorized", &json!({"error": {"code": 401}})),
+        TokenEndpoint::with("200 OK", "", "hello"),
+        TokenEndpoint::json("200 OK", &json!({"access_token": ""})),
+        TokenEndpoint::json("200 OK", &json!({"expires_in": 5})),
+        TokenEndpoint::with("302 Found", "Location: http://127.0.0.1:1/\r\n", ""),
+        TokenEndpoint::responding("HTTP/1.1 400 Bad Request\r\nContent-Length: 500\r\n\r\n{\"error\":"),
+        TokenEndpoint::responding(""),
     ];
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    passing.push(Endpoint { url: format!("http://{nobody}"), asked: Arc::default() });
+    passing.push(TokenEndpoint { url: format!("http://{nobody}"), asked: Arc::default() });
     for (number, endpoint) in passing.iter().enumerate() {
         let e = refused(endpoint, false).await;
         assert!(matches!(e, ConnectorError::Unavailable(_)), "{number}: {e:?}");
     }
-    let e = refused(&Endpoint::with("429 Too Many Requests", "Retry-After: 17\r\n", "{}"), false).await;
+    let e = refused(&TokenEndpoint::with("429 Too Many Requests", "Retry-After: 17\r\n", "{}"), false).await;
     assert_eq!(e, ConnectorError::Throttled { retry_after: Some(Duration::from_secs(17)) });
 }
 
 #[tokio::test]
-async fn a_service_account_that_is_refused_says_who_can_mend_it() {
+async fn rejected_service_account_names_who_can_fix_it() {
     for code in ["unauthorized_client", "access_denied", "invalid_scope"] {
-        let e = refused(&Endpoint::json("401 Unauthorized", &error(code)), true).await;
+        let e = refused(&TokenEndpoint::json("401 Unauthorized", &error(code)), true).await;
         assert!(matches!(&e, ConnectorError::Unauthorized(why) if why.contains("administrator")), "{code}: {e:?}");
     }
-    let e = refused(&Endpoint::json("400 Bad Request", &error("invalid_grant")), true).await;
+    let e = refused(&TokenEndpoint::json("400 Bad Request", &error("invalid_grant")), true).await;
     assert!(matches!(&e, ConnectorError::Unauthorized(why) if why.contains("suspended")), "{e:?}");
-    let e = refused(&Endpoint::json("401 Unauthorized", &error("invalid_client")), true).await;
-    assert!(matches!(e, ConnectorError::Operator(_)), "{e:?}");
+    let e = refused(&TokenEndpoint::json("401 Unauthorized", &error("invalid_client")), true).await;
+    assert!(matches!(e, ConnectorError::AppRejected(_)), "{e:?}");
     let long_ago = "Date: Sun, 01 Feb 2015 12:00:00 GMT\r\n";
-    let e = refused(&Endpoint::with("400 Bad Request", long_ago, &error("invalid_grant").to_string()), true).await;
-    assert!(matches!(&e, ConnectorError::Operator(why) if why.contains("clock")), "{e:?}");
+    let e = refused(&TokenEndpoint::with("400 Bad Request", long_ago, &error("invalid_grant").to_string()), true).await;
+    assert!(matches!(&e, ConnectorError::AppRejected(why) if why.contains("clock")), "{e:?}");
 }
 
 #[tokio::test]
-async fn who_is_nobody_at_google_calls_nobody() {
-    let nobody = GoogleOAuth::new(Http::new(Deadlines::default()).unwrap(), GoogleSettings::default());
+async fn missing_credentials_make_no_calls() {
+    let nobody = GoogleOAuth::new(HttpClient::new(HttpTimeouts::default()).unwrap(), GoogleSettings::default());
     for app_only in [false, true] {
-        let e = nobody.grant(&account(app_only)).await.unwrap_err();
-        assert!(matches!(&e, ConnectorError::Operator(why) if why.contains("not set")), "{e:?}");
+        let e = nobody.obtain_token(&account(app_only)).await.unwrap_err();
+        assert!(matches!(&e, ConnectorError::AppRejected(why) if why.contains("not set")), "{e:?}");
     }
     let damaged = GoogleSettings { service_account: Some(Secret::new("{}".to_owned())), ..GoogleSettings::default() };
-    let damaged = GoogleOAuth::new(Http::new(Deadlines::default()).unwrap(), damaged);
-    let e = damaged.grant(&account(true)).await.unwrap_err();
-    assert!(matches!(&e, ConnectorError::Operator(why) if why.contains("service_account")), "{e:?}");
-    let without = Account { secret: None, ..account(false) };
-    let e = oauth(&Endpoint::json("200 OK", &json!({}))).grant(&without).await.unwrap_err();
+    let damaged = GoogleOAuth::new(HttpClient::new(HttpTimeouts::default()).unwrap(), damaged);
+    let e = damaged.obtain_token(&account(true)).await.unwrap_err();
+    assert!(matches!(&e, ConnectorError::AppRejected(why) if why.contains("service_account")), "{e:?}");
+    let without = ConnectorAccount { secret: None, ..account(false) };
+    let e = oauth(&TokenEndpoint::json("200 OK", &json!({}))).obtain_token(&without).await.unwrap_err();
     assert!(matches!(e, ConnectorError::Unauthorized(_)), "{e:?}");
 }
 
 #[tokio::test]
-async fn what_google_does_not_know_is_revoked_already() {
+async fn unknown_token_counts_as_revoked() {
     let revoke = async |status: &str| {
-        let endpoint = Endpoint::json(status, &error("invalid_token"));
+        let endpoint = TokenEndpoint::json(status, &error("invalid_token"));
         let outcome = oauth(&endpoint).revoke(&Secret::new("1//refresh".to_owned())).await;
         assert!(endpoint.asked().contains("POST /revoke ") && endpoint.asked().contains("token=1%2F%2Frefresh"));
         outcome
@@ -148,13 +157,13 @@ async fn what_google_does_not_know_is_revoked_already() {
 }
 
 #[tokio::test]
-async fn an_address_counts_only_if_google_vouches_for_it_to_us() {
+async fn only_a_verified_address_of_ours_counts() {
     let exchanged = async |claims: Value, scope: Option<&str>| {
         let id_token = id_token(&claims);
         // The same answer serves as the profile.
         let answer = json!({"access_token": "a", "refresh_token": "r", "id_token": id_token, "scope": scope,
             "emailAddress": "profile@gmail.test"});
-        let endpoint = Endpoint::json("200 OK", &answer);
+        let endpoint = TokenEndpoint::json("200 OK", &answer);
         let (code, verifier) = (Secret::new("code".to_owned()), Secret::new("v".repeat(43)));
         oauth(&endpoint).exchange(&code, &verifier, "http://here/callback").await.unwrap()
     };
@@ -175,15 +184,15 @@ async fn an_address_counts_only_if_google_vouches_for_it_to_us() {
 }
 
 #[test]
-fn whoever_is_sent_to_google_asks_for_what_we_need_and_no_more() {
-    let endpoint = Endpoint { url: "https://accounts.example".to_owned(), asked: Arc::default() };
-    let question = Question {
+fn consent_url_requests_only_needed_scopes() {
+    let endpoint = TokenEndpoint { url: "https://accounts.example".to_owned(), asked: Arc::default() };
+    let question = AuthorizationRequest {
         redirect_uri: "https://m.test/v1/cb?x=1",
         state: "a b&c",
         challenge: "h",
         address: Some("a+b@c.test"),
     };
-    let url = oauth(&endpoint).ask(&question);
+    let url = oauth(&endpoint).authorization_url(&question);
 
     assert!(url.starts_with("https://accounts.example/auth?"), "{url}");
     for part in [

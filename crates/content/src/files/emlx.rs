@@ -6,19 +6,19 @@ use std::io::{self, Read, Seek, SeekFrom};
 use domain::Flags;
 use jiff::Timestamp;
 
-/// Room for what stands around the message.
-pub const AROUND_BYTES: u64 = 1 << 20;
+/// The most that a file may hold besides the message.
+pub const MAX_EMLX_OVERHEAD_BYTES: u64 = 1 << 20;
 
-/// What the property list says.
+/// What the property list says about the message.
 #[derive(Debug)]
-pub struct About {
+pub struct EmlxProperties {
     pub flags: Flags,
     pub envelope_time: Option<Timestamp>,
 }
 
-/// The length of the message, at whose start the file stands then. `None` and back at its own start when the file does
-/// not say: then it is all message.
-pub fn measure(file: &mut File) -> io::Result<Option<u64>> {
+/// Reads the length of the message and moves the file to the message's start. Returns `None`, with the file at its own
+/// start, if the file names no length: then all of it is the message.
+pub fn read_message_length(file: &mut File) -> io::Result<Option<u64>> {
     let mut head = Vec::new();
     file.take(32).read_to_end(&mut head)?;
     let line_end = head.iter().position(|&b| b == b'\n');
@@ -29,12 +29,12 @@ pub fn measure(file: &mut File) -> io::Result<Option<u64>> {
 }
 
 /// Reads on behind the message.
-pub fn about(file: &mut File) -> io::Result<About> {
+pub fn read_properties(file: &mut File) -> io::Result<EmlxProperties> {
     let mut list = Vec::new();
-    file.take(AROUND_BYTES).read_to_end(&mut list)?;
+    file.take(MAX_EMLX_OVERHEAD_BYTES).read_to_end(&mut list)?;
     let list = String::from_utf8_lossy(&list);
     let seconds = integer(&list, "date-received");
-    Ok(About {
+    Ok(EmlxProperties {
         flags: flags(integer(&list, "flags").unwrap_or_default()),
         envelope_time: seconds.and_then(|seconds| Timestamp::from_second(seconds).ok()),
     })
@@ -45,7 +45,7 @@ fn flags(bits: i64) -> Flags {
     Flags::from_names(names.into_iter().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| name))
 }
 
-/// The number after a key. A property list is XML, but Apple Mail writes these pairs in one way only.
+/// Returns the number after a key. A property list is XML, but Apple Mail writes these pairs in one way only.
 fn integer(list: &str, key: &str) -> Option<i64> {
     let (_, after) = list.split_once(&format!("<key>{key}</key>"))?;
     let value = after.trim_start().strip_prefix("<integer>").or_else(|| after.trim_start().strip_prefix("<real>"))?;
@@ -56,20 +56,20 @@ fn integer(list: &str, key: &str) -> Option<i64> {
 mod tests {
     use std::fs;
 
-    use domain::Limits;
+    use domain::MessageLimits;
 
     use super::*;
-    use crate::files::{self, Format, Found, Problem};
+    use crate::files::{self, FileMessage, ImportProblem, MailFileFormat};
     use crate::spool::Spool;
 
-    /// Read once as a message that is held, and once as one that is too large for it.
-    fn unwrapped(raw: &[u8]) -> Result<(Vec<u8>, Found), Problem> {
+    /// Reads a file twice: with its message in memory, and with its message in the spool.
+    fn unwrapped(raw: &[u8]) -> Result<(Vec<u8>, FileMessage), ImportProblem> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.emlx");
         fs::write(&path, raw).unwrap();
         let read = |message_bytes| {
             let spool = Spool { message_bytes, ..Spool::new(folder.path()) };
-            let found = files::open(&path, Format::Auto, &Limits::default(), &spool)?.next().unwrap()?;
+            let found = files::open(&path, MailFileFormat::Auto, &MessageLimits::default(), &spool)?.next().unwrap()?;
             Ok((found.raw.read().unwrap(), found))
         };
         let held = read(1000);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_what_the_first_line_measures() {
+    fn first_line_gives_the_message_length() {
         let list = "<plist><dict><key>date-received</key>\n<integer>1700000000</integer>\n<key>flags</key><integer>21</integer>";
         let (raw, found) = unwrapped(format!("5   \nTo: a{list}").as_bytes()).unwrap();
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_before_its_length_is_refused() {
+    fn truncated_file_is_refused() {
         let told = unwrapped(b"6\nTo: a").unwrap_err().to_string();
 
         assert!(told.ends_with("a.emlx ends in the middle of the message; copy or export the file again"), "{told}");

@@ -1,4 +1,4 @@
-//! Names of folders, from the names of directories and files.
+//! Folder names, derived from the names of directories and files.
 
 use std::ffi::OsStr;
 
@@ -8,12 +8,12 @@ use encoding_rs::UTF_16BE;
 pub const INBOX: &str = "INBOX";
 
 /// The longest name, in characters. Databases index names, and PostgreSQL takes 2.7 KB at most.
-const MOST: usize = 400;
-/// As much of the hash of a longer name as keeps two of them apart.
-const HASH: usize = 12;
+const MAX_FOLDER_NAME_CHARS: usize = 400;
+/// How many digits of its hash end a name that was cut.
+const NAME_HASH_CHARS: usize = 12;
 
-/// A name as it is stored: segments that hold something, joined by `/`, without control characters, of a length that
-/// any database can index. Mail that lies in no folder is in the inbox, whose name has one spelling.
+/// Returns a folder name as it is stored: non-empty segments joined by `/`, without control characters, of a length
+/// that any database can index. Mail in no folder is in the inbox, whose name has one spelling.
 pub fn folder_name(name: &str) -> String {
     let plain: String = name.chars().filter(|c| !c.is_control()).collect();
     let segments: Vec<&str> = plain.split('/').filter(|segment| !segment.trim().is_empty()).collect();
@@ -28,16 +28,16 @@ pub fn joined(segments: &[String]) -> String {
     folder_name(&segments.join("/"))
 }
 
-/// A name that is too long ends with a hash of the whole, so that two of them stay two.
+/// Cuts a name that is too long; it then ends with a hash of the whole, so that different names stay different.
 fn cut(name: String) -> String {
-    if name.chars().count() <= MOST {
+    if name.chars().count() <= MAX_FOLDER_NAME_CHARS {
         return name;
     }
-    let start: String = name.chars().take(MOST - HASH - 1).collect();
-    format!("{start}~{}", &Sha256::of(name.as_bytes()).hex()[..HASH])
+    let start: String = name.chars().take(MAX_FOLDER_NAME_CHARS - NAME_HASH_CHARS - 1).collect();
+    format!("{start}~{}", &Sha256::of(name.as_bytes()).hex()[..NAME_HASH_CHARS])
 }
 
-/// The segment that a directory adds: Apple Mail's `Sent.mbox` and Thunderbird's `Sent.sbd` are called `Sent`.
+/// Returns the segment that a directory adds: Apple Mail's `Sent.mbox` and Thunderbird's `Sent.sbd` are called `Sent`.
 pub fn of_directory(name: &OsStr) -> String {
     let name = name.to_string_lossy();
     without_suffix(&name, &[".mbox", ".mbx", ".sbd"]).to_owned()
@@ -48,7 +48,7 @@ pub fn of_mbox(name: &OsStr) -> String {
     without_suffix(&name, &[".mbox", ".mbx"]).to_owned()
 }
 
-/// The segments of a Maildir++ directory: `.Sent.2024` is `Sent/2024`.
+/// Returns the segments of a Maildir++ directory: `.Sent.2024` is `Sent/2024`.
 pub fn of_maildir(name: &OsStr) -> Vec<String> {
     let name = name.to_string_lossy();
     match name.strip_prefix('.') {
@@ -65,7 +65,7 @@ fn without_suffix<'a>(name: &'a str, suffixes: &[&str]) -> &'a str {
     stem.unwrap_or(name)
 }
 
-/// IMAP's modified UTF-7 (RFC 3501 §5.1.3), in which servers write names on disk. What is not, stays as it is.
+/// Decodes IMAP's modified UTF-7 (RFC 3501 §5.1.3), in which servers write names on disk. Anything else stays as it is.
 fn decode_utf7(name: &str) -> String {
     let mut decoded = String::with_capacity(name.len());
     let mut rest = name;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_holds_nothing_that_a_database_refuses() {
+    fn folder_name_is_valid_in_any_database() {
         assert_eq!(joined(&of_maildir(OsStr::new(".a&AAA-b.&AAcACg-.c"))), "ab/c");
         assert_eq!(folder_name("/Work//2024\n/ /"), "Work/2024");
         assert_eq!(

@@ -1,22 +1,26 @@
 //! Maildir: a file per message in `cur` and `new`, flags in its name.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
 use domain::Flags;
 
-/// Whether a folder is a Maildir. Copies lose empty folders, so `cur` is enough; `new` alone could also be anyone's
-/// folder of new things, unless it is alone.
+/// Returns whether a folder is a Maildir. Copies lose empty folders, so `cur` is enough; `new` counts only if nothing
+/// but parts of a Maildir is beside it, since any folder could be named so.
 pub fn is_maildir(folder: &Path) -> bool {
     if folder.join("cur").is_dir() {
         return true;
     }
-    let is_part = |name: &std::ffi::OsStr| name == "new" || name == "tmp" || name.as_encoded_bytes().starts_with(b".");
     folder.join("new").is_dir()
-        && fs::read_dir(folder).is_ok_and(|entries| entries.flatten().all(|entry| is_part(&entry.file_name())))
+        && fs::read_dir(folder).is_ok_and(|entries| entries.flatten().all(|entry| is_maildir_entry(&entry.file_name())))
 }
 
-/// The flags after `:2,` in a name. Where a colon cannot stand in names, programs write `;` or `!`.
+fn is_maildir_entry(name: &OsStr) -> bool {
+    name == "new" || name == "tmp" || name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Returns the flags after `:2,` in a name. Where a colon cannot stand in names, programs write `;` or `!`.
 pub fn flags(path: &Path) -> Flags {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let Some((_, letters)) = [":2,", ";2,", "!2,"].iter().find_map(|mark| name.rsplit_once(mark)) else {
@@ -39,7 +43,9 @@ mod tests {
 
     #[test]
     fn letters_after_the_mark_are_flags() {
-        let names = |name: &str| flags(Path::new(name)).names().join(" ");
+        fn names(name: &str) -> String {
+            flags(Path::new(name)).names().join(" ")
+        }
 
         assert_eq!(names("1700000000.M1P2.host,S=10:2,FRSa"), "answered flagged seen");
         assert_eq!(names("1;2,DT"), "deleted draft");

@@ -1,12 +1,12 @@
-//! Why a file or message could not be imported, told to the person who can change it.
+//! Why a file or message could not be imported, in words for the person who can fix it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::sniff::OtherKind;
+use super::sniff::NonMailType;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum ImportProblem {
     #[error("{} does not exist; check the path", path.display())]
     Missing { path: PathBuf },
     #[error("{} could not be read ({reason}); check its permissions and the disk, then import it again", path.display())]
@@ -26,7 +26,7 @@ pub enum Problem {
     #[error("{} is empty; export or copy it again if a message should be in it", path.display())]
     Empty { path: PathBuf },
     #[error("{} is {}, not an email; {}", path.display(), kind.name, kind.advice)]
-    NotMail { path: PathBuf, kind: &'static OtherKind },
+    NotMail { path: PathBuf, kind: &'static NonMailType },
     #[error("{origin} is larger than limits.message_size ({}); raise it to import this message", size(*limit))]
     TooLarge { origin: String, limit: u64 },
     #[error(
@@ -41,12 +41,12 @@ pub enum Problem {
         #[source]
         reason: io::Error,
     },
-    /// By a length that the file itself tells.
+    /// The file ends before the length that it declares.
     #[error("{origin} ends in the middle of the message; copy or export the file again")]
     Cut { origin: String },
 }
 
-impl Problem {
+impl ImportProblem {
     pub(super) fn opening(path: &Path, reason: io::Error) -> Self {
         let path = path.to_owned();
         match reason.kind() {
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_may_not_be_read_is_told_with_the_reason() {
-        let problem = Problem::opening(Path::new("a.eml"), io::ErrorKind::PermissionDenied.into());
+    fn unreadable_file_is_reported_with_the_reason() {
+        let problem = ImportProblem::opening(Path::new("a.eml"), io::ErrorKind::PermissionDenied.into());
 
         assert_eq!(
             problem.to_string(),
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_told_in_the_unit_that_people_set() {
-        let problem = Problem::too_large("a.mbox:7".to_owned(), 50 << 20);
+    fn limit_is_shown_in_the_configured_unit() {
+        let problem = ImportProblem::too_large("a.mbox:7".to_owned(), 50 << 20);
 
         assert_eq!(
             problem.to_string(),

@@ -1,61 +1,61 @@
-//! The files under a folder that may be mail, in sorted order, with the mail folder that each belongs to.
+//! Walks a folder for files that may be mail, in sorted order, each with its mail folder.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Format, Problem, folder, maildir};
+use super::{ImportProblem, MailFileFormat, folder, maildir};
 
 /// What a file's name says about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum FileShape {
     /// The file is the message.
     Whole,
     Emlx,
     Mbox,
-    /// Only its content can tell.
+    /// Decided by the content.
     Unknown,
 }
 
-/// How a file came to be looked at.
+/// How a file was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// Someone named it, so they want to hear when it is not mail.
+pub enum FileOrigin {
+    /// Given by path, so it is an error if it is not mail.
     Given,
     Tree,
     Maildir,
 }
 
 #[derive(Debug)]
-pub struct Candidate {
+pub struct CandidateFile {
     pub path: PathBuf,
-    pub shape: Shape,
-    pub place: Place,
+    pub shape: FileShape,
+    pub place: FileOrigin,
     pub size: u64,
-    /// Of the directory.
+    /// The folder path of the directory.
     segments: Vec<String>,
     /// In Apple Mail's `Sent.mbox/mbox` the directory has the name.
     is_named_by_directory: bool,
 }
 
-impl Candidate {
-    pub fn given(path: &Path, format: Format, size: u64) -> Self {
+impl CandidateFile {
+    pub fn given(path: &Path, format: MailFileFormat, size: u64) -> Self {
         let shape = shape(path, format).unwrap_or(match format {
-            Format::Eml => Shape::Whole,
-            Format::Mbox => Shape::Mbox,
-            Format::Auto | Format::Maildir => Shape::Unknown,
+            MailFileFormat::Eml => FileShape::Whole,
+            MailFileFormat::Mbox => FileShape::Mbox,
+            MailFileFormat::Auto | MailFileFormat::Maildir => FileShape::Unknown,
         });
         let segments = path.parent().and_then(Path::file_name).filter(|name| is_apple(name)).map(folder::of_directory);
         let is_named_by_directory = segments.is_some() && path.file_name() == Some(OsStr::new("mbox"));
         let segments = if is_named_by_directory { segments.into_iter().collect() } else { Vec::new() };
-        Self { path: path.to_owned(), shape, place: Place::Given, size, segments, is_named_by_directory }
+        Self { path: path.to_owned(), shape, place: FileOrigin::Given, size, segments, is_named_by_directory }
     }
 
-    /// The mail folder of its messages, once its shape is known.
-    pub fn folder(&self, shape: Shape) -> String {
+    /// Returns the mail folder of its messages, once its shape is known.
+    pub fn folder(&self, shape: FileShape) -> String {
         let mut segments = self.segments.clone();
-        if shape == Shape::Mbox && !self.is_named_by_directory {
+        if shape == FileShape::Mbox && !self.is_named_by_directory {
             segments.extend(self.path.file_name().map(folder::of_mbox));
         }
         folder::joined(&segments)
@@ -63,26 +63,26 @@ impl Candidate {
 }
 
 #[derive(Debug)]
-pub struct Walk {
-    format: Format,
-    open: Vec<Directory>,
+pub struct MailFileWalk {
+    format: MailFileFormat,
+    open: Vec<OpenDirectory>,
     /// Real paths, since links can lead in circles.
     seen: HashSet<PathBuf>,
-    problems: Vec<Problem>,
+    problems: Vec<ImportProblem>,
     saw_maildir: bool,
 }
 
 #[derive(Debug)]
-struct Directory {
+struct OpenDirectory {
     path: PathBuf,
-    kind: Kind,
+    kind: DirectoryKind,
     segments: Vec<String>,
     /// Sorted, last first.
     names: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DirectoryKind {
     Plain,
     /// Within `Name.mbox`, whose inner directories are Apple Mail's own and name no folders.
     Apple,
@@ -91,8 +91,8 @@ enum Kind {
     Messages,
 }
 
-impl Walk {
-    pub fn folder(path: &Path, format: Format) -> Self {
+impl MailFileWalk {
+    pub fn folder(path: &Path, format: MailFileFormat) -> Self {
         let mut walk = Self { format, ..Self::nothing() };
         let name = path.file_name().filter(|name| is_apple(name));
         walk.enter(path.to_owned(), name.map(folder::of_directory).into_iter().collect(), name.is_some());
@@ -100,25 +100,31 @@ impl Walk {
     }
 
     pub fn nothing() -> Self {
-        Self { format: Format::Auto, open: Vec::new(), seen: HashSet::new(), problems: Vec::new(), saw_maildir: false }
+        Self {
+            format: MailFileFormat::Auto,
+            open: Vec::new(),
+            seen: HashSet::new(),
+            problems: Vec::new(),
+            saw_maildir: false,
+        }
     }
 
-    /// An empty Maildir is mail that has not come yet, not a folder without mail.
+    /// Returns whether a Maildir was found: an empty one is not an error.
     pub fn saw_maildir(&self) -> bool {
         self.saw_maildir
     }
 
     fn enter(&mut self, path: PathBuf, segments: Vec<String>, is_apple: bool) {
         let kind = match (maildir::is_maildir(&path), is_apple) {
-            (true, _) => Kind::Maildir,
-            (false, true) => Kind::Apple,
-            (false, false) => Kind::Plain,
+            (true, _) => DirectoryKind::Maildir,
+            (false, true) => DirectoryKind::Apple,
+            (false, false) => DirectoryKind::Plain,
         };
-        self.saw_maildir |= kind == Kind::Maildir;
+        self.saw_maildir |= kind == DirectoryKind::Maildir;
         self.list(path, kind, segments);
     }
 
-    fn list(&mut self, path: PathBuf, kind: Kind, segments: Vec<String>) {
+    fn list(&mut self, path: PathBuf, kind: DirectoryKind, segments: Vec<String>) {
         let real = fs::canonicalize(&path);
         if real.is_ok_and(|real| !self.seen.insert(real)) {
             return;
@@ -129,20 +135,26 @@ impl Walk {
         match listed {
             Ok(mut names) => {
                 names.sort_unstable_by(|a, b| b.cmp(a));
-                self.open.push(Directory { path, kind, segments, names });
+                self.open.push(OpenDirectory { path, kind, segments, names });
             }
-            Err(reason) => self.problems.push(Problem::opening(&path, reason)),
+            Err(reason) => self.problems.push(ImportProblem::opening(&path, reason)),
         }
     }
 
-    /// A file that may be mail; directories are entered on the way.
-    fn visit(&mut self, path: PathBuf, name: &OsStr, kind: Kind, segments: Vec<String>) -> Option<Candidate> {
+    /// Returns the file if it may be mail; enters it if it is a directory.
+    fn visit(
+        &mut self,
+        path: PathBuf,
+        name: &OsStr,
+        kind: DirectoryKind,
+        segments: Vec<String>,
+    ) -> Option<CandidateFile> {
         let about = match fs::metadata(&path) {
             Ok(about) => about,
             Err(reason) => {
                 // A link to nowhere, or a file that was moved meanwhile, is no mail of this folder.
                 if reason.kind() != std::io::ErrorKind::NotFound {
-                    self.problems.push(Problem::opening(&path, reason));
+                    self.problems.push(ImportProblem::opening(&path, reason));
                 }
                 return None;
             }
@@ -151,22 +163,24 @@ impl Walk {
             self.visit_directory(path, name, kind, segments);
             return None;
         }
-        if !about.is_file() || is_hidden(name) || kind == Kind::Maildir {
+        if !about.is_file() || is_hidden(name) || kind == DirectoryKind::Maildir {
             return None;
         }
         let (shape, place) = match kind {
-            Kind::Messages => (Shape::Whole, Place::Maildir),
-            _ => (shape(&path, self.format)?, Place::Tree),
+            DirectoryKind::Messages => (FileShape::Whole, FileOrigin::Maildir),
+            _ => (shape(&path, self.format)?, FileOrigin::Tree),
         };
-        let is_named_by_directory = kind == Kind::Apple && name == "mbox";
-        Some(Candidate { path, shape, place, size: about.len(), segments, is_named_by_directory })
+        let is_named_by_directory = kind == DirectoryKind::Apple && name == "mbox";
+        Some(CandidateFile { path, shape, place, size: about.len(), segments, is_named_by_directory })
     }
 
-    fn visit_directory(&mut self, path: PathBuf, name: &OsStr, kind: Kind, mut segments: Vec<String>) {
+    fn visit_directory(&mut self, path: PathBuf, name: &OsStr, kind: DirectoryKind, mut segments: Vec<String>) {
         match kind {
-            Kind::Messages => {}
-            Kind::Maildir if name == "cur" || name == "new" => self.list(path, Kind::Messages, segments),
-            Kind::Maildir if name == "tmp" => {}
+            DirectoryKind::Messages => {}
+            DirectoryKind::Maildir if name == "cur" || name == "new" => {
+                self.list(path, DirectoryKind::Messages, segments)
+            }
+            DirectoryKind::Maildir if name == "tmp" => {}
             _ if maildir::is_maildir(&path) => {
                 segments.extend(folder::of_maildir(name));
                 self.enter(path, segments, false);
@@ -174,17 +188,17 @@ impl Walk {
             _ if is_hidden(name) => {}
             _ => {
                 let is_apple = is_apple(name);
-                if kind != Kind::Apple || is_apple {
+                if kind != DirectoryKind::Apple || is_apple {
                     segments.push(folder::of_directory(name));
                 }
-                self.enter(path, segments, is_apple || kind == Kind::Apple);
+                self.enter(path, segments, is_apple || kind == DirectoryKind::Apple);
             }
         }
     }
 }
 
-impl Iterator for Walk {
-    type Item = Result<Candidate, Problem>;
+impl Iterator for MailFileWalk {
+    type Item = Result<CandidateFile, ImportProblem>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -204,21 +218,21 @@ impl Iterator for Walk {
     }
 }
 
-/// By the file's name; `None` when it is named as something other than mail.
-fn shape(path: &Path, format: Format) -> Option<Shape> {
+/// Returns the shape that the file's name tells, or `None` if it is not named like mail.
+fn shape(path: &Path, format: MailFileFormat) -> Option<FileShape> {
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let is_winmail = path.file_name().is_some_and(|name| name.eq_ignore_ascii_case("winmail.dat"));
     let shape = match extension.as_str() {
-        "emlx" => Shape::Emlx,
-        "eml" | "msg" | "tnef" => Shape::Whole,
-        "mbox" | "mbx" => Shape::Mbox,
-        "" => Shape::Unknown,
-        _ if is_winmail => Shape::Whole,
+        "emlx" => FileShape::Emlx,
+        "eml" | "msg" | "tnef" => FileShape::Whole,
+        "mbox" | "mbx" => FileShape::Mbox,
+        "" => FileShape::Unknown,
+        _ if is_winmail => FileShape::Whole,
         _ => return None,
     };
     match format {
-        Format::Eml if shape != Shape::Emlx => Some(Shape::Whole),
-        Format::Mbox => Some(Shape::Mbox),
+        MailFileFormat::Eml if shape != FileShape::Emlx => Some(FileShape::Whole),
+        MailFileFormat::Mbox => Some(FileShape::Mbox),
         _ => Some(shape),
     }
 }

@@ -6,25 +6,26 @@ use super::defects::{Defect, Defects};
 use super::text;
 use super::words;
 
-/// Every address in a list, groups flattened. Entries in which nothing is usable are dropped with a defect.
+/// Returns every address in a list, groups flattened. Entries in which nothing is usable are dropped with a defect.
 pub fn parse(line: &str, defects: &mut Defects) -> Vec<Address> {
-    let mut list = List { found: Vec::new(), entry: Entry::default(), held: Vec::new(), may_decode: true };
+    let mut list =
+        AddressListParser { found: Vec::new(), entry: AddressEntry::default(), held: Vec::new(), may_decode: true };
     list.read(line, defects);
     list.found
 }
 
-struct List {
+struct AddressListParser {
     found: Vec<Address>,
-    entry: Entry,
+    entry: AddressEntry,
     /// Entries without an address: the start of a name with a comma in it, if an address in brackets follows.
-    held: Vec<Entry>,
+    held: Vec<AddressEntry>,
     /// Whether an entry without an address may be decoded and read again; once is enough.
     may_decode: bool,
 }
 
 /// What was read of one entry so far.
 #[derive(Default)]
-struct Entry {
+struct AddressEntry {
     /// As written, quotes included: may turn out to be a bare address.
     raw: String,
     /// The same as a name: quotes removed.
@@ -37,7 +38,7 @@ struct Entry {
     is_named: bool,
 }
 
-impl List {
+impl AddressListParser {
     fn read(&mut self, line: &str, defects: &mut Defects) {
         // Each turns false when a closing mark was looked for in vain, so that it is not looked for again.
         let (mut has_quotes, mut has_comments) = (true, true);
@@ -85,7 +86,7 @@ impl List {
                 }
                 // The name of a group, or `mailto:`; either is not part of the address.
                 ':' if !self.entry.has_at && self.entry.angle.is_none() => {
-                    self.entry = Entry::default();
+                    self.entry = AddressEntry::default();
                     tail
                 }
                 _ => {
@@ -130,7 +131,7 @@ impl List {
         // `Someone (someone@example.com)`
         let hidden = entry.comment.as_ref().filter(|comment| comment.contains('@') && !entry.is_addressed());
         if let Some(hidden) = hidden.filter(|_| self.may_decode) {
-            return self.again(hidden, defects);
+            return self.read_hidden(hidden, defects);
         }
         if is_blank {
             return; // two commas, or an empty group
@@ -153,14 +154,14 @@ impl List {
         }
     }
 
-    /// What is held turned out to stand alone: a local user, an encoded address, or only a name.
+    /// Handles held entries that turned out to stand alone: a local user, an encoded address, or only a name.
     fn release(&mut self, defects: &mut Defects) {
         for entry in std::mem::take(&mut self.held) {
             let written = entry.raw.trim();
             if self.may_decode && written.contains("=?") {
                 let decoded = words::decode(written, defects);
                 if decoded.contains('@') {
-                    self.again(&decoded, defects);
+                    self.read_hidden(&decoded, defects);
                     continue;
                 }
             }
@@ -172,14 +173,14 @@ impl List {
     }
 
     /// Reads an address that was hidden in an encoded word or a comment.
-    fn again(&mut self, text: &str, defects: &mut Defects) {
+    fn read_hidden(&mut self, text: &str, defects: &mut Defects) {
         self.may_decode = false;
         self.read(text, defects);
         self.may_decode = true;
     }
 }
 
-impl Entry {
+impl AddressEntry {
     fn push(&mut self, c: char) {
         self.has_at |= c == '@';
         self.raw.push(c);
@@ -195,16 +196,15 @@ impl Entry {
         self.name.push_str(content);
     }
 
-    /// Whether it has something that is meant as an address.
+    /// Returns whether it has something that is meant as an address.
     fn is_addressed(&self) -> bool {
         self.has_at || self.angle.is_some()
     }
 
     fn address(&self, defects: &mut Defects) -> Option<Address> {
-        // `<Undisclosed-Recipients:;>` is a group that some gateway put into brackets.
-        let is_group = |angle: &String| angle.ends_with(';') && angle.contains(':');
         let (address, name) = match self.angle.as_deref().map(bare) {
-            Some(angle) if is_group(&angle) => return None,
+            // `<Undisclosed-Recipients:;>` is a group that some gateway put into brackets.
+            Some(angle) if angle.ends_with(';') && angle.contains(':') => return None,
             Some(angle) if !angle.is_empty() => (angle, self.name.clone()),
             // `someone@example.com <>`
             Some(_) if self.has_at => (bare(&self.raw), String::new()),
@@ -220,7 +220,7 @@ impl Entry {
     }
 }
 
-/// An address without brackets, with whatever stands beside it as its name.
+/// Splits an entry without brackets into its address and its name: all that is beside the address.
 fn unbracketed(raw: &str, has_at: bool) -> Option<(String, String)> {
     let raw = raw.trim();
     if !has_at {
@@ -246,7 +246,7 @@ fn unbracketed(raw: &str, has_at: bool) -> Option<(String, String)> {
     Some((address, name.join(" ").replace('"', "")))
 }
 
-/// RFC 5322 §4.4 allows white space around `@`.
+/// Removes white space around `@`, which RFC 5322 §4.4 allows.
 fn join_around_at(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     for (i, piece) in raw.split('@').enumerate() {
@@ -259,7 +259,7 @@ fn join_around_at(raw: &str) -> String {
     out
 }
 
-/// The address itself: no white space, no comment, no route, no `mailto:`.
+/// Returns the address itself: no white space, no comment, no route, no `mailto:`.
 fn bare(address: &str) -> String {
     let address = address.trim();
     let address = match address.get(..7) {
@@ -298,7 +298,7 @@ fn clean_name(name: &str, defects: &mut Defects) -> String {
     }
 }
 
-/// The content of a quoted string and what follows it.
+/// Returns the content of a quoted string and what follows it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut chars = text.char_indices();
@@ -312,7 +312,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// The content of a comment, nested ones included, and what follows it.
+/// Returns the content of a comment, nested ones included, and what follows it.
 fn comment(text: &str) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut depth = 1usize;
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_dropped_with_a_defect() {
+    fn invalid_address_is_dropped_with_a_defect() {
         assert_eq!(read("MAILER-DAEMON <>"), ["-|MAILER-DAEMON"]);
         assert!(read("<>").is_empty());
         assert_eq!(defects("<>"), ["bad_address"]);

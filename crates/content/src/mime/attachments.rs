@@ -4,76 +4,77 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use domain::Limits;
+use domain::MessageLimits;
 
 use super::compose;
 use super::defects::{Defect, Defects};
-use super::params::Params;
 use super::sniff;
-use super::source::Source;
+use super::source::MessageSource;
 use super::structure::Leaf;
-use super::{AttachedMessage, Attachment, Email};
-use crate::spool::{Data, Spool, Writer};
+use super::{AttachedMessage, Attachment, ParsedEmail};
+use crate::spool::{Spool, SpoolWriter, SpoolableBytes};
 
-/// Decoded parts of one message that may be in memory at once. Ordinary messages that are held are much smaller; an
+/// Decoded parts of one message that may be in memory at once. Ordinary messages in memory are much smaller; an
 /// Outlook file whose parts share their bytes can unpack to any size.
-const HELD_BYTES: u64 = 32 << 20;
+const MAX_IN_MEMORY_PART_BYTES: u64 = 32 << 20;
 
 /// Counts decoded bytes and attachments of one message, and decides where they go.
 #[derive(Debug)]
-pub struct Budget<'s> {
+pub struct DecodeBudget<'s> {
     left: u64,
     attachment: u64,
     parts: usize,
     spool: Option<&'s Spool>,
     held: u64,
-    /// Why the spool could not be used; then what was found is worth nothing.
+    /// Why the spool could not be used; the parsed email is unusable then.
     pub failed: Option<io::Error>,
 }
 
-impl<'s> Budget<'s> {
-    /// With a spool, large parts go there. Without one everything is held, and what does not fit is cut.
-    pub fn new(limits: &Limits, spool: Option<&'s Spool>) -> Self {
-        let left = if spool.is_some() { limits.decoded_bytes } else { limits.decoded_bytes.min(HELD_BYTES) };
+impl<'s> DecodeBudget<'s> {
+    /// Makes a budget. With a spool, large parts go there; without one everything is in memory, and what does not fit
+    /// is cut.
+    pub fn new(limits: &MessageLimits, spool: Option<&'s Spool>) -> Self {
+        let left =
+            if spool.is_some() { limits.decoded_bytes } else { limits.decoded_bytes.min(MAX_IN_MEMORY_PART_BYTES) };
         let (attachment, parts) = (limits.attachment_bytes, limits.parts);
-        Self { left, attachment, parts, spool, held: HELD_BYTES, failed: None }
+        Self { left, attachment, parts, spool, held: MAX_IN_MEMORY_PART_BYTES, failed: None }
     }
 
-    /// Whether a part of this size goes to memory.
+    /// Returns whether a part of this size is kept in memory.
     pub fn holds(&self, bytes: usize) -> bool {
         self.spool.is_none_or(|spool| bytes <= spool.part_bytes && bytes as u64 <= self.held)
     }
 
     /// Takes bytes to where they belong.
-    pub fn keep(&mut self, bytes: Cow<'_, [u8]>) -> Data {
+    pub fn keep(&mut self, bytes: Cow<'_, [u8]>) -> SpoolableBytes {
         if self.holds(bytes.len()) {
             self.held = self.held.saturating_sub(bytes.len() as u64);
-            return Data::from(bytes.into_owned());
+            return SpoolableBytes::from(bytes.into_owned());
         }
         self.spool(|writer| writer.write_all(&bytes))
     }
 
     /// Takes what is written to the spool, if there is one.
-    pub fn spool(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()>) -> Data {
-        let Some(spool) = self.spool else { return Data::default() };
+    pub fn spool(&mut self, write: impl FnOnce(&mut SpoolWriter) -> io::Result<()>) -> SpoolableBytes {
+        let Some(spool) = self.spool else { return SpoolableBytes::default() };
         let written = spool.create().and_then(|mut writer| {
             write(&mut writer)?;
-            Ok(Data::Spooled(writer.finish()))
+            Ok(SpoolableBytes::Spooled(writer.finish()))
         });
         written.unwrap_or_else(|e| {
             self.failed.get_or_insert(e);
-            Data::default()
+            SpoolableBytes::default()
         })
     }
 
-    /// Bytes at the start and at the end of what was kept.
-    fn edges<'a>(&mut self, data: &'a Data, start: usize) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
+    /// Returns bytes at the start and at the end of a part.
+    fn edges<'a>(&mut self, data: &'a SpoolableBytes, start: usize) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
         let spooled = match data {
-            Data::Held(bytes) => {
+            SpoolableBytes::InMemory(bytes) => {
                 let end = bytes.get(bytes.len().saturating_sub(sniff::EDGE_BYTES)..).unwrap_or_default();
                 return (Cow::Borrowed(bytes), Cow::Borrowed(end));
             }
-            Data::Spooled(spooled) => spooled,
+            SpoolableBytes::Spooled(spooled) => spooled,
         };
         let length = spooled.len();
         let mut read = |range| {
@@ -86,12 +87,12 @@ impl<'s> Budget<'s> {
         (Cow::Owned(read(0..start as u64)), Cow::Owned(read(end)))
     }
 
-    /// The whole of what was kept, unless it is too large to be held.
-    pub fn whole<'a>(&mut self, data: &'a Data) -> Option<Cow<'a, [u8]>> {
+    /// Returns the whole of a part, unless it is too large for memory.
+    pub fn whole<'a>(&mut self, data: &'a SpoolableBytes) -> Option<Cow<'a, [u8]>> {
         let spooled = match data {
-            Data::Held(bytes) => return Some(Cow::Borrowed(bytes)),
-            Data::Spooled(spooled) if spooled.len() > HELD_BYTES / 2 => return None,
-            Data::Spooled(spooled) => spooled,
+            SpoolableBytes::InMemory(bytes) => return Some(Cow::Borrowed(bytes)),
+            SpoolableBytes::Spooled(spooled) if spooled.len() > MAX_IN_MEMORY_PART_BYTES / 2 => return None,
+            SpoolableBytes::Spooled(spooled) => spooled,
         };
         let read = spooled.read_range(0..spooled.len());
         Some(Cow::Owned(read.unwrap_or_else(|e| {
@@ -100,7 +101,7 @@ impl<'s> Budget<'s> {
         })))
     }
 
-    /// Whether one more attachment of this size may be held; the defect says why not.
+    /// Returns whether one more attachment of this size fits; if not, a defect says why.
     pub fn admits(&mut self, bytes: u64, defects: &mut Defects) -> bool {
         if bytes > self.attachment {
             defects.add(Defect::AttachmentTooLarge);
@@ -114,7 +115,7 @@ impl<'s> Budget<'s> {
         true
     }
 
-    /// Body text is decoded, too, and cut by its own limit.
+    /// Counts decoded body text, which has its own limit.
     pub fn spend(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes as u64);
     }
@@ -123,7 +124,7 @@ impl<'s> Budget<'s> {
         self.left
     }
 
-    /// Whether one more attachment may be listed: those found inside parts count, too.
+    /// Returns whether one more attachment may be listed: those found inside parts count, too.
     pub fn admits_part(&mut self, defects: &mut Defects) -> bool {
         if self.parts == 0 {
             defects.add(Defect::TooManyParts);
@@ -134,31 +135,29 @@ impl<'s> Budget<'s> {
     }
 }
 
-/// The name a part gives itself. It may hold a path and is never used as one.
+/// Returns the file name that a part declares. It may hold a path and is never used as one.
 pub fn filename(leaf: &Leaf, defects: &mut Defects) -> Option<String> {
-    let named = |params: &Params, name: &str, defects: &mut Defects| params.text(name, defects);
-    named(&leaf.disposition, "filename", defects)
-        .or_else(|| named(&leaf.content_type, "name", defects))
+    leaf.disposition
+        .text("filename", defects)
+        .or_else(|| leaf.content_type.text("name", defects))
         // Mailers that mixed the two up.
-        .or_else(|| named(&leaf.disposition, "name", defects))
-        .or_else(|| named(&leaf.content_type, "filename", defects))
+        .or_else(|| leaf.disposition.text("name", defects))
+        .or_else(|| leaf.content_type.text("filename", defects))
 }
 
 /// Decodes one part. Over a limit it is listed without its bytes.
 pub fn read<'a>(
     leaf: &Leaf,
-    source: &mut impl Source<'a>,
+    source: &mut impl MessageSource<'a>,
     cids: &HashSet<String>,
-    limits: &Limits,
-    budget: &mut Budget,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
     defects: &mut Defects,
 ) -> Attachment {
     let filename = filename(leaf, defects);
     let is_cut = !budget.admits(leaf.transfer.bound(leaf.body.len()) as u64, defects);
-    let content = match is_cut {
-        true => Data::default(),
-        false => source.part(leaf.body.clone(), leaf.transfer, budget, defects),
-    };
+    let content =
+        if is_cut { SpoolableBytes::default() } else { source.part(leaf.body.clone(), leaf.transfer, budget, defects) };
     let is_shown = leaf.content_id.as_ref().is_some_and(|id| cids.contains(id));
     let is_inline = leaf.disposition.value == "inline" || is_shown;
     let content_type = &leaf.content_type.value;
@@ -170,14 +169,14 @@ fn is_message(content_type: &str) -> bool {
     matches!(content_type, "message/rfc822" | "message/global")
 }
 
-/// What its bytes tell about an attachment.
+/// Describes an attachment by its bytes: sniffed type, hash, and the message inside.
 fn described(
     path: String,
     filename: Option<String>,
     content_type: &str,
-    content: Data,
-    limits: &Limits,
-    budget: &mut Budget,
+    content: SpoolableBytes,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
 ) -> Attachment {
     let is_message = is_message(content_type);
     // Of an attached message the headers are read; blank lines and the like before them have room, too.
@@ -196,33 +195,34 @@ fn described(
     }
 }
 
-/// A file found inside a part: uuencoded text, TNEF, Outlook.
+/// Makes the attachment for a file found inside a part: uuencoded text, TNEF, Outlook.
 pub fn inner(
     path: String,
     filename: Option<String>,
     content_type: &str,
-    content: Data,
-    budget: &mut Budget,
+    content: SpoolableBytes,
+    budget: &mut DecodeBudget,
 ) -> Attachment {
-    described(path, filename, content_type, content, &Limits::default(), budget)
+    described(path, filename, content_type, content, &MessageLimits::default(), budget)
 }
 
-/// A message found inside a part. Written as MIME it is larger than what it was made from, so it is counted again.
+/// Makes the attachment for a message found inside a part. As MIME it is larger than its source, so it is counted
+/// again.
 pub fn inner_message(
     path: String,
     filename: Option<String>,
-    email: &Email,
-    budget: &mut Budget,
+    email: &ParsedEmail,
+    budget: &mut DecodeBudget,
     defects: &mut Defects,
 ) -> Attachment {
     let filename = filename.or_else(|| email.subject.clone());
     let size = compose::size(email);
     let is_cut = !budget.admits(size, defects);
-    let content = if is_cut { Data::default() } else { composed(email, size, budget) };
+    let content = if is_cut { SpoolableBytes::default() } else { composed(email, size, budget) };
     Attachment { is_cut, ..inner(path, filename, "message/rfc822", content, budget) }
 }
 
-fn composed(email: &Email, size: u64, budget: &mut Budget) -> Data {
+fn composed(email: &ParsedEmail, size: u64, budget: &mut DecodeBudget) -> SpoolableBytes {
     if !budget.holds(usize::try_from(size).unwrap_or(usize::MAX)) {
         return budget.spool(|writer| compose::compose(email, writer));
     }
@@ -233,7 +233,7 @@ fn composed(email: &Email, size: u64, budget: &mut Budget) -> Data {
     budget.keep(Cow::Owned(bytes))
 }
 
-/// Every `cid:` that an HTML body shows.
+/// Returns every `cid:` that an HTML body shows.
 pub fn shown_ids(html: &str) -> HashSet<String> {
     let bytes = html.as_bytes();
     let mut found = HashSet::new();
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn the_budget_tells_which_limit_was_passed() {
-        let limits = Limits { decoded_bytes: 10, attachment_bytes: 8, ..Limits::default() };
-        let mut budget = Budget::new(&limits, None);
+        let limits = MessageLimits { decoded_bytes: 10, attachment_bytes: 8, ..MessageLimits::default() };
+        let mut budget = DecodeBudget::new(&limits, None);
         let mut defects = Defects::default();
 
         assert!(!budget.admits(9, &mut defects));

@@ -1,4 +1,4 @@
-//! Which parts are the body, and their text: RFC 8621 §4.1.4 in the words of our rows.
+//! Decides which parts are the body and which are attachments, and extracts the text (RFC 8621 §4.1.4).
 //!
 //! - `text/plain` and `text/html` are body unless they are marked as attachments, follow the root of a
 //!   multipart/related, or have a file name. A bare `name=` on the first part of a multipart does not count: bounces
@@ -11,16 +11,16 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use domain::Limits;
+use domain::MessageLimits;
 
-use super::attachments::{self, Budget};
+use super::attachments::{self, DecodeBudget};
 use super::defects::{Defect, Defects};
-use super::source::Source;
+use super::source::MessageSource;
 use super::structure::Leaf;
-use super::{Attachment, Email, charset, html, text, tnef, uuencode};
+use super::{Attachment, ParsedEmail, charset, html, text, tnef, uuencode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum PartRole {
     Text,
     Html,
     Attachment,
@@ -30,16 +30,16 @@ enum Role {
 /// Fills bodies and attachments from the parts of a message.
 pub fn read<'a>(
     leaves: &[Leaf],
-    source: &mut impl Source<'a>,
-    limits: &Limits,
-    budget: &mut Budget<'_>,
-    email: &mut Email,
+    source: &mut impl MessageSource<'a>,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget<'_>,
+    email: &mut ParsedEmail,
     defects: &mut Defects,
 ) {
     let mut bodies = Bodies::new(limits, budget);
-    let roles: Vec<Role> = leaves.iter().map(role).collect();
+    let roles: Vec<PartRole> = leaves.iter().map(role).collect();
     let mut found = Vec::new();
-    for (leaf, _) in leaves.iter().zip(&roles).filter(|(_, role)| **role == Role::Html) {
+    for (leaf, _) in leaves.iter().zip(&roles).filter(|(_, role)| **role == PartRole::Html) {
         let bytes = bodies.beginning(leaf, source, defects);
         let html = decode(leaf, &bytes, defects);
         bodies.html.push((html, leaf.place.alternative));
@@ -48,39 +48,41 @@ pub fn read<'a>(
     let mut html_at = 0;
     for (leaf, role) in leaves.iter().zip(&roles) {
         match role {
-            Role::Text => bodies.add_text(leaf, source, &mut found, defects),
-            Role::Html => {
-                bodies.text.push(Piece::Html(html_at));
+            PartRole::Text => bodies.add_text(leaf, source, &mut found, defects),
+            PartRole::Html => {
+                bodies.text.push(BodyPiece::Html(html_at));
                 html_at += 1;
             }
-            Role::Attachment if bodies.budget.admits_part(defects) => {
+            PartRole::Attachment if bodies.budget.admits_part(defects) => {
                 found.push(attachments::read(leaf, source, &cids, limits, bodies.budget, defects));
                 bodies.unpack(&mut found, email, defects);
             }
-            Role::Attachment | Role::Nothing => {}
+            PartRole::Attachment | PartRole::Nothing => {}
         }
     }
     email.attachments = found;
     bodies.join(email, defects);
 }
 
-fn role(leaf: &Leaf) -> Role {
+fn role(leaf: &Leaf) -> PartRole {
     let is_marked = leaf.disposition.value == "attachment";
     let is_named = || attachments::filename(leaf, &mut Defects::default()).is_some();
     let is_file = || leaf.disposition.find("filename").is_some() && !leaf.place.is_whole;
     let body = match leaf.content_type.value.as_str() {
-        "text/plain" => Role::Text,
-        "text/html" => Role::Html,
+        "text/plain" => PartRole::Text,
+        "text/html" => PartRole::Html,
         // A message that consists of nothing else: the text is what a person reads.
-        "text/calendar" | "text/vcard" | "text/x-vcard" | "text/directory" => Role::Attachment,
-        _ if leaf.content_type.kind() == "text" && leaf.place.is_whole => Role::Text,
-        _ => Role::Attachment,
+        "text/calendar" | "text/vcard" | "text/x-vcard" | "text/directory" => PartRole::Attachment,
+        _ if leaf.content_type.kind() == "text" && leaf.place.is_whole => PartRole::Text,
+        _ => PartRole::Attachment,
     };
     match body {
-        Role::Text | Role::Html if is_marked || leaf.place.is_related => Role::Attachment,
-        Role::Text | Role::Html if is_file() || !leaf.place.is_first && is_named() => Role::Attachment,
-        Role::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named() => Role::Nothing,
-        Role::Attachment if is_for_machines(leaf) && !is_marked && !is_named() => Role::Nothing,
+        PartRole::Text | PartRole::Html if is_marked || leaf.place.is_related => PartRole::Attachment,
+        PartRole::Text | PartRole::Html if is_file() || !leaf.place.is_first && is_named() => PartRole::Attachment,
+        PartRole::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named() => {
+            PartRole::Nothing
+        }
+        PartRole::Attachment if is_for_machines(leaf) && !is_marked && !is_named() => PartRole::Nothing,
         _ => body,
     }
 }
@@ -102,15 +104,15 @@ fn is_signature(leaf: &Leaf) -> bool {
 }
 
 /// Body text in the order of its parts.
-enum Piece {
+enum BodyPiece {
     Plain { text: String, alternative: Option<usize> },
     Html(usize),
 }
 
 struct Bodies<'c, 's> {
-    limits: &'c Limits,
-    budget: &'c mut Budget<'s>,
-    text: Vec<Piece>,
+    limits: &'c MessageLimits,
+    budget: &'c mut DecodeBudget<'s>,
+    text: Vec<BodyPiece>,
     html: Vec<(String, Option<usize>)>,
     /// Encoded bodies are read this far, all texts together and all HTML together.
     text_left: usize,
@@ -118,15 +120,20 @@ struct Bodies<'c, 's> {
 }
 
 impl<'c, 's> Bodies<'c, 's> {
-    fn new(limits: &'c Limits, budget: &'c mut Budget<'s>) -> Self {
+    fn new(limits: &'c MessageLimits, budget: &'c mut DecodeBudget<'s>) -> Self {
         // Markup and pasted files are left out of the text, so there may be more of them than text that is kept. No
         // message that is held has more than this; of a larger one it is what may be held.
         let most = limits.body_bytes.saturating_mul(2);
         Self { limits, budget, text: Vec::new(), html: Vec::new(), text_left: most, html_left: most }
     }
 
-    /// The bytes of a body, as far as they are read.
-    fn beginning<'a>(&mut self, leaf: &Leaf, source: &mut impl Source<'a>, defects: &mut Defects) -> Cow<'a, [u8]> {
+    /// Returns the bytes of a body, as far as they are read.
+    fn beginning<'a>(
+        &mut self,
+        leaf: &Leaf,
+        source: &mut impl MessageSource<'a>,
+        defects: &mut Defects,
+    ) -> Cow<'a, [u8]> {
         let left = if is_html(leaf) { &mut self.html_left } else { &mut self.text_left };
         let most = usize::try_from(self.budget.left()).unwrap_or(usize::MAX).min(*left);
         let (bytes, is_cut) = source.beginning(leaf.body.clone(), leaf.transfer, most, defects);
@@ -138,11 +145,11 @@ impl<'c, 's> Bodies<'c, 's> {
         bytes
     }
 
-    /// A plain text; files pasted into it become attachments.
+    /// Adds a plain text; files pasted into it become attachments.
     fn add_text<'a>(
         &mut self,
         leaf: &Leaf,
-        source: &mut impl Source<'a>,
+        source: &mut impl MessageSource<'a>,
         found: &mut Vec<Attachment>,
         defects: &mut Defects,
     ) {
@@ -161,13 +168,15 @@ impl<'c, 's> Bodies<'c, 's> {
         let decoded = decode(leaf, &bytes, defects);
         drop(bytes);
         let text = text::lines(decoded, defects);
-        self.text.push(Piece::Plain { text, alternative: leaf.place.alternative });
+        self.text.push(BodyPiece::Plain { text, alternative: leaf.place.alternative });
     }
 
-    /// If the last attachment is a TNEF container, what is in it follows it.
-    fn unpack(&mut self, found: &mut Vec<Attachment>, email: &mut Email, defects: &mut Defects) {
-        let is_container = |last: &&Attachment| last.sniffed_type.as_deref() == Some(tnef::SNIFFED);
-        let Some(container) = found.last().filter(is_container) else { return };
+    /// Unpacks the last attachment if it is a TNEF container: its contents follow it.
+    fn unpack(&mut self, found: &mut Vec<Attachment>, email: &mut ParsedEmail, defects: &mut Defects) {
+        let Some(container) = found.last() else { return };
+        if container.sniffed_type.as_deref() != Some(tnef::TNEF_CONTENT_TYPE) {
+            return;
+        }
         let Some(bytes) = self.budget.whole(&container.content) else {
             defects.add(Defect::ContainerTooLarge);
             return;
@@ -180,20 +189,20 @@ impl<'c, 's> Bodies<'c, 's> {
         email.body_html = email.body_html.take().or(contents.html);
     }
 
-    fn join(self, email: &mut Email, defects: &mut Defects) {
-        let spoken: HashSet<usize> = self.text.iter().filter_map(Piece::alternative).collect();
+    fn join(self, email: &mut ParsedEmail, defects: &mut Defects) {
+        let spoken: HashSet<usize> = self.text.iter().filter_map(BodyPiece::alternative).collect();
         let mut plain = String::new();
         let mut has_plain = false;
         for piece in self.text {
             match piece {
-                Piece::Plain { text, .. } => {
+                BodyPiece::Plain { text, .. } => {
                     has_plain = true;
                     if !text.trim().is_empty() {
                         append(&mut plain, text);
                     }
                 }
                 // HTML that repeats a text is not repeated; HTML that stands alone is read out.
-                Piece::Html(at) => {
+                BodyPiece::Html(at) => {
                     let Some((source, alternative)) = self.html.get(at) else { continue };
                     if alternative.is_none_or(|group| !spoken.contains(&group)) {
                         append(&mut plain, html::to_text(source));
@@ -224,7 +233,7 @@ fn is_html(leaf: &Leaf) -> bool {
     leaf.content_type.value == "text/html"
 }
 
-/// The text that a body's bytes stand for.
+/// Decodes a body's bytes to text.
 fn decode(leaf: &Leaf, bytes: &[u8], defects: &mut Defects) -> String {
     let is_html = is_html(leaf);
     let declared = leaf.content_type.find("charset");
@@ -233,8 +242,8 @@ fn decode(leaf: &Leaf, bytes: &[u8], defects: &mut Defects) -> String {
     text::without_nul(charset::decode(bytes, label.as_deref(), defects), defects)
 }
 
-impl Piece {
-    /// The alternative in which this text already says everything; a blank text says nothing.
+impl BodyPiece {
+    /// Returns the number of the multipart/alternative that this text represents; a blank text represents none.
     fn alternative(&self) -> Option<usize> {
         match self {
             Self::Plain { text, alternative } if !text.trim().is_empty() => *alternative,
@@ -243,7 +252,7 @@ impl Piece {
     }
 }
 
-/// Parts follow each other on lines of their own.
+/// Appends a part, which starts on a line of its own.
 fn append(whole: &mut String, part: String) {
     if whole.is_empty() {
         *whole = part;
@@ -255,7 +264,7 @@ fn append(whole: &mut String, part: String) {
     whole.push_str(&part);
 }
 
-/// The charset that an HTML page names itself, for when the mail does not.
+/// Returns the charset that an HTML page declares itself, for mail that declares none.
 fn meta_charset(html: &[u8]) -> Option<String> {
     let head = html.get(..2048).unwrap_or(html).to_ascii_lowercase();
     let at = memchr::memmem::find(&head, b"charset=")?;
@@ -269,16 +278,16 @@ fn meta_charset(html: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::mime::{Email, parse};
-    use domain::Limits;
+    use crate::mime::{ParsedEmail, parse};
+    use domain::MessageLimits;
 
-    fn within(raw: &str, limits: &Limits) -> Email {
+    fn within(raw: &str, limits: &MessageLimits) -> ParsedEmail {
         parse(raw.as_bytes(), limits)
     }
 
     #[test]
     fn a_long_body_is_cut_and_said_so() {
-        let limits = Limits { body_bytes: 10, ..Limits::default() };
+        let limits = MessageLimits { body_bytes: 10, ..MessageLimits::default() };
 
         let email = within(&format!("Subject: x\n\n{}", "é".repeat(100)), &limits);
 
@@ -288,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_large_attachment_is_listed_without_its_bytes() {
-        let limits = Limits { attachment_bytes: 10, ..Limits::default() };
+        let limits = MessageLimits { attachment_bytes: 10, ..MessageLimits::default() };
         let part = "--b\nContent-Type: a/b; name=x\n\n0123456789ABCDEF\n";
 
         let email = within(&format!("Content-Type: multipart/mixed; boundary=b\n\n{part}--b--"), &limits);
@@ -300,7 +309,7 @@ mod tests {
 
     #[test]
     fn attachments_together_stay_within_their_limit() {
-        let limits = Limits { decoded_bytes: 10, ..Limits::default() };
+        let limits = MessageLimits { decoded_bytes: 10, ..MessageLimits::default() };
         let part = "--b\nContent-Type: a/b; name=x\n\n01234567\n";
 
         let email = within(&format!("Content-Type: multipart/mixed; boundary=b\n\n{part}{part}--b--"), &limits);
@@ -318,7 +327,7 @@ mod tests {
              {alternative}\n--b\nContent-Type: text/html\n\n<p>footer</p>\n--b--"
         );
 
-        let email = within(&raw, &Limits::default());
+        let email = within(&raw, &MessageLimits::default());
 
         assert_eq!(email.body_text.as_deref(), Some("plain\nfooter"));
         assert_eq!(email.body_html.as_deref(), Some("<p>rich</p>\n<p>footer</p>"));

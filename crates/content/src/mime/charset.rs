@@ -1,4 +1,4 @@
-//! Bytes in a declared (or undeclared, or wrongly declared) charset become Unicode.
+//! Decodes bytes in a declared, undeclared or wrongly declared charset to Unicode.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use mail_parser::decoders::charsets::map::charset_decoder;
 
 use super::defects::{Defect, Defects};
 
-/// How a label is to be read.
+/// How text with a charset label is decoded.
 enum Charset {
     Ascii,
     Standard(&'static Encoding),
@@ -18,8 +18,8 @@ enum Charset {
     Other(fn(&[u8]) -> String),
 }
 
-/// Text in its declared charset. What is not valid in it falls back to UTF-8, then to the declared charset with
-/// replacement characters, so that one bad byte does not cost the whole text.
+/// Decodes text in its declared charset. Text that is not valid in it falls back to UTF-8, then to the declared charset
+/// with replacement characters, so that one bad byte does not cost the whole text.
 pub fn decode(bytes: &[u8], label: Option<&str>, defects: &mut Defects) -> String {
     let label = label.map(clean_label).filter(|label| !label.is_empty());
     let Some(label) = label else {
@@ -43,7 +43,7 @@ pub fn decode(bytes: &[u8], label: Option<&str>, defects: &mut Defects) -> Strin
     }
 }
 
-/// Text of a header that should have been ASCII: UTF-8 (RFC 6532), else what the body declares, else windows-1252.
+/// Decodes a header that should have been ASCII: as UTF-8 (RFC 6532), else as the body declares, else as windows-1252.
 pub fn decode_header<'a>(bytes: &'a [u8], body_charset: Option<&str>, defects: &mut Defects) -> Cow<'a, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -64,7 +64,7 @@ pub fn decode_header<'a>(bytes: &'a [u8], body_charset: Option<&str>, defects: &
     WINDOWS_1252.decode_without_bom_handling(bytes).0
 }
 
-/// The bytes that a text had in this charset, for a text that was already decoded in another way.
+/// Returns the bytes of a text in this charset, for a text that was already decoded in another one.
 pub fn encode<'a>(text: &'a str, label: &str) -> Cow<'a, [u8]> {
     match find(&clean_label(label)) {
         Some(Charset::Standard(encoding)) if encoding.output_encoding() == encoding => encoding.encode(text).0,
@@ -72,7 +72,7 @@ pub fn encode<'a>(text: &'a str, label: &str) -> Cow<'a, [u8]> {
     }
 }
 
-/// Whether a declared charset is one we can read.
+/// Returns whether a declared charset is one we can read.
 pub fn is_known(label: &str) -> bool {
     find(&clean_label(label)).is_some()
 }
@@ -115,7 +115,8 @@ fn standard(bytes: &[u8], encoding: &'static Encoding, defects: &mut Defects) ->
     }
 }
 
-/// An escape to ASCII that is followed by another escape is an error to browsers; joined encoded words are full of them.
+/// Removes escapes to ASCII that are followed by another escape: browsers' rules call them errors, and joined encoded
+/// words are full of them.
 fn without_idle_escapes(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -131,7 +132,7 @@ fn without_idle_escapes(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// At least half of the non-ASCII runs are valid UTF-8: a cut or a stray byte, not another charset.
+/// Returns whether at least half of the non-ASCII runs are valid UTF-8: a cut or a stray byte, not another charset.
 fn is_mostly_utf8(bytes: &[u8]) -> bool {
     let (mut valid, mut invalid) = (0usize, 0usize);
     for chunk in bytes.utf8_chunks() {
@@ -141,7 +142,7 @@ fn is_mostly_utf8(bytes: &[u8]) -> bool {
     valid > 0 && valid >= invalid
 }
 
-/// Lower-case, without quotes and without what some mailers write behind the name.
+/// Returns the label in lower case, without quotes and without what some mailers write after the name.
 fn clean_label(label: &str) -> String {
     let label = label.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | ';' | ','));
     let end = label.find(|c: char| c.is_whitespace() || matches!(c, ';' | '"' | '\'' | '*')).unwrap_or(label.len());
@@ -211,7 +212,7 @@ fn alias(label: &str) -> Cow<'_, str> {
 }
 
 /// A seven-bit encoding in which marks switch between ASCII and two-byte characters.
-struct Shifts {
+struct ShiftEncoding {
     on: &'static [u8],
     off: &'static [u8],
     /// Sequences that mean nothing to us or stand for a single character.
@@ -219,10 +220,12 @@ struct Shifts {
     wide: &'static Encoding,
 }
 
-static ISO_2022_KR: Shifts = Shifts { on: b"\x0E", off: b"\x0F", replaced: &[(b"\x1B$)C", b"")], wide: EUC_KR };
-static HZ: Shifts = Shifts { on: b"~{", off: b"~}", replaced: &[(b"~~", b"~"), (b"~\n", b"")], wide: GBK };
+static ISO_2022_KR: ShiftEncoding =
+    ShiftEncoding { on: b"\x0E", off: b"\x0F", replaced: &[(b"\x1B$)C", b"")], wide: EUC_KR };
+static HZ: ShiftEncoding =
+    ShiftEncoding { on: b"~{", off: b"~}", replaced: &[(b"~~", b"~"), (b"~\n", b"")], wide: GBK };
 
-fn shift_in_out(bytes: &[u8], shifts: &Shifts) -> String {
+fn shift_in_out(bytes: &[u8], shifts: &ShiftEncoding) -> String {
     let mut wide = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     let mut is_wide = false;

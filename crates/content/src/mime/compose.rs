@@ -5,34 +5,36 @@ use std::io::{self, Read, Write};
 
 use domain::RecipientKind;
 
-use super::Email;
-use crate::spool::Data;
+use super::ParsedEmail;
+use crate::spool::SpoolableBytes;
 
 const BOUNDARY: &str = "=_mailroom_part";
-/// What a line of base64 holds, and how long it is.
-const LINE: (usize, u64) = (57, 78);
+/// How many bytes a line of Base64 encodes, and its length.
+const BASE64_LINE_BYTES: (usize, u64) = (57, 78);
 
-/// No fewer bytes than [`compose`] writes.
-pub fn size(email: &Email) -> u64 {
-    let base64 = |bytes: u64| bytes.div_ceil(LINE.0 as u64) * LINE.1 + 256;
+/// Returns an upper bound on the bytes that [`compose`] writes.
+pub fn size(email: &ParsedEmail) -> u64 {
     let body = email.body_html.as_ref().or(email.body_text.as_ref()).map_or(0, String::len) as u64;
-    let named = |attachment: &super::Attachment| attachment.filename.as_ref().map_or(0, String::len) as u64 * 3;
-    let attachments = email.attachments.iter();
-    let attachments: u64 = attachments.map(|found| base64(found.content.len()) + named(found)).sum();
-    headers(email).len() as u64 + base64(body) + attachments + 256
+    let mut attachments = 0;
+    for attachment in &email.attachments {
+        // A name is percent-encoded.
+        let name = attachment.filename.as_ref().map_or(0, String::len) as u64 * 3;
+        attachments += part_size(attachment.content.len()) + name;
+    }
+    headers(email).len() as u64 + part_size(body) + attachments + 256
 }
 
-pub fn compose(email: &Email, out: &mut dyn Write) -> io::Result<()> {
+fn part_size(bytes: u64) -> u64 {
+    bytes.div_ceil(BASE64_LINE_BYTES.0 as u64) * BASE64_LINE_BYTES.1 + 256
+}
+
+pub fn compose(email: &ParsedEmail, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(headers(email).as_bytes())?;
-    let mut part = |headers: &str, bytes: &mut dyn Read| {
-        write!(out, "--{BOUNDARY}\r\n{headers}Content-Transfer-Encoding: base64\r\n\r\n")?;
-        base64_lines(bytes, out)
-    };
     if let Some(html) = &email.body_html {
-        part("Content-Type: text/html; charset=utf-8\r\n", &mut html.as_bytes())?;
+        write_part("Content-Type: text/html; charset=utf-8\r\n", &mut html.as_bytes(), out)?;
     } else {
         let text = email.body_text.as_deref().unwrap_or_default();
-        part("Content-Type: text/plain; charset=utf-8\r\n", &mut text.as_bytes())?;
+        write_part("Content-Type: text/plain; charset=utf-8\r\n", &mut text.as_bytes(), out)?;
     }
     for attachment in &email.attachments {
         let mut headers = format!("Content-Type: {}\r\nContent-Disposition: attachment", attachment.content_type);
@@ -41,14 +43,19 @@ pub fn compose(email: &Email, out: &mut dyn Write) -> io::Result<()> {
         }
         headers.push_str("\r\n");
         match &attachment.content {
-            Data::Held(bytes) => part(&headers, &mut bytes.as_ref())?,
-            Data::Spooled(spooled) => part(&headers, &mut spooled.reader())?,
+            SpoolableBytes::InMemory(bytes) => write_part(&headers, &mut bytes.as_ref(), out)?,
+            SpoolableBytes::Spooled(spooled) => write_part(&headers, &mut spooled.reader(), out)?,
         }
     }
     write!(out, "--{BOUNDARY}--\r\n")
 }
 
-fn headers(email: &Email) -> String {
+fn write_part(headers: &str, bytes: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "--{BOUNDARY}\r\n{headers}Content-Transfer-Encoding: base64\r\n\r\n")?;
+    base64_lines(bytes, out)
+}
+
+fn headers(email: &ParsedEmail) -> String {
     let mut out = String::new();
     let mut header = |name: &str, value: &str| {
         if !value.is_empty() {
@@ -112,16 +119,16 @@ fn percent(text: &str) -> String {
 }
 
 fn base64_lines(bytes: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
-    let mut piece = Vec::with_capacity(LINE.0 * 1024);
-    let mut lines = String::with_capacity(LINE.0 * 1024 * 3 / 2);
+    let mut piece = Vec::with_capacity(BASE64_LINE_BYTES.0 * 1024);
+    let mut lines = String::with_capacity(BASE64_LINE_BYTES.0 * 1024 * 3 / 2);
     loop {
         piece.clear();
         lines.clear();
-        bytes.take(LINE.0 as u64 * 1024).read_to_end(&mut piece)?;
+        bytes.take(BASE64_LINE_BYTES.0 as u64 * 1024).read_to_end(&mut piece)?;
         if piece.is_empty() {
             return Ok(());
         }
-        for line in piece.chunks(LINE.0) {
+        for line in piece.chunks(BASE64_LINE_BYTES.0) {
             base64_line(line, &mut lines);
             lines.push_str("\r\n");
         }
@@ -132,8 +139,9 @@ fn base64_lines(bytes: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
 fn base64_line(bytes: &[u8], out: &mut String) {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for group in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let mut bytes = [0; 4];
+        bytes[1..=group.len()].copy_from_slice(group);
+        let bits = u32::from_be_bytes(bytes);
         for i in 0..4u32 {
             let letter = LETTERS[(bits >> (18 - 6 * i) & 63) as usize];
             out.push(if i as usize <= group.len() { char::from(letter) } else { '=' });
@@ -143,14 +151,14 @@ fn base64_line(bytes: &[u8], out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use domain::{Address, Limits};
+    use domain::{Address, MessageLimits};
 
     use super::*;
     use crate::mime::{attachments, parse};
 
     #[test]
-    fn what_is_composed_is_read_back() {
-        let email = Email {
+    fn composed_message_is_read_back() {
+        let email = ParsedEmail {
             subject: Some("Grüße aus einer ziemlich langen Betreffzeile, die nicht auf eine Zeile passt".to_owned()),
             from: Some(Address { name: Some("Doe, Jane".to_owned()), address: "jane@example.com".to_owned() }),
             body_text: Some("Hello\nthere".to_owned()),
@@ -159,20 +167,20 @@ mod tests {
                 Some("ä b.bin".to_owned()),
                 "application/x",
                 vec![0, 1, 2, 3].into(),
-                &mut attachments::Budget::new(&Limits::default(), None),
+                &mut attachments::DecodeBudget::new(&MessageLimits::default(), None),
             )],
-            ..Email::default()
+            ..ParsedEmail::default()
         };
 
         let mut composed = Vec::new();
         compose(&email, &mut composed).unwrap();
-        let read = parse(&composed, &Limits::default());
+        let read = parse(&composed, &MessageLimits::default());
 
         assert_eq!(read.subject, email.subject);
         assert_eq!(read.from, email.from);
         assert_eq!(read.body_text, email.body_text);
         assert_eq!(read.attachments[0].filename, email.attachments[0].filename);
-        assert_eq!(read.attachments[0].content.held(), email.attachments[0].content.held());
+        assert_eq!(read.attachments[0].content.in_memory(), email.attachments[0].content.in_memory());
         assert!(composed.len() as u64 <= size(&email));
         assert!(read.defects.is_empty());
     }

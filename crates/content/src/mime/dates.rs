@@ -1,21 +1,21 @@
-//! Dates as mail writes them, from RFC 5322 to what people's scripts made of it.
+//! Parses dates in mail, from RFC 5322 to the variations that scripts write.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// `None` for what is not a date, or not one of this or the last generation of mail.
+/// Parses a date. Returns `None` for what is not a date, or not one of the era of email.
 pub fn parse(text: &str) -> Option<Timestamp> {
     // No date is longer; junk behind one is not worth reading.
     let text = without_comments(text.get(..text.floor_char_boundary(200)).unwrap_or_default());
-    let mut fields = Fields::default();
+    let mut fields = DateFields::default();
     for token in text.split(|c: char| c.is_whitespace() || c == ',').filter(|token| !token.is_empty()) {
         fields.take(token)?;
     }
     fields.timestamp()
 }
 
-/// The date of a Received header stands behind its last semicolon.
+/// Parses the date of a Received header, which is after its last semicolon.
 pub fn received(text: &str) -> Option<Timestamp> {
     text.rsplit_once(';').and_then(|(_, date)| parse(date))
 }
@@ -39,7 +39,7 @@ fn without_comments(text: &str) -> String {
 
 /// Parts of a date in whatever order they come.
 #[derive(Default)]
-struct Fields {
+struct DateFields {
     year: Option<i16>,
     month: Option<i8>,
     day: Option<i8>,
@@ -49,8 +49,8 @@ struct Fields {
     is_afternoon: Option<bool>,
 }
 
-impl Fields {
-    /// `None` when the whole can't be a date any more.
+impl DateFields {
+    /// Takes one token. Returns `None` if the whole cannot be a date any more.
     fn take(&mut self, token: &str) -> Option<()> {
         let token = token.trim_end_matches('.');
         let lower = token.to_ascii_lowercase();
@@ -92,7 +92,7 @@ impl Fields {
         self.time.map(|_| ())
     }
 
-    /// A day or a year, whichever is missing.
+    /// Takes a number as the day or the year, whichever is missing.
     fn number(&mut self, digits: &str) -> Option<()> {
         if self.day.is_none() && digits.len() <= 2 {
             self.day = Some(digits.parse().ok()?);
@@ -106,7 +106,8 @@ impl Fields {
         Some(())
     }
 
-    /// `2020-01-31`, `2020/1/31`, `31-Jan-2020`, `31.01.2020`, and `1/31/2020` where only one reading is possible.
+    /// Takes `2020-01-31`, `2020/1/31`, `31-Jan-2020`, `31.01.2020`, and `1/31/2020` where only one reading is
+    /// possible.
     fn date(&mut self, text: &str) -> Option<()> {
         // A Finnish clock: 10.30.00.
         if self.day.is_some() && self.month.is_some() && text.contains('.') && self.time.is_none() {
@@ -134,7 +135,7 @@ impl Fields {
         Some(())
     }
 
-    /// `9:5`, `10:00:00.123`, with a zone or am/pm glued to it.
+    /// Takes `9:5`, `10:00:00.123`, perhaps with a zone or am/pm attached.
     fn clock(&mut self, text: &str) -> Option<()> {
         if self.time.is_some() {
             return Some(());
@@ -198,7 +199,7 @@ fn month(lower: &str) -> Option<i8> {
     (1..).zip(names).find(|(_, name)| name.starts_with(lower)).map(|(number, _)| number)
 }
 
-/// RFC 5322 §4.3: two digits below 50 are of this century, three digits count from 1900.
+/// Parses a year (RFC 5322 §4.3): two digits below 50 are of this century, three digits count from 1900.
 fn year(digits: &str) -> Option<i16> {
     let number: i16 = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))?;
     Some(match digits.len() {
@@ -212,7 +213,7 @@ fn is_numeric_date(text: &str) -> bool {
     text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-') && text.contains('-')
 }
 
-/// `None` when it is no zone, `Some(None)` when it is one that can't be.
+/// Parses a time zone. Returns `None` if it is not a zone, `Some(None)` if it is an impossible one.
 #[expect(clippy::option_option, reason = "not a zone and an impossible zone lead to different answers")]
 fn zone(lower: &str) -> Option<Option<i32>> {
     const HOUR: i32 = 3600;
@@ -256,7 +257,7 @@ fn zone(lower: &str) -> Option<Option<i32>> {
     Some((hours < 24 && minutes < 60).then_some(sign * (hours * HOUR + minutes * 60)))
 }
 
-/// `0000` and `0100` without their sign; a year behind the time (`ctime`) is not one.
+/// Parses a zone such as `0100` without its sign; a year after the time (`ctime`) is not one.
 #[expect(clippy::option_option, reason = "the same answers as `zone`")]
 fn numeric_without_sign(digits: &str) -> Option<Option<i32>> {
     let is_zone = digits.len() == 4 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_date_is_none() {
+    fn invalid_date_is_none() {
         for text in [
             "",
             "garbage",

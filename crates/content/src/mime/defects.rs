@@ -1,4 +1,4 @@
-//! What can be wrong with a message, under short names that never change: they are stored in rows and searched for.
+//! Defects of a message, under short names that never change: they are stored in rows and searched for.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ macro_rules! defects {
 }
 
 defects! {
-    /// Over `Limits::attachment_bytes`; listed without its bytes.
+    /// Over `MessageLimits::attachment_bytes`; listed without its bytes.
     AttachmentTooLarge = "attachment_too_large",
     BadAddress = "bad_address",
     BadDate = "bad_date",
@@ -28,7 +28,7 @@ defects! {
     BadEncoding = "bad_encoding",
     /// An RFC 2047 word without its end, or whose contents are broken.
     BadEncodedWord = "bad_encoded_word",
-    /// A line among the headers that is none.
+    /// A line among the headers that is not a header.
     BadHeader = "bad_header",
     /// An Outlook .msg that could not be read to its end.
     BadMsg = "bad_msg",
@@ -40,7 +40,7 @@ defects! {
     ByteOrderMark = "byte_order_mark",
     /// A winmail.dat that is too large to be opened; it is kept as it is.
     ContainerTooLarge = "container_too_large",
-    /// Over `Limits::decoded_bytes`; the rest is listed without bytes.
+    /// Over `MessageLimits::decoded_bytes`; the rest is listed without bytes.
     DecodedTooLarge = "decoded_too_large",
     /// A second Subject, From, Date or Message-ID; the first one counts.
     DuplicateHeader = "duplicate_header",
@@ -81,7 +81,7 @@ impl Defects {
         self.0.extend(others.0);
     }
 
-    /// Sorted by name.
+    /// Returns the names of the defects, sorted.
     pub fn names(&self) -> Vec<String> {
         self.0.iter().map(|&name| name.to_owned()).collect()
     }

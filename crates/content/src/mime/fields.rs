@@ -1,14 +1,14 @@
-//! From a header section to the facts of an email: who, when, about what, in answer to what.
+//! Extracts an email's fields from its header section: people, dates, subject, references.
 
 use domain::{Recipient, RecipientKind};
 
 use super::defects::{Defect, Defects};
-use super::headers::{Reader, Section};
-use super::{Email, addresses, dates};
+use super::headers::{HeaderReader, HeaderSection};
+use super::{ParsedEmail, addresses, dates};
 
-/// Fills everything of an email that its headers tell.
-pub fn read(section: &Section<'_>, reader: &Reader, email: &mut Email, defects: &mut Defects) {
-    let mut seen = Seen::default();
+/// Fills everything of an email that is in its headers.
+pub fn read(section: &HeaderSection<'_>, reader: &HeaderReader, email: &mut ParsedEmail, defects: &mut Defects) {
+    let mut seen = SingleHeaders::default();
     let mut lists: [Vec<Recipient>; 4] = Default::default();
     for header in &section.headers {
         let name = String::from_utf8_lossy(header.name).into_owned();
@@ -59,11 +59,11 @@ fn recipient_kind(name: &str) -> Option<(usize, RecipientKind)> {
     }
 }
 
-/// Headers that may stand only once.
+/// Which of the headers that may occur only once were found.
 #[derive(Default)]
-struct Seen([bool; 4]);
+struct SingleHeaders([bool; 4]);
 
-impl Seen {
+impl SingleHeaders {
     fn is_first(&mut self, which: usize, defects: &mut Defects) -> bool {
         let is_first = !std::mem::replace(&mut self.0[which], true);
         if !is_first {
@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// Ids in angle brackets; without any, the words that could be ids.
+/// Returns the ids in angle brackets; without any, the words that could be ids.
 pub fn message_ids(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -102,7 +102,7 @@ fn message_id(text: &str) -> Option<String> {
     (!id.is_empty()).then_some(id)
 }
 
-/// Old mailers wrote a sentence here ("Your message of Friday"); only an id is of use.
+/// Returns the id in In-Reply-To. Old mailers wrote a sentence there ("Your message of Friday"); only an id is of use.
 fn replied_to(text: &str) -> Option<String> {
     let is_id = text.contains('<') || !text.contains(char::is_whitespace) || text.contains('@');
     let ids = message_ids(text);
@@ -128,11 +128,11 @@ fn without_comments(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read_all(raw: &str) -> (Email, Vec<String>) {
+    fn read_all(raw: &str) -> (ParsedEmail, Vec<String>) {
         let mut defects = Defects::default();
-        let section = Section::read(raw.as_bytes(), 0, 10_000, |_| false, &mut defects);
-        let mut email = Email::default();
-        read(&section, &Reader::default(), &mut email, &mut defects);
+        let section = HeaderSection::read(raw.as_bytes(), 0, 10_000, |_| false, &mut defects);
+        let mut email = ParsedEmail::default();
+        read(&section, &HeaderReader::default(), &mut email, &mut defects);
         (email, defects.names())
     }
 

@@ -1,4 +1,4 @@
-//! The header section as written: finding its lines, its end, and the text of one value.
+//! The header section as written: its lines, its end, and the text of a value.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ impl RawHeader<'_> {
 }
 
 #[derive(Debug)]
-pub struct Section<'a> {
+pub struct HeaderSection<'a> {
     pub headers: Vec<RawHeader<'a>>,
     /// Where the body starts.
     pub body: usize,
@@ -29,7 +29,7 @@ pub struct Section<'a> {
     pub is_ended: bool,
 }
 
-impl<'a> Section<'a> {
+impl<'a> HeaderSection<'a> {
     /// Reads headers from `start` up to the blank line, a line that can't be a header, or one that `is_boundary`.
     pub fn read(
         raw: &'a [u8],
@@ -39,45 +39,47 @@ impl<'a> Section<'a> {
         defects: &mut Defects,
     ) -> Self {
         let mut headers: Vec<RawHeader<'a>> = Vec::new();
-        let mut open: Option<Span> = None;
+        let mut open: Option<HeaderSpan> = None;
         let mut at = start;
         let mut is_ended = false;
         let limit = start.saturating_add(limit);
         while at < raw.len() {
             let (line, next) = line_at(raw, at);
-            match Line::of(line) {
-                Line::Blank => {
+            match HeaderLine::of(line) {
+                HeaderLine::Blank => {
                     at = next;
                     is_ended = true;
                     break;
                 }
-                Line::Header { .. } | Line::Other if line.starts_with(b"--") && is_boundary(line) => {
+                HeaderLine::Header { .. } | HeaderLine::Other if line.starts_with(b"--") && is_boundary(line) => {
                     is_ended = true;
                     break;
                 }
-                Line::Folded => match &mut open {
+                HeaderLine::Folded => match &mut open {
                     Some(span) => span.end = at + line.len(),
                     None => defects.add(Defect::BadHeader),
                 },
-                Line::Header { name, value } => {
-                    Span::close(open.take(), raw, limit, &mut headers, defects);
+                HeaderLine::Header { name, value } => {
+                    HeaderSpan::close(open.take(), raw, limit, &mut headers, defects);
                     // Nothing beyond the limit is remembered, or a message of nothing but headers would fill memory.
                     if at < limit {
-                        open = Some(Span { name: at..at + name, value: at + value, end: at + line.len() });
+                        open = Some(HeaderSpan { name: at..at + name, value: at + value, end: at + line.len() });
                     } else {
                         defects.add(Defect::HeadersTruncated);
                     }
                 }
-                Line::Envelope => defects.add(Defect::MboxFromLine),
-                Line::Nameless => defects.add(Defect::BadHeader),
+                HeaderLine::Envelope => defects.add(Defect::MboxFromLine),
+                HeaderLine::Nameless => defects.add(Defect::BadHeader),
                 // A parameter that lost its indentation.
-                Line::Other if open.as_ref().is_some_and(|span| span.awaits_parameter(raw)) && is_parameter(line) => {
+                HeaderLine::Other
+                    if open.as_ref().is_some_and(|span| span.awaits_parameter(raw)) && is_parameter(line) =>
+                {
                     defects.add(Defect::BadHeader);
                     if let Some(span) = &mut open {
                         span.end = at + line.len();
                     }
                 }
-                Line::Other => {
+                HeaderLine::Other => {
                     defects.add(Defect::MissingSeparator);
                     is_ended = true;
                     break;
@@ -85,7 +87,7 @@ impl<'a> Section<'a> {
             }
             at = next;
         }
-        Span::close(open, raw, limit, &mut headers, defects);
+        HeaderSpan::close(open, raw, limit, &mut headers, defects);
         Self { headers, body: at, is_ended }
     }
 
@@ -95,14 +97,14 @@ impl<'a> Section<'a> {
 }
 
 /// A header whose continuation lines may still follow.
-struct Span {
+struct HeaderSpan {
     name: std::ops::Range<usize>,
     value: usize,
     end: usize,
 }
 
-impl Span {
-    /// A header of parameters that stopped at a semicolon.
+impl HeaderSpan {
+    /// Returns whether this is a header of parameters that ended at a semicolon.
     fn awaits_parameter(&self, raw: &[u8]) -> bool {
         let name = raw.get(self.name.clone()).unwrap_or_default();
         let value = raw.get(self.value..self.end).unwrap_or_default();
@@ -127,7 +129,7 @@ impl Span {
     }
 }
 
-enum Line {
+enum HeaderLine {
     Blank,
     Folded,
     /// Offsets in the line: where the name ends, where the value starts.
@@ -142,7 +144,7 @@ enum Line {
     Other,
 }
 
-impl Line {
+impl HeaderLine {
     fn of(line: &[u8]) -> Self {
         let Some(&first) = line.first() else { return Self::Blank };
         if matches!(first, b' ' | b'\t') {
@@ -169,12 +171,13 @@ fn is_parameter(line: &[u8]) -> bool {
         .any(|start| line.get(..start.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(start.as_bytes())))
 }
 
-/// Whether a line would be read as a header.
+/// Returns whether a line would be read as a header.
 pub fn is_header_line(line: &[u8]) -> bool {
-    matches!(Line::of(line), Line::Header { .. })
+    matches!(HeaderLine::of(line), HeaderLine::Header { .. })
 }
 
-/// The line without its end, and where the next one starts. `\r\r\n`, which broken gateways write, ends a line too.
+/// Returns the line without its end, and where the next one starts. `\r\r\n`, which broken gateways write, ends a line
+/// too.
 pub fn line_at(raw: &[u8], at: usize) -> (&[u8], usize) {
     let rest = raw.get(at..).unwrap_or_default();
     let (mut line, next) = match memchr::memchr(b'\n', rest) {
@@ -187,7 +190,7 @@ pub fn line_at(raw: &[u8], at: usize) -> (&[u8], usize) {
     (line, next)
 }
 
-/// A value on one line: each fold becomes one space.
+/// Unfolds a value to one line: each fold becomes one space.
 pub fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
     let value = value.trim_ascii();
     if memchr::memchr2(b'\r', b'\n', value).is_none() {
@@ -206,13 +209,13 @@ pub fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
 
 /// Reads header values of one message.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct HeaderReader {
     /// What the body declares; raw header bytes that are not UTF-8 are most likely in it.
     pub body_charset: Option<String>,
 }
 
-impl Reader {
-    /// One line of Unicode in which encoded words still stand as written.
+impl HeaderReader {
+    /// Returns one line of Unicode in which encoded words are still as written.
     pub fn line<'a>(&self, value: &'a [u8], defects: &mut Defects) -> Cow<'a, str> {
         match unfold(value) {
             Cow::Borrowed(bytes) => charset::decode_header(bytes, self.body_charset.as_deref(), defects),
@@ -222,7 +225,7 @@ impl Reader {
         }
     }
 
-    /// What a person reads: encoded words decoded, control characters gone.
+    /// Returns what a person reads: encoded words decoded, control characters removed.
     pub fn text(&self, value: &[u8], defects: &mut Defects) -> String {
         let line = self.line(value, defects);
         let decoded = if line.contains("=?") { words::decode(&line, defects) } else { line.into_owned() };
@@ -236,8 +239,8 @@ mod tests {
 
     fn read(raw: &str) -> (Vec<(String, String)>, String, Vec<String>) {
         let mut defects = Defects::default();
-        let section = Section::read(raw.as_bytes(), 0, 1000, |line| line == b"--b", &mut defects);
-        let reader = Reader::default();
+        let section = HeaderSection::read(raw.as_bytes(), 0, 1000, |line| line == b"--b", &mut defects);
+        let reader = HeaderReader::default();
         let headers = section.headers.iter().map(|header| {
             (String::from_utf8_lossy(header.name).into_owned(), reader.text(header.value, &mut Defects::default()))
         });
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_without_indentation_still_belongs_to_its_header() {
+    fn unindented_parameter_belongs_to_its_header() {
         let (headers, body, defects) = read("Content-Type: multipart/mixed;\nboundary=\"x\"\n\nbody");
 
         assert_eq!(headers[0].1, "multipart/mixed; boundary=\"x\"");
@@ -294,7 +297,7 @@ mod tests {
 
     #[test]
     fn values_lose_control_characters_even_when_encoded() {
-        let value = Reader::default().text(b"=?utf-8?q?a=0D=0AX-Evil:_b=00?=", &mut Defects::default());
+        let value = HeaderReader::default().text(b"=?utf-8?q?a=0D=0AX-Evil:_b=00?=", &mut Defects::default());
 
         assert_eq!(value, "a X-Evil: b");
     }

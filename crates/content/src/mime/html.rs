@@ -4,8 +4,8 @@ use mail_parser::decoders::html::add_html_token;
 
 /// Blocks become lines, paragraphs become blank lines, everything invisible is dropped.
 pub fn to_text(html: &str) -> String {
-    let mut writer = Writer::default();
-    let mut scan = Scan { html, at: 0, has_quote: [true; 2] };
+    let mut writer = HtmlTextWriter::default();
+    let mut scan = HtmlScanner { html, at: 0, has_quote: [true; 2] };
     while scan.at < html.len() {
         let rest = scan.rest();
         let open = memchr::memchr(b'<', rest.as_bytes()).unwrap_or(rest.len());
@@ -41,14 +41,14 @@ enum Markup<'a> {
     Tag { name: &'a str, is_close: bool },
 }
 
-struct Scan<'a> {
+struct HtmlScanner<'a> {
     html: &'a str,
     at: usize,
     /// Whether a `"` or `'` may still follow; each is searched for in vain only once.
     has_quote: [bool; 2],
 }
 
-impl<'a> Scan<'a> {
+impl<'a> HtmlScanner<'a> {
     fn rest(&self) -> &'a str {
         self.html.get(self.at..).unwrap_or_default()
     }
@@ -130,7 +130,7 @@ impl<'a> Scan<'a> {
 
 /// Text with its white space collapsed as a browser would.
 #[derive(Default)]
-struct Writer {
+struct HtmlTextWriter {
     out: String,
     wants_space: bool,
     /// Line breaks owed before the next visible character.
@@ -138,7 +138,7 @@ struct Writer {
     preformatted: usize,
 }
 
-impl Writer {
+impl HtmlTextWriter {
     fn tag(&mut self, name: &str, is_close: bool) {
         match name {
             "br" => {
@@ -222,7 +222,7 @@ impl Writer {
         self.out.push(c);
     }
 
-    /// A mark of our own, such as a bullet: what follows it is on the same line.
+    /// Writes a mark of our own, such as a bullet: what follows it is on the same line.
     fn literal(&mut self, text: &str) {
         self.settle();
         self.out.push_str(text);
@@ -254,7 +254,7 @@ impl Writer {
     }
 }
 
-/// What an entity stands for, and how many bytes behind its `&` it takes.
+/// Returns what an entity stands for, and its length after the `&`.
 fn entity(tail: &str) -> Option<(String, usize)> {
     let bytes = tail.as_bytes();
     let is_number = bytes.first() == Some(&b'#');

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use domain::{Address, Limits, Recipient, RecipientKind};
+use domain::{Address, MessageLimits, Recipient, RecipientKind};
 use jiff::Timestamp;
 
 use super::defects::Defects;
-use super::headers::{Reader, Section};
-use super::{Email, charset, fields, rtf, text};
+use super::headers::{HeaderReader, HeaderSection};
+use super::{ParsedEmail, charset, fields, rtf, text};
 
 /// Property ids of MS-OXPROPS that we read.
 pub mod id {
@@ -44,7 +44,7 @@ pub mod id {
     pub const INTERNET_CODEPAGE: u16 = 0x3FDE;
     pub const MESSAGE_CODEPAGE: u16 = 0x3FFD;
 
-    /// All of them: others are not worth their memory.
+    /// Returns whether it is one of these properties; others are not kept.
     pub fn is_wanted(id: u16) -> bool {
         matches!(
             id,
@@ -95,7 +95,7 @@ pub mod kind {
 }
 
 #[derive(Debug)]
-pub enum Value<'a> {
+pub enum MapiValue<'a> {
     Number(i64),
     Time(Timestamp),
     /// In the code page of the message.
@@ -106,37 +106,37 @@ pub enum Value<'a> {
 
 /// Properties of a message, a recipient or an attachment.
 #[derive(Debug, Default)]
-pub struct Props<'a> {
-    values: BTreeMap<u16, Value<'a>>,
+pub struct MapiProperties<'a> {
+    values: BTreeMap<u16, MapiValue<'a>>,
     /// A label for `charset`, from the code page of the message.
     pub charset: Option<String>,
 }
 
-impl<'a> Props<'a> {
-    pub fn insert(&mut self, id: u16, value: Value<'a>) {
+impl<'a> MapiProperties<'a> {
+    pub fn insert(&mut self, id: u16, value: MapiValue<'a>) {
         // The first one counts, as everywhere.
         self.values.entry(id).or_insert(value);
     }
 
-    /// A property of variable length, as it is stored.
+    /// Inserts a property of variable length, as it is stored.
     pub fn insert_raw(&mut self, id: u16, kind: u16, bytes: Cow<'a, [u8]>) {
         match kind {
-            kind::UNICODE => self.insert(id, Value::Unicode(from_utf16(&bytes))),
-            kind::STRING8 => self.insert(id, Value::Ansi(bytes)),
-            kind::BINARY | kind::OBJECT => self.insert(id, Value::Binary(bytes)),
+            kind::UNICODE => self.insert(id, MapiValue::Unicode(from_utf16(&bytes))),
+            kind::STRING8 => self.insert(id, MapiValue::Ansi(bytes)),
+            kind::BINARY | kind::OBJECT => self.insert(id, MapiValue::Binary(bytes)),
             _ => {}
         }
     }
 
-    /// A property that fits into eight bytes.
+    /// Inserts a property that fits into eight bytes.
     pub fn insert_fixed(&mut self, id: u16, kind: u16, bytes: [u8; 8]) {
         let [a, b, c, d, ..] = bytes;
         match kind {
-            kind::SHORT => self.insert(id, Value::Number(i64::from(i16::from_le_bytes([a, b])))),
-            kind::LONG => self.insert(id, Value::Number(i64::from(i32::from_le_bytes([a, b, c, d])))),
+            kind::SHORT => self.insert(id, MapiValue::Number(i64::from(i16::from_le_bytes([a, b])))),
+            kind::LONG => self.insert(id, MapiValue::Number(i64::from(i32::from_le_bytes([a, b, c, d])))),
             kind::TIME => {
                 if let Some(time) = file_time(u64::from_le_bytes(bytes)) {
-                    self.insert(id, Value::Time(time));
+                    self.insert(id, MapiValue::Time(time));
                 }
             }
             _ => {}
@@ -145,29 +145,29 @@ impl<'a> Props<'a> {
 
     pub fn number(&self, id: u16) -> Option<i64> {
         match self.values.get(&id)? {
-            Value::Number(number) => Some(*number),
+            MapiValue::Number(number) => Some(*number),
             _ => None,
         }
     }
 
     pub fn time(&self, id: u16) -> Option<Timestamp> {
         match self.values.get(&id)? {
-            Value::Time(time) => Some(*time),
+            MapiValue::Time(time) => Some(*time),
             _ => None,
         }
     }
 
     pub fn bytes(&self, id: u16) -> Option<&[u8]> {
         match self.values.get(&id)? {
-            Value::Binary(bytes) | Value::Ansi(bytes) => Some(bytes),
+            MapiValue::Binary(bytes) | MapiValue::Ansi(bytes) => Some(bytes),
             _ => None,
         }
     }
 
     pub fn text(&self, id: u16, defects: &mut Defects) -> Option<String> {
         let text = match self.values.get(&id)? {
-            Value::Unicode(text) => text.clone(),
-            Value::Ansi(bytes) => {
+            MapiValue::Unicode(text) => text.clone(),
+            MapiValue::Ansi(bytes) => {
                 let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
                 charset::decode(bytes.get(..end).unwrap_or_default(), self.charset.as_deref(), defects)
             }
@@ -176,20 +176,20 @@ impl<'a> Props<'a> {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// One line for people.
+    /// Returns a text property as one line.
     pub fn line(&self, id: u16, defects: &mut Defects) -> Option<String> {
         let line = text::single_line(self.text(id, defects)?, defects);
         Some(line).filter(|line| !line.is_empty())
     }
 
-    /// Text in the code page named by the message itself.
+    /// Sets the charset to the code page that the message names itself.
     pub fn learn_charset(&mut self) {
         let page = self.number(id::MESSAGE_CODEPAGE).or(self.number(id::INTERNET_CODEPAGE));
         self.charset = page.and_then(code_page).or(self.charset.take());
     }
 }
 
-/// A label for a Windows code page.
+/// Returns the charset label of a Windows code page.
 pub fn code_page(number: i64) -> Option<String> {
     Some(match number {
         20127 => "us-ascii".to_owned(),
@@ -208,7 +208,7 @@ pub fn from_utf16(bytes: &[u8]) -> String {
     text.trim_end_matches('\0').to_owned()
 }
 
-/// 100 ns steps since 1601.
+/// Converts a Windows file time: 100 ns ticks since 1601.
 fn file_time(ticks: u64) -> Option<Timestamp> {
     let seconds = i64::try_from(ticks / 10_000_000).ok()?.checked_sub(11_644_473_600)?;
     // The years that mail can be of, as for the Date header.
@@ -216,16 +216,21 @@ fn file_time(ticks: u64) -> Option<Timestamp> {
 }
 
 /// Fills an email from the properties of a message; its attachments are the caller's.
-pub fn fill(props: &Props<'_>, recipients: &[Props<'_>], limits: &Limits, email: &mut Email, defects: &mut Defects) {
+pub fn fill(
+    props: &MapiProperties<'_>,
+    recipients: &[MapiProperties<'_>],
+    limits: &MessageLimits,
+    email: &mut ParsedEmail,
+    defects: &mut Defects,
+) {
     if let Some(headers) = props.text(id::TRANSPORT_HEADERS, defects) {
         let headers = format!("{}\n\n", headers.trim());
-        let section = Section::read(headers.as_bytes(), 0, limits.header_bytes, |_| false, defects);
-        fields::read(&section, &Reader::default(), email, defects);
+        let section = HeaderSection::read(headers.as_bytes(), 0, limits.header_bytes, |_| false, defects);
+        fields::read(&section, &HeaderReader::default(), email, defects);
     }
-    let first_id = |text: Option<String>| text.and_then(|text| fields::message_ids(&text).into_iter().next());
     email.subject = email.subject.take().or(props.line(id::SUBJECT, defects));
-    email.message_id = email.message_id.take().or(first_id(props.line(id::MESSAGE_ID, defects)));
-    email.in_reply_to = email.in_reply_to.take().or(first_id(props.line(id::IN_REPLY_TO, defects)));
+    email.message_id = email.message_id.take().or(first_message_id(props.line(id::MESSAGE_ID, defects)));
+    email.in_reply_to = email.in_reply_to.take().or(first_message_id(props.line(id::IN_REPLY_TO, defects)));
     if email.references.is_empty() {
         email.references = props.line(id::REFERENCES, defects).map(|ids| fields::message_ids(&ids)).unwrap_or_default();
     }
@@ -241,7 +246,7 @@ pub fn fill(props: &Props<'_>, recipients: &[Props<'_>], limits: &Limits, email:
     bodies(props, limits, email, defects);
 }
 
-fn sender(props: &Props<'_>, defects: &mut Defects) -> Option<Address> {
+fn sender(props: &MapiProperties<'_>, defects: &mut Defects) -> Option<Address> {
     let pairs = [
         (id::REPRESENTING_NAME, [id::REPRESENTING_SMTP, id::REPRESENTING_EMAIL]),
         (id::SENDER_NAME, [id::SENDER_SMTP, id::SENDER_EMAIL]),
@@ -249,19 +254,27 @@ fn sender(props: &Props<'_>, defects: &mut Defects) -> Option<Address> {
     pairs.into_iter().find_map(|(name, emails)| person(props, name, &emails, defects))
 }
 
-/// An address from the first property that holds one; an Exchange address counts only when there is no other.
-fn person(props: &Props<'_>, name: u16, emails: &[u16], defects: &mut Defects) -> Option<Address> {
+/// Returns the address in the first property that holds one; an Exchange address counts only if there is no other.
+fn person(props: &MapiProperties<'_>, name: u16, emails: &[u16], defects: &mut Defects) -> Option<Address> {
     let name = props.line(name, defects);
     let found: Vec<String> = emails.iter().filter_map(|&email| props.line(email, defects)).collect();
-    let is_internet = |address: &&String| address.contains('@') && !address.contains(' ');
-    let address = found.iter().find(is_internet).or(name.as_ref().filter(is_internet)).or(found.first())?.clone();
+    let address = found.iter().find(|email| is_internet_address(email));
+    let address = address.or(name.as_ref().filter(|name| is_internet_address(name))).or(found.first())?.clone();
     // Outlook often repeats the address as the name.
     let name = name.filter(|name| name.trim_matches('\'') != address);
     Some(Address { name, address })
 }
 
-/// From the table of recipients; without one, from the names shown in the window.
-fn addressed(props: &Props<'_>, recipients: &[Props<'_>], defects: &mut Defects) -> Vec<Recipient> {
+fn is_internet_address(text: &str) -> bool {
+    text.contains('@') && !text.contains(' ')
+}
+
+fn first_message_id(text: Option<String>) -> Option<String> {
+    fields::message_ids(&text?).into_iter().next()
+}
+
+/// Returns the recipients from their table; without one, from the displayed names.
+fn addressed(props: &MapiProperties<'_>, recipients: &[MapiProperties<'_>], defects: &mut Defects) -> Vec<Recipient> {
     let kinds = [RecipientKind::To, RecipientKind::Cc, RecipientKind::Bcc];
     let mut found = Vec::new();
     for (number, kind) in (1..).zip(kinds) {
@@ -283,7 +296,7 @@ fn addressed(props: &Props<'_>, recipients: &[Props<'_>], defects: &mut Defects)
     found
 }
 
-fn bodies(props: &Props<'_>, limits: &Limits, email: &mut Email, defects: &mut Defects) {
+fn bodies(props: &MapiProperties<'_>, limits: &MessageLimits, email: &mut ParsedEmail, defects: &mut Defects) {
     let most = limits.body_bytes.saturating_mul(8);
     let plain = props.text(id::BODY, defects).map(|body| text::lines(body, defects));
     let declared = props.number(id::INTERNET_CODEPAGE).and_then(code_page);
@@ -296,8 +309,8 @@ fn bodies(props: &Props<'_>, limits: &Limits, email: &mut Email, defects: &mut D
         _ => None,
     };
     let (rich_html, rich_text) = match rich {
-        Some(rtf::Content::Html(html)) => (Some(html), None),
-        Some(rtf::Content::Text(text)) => (None, Some(text)),
+        Some(rtf::RtfContent::Html(html)) => (Some(html), None),
+        Some(rtf::RtfContent::Text(text)) => (None, Some(text)),
         None => (None, None),
     };
     let html = html.filter(|html| !html.trim().is_empty()).or(rich_html);
@@ -310,19 +323,19 @@ fn bodies(props: &Props<'_>, limits: &Limits, email: &mut Email, defects: &mut D
     }
 }
 
-/// The name of an attachment, long form first.
-pub fn attachment_name(props: &Props<'_>, defects: &mut Defects) -> Option<String> {
+/// Returns the name of an attachment, long form first.
+pub fn attachment_name(props: &MapiProperties<'_>, defects: &mut Defects) -> Option<String> {
     props
         .line(id::ATTACH_LONG_FILENAME, defects)
         .or_else(|| props.line(id::ATTACH_FILENAME, defects))
         .or_else(|| props.line(id::DISPLAY_NAME, defects))
 }
 
-/// A declared type as it may stand in a row.
-pub fn attachment_type(props: &Props<'_>, defects: &mut Defects) -> String {
+/// Returns the declared media type if it is well formed, else the type of arbitrary bytes.
+pub fn attachment_type(props: &MapiProperties<'_>, defects: &mut Defects) -> String {
     let declared = props.line(id::ATTACH_MIME, defects).map(|name| name.to_ascii_lowercase());
-    let is_type = |name: &String| name.contains('/') && name.bytes().all(|b| b.is_ascii_graphic());
-    declared.filter(is_type).unwrap_or_else(|| "application/octet-stream".to_owned())
+    let valid = declared.filter(|name| name.contains('/') && name.bytes().all(|b| b.is_ascii_graphic()));
+    valid.unwrap_or_else(|| "application/octet-stream".to_owned())
 }
 
 #[cfg(test)]
@@ -335,7 +348,7 @@ mod tests {
 
     #[test]
     fn properties_become_an_email() {
-        let mut props = Props::default();
+        let mut props = MapiProperties::default();
         props.insert_raw(id::SUBJECT, kind::UNICODE, Cow::Borrowed(b"H\0i\0\0\0"));
         props.insert_raw(id::REPRESENTING_NAME, kind::STRING8, ansi(b"Ann\xE9e\0"));
         props.insert_raw(id::REPRESENTING_EMAIL, kind::STRING8, ansi(b"/O=ORG/CN=ANN"));
@@ -343,12 +356,12 @@ mod tests {
         props.insert_raw(id::BODY, kind::STRING8, ansi(b"one\r\ntwo"));
         props.insert_fixed(id::SUBMIT_TIME, kind::TIME, 133_485_408_000_000_000u64.to_le_bytes());
         props.charset = code_page(1252);
-        let mut to = Props::default();
+        let mut to = MapiProperties::default();
         to.insert_raw(id::SMTP, kind::STRING8, ansi(b"bob@example.com"));
         to.insert_fixed(id::RECIPIENT_TYPE, kind::LONG, [1, 0, 0, 0, 0, 0, 0, 0]);
-        let mut email = Email::default();
+        let mut email = ParsedEmail::default();
 
-        fill(&props, &[to], &Limits::default(), &mut email, &mut Defects::default());
+        fill(&props, &[to], &MessageLimits::default(), &mut email, &mut Defects::default());
 
         assert_eq!(email.subject.as_deref(), Some("Hi"));
         assert_eq!(email.from, Some(Address { name: Some("Année".to_owned()), address: "ann@example.com".to_owned() }));

@@ -31,22 +31,22 @@ mod words;
 
 use std::io::{self, BufReader, Cursor};
 
-use domain::{Address, Limits, Recipient};
+use domain::{Address, MessageLimits, Recipient};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::spool::{Data, Spool, Spooled};
-use attachments::Budget;
+use crate::spool::{Spool, SpoolableBytes, SpooledBytes};
+use attachments::DecodeBudget;
 use defects::{Defect, Defects};
-use headers::{Reader, Section};
-use params::Params;
-use source::{Memory, Source};
-use spooled::OnDisk;
-use transfer::Transfer;
+use headers::{HeaderReader, HeaderSection};
+use params::HeaderParams;
+use source::{InMemoryMessage, MessageSource};
+use spooled::SpooledMessage;
+use transfer::TransferEncoding;
 
 /// What a message says, as far as it could be read.
 #[derive(Debug, Clone, Default)]
-pub struct Email {
+pub struct ParsedEmail {
     /// Without angle brackets.
     pub message_id: Option<String>,
     pub in_reply_to: Option<String>,
@@ -79,7 +79,7 @@ pub struct Attachment {
     pub filename: Option<String>,
     /// As declared, lower-cased, without parameters.
     pub content_type: String,
-    /// By its first bytes, where they tell.
+    /// The type by its first bytes, if they are known.
     pub sniffed_type: Option<String>,
     pub inline: bool,
     /// Without angle brackets.
@@ -87,7 +87,7 @@ pub struct Attachment {
     /// Of an attached message: what its own headers say.
     pub message: Option<Box<AttachedMessage>>,
     /// Decoded. Empty when `is_cut`.
-    pub content: Data,
+    pub content: SpoolableBytes,
     /// Over a limit: the bytes are only in the raw message.
     pub is_cut: bool,
 }
@@ -103,21 +103,21 @@ pub struct AttachedMessage {
 
 impl AttachedMessage {
     /// Reads the headers only, so a chain of messages in messages costs no more than its bytes.
-    fn read(raw: &[u8], limits: &Limits) -> Self {
+    fn read(raw: &[u8], limits: &MessageLimits) -> Self {
         // What is wrong inside is not wrong with the message around it.
         let mut defects = Defects::default();
-        let mut email = Email::default();
+        let mut email = ParsedEmail::default();
         let (raw, start) = prologue::prepare(raw, &mut defects);
-        let section = Section::read(&raw, start, limits.header_bytes, |_| false, &mut defects);
-        fields::read(&section, &Reader { body_charset: None }, &mut email, &mut defects);
+        let section = HeaderSection::read(&raw, start, limits.header_bytes, |_| false, &mut defects);
+        fields::read(&section, &HeaderReader { body_charset: None }, &mut email, &mut defects);
         Self { subject: email.subject, from: email.from, sent_at: email.sent_at, internet_message_id: email.message_id }
     }
 }
 
 /// Reads a message, an Outlook .msg file or a bare TNEF file.
-pub fn parse(raw: &[u8], limits: &Limits) -> Email {
+pub fn parse(raw: &[u8], limits: &MessageLimits) -> ParsedEmail {
     let mut defects = Defects::default();
-    let mut budget = Budget::new(limits, None);
+    let mut budget = DecodeBudget::new(limits, None);
     let mut email = if msg::is_msg(raw) {
         msg::read(Cursor::new(raw), limits, &mut budget, &mut defects)
     } else if tnef::is_tnef(raw) {
@@ -129,16 +129,16 @@ pub fn parse(raw: &[u8], limits: &Limits) -> Email {
     email
 }
 
-/// The same for what is too large to be held. Its large parts are in the spool, too. An error is one of the disk: about
-/// the message it says nothing.
-pub fn parse_spooled(raw: &Spooled, spool: &Spool, limits: &Limits) -> io::Result<Email> {
+/// Parses a message in the spool. Its large parts are in the spool, too. An error is one of the disk and says nothing
+/// about the message.
+pub fn parse_spooled(raw: &SpooledBytes, spool: &Spool, limits: &MessageLimits) -> io::Result<ParsedEmail> {
     let mut defects = Defects::default();
-    let mut budget = Budget::new(limits, Some(spool));
+    let mut budget = DecodeBudget::new(limits, Some(spool));
     let start = raw.read_range(0..8)?;
     let mut email = if msg::is_msg(&start) {
         msg::read(BufReader::new(raw.reader()), limits, &mut budget, &mut defects)
     } else {
-        let container = Data::Spooled(raw.clone());
+        let container = SpoolableBytes::Spooled(raw.clone());
         match tnef::is_tnef(&start).then(|| budget.whole(&container)) {
             Some(Some(bytes)) => tnef::read_bare(&bytes, limits, &mut budget, &mut defects),
             // Then it is a message without headers, whose only attachment is itself.
@@ -154,33 +154,33 @@ pub fn parse_spooled(raw: &Spooled, spool: &Spool, limits: &Limits) -> io::Resul
     Ok(email)
 }
 
-fn held(received: &[u8], limits: &Limits, budget: &mut Budget, defects: &mut Defects) -> Email {
+fn held(received: &[u8], limits: &MessageLimits, budget: &mut DecodeBudget, defects: &mut Defects) -> ParsedEmail {
     let (raw, start) = prologue::prepare(received, defects);
     // Mended line ends take as many bytes as the broken ones did, so places are the same; a change of charset moves them.
     let received = if raw.len() == received.len() { received } else { &raw };
-    message(&mut Memory { raw: &raw, received }, start, limits, budget, defects)
+    message(&mut InMemoryMessage { raw: &raw, received }, start, limits, budget, defects)
 }
 
 fn on_disk(
-    raw: &Spooled,
+    raw: &SpooledBytes,
     spool: &Spool,
-    limits: &Limits,
-    budget: &mut Budget,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
     defects: &mut Defects,
-) -> io::Result<Email> {
-    let (mut source, start) = OnDisk::open(raw, spool, defects)?;
+) -> io::Result<ParsedEmail> {
+    let (mut source, start) = SpooledMessage::open(raw, spool, defects)?;
     let email = message(&mut source, start, limits, budget, defects);
     source.failed.map_or(Ok(email), Err)
 }
 
 fn message<'a>(
-    source: &mut impl Source<'a>,
+    source: &mut impl MessageSource<'a>,
     start: usize,
-    limits: &Limits,
-    budget: &mut Budget,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
     defects: &mut Defects,
-) -> Email {
-    let mut email = Email::default();
+) -> ParsedEmail {
+    let mut email = ParsedEmail::default();
     let head = source.head(start, limits.header_bytes, |_| false);
     let (section, body) = head.read(start, limits.header_bytes, |_| false, defects);
     if section.headers.is_empty() {
@@ -189,27 +189,29 @@ fn message<'a>(
             return file(source, budget, defects);
         }
     }
-    let declared = section.find("content-type").map(|header| Params::parse(&String::from_utf8_lossy(header.value)));
-    let reader = Reader { body_charset: declared.and_then(|params| params.find("charset")) };
+    let declared =
+        section.find("content-type").map(|header| HeaderParams::parse(&String::from_utf8_lossy(header.value)));
+    let reader = HeaderReader { body_charset: declared.and_then(|params| params.find("charset")) };
     fields::read(&section, &reader, &mut email, defects);
     let leaves = structure::leaves(source, &section, body, &reader, limits, defects);
     bodies::read(&leaves, source, limits, budget, &mut email, defects);
     email
 }
 
-/// Not a message and not a text: some file under a wrong name.
+/// Returns whether it is neither a message nor a text: some file under a wrong name.
 fn is_binary(head: &[u8]) -> bool {
     let is_known = sniff::sniff(head).is_some_and(|name| !name.starts_with("text/") && !name.starts_with("message/"));
     is_known || head.contains(&0)
 }
 
-/// What it is stays readable as the only attachment of an email that says nothing.
-fn file<'a>(source: &mut impl Source<'a>, budget: &mut Budget, defects: &mut Defects) -> Email {
-    let mut email = Email::default();
+/// Makes an email without text whose only attachment is the file.
+fn file<'a>(source: &mut impl MessageSource<'a>, budget: &mut DecodeBudget, defects: &mut Defects) -> ParsedEmail {
+    let mut email = ParsedEmail::default();
     let is_cut = !budget.admits(source.len() as u64, defects);
-    let content = match is_cut {
-        true => Data::default(),
-        false => source.part(0..source.len(), Transfer::Identity, budget, defects),
+    let content = if is_cut {
+        SpoolableBytes::default()
+    } else {
+        source.part(0..source.len(), TransferEncoding::Identity, budget, defects)
     };
     let attachment = attachments::inner("1".to_owned(), None, "application/octet-stream", content, budget);
     email.attachments.push(Attachment { is_cut, ..attachment });

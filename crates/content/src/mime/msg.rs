@@ -5,32 +5,37 @@ use std::io::{self, Read, Seek, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cfb::CompoundFile;
-use domain::Limits;
+use domain::MessageLimits;
 
-use super::attachments::{self, Budget};
+use super::attachments::{self, DecodeBudget};
 use super::defects::{Defect, Defects};
-use super::mapi::{self, Props, id, kind};
-use super::{Attachment, Email};
-use crate::spool::Data;
+use super::mapi::{self, MapiProperties, id, kind};
+use super::{Attachment, ParsedEmail};
+use crate::spool::SpoolableBytes;
 
 const MAGIC: &[u8] = &[0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1];
 const PROPERTIES: &str = "__properties_version1.0";
-/// All that is not an attachment: bodies, headers, names.
-const PROPERTY_BYTES: u64 = 32 << 20;
-/// Messages in messages are opened this far.
-const DEEPEST: usize = 4;
+/// The most that is read into memory of all that is not an attachment: bodies, headers, names.
+const MAX_PROPERTY_BYTES: u64 = 32 << 20;
+/// The depth to which messages within messages are opened.
+const MAX_MESSAGE_DEPTH: usize = 4;
 
 pub fn is_msg(raw: &[u8]) -> bool {
     raw.starts_with(MAGIC)
 }
 
-pub fn read<F: Read + Seek>(raw: F, limits: &Limits, budget: &mut Budget, defects: &mut Defects) -> Email {
+pub fn read<F: Read + Seek>(
+    raw: F,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
+    defects: &mut Defects,
+) -> ParsedEmail {
     // The container format is read by someone else's code; a panic in it must cost this file and nothing more.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut found = Defects::default();
         let file = CompoundFile::open(raw).ok()?;
-        let (left, held) = (budget.left(), budget.left().min(PROPERTY_BYTES));
-        let mut reader = Reader { file, limits, defects: &mut found, left, held, budget };
+        let (left, held) = (budget.left(), budget.left().min(MAX_PROPERTY_BYTES));
+        let mut reader = MsgReader { file, limits, defects: &mut found, left, held, budget };
         let email = reader.message("", 32, 0);
         Some((email, found))
     }));
@@ -39,23 +44,23 @@ pub fn read<F: Read + Seek>(raw: F, limits: &Limits, budget: &mut Budget, defect
         return email;
     }
     defects.add(Defect::BadMsg);
-    Email::default()
+    ParsedEmail::default()
 }
 
-struct Reader<'b, 's, 'c, F> {
+struct MsgReader<'b, 's, 'c, F> {
     file: CompoundFile<F>,
-    limits: &'c Limits,
+    limits: &'c MessageLimits,
     defects: &'c mut Defects,
     /// Bytes that may still be read: streams may share sectors, so the size of the file is no bound.
     left: u64,
     /// Those of them that may still be read into memory.
     held: u64,
-    budget: &'b mut Budget<'s>,
+    budget: &'b mut DecodeBudget<'s>,
 }
 
-impl<F: Read + Seek> Reader<'_, '_, '_, F> {
+impl<F: Read + Seek> MsgReader<'_, '_, '_, F> {
     /// Reads the message in a storage whose property stream has a header of this size.
-    fn message(&mut self, storage: &str, header: usize, depth: usize) -> Email {
+    fn message(&mut self, storage: &str, header: usize, depth: usize) -> ParsedEmail {
         let mut props = self.props(storage, header);
         props.learn_charset();
         let charset = props.charset.clone();
@@ -70,7 +75,7 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
                 attachments.extend(self.attachment(&path, attachments.len() + 1, charset.as_ref(), depth));
             }
         }
-        let mut email = Email { attachments, ..Email::default() };
+        let mut email = ParsedEmail { attachments, ..ParsedEmail::default() };
         mapi::fill(&props, &recipients, self.limits, &mut email, self.defects);
         email
     }
@@ -89,8 +94,9 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
         let object = format!("{storage}/__substg1.0_3701000D");
         // Method 5 is a message; other objects (OLE) are storages without bytes of their own.
         if self.file.is_storage(&object) {
-            if props.number(id::ATTACH_METHOD) != Some(5) || depth >= DEEPEST {
-                let found = attachments::inner(path, name, "application/x-ole-storage", Data::default(), self.budget);
+            if props.number(id::ATTACH_METHOD) != Some(5) || depth >= MAX_MESSAGE_DEPTH {
+                let found =
+                    attachments::inner(path, name, "application/x-ole-storage", SpoolableBytes::default(), self.budget);
                 return Some(Attachment { is_cut: true, ..found });
             }
             let inner = self.message(&object, 24, depth + 1);
@@ -103,18 +109,18 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
         Some(Attachment { content_id, is_cut, ..attachments::inner(path, name, &content_type, content, self.budget) })
     }
 
-    /// The bytes of an attachment, and whether there are too many of them.
-    fn content(&mut self, storage: &str) -> (Data, bool) {
+    /// Returns the bytes of an attachment, and whether there are too many of them.
+    fn content(&mut self, storage: &str) -> (SpoolableBytes, bool) {
         let Ok(mut stream) = self.file.open_stream(format!("{storage}/__substg1.0_37010102")) else {
-            return (Data::default(), false);
+            return (SpoolableBytes::default(), false);
         };
         let length = stream.len();
         if length > self.left {
             self.defects.add(Defect::DecodedTooLarge);
-            return (Data::default(), true);
+            return (SpoolableBytes::default(), true);
         }
         if !self.budget.admits(length, self.defects) {
-            return (Data::default(), true);
+            return (SpoolableBytes::default(), true);
         }
         self.left -= length;
         let mut is_bad = false;
@@ -146,9 +152,9 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
         (content, false)
     }
 
-    /// Every property in a storage: small ones from its property stream, others from a stream each.
-    fn props(&mut self, storage: &str, header: usize) -> Props<'static> {
-        let mut props = Props::default();
+    /// Returns every property in a storage: small ones from its property stream, others from a stream each.
+    fn props(&mut self, storage: &str, header: usize) -> MapiProperties<'static> {
+        let mut props = MapiProperties::default();
         let fixed = self.stream(&format!("{storage}/{PROPERTIES}")).unwrap_or_default();
         for entry in fixed.get(header..).unwrap_or_default().chunks_exact(16) {
             let [a, b, c, d, _, _, _, _, value @ ..] = entry else { continue };
@@ -158,8 +164,9 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
         }
         for (name, _) in self.children(storage, false) {
             // The bytes of an attachment are many; they are read on their own.
-            let is_wanted = |&(id, _): &(u16, u16)| id::is_wanted(id) && id != id::ATTACH_DATA;
-            let Some((id, kind)) = tag(&name).filter(is_wanted) else { continue };
+            let Some((id, kind)) = tag(&name).filter(|(id, _)| id::is_wanted(*id) && *id != id::ATTACH_DATA) else {
+                continue;
+            };
             if let Some(bytes) = self.stream(&format!("{storage}/{name}")) {
                 props.insert_raw(id, kind, Cow::Owned(bytes));
             }
@@ -167,7 +174,7 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
         props
     }
 
-    /// Names and sizes of what is in a storage.
+    /// Returns names and sizes of what is in a storage.
     fn children(&mut self, storage: &str, wants_storages: bool) -> Vec<(String, u64)> {
         let path = if storage.is_empty() { "/" } else { storage };
         let Ok(entries) = self.file.read_storage(path) else { return Vec::new() };
@@ -194,7 +201,7 @@ impl<F: Read + Seek> Reader<'_, '_, '_, F> {
     }
 }
 
-/// Id and kind in a name like `__substg1.0_0037001F`.
+/// Parses id and type in a name such as `__substg1.0_0037001F`.
 fn tag(name: &str) -> Option<(u16, u16)> {
     let digits = name.strip_prefix("__substg1.0_")?;
     if digits.len() != 8 || !digits.is_ascii() {
@@ -210,9 +217,9 @@ mod tests {
 
     use super::*;
 
-    fn parsed(raw: &[u8], defects: &mut Defects) -> Email {
-        let limits = Limits::default();
-        read(Cursor::new(raw), &limits, &mut Budget::new(&limits, None), defects)
+    fn parsed(raw: &[u8], defects: &mut Defects) -> ParsedEmail {
+        let limits = MessageLimits::default();
+        read(Cursor::new(raw), &limits, &mut DecodeBudget::new(&limits, None), defects)
     }
 
     fn write(file: &mut CompoundFile<Cursor<Vec<u8>>>, path: &str, bytes: &[u8]) {

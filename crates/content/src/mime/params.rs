@@ -8,14 +8,14 @@ use super::words;
 
 /// A value and its parameters.
 #[derive(Debug, Default)]
-pub struct Params {
+pub struct HeaderParams {
     /// Lower-cased, without white space and comments.
     pub value: String,
-    params: Vec<Param>,
+    params: Vec<HeaderParam>,
 }
 
 #[derive(Debug)]
-struct Param {
+struct HeaderParam {
     /// Lower-cased, without the marks of RFC 2231.
     name: String,
     /// `name*2=`: its place among the pieces of one value.
@@ -25,7 +25,7 @@ struct Param {
     value: String,
 }
 
-impl Params {
+impl HeaderParams {
     pub fn parse(line: &str) -> Self {
         let end = line.find(';').unwrap_or(line.len());
         let (value, mut rest) = line.split_at(end);
@@ -48,17 +48,17 @@ impl Params {
         Self { value, params }
     }
 
-    /// The half of a media type before its slash.
+    /// Returns the half of a media type before its slash.
     pub fn kind(&self) -> &str {
         self.value.split('/').next().unwrap_or_default()
     }
 
-    /// A parameter for machines, such as a boundary.
+    /// Returns a parameter for machines, such as a boundary.
     pub fn find(&self, name: &str) -> Option<String> {
         self.text(name, &mut Defects::default())
     }
 
-    /// A parameter for people, such as a file name: every way to write other letters is undone.
+    /// Returns a parameter for people, such as a file name, with every encoding of non-ASCII characters decoded.
     pub fn text(&self, name: &str, defects: &mut Defects) -> Option<String> {
         let text = self.extended(name, defects).or_else(|| {
             let plain = self.params.iter().find(|p| p.name == name && p.piece.is_none() && !p.is_encoded)?;
@@ -68,9 +68,9 @@ impl Params {
         Some(text::single_line(text, defects)).filter(|text| !text.is_empty())
     }
 
-    /// RFC 2231: pieces in order, the first one naming the charset of all.
+    /// Joins the pieces of a parameter (RFC 2231) in order; the first one names the charset of all.
     fn extended(&self, name: &str, defects: &mut Defects) -> Option<String> {
-        let mut pieces: Vec<&Param> =
+        let mut pieces: Vec<&HeaderParam> =
             self.params.iter().filter(|p| p.name == name && (p.is_encoded || p.piece.is_some())).collect();
         pieces.sort_by_key(|piece| piece.piece.unwrap_or(0));
         // Some count from one; what is beyond a gap belongs to something that got lost.
@@ -99,8 +99,8 @@ impl Params {
     }
 }
 
-/// One parameter and what follows it. `has_quotes` turns false once a closing quote was looked for in vain.
-fn one<'a>(text: &'a str, has_quotes: &mut bool) -> (Option<Param>, &'a str) {
+/// Parses one parameter; returns it and what follows it. `has_quotes` becomes false once no closing quote was found.
+fn one<'a>(text: &'a str, has_quotes: &mut bool) -> (Option<HeaderParam>, &'a str) {
     let end = text.find([';', '=']).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let Some(rest) = rest.strip_prefix('=') else {
@@ -116,10 +116,11 @@ fn one<'a>(text: &'a str, has_quotes: &mut bool) -> (Option<Param>, &'a str) {
             (value.trim().trim_matches('"').to_owned(), tail)
         }
     };
-    (Param::named(name.trim(), value), rest)
+    (HeaderParam::named(name.trim(), value), rest)
 }
 
-/// A quoted string and what follows its end. A backslash before anything but a quote or itself is part of a path.
+/// Returns a quoted string and what follows its end. A backslash before anything but a quote or itself is part of a
+/// path.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut out = String::new();
     let mut chars = text.char_indices().peekable();
@@ -136,7 +137,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     None
 }
 
-impl Param {
+impl HeaderParam {
     fn named(name: &str, value: String) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let mut marks = name.split('*');
@@ -173,19 +174,19 @@ mod tests {
     use super::*;
 
     fn filename(line: &str) -> Option<String> {
-        Params::parse(line).text("filename", &mut Defects::default())
+        HeaderParams::parse(line).text("filename", &mut Defects::default())
     }
 
     #[test]
     fn plain_and_quoted_values() {
-        let params = Params::parse("Text/Plain (a comment); charset=\"utf-8\"; Format = flowed ;; x");
+        let params = HeaderParams::parse("Text/Plain (a comment); charset=\"utf-8\"; Format = flowed ;; x");
 
         assert_eq!(params.value, "text/plain");
         assert_eq!(params.find("charset").as_deref(), Some("utf-8"));
         assert_eq!(params.find("format").as_deref(), Some("flowed"));
         assert_eq!(params.find("x"), None);
-        assert_eq!(Params::parse("text/plain charset=koi8-r").find("charset").as_deref(), Some("koi8-r"));
-        assert_eq!(Params::parse("text / html").value, "text/html");
+        assert_eq!(HeaderParams::parse("text/plain charset=koi8-r").find("charset").as_deref(), Some("koi8-r"));
+        assert_eq!(HeaderParams::parse("text / html").value, "text/html");
     }
 
     #[test]
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn endless_parameters_take_linear_time() {
-        Params::parse(&"x; a=\"".repeat(50_000));
+        HeaderParams::parse(&"x; a=\"".repeat(50_000));
         filename(&"a; filename*0=x".repeat(20_000));
     }
 }

@@ -1,12 +1,12 @@
-//! What may stand before the first header although it should not, and line ends that no standard knows.
+//! Prepares a message for parsing: skips what precedes the first header, and repairs non-standard line ends.
 
 use std::borrow::Cow;
 
 use super::defects::{Defect, Defects};
 use super::headers::{is_header_line, line_at};
 
-/// The bytes to parse (rewritten only when their line ends or their encoding make it necessary) and where the headers
-/// start in them.
+/// Returns the bytes to parse (rewritten only when their line ends or their encoding make it necessary) and where the
+/// headers start in them.
 pub fn prepare<'a>(raw: &'a [u8], defects: &mut Defects) -> (Cow<'a, [u8]>, usize) {
     let raw = from_utf16(raw, defects);
     let raw = with_line_feeds(raw, defects);
@@ -14,7 +14,7 @@ pub fn prepare<'a>(raw: &'a [u8], defects: &mut Defects) -> (Cow<'a, [u8]>, usiz
     (raw, start)
 }
 
-/// The encoding of a message that an editor saved as UTF-16.
+/// Returns the encoding of a message that an editor saved as UTF-16.
 pub fn utf16(raw: &[u8]) -> Option<&'static encoding_rs::Encoding> {
     match raw {
         [0xFF, 0xFE, ..] => Some(encoding_rs::UTF_16LE),
@@ -33,7 +33,7 @@ fn from_utf16<'a>(raw: &'a [u8], defects: &mut Defects) -> Cow<'a, [u8]> {
     Cow::Owned(text.into_owned().into_bytes())
 }
 
-/// Where the first line ends with a lone CR, all lone CRs are line ends.
+/// Replaces lone CRs by line ends if the first line ends with one.
 fn with_line_feeds<'a>(raw: Cow<'a, [u8]>, defects: &mut Defects) -> Cow<'a, [u8]> {
     let Some(at) = memchr::memchr2(b'\r', b'\n', &raw) else { return raw };
     if !is_bare_cr(raw.get(at..).unwrap_or_default()) {
@@ -45,7 +45,7 @@ fn with_line_feeds<'a>(raw: Cow<'a, [u8]>, defects: &mut Defects) -> Cow<'a, [u8
     Cow::Owned(out)
 }
 
-/// Whether the line end that these bytes start with is a lone CR.
+/// Returns whether the line end that these bytes start with is a lone CR.
 pub fn is_bare_cr(bytes: &[u8]) -> bool {
     !matches!(bytes, [b'\r', b'\n', ..] | [b'\r', b'\r', b'\n', ..] | [b'\n', ..] | [])
 }
@@ -60,13 +60,13 @@ pub fn mend(bytes: &mut [u8]) {
 }
 
 /// A message by line.
-pub trait Lines {
+pub trait LineSource {
     fn length(&self) -> usize;
-    /// The line that starts here without its end, and where the next one starts.
+    /// Returns the line that starts here without its end, and where the next one starts.
     fn line(&mut self, at: usize) -> (Cow<'_, [u8]>, usize);
 }
 
-impl Lines for &[u8] {
+impl LineSource for &[u8] {
     fn length(&self) -> usize {
         self.len()
     }
@@ -77,8 +77,8 @@ impl Lines for &[u8] {
     }
 }
 
-/// Behind a byte order mark, blank lines and a mailbox separator, if headers follow.
-pub fn skip(raw: &mut impl Lines, defects: &mut Defects) -> usize {
+/// Returns the position after a byte order mark, blank lines and a mailbox separator, if headers follow.
+pub fn skip(raw: &mut impl LineSource, defects: &mut Defects) -> usize {
     let mut at = 0;
     if raw.line(0).0.starts_with(b"\xEF\xBB\xBF") {
         defects.add(Defect::ByteOrderMark);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_headers_is_skipped() {
+    fn prologue_before_the_headers_is_skipped() {
         assert_eq!(read(b"A: x\n\nb"), (b"A: x\n\nb".to_vec(), vec![]));
         assert_eq!(read(b"\xEF\xBB\xBFA: x").1, ["byte_order_mark"]);
         assert_eq!(read(b"\r\n \r\nA: x"), (b"A: x".to_vec(), vec!["leading_blank_lines".to_owned()]));

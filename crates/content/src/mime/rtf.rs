@@ -1,36 +1,39 @@
-//! The rich text in which Outlook hides bodies: unpacking it, and the HTML or the text it was made from (MS-OXRTFCP,
+//! Outlook's rich text bodies: decompressing them, and extracting the HTML or text they were made from (MS-OXRTFCP,
 //! MS-OXRTFEX). Formatting is of no interest here.
 
 use super::charset;
 use super::defects::Defects;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum RtfContent {
     Html(String),
     Text(String),
 }
 
-/// What every compressed text may refer to before it said anything itself.
+/// The dictionary with which every decompression begins.
 const PRELOADED: &[u8] =
     b"{\\rtf1\\ansi\\mac\\deff0\\deftab720{\\fonttbl;}{\\f0\\fnil \\froman \\fswiss \\fmodern \\fscript \
 \\fdecor MS Sans SerifSymbolArialTimes New RomanCourier{\\colortbl\\red0\\green0\\blue0\r\n\\par \
 \\pard\\plain\\f0\\fs20\\b\\i\\u\\tab\\tx";
-const WINDOW: usize = 4096;
+const RTF_WINDOW_BYTES: usize = 4096;
 
-/// At most `most` bytes of the text in a compressed stream; `None` if it is none.
+/// Returns at most `most` bytes of the text in a compressed stream; `None` if it is none.
 pub fn decompress(packed: &[u8], most: usize) -> Option<Vec<u8>> {
     let (header, data) = packed.split_at_checked(16)?;
-    let field = |at: usize| header.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-    let size = usize::try_from(field(4)?).ok()?.min(most);
-    match field(8)? {
+    let size = usize::try_from(little_endian_u32(header, 4)?).ok()?.min(most);
+    match little_endian_u32(header, 8)? {
         0x414C_454D => Some(data.get(..size).unwrap_or(data).to_vec()),
         0x7546_5A4C => Some(inflate(data, size)),
         _ => None,
     }
 }
 
+fn little_endian_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
+}
+
 fn inflate(data: &[u8], size: usize) -> Vec<u8> {
-    let mut window = [0u8; WINDOW];
+    let mut window = [0u8; RTF_WINDOW_BYTES];
     window[..PRELOADED.len()].copy_from_slice(PRELOADED);
     let mut at = PRELOADED.len();
     let mut out = Vec::with_capacity(size.min(data.len().saturating_mul(4)));
@@ -43,20 +46,20 @@ fn inflate(data: &[u8], size: usize) -> Vec<u8> {
             if control >> bit & 1 == 0 {
                 let Some(byte) = bytes.next() else { break 'groups };
                 out.push(byte);
-                window[at % WINDOW] = byte;
+                window[at % RTF_WINDOW_BYTES] = byte;
                 at += 1;
                 continue;
             }
             let (Some(high), Some(low)) = (bytes.next(), bytes.next()) else { break 'groups };
             let reference = usize::from(u16::from_be_bytes([high, low]));
             let (offset, length) = (reference >> 4, (reference & 0xF) + 2);
-            if offset == at % WINDOW {
+            if offset == at % RTF_WINDOW_BYTES {
                 break 'groups; // a reference to the write position marks the end
             }
             for i in 0..length {
-                let byte = window[(offset + i) % WINDOW];
+                let byte = window[(offset + i) % RTF_WINDOW_BYTES];
                 out.push(byte);
-                window[at % WINDOW] = byte;
+                window[at % RTF_WINDOW_BYTES] = byte;
                 at += 1;
             }
         }
@@ -65,34 +68,34 @@ fn inflate(data: &[u8], size: usize) -> Vec<u8> {
     out
 }
 
-/// The HTML that was wrapped into rich text, or else its plain text.
-pub fn read(rich: &[u8]) -> Content {
+/// Returns the HTML that was wrapped into rich text, or else its plain text.
+pub fn read(rich: &[u8]) -> RtfContent {
     let head = rich.get(..1000).unwrap_or(rich);
     let is_html = memchr::memmem::find(head, b"\\fromhtml").is_some();
-    let mut reader = Reader { is_html, groups: vec![Group::default()], ..Reader::default() };
+    let mut reader = RtfReader { is_html, groups: vec![RtfGroup::default()], ..RtfReader::default() };
     reader.run(rich);
     reader.flush();
-    if is_html { Content::Html(reader.out) } else { Content::Text(reader.out) }
+    if is_html { RtfContent::Html(reader.out) } else { RtfContent::Text(reader.out) }
 }
 
-/// Deeper groups are counted but not remembered: no writer needs them.
-const DEEPEST: usize = 1000;
+/// Deeper groups are counted but not kept: no writer needs them.
+const MAX_GROUP_DEPTH: usize = 1000;
 
 #[derive(Default)]
-struct Reader {
+struct RtfReader {
     is_html: bool,
     out: String,
     /// Bytes in the document's code page, not yet decoded.
     pending: Vec<u8>,
     charset: Option<String>,
-    groups: Vec<Group>,
+    groups: Vec<RtfGroup>,
     beyond: usize,
     /// Characters to skip behind a Unicode one: its stand-in for old readers.
     skip: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Group {
+struct RtfGroup {
     /// A table, a picture or anything else that is not text.
     is_hidden: bool,
     /// Rich text that the wrapped HTML does not have.
@@ -100,19 +103,19 @@ struct Group {
     stand_ins: usize,
 }
 
-impl Default for Group {
+impl Default for RtfGroup {
     fn default() -> Self {
         Self { is_hidden: false, is_rtf_only: false, stand_ins: 1 }
     }
 }
 
-impl Reader {
+impl RtfReader {
     fn run(&mut self, rich: &[u8]) {
         let mut rest = rich;
         while let Some((&byte, tail)) = rest.split_first() {
             rest = tail;
             match byte {
-                b'{' if self.groups.len() >= DEEPEST => self.beyond += 1,
+                b'{' if self.groups.len() >= MAX_GROUP_DEPTH => self.beyond += 1,
                 b'{' => self.groups.push(self.groups.last().copied().unwrap_or_default()),
                 b'}' if self.beyond > 0 => self.beyond -= 1,
                 b'}' => {
@@ -159,7 +162,7 @@ impl Reader {
         rest.strip_prefix(b" ").unwrap_or(rest)
     }
 
-    /// `\*\name`: unknown ones are to be ignored, except where the HTML is.
+    /// Begins a destination `\*\name`: unknown ones are ignored, except those that hold the HTML.
     fn destination<'a>(&mut self, after: &'a [u8]) -> &'a [u8] {
         let is_tag = self.is_html && after.starts_with(b"\\htmltag");
         if let Some(group) = self.groups.last_mut() {
@@ -253,7 +256,7 @@ mod tests {
         let rich = decompress(packed, 1000).unwrap();
 
         assert_eq!(rich, b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n");
-        assert_eq!(read(&rich), Content::Text("hello world".to_owned()));
+        assert_eq!(read(&rich), RtfContent::Text("hello world".to_owned()));
         assert_eq!(decompress(packed, 5).unwrap(), b"{\\rtf");
     }
 
@@ -261,7 +264,7 @@ mod tests {
     fn wrapped_html_is_unwrapped() {
         let rich = br"{\rtf1\ansi\ansicpg1252\fromhtml1 {\fonttbl{\f0 Arial;}}{\*\htmltag64 <p>}\htmlrtf {\htmlrtf0 caf\'e9 \u8364 ?{\*\htmltag72 </p>}\htmlrtf }\htmlrtf0 {\*\mhtmltag no}}";
 
-        assert_eq!(read(rich), Content::Html("<p>café €</p>".to_owned()));
+        assert_eq!(read(rich), RtfContent::Html("<p>café €</p>".to_owned()));
     }
 
     #[test]

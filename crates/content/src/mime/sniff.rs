@@ -1,9 +1,9 @@
-//! What a file is by its first bytes, whatever it claims to be.
+//! Detects the media type of an attachment by its bytes, whatever it declares.
 
-/// Longest look at a file: the directory names that tell Office documents apart stand near the start.
-const WINDOW: usize = 4096;
+/// How much of a file is inspected: the directory names that distinguish Office documents are near the start.
+const SNIFF_BYTES: usize = 4096;
 
-/// By a signature at the very start.
+/// Signatures at the very start.
 const MAGIC: &[(&[u8], &str)] = &[
     (b"%PDF-", "application/pdf"),
     (b"\x89PNG\r\n\x1A\n", "image/png"),
@@ -28,7 +28,7 @@ const MAGIC: &[(&[u8], &str)] = &[
     (b"%!PS", "application/postscript"),
 ];
 
-/// By how a text begins, without regard to case, after white space and a byte order mark.
+/// Beginnings of texts, ignoring case, after white space and a byte order mark.
 const TEXT_MAGIC: &[(&str, &str)] = &[
     ("<!doctype html", "text/html"),
     ("<html", "text/html"),
@@ -47,18 +47,18 @@ const TEXT_MAGIC: &[(&str, &str)] = &[
 const MESSAGE_STARTS: &[&str] =
     &["received:", "return-path:", "delivered-to:", "message-id:", "mime-version:", "from:", "x-mozilla-status:"];
 
-/// As much of the start, and of the end, is ever looked at.
+/// How much of the start and of the end is inspected at most.
 pub const EDGE_BYTES: usize = 64 << 10;
 
-/// `None` where the bytes do not tell.
+/// Returns the media type that the bytes tell, or `None` if they do not.
 pub fn sniff(bytes: &[u8]) -> Option<&'static str> {
     let tail = bytes.get(bytes.len().saturating_sub(EDGE_BYTES)..).unwrap_or_default();
     sniff_edges(bytes, tail)
 }
 
-/// The same by the [`EDGE_BYTES`] at start and end alone.
+/// Returns the media type by the [`EDGE_BYTES`] at start and end alone.
 pub fn sniff_edges(start: &[u8], end: &[u8]) -> Option<&'static str> {
-    let head = start.get(..WINDOW).unwrap_or(start);
+    let head = start.get(..SNIFF_BYTES).unwrap_or(start);
     if let Some((_, name)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Some(name);
     }
@@ -81,7 +81,7 @@ pub fn sniff_edges(start: &[u8], end: &[u8]) -> Option<&'static str> {
     text(head)
 }
 
-/// Office documents are zip archives whose first names give them away.
+/// Returns the type of a zip archive: Office documents are recognised by the first names in it.
 fn zip(head: &[u8]) -> &'static str {
     let has = |name: &[u8]| memchr::memmem::find(head, name).is_some();
     if let Some(at) = memchr::memmem::find(head, b"mimetypeapplication/") {
@@ -106,7 +106,7 @@ fn zip(head: &[u8]) -> &'static str {
     }
 }
 
-/// Word, Excel and Outlook share one container; the names in its directory tell them apart.
+/// Returns the type of an OLE file: Word, Excel and Outlook differ by the names in its directory.
 fn ole(start: &[u8], end: &[u8]) -> &'static str {
     // The directory may be anywhere, but is near one of the ends in practice.
     let start = start.get(..EDGE_BYTES).unwrap_or(start);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_tell_is_not_guessed() {
+    fn unknown_bytes_have_no_type() {
         assert_eq!(sniff(b""), None);
         assert_eq!(sniff(b"BMW is a car"), None);
         assert_eq!(sniff(b"MZ"), None);

@@ -1,54 +1,62 @@
-//! A message, wherever its bytes are: in memory, or in the spool when it is too large to be held. The parser asks for
-//! headers, for boundaries and for parts, so both are read by the same code.
+//! Access to a message's bytes in memory or, for large messages, in the spool. The parser requests headers, boundaries
+//! and parts, so both are read by the same code.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::attachments::Budget;
+use super::attachments::DecodeBudget;
 use super::defects::{Defect, Defects};
-use super::headers::{Section, line_at};
-use super::transfer::Transfer;
-use crate::spool::Data;
+use super::headers::{HeaderSection, line_at};
+use super::transfer::TransferEncoding;
+use crate::spool::SpoolableBytes;
 
-pub trait Source<'a> {
+pub trait MessageSource<'a> {
     fn len(&self) -> usize;
 
-    /// The bytes up to `most` from the start.
+    /// Returns the bytes up to `most` from the start.
     fn start(&mut self, most: usize) -> Cow<'a, [u8]>;
 
-    /// The header section that starts here.
-    fn head(&mut self, start: usize, limit: usize, is_boundary: impl Fn(&[u8]) -> bool) -> Head<'a>;
+    /// Returns the header section that starts here.
+    fn head(&mut self, start: usize, limit: usize, is_boundary: impl Fn(&[u8]) -> bool) -> MessageHead<'a>;
 
-    /// The first line from `from` on (which is the start of a line) that begins with `--` and that `find` wants.
+    /// Returns the first line from `from` on (which is the start of a line) that begins with `--` and that `find`
+    /// wants.
     fn find_line<T>(&mut self, from: usize, find: impl Fn(&[u8]) -> Option<T>) -> Option<(Range<usize>, T)>;
 
-    /// Where the line before `at` ends.
+    /// Returns where the line before `at` ends.
     fn line_end_before(&mut self, at: usize) -> usize;
 
     fn is_blank(&mut self, range: Range<usize>) -> bool;
 
-    /// The decoded beginning of a part, and whether that is not all of it.
+    /// Returns the decoded beginning of a part, and whether that is not all of it.
     fn beginning(
         &mut self,
         range: Range<usize>,
-        transfer: Transfer,
+        transfer: TransferEncoding,
         most: usize,
         defects: &mut Defects,
     ) -> (Cow<'a, [u8]>, bool);
 
-    /// A decoded part as a whole. One that is not encoded is given as it was received: line ends may have been mended.
-    fn part(&mut self, range: Range<usize>, transfer: Transfer, budget: &mut Budget, defects: &mut Defects) -> Data;
+    /// Returns a decoded part as a whole. One that is not encoded is returned as received, not with its line ends
+    /// repaired.
+    fn part(
+        &mut self,
+        range: Range<usize>,
+        transfer: TransferEncoding,
+        budget: &mut DecodeBudget,
+        defects: &mut Defects,
+    ) -> SpoolableBytes;
 }
 
 /// The bytes of a header section, and perhaps more.
 #[derive(Debug)]
-pub struct Head<'a> {
+pub struct MessageHead<'a> {
     pub bytes: Cow<'a, [u8]>,
     /// Where the body starts, if these bytes do not reach so far.
     pub body: Option<usize>,
 }
 
-impl Head<'_> {
+impl MessageHead<'_> {
     /// Its headers, and where its body starts in the message.
     pub fn read(
         &self,
@@ -56,8 +64,8 @@ impl Head<'_> {
         limit: usize,
         is_boundary: impl Fn(&[u8]) -> bool,
         defects: &mut Defects,
-    ) -> (Section<'_>, usize) {
-        let section = Section::read(&self.bytes, 0, limit, is_boundary, defects);
+    ) -> (HeaderSection<'_>, usize) {
+        let section = HeaderSection::read(&self.bytes, 0, limit, is_boundary, defects);
         if self.body.is_some() {
             defects.add(Defect::HeadersTruncated);
         }
@@ -66,15 +74,15 @@ impl Head<'_> {
     }
 }
 
-/// A message that is held.
+/// A message in memory.
 #[derive(Debug)]
-pub struct Memory<'a> {
+pub struct InMemoryMessage<'a> {
     pub raw: &'a [u8],
-    /// The same before line ends were mended.
+    /// The same before line ends were repaired.
     pub received: &'a [u8],
 }
 
-impl<'a> Source<'a> for Memory<'a> {
+impl<'a> MessageSource<'a> for InMemoryMessage<'a> {
     fn len(&self) -> usize {
         self.raw.len()
     }
@@ -83,8 +91,8 @@ impl<'a> Source<'a> for Memory<'a> {
         Cow::Borrowed(self.raw.get(..most).unwrap_or(self.raw))
     }
 
-    fn head(&mut self, start: usize, _limit: usize, _is_boundary: impl Fn(&[u8]) -> bool) -> Head<'a> {
-        Head { bytes: Cow::Borrowed(self.raw.get(start..).unwrap_or_default()), body: None }
+    fn head(&mut self, start: usize, _limit: usize, _is_boundary: impl Fn(&[u8]) -> bool) -> MessageHead<'a> {
+        MessageHead { bytes: Cow::Borrowed(self.raw.get(start..).unwrap_or_default()), body: None }
     }
 
     fn find_line<T>(&mut self, from: usize, find: impl Fn(&[u8]) -> Option<T>) -> Option<(Range<usize>, T)> {
@@ -108,7 +116,7 @@ impl<'a> Source<'a> for Memory<'a> {
     fn beginning(
         &mut self,
         range: Range<usize>,
-        transfer: Transfer,
+        transfer: TransferEncoding,
         most: usize,
         defects: &mut Defects,
     ) -> (Cow<'a, [u8]>, bool) {
@@ -123,16 +131,22 @@ impl<'a> Source<'a> for Memory<'a> {
         (Cow::Owned(decoded), is_cut)
     }
 
-    fn part(&mut self, range: Range<usize>, transfer: Transfer, budget: &mut Budget, defects: &mut Defects) -> Data {
+    fn part(
+        &mut self,
+        range: Range<usize>,
+        transfer: TransferEncoding,
+        budget: &mut DecodeBudget,
+        defects: &mut Defects,
+    ) -> SpoolableBytes {
         let bytes = match transfer {
-            Transfer::Identity => Cow::Borrowed(self.received.get(range).unwrap_or_default()),
+            TransferEncoding::Identity => Cow::Borrowed(self.received.get(range).unwrap_or_default()),
             encoded => encoded.decode(self.raw.get(range).unwrap_or_default(), defects),
         };
         budget.keep(bytes)
     }
 }
 
-/// The length of bytes without the line end that they end with.
+/// Returns the length of bytes without the line end that they end with.
 pub fn without_line_end(bytes: &[u8]) -> usize {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     bytes.strip_suffix(b"\r").unwrap_or(bytes).len()

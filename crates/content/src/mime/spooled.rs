@@ -1,40 +1,40 @@
-//! A message in the spool, looked at through a window: what is held of it does not depend on its size.
+//! A message in the spool, read through a window of constant size.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::ops::Range;
 
-use super::attachments::Budget;
+use super::attachments::DecodeBudget;
 use super::defects::{Defect, Defects};
-use super::headers::Section;
-use super::prologue::{self, Lines};
-use super::source::{Head, Source, without_line_end};
-use super::transfer::{PIECE_BYTES, Pieces, Transfer};
-use crate::spool::{Data, Spool, Spooled};
+use super::headers::HeaderSection;
+use super::prologue::{self, LineSource};
+use super::source::{MessageHead, MessageSource, without_line_end};
+use super::transfer::{PIECE_BYTES, PieceSource, TransferEncoding};
+use crate::spool::{Spool, SpoolableBytes, SpooledBytes};
 
-/// As much of a line is looked at: more than any header or boundary that means something.
-const LINE_BYTES: usize = 64 << 10;
+/// How much of a line is inspected: more than any meaningful header or boundary.
+const MAX_LINE_BYTES: usize = 64 << 10;
 /// Several lines fit, so that most steps move nothing.
 const WINDOW_BYTES: usize = 256 << 10;
 /// Most header sections end within this.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// A message that is not held. Reading never fails to the parser: after an error everything seems to be empty, and
-/// whoever asked for the email is told the error instead.
+/// A message in the spool. Reading never fails for the parser: after an error everything seems to be empty, and the
+/// caller gets the error instead of the email.
 #[derive(Debug)]
-pub struct OnDisk<'s> {
-    raw: Spooled,
-    /// The same before line ends were mended.
-    received: Spooled,
+pub struct SpooledMessage<'s> {
+    raw: SpooledBytes,
+    /// The same before line ends were repaired.
+    received: SpooledBytes,
     spool: &'s Spool,
     window: Vec<u8>,
     window_at: usize,
     pub failed: Option<io::Error>,
 }
 
-impl<'s> OnDisk<'s> {
-    /// The message with what must not stand before its headers passed over, and where they start.
-    pub fn open(received: &Spooled, spool: &'s Spool, defects: &mut Defects) -> io::Result<(Self, usize)> {
+impl<'s> SpooledMessage<'s> {
+    /// Opens a message; returns it and where its headers start, after anything that must not precede them.
+    pub fn open(received: &SpooledBytes, spool: &'s Spool, defects: &mut Defects) -> io::Result<(Self, usize)> {
         let mut raw = received.clone();
         let mut received = received.clone();
         if let Some(encoding) = prologue::utf16(&raw.read_range(0..2)?)
@@ -53,7 +53,7 @@ impl<'s> OnDisk<'s> {
         Ok((message, start))
     }
 
-    /// The bytes from a place on: as many as wanted unless the message ends before.
+    /// Returns `want` bytes from a position on, or fewer if the message ends before.
     fn look(&mut self, at: usize, want: usize) -> &[u8] {
         let is_inside = at >= self.window_at && at.saturating_add(want) <= self.window_at + self.window.len();
         let is_end = at >= self.window_at && self.window_at + self.window.len() >= self.len();
@@ -78,8 +78,8 @@ impl<'s> OnDisk<'s> {
         }
     }
 
-    /// Lines from a place on, and whether the message ends with them. The last line is a whole one unless it starts
-    /// before `limit` and does not end.
+    /// Returns lines from a position on, and whether the message ends with them. The last line is complete unless it
+    /// starts before `limit` and does not end.
     fn lines(&mut self, start: usize, most: usize, limit: usize) -> (Vec<u8>, bool) {
         let range = start as u64..(start + most) as u64;
         let bytes = self.raw.read_range(range);
@@ -92,12 +92,12 @@ impl<'s> OnDisk<'s> {
         (bytes, is_end)
     }
 
-    /// The end of a header section that goes on beyond all limits.
+    /// Returns the end of a header section that goes on beyond all limits.
     fn pass_headers(&mut self, mut at: usize, is_boundary: impl Fn(&[u8]) -> bool) -> usize {
         while at < self.len() {
             let (line, next) = self.line(at);
             let line = [&line, b"\n".as_slice()].concat();
-            let section = Section::read(&line, 0, 0, &is_boundary, &mut Defects::default());
+            let section = HeaderSection::read(&line, 0, 0, &is_boundary, &mut Defects::default());
             if section.is_ended {
                 return if section.body > 0 { next } else { at };
             }
@@ -108,12 +108,12 @@ impl<'s> OnDisk<'s> {
 
     fn find(&mut self, mut at: usize, needle: &[u8]) -> Option<usize> {
         loop {
-            let bytes = self.look(at, LINE_BYTES);
+            let bytes = self.look(at, MAX_LINE_BYTES);
             if let Some(found) = memchr::memmem::find(bytes, needle) {
                 return Some(at + found);
             }
             let passed = bytes.len().saturating_sub(needle.len() - 1);
-            if bytes.len() < LINE_BYTES || passed == 0 {
+            if bytes.len() < MAX_LINE_BYTES || passed == 0 {
                 return None;
             }
             at += passed;
@@ -121,32 +121,37 @@ impl<'s> OnDisk<'s> {
     }
 
     /// Decodes a part into the spool.
-    fn spool_part(&mut self, range: Range<usize>, transfer: Transfer, defects: &mut Defects) -> io::Result<Data> {
+    fn spool_part(
+        &mut self,
+        range: Range<usize>,
+        transfer: TransferEncoding,
+        defects: &mut Defects,
+    ) -> io::Result<SpoolableBytes> {
         let mut writer = self.spool.create()?;
         let mut written = Ok(());
         let mut take = |piece: &[u8]| {
             written = writer.write_all(piece);
             written.is_ok()
         };
-        let from = if transfer == Transfer::Identity { &self.received } else { &self.raw };
+        let from = if transfer == TransferEncoding::Identity { &self.received } else { &self.raw };
         let mut pieces = FilePieces { from, buffer: Vec::new(), failed: None };
         transfer.decode_pieces(&mut pieces, range, &mut take, defects);
         pieces.failed.map_or(Ok(()), Err)?;
         written?;
-        Ok(Data::Spooled(writer.finish()))
+        Ok(SpoolableBytes::Spooled(writer.finish()))
     }
 }
 
-impl Lines for OnDisk<'_> {
+impl LineSource for SpooledMessage<'_> {
     fn length(&self) -> usize {
         self.len()
     }
 
     fn line(&mut self, at: usize) -> (Cow<'_, [u8]>, usize) {
-        let bytes = self.look(at, LINE_BYTES);
+        let bytes = self.look(at, MAX_LINE_BYTES);
         let (piece, is_line) = match memchr::memchr(b'\n', bytes) {
             Some(end) => (bytes.get(..end).unwrap_or_default(), true),
-            None => (bytes.get(..LINE_BYTES).unwrap_or(bytes), false),
+            None => (bytes.get(..MAX_LINE_BYTES).unwrap_or(bytes), false),
         };
         let mut line = piece.to_vec();
         let next = if is_line { at + line.len() + 1 } else { self.find(at, b"\n").map_or(self.len(), |end| end + 1) };
@@ -157,7 +162,7 @@ impl Lines for OnDisk<'_> {
     }
 }
 
-impl Source<'static> for OnDisk<'_> {
+impl MessageSource<'static> for SpooledMessage<'_> {
     fn len(&self) -> usize {
         // Beyond what a machine of 32 bits can count, the rest of a message is not parsed.
         usize::try_from(self.raw.len()).unwrap_or(usize::MAX)
@@ -168,20 +173,20 @@ impl Source<'static> for OnDisk<'_> {
         Cow::Owned(bytes.get(..most).unwrap_or(bytes).to_vec())
     }
 
-    fn head(&mut self, start: usize, limit: usize, is_boundary: impl Fn(&[u8]) -> bool) -> Head<'static> {
-        let most = limit.saturating_add(LINE_BYTES);
+    fn head(&mut self, start: usize, limit: usize, is_boundary: impl Fn(&[u8]) -> bool) -> MessageHead<'static> {
+        let most = limit.saturating_add(MAX_LINE_BYTES);
         let mut want = HEAD_BYTES.min(most);
         loop {
             let (bytes, is_end) = self.lines(start, want, limit);
-            let section = Section::read(&bytes, 0, limit, &is_boundary, &mut Defects::default());
+            let section = HeaderSection::read(&bytes, 0, limit, &is_boundary, &mut Defects::default());
             if section.is_ended || is_end {
-                return Head { bytes: Cow::Owned(bytes), body: None };
+                return MessageHead { bytes: Cow::Owned(bytes), body: None };
             }
             if want == most {
                 let last = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
                 let next = if last == bytes.len() { start + last } else { self.line(start + last).1 };
                 let body = self.pass_headers(next, is_boundary);
-                return Head { bytes: Cow::Owned(bytes), body: Some(body) };
+                return MessageHead { bytes: Cow::Owned(bytes), body: Some(body) };
             }
             want = want.saturating_mul(8).min(most);
         }
@@ -222,7 +227,7 @@ impl Source<'static> for OnDisk<'_> {
     fn beginning(
         &mut self,
         range: Range<usize>,
-        transfer: Transfer,
+        transfer: TransferEncoding,
         most: usize,
         defects: &mut Defects,
     ) -> (Cow<'static, [u8]>, bool) {
@@ -232,12 +237,18 @@ impl Source<'static> for OnDisk<'_> {
         (Cow::Owned(decoded), is_cut)
     }
 
-    fn part(&mut self, range: Range<usize>, transfer: Transfer, budget: &mut Budget, defects: &mut Defects) -> Data {
+    fn part(
+        &mut self,
+        range: Range<usize>,
+        transfer: TransferEncoding,
+        budget: &mut DecodeBudget,
+        defects: &mut Defects,
+    ) -> SpoolableBytes {
         if !budget.holds(range.len()) {
             let spooled = self.spool_part(range, transfer, defects);
             return self.checked(spooled);
         }
-        let from = if transfer == Transfer::Identity { &self.received } else { &self.raw };
+        let from = if transfer == TransferEncoding::Identity { &self.received } else { &self.raw };
         let bytes = from.read_range(range.start as u64..range.end as u64);
         let bytes = self.checked(bytes);
         let decoded = match transfer.decode(&bytes, defects) {
@@ -249,12 +260,12 @@ impl Source<'static> for OnDisk<'_> {
 }
 
 struct FilePieces<'a> {
-    from: &'a Spooled,
+    from: &'a SpooledBytes,
     buffer: Vec<u8>,
     failed: Option<io::Error>,
 }
 
-impl Pieces for FilePieces<'_> {
+impl PieceSource for FilePieces<'_> {
     fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]> {
         self.buffer.resize(most, 0);
         let count = self.from.read_at(at as u64, &mut self.buffer).unwrap_or_else(|e| {
@@ -265,8 +276,12 @@ impl Pieces for FilePieces<'_> {
     }
 }
 
-/// As UTF-8; `None` when it is not what its first bytes promise.
-fn transcode(raw: &Spooled, encoding: &'static encoding_rs::Encoding, spool: &Spool) -> io::Result<Option<Spooled>> {
+/// Converts to UTF-8; returns `None` if the bytes are not what their byte order mark says.
+fn transcode(
+    raw: &SpooledBytes,
+    encoding: &'static encoding_rs::Encoding,
+    spool: &Spool,
+) -> io::Result<Option<SpooledBytes>> {
     let mut writer = spool.create()?;
     let mut decoder = encoding.new_decoder_with_bom_removal();
     let mut out = vec![0; PIECE_BYTES * 2];
@@ -292,7 +307,7 @@ fn transcode(raw: &Spooled, encoding: &'static encoding_rs::Encoding, spool: &Sp
     }
 }
 
-fn has_bare_cr(raw: &Spooled) -> io::Result<bool> {
+fn has_bare_cr(raw: &SpooledBytes) -> io::Result<bool> {
     let mut at = 0;
     loop {
         let piece = raw.read_range(at..at + PIECE_BYTES as u64)?;
@@ -307,7 +322,7 @@ fn has_bare_cr(raw: &Spooled) -> io::Result<bool> {
     }
 }
 
-fn with_line_feeds(raw: &Spooled, spool: &Spool) -> io::Result<Spooled> {
+fn with_line_feeds(raw: &SpooledBytes, spool: &Spool) -> io::Result<SpooledBytes> {
     let mut writer = spool.create()?;
     let mut at = 0;
     loop {

@@ -1,39 +1,39 @@
-//! Which parts a message has and where they are, in one pass over its bytes.
+//! Finds the parts of a message in one pass over its bytes.
 //!
-//! Done here because of what hostile mail does to a general parser: mail-parser 0.11 overflows the stack when it drops
+//! Written here because of what hostile mail does to a general parser: mail-parser 0.11 overflows the stack when it drops
 //! a million nested messages (30 bytes each), and takes time in the square of the parts when their boundaries never
 //! come. Here levels are a short stack, every byte is looked at once, and nothing is decoded before it is asked for.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use domain::Limits;
+use domain::MessageLimits;
 
 use super::defects::{Defect, Defects};
-use super::headers::{Reader, Section};
-use super::params::Params;
-use super::source::Source;
-use super::transfer::Transfer;
+use super::headers::{HeaderReader, HeaderSection};
+use super::params::HeaderParams;
+use super::source::MessageSource;
+use super::transfer::TransferEncoding;
 
 /// A part that has no parts of its own (an attached message counts as one).
 #[derive(Debug)]
 pub struct Leaf {
     /// `2.1`: the first part of the second part.
     pub path: String,
-    pub content_type: Params,
-    pub disposition: Params,
-    pub transfer: Transfer,
+    pub content_type: HeaderParams,
+    pub disposition: HeaderParams,
+    pub transfer: TransferEncoding,
     /// Without angle brackets.
     pub content_id: Option<String>,
-    /// Where its body stands, still encoded.
+    /// Where its encoded body is.
     pub body: Range<usize>,
-    pub place: Place,
+    pub place: LeafPosition,
 }
 
-/// Where a leaf stands among others.
+/// The position of a leaf among others.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Place {
-    /// The innermost multipart/alternative around it: leaves with the same number say the same thing twice.
+pub struct LeafPosition {
+    /// The innermost multipart/alternative around it: leaves with the same number are versions of the same content.
     pub alternative: Option<usize>,
     /// Directly inside multipart/related, behind its root.
     pub is_related: bool,
@@ -44,16 +44,16 @@ pub struct Place {
     pub is_whole: bool,
 }
 
-/// All leaves of the message whose headers were read already; its body starts at `body`.
+/// Returns all leaves of a message whose headers were read already; its body starts at `body`.
 pub fn leaves<'a>(
-    source: &mut impl Source<'a>,
-    section: &Section<'_>,
+    source: &mut impl MessageSource<'a>,
+    section: &HeaderSection<'_>,
     body: usize,
-    reader: &Reader,
-    limits: &Limits,
+    reader: &HeaderReader,
+    limits: &MessageLimits,
     defects: &mut Defects,
 ) -> Vec<Leaf> {
-    let mut walk = Walk {
+    let mut walk = StructureWalk {
         source,
         reader,
         limits,
@@ -67,22 +67,22 @@ pub fn leaves<'a>(
     walk.leaves
 }
 
-struct Walk<'a, 'c, S> {
+struct StructureWalk<'a, 'c, S> {
     source: &'c mut S,
-    reader: &'c Reader,
-    limits: &'c Limits,
+    reader: &'c HeaderReader,
+    limits: &'c MessageLimits,
     defects: &'c mut Defects,
-    levels: Vec<Level>,
+    levels: Vec<OpenMultipart>,
     leaves: Vec<Leaf>,
     alternatives: usize,
     lifetime: PhantomData<&'a ()>,
 }
 
 /// A multipart that is open.
-struct Level {
+struct OpenMultipart {
     boundary: Vec<u8>,
     path: String,
-    kind: Kind,
+    kind: MultipartKind,
     alternative: Option<usize>,
     /// How many parts were begun.
     parts: usize,
@@ -90,11 +90,11 @@ struct Level {
     has_root: bool,
     /// Where its first boundary was looked for.
     body: usize,
-    place: Place,
+    place: LeafPosition,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MultipartKind {
     Related,
     Signed,
     Digest,
@@ -102,7 +102,7 @@ enum Kind {
 }
 
 /// A boundary line of the level with this index.
-struct Found {
+struct BoundaryLine {
     level: usize,
     is_close: bool,
     /// Where the part before it ends, without the line end that belongs to the boundary.
@@ -110,8 +110,8 @@ struct Found {
     next: usize,
 }
 
-impl<'a, S: Source<'a>> Walk<'a, '_, S> {
-    fn run(&mut self, section: &Section<'_>, body: usize) {
+impl<'a, S: MessageSource<'a>> StructureWalk<'a, '_, S> {
+    fn run(&mut self, section: &HeaderSection<'_>, body: usize) {
         let mut next = self.entity(section, body);
         while let Some(start) = next {
             let levels = &self.levels;
@@ -127,7 +127,7 @@ impl<'a, S: Source<'a>> Walk<'a, '_, S> {
     }
 
     /// Reads one part from its body on; gives where the next one starts.
-    fn entity(&mut self, section: &Section<'_>, body: usize) -> Option<usize> {
+    fn entity(&mut self, section: &HeaderSection<'_>, body: usize) -> Option<usize> {
         let mut content_type = self.content_type(section);
         let (path, place) = self.begin(&content_type);
         if content_type.kind() == "multipart" {
@@ -155,18 +155,18 @@ impl<'a, S: Source<'a>> Walk<'a, '_, S> {
         self.follow(found)
     }
 
-    fn begin(&mut self, content_type: &Params) -> (String, Place) {
+    fn begin(&mut self, content_type: &HeaderParams) -> (String, LeafPosition) {
         let is_whole = self.levels.is_empty();
         let Some(level) = self.levels.last_mut() else {
-            return ("1".to_owned(), Place { is_first: true, is_whole, ..Place::default() });
+            return ("1".to_owned(), LeafPosition { is_first: true, is_whole, ..LeafPosition::default() });
         };
         level.parts += 1;
         let number = level.parts;
         let path = if level.path.is_empty() { number.to_string() } else { format!("{}.{number}", level.path) };
-        let place = Place {
+        let place = LeafPosition {
             alternative: level.alternative,
-            is_related: level.kind == Kind::Related && level.has_root,
-            is_signature: level.kind == Kind::Signed && number > 1,
+            is_related: level.kind == MultipartKind::Related && level.has_root,
+            is_signature: level.kind == MultipartKind::Signed && number > 1,
             is_first: number == 1,
             is_whole,
         };
@@ -174,19 +174,19 @@ impl<'a, S: Source<'a>> Walk<'a, '_, S> {
         (path, place)
     }
 
-    fn open(&mut self, content_type: &Params, boundary: &[u8], path: String, body: usize, place: Place) {
+    fn open(&mut self, content_type: &HeaderParams, boundary: &[u8], path: String, body: usize, place: LeafPosition) {
         let (kind, is_alternative) = match content_type.value.as_str() {
-            "multipart/alternative" => (Kind::Other, true),
-            "multipart/related" => (Kind::Related, false),
-            "multipart/signed" => (Kind::Signed, false),
-            "multipart/digest" => (Kind::Digest, false),
-            _ => (Kind::Other, false),
+            "multipart/alternative" => (MultipartKind::Other, true),
+            "multipart/related" => (MultipartKind::Related, false),
+            "multipart/signed" => (MultipartKind::Signed, false),
+            "multipart/digest" => (MultipartKind::Digest, false),
+            _ => (MultipartKind::Other, false),
         };
         self.alternatives += usize::from(is_alternative);
         let alternative = if is_alternative { Some(self.alternatives) } else { place.alternative };
         // The whole message has no number of its own: its parts are 1, 2, 3.
         let path = if place.is_whole { String::new() } else { path };
-        self.levels.push(Level {
+        self.levels.push(OpenMultipart {
             boundary: boundary.to_vec(),
             path,
             kind,
@@ -198,14 +198,14 @@ impl<'a, S: Source<'a>> Walk<'a, '_, S> {
         });
     }
 
-    /// From anywhere between parts to the start of the next part.
+    /// Returns the start of the next part, from any position between parts.
     fn advance(&mut self, from: usize) -> Option<usize> {
         let found = self.seek(from);
         self.follow(found)
     }
 
     /// Closes what a boundary closes; gives where the part that it opens starts.
-    fn follow(&mut self, mut found: Option<Found>) -> Option<usize> {
+    fn follow(&mut self, mut found: Option<BoundaryLine>) -> Option<usize> {
         // Leaves beyond the limit are not even looked for.
         if self.leaves.len() > self.limits.parts {
             return None;
@@ -248,9 +248,9 @@ impl<'a, S: Source<'a>> Walk<'a, '_, S> {
             let path = if level.path.is_empty() { "1".to_owned() } else { level.path };
             self.leaves.push(Leaf {
                 path,
-                content_type: Params::parse("text/plain"),
-                disposition: Params::default(),
-                transfer: Transfer::Identity,
+                content_type: HeaderParams::parse("text/plain"),
+                disposition: HeaderParams::default(),
+                transfer: TransferEncoding::Identity,
                 content_id: None,
                 body,
                 place: level.place,
@@ -258,54 +258,62 @@ impl<'a, S: Source<'a>> Walk<'a, '_, S> {
         }
     }
 
-    /// The next boundary line of any open level, at or after `from`, which must be the start of a line.
-    fn seek(&mut self, from: usize) -> Option<Found> {
+    /// Returns the next boundary line of any open level, at or after `from`, which must be the start of a line.
+    fn seek(&mut self, from: usize) -> Option<BoundaryLine> {
         if self.levels.is_empty() {
             return None;
         }
         let levels = &self.levels;
         let (lines, (level, is_close)) = self.source.find_line(from, |line| find_level(levels, line))?;
         let end = if lines.start > from { self.source.line_end_before(lines.start).max(from) } else { from };
-        Some(Found { level, is_close, end, next: lines.end })
+        Some(BoundaryLine { level, is_close, end, next: lines.end })
     }
 
-    fn push(&mut self, section: &Section<'_>, content_type: Params, path: String, place: Place, body: Range<usize>) {
+    fn push(
+        &mut self,
+        section: &HeaderSection<'_>,
+        content_type: HeaderParams,
+        path: String,
+        place: LeafPosition,
+        body: Range<usize>,
+    ) {
         let header = |name: &str| section.find(name).map(|header| header.value);
         let disposition = header("content-disposition")
-            .map(|value| Params::parse(&self.reader.line(value, self.defects)))
+            .map(|value| HeaderParams::parse(&self.reader.line(value, self.defects)))
             .unwrap_or_default();
         let transfer = header("content-transfer-encoding")
-            .map(|value| Transfer::find(&String::from_utf8_lossy(value), self.defects))
-            .unwrap_or(Transfer::Identity);
+            .map(|value| TransferEncoding::find(&String::from_utf8_lossy(value), self.defects))
+            .unwrap_or(TransferEncoding::Identity);
         let content_id = header("content-id").map(|value| self.reader.text(value, self.defects));
         let content_id = content_id.map(|id| id.trim_matches(['<', '>', ' ']).to_owned()).filter(|id| !id.is_empty());
         self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, place });
     }
 
-    fn content_type(&mut self, section: &Section<'_>) -> Params {
+    fn content_type(&mut self, section: &HeaderSection<'_>) -> HeaderParams {
         if let Some(header) = section.find("content-type") {
-            let mut params = Params::parse(&self.reader.line(header.value, self.defects));
+            let mut params = HeaderParams::parse(&self.reader.line(header.value, self.defects));
             if !is_type(&params.value) {
                 // `Content-Type: text` and worse; RFC 2045 §5.2 says to take it as plain text.
                 params.value = "text/plain".to_owned();
             }
             return params;
         }
-        let is_digest = self.levels.last().is_some_and(|level| level.kind == Kind::Digest);
+        let is_digest = self.levels.last().is_some_and(|level| level.kind == MultipartKind::Digest);
         let implied = if is_digest { "message/rfc822" } else { "text/plain" };
-        Params::parse(implied)
+        HeaderParams::parse(implied)
     }
 }
 
 fn is_type(value: &str) -> bool {
-    value.split_once('/').is_some_and(|(kind, subtype)| {
-        let is_token = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/');
-        is_token(kind) && is_token(subtype)
-    })
+    value.split_once('/').is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
 }
 
-/// Which open level a line is a boundary of, innermost first, and whether it closes it.
-fn find_level(levels: &[Level], line: &[u8]) -> Option<(usize, bool)> {
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
+}
+
+/// Finds the open multipart of which a line is a boundary, innermost first, and whether the line closes it.
+fn find_level(levels: &[OpenMultipart], line: &[u8]) -> Option<(usize, bool)> {
     let line = line.strip_prefix(b"--")?;
     levels.iter().enumerate().rev().find_map(|(index, level)| {
         let rest = line.strip_prefix(level.boundary.as_slice())?;
@@ -320,18 +328,18 @@ fn find_level(levels: &[Level], line: &[u8]) -> Option<(usize, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mime::source::Memory;
+    use crate::mime::source::InMemoryMessage;
 
     fn read(raw: &str) -> (Vec<(String, String, String)>, Vec<String>) {
-        read_within(raw, &Limits::default())
+        read_within(raw, &MessageLimits::default())
     }
 
-    fn read_within(raw: &str, limits: &Limits) -> (Vec<(String, String, String)>, Vec<String>) {
+    fn read_within(raw: &str, limits: &MessageLimits) -> (Vec<(String, String, String)>, Vec<String>) {
         let mut defects = Defects::default();
         let raw = raw.as_bytes();
-        let section = Section::read(raw, 0, 1 << 16, |_| false, &mut defects);
-        let mut source = Memory { raw, received: raw };
-        let found = leaves(&mut source, &section, section.body, &Reader::default(), limits, &mut defects);
+        let section = HeaderSection::read(raw, 0, 1 << 16, |_| false, &mut defects);
+        let mut source = InMemoryMessage { raw, received: raw };
+        let found = leaves(&mut source, &section, section.body, &HeaderReader::default(), limits, &mut defects);
         let found = found.iter().map(|leaf| {
             let body = String::from_utf8_lossy(&raw[leaf.body.clone()]).into_owned();
             (leaf.path.clone(), leaf.content_type.value.clone(), body)

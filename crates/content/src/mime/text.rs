@@ -1,8 +1,8 @@
-//! Strings that are safe to store and to show: no NUL anywhere, no line breaks where one line is meant.
+//! Cleans strings for storage and display: no NUL anywhere, no line breaks where one line is meant.
 
 use super::defects::{Defect, Defects};
 
-/// For headers and names: line breaks and control characters become spaces, NUL disappears.
+/// Cleans a header or name: line breaks and control characters become spaces, NUL is removed.
 pub fn single_line(text: String, defects: &mut Defects) -> String {
     if !text.chars().any(is_control) {
         return trimmed(text);
@@ -24,7 +24,7 @@ pub fn single_line(text: String, defects: &mut Defects) -> String {
     trimmed(out)
 }
 
-/// For bodies: NUL disappears, CR LF and CR become LF.
+/// Cleans a body: NUL is removed, CR LF and CR become LF.
 pub fn lines(text: String, defects: &mut Defects) -> String {
     let text = without_nul(text, defects);
     if !text.contains('\r') {

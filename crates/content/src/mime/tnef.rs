@@ -1,20 +1,20 @@
-//! winmail.dat: the container in which Outlook sends what MIME has no words for (MS-OXTNEF).
+//! TNEF (winmail.dat, MS-OXTNEF): the container in which Outlook sends what MIME cannot express.
 
 use std::borrow::Cow;
 
-use domain::{Address, Limits};
+use domain::{Address, MessageLimits};
 
-use super::attachments::{self, Budget};
+use super::attachments::{self, DecodeBudget};
 use super::defects::{Defect, Defects};
-use super::mapi::{self, Props, id, kind};
-use super::{Attachment, Email, charset, dates, text};
-use crate::spool::Data;
+use super::mapi::{self, MapiProperties, id, kind};
+use super::{Attachment, ParsedEmail, charset, dates, text};
+use crate::spool::SpoolableBytes;
 
 const MAGIC: &[u8] = &[0x78, 0x9F, 0x3E, 0x22];
-/// What the first bytes of a container are known as.
-pub const SNIFFED: &str = "application/ms-tnef";
+/// The media type by which a container is sniffed.
+pub const TNEF_CONTENT_TYPE: &str = "application/ms-tnef";
 /// Containers in containers are opened this far; below, the container itself is the attachment.
-const DEEPEST: usize = 4;
+const MAX_CONTAINER_DEPTH: usize = 4;
 
 pub fn is_tnef(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
@@ -22,20 +22,25 @@ pub fn is_tnef(bytes: &[u8]) -> bool {
 
 /// What a container inside a mail adds to it.
 #[derive(Debug, Default)]
-pub struct Contents {
+pub struct TnefContents {
     pub text: Option<String>,
     pub html: Option<String>,
     pub attachments: Vec<Attachment>,
 }
 
 /// Reads a container that is part `path` of a mail.
-pub fn read(bytes: &[u8], path: &str, budget: &mut Budget, defects: &mut Defects) -> Contents {
-    let email = message(bytes, &format!("{path}.t"), 0, &Limits::default(), budget, defects);
-    Contents { text: email.body_text, html: email.body_html, attachments: email.attachments }
+pub fn read(bytes: &[u8], path: &str, budget: &mut DecodeBudget, defects: &mut Defects) -> TnefContents {
+    let email = message(bytes, &format!("{path}.t"), 0, &MessageLimits::default(), budget, defects);
+    TnefContents { text: email.body_text, html: email.body_html, attachments: email.attachments }
 }
 
 /// Reads a container that is all there is.
-pub fn read_bare(bytes: &[u8], limits: &Limits, budget: &mut Budget, defects: &mut Defects) -> Email {
+pub fn read_bare(
+    bytes: &[u8],
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
+    defects: &mut Defects,
+) -> ParsedEmail {
     message(bytes, "t", 0, limits, budget, defects)
 }
 
@@ -43,12 +48,12 @@ fn message(
     bytes: &[u8],
     prefix: &str,
     depth: usize,
-    limits: &Limits,
-    budget: &mut Budget,
+    limits: &MessageLimits,
+    budget: &mut DecodeBudget,
     defects: &mut Defects,
-) -> Email {
-    let parsed = Container::parse(bytes, limits.parts, defects);
-    let mut email = Email::default();
+) -> ParsedEmail {
+    let parsed = TnefContainer::parse(bytes, limits.parts, defects);
+    let mut email = ParsedEmail::default();
     mapi::fill(&parsed.props, &parsed.recipients, limits, &mut email, defects);
     parsed.fill_from_attributes(&mut email, defects);
     for (number, attachment) in (1..).zip(&parsed.attachments) {
@@ -63,10 +68,10 @@ fn message(
 
 /// A container's attributes, borrowed from its bytes.
 #[derive(Default)]
-struct Container<'a> {
-    props: Props<'a>,
-    recipients: Vec<Props<'a>>,
-    attachments: Vec<File<'a>>,
+struct TnefContainer<'a> {
+    props: MapiProperties<'a>,
+    recipients: Vec<MapiProperties<'a>>,
+    attachments: Vec<TnefFile<'a>>,
     subject: Option<&'a [u8]>,
     body: Option<&'a [u8]>,
     from: Option<&'a [u8]>,
@@ -75,16 +80,16 @@ struct Container<'a> {
 }
 
 #[derive(Default)]
-struct File<'a> {
+struct TnefFile<'a> {
     title: Option<&'a [u8]>,
     data: Option<&'a [u8]>,
-    props: Props<'a>,
+    props: MapiProperties<'a>,
 }
 
-impl<'a> Container<'a> {
+impl<'a> TnefContainer<'a> {
     fn parse(bytes: &'a [u8], most: usize, defects: &mut Defects) -> Self {
         let mut container = Self::default();
-        let mut cursor = Cursor(bytes.get(6..).unwrap_or_default());
+        let mut cursor = TnefCursor(bytes.get(6..).unwrap_or_default());
         let mut page = None;
         while !cursor.0.is_empty() {
             let Some((attribute, data)) = cursor.attribute() else {
@@ -97,18 +102,18 @@ impl<'a> Container<'a> {
                 0x8005 => container.sent = Some(data),
                 0x8009 => container.message_id = Some(data),
                 0x800C => container.body = Some(data),
-                0x9003 => container.props = Cursor(data).props(defects),
-                0x9004 => container.recipients = Cursor(data).table(most, defects),
-                0x9007 => page = Cursor(data).u32().and_then(|page| mapi::code_page(i64::from(page))),
+                0x9003 => container.props = TnefCursor(data).props(defects),
+                0x9004 => container.recipients = TnefCursor(data).table(most, defects),
+                0x9007 => page = TnefCursor(data).u32().and_then(|page| mapi::code_page(i64::from(page))),
                 // Rendering data opens an attachment; the others belong to the last one opened.
-                0x9002 if container.attachments.len() < most => container.attachments.push(File::default()),
+                0x9002 if container.attachments.len() < most => container.attachments.push(TnefFile::default()),
                 0x9002 => defects.add(Defect::TooManyParts),
                 0x800F | 0x8010 | 0x9005 => {
                     if let Some(file) = container.attachments.last_mut() {
                         match attribute {
                             0x800F => file.data = Some(data),
                             0x8010 => file.title = Some(data),
-                            _ => file.props = Cursor(data).props(defects),
+                            _ => file.props = TnefCursor(data).props(defects),
                         }
                     }
                 }
@@ -123,8 +128,8 @@ impl<'a> Container<'a> {
         container
     }
 
-    /// What the older attributes tell where properties did not.
-    fn fill_from_attributes(&self, email: &mut Email, defects: &mut Defects) {
+    /// Fills what the properties left empty from the older attributes.
+    fn fill_from_attributes(&self, email: &mut ParsedEmail, defects: &mut Defects) {
         let label = self.props.charset.as_deref();
         let mut read = |bytes: Option<&[u8]>| {
             let bytes = bytes?;
@@ -153,13 +158,13 @@ impl<'a> Container<'a> {
     }
 }
 
-impl File<'_> {
+impl TnefFile<'_> {
     fn read(
         &self,
         path: String,
         depth: usize,
-        limits: &Limits,
-        budget: &mut Budget,
+        limits: &MessageLimits,
+        budget: &mut DecodeBudget,
         defects: &mut Defects,
     ) -> Option<Attachment> {
         let name = mapi::attachment_name(&self.props, defects).or_else(|| {
@@ -173,12 +178,12 @@ impl File<'_> {
         let data = self.data.filter(|data| !data.is_empty()).or(object)?;
         let content_id = self.props.line(id::ATTACH_CONTENT_ID, defects);
         let content_id = content_id.map(|id| id.trim_matches(['<', '>']).to_owned()).filter(|id| !id.is_empty());
-        let mut attachment = if is_tnef(data) && depth < DEEPEST {
+        let mut attachment = if is_tnef(data) && depth < MAX_CONTAINER_DEPTH {
             let inner = message(data, "t", depth + 1, limits, budget, defects);
             attachments::inner_message(path, name, &inner, budget, defects)
         } else {
             let is_cut = !budget.admits(data.len() as u64, defects);
-            let content = if is_cut { Data::default() } else { budget.keep(Cow::Borrowed(data)) };
+            let content = if is_cut { SpoolableBytes::default() } else { budget.keep(Cow::Borrowed(data)) };
             let content_type = mapi::attachment_type(&self.props, defects);
             Attachment { is_cut, ..attachments::inner(path, name, &content_type, content, budget) }
         };
@@ -187,26 +192,26 @@ impl File<'_> {
     }
 }
 
-/// A sender in the old form: type, id, the lengths of name and address, then both.
+/// Parses a sender in the old form: type, id, the lengths of name and address, then both.
 fn triple(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let length = |at: usize| bytes.get(at..at + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
-    let (name, address) = (length(4)?, length(6)?);
+    let lengths = bytes.get(4..8)?;
+    let name = usize::from(u16::from_le_bytes([lengths[0], lengths[1]]));
+    let address = usize::from(u16::from_le_bytes([lengths[2], lengths[3]]));
     Some((bytes.get(8..8 + name)?, bytes.get(8 + name..8 + name + address)?))
 }
 
-/// Year, month, day, hour, minute, second, each two bytes, in UTC.
+/// Parses a date: year, month, day, hour, minute, second, each two bytes, in UTC.
 fn date(bytes: &[u8]) -> Option<jiff::Timestamp> {
     let mut fields = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-    let mut next = || fields.next();
-    let (year, month, day) = (next()?, next()?, next()?);
-    let (hour, minute, second) = (next()?, next()?, next()?);
+    let (year, month, day) = (fields.next()?, fields.next()?, fields.next()?);
+    let (hour, minute, second) = (fields.next()?, fields.next()?, fields.next()?);
     dates::parse(&format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"))
 }
 
 /// Reads little-endian fields and stops at the end of the bytes.
-struct Cursor<'a>(&'a [u8]);
+struct TnefCursor<'a>(&'a [u8]);
 
-impl<'a> Cursor<'a> {
+impl<'a> TnefCursor<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -221,7 +226,7 @@ impl<'a> Cursor<'a> {
         self.take(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Level, attribute, length, data, checksum.
+    /// Reads one attribute: level, id, length, data, checksum.
     fn attribute(&mut self) -> Option<(u32, &'a [u8])> {
         self.take(1)?;
         let attribute = self.u32()? & 0xFFFF;
@@ -232,14 +237,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Rows of properties: the recipients.
-    fn table(&mut self, most: usize, defects: &mut Defects) -> Vec<Props<'a>> {
+    fn table(&mut self, most: usize, defects: &mut Defects) -> Vec<MapiProperties<'a>> {
         let rows = self.u32().unwrap_or(0);
         let mut found = Vec::new();
         for _ in 0..rows {
             if self.0.is_empty() || found.len() >= most {
                 break;
             }
-            let mut row = Props::default();
+            let mut row = MapiProperties::default();
             if self.row(&mut row).is_none() {
                 defects.add(Defect::BadTnef);
                 break;
@@ -249,15 +254,15 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    fn props(&mut self, defects: &mut Defects) -> Props<'a> {
-        let mut props = Props::default();
+    fn props(&mut self, defects: &mut Defects) -> MapiProperties<'a> {
+        let mut props = MapiProperties::default();
         if self.row(&mut props).is_none() {
             defects.add(Defect::BadTnef);
         }
         props
     }
 
-    fn row(&mut self, props: &mut Props<'a>) -> Option<()> {
+    fn row(&mut self, props: &mut MapiProperties<'a>) -> Option<()> {
         for _ in 0..self.u32()? {
             let (kind, id) = (self.u16()?, self.u16()?);
             if id >= 0x8000 {
@@ -275,7 +280,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    fn value(&mut self, tag: u16, id: u16, props: &mut Props<'a>) -> Option<()> {
+    fn value(&mut self, tag: u16, id: u16, props: &mut MapiProperties<'a>) -> Option<()> {
         let is_multiple = tag & 0x1000 != 0;
         let kind = tag & 0x0FFF;
         let is_long = matches!(kind, kind::STRING8 | kind::UNICODE | kind::BINARY | kind::OBJECT);
@@ -321,8 +326,8 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    fn budget() -> Budget<'static> {
-        Budget::new(&Limits::default(), None)
+    fn budget() -> DecodeBudget<'static> {
+        DecodeBudget::new(&MessageLimits::default(), None)
     }
 
     fn attribute(out: &mut Vec<u8>, level: u8, id: u32, data: &[u8]) {
@@ -345,24 +350,25 @@ mod tests {
 
     #[test]
     fn files_come_out_with_their_names() {
-        let email = read_bare(&container(b"Hi\0", b"data"), &Limits::default(), &mut budget(), &mut Defects::default());
+        let email =
+            read_bare(&container(b"Hi\0", b"data"), &MessageLimits::default(), &mut budget(), &mut Defects::default());
 
         assert_eq!(email.subject.as_deref(), Some("Hi"));
         assert_eq!(email.attachments[0].path, "t1");
         assert_eq!(email.attachments[0].filename.as_deref(), Some("a.bin"));
-        assert_eq!(email.attachments[0].content.held(), b"data");
+        assert_eq!(email.attachments[0].content.in_memory(), b"data");
     }
 
     #[test]
     fn a_message_inside_is_an_attached_message() {
         let outer = container(b"Outer\0", &container(b"Inner\0", b"deep"));
 
-        let email = read_bare(&outer, &Limits::default(), &mut budget(), &mut Defects::default());
+        let email = read_bare(&outer, &MessageLimits::default(), &mut budget(), &mut Defects::default());
 
         assert_eq!(email.attachments[0].content_type, "message/rfc822");
-        let inner = crate::mime::parse(email.attachments[0].content.held(), &Limits::default());
+        let inner = crate::mime::parse(email.attachments[0].content.in_memory(), &MessageLimits::default());
         assert_eq!(inner.subject.as_deref(), Some("Inner"));
-        assert_eq!(inner.attachments[0].content.held(), b"deep");
+        assert_eq!(inner.attachments[0].content.in_memory(), b"deep");
     }
 
     #[test]
@@ -372,21 +378,21 @@ mod tests {
             bytes = container(b"n\0", &bytes);
         }
 
-        let email = read_bare(&bytes, &Limits::default(), &mut budget(), &mut Defects::default());
+        let email = read_bare(&bytes, &MessageLimits::default(), &mut budget(), &mut Defects::default());
 
         assert_eq!(email.attachments.len(), 1);
     }
 
     #[test]
-    fn what_is_cut_is_read_up_to_the_cut() {
+    fn truncated_container_is_read_up_to_the_cut() {
         let whole = container(b"Hi\0", b"data");
         for end in 0..whole.len() {
             let mut defects = Defects::default();
 
-            read_bare(&whole[..end], &Limits::default(), &mut budget(), &mut defects);
+            read_bare(&whole[..end], &MessageLimits::default(), &mut budget(), &mut defects);
         }
         let mut defects = Defects::default();
-        let email = read_bare(&whole[..whole.len() - 8], &Limits::default(), &mut budget(), &mut defects);
+        let email = read_bare(&whole[..whole.len() - 8], &MessageLimits::default(), &mut budget(), &mut defects);
 
         assert_eq!(email.subject.as_deref(), Some("Hi"));
         assert_eq!(defects.names(), ["bad_tnef"]);

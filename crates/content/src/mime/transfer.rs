@@ -1,4 +1,4 @@
-//! Content-Transfer-Encoding: seven-bit disguises back to bytes, as much as can be had of broken ones.
+//! Decodes Content-Transfer-Encoding (Base64, quoted-printable, uuencode), as far as possible where it is broken.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,15 +7,15 @@ use super::defects::{Defect, Defects};
 use super::uuencode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transfer {
+pub enum TransferEncoding {
     Identity,
     Base64,
     QuotedPrintable,
     Uuencode,
 }
 
-impl Transfer {
-    /// By the header's value. An unknown name means the bytes are taken as they are.
+impl TransferEncoding {
+    /// Returns the encoding by the header's value; an unknown one means that the bytes are taken as they are.
     pub fn find(name: &str, defects: &mut Defects) -> Self {
         let token = name.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\''));
         let end = token.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_')).unwrap_or(token.len());
@@ -33,7 +33,7 @@ impl Transfer {
         }
     }
 
-    /// No more than this many bytes come out.
+    /// Returns an upper bound on the decoded size.
     pub fn bound(self, encoded: usize) -> usize {
         match self {
             Self::Identity | Self::QuotedPrintable | Self::Uuencode => encoded,
@@ -83,11 +83,12 @@ const fn alphabet() -> [u8; 256] {
     table
 }
 
-/// The bytes and whether nothing was wrong. Junk between characters is skipped; what follows the padding is read on
-/// only when it is more base64 (some mailers encode piece by piece), not when it is a mailing list's footer.
+/// Decodes Base64; returns the bytes and whether it was valid. Junk between characters is skipped; what follows the
+/// padding is decoded only if it is more Base64 (some mailers encode piece by piece), not if it is a mailing list's
+/// footer.
 pub fn base64(encoded: &[u8]) -> (Vec<u8>, bool) {
     let mut out = Vec::with_capacity(encoded.len() / 4 * 3 + 3);
-    let mut decoder = Base64::default();
+    let mut decoder = Base64Decoder::default();
     decoder.feed(encoded, 0, &mut || last_junk(encoded), &mut out);
     let is_clean = decoder.finish(&mut out);
     (out, is_clean)
@@ -97,18 +98,18 @@ fn last_junk(encoded: &[u8]) -> usize {
     encoded.iter().rposition(|&b| ALPHABET[b as usize] == JUNK).map_or(0, |at| at + 1)
 }
 
-/// Where decoding stands between two pieces.
+/// The decoder's state between two pieces.
 #[derive(Default)]
-struct Base64 {
+struct Base64Decoder {
     bits: u32,
     count: u32,
     is_unclean: bool,
     is_padded: bool,
-    /// Looked for when something follows padding, and only then: nearly always nothing does.
+    /// Computed only when something follows padding, which is rare.
     junk_end: Option<usize>,
 }
 
-impl Base64 {
+impl Base64Decoder {
     /// Takes the piece that stands at `at`; false when nothing after it counts. `junk_end` tells where the last byte
     /// that is no base64 ends in the whole.
     fn feed(&mut self, piece: &[u8], at: usize, junk_end: &mut dyn FnMut() -> usize, out: &mut Vec<u8>) -> bool {
@@ -159,14 +160,14 @@ impl Base64 {
         }
     }
 
-    /// Whether nothing was wrong.
+    /// Ends the decoding; returns whether the input was valid.
     fn finish(mut self, out: &mut Vec<u8>) -> bool {
         self.is_unclean |= self.count != 0;
         self.flush(out);
         !self.is_unclean
     }
 
-    /// The bytes in an unfinished group of two or three characters.
+    /// Writes the bytes of an unfinished group of two or three characters.
     fn flush(&mut self, out: &mut Vec<u8>) {
         match self.count {
             2 => out.push((self.bits >> 4) as u8),
@@ -177,7 +178,7 @@ impl Base64 {
     }
 }
 
-/// The bytes and whether nothing was wrong. An `=` that begins nothing is kept as it is.
+/// Decodes quoted-printable; returns the bytes and whether it was valid. An `=` that begins no escape is kept as it is.
 pub fn quoted_printable(encoded: &[u8]) -> (Vec<u8>, bool) {
     let mut out = Vec::with_capacity(encoded.len());
     let (_, is_clean) = quoted_printable_piece(encoded, true, &mut || true, &mut out);
@@ -197,7 +198,7 @@ fn quoted_printable_piece(
     while let Some(at) = memchr::memchr(b'=', rest) {
         let (before, tail) = rest.split_at(at);
         out.extend_from_slice(before);
-        if !is_last && tail.len() <= LONGEST_PADDING + 1 {
+        if !is_last && tail.len() <= MAX_LINE_PADDING_BYTES + 1 {
             return (piece.len() - tail.len(), is_clean);
         }
         let tail = tail.get(1..).unwrap_or_default();
@@ -221,11 +222,11 @@ fn quoted_printable_piece(
 }
 
 /// Transports pad lines a little, never by more than a line's length; looking further would make this quadratic.
-const LONGEST_PADDING: usize = 80;
+const MAX_LINE_PADDING_BYTES: usize = 80;
 
-/// What follows a line end that does not count, white space before it included.
+/// Returns what follows a soft line break, with white space before it skipped.
 fn soft_break(tail: &[u8]) -> Option<&[u8]> {
-    let end = tail.iter().take(LONGEST_PADDING).position(|b| !is_padding(b))?;
+    let end = tail.iter().take(MAX_LINE_PADDING_BYTES).position(|b| !is_padding(b))?;
     if tail.get(end) == Some(&b'\n') { tail.get(end + 1..) } else { None }
 }
 
@@ -233,30 +234,30 @@ fn is_padding(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 
-/// Bytes that are looked at a piece at a time, wherever they are.
-pub trait Pieces {
-    /// From a place on, at most so many; none only at the end.
+/// Bytes that are read in pieces, from memory or the spool.
+pub trait PieceSource {
+    /// Returns at most `most` bytes from a position on; none only at the end.
     fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]>;
 }
 
-impl Pieces for &[u8] {
+impl PieceSource for &[u8] {
     fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]> {
         let rest = self.get(at..).unwrap_or_default();
         Cow::Borrowed(rest.get(..most).unwrap_or(rest))
     }
 }
 
-/// Large enough that looking at a piece costs little beside decoding it.
+/// Large enough that reading a piece costs little beside decoding it.
 pub const PIECE_BYTES: usize = 64 << 10;
 
 /// Uuencoded parts beyond this are taken as they are: whether a block is good is only known at its end.
-const UUENCODED_BYTES: usize = 16 << 20;
+const MAX_UUENCODED_BYTES: usize = 16 << 20;
 
-impl Transfer {
+impl TransferEncoding {
     /// Decodes what stands in a range piece by piece, until the taker has had enough and says false.
     pub fn decode_pieces(
         self,
-        source: &mut dyn Pieces,
+        source: &mut dyn PieceSource,
         range: Range<usize>,
         take: &mut dyn FnMut(&[u8]) -> bool,
         defects: &mut Defects,
@@ -267,7 +268,7 @@ impl Transfer {
             Self::QuotedPrintable => quoted_printable_pieces(source, range, take),
             Self::Uuencode => {
                 let mut whole = Vec::new();
-                if range.len() <= UUENCODED_BYTES {
+                if range.len() <= MAX_UUENCODED_BYTES {
                     copy(source, range.clone(), &mut |piece| {
                         whole.extend_from_slice(piece);
                         true
@@ -290,10 +291,10 @@ impl Transfer {
         }
     }
 
-    /// No more than `most` decoded bytes, and whether that is not all.
+    /// Decodes at most `most` bytes; returns them and whether there are more.
     pub fn decode_beginning(
         self,
-        source: &mut dyn Pieces,
+        source: &mut dyn PieceSource,
         range: Range<usize>,
         most: usize,
         defects: &mut Defects,
@@ -311,7 +312,7 @@ impl Transfer {
     }
 }
 
-fn copy(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+fn copy(source: &mut dyn PieceSource, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
     let mut at = range.start;
     while at < range.end {
         let piece = source.piece(at, PIECE_BYTES.min(range.end - at));
@@ -323,8 +324,8 @@ fn copy(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]
     true
 }
 
-fn base64_pieces(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
-    let mut decoder = Base64::default();
+fn base64_pieces(source: &mut dyn PieceSource, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    let mut decoder = Base64Decoder::default();
     let mut out = Vec::with_capacity(PIECE_BYTES);
     let mut at = range.start;
     while at < range.end {
@@ -354,7 +355,11 @@ fn base64_pieces(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn Fn
     is_clean
 }
 
-fn quoted_printable_pieces(source: &mut dyn Pieces, range: Range<usize>, take: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+fn quoted_printable_pieces(
+    source: &mut dyn PieceSource,
+    range: Range<usize>,
+    take: &mut dyn FnMut(&[u8]) -> bool,
+) -> bool {
     let mut is_clean = true;
     let mut out = Vec::with_capacity(PIECE_BYTES);
     let mut at = range.start;
@@ -417,9 +422,9 @@ mod tests {
     }
 
     /// A source that gives less at a time than it is asked for, so that every place is an edge.
-    struct Crumbs<'a>(&'a [u8], usize);
+    struct SmallPieces<'a>(&'a [u8], usize);
 
-    impl Pieces for Crumbs<'_> {
+    impl PieceSource for SmallPieces<'_> {
         fn piece(&mut self, at: usize, most: usize) -> Cow<'_, [u8]> {
             let end = self.0.len().min(at + most.min(self.1));
             Cow::Borrowed(self.0.get(at..end).unwrap_or_default())
@@ -442,7 +447,12 @@ mod tests {
         ];
         for text in &texts {
             let text = text.as_bytes();
-            for transfer in [Transfer::Identity, Transfer::Base64, Transfer::QuotedPrintable, Transfer::Uuencode] {
+            for transfer in [
+                TransferEncoding::Identity,
+                TransferEncoding::Base64,
+                TransferEncoding::QuotedPrintable,
+                TransferEncoding::Uuencode,
+            ] {
                 let mut whole_defects = Defects::default();
                 let whole = transfer.decode(text, &mut whole_defects);
                 for size in [90, 127, 1000] {
@@ -451,7 +461,7 @@ mod tests {
                         out.extend_from_slice(piece);
                         true
                     };
-                    transfer.decode_pieces(&mut Crumbs(text, size), 0..text.len(), &mut take, &mut defects);
+                    transfer.decode_pieces(&mut SmallPieces(text, size), 0..text.len(), &mut take, &mut defects);
 
                     assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&whole), "{transfer:?} {size}");
                     assert_eq!(defects.names(), whole_defects.names());
@@ -464,10 +474,10 @@ mod tests {
     fn encodings_are_named_carelessly() {
         let mut defects = Defects::default();
 
-        assert_eq!(Transfer::find(" BASE64 (really)", &mut defects), Transfer::Base64);
-        assert_eq!(Transfer::find("quoted-printable;", &mut defects), Transfer::QuotedPrintable);
+        assert_eq!(TransferEncoding::find(" BASE64 (really)", &mut defects), TransferEncoding::Base64);
+        assert_eq!(TransferEncoding::find("quoted-printable;", &mut defects), TransferEncoding::QuotedPrintable);
         assert!(defects.names().is_empty());
-        assert_eq!(Transfer::find("rot13", &mut defects), Transfer::Identity);
+        assert_eq!(TransferEncoding::find("rot13", &mut defects), TransferEncoding::Identity);
         assert_eq!(defects.names(), ["unknown_encoding"]);
     }
 }

@@ -2,13 +2,13 @@
 
 /// A file found in a text.
 #[derive(Debug, PartialEq, Eq)]
-pub struct File {
+pub struct UuencodedFile {
     pub name: String,
     pub bytes: Vec<u8>,
 }
 
 /// Takes every complete block out of a text. `None` when there is none, which is nearly always.
-pub fn extract(text: &[u8], most: usize) -> Option<(Vec<u8>, Vec<File>)> {
+pub fn extract(text: &[u8], most: usize) -> Option<(Vec<u8>, Vec<UuencodedFile>)> {
     let mut files = Vec::new();
     let mut kept = Vec::new();
     let mut copied = 0;
@@ -26,7 +26,7 @@ pub fn extract(text: &[u8], most: usize) -> Option<(Vec<u8>, Vec<File>)> {
             continue;
         };
         kept.extend_from_slice(text.get(copied..at).unwrap_or_default());
-        files.push(File { name, bytes });
+        files.push(UuencodedFile { name, bytes });
         copied = end;
         from = end;
     }
@@ -37,12 +37,12 @@ pub fn extract(text: &[u8], most: usize) -> Option<(Vec<u8>, Vec<File>)> {
     Some((kept, files))
 }
 
-/// The contents of a part whose transfer encoding is uuencode.
+/// Returns the contents of a part whose transfer encoding is uuencode.
 pub fn decode_all(bytes: &[u8]) -> Option<Vec<u8>> {
     extract(bytes, 1).and_then(|(_, files)| files.into_iter().next()).map(|file| file.bytes)
 }
 
-/// The name on `begin <mode> <name>` and where the next line starts.
+/// Returns the name on `begin <mode> <name>` and where the next line starts.
 fn begin_line(text: &[u8], at: usize) -> Option<(String, usize)> {
     let (line, next) = line_at(text, at);
     let rest = line.strip_prefix(b"begin ")?;
@@ -53,7 +53,7 @@ fn begin_line(text: &[u8], at: usize) -> Option<(String, usize)> {
     (is_mode && !name.is_empty()).then_some((name, next))
 }
 
-/// Where the block ends, and its bytes if every line up to `end` was good.
+/// Returns where the block ends, and its bytes if every line up to `end` was good.
 fn block(text: &[u8], start: usize) -> (usize, Option<Vec<u8>>) {
     let mut out = Vec::new();
     let mut at = start;
@@ -83,16 +83,20 @@ fn decode_line(line: &[u8], out: &mut Vec<u8>) -> bool {
     if data.len() > length.div_ceil(3) * 4 + 2 {
         return false;
     }
-    let value = |i: usize| u32::from((data.get(i).copied().unwrap_or(b' ') - b' ') & 63);
     for i in 0..length {
         let group = i / 3 * 4;
-        let bits = value(group) << 18 | value(group + 1) << 12 | value(group + 2) << 6 | value(group + 3);
+        let bits = (group..group + 4).fold(0, |bits, i| bits << 6 | sextet(data, i));
         out.push(bits.to_be_bytes()[1 + i % 3]);
     }
     true
 }
 
-/// The line without its end, and where the next one starts.
+/// Returns the six bits of a character; a missing one is a space.
+fn sextet(data: &[u8], i: usize) -> u32 {
+    u32::from((data.get(i).copied().unwrap_or(b' ') - b' ') & 63)
+}
+
+/// Returns the line without its end, and where the next one starts.
 fn line_at(text: &[u8], at: usize) -> (&[u8], usize) {
     let rest = text.get(at..).unwrap_or_default();
     let (line, next) = match memchr::memchr(b'\n', rest) {
@@ -115,7 +119,7 @@ mod tests {
         let (kept, files) = extract(&text, 10).unwrap();
 
         assert_eq!(kept, b"before\r\nafter");
-        assert_eq!(files, [File { name: "hi.txt".to_owned(), bytes: b"hello".to_vec() }]);
+        assert_eq!(files, [UuencodedFile { name: "hi.txt".to_owned(), bytes: b"hello".to_vec() }]);
     }
 
     #[test]

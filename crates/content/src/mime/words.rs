@@ -9,13 +9,13 @@ use super::transfer::{base64, hex};
 /// Replaces every encoded word in a text by what it says.
 pub fn decode(text: &str, defects: &mut Defects) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut pending = Pending::default();
+    let mut pending = PendingWords::default();
     let mut rest = text;
-    let mut ends = Ends::default();
+    let mut ends = WordEndFinder::default();
     while let Some(at) = rest.find("=?") {
         let (before, tail) = rest.split_at(at);
         let position = text.len() - tail.len();
-        let Some(word) = Word::read(text, position, &mut ends) else {
+        let Some(word) = EncodedWord::read(text, position, &mut ends) else {
             pending.flush(&mut out, defects);
             out.push_str(before);
             out.push_str("=?");
@@ -39,7 +39,7 @@ pub fn decode(text: &str, defects: &mut Defects) -> String {
 }
 
 /// One word: `=?charset?encoding?text?=`.
-struct Word<'a> {
+struct EncodedWord<'a> {
     charset: &'a str,
     bytes: Vec<u8>,
     /// Of the whole word as written.
@@ -47,15 +47,15 @@ struct Word<'a> {
     is_clean: bool,
 }
 
-/// Where the next `?=` is, so that a thousand words without an end look for it once.
+/// Caches where the next `?=` is, so that a thousand words without an end cost one search.
 #[derive(Default)]
-struct Ends {
+struct WordEndFinder {
     known_from: usize,
     next: Option<usize>,
     is_searched: bool,
 }
 
-impl Ends {
+impl WordEndFinder {
     fn after(&mut self, text: &str, from: usize) -> Option<usize> {
         let is_current = self.is_searched && from >= self.known_from && self.next.is_none_or(|next| next >= from);
         if !is_current {
@@ -67,8 +67,8 @@ impl Ends {
     }
 }
 
-impl<'a> Word<'a> {
-    fn read(text: &'a str, start: usize, ends: &mut Ends) -> Option<Self> {
+impl<'a> EncodedWord<'a> {
+    fn read(text: &'a str, start: usize, ends: &mut WordEndFinder) -> Option<Self> {
         let tail = text.get(start + 2..)?;
         // No charset has a longer name; this also keeps a search for `?` short.
         let charset_end = tail.bytes().take(80).position(|b| b == b'?')?;
@@ -112,7 +112,7 @@ fn looks_like_word(text: &str) -> bool {
     !charset.is_empty() && charset.len() < 40 && matches!(encoding, "q" | "Q" | "b" | "B")
 }
 
-/// Lost padding is too common in headers to be worth a defect.
+/// Decodes a Base64 word. Lost padding is too common in headers to be worth a defect.
 fn base64_word(encoded: &str) -> (Vec<u8>, bool) {
     let (bytes, is_clean) = base64(encoded.trim_end_matches('?').as_bytes());
     let is_plain = encoded.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b' '));
@@ -143,7 +143,7 @@ fn quoted(encoded: &str, charset: &str) -> Vec<u8> {
 
 /// Words that follow each other: characters may be split between them, so they are decoded as one.
 #[derive(Default)]
-struct Pending {
+struct PendingWords {
     is_open: bool,
     charset: String,
     bytes: Vec<u8>,
@@ -151,8 +151,8 @@ struct Pending {
     length: usize,
 }
 
-impl Pending {
-    fn push(&mut self, word: Word<'_>, out: &mut String, defects: &mut Defects) {
+impl PendingWords {
+    fn push(&mut self, word: EncodedWord<'_>, out: &mut String, defects: &mut Defects) {
         // RFC 2231 allows a language behind the charset.
         let charset = word.charset.split('*').next().unwrap_or_default();
         if self.is_open && !self.charset.eq_ignore_ascii_case(charset) {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined_and_split_characters_mended() {
+    fn adjacent_words_are_decoded_together() {
         assert_eq!(read("=?utf-8?Q?a?= =?utf-8?Q?b?= c"), "ab c");
         assert_eq!(read("=?UTF-8?q?=C3?= =?utf-8?q?=A9?="), "é");
         assert_eq!(read("=?utf-8?b?w6k=?= =?iso-8859-1?q?=E9?="), "éé");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_words_take_linear_time() {
+    fn many_words_take_linear_time() {
         assert_eq!(read(&"=?utf-8?q?a?= ".repeat(100_000)).trim_end().len(), 100_000);
         read(&"=?a?q?x".repeat(100_000));
         read(&"=?".repeat(200_000));

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
-/// The first moment of what `text` names.
+/// Returns the first moment of the year, month, day or instant that `text` names.
 pub fn parse(text: &str) -> Option<Timestamp> {
     if let Ok(instant) = text.parse::<Timestamp>() {
         return Some(instant);
@@ -40,7 +40,9 @@ mod tests {
 
     #[test]
     fn years_months_days_and_instants_are_dates() {
-        let shown = |text| parse(text).map(|time| time.to_string());
+        fn shown(text: &str) -> Option<String> {
+            parse(text).map(|time| time.to_string())
+        }
 
         assert_eq!(shown("2024").as_deref(), Some("2024-01-01T00:00:00Z"));
         assert_eq!(shown("2024-02").as_deref(), Some("2024-02-01T00:00:00Z"));
@@ -50,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_date_is_none() {
         for text in ["", "yesterday", "24", "2024-13", "2024-02-30", "2024-1-1-1", "-2024", "99999", "T"] {
             assert_eq!(parse(text), None, "{text}");
         }

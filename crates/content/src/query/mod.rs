@@ -1,21 +1,21 @@
-//! What a person typed becomes a search, as Gmail users know it:
+//! Parses a search query as people type it, in Gmail's syntax:
 //! `invoice "past due" -draft from:alice to:bob subject:offer filename:pdf has:attachment label:work after:2024-01-31`.
 
 mod date;
 pub mod naive;
 mod scan;
 
-use domain::search::{Phrase, Query};
+use domain::search::{Phrase, SearchQuery};
 use jiff::Timestamp;
 
-use crate::tokens::{Field, HAS_ATTACHMENT, is_unspaced, words};
-use scan::Term;
+use crate::tokens::{HAS_ATTACHMENT, SearchField, is_unspaced, words};
+use scan::QueryTerm;
 
-/// More than anyone types; what is beyond is ignored, so that a pasted page is still a search that ends.
-const TERMS: usize = 64;
+/// More than anyone types; further terms are ignored, so that a pasted page is a bounded search.
+const MAX_QUERY_TERMS: usize = 64;
 
 /// A longer phrase is cut here, which finds a little more than was asked.
-const PHRASE_WORDS: usize = 64;
+const MAX_PHRASE_WORDS: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
@@ -28,21 +28,21 @@ pub enum QueryError {
 /// Reads any text as a search: at most 64 terms of at most 64 words each, the rest is ignored. Punctuation alone is
 /// ignored, an unknown `operator:` is a word. Only a date or `has:` that says nothing we know is an error, for to
 /// ignore it would answer another question.
-pub fn parse(text: &str) -> Result<Query, QueryError> {
-    let mut query = Query::default();
-    for term in scan::terms(text).take(TERMS) {
+pub fn parse(text: &str) -> Result<SearchQuery, QueryError> {
+    let mut query = SearchQuery::default();
+    for term in scan::terms(text).take(MAX_QUERY_TERMS) {
         add(&mut query, &term)?;
     }
     Ok(query)
 }
 
-fn add(query: &mut Query, term: &Term) -> Result<(), QueryError> {
+fn add(query: &mut SearchQuery, term: &QueryTerm) -> Result<(), QueryError> {
     let phrases = if term.is_negated { &mut query.none_of } else { &mut query.all_of };
     match term.operator.to_ascii_lowercase().as_str() {
-        "subject" => phrases.extend(phrase(Some(Field::Subject), term)),
-        "from" => phrases.extend(phrase(Some(Field::From), term)),
-        "to" => phrases.extend(phrase(Some(Field::To), term)),
-        "filename" => phrases.extend(phrase(Some(Field::Filename), term)),
+        "subject" => phrases.extend(phrase(Some(SearchField::Subject), term)),
+        "from" => phrases.extend(phrase(Some(SearchField::From), term)),
+        "to" => phrases.extend(phrase(Some(SearchField::To), term)),
+        "filename" => phrases.extend(phrase(Some(SearchField::Filename), term)),
         "has" => phrases.push(has(term.value)?),
         "label" => {
             let labels = if term.is_negated { &mut query.not_labels } else { &mut query.labels };
@@ -66,13 +66,13 @@ fn date_of(operator: &'static str, value: &str) -> Result<Timestamp, QueryError>
     date::parse(value).ok_or_else(|| QueryError::Date { operator, value: shown(value) })
 }
 
-/// Enough of a wrong value to recognise it in a message.
+/// Returns enough of an invalid value to recognise it in an error.
 fn shown(value: &str) -> String {
     value.chars().take(40).collect()
 }
 
 /// Narrows the time: not before a moment is the same as after it.
-fn bound(query: &mut Query, is_start: bool, time: Timestamp) {
+fn bound(query: &mut SearchQuery, is_start: bool, time: Timestamp) {
     if is_start {
         query.after = query.after.max(Some(time));
     } else {
@@ -80,8 +80,8 @@ fn bound(query: &mut Query, is_start: bool, time: Timestamp) {
     }
 }
 
-fn phrase(field: Option<Field>, term: &Term) -> Option<Phrase> {
-    let found: Vec<_> = words(term.value).take(PHRASE_WORDS).collect();
+fn phrase(field: Option<SearchField>, term: &QueryTerm) -> Option<Phrase> {
+    let found: Vec<_> = words(term.value).take(MAX_PHRASE_WORDS).collect();
     let (last, last_at) = found.last()?;
     let mut is_prefix = term.is_prefix && last_at.end == term.value.len();
     let mut count = found.len();
@@ -97,8 +97,9 @@ fn phrase(field: Option<Field>, term: &Term) -> Option<Phrase> {
             is_prefix = true;
         }
     }
-    let token = |word: &str| field.map_or_else(|| word.to_owned(), |field| field.token(word));
-    Some(Phrase { tokens: found[..count].iter().map(|(word, _)| token(word)).collect(), is_prefix })
+    let words = found[..count].iter().map(|(word, _)| word);
+    let tokens = words.map(|word| field.map_or_else(|| word.to_string(), |field| field.token(word))).collect();
+    Some(Phrase { tokens, is_prefix })
 }
 
 #[cfg(test)]
@@ -108,10 +109,9 @@ mod tests {
 
     use super::*;
 
-    /// One phrase as text: `a b*`.
+    /// Formats phrases as text: `a b*`.
     fn shown(phrases: &[Phrase]) -> Vec<String> {
-        let star = |phrase: &Phrase| if phrase.is_prefix { "*" } else { "" };
-        phrases.iter().map(|phrase| phrase.tokens.join(" ") + star(phrase)).collect()
+        phrases.iter().map(|phrase| phrase.tokens.join(" ") + if phrase.is_prefix { "*" } else { "" }).collect()
     }
 
     fn all_of(text: &str) -> Vec<String> {
@@ -175,14 +175,14 @@ mod tests {
 
     #[test]
     fn text_without_words_is_ignored() {
-        assert_eq!(parse("\"!!!\" - -\"\" * : \" 🎉 \0"), Ok(Query::default()));
-        assert_eq!(parse("from: label:\"\""), Ok(Query::default()));
+        assert_eq!(parse("\"!!!\" - -\"\" * : \" 🎉 \0"), Ok(SearchQuery::default()));
+        assert_eq!(parse("from: label:\"\""), Ok(SearchQuery::default()));
     }
 
     #[test]
     fn a_pasted_page_is_cut() {
-        assert_eq!(all_of(&"word ".repeat(200_000)).len(), TERMS);
-        assert_eq!(parse(&"a.".repeat(500_000)).unwrap().all_of[0].tokens.len(), PHRASE_WORDS);
+        assert_eq!(all_of(&"word ".repeat(200_000)).len(), MAX_QUERY_TERMS);
+        assert_eq!(parse(&"a.".repeat(500_000)).unwrap().all_of[0].tokens.len(), MAX_PHRASE_WORDS);
     }
 
     proptest! {

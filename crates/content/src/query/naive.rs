@@ -1,18 +1,21 @@
-//! A search by reading every token: slow, and plain enough to be right. Tests hold the databases to it.
+//! The reference matcher: reads every token, slow and simple. Tests compare the databases with it.
 
-use domain::search::{Phrase, Query};
+use domain::search::{Phrase, SearchQuery};
 use jiff::Timestamp;
 
-/// Whether an email with these tokens, as `tokens::email_tokens` gives them, in these folders is found.
-pub fn matches<L: AsRef<str>>(query: &Query, tokens: &str, labels: &[L], received_at: Timestamp) -> bool {
+/// Returns whether an email with these tokens (see `tokens::email_tokens`) and folders matches.
+pub fn is_match<L: AsRef<str>>(query: &SearchQuery, tokens: &str, labels: &[L], received_at: Timestamp) -> bool {
     let tokens: Vec<&str> = tokens.split(' ').collect();
-    let has_label = |wanted: &String| labels.iter().any(|label| is_label(label.as_ref(), wanted));
     query.all_of.iter().all(|phrase| has_phrase(&tokens, phrase))
         && !query.none_of.iter().any(|phrase| has_phrase(&tokens, phrase))
-        && query.labels.iter().all(has_label)
-        && !query.not_labels.iter().any(has_label)
+        && query.labels.iter().all(|wanted| has_label(labels, wanted))
+        && !query.not_labels.iter().any(|wanted| has_label(labels, wanted))
         && query.after.is_none_or(|after| received_at >= after)
         && query.before.is_none_or(|before| received_at < before)
+}
+
+fn has_label<L: AsRef<str>>(labels: &[L], wanted: &str) -> bool {
+    labels.iter().any(|label| is_label(label.as_ref(), wanted))
 }
 
 fn has_phrase(tokens: &[&str], phrase: &Phrase) -> bool {
@@ -26,7 +29,7 @@ fn starts_with(window: &[&str], phrase: &Phrase) -> bool {
     fits_last && window_first.iter().zip(first).all(|(found, wanted)| found == wanted)
 }
 
-/// By the whole name or its last segment, without case.
+/// Returns whether a folder's whole name or last segment is the wanted one, ignoring case.
 fn is_label(label: &str, wanted: &str) -> bool {
     let (label, wanted) = (label.to_lowercase(), wanted.to_lowercase());
     label == wanted || label.rsplit('/').next() == Some(wanted.as_str())
@@ -39,7 +42,7 @@ mod tests {
 
     fn finds(query: &str, tokens: &str) -> bool {
         let received_at = "2024-02-01T00:00:00Z".parse().unwrap();
-        matches(&parse(query).unwrap(), tokens, &["Work/To do"], received_at)
+        is_match(&parse(query).unwrap(), tokens, &["Work/To do"], received_at)
     }
 
     #[test]

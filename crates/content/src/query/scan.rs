@@ -1,10 +1,10 @@
-//! Typed text becomes terms: `[-][operator:](word | "phrase")[*]`. Any text does; nothing is an error here.
+//! Splits a query into terms: `[-][operator:](word | "phrase")[*]`. Any text is valid here.
 
-/// The operators whose value may stand after a space, as in `from: alice`.
+/// The operators whose value may follow a space, as in `from: alice`.
 const OPERATORS: [&str; 8] = ["subject", "from", "to", "filename", "has", "label", "after", "before"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Term<'a> {
+pub struct QueryTerm<'a> {
     pub is_negated: bool,
     /// Empty, or one of the operators in any case.
     pub operator: &'a str,
@@ -12,8 +12,8 @@ pub struct Term<'a> {
     pub is_prefix: bool,
 }
 
-/// The terms of `text` in order.
-pub fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
+/// Returns the terms of `text` in order.
+pub fn terms(text: &str) -> impl Iterator<Item = QueryTerm<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         rest = rest.trim_start();
@@ -22,7 +22,7 @@ pub fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
         let operator = take_operator(&mut rest);
         let (value, is_prefix) = take_value(&mut rest);
         let is_end = operator.is_empty() && value.is_empty() && rest.is_empty();
-        (!is_end).then_some(Term { is_negated, operator, value, is_prefix })
+        (!is_end).then_some(QueryTerm { is_negated, operator, value, is_prefix })
     })
     .filter(|term| !term.value.is_empty())
 }
@@ -41,12 +41,11 @@ fn operator_at(text: &str) -> Option<&str> {
     OPERATORS.iter().any(|operator| operator.eq_ignore_ascii_case(name)).then_some(name)
 }
 
-/// A quoted text without its quotes, or what runs up to the next space or quote; and whether a star ends it.
+/// Takes a quoted text without its quotes, or all up to the next space or quote; returns it and whether a star ends it.
 fn take_value<'a>(rest: &mut &'a str) -> (&'a str, bool) {
     let quoted = rest.strip_prefix(is_quote);
     let inner = quoted.unwrap_or(rest);
-    let ends = |c: char| is_quote(c) || (quoted.is_none() && c.is_whitespace());
-    let end = inner.find(ends).unwrap_or(inner.len());
+    let end = inner.find(|c| is_quote(c) || (quoted.is_none() && c.is_whitespace())).unwrap_or(inner.len());
     let mut value = &inner[..end];
     *rest = &inner[end..];
     if quoted.is_some() {

@@ -1,25 +1,25 @@
-//! Where the phrases of a search stand in a text.
+//! Finds the phrases of a query in a text.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use domain::search::Phrase;
 
-use crate::tokens::{Field, words};
+use crate::tokens::{SearchField, words};
 
-/// As many words as are ever indexed of one email; hits further on did not find it.
-const WORDS: usize = 16_000;
+/// As many words as are indexed of one email; later ones cannot have matched.
+const MAX_SEARCHED_WORDS: usize = 16_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit {
-    /// Which of the phrases.
+pub struct SearchHit {
+    /// The index of the phrase.
     pub phrase: usize,
     pub bytes: Range<usize>,
     pub chars: Range<usize>,
 }
 
-/// The hits in order of their start. A phrase that is bound to a field hits in that field only.
-pub fn find(text: &str, field: Option<Field>, phrases: &[Phrase]) -> Vec<Hit> {
+/// Returns the hits in order of their start. A phrase that is bound to a field hits in that field only.
+pub fn find(text: &str, field: Option<SearchField>, phrases: &[Phrase]) -> Vec<SearchHit> {
     let wanted: Vec<(usize, Vec<&str>, bool)> = phrases
         .iter()
         .enumerate()
@@ -35,47 +35,46 @@ pub fn find(text: &str, field: Option<Field>, phrases: &[Phrase]) -> Vec<Hit> {
             if is_at(&words[start..], phrase, *is_prefix) {
                 let (first, last) = (&words[start], &words[start + phrase.len() - 1]);
                 let bytes = first.bytes.start..last.bytes.end;
-                hits.push(Hit { phrase: *number, bytes, chars: first.chars.start..last.chars.end });
+                hits.push(SearchHit { phrase: *number, bytes, chars: first.chars.start..last.chars.end });
             }
         }
     }
     hits
 }
 
-/// The phrase without the field's name; `None` when it is bound to another field.
-fn words_in(phrase: &Phrase, field: Option<Field>) -> Option<Vec<&str>> {
-    let bare = |token: &'_ String| !token.starts_with(':');
+/// Returns the phrase without the field's name; `None` when it is bound to another field.
+fn words_in(phrase: &Phrase, field: Option<SearchField>) -> Option<Vec<&str>> {
     if phrase.tokens.is_empty() {
         return None;
     }
-    if phrase.tokens.iter().all(bare) {
+    if phrase.tokens.iter().all(|token| !token.starts_with(':')) {
         return Some(phrase.tokens.iter().map(String::as_str).collect());
     }
     let prefix = field?.token("");
     phrase.tokens.iter().map(|token| token.strip_prefix(&prefix)).collect()
 }
 
-struct Word<'a> {
+struct TextWord<'a> {
     token: Cow<'a, str>,
     bytes: Range<usize>,
     chars: Range<usize>,
 }
 
-fn counted_words(text: &str) -> Vec<Word<'_>> {
+fn counted_words(text: &str) -> Vec<TextWord<'_>> {
     // Pairs of a script without spaces overlap, so count from the last start.
     let (mut at, mut count) = (0, 0);
     words(text)
-        .take(WORDS)
+        .take(MAX_SEARCHED_WORDS)
         .map(|(token, bytes)| {
             count += text[at..bytes.start.max(at)].chars().count();
             at = bytes.start.max(at);
             let chars = count..count + text[bytes.clone()].chars().count();
-            Word { token, bytes, chars }
+            TextWord { token, bytes, chars }
         })
         .collect()
 }
 
-fn is_at(words: &[Word], phrase: &[&str], is_prefix: bool) -> bool {
+fn is_at(words: &[TextWord], phrase: &[&str], is_prefix: bool) -> bool {
     if words.len() < phrase.len() {
         return false;
     }
@@ -90,12 +89,12 @@ mod tests {
     use crate::query::parse;
 
     #[test]
-    fn hits_tell_their_place_in_bytes_and_characters() {
+    fn hits_have_byte_and_character_positions() {
         let phrases = parse("\"b c\" subject:b").unwrap().all_of;
 
         let hits = find("é b c b", None, &phrases);
 
-        assert_eq!(hits, [Hit { phrase: 0, bytes: 3..6, chars: 2..5 }]);
-        assert_eq!(find("é b c b", Some(Field::Subject), &phrases).len(), 3);
+        assert_eq!(hits, [SearchHit { phrase: 0, bytes: 3..6, chars: 2..5 }]);
+        assert_eq!(find("é b c b", Some(SearchField::Subject), &phrases).len(), 3);
     }
 }

@@ -1,33 +1,39 @@
-//! Why an email was found: the place in its text with the hits marked, and how well it fits.
+//! Snippets of search results with the hits marked, and the relevance score.
 
 mod hits;
 mod score;
 
 use std::ops::Range;
 
-use domain::search::Query;
+use domain::search::SearchQuery;
 
-use crate::tokens::Field;
-use hits::Hit;
+use crate::tokens::SearchField;
+use hits::SearchHit;
 pub use score::score;
 
-/// The stretch of `text` that holds the most of what was searched, in at most `max_chars` characters, with `marks`
-/// before and after each hit and `…` where text was left out. Without a hit it is the beginning.
+/// Returns the stretch of `text` that holds the most of what was searched, in at most `max_chars` characters, with
+/// `marks` before and after each hit and `…` where text was left out. Without a hit it is the beginning.
 ///
 /// `field` says what the text is, so that `subject:offer` is marked in subjects only; the body is `None`. White space
 /// is collapsed, and characters that could steer a terminal are left out; marks are put in as given, so who shows the
 /// snippet as HTML gives marks that no text contains, escapes, and replaces them.
-pub fn snippet(text: &str, field: Option<Field>, query: &Query, max_chars: usize, marks: (&str, &str)) -> String {
+pub fn snippet(
+    text: &str,
+    field: Option<SearchField>,
+    query: &SearchQuery,
+    max_chars: usize,
+    marks: (&str, &str),
+) -> String {
     let hits = hits::find(text, field, &query.all_of);
     let first = best_start(&hits, max_chars);
     let start = first.map_or(0, |hit| back(text, hit.bytes.start, max_chars / 4));
     render(text, start, &merged(&hits), max_chars, marks)
 }
 
-/// The hit from which on the most different phrases are within reach; then the most hits, then the earliest.
-fn best_start(hits: &[Hit], max_chars: usize) -> Option<&Hit> {
+/// Returns the hit from which on the window covers the most different phrases; then the most hits, then the earliest.
+fn best_start(hits: &[SearchHit], max_chars: usize) -> Option<&SearchHit> {
     let reach = max_chars * 3 / 4;
-    let mut best: Option<(&Hit, (u32, usize))> = None;
+    let mut best: Option<(&SearchHit, (u32, usize))> = None;
     let mut end = 0;
     for (at, hit) in hits.iter().enumerate() {
         while end < hits.len() && hits[end].chars.end <= hit.chars.start + reach {
@@ -43,7 +49,7 @@ fn best_start(hits: &[Hit], max_chars: usize) -> Option<&Hit> {
     best.map(|(hit, _)| hit)
 }
 
-/// Up to `chars` characters before `from`, at the start of a word when there is one.
+/// Returns a position up to `chars` characters before `from`, at the start of a word if there is one.
 fn back(text: &str, from: usize, chars: usize) -> usize {
     let Some((earliest, _)) = text[..from].char_indices().rev().take(chars).last() else { return from };
     if earliest == 0 {
@@ -53,8 +59,8 @@ fn back(text: &str, from: usize, chars: usize) -> usize {
     before.find(char::is_whitespace).map_or(from, |space| earliest + space)
 }
 
-/// The places to mark: hits without overlaps, as neighbouring pairs of a script without spaces have.
-fn merged(hits: &[Hit]) -> Vec<Range<usize>> {
+/// Returns the ranges to mark: hits merged where they overlap, as neighbouring pairs of a script without spaces do.
+fn merged(hits: &[SearchHit]) -> Vec<Range<usize>> {
     let mut places: Vec<Range<usize>> = Vec::new();
     for hit in hits {
         match places.last_mut() {
@@ -101,7 +107,7 @@ fn render(text: &str, start: usize, places: &[Range<usize>], max_chars: usize, m
     shown
 }
 
-/// Characters that reorder the text around them, with which a subject can be made to read as another.
+/// Returns whether a character reorders the text around it, with which a subject can be made to read as another.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
@@ -141,7 +147,7 @@ mod tests {
     fn a_field_is_marked_only_where_it_was_searched() {
         let query = parse("subject:offer").unwrap();
 
-        assert_eq!(snippet("offer", Some(Field::Subject), &query, 80, ("[", "]")), "[offer]");
+        assert_eq!(snippet("offer", Some(SearchField::Subject), &query, 80, ("[", "]")), "[offer]");
         assert_eq!(snippet("offer", None, &query, 80, ("[", "]")), "offer");
     }
 

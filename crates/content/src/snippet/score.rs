@@ -1,22 +1,22 @@
-//! How well an email fits a search, from that email alone: statistics over other mail would tell one tenant about
-//! another, and change an email's score while someone pages through the results.
+//! The relevance of an email for a query, from that email alone: statistics over other mail would reveal one tenant's
+//! mail to another, and change an email's score while a person pages through the results.
 
-use domain::search::Query;
+use domain::search::SearchQuery;
 
 use super::hits;
-use crate::tokens::{EmailText, Field};
+use crate::tokens::{EmailText, SearchField};
 
-const SUBJECT: u32 = 8;
-const PERSON: u32 = 4;
-const FILENAME: u32 = 4;
-const BODY: u32 = 2;
+const SUBJECT_WEIGHT: u32 = 8;
+const PERSON_WEIGHT: u32 = 4;
+const FILENAME_WEIGHT: u32 = 4;
+const BODY_WEIGHT: u32 = 2;
 
-/// The sum over the phrases that must be there, and over the fields, of weight × 1000 × n / (n + 1) for n hits: the
-/// first hit in a field counts half of what endless hits would. A subject weighs 8, the sender, the recipients and
+/// Returns the sum over the phrases that must be there, and over the fields, of weight × 1000 × n / (n + 1) for n hits:
+/// the first hit in a field counts half of what endless hits would. A subject weighs 8, the sender, the recipients and
 /// the file names 4 each, the body 2; all recipients are one field, as are all file names.
-pub fn score(email: &EmailText, query: &Query) -> u32 {
+pub fn score(email: &EmailText, query: &SearchQuery) -> u32 {
     let mut score = 0;
-    let mut add = |weight: u32, field: Option<Field>, texts: &mut dyn Iterator<Item = &str>| {
+    let mut add = |weight: u32, field: Option<SearchField>, texts: &mut dyn Iterator<Item = &str>| {
         let mut counts = vec![0_u32; query.all_of.len()];
         for hit in texts.flat_map(|text| hits::find(text, field, &query.all_of)) {
             counts[hit.phrase] += 1;
@@ -24,20 +24,20 @@ pub fn score(email: &EmailText, query: &Query) -> u32 {
         score += counts.iter().map(|count| weight * (1000 * count / (count + 1))).sum::<u32>();
     };
     let from = email.from.into_iter();
-    add(SUBJECT, Some(Field::Subject), &mut email.subject.into_iter());
+    add(SUBJECT_WEIGHT, Some(SearchField::Subject), &mut email.subject.into_iter());
     add(
-        PERSON,
-        Some(Field::From),
+        PERSON_WEIGHT,
+        Some(SearchField::From),
         &mut from.flat_map(|person| [person.name.as_deref().unwrap_or_default(), &person.address]),
     );
     let to = email.recipients.iter().copied();
     add(
-        PERSON,
-        Some(Field::To),
+        PERSON_WEIGHT,
+        Some(SearchField::To),
         &mut to.flat_map(|person| [person.name.as_deref().unwrap_or_default(), &person.address]),
     );
-    add(FILENAME, Some(Field::Filename), &mut email.filenames.iter().copied());
-    add(BODY, None, &mut email.body.into_iter());
+    add(FILENAME_WEIGHT, Some(SearchField::Filename), &mut email.filenames.iter().copied());
+    add(BODY_WEIGHT, None, &mut email.body.into_iter());
     score
 }
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_weighs_more_than_any_number_of_hits_in_the_body() {
+    fn subject_outweighs_any_number_of_body_hits() {
         assert_eq!(in_subject("offer", "offer"), 4000);
         assert_eq!(in_body("offer", "offer"), 1000);
         assert!(in_body(&"offer ".repeat(1000), "offer") < 2000);

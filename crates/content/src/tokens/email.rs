@@ -2,26 +2,26 @@
 //!
 //! `subject : from : recipient : … : filename : … : :subject:… : :from:… : :to:… : :filename:… : :has:attachment : body`
 //!
-//! Each header field stands there twice, for a search anywhere and for a search in that field, and a [`GAP`] keeps
+//! Each header field is in it twice, for a search anywhere and for a search in that field, and a [`PHRASE_GAP`] keeps
 //! phrases from crossing from one value into the next.
 
 use std::collections::HashMap;
 
-use domain::search::GAP;
+use domain::search::PHRASE_GAP;
 use domain::{Address, RecipientKind};
 
 use super::words::words;
-use super::{Field, HAS_ATTACHMENT};
-use crate::mime::Email;
+use super::{HAS_ATTACHMENT, SearchField};
+use crate::mime::ParsedEmail;
 
 /// PostgreSQL counts positions up to 16,383 and takes every later word for a neighbour of the last.
-const POSITIONS: usize = 16_000;
-/// PostgreSQL keeps 256 positions of a word and forgets the rest without a word.
-const REPEATS: u16 = 255;
-/// Under the 1 MB that PostgreSQL allows, with room for its own bookkeeping.
-const BYTES: usize = 400_000;
+const MAX_TOKENS: usize = 16_000;
+/// PostgreSQL keeps 256 positions of a word and silently drops the rest.
+const MAX_TOKEN_REPEATS: u16 = 255;
+/// Under the 1 MB that PostgreSQL allows, with space for its own bookkeeping.
+const MAX_TOKEN_BYTES: usize = 400_000;
 
-/// What of an email is searched.
+/// The searchable text of an email.
 #[derive(Debug, Clone, Default)]
 pub struct EmailText<'a> {
     pub subject: Option<&'a str>,
@@ -34,7 +34,7 @@ pub struct EmailText<'a> {
 }
 
 impl<'a> EmailText<'a> {
-    pub fn of(email: &'a Email) -> Self {
+    pub fn of(email: &'a ParsedEmail) -> Self {
         let addressed = email.recipients.iter().filter(|recipient| recipient.kind != RecipientKind::ReplyTo);
         Self {
             subject: email.subject.as_deref(),
@@ -48,96 +48,96 @@ impl<'a> EmailText<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tokens {
+pub struct EmailTokens {
     /// Joined by single spaces. A token's position is its place in here.
     pub text: String,
     /// Some words were left out to stay within what a database can index.
     pub is_cut: bool,
 }
 
-/// The tokens of an email, at most 16,000 and 400 KB of them.
+/// Returns the tokens of an email, at most 16,000 and 400 KB of them.
 ///
-/// Half of the room is the body's if it needs it; the headers may fill the rest, a quarter of it at most by the
+/// Half of the budget is the body's if it needs it; the headers may fill the rest, a quarter of it at most by the
 /// subject, then a quarter by the sender, then three quarters by recipients. Of a word that is there more than 255
 /// times the later ones become gaps, which a search for the word does not notice.
-pub fn email_tokens(email: &EmailText) -> Tokens {
-    let mut body = Section::new(Room { positions: POSITIONS, bytes: BYTES });
+pub fn email_tokens(email: &EmailText) -> EmailTokens {
+    let mut body = TokenSection::new(TokenBudget { positions: MAX_TOKENS, bytes: MAX_TOKEN_BYTES });
     body.add(None, email.body.unwrap_or_default());
 
-    let room = Room {
-        positions: POSITIONS - body.positions.min(POSITIONS / 2),
-        bytes: BYTES - body.text.len().min(BYTES / 2),
+    let budget = TokenBudget {
+        positions: MAX_TOKENS - body.positions.min(MAX_TOKENS / 2),
+        bytes: MAX_TOKEN_BYTES - body.text.len().min(MAX_TOKEN_BYTES / 2),
     };
-    let mut header = Section::new(room.part(1, 2));
+    let mut header = TokenSection::new(budget.part(1, 2));
     header.add_headers(email, false);
-    header.room = room;
+    header.budget = budget;
     header.add_headers(email, true);
     if email.has_attachment {
         header.gap();
         header.push(HAS_ATTACHMENT);
     }
     header.gap();
-    header.room = Room { positions: POSITIONS, bytes: BYTES };
+    header.budget = TokenBudget { positions: MAX_TOKENS, bytes: MAX_TOKEN_BYTES };
     header.append(&body);
 
     let is_cut = header.is_cut || body.is_cut;
-    Tokens { text: limit_repeats(header.text, header.positions), is_cut }
+    EmailTokens { text: limit_repeats(header.text, header.positions), is_cut }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Room {
+struct TokenBudget {
     positions: usize,
     bytes: usize,
 }
 
-impl Room {
+impl TokenBudget {
     fn part(self, numerator: usize, denominator: usize) -> Self {
         Self { positions: self.positions * numerator / denominator, bytes: self.bytes * numerator / denominator }
     }
 }
 
-/// Tokens within a room.
-struct Section {
+/// Tokens within a budget.
+struct TokenSection {
     text: String,
     positions: usize,
-    room: Room,
+    budget: TokenBudget,
     is_cut: bool,
 }
 
-impl Section {
-    fn new(room: Room) -> Self {
-        Self { text: String::new(), positions: 0, room, is_cut: false }
+impl TokenSection {
+    fn new(budget: TokenBudget) -> Self {
+        Self { text: String::new(), positions: 0, budget, is_cut: false }
     }
 
     fn add_headers(&mut self, email: &EmailText, in_field: bool) {
-        let whole = self.room;
+        let whole = self.budget;
         let field = |field| in_field.then_some(field);
 
         self.leave(whole, 1, 4);
-        self.add(field(Field::Subject), email.subject.unwrap_or_default());
+        self.add(field(SearchField::Subject), email.subject.unwrap_or_default());
         self.gap();
         self.leave(whole, 1, 4);
-        self.add_people(field(Field::From), email.from);
+        self.add_people(field(SearchField::From), email.from);
         self.leave(whole, 3, 4);
-        self.add_people(field(Field::To), email.recipients.iter().copied());
-        self.room = whole;
+        self.add_people(field(SearchField::To), email.recipients.iter().copied());
+        self.budget = whole;
         for filename in &email.filenames {
-            self.add(field(Field::Filename), filename);
+            self.add(field(SearchField::Filename), filename);
             self.gap();
         }
     }
 
     /// Opens a part of what is left of `whole`.
-    fn leave(&mut self, whole: Room, numerator: usize, denominator: usize) {
-        let left = Room {
+    fn leave(&mut self, whole: TokenBudget, numerator: usize, denominator: usize) {
+        let left = TokenBudget {
             positions: whole.positions.saturating_sub(self.positions),
             bytes: whole.bytes.saturating_sub(self.text.len()),
         };
         let part = left.part(numerator, denominator);
-        self.room = Room { positions: self.positions + part.positions, bytes: self.text.len() + part.bytes };
+        self.budget = TokenBudget { positions: self.positions + part.positions, bytes: self.text.len() + part.bytes };
     }
 
-    fn add_people<'a>(&mut self, field: Option<Field>, people: impl IntoIterator<Item = &'a Address>) {
+    fn add_people<'a>(&mut self, field: Option<SearchField>, people: impl IntoIterator<Item = &'a Address>) {
         for person in people {
             self.add(field, person.name.as_deref().unwrap_or_default());
             self.add(field, &person.address);
@@ -145,7 +145,7 @@ impl Section {
         }
     }
 
-    fn add(&mut self, field: Option<Field>, text: &str) {
+    fn add(&mut self, field: Option<SearchField>, text: &str) {
         let mut words = words(text);
         while let Some((word, _)) = words.next_mixed_case() {
             let is_pushed = match field {
@@ -161,12 +161,12 @@ impl Section {
 
     fn gap(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with(" :") {
-            self.push(GAP);
+            self.push(PHRASE_GAP);
         }
     }
 
     fn push(&mut self, token: &str) -> bool {
-        if self.positions == self.room.positions || self.text.len() + token.len() >= self.room.bytes {
+        if self.positions == self.budget.positions || self.text.len() + token.len() >= self.budget.bytes {
             return false;
         }
         if self.positions > 0 {
@@ -180,8 +180,8 @@ impl Section {
     }
 
     fn append(&mut self, other: &Self) {
-        let fits = self.positions + other.positions <= self.room.positions
-            && self.text.len() + 1 + other.text.len() <= self.room.bytes;
+        let fits = self.positions + other.positions <= self.budget.positions
+            && self.text.len() + 1 + other.text.len() <= self.budget.bytes;
         if fits && other.positions > 0 {
             self.text.push_str(if self.positions > 0 { " " } else { "" });
             self.text.push_str(&other.text);
@@ -192,9 +192,9 @@ impl Section {
     }
 }
 
-/// Replaces what is beyond [`REPEATS`] occurrences of a token.
+/// Replaces what is beyond [`MAX_TOKEN_REPEATS`] occurrences of a token.
 fn limit_repeats(text: String, positions: usize) -> String {
-    if positions <= usize::from(REPEATS) {
+    if positions <= usize::from(MAX_TOKEN_REPEATS) {
         return text;
     }
     // A cheap count by hash first: only tokens in a full bucket, which are few in real mail, are counted exactly.
@@ -202,17 +202,17 @@ fn limit_repeats(text: String, positions: usize) -> String {
     for token in text.split(' ') {
         buckets[bucket(token)] += 1; // at most POSITIONS, which fits
     }
-    if buckets.iter().all(|&count| count <= REPEATS) {
+    if buckets.iter().all(|&count| count <= MAX_TOKEN_REPEATS) {
         return text;
     }
     let mut seen: HashMap<&str, u16> = HashMap::new();
     let mut limited = String::with_capacity(text.len());
     for token in text.split(' ') {
         let mut kept = token;
-        if buckets[bucket(token)] > REPEATS {
+        if buckets[bucket(token)] > MAX_TOKEN_REPEATS {
             let count = seen.entry(token).or_default();
             *count += 1;
-            kept = if *count > REPEATS { GAP } else { token };
+            kept = if *count > MAX_TOKEN_REPEATS { PHRASE_GAP } else { token };
         }
         limited.push_str(if limited.is_empty() { "" } else { " " });
         limited.push_str(kept);
@@ -229,7 +229,7 @@ fn bucket(token: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn body(text: &str) -> Tokens {
+    fn body(text: &str) -> EmailTokens {
         email_tokens(&EmailText { body: Some(text), ..EmailText::default() })
     }
 
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn an_empty_email_has_no_tokens() {
-        assert_eq!(body(""), Tokens { text: String::new(), is_cut: false });
+        assert_eq!(body(""), EmailTokens { text: String::new(), is_cut: false });
         assert_eq!(body("hi").text, "hi");
     }
 
@@ -267,12 +267,12 @@ mod tests {
 
         let tokens = body(&text);
 
-        assert_eq!(tokens.text.split(' ').count(), POSITIONS);
+        assert_eq!(tokens.text.split(' ').count(), MAX_TOKENS);
         assert!(tokens.is_cut);
     }
 
     #[test]
-    fn many_recipients_leave_room_for_file_names_and_body() {
+    fn many_recipients_do_not_displace_the_body() {
         let people: Vec<Address> = (0..4000).map(|n| Address { name: None, address: format!("p{n}@x.test") }).collect();
         let text: String = (0..20_000).map(|n| format!("w{n} ")).collect();
         let email = EmailText {
@@ -285,7 +285,7 @@ mod tests {
         let tokens = email_tokens(&email);
 
         assert!(tokens.is_cut);
-        assert_eq!(tokens.text.split(' ').count(), POSITIONS);
+        assert_eq!(tokens.text.split(' ').count(), MAX_TOKENS);
         for token in ["p400", ":to:p400", "pdf", ":filename:pdf", "w7999"] {
             assert!(tokens.text.split(' ').any(|found| found == token), "{token}");
         }
@@ -296,7 +296,7 @@ mod tests {
         let tokens = body(&"very ".repeat(1000));
 
         assert_eq!(tokens.text.split(' ').filter(|&token| token == "very").count(), 255);
-        assert_eq!(tokens.text.split(' ').filter(|&token| token == GAP).count(), 745);
+        assert_eq!(tokens.text.split(' ').filter(|&token| token == PHRASE_GAP).count(), 745);
         assert!(!tokens.is_cut);
     }
 
@@ -306,6 +306,6 @@ mod tests {
 
         let tokens = body(&text);
 
-        assert!(tokens.text.len() <= BYTES && tokens.is_cut);
+        assert!(tokens.text.len() <= MAX_TOKEN_BYTES && tokens.is_cut);
     }
 }

@@ -1,14 +1,14 @@
-//! One spelling for the many ways of writing a letter: `Café`, `CAFE` and `ｃａｆｅ́` are the word `cafe`.
+//! Folds letters to one spelling, without case, diacritics and width: `Café`, `CAFE` and `ｃａｆｅ́` are the word `cafe`.
 
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::{decompose_compatible, is_combining_mark};
 
-/// What can stand inside a word, before and after folding.
+/// Returns whether a character can be part of a word, before and after folding.
 pub fn is_word(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_alphanumeric() } else { c.is_alphanumeric() || is_combining_mark(c) || is_dropped(c) }
 }
 
-/// Characters that belong to the letter before them, so that both are folded together.
+/// Returns whether a character belongs to the letter before it, so that both are folded together.
 pub fn extends(c: char) -> bool {
     // Half-width voicing marks and Hangul vowels and finals combine with what precedes them.
     !c.is_ascii()
@@ -47,7 +47,7 @@ fn is_dropped(c: char) -> bool {
         | '\u{FE00}'..='\u{FE0F}' | '\u{E0100}'..='\u{E01EF}') // variation selectors
 }
 
-/// Unicode case folding, as far as it differs from lower case: ß is ss, a final sigma is a sigma.
+/// Folds case as Unicode does where that differs from lower case: ß is ss, a final sigma is a sigma.
 fn fold_case(c: char, folded: &mut Vec<char>) {
     for lower in c.to_lowercase() {
         match lower {

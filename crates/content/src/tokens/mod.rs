@@ -1,22 +1,22 @@
-//! Text becomes tokens in one place, so that both databases, the naive matcher and snippets see the same words.
+//! Tokenises text in one place, so that both databases, the reference matcher and snippets see the same words.
 
 mod email;
 mod fold;
 mod words;
 
-pub use email::{EmailText, Tokens, email_tokens};
+pub use email::{EmailText, EmailTokens, email_tokens};
 pub use words::{Words, words};
 
 /// The parts of an email that can be searched alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
+pub enum SearchField {
     Subject,
     From,
     To,
     Filename,
 }
 
-impl Field {
+impl SearchField {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Subject => "subject",
@@ -26,17 +26,17 @@ impl Field {
         }
     }
 
-    /// What a word becomes in this field: `:from:alice`. The leading colon keeps a prefix search apart: without it
-    /// `fr*` would find every email that has a sender.
+    /// Returns what a word becomes in this field: `:from:alice`. The leading colon keeps a prefix search apart: without
+    /// it `fr*` would find every email that has a sender.
     pub fn token(self, word: &str) -> String {
         format!(":{}:{word}", self.as_str())
     }
 }
 
-/// Stands in the index of an email with attachments.
+/// The token of an email with attachments.
 pub const HAS_ATTACHMENT: &str = ":has:attachment";
 
-/// Whether a script is written without spaces between words. Runs of it are indexed as overlapping pairs, since
+/// Returns whether a script is written without spaces between words. Runs of it are indexed as overlapping pairs, since
 /// finding their words needs a dictionary.
 pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c,

@@ -1,4 +1,4 @@
-//! The words of a text, each with the place where it stands.
+//! Splits a text into folded words, each with its position.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -7,14 +7,14 @@ use std::ops::Range;
 use super::fold::{extends, fold, is_word};
 use super::is_unspaced;
 
-/// Longer words are cut: nobody types them, and an encoded blob in a body must not fill the index.
-const WORD_BYTES: usize = 64;
+/// Longer words are cut: people do not search for them, and an encoded blob in a body must not fill the index.
+const MAX_WORD_BYTES: usize = 64;
 
-/// More marks than this on one letter are a prank; they are folded as letters of their own.
-const LETTER_CHARS: usize = 16;
+/// More marks than this on one letter are abuse; they are folded as letters of their own.
+const MAX_LETTER_CHARS: usize = 16;
 
-/// The folded words of `text` in order. A run of a script without spaces gives every pair of neighbours, and its last
-/// character alone, so that a token starts at each character.
+/// Returns the folded words of `text` in order. A run of a script without spaces gives every pair of neighbours, and
+/// its last character alone, so that a token starts at each character.
 ///
 /// A token holds ASCII letters and digits in lower case and characters beyond ASCII, nothing else.
 pub fn words(text: &str) -> Words<'_> {
@@ -56,7 +56,8 @@ impl<'a> Iterator for Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// As `next`, but a borrowed word keeps its ASCII capitals: who copies it anyway can lower them in place.
+    /// Returns the next word, but a borrowed one keeps its ASCII capitals: a caller that copies it can lower them in
+    /// place.
     pub(super) fn next_mixed_case(&mut self) -> Option<(Cow<'a, str>, Range<usize>)> {
         loop {
             if let Some((word, range)) = self.ready.pop_front() {
@@ -70,7 +71,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next run of ASCII letters and digits; `Some(None)` when a run with other letters starts instead.
+    /// Returns the next run of ASCII letters and digits; `Some(None)` when a run with other letters starts instead.
     fn find_plain_word(&mut self) -> Option<Option<Range<usize>>> {
         let bytes = self.text.as_bytes();
         let mut start = self.at;
@@ -104,7 +105,7 @@ impl<'a> Words<'a> {
             return;
         };
         self.at += first.len_utf8();
-        for c in chars.take(LETTER_CHARS).take_while(|&c| extends(c)) {
+        for c in chars.take(MAX_LETTER_CHARS).take_while(|&c| extends(c)) {
             self.at += c.len_utf8();
         }
         let mut folded = Vec::with_capacity(4);
@@ -128,7 +129,7 @@ impl<'a> Words<'a> {
                 self.spaced_at = at.clone();
             }
             self.spaced_at.end = at.end;
-            if self.spaced.len() <= WORD_BYTES {
+            if self.spaced.len() <= MAX_WORD_BYTES {
                 self.spaced.push(c);
             }
         }
@@ -157,7 +158,7 @@ impl<'a> Words<'a> {
 }
 
 fn cut(word: &str) -> &str {
-    &word[..word.floor_char_boundary(WORD_BYTES)]
+    &word[..word.floor_char_boundary(MAX_WORD_BYTES)]
 }
 
 #[cfg(test)]
@@ -190,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_folds_to_several_words_is_several_words() {
+    fn character_may_fold_to_several_words() {
         assert_eq!(all("½ ⑴ \u{FDFA}")[..3], ["1", "2", "1"]);
         assert_eq!(all("\u{301} ❤\u{fe0f}"), [""; 0]);
     }
 
     #[test]
-    fn a_run_without_spaces_becomes_pairs_and_its_last_character() {
+    fn unspaced_run_becomes_overlapping_pairs() {
         assert_eq!(all("東京都tower ｶﾞｽ"), ["東京", "京都", "都", "tower", "ガス", "ス"]);
         assert_eq!(all("한국어 단어"), ["한국어", "단어"]);
         assert_eq!(all("ไทย"), ["ไท", "ทย", "ย"]);
@@ -216,18 +217,21 @@ mod tests {
         assert_eq!(all(&format!("{}ж", "x".repeat(63)))[0], "x".repeat(63));
     }
 
+    fn is_folded(c: char) -> bool {
+        c.is_ascii_lowercase() || c.is_ascii_digit() || (!c.is_ascii() && is_word(c))
+    }
+
     fn assert_clean(text: &str) {
         for (token, at) in words(text) {
             assert!(text.get(at).is_some_and(|source| !source.is_empty()));
-            assert!(!token.is_empty() && token.len() <= WORD_BYTES);
-            let is_clean = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || (!c.is_ascii() && is_word(c));
-            assert!(token.chars().all(is_clean), "{token:?} of {text:?}");
+            assert!(!token.is_empty() && token.len() <= MAX_WORD_BYTES);
+            assert!(token.chars().all(is_folded), "{token:?} of {text:?}");
             assert_eq!(words(&token).next().unwrap().0, token, "of {text:?}");
         }
     }
 
     #[test]
-    fn every_character_folds_to_tokens_that_fold_to_themselves() {
+    fn folding_is_idempotent_for_every_character() {
         for c in '\0'..=char::MAX {
             assert_clean(c.encode_utf8(&mut [0; 4]));
         }
@@ -241,7 +245,7 @@ mod tests {
         })]
 
         #[test]
-        fn tokens_fold_to_themselves_and_hold_no_separator(text in any::<String>()) {
+        fn tokens_are_stable_and_hold_no_separator(text in any::<String>()) {
             assert_clean(&text);
         }
     }

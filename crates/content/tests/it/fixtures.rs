@@ -3,21 +3,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use content::mime::{self, Attachment, Email};
-use domain::{Limits, Sha256};
+use content::mime::{self, Attachment, ParsedEmail};
+use domain::{MessageLimits, Sha256};
 use serde_json::{Value, json};
 
 const KINDS: [&str; 4] = ["rfc", "malformed", "hostile", "providers"];
 
 #[test]
-fn every_mail_says_what_its_expectation_says() {
+fn fixtures_parse_as_expected() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for mail in mails() {
         let expected = mail.with_extension("json");
         let expected = fs::read_to_string(&expected).unwrap_or_else(|e| panic!("{}: {e}", expected.display()));
         let expected: Value = serde_json::from_str(&expected).unwrap();
-        let email = mime::parse(&fs::read(&mail).unwrap(), &Limits::default());
+        let email = mime::parse(&fs::read(&mail).unwrap(), &MessageLimits::default());
         wrong.extend(differences(&expected, &email).iter().map(|line| format!("{}: {line}", mail.display())));
         count += 1;
     }
@@ -40,7 +40,7 @@ fn every_expectation_has_its_mail() {
 #[test]
 fn no_mail_has_a_nul_in_any_text() {
     for mail in mails() {
-        let email = mime::parse(&fs::read(&mail).unwrap(), &Limits::default());
+        let email = mime::parse(&fs::read(&mail).unwrap(), &MessageLimits::default());
 
         assert!(!format!("{:?}", texts(&email)).contains("\\0"), "{}", mail.display());
     }
@@ -62,8 +62,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Every string of an email.
-pub fn texts(email: &Email) -> Vec<&str> {
+/// Returns every string of an email.
+pub fn texts(email: &ParsedEmail) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     all.extend([&email.message_id, &email.in_reply_to, &email.subject].into_iter().flatten().map(String::as_str));
     all.extend([&email.body_text, &email.body_html].into_iter().flatten().map(String::as_str));
@@ -81,7 +81,7 @@ pub fn texts(email: &Email) -> Vec<&str> {
     all
 }
 
-fn differences(expected: &Value, email: &Email) -> Vec<String> {
+fn differences(expected: &Value, email: &ParsedEmail) -> Vec<String> {
     let mut lines = Vec::new();
     let found = facts(email);
     for (key, wanted) in expected.as_object().expect("facts are an object") {
@@ -102,7 +102,7 @@ fn differences(expected: &Value, email: &Email) -> Vec<String> {
     lines
 }
 
-pub fn facts(email: &Email) -> Value {
+pub fn facts(email: &ParsedEmail) -> Value {
     json!({
         "message_id": email.message_id,
         "in_reply_to": email.in_reply_to,
@@ -138,7 +138,7 @@ fn attachment(attachment: &Attachment) -> Value {
     facts
 }
 
-/// Long texts are told by their hash.
+/// Replaces a long text by its hash.
 fn digest(text: &str) -> Value {
     json!({ "bytes": text.len(), "sha256": Sha256::of(text.as_bytes()).to_string() })
 }

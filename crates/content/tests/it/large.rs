@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::Write;
 
-use content::mime::{self, Email};
-use content::spool::{Data, Spool, Spooled};
+use content::mime::{self, ParsedEmail};
+use content::spool::{Spool, SpoolableBytes, SpooledBytes};
 use content::tokens::{EmailText, email_tokens};
-use domain::Limits;
+use domain::MessageLimits;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
@@ -14,31 +14,31 @@ use serde_json::{Value, json};
 use crate::fixtures::{facts, mails};
 use crate::mutations::{apply, change, tight};
 
-/// Everything is large here.
+/// Makes a spool to which every message goes.
 fn tiny_spool() -> (tempfile::TempDir, Spool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let spool = Spool { message_bytes: 0, part_bytes: 64, ..Spool::new(folder.path()) };
     (folder, spool)
 }
 
-fn spooled(raw: &[u8], spool: &Spool) -> Spooled {
+fn spooled(raw: &[u8], spool: &Spool) -> SpooledBytes {
     let mut writer = spool.create().expect("the spool can be written");
     writer.write_all(raw).expect("the spool can be written");
     writer.finish()
 }
 
-/// All that is stored of an email.
-fn everything(email: &Email) -> Value {
+/// Returns all that is stored of an email.
+fn everything(email: &ParsedEmail) -> Value {
     let tokens = email_tokens(&EmailText::of(email));
     let md5: Vec<String> = email.attachments.iter().map(|attachment| attachment.content.md5()).collect();
     json!([facts(email), tokens.text, tokens.is_cut, md5])
 }
 
-fn difference(raw: &[u8], spool: &Spool, limits: &Limits) -> Option<String> {
+fn difference(raw: &[u8], spool: &Spool, limits: &MessageLimits) -> Option<String> {
     let held = mime::parse(raw, limits);
     let read = mime::parse_spooled(&spooled(raw, spool), spool, limits).expect("the spool can be read");
     for attachment in &read.attachments {
-        assert!(attachment.content.held().len() <= spool.part_bytes);
+        assert!(attachment.content.in_memory().len() <= spool.part_bytes);
     }
     let (held, read) = (everything(&held), everything(&read));
     (held != read).then(|| format!("in memory {held:#}\nin the spool {read:#}"))
@@ -49,7 +49,7 @@ fn fixtures_say_the_same_from_the_spool() {
     let (_folder, spool) = tiny_spool();
     for mail in mails() {
         let raw = fs::read(&mail).unwrap();
-        for limits in [Limits::default(), tight()] {
+        for limits in [MessageLimits::default(), tight()] {
             if let Some(difference) = difference(&raw, &spool, &limits) {
                 panic!("{}: {difference}", mail.display());
             }
@@ -58,10 +58,10 @@ fn fixtures_say_the_same_from_the_spool() {
 }
 
 #[test]
-fn generated_mail_says_the_same_from_the_spool() {
+fn spooled_parse_equals_in_memory_parse() {
     let (_folder, spool) = tiny_spool();
     for message in sim::mail::Generator::new(11, sim::mail::Profile::ordinary(11, 300)) {
-        assert_eq!(difference(&message.raw, &spool, &Limits::default()), None);
+        assert_eq!(difference(&message.raw, &spool, &MessageLimits::default()), None);
     }
 }
 
@@ -79,7 +79,7 @@ fn broken_mail_says_the_same_from_the_spool() {
         for change in &changes {
             apply(&mut raw, change);
         }
-        for limits in [Limits::default(), tight()] {
+        for limits in [MessageLimits::default(), tight()] {
             prop_assert_eq!(difference(&raw, &spool, &limits), None);
         }
         Ok(())
@@ -88,16 +88,18 @@ fn broken_mail_says_the_same_from_the_spool() {
     outcome.unwrap();
 }
 
-/// Long enough that windows, pieces and lines end everywhere in it.
+fn text(encoding: &str, body: &str) -> Vec<u8> {
+    format!("Subject: x\r\nContent-Transfer-Encoding: {encoding}\r\n\r\n{body}").into_bytes()
+}
+
+fn parts(part: &str, count: usize) -> Vec<u8> {
+    let parts = format!("--b\r\nContent-Type: a/b; name=x\r\n\r\n{part}\r\n").repeat(count);
+    format!("Content-Type: multipart/mixed; boundary=b\r\n\r\n{parts}--b--\r\nepilogue").into_bytes()
+}
+
+/// Mails so long that windows, pieces and lines end everywhere in them.
 fn long_mails() -> Vec<(&'static str, Vec<u8>)> {
     let lines = "A line of text that is long enough to be one =\r\n--nob\r\n".repeat(8_000);
-    let text = |encoding: &str, body: &str| {
-        format!("Subject: x\r\nContent-Transfer-Encoding: {encoding}\r\n\r\n{body}").into_bytes()
-    };
-    let parts = |part: &str, count: usize| {
-        let parts = format!("--b\r\nContent-Type: a/b; name=x\r\n\r\n{part}\r\n").repeat(count);
-        format!("Content-Type: multipart/mixed; boundary=b\r\n\r\n{parts}--b--\r\nepilogue").into_bytes()
-    };
     let base64 = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3g=\r\n".repeat(10_000);
     let mut list = base64.clone();
     list.push_str("_____ footer");
@@ -131,7 +133,7 @@ fn long_mails() -> Vec<(&'static str, Vec<u8>)> {
 fn long_mail_says_the_same_from_the_spool() {
     let (_folder, spool) = tiny_spool();
     for (name, raw) in long_mails() {
-        for limits in [Limits::default(), Limits { body_bytes: 100_000, ..Limits::default() }] {
+        for limits in [MessageLimits::default(), MessageLimits { body_bytes: 100_000, ..MessageLimits::default() }] {
             if let Some(difference) = difference(&raw, &spool, &limits) {
                 panic!("{name}: {:.2000}", difference);
             }
@@ -148,11 +150,11 @@ fn parts_are_decoded_into_the_spool() {
         "QUFB".repeat(100)
     );
 
-    let email = mime::parse_spooled(&spooled(raw.as_bytes(), &spool), &spool, &Limits::default()).unwrap();
+    let email = mime::parse_spooled(&spooled(raw.as_bytes(), &spool), &spool, &MessageLimits::default()).unwrap();
 
-    let Data::Spooled(large) = &email.attachments[0].content else { panic!("it is held") };
+    let SpoolableBytes::Spooled(large) = &email.attachments[0].content else { panic!("it is held") };
     assert_eq!(large.read_range(0..9).unwrap(), b"%PDF-1AAA");
     assert_eq!(large.len(), 306);
     assert_eq!(email.attachments[0].sniffed_type.as_deref(), Some("application/pdf"));
-    assert_eq!(email.attachments[1].content.held(), b"%PDF-1");
+    assert_eq!(email.attachments[1].content.in_memory(), b"%PDF-1");
 }

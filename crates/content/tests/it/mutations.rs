@@ -3,27 +3,27 @@
 use std::fs;
 
 use content::mime;
-use domain::Limits;
+use domain::MessageLimits;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::fixtures::{mails, texts};
 
-/// Small enough that fixtures pass them.
-pub fn tight() -> Limits {
-    Limits {
+/// Returns limits so small that fixtures exceed them.
+pub fn tight() -> MessageLimits {
+    MessageLimits {
         attachment_bytes: 200,
         decoded_bytes: 2000,
         header_bytes: 1000,
         nesting: 4,
         parts: 10,
         body_bytes: 100,
-        ..Limits::default()
+        ..MessageLimits::default()
     }
 }
 
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum Mutation {
     Cut(usize),
     Flip(usize, u8),
     Insert(usize, Vec<u8>),
@@ -31,7 +31,7 @@ pub enum Change {
     Repeat(usize, usize, usize),
 }
 
-pub fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = Mutation> {
     let at = 0..5000usize;
     // Pieces that mean something to a parser hurt more than random bytes.
     let piece = prop_oneof![
@@ -55,34 +55,34 @@ pub fn change() -> impl Strategy<Value = Change> {
         .prop_map(|text| text.as_bytes().to_vec()),
     ];
     prop_oneof![
-        at.clone().prop_map(Change::Cut),
-        (at.clone(), any::<u8>()).prop_map(|(at, byte)| Change::Flip(at, byte)),
-        (at.clone(), piece).prop_map(|(at, piece)| Change::Insert(at, piece)),
-        (at.clone(), 1..200usize).prop_map(|(at, length)| Change::Remove(at, length)),
-        (at, 1..200usize, 1..20usize).prop_map(|(at, length, times)| Change::Repeat(at, length, times)),
+        at.clone().prop_map(Mutation::Cut),
+        (at.clone(), any::<u8>()).prop_map(|(at, byte)| Mutation::Flip(at, byte)),
+        (at.clone(), piece).prop_map(|(at, piece)| Mutation::Insert(at, piece)),
+        (at.clone(), 1..200usize).prop_map(|(at, length)| Mutation::Remove(at, length)),
+        (at, 1..200usize, 1..20usize).prop_map(|(at, length, times)| Mutation::Repeat(at, length, times)),
     ]
 }
 
-pub fn apply(raw: &mut Vec<u8>, change: &Change) {
+pub fn apply(raw: &mut Vec<u8>, change: &Mutation) {
     let place = |at: usize| at % (raw.len() + 1);
     match change {
-        Change::Cut(at) => raw.truncate(place(*at)),
-        Change::Flip(at, byte) => {
+        Mutation::Cut(at) => raw.truncate(place(*at)),
+        Mutation::Flip(at, byte) => {
             let at = place(*at);
             if let Some(found) = raw.get_mut(at) {
                 *found = *byte;
             }
         }
-        Change::Insert(at, piece) => {
+        Mutation::Insert(at, piece) => {
             let at = place(*at);
             raw.splice(at..at, piece.iter().copied());
         }
-        Change::Remove(at, length) => {
+        Mutation::Remove(at, length) => {
             let at = place(*at);
             let end = (at + length).min(raw.len());
             raw.drain(at..end);
         }
-        Change::Repeat(at, length, times) => {
+        Mutation::Repeat(at, length, times) => {
             let at = place(*at);
             let end = (at + length).min(raw.len());
             let piece = raw[at..end].repeat(*times);
@@ -105,7 +105,7 @@ fn mutated_mail_is_parsed_within_the_limits() {
         for change in &changes {
             apply(&mut raw, change);
         }
-        for limits in [Limits::default(), tight()] {
+        for limits in [MessageLimits::default(), tight()] {
             check(&raw, &limits)?;
         }
         Ok(())
@@ -121,15 +121,15 @@ fn every_fixture_respects_tight_limits() {
     }
 }
 
-fn check(raw: &[u8], limits: &Limits) -> Result<(), TestCaseError> {
+fn check(raw: &[u8], limits: &MessageLimits) -> Result<(), TestCaseError> {
     let email = mime::parse(raw, limits);
 
     for text in texts(&email) {
         prop_assert!(!text.contains('\0'), "NUL in {text:?}");
     }
-    let size = |body: &Option<String>| body.as_ref().map_or(0, String::len);
-    prop_assert!(size(&email.body_text) <= limits.body_bytes);
-    prop_assert!(size(&email.body_html) <= limits.body_bytes);
+    for body in [&email.body_text, &email.body_html] {
+        prop_assert!(body.as_ref().map_or(0, String::len) <= limits.body_bytes);
+    }
     prop_assert!(email.attachments.len() <= limits.parts);
     let bytes: u64 = email.attachments.iter().map(|attachment| attachment.content.len()).sum();
     prop_assert!(bytes <= limits.decoded_bytes, "{bytes} bytes of attachments");

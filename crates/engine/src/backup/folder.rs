@@ -10,35 +10,36 @@ use domain::Sha256;
 use domain::hash::Hasher;
 use store::blobs::Blobs;
 
-use super::manifest::{DatabaseFile, Kind, Manifest, Unusable};
+use super::manifest::{DatabaseFile, DatabaseKind, Manifest, ManifestError};
 
-const MANIFEST: &str = "manifest.json";
-const LOCK: &str = "lock";
-const OBJECTS: &str = "objects";
-const SNAPSHOT: &str = "snapshot.partial";
-const NEXT_MANIFEST: &str = "manifest.partial";
+const MANIFEST_FILE: &str = "manifest.json";
+const LOCK_FILE: &str = "lock";
+const OBJECTS_FOLDER: &str = "objects";
+const SNAPSHOT_FILE: &str = "snapshot.partial";
+const NEXT_MANIFEST_FILE: &str = "manifest.partial";
 
 #[derive(Debug)]
-pub struct Folder {
+pub struct BackupFolder {
     path: PathBuf,
-    /// Let go of when the process ends, however it ends.
+    /// Released when the process ends, however it ends.
     _lock: Option<File>,
 }
 
-impl Folder {
-    /// Makes it if it is not there. Refuses one with anything else in it, for what a backup does not name it removes.
+impl BackupFolder {
+    /// Opens a folder for a backup, and creates it if it does not exist. Refuses one with other files in it, because a
+    /// backup removes what it does not reference.
     pub fn for_writing(path: &Path) -> anyhow::Result<Self> {
         make_folder(path).with_context(|| cannot_write(path))?;
         for entry in fs::read_dir(path).with_context(|| cannot_write(path))? {
             let name = entry.with_context(|| cannot_write(path))?.file_name();
-            if !name.to_str().is_some_and(is_ours) {
+            if !name.to_str().is_some_and(is_backup_file) {
                 bail!(
-                    "{} has other things in it than a backup; give --out a folder of its own, which is made if it is not there",
+                    "{} has other files in it than a backup; give --out a folder of its own, which is created if it does not exist",
                     path.display()
                 );
             }
         }
-        let lock = File::options().create(true).write(true).truncate(false).mode(0o600).open(path.join(LOCK));
+        let lock = File::options().create(true).write(true).truncate(false).mode(0o600).open(path.join(LOCK_FILE));
         let lock = lock.with_context(|| cannot_write(path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: Some(lock) }),
@@ -47,12 +48,12 @@ impl Folder {
         }
     }
 
-    /// A folder that cannot be written, on a read-only medium say, can still be restored from.
+    /// Opens a folder for a restore, which may be on a read-only medium.
     pub fn for_reading(path: &Path) -> anyhow::Result<Self> {
         if !path.is_dir() {
             bail!("there is no folder {}; give the one that `mailroom backup --out` made", path.display());
         }
-        let lock = match File::open(path.join(LOCK)) {
+        let lock = match File::open(path.join(LOCK_FILE)) {
             Ok(lock) => match lock.try_lock_shared() {
                 Err(TryLockError::WouldBlock) => return Err(busy(path)),
                 Ok(()) | Err(TryLockError::Error(_)) => Some(lock),
@@ -62,45 +63,48 @@ impl Folder {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// That of the last backup that was finished.
+    /// Finds the manifest of the last complete backup.
     pub fn find_manifest(&self) -> anyhow::Result<Option<Manifest>> {
-        let text = match fs::read_to_string(self.path.join(MANIFEST)) {
+        let text = match fs::read_to_string(self.path.join(MANIFEST_FILE)) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) if e.kind() == ErrorKind::InvalidData => String::new(),
-            Err(e) => return Err(e).with_context(|| format!("cannot read {}", self.path.join(MANIFEST).display())),
+            Err(e) => {
+                return Err(e).with_context(|| format!("cannot read {}", self.path.join(MANIFEST_FILE).display()));
+            }
         };
         match Manifest::parse(&text) {
             Ok(manifest) => Ok(Some(manifest)),
-            Err(Unusable::Newer) => bail!("this backup was made by a newer Mailroom; upgrade this program"),
-            Err(Unusable::Damaged) => bail!(
+            Err(ManifestError::Newer) => bail!("this backup was made by a newer Mailroom; upgrade this program"),
+            Err(ManifestError::Damaged) => bail!(
                 "the backup in {} is damaged: its manifest.json cannot be read; use another backup",
                 self.path.display()
             ),
         }
     }
 
-    /// From when it returns, this is the backup.
+    /// Publishes the manifest, which completes the backup.
     pub fn publish(&self, manifest: &Manifest) -> anyhow::Result<()> {
-        let next = self.path.join(NEXT_MANIFEST);
-        let publish = || {
-            let text = serde_json::to_vec_pretty(manifest)?;
-            let mut file = private_file(&next)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&next, self.path.join(MANIFEST))?;
-            sync_folder(&self.path)
-        };
-        publish().with_context(|| cannot_write(&self.path))
+        let next = self.path.join(NEXT_MANIFEST_FILE);
+        self.try_publish(&next, manifest).with_context(|| cannot_write(&self.path))
+    }
+
+    fn try_publish(&self, next: &Path, manifest: &Manifest) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(manifest)?;
+        let mut file = private_file(next)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(next, self.path.join(MANIFEST_FILE))?;
+        sync_folder(&self.path)
     }
 
     pub fn objects(&self) -> anyhow::Result<Blobs> {
-        Ok(Blobs::local(&self.path.join(OBJECTS))?)
+        Ok(Blobs::local(&self.path.join(OBJECTS_FOLDER))?)
     }
 
-    /// An empty file for the next snapshot, whatever an earlier run left there.
+    /// Creates an empty file for the next snapshot, whatever an earlier run left there.
     pub fn snapshot_file(&self) -> anyhow::Result<PathBuf> {
-        let path = self.path.join(SNAPSHOT);
+        let path = self.path.join(SNAPSHOT_FILE);
         // A new one: the `pg_dump` of a killed run may still be writing into the old.
         match fs::remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e).with_context(|| cannot_write(&self.path)),
@@ -110,45 +114,49 @@ impl Folder {
         Ok(path)
     }
 
-    /// Makes the snapshot durable and gives it the name of its content.
-    pub fn keep_snapshot(&self, kind: Kind) -> anyhow::Result<DatabaseFile> {
-        let keep = || {
-            let snapshot = self.path.join(SNAPSHOT);
-            File::open(&snapshot)?.sync_all()?;
-            let (size_bytes, sha256) = measure(&snapshot)?;
-            let file = kind.file_name(&sha256);
-            fs::rename(&snapshot, self.path.join(&file))?;
-            sync_folder(&self.path)?;
-            Ok(DatabaseFile { kind, file, size_bytes, sha256 })
-        };
-        keep().map_err(|e: io::Error| anyhow!(e)).with_context(|| cannot_write(&self.path))
+    /// Makes the snapshot durable and names it by its content.
+    pub fn keep_snapshot(&self, kind: DatabaseKind) -> anyhow::Result<DatabaseFile> {
+        self.try_keep_snapshot(kind).with_context(|| cannot_write(&self.path))
+    }
+
+    fn try_keep_snapshot(&self, kind: DatabaseKind) -> io::Result<DatabaseFile> {
+        let snapshot = self.path.join(SNAPSHOT_FILE);
+        File::open(&snapshot)?.sync_all()?;
+        let (size_bytes, sha256) = measure(&snapshot)?;
+        let file = kind.file_name(&sha256);
+        fs::rename(&snapshot, self.path.join(&file))?;
+        sync_folder(&self.path)?;
+        Ok(DatabaseFile { kind, file, size_bytes, sha256 })
     }
 
     pub fn database(&self, file: &DatabaseFile) -> PathBuf {
         self.path.join(&file.file)
     }
 
-    /// Databases of earlier backups, and what killed runs left.
+    /// Removes the databases of earlier backups, and what killed runs left.
     pub fn remove_all_databases_but(&self, kept: &DatabaseFile) -> anyhow::Result<()> {
-        let remove = || {
-            for entry in fs::read_dir(&self.path)? {
-                let name = entry?.file_name();
-                let Some(name) = name.to_str() else { continue };
-                let is_current = name == kept.file || [MANIFEST, LOCK, OBJECTS].contains(&name);
-                if is_ours(name) && !is_current {
-                    fs::remove_file(self.path.join(name))?;
-                }
+        self.try_remove_databases(kept).with_context(|| cannot_write(&self.path))
+    }
+
+    fn try_remove_databases(&self, kept: &DatabaseFile) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let is_current = name == kept.file || [MANIFEST_FILE, LOCK_FILE, OBJECTS_FOLDER].contains(&name);
+            if is_backup_file(name) && !is_current {
+                fs::remove_file(self.path.join(name))?;
             }
-            Ok(())
-        };
-        remove().map_err(|e: io::Error| anyhow!(e)).with_context(|| cannot_write(&self.path))
+        }
+        Ok(())
     }
 }
 
-/// The names that a backup gives, and those that SQLite gives beside a file that it writes.
-fn is_ours(name: &str) -> bool {
+/// Returns whether a file belongs to a backup, or was written by SQLite beside one.
+fn is_backup_file(name: &str) -> bool {
     let is_database = name.starts_with("mailroom-") && (name.ends_with(".db") || name.ends_with(".dump"));
-    [MANIFEST, NEXT_MANIFEST, LOCK, OBJECTS].contains(&name) || name.starts_with(SNAPSHOT) || is_database
+    [MANIFEST_FILE, NEXT_MANIFEST_FILE, LOCK_FILE, OBJECTS_FOLDER].contains(&name)
+        || name.starts_with(SNAPSHOT_FILE)
+        || is_database
 }
 
 fn cannot_write(path: &Path) -> String {
@@ -159,10 +167,10 @@ fn cannot_write(path: &Path) -> String {
 }
 
 fn busy(path: &Path) -> anyhow::Error {
-    anyhow!("another command is at work in {}; try again when it is done", path.display())
+    anyhow!("another command uses {}; try again when it is done", path.display())
 }
 
-/// With its name durable, too.
+/// Creates a folder and makes its name durable.
 fn make_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -172,12 +180,12 @@ fn make_folder(path: &Path) -> io::Result<()> {
     sync_folder(parent.unwrap_or(Path::new(".")))
 }
 
-/// Made or emptied, for its owner's eyes only.
+/// Creates or empties a file that only its owner can read.
 fn private_file(path: &Path) -> io::Result<File> {
     File::options().create(true).write(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Size and hash.
+/// Returns the size and hash of a file.
 pub fn measure(path: &Path) -> io::Result<(u64, Sha256)> {
     let mut hasher = Hasher::default();
     let size = read_through(path, |piece| {
@@ -187,7 +195,7 @@ pub fn measure(path: &Path) -> io::Result<(u64, Sha256)> {
     Ok((size, hasher.finish()))
 }
 
-/// Gives a file piece by piece and returns its size.
+/// Reads a file piece by piece and returns its size.
 pub fn read_through(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64> {
     let mut file = File::open(path)?;
     let mut piece = vec![0; 1 << 20];
@@ -204,7 +212,7 @@ pub fn read_through(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) 
     }
 }
 
-/// Names are as durable as their folder.
+/// Makes the names in a folder durable.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

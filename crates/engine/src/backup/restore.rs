@@ -1,5 +1,5 @@
-//! A backup back into place: an empty one. Bytes before rows here too: every object first, then the database, which
-//! appears at once and whole. Whatever is cut off is run again and goes on.
+//! Restores a backup into an empty place: every object first, then the database, which appears at once and whole. An
+//! interrupted restore continues when it is run again.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, TryLockError};
@@ -13,40 +13,40 @@ use domain::Clock;
 use domain::hash::Hasher;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use store::blobs::{Blobs, CopyError, Expected};
+use store::blobs::{Blobs, CopyError, ExpectedObject};
 use store::failpoint::{self, Effect};
 use store::{Location, Store, StoreError, migrate, snapshot};
 use tempfile::TempPath;
 
-use super::AT_ONCE;
-use super::folder::{Folder, measure, read_through, sync_folder};
-use super::manifest::{DatabaseFile, Kind, Manifest, Object};
+use super::CONCURRENT_COPIES;
+use super::folder::{BackupFolder, measure, read_through, sync_folder};
+use super::manifest::{DatabaseFile, DatabaseKind, Manifest, ManifestObject};
 use crate::Progress;
 
 /// Where a backup is restored to.
 #[derive(Debug)]
-pub struct Target {
+pub struct RestoreTarget {
     pub location: Location,
     pub blobs: Blobs,
     pub clock: Arc<dyn Clock>,
-    /// For the lock that keeps two restores of a PostgreSQL apart.
+    /// The folder for the lock that keeps two restores into PostgreSQL apart.
     pub data_dir: PathBuf,
-    /// The login that a PostgreSQL is restored by.
+    /// The login for restoring into PostgreSQL.
     pub dump_url: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Restored {
+pub struct RestoreSummary {
     pub database_bytes: u64,
     pub objects: u64,
     pub object_bytes: u64,
-    /// Of those, the ones that an earlier restore had not brought already.
+    /// Those of them that an earlier restore had not copied already.
     pub copied: u64,
 }
 
-/// Nothing is written before the target is found empty and the backup complete.
-pub async fn restore(from: &Path, target: &Target, progress: &Progress) -> anyhow::Result<Restored> {
-    let folder = Folder::for_reading(from)?;
+/// Restores a backup. Nothing is written before the target is found empty and the backup complete.
+pub async fn restore(from: &Path, target: &RestoreTarget, progress: &Progress) -> anyhow::Result<RestoreSummary> {
+    let folder = BackupFolder::for_reading(from)?;
     let Some(manifest) = folder.find_manifest()? else {
         bail!(
             "{} holds no finished backup: there is no manifest.json in it; run `mailroom backup --out` to its end, or use another backup",
@@ -54,16 +54,16 @@ pub async fn restore(from: &Path, target: &Target, progress: &Progress) -> anyho
         );
     };
     check_version(&manifest)?;
-    let place = Place::of(target, &manifest).await?;
+    let database = DatabaseTarget::of(target, &manifest).await?;
     let objects = folder.objects()?;
     check_backup(&folder, &objects, &manifest).await?;
     progress.set_total(manifest.object_bytes + manifest.database.size_bytes);
     let copied = restore_objects(&objects, &target.blobs, &manifest, progress).await?;
     failpoint::before(Effect::RestoreDatabase);
-    place.put(&folder, &manifest.database).await?;
+    database.install(&folder, &manifest.database).await?;
     failpoint::after(Effect::RestoreDatabase);
     progress.add_done(manifest.database.size_bytes);
-    Ok(Restored {
+    Ok(RestoreSummary {
         database_bytes: manifest.database.size_bytes,
         objects: manifest.objects.len() as u64,
         object_bytes: manifest.object_bytes,
@@ -72,7 +72,7 @@ pub async fn restore(from: &Path, target: &Target, progress: &Progress) -> anyho
 }
 
 fn check_version(manifest: &Manifest) -> anyhow::Result<()> {
-    let (found, known) = (manifest.schema_version, migrate::known());
+    let (found, known) = (manifest.schema_version, migrate::latest_version());
     if found > known {
         bail!(
             "this backup was made by a newer Mailroom (schema {found}, this program knows {known}); upgrade this program"
@@ -81,27 +81,30 @@ fn check_version(manifest: &Manifest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is missing or cut short is found before the first byte is written; hashes of objects are checked on the way.
-async fn check_backup(folder: &Folder, objects: &Blobs, manifest: &Manifest) -> anyhow::Result<()> {
-    let damaged = |what: String| Err(anyhow!("the backup is damaged: {what}; use another backup"));
+/// Checks a backup for missing or truncated files before the first byte is written; hashes of objects are checked while
+/// they are copied.
+async fn check_backup(folder: &BackupFolder, objects: &Blobs, manifest: &Manifest) -> anyhow::Result<()> {
     let database = &manifest.database;
     match measure(&folder.database(database)) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return damaged(format!("{} is missing", database.file)),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(damaged(&format!("{} is missing", database.file))),
         Err(e) => return Err(e).with_context(|| format!("cannot read {}", folder.database(database).display())),
         Ok((size, _)) if size != database.size_bytes => {
-            return damaged(format!("{} has {size} bytes instead of {}", database.file, database.size_bytes));
+            return Err(damaged(&format!("{} has {size} bytes instead of {}", database.file, database.size_bytes)));
         }
         Ok((_, sha256)) if sha256 != database.sha256 => {
-            return damaged(format!("{} does not match its hash", database.file));
+            return Err(damaged(&format!("{} does not match its hash", database.file)));
         }
         Ok(_) => {}
     }
     let sizes = sizes(objects).await?;
     for object in &manifest.objects {
         match sizes.get(&object.key) {
-            None => return damaged(format!("object {} is missing", object.key)),
+            None => return Err(damaged(&format!("object {} is missing", object.key))),
             Some(size) if *size != object.size_bytes => {
-                return damaged(format!("object {} has {size} bytes instead of {}", object.key, object.size_bytes));
+                return Err(damaged(&format!(
+                    "object {} has {size} bytes instead of {}",
+                    object.key, object.size_bytes
+                )));
             }
             Some(_) => {}
         }
@@ -109,15 +112,19 @@ async fn check_backup(folder: &Folder, objects: &Blobs, manifest: &Manifest) -> 
     Ok(())
 }
 
+fn damaged(what: &str) -> anyhow::Error {
+    anyhow!("the backup is damaged: {what}; use another backup")
+}
+
 async fn sizes(blobs: &Blobs) -> Result<HashMap<String, u64>, StoreError> {
     blobs.list("").map_ok(|object| (object.key, object.size_bytes)).try_collect().await
 }
 
-/// How many had to be copied.
+/// Restores all objects and returns how many had to be copied.
 async fn restore_objects(from: &Blobs, to: &Blobs, manifest: &Manifest, progress: &Progress) -> anyhow::Result<u64> {
-    let there = sizes(to).await?;
+    let existing = sizes(to).await?;
     let copies = stream::iter(&manifest.objects).map(|object| {
-        let is_there = there.get(&object.key) == Some(&object.size_bytes);
+        let is_there = existing.get(&object.key) == Some(&object.size_bytes);
         async move {
             let is_new = restore_object(from, to, object, is_there).await?;
             progress.add_done(object.size_bytes);
@@ -125,17 +132,17 @@ async fn restore_objects(from: &Blobs, to: &Blobs, manifest: &Manifest, progress
             Ok::<_, anyhow::Error>(u64::from(is_new))
         }
     });
-    copies.buffer_unordered(AT_ONCE).try_fold(0, |sum, new| async move { Ok(sum + new) }).await
+    copies.buffer_unordered(CONCURRENT_COPIES).try_fold(0, |sum, new| async move { Ok(sum + new) }).await
 }
 
-/// What an earlier restore brought is read back rather than believed.
-async fn restore_object(from: &Blobs, to: &Blobs, object: &Object, is_there: bool) -> anyhow::Result<bool> {
-    let Object { key, size_bytes, sha256 } = object;
+/// Restores an object. One that an earlier restore copied is read back and compared.
+async fn restore_object(from: &Blobs, to: &Blobs, object: &ManifestObject, is_there: bool) -> anyhow::Result<bool> {
+    let ManifestObject { key, size_bytes, sha256 } = object;
     if is_there && to.measure(key).await? == (*size_bytes, *sha256) {
         return Ok(false);
     }
     failpoint::before(Effect::RestoreObject);
-    let copied = from.copy_to(to, key, Expected { size_bytes: *size_bytes, sha256: Some(*sha256) }).await;
+    let copied = from.copy_to(to, key, ExpectedObject { size_bytes: *size_bytes, sha256: Some(*sha256) }).await;
     failpoint::after(Effect::RestoreObject);
     match copied {
         Ok(_) => Ok(true),
@@ -146,25 +153,25 @@ async fn restore_object(from: &Blobs, to: &Blobs, object: &Object, is_there: boo
     }
 }
 
-/// Where the database will be. Nothing is there yet.
-enum Place {
+/// Where the database is restored to. Nothing is there yet.
+enum DatabaseTarget {
     Sqlite(PathBuf),
-    /// An earlier restore was cut off after its last step.
+    /// An earlier restore was interrupted after its last step.
     Restored,
     Postgres {
         url: String,
         store: Store,
-        lock: Lock,
+        lock: RestoreLock,
     },
 }
 
-impl Place {
-    async fn of(target: &Target, manifest: &Manifest) -> anyhow::Result<Self> {
-        let place = match (&target.location, manifest.database.kind) {
-            (Location::Sqlite { path, .. }, Kind::Sqlite) => Self::sqlite(path, &manifest.database)?,
-            (Location::Postgres { url, .. }, Kind::Postgres) => {
-                // Before the look at the database: what is left of a killed restore may be about to commit.
-                let lock = Lock::take(target.data_dir.join("restore.lock"))?;
+impl DatabaseTarget {
+    async fn of(target: &RestoreTarget, manifest: &Manifest) -> anyhow::Result<Self> {
+        let database = match (&target.location, manifest.database.kind) {
+            (Location::Sqlite { path, .. }, DatabaseKind::Sqlite) => Self::sqlite(path, &manifest.database)?,
+            (Location::Postgres { url, .. }, DatabaseKind::Postgres) => {
+                // Before reading the database: the rest of a killed restore may be about to commit.
+                let lock = RestoreLock::acquire(target.data_dir.join("restore.lock"))?;
                 let store = Store::open(&target.location, target.clock.clone())?;
                 if store.schema_version().await? != 0 {
                     bail!(
@@ -180,36 +187,36 @@ impl Place {
             ),
         };
         let named: HashSet<&str> = manifest.objects.iter().map(|object| object.key.as_str()).collect();
-        let mut there = target.blobs.list("");
-        while let Some(object) = there.try_next().await? {
+        let mut existing = target.blobs.list("");
+        while let Some(object) = existing.try_next().await? {
             if !named.contains(object.key.as_str()) {
                 bail!(
                     "there are objects in blobs.url that are not of this backup; restore into an empty place: move them away, or set data_dir (or blobs.url) to another one"
                 );
             }
         }
-        Ok(place)
+        Ok(database)
     }
 
-    /// A log without its database would be played into the restored one.
+    /// Checks the target for SQLite. A left-over log would be replayed into the restored database.
     fn sqlite(path: &Path, database: &DatabaseFile) -> anyhow::Result<Self> {
         for suffix in ["-wal", "-journal"] {
             let beside = with_suffix(path, suffix);
             if fs::symlink_metadata(&beside).is_ok() {
-                return Err(taken(&beside));
+                return Err(already_exists(&beside));
             }
         }
         if fs::symlink_metadata(path).is_err() {
             return Ok(Self::Sqlite(path.to_owned()));
         }
         let found = measure(path).with_context(|| format!("cannot read {}", path.display()))?;
-        if found == (database.size_bytes, database.sha256) { Ok(Self::Restored) } else { Err(taken(path)) }
+        if found == (database.size_bytes, database.sha256) { Ok(Self::Restored) } else { Err(already_exists(path)) }
     }
 
-    async fn put(self, folder: &Folder, database: &DatabaseFile) -> anyhow::Result<()> {
+    async fn install(self, folder: &BackupFolder, database: &DatabaseFile) -> anyhow::Result<()> {
         match self {
             Self::Restored => Ok(()),
-            Self::Sqlite(path) => put_sqlite(&folder.database(database), database, &path),
+            Self::Sqlite(path) => install_sqlite(&folder.database(database), database, &path),
             Self::Postgres { url, store, lock } => {
                 snapshot::restore_dump(&url, &folder.database(database), lock.file.try_clone()?).await?;
                 store.migrate().await?;
@@ -220,27 +227,28 @@ impl Place {
     }
 }
 
-struct Lock {
+struct RestoreLock {
     path: PathBuf,
     file: File,
 }
 
-impl Lock {
-    fn take(path: PathBuf) -> anyhow::Result<Self> {
-        let cannot = || format!("cannot write {}; check the rights of the folder", path.display());
-        make_private(path.parent().unwrap_or(Path::new("."))).with_context(cannot)?;
+impl RestoreLock {
+    fn acquire(path: PathBuf) -> anyhow::Result<Self> {
+        let write_failed = || format!("cannot write {}; check the rights of the folder", path.display());
+        make_private(path.parent().unwrap_or(Path::new("."))).with_context(write_failed)?;
         let mut options = File::options();
-        let file = options.create(true).write(true).truncate(false).mode(0o600).open(&path).with_context(cannot)?;
+        let file =
+            options.create(true).write(true).truncate(false).mode(0o600).open(&path).with_context(write_failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, file }),
             Err(TryLockError::WouldBlock) => {
                 bail!("another restore is at work, perhaps the rest of one that was cut off; try again when it is done")
             }
-            Err(TryLockError::Error(e)) => Err(e).with_context(cannot),
+            Err(TryLockError::Error(e)) => Err(e).with_context(write_failed),
         }
     }
 
-    /// Whoever took it meanwhile finds the database restored.
+    /// Removes the lock file. A process that takes the lock meanwhile finds the database restored.
     fn remove(self) {
         let _ = fs::remove_file(self.path);
     }
@@ -252,34 +260,35 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn taken(path: &Path) -> anyhow::Error {
+fn already_exists(path: &Path) -> anyhow::Error {
     anyhow!(
         "{} is there already, and a restore replaces nothing; move the old data away, or set data_dir to another folder",
         path.display()
     )
 }
 
-/// Under its name only when it is whole and durable, and never over another.
-fn put_sqlite(from: &Path, database: &DatabaseFile, path: &Path) -> anyhow::Result<()> {
+/// Installs the database under its name only when it is whole and durable, and never over another file.
+fn install_sqlite(from: &Path, database: &DatabaseFile, path: &Path) -> anyhow::Result<()> {
     let staged = with_suffix(path, ".restoring");
-    let cannot = || format!("cannot write {}; mend that and run the command again", staged.display());
+    let write_failed = || format!("cannot write {}; mend that and run the command again", staged.display());
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_private(parent).with_context(cannot)?;
+    make_private(parent).with_context(write_failed)?;
     // Emptied only once it is ours: another restore may be writing to it.
     let mut options = File::options();
-    let mut file = options.create(true).write(true).truncate(false).mode(0o600).open(&staged).with_context(cannot)?;
+    let mut file =
+        options.create(true).write(true).truncate(false).mode(0o600).open(&staged).with_context(write_failed)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => bail!("another restore is at work on {}", path.display()),
-        Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
+        Err(TryLockError::Error(e)) => return Err(e).with_context(write_failed),
     }
-    file.set_len(0).with_context(cannot)?;
-    copy_checked(from, &mut file, database).with_context(cannot)?;
-    let staged_path = TempPath::try_from_path(&staged).with_context(cannot)?;
+    file.set_len(0).with_context(write_failed)?;
+    copy_checked(from, &mut file, database).with_context(write_failed)?;
+    let staged_path = TempPath::try_from_path(&staged).with_context(write_failed)?;
     match staged_path.persist_noclobber(path) {
-        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Err(taken(path)),
-        Err(e) => Err(e.error).with_context(cannot),
-        Ok(()) => sync_folder(parent).with_context(cannot),
+        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Err(already_exists(path)),
+        Err(e) => Err(e.error).with_context(write_failed),
+        Ok(()) => sync_folder(parent).with_context(write_failed),
     }
 }
 

@@ -1,7 +1,7 @@
-//! How much may be asked of a provider, as buckets that fill evenly, or as what was taken in the last while (`window`).
+//! Budgets of calls, bytes and units as token buckets, or as a [`sliding_window`](super::sliding_window).
 //!
-//! A bucket is one instant: when it would be full again. Whoever comes when it is empty is given a place in the future,
-//! so that waiting is fair and nobody polls.
+//! A bucket is one instant: when it would be full again. A call that finds it empty is given a time in the future, so
+//! that waiting is fair and no caller polls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use domain::{MailboxId, Provider, SecretId, Sha256, TenantId};
 use tokio::time::Instant;
 
-use super::window::Window;
+use super::sliding_window::SlidingWindow;
 
-/// So much per second, and so much at once after a rest: of calls, of bytes, or of units.
+/// A rate per second and a burst, of calls, bytes or units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     pub per_second: f64,
     pub burst: f64,
-    /// What is taken does not come back evenly, but each part of it after this time.
+    /// Set: a sliding window; what is taken comes back after this time instead of evenly.
     pub span: Option<Duration>,
 }
 
@@ -26,30 +26,33 @@ impl Budget {
         Self { per_second: amount, burst: amount.max(1.0), span: None }
     }
 
-    /// For limits whose breach locks an account out: no 24 hours take more, whatever was saved up before.
+    /// Returns a budget for limits whose breach locks an account out: no 24 hours take more, however full the bucket
+    /// was.
     pub fn per_day(amount: f64) -> Self {
         let burst = (amount / 10.0).max(1.0);
         Self { per_second: (amount - burst).max(1.0) / 86_400.0, burst, span: None }
     }
 
-    /// No 60 seconds take more, whatever was saved up before: what comes at once is taken off what comes evenly.
+    /// Returns a budget of which no 60 seconds take more, however full the bucket was: the burst is subtracted from the
+    /// rate.
     pub fn per_minute(amount: f64) -> Self {
         let burst = (amount / 30.0).max(1.0);
         Self { per_second: (amount - burst).max(1.0) / 60.0, burst, span: None }
     }
 
-    /// No 600 seconds take more. Ten minutes are too long to go evenly: most mailboxes are taken in at once.
+    /// Returns a budget of which no 600 seconds take more. Ten minutes are too long to go evenly: most mailboxes are
+    /// fetched in one burst.
     pub fn per_ten_minutes(amount: f64) -> Self {
         let amount = amount.max(1.0);
         Self { per_second: amount / 600.0, burst: amount, span: Some(Duration::from_secs(600)) }
     }
 
-    /// How long an amount takes that is more than ever comes at once, also when nobody else wants anything.
+    /// Returns how long an amount above the burst takes, even without other callers.
     pub fn least_wait(self, amount: f64) -> Duration {
         self.time_for(amount).saturating_sub(self.time_for(self.burst))
     }
 
-    /// What is left for each of so many.
+    /// Returns the share of one of so many processes.
     pub fn share(self, of: usize) -> Self {
         let of = of.max(1) as f64;
         Self { per_second: self.per_second / of, burst: (self.burst / of).max(1.0), ..self }
@@ -59,20 +62,20 @@ impl Budget {
         if amount <= 0.0 {
             return Duration::ZERO;
         }
-        // A budget of nothing would be a wait for ever; a year is as good and is a number.
+        // A budget of zero would mean waiting for ever; a year is as good and is finite.
         Duration::from_secs_f64((amount / self.per_second).clamp(0.0, 31_536_000.0))
     }
 }
 
-/// Whose budget.
+/// The owner of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Owner {
+pub enum BudgetOwner {
     App(Provider),
     Tenant(TenantId, Provider),
-    /// A mailbox's own; nothing: what lets our app into all mailboxes of the tenant's organisation.
+    /// The credential of a mailbox; `None`: that of our app for all mailboxes of the tenant's organisation.
     Credential(TenantId, Provider, Option<SecretId>),
     Mailbox(MailboxId),
-    /// Whoever has it: the hash of an address at a provider.
+    /// An account at a provider, whichever tenants have it: the hash of its address.
     Account(Sha256),
 }
 
@@ -80,23 +83,23 @@ pub enum Owner {
 pub enum Measure {
     Calls,
     Bytes,
-    /// What a provider counts in that gives each kind of call a price.
+    /// Quota units of a provider that gives each kind of call a price.
     Units,
 }
 
-/// What one call takes from one bucket. An amount of 0 waits until the bucket is in debt no more.
+/// What one call takes from one bucket. An amount of 0 waits until the bucket is no longer in debt.
 #[derive(Debug, Clone, Copy)]
 pub struct Charge {
-    pub owner: Owner,
+    pub owner: BudgetOwner,
     pub measure: Measure,
     pub budget: Budget,
     pub amount: f64,
 }
 
 impl Charge {
-    /// What is more than ever comes at once must not make any minute take more than its limit, neither one that ends with
-    /// it nor one that begins with it. So what is too much of it is waited for before, and owed after.
-    pub fn evened(self) -> Self {
+    /// Returns the charge for an amount above the burst. It must not make any minute exceed its limit, neither one that
+    /// ends with it nor one that begins with it: so the excess is waited for before, and owed after.
+    pub fn smoothed(self) -> Self {
         let Self { budget, amount, measure, .. } = self;
         if measure != Measure::Units || amount <= budget.burst || budget.span.is_some() {
             return self;
@@ -106,7 +109,7 @@ impl Charge {
     }
 }
 
-/// In all processes the same.
+/// The key of the bucket, the same in all processes.
 impl fmt::Display for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let measure = match self.measure {
@@ -115,42 +118,42 @@ impl fmt::Display for Charge {
             Measure::Units => "units",
         };
         match self.owner {
-            Owner::App(provider) => write!(f, "{measure}:app:{}", provider.as_str()),
-            Owner::Tenant(tenant, provider) => write!(f, "{measure}:tenant:{tenant}:{}", provider.as_str()),
-            Owner::Credential(tenant, provider, None) => {
+            BudgetOwner::App(provider) => write!(f, "{measure}:app:{}", provider.as_str()),
+            BudgetOwner::Tenant(tenant, provider) => write!(f, "{measure}:tenant:{tenant}:{}", provider.as_str()),
+            BudgetOwner::Credential(tenant, provider, None) => {
                 write!(f, "{measure}:organisation:{tenant}:{}", provider.as_str())
             }
-            Owner::Credential(_, _, Some(secret)) => write!(f, "{measure}:secret:{secret}"),
-            Owner::Mailbox(mailbox) => write!(f, "{measure}:mailbox:{mailbox}"),
-            Owner::Account(account) => write!(f, "{measure}:account:{}", account.hex()),
+            BudgetOwner::Credential(_, _, Some(secret)) => write!(f, "{measure}:secret:{secret}"),
+            BudgetOwner::Mailbox(mailbox) => write!(f, "{measure}:mailbox:{mailbox}"),
+            BudgetOwner::Account(account) => write!(f, "{measure}:account:{}", account.hex()),
         }
     }
 }
 
-/// A place: how long to wait for it, or how long it would be.
+/// When a charge may be spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    In(Duration),
+pub enum BudgetWait {
+    After(Duration),
     TooLong(Duration),
 }
 
-/// The buckets of one process that are not full.
+/// The token buckets of one process that are not full.
 #[derive(Debug)]
-pub struct Buckets {
-    full_at: HashMap<(Owner, Measure), Instant>,
-    windows: HashMap<(Owner, Measure), (Duration, Window)>,
+pub struct TokenBuckets {
+    full_at: HashMap<(BudgetOwner, Measure), Instant>,
+    windows: HashMap<(BudgetOwner, Measure), (Duration, SlidingWindow)>,
     began: Instant,
 }
 
-impl Default for Buckets {
+impl Default for TokenBuckets {
     fn default() -> Self {
         Self { full_at: HashMap::new(), windows: HashMap::new(), began: Instant::now() }
     }
 }
 
-impl Buckets {
-    /// A place in all of them or in none.
-    pub fn take(&mut self, charges: &[Charge], now: Instant, longest: Duration) -> Place {
+impl TokenBuckets {
+    /// Takes all charges or none, and returns how long to wait for them.
+    pub fn take(&mut self, charges: &[Charge], now: Instant, max_wait: Duration) -> BudgetWait {
         let mut wait = Duration::ZERO;
         let mut full_at = Vec::with_capacity(charges.len());
         for charge in charges {
@@ -158,8 +161,8 @@ impl Buckets {
             if let Some(span) = charge.budget.span {
                 let window = self.windows.get(&key).map(|(_, window)| window);
                 let time = now.duration_since(self.began);
-                let waits = |window: &Window| window.wait(time, span, charge.budget.burst, charge.amount);
-                wait = wait.max(window.map(waits).unwrap_or_default());
+                let window_wait = window.map(|window| window.wait(time, span, charge.budget.burst, charge.amount));
+                wait = wait.max(window_wait.unwrap_or_default());
                 continue;
             }
             let before = self.full_at.get(&key).copied().unwrap_or(now).max(now);
@@ -168,27 +171,27 @@ impl Buckets {
             wait = wait.max(after.duration_since(now).saturating_sub(room));
             full_at.push((key, after));
         }
-        if wait > longest {
-            return Place::TooLong(wait);
+        if wait > max_wait {
+            return BudgetWait::TooLong(wait);
         }
         self.full_at.extend(full_at.into_iter().filter(|(_, at)| *at > now));
         let at = (now + wait).duration_since(self.began);
         for charge in charges {
             if let Some(span) = charge.budget.span {
                 let (_, window) =
-                    self.windows.entry((charge.owner, charge.measure)).or_insert((span, Window::default()));
+                    self.windows.entry((charge.owner, charge.measure)).or_insert((span, SlidingWindow::default()));
                 window.take(at, span, charge.amount);
             }
         }
-        Place::In(wait)
+        BudgetWait::After(wait)
     }
 
-    /// A full bucket is as good as none.
-    pub fn forget_full(&mut self, now: Instant) {
+    /// Drops full buckets, which are as good as absent.
+    pub fn evict_full(&mut self, now: Instant) {
         self.full_at.retain(|_, at| *at > now);
         let now = now.duration_since(self.began);
         self.windows.retain(|_, (span, window)| {
-            window.forget(now, *span);
+            window.evict(now, *span);
             !window.is_empty()
         });
     }
@@ -203,65 +206,65 @@ impl Buckets {
 mod tests {
     use super::*;
 
-    const LONGEST: Duration = Duration::from_secs(5);
+    const MAX_WAIT: Duration = Duration::from_secs(5);
 
-    fn charge(owner: Owner, per_second: f64, amount: f64) -> Charge {
+    fn charge(owner: BudgetOwner, per_second: f64, amount: f64) -> Charge {
         Charge { owner, measure: Measure::Calls, budget: Budget::per_second(per_second), amount }
     }
 
     fn app(per_second: f64, amount: f64) -> Charge {
-        charge(Owner::App(Provider::Scripted), per_second, amount)
+        charge(BudgetOwner::App(Provider::Gmail), per_second, amount)
     }
 
     #[test]
-    fn a_burst_goes_at_once_then_each_has_its_place_and_who_would_wait_too_long_takes_none() {
+    fn calls_beyond_the_burst_wait_in_order() {
         let now = Instant::now();
-        let mut buckets = Buckets::default();
+        let mut buckets = TokenBuckets::default();
         let mut take = |at| buckets.take(&[app(2.0, 1.0)], at, Duration::from_secs(1));
 
-        assert_eq!(take(now), Place::In(Duration::ZERO));
-        assert_eq!(take(now), Place::In(Duration::ZERO));
-        assert_eq!(take(now), Place::In(Duration::from_millis(500)));
-        assert_eq!(take(now), Place::In(Duration::from_secs(1)));
-        assert_eq!(take(now), Place::TooLong(Duration::from_millis(1500)));
-        assert_eq!(take(now + Duration::from_millis(500)), Place::In(Duration::from_secs(1)));
+        assert_eq!(take(now), BudgetWait::After(Duration::ZERO));
+        assert_eq!(take(now), BudgetWait::After(Duration::ZERO));
+        assert_eq!(take(now), BudgetWait::After(Duration::from_millis(500)));
+        assert_eq!(take(now), BudgetWait::After(Duration::from_secs(1)));
+        assert_eq!(take(now), BudgetWait::TooLong(Duration::from_millis(1500)));
+        assert_eq!(take(now + Duration::from_millis(500)), BudgetWait::After(Duration::from_secs(1)));
     }
 
     #[test]
-    fn who_is_refused_by_one_bucket_takes_from_none() {
+    fn refusal_by_one_bucket_takes_from_none() {
         let now = Instant::now();
-        let mut buckets = Buckets::default();
-        let mailbox = Owner::Tenant(TenantId(uuid::Uuid::nil()), Provider::Scripted);
+        let mut buckets = TokenBuckets::default();
+        let mailbox = BudgetOwner::Tenant(TenantId(uuid::Uuid::nil()), Provider::Gmail);
         let both = [app(10.0, 1.0), charge(mailbox, 0.1, 1.0)];
-        assert_eq!(buckets.take(&both, now, LONGEST), Place::In(Duration::ZERO));
+        assert_eq!(buckets.take(&both, now, MAX_WAIT), BudgetWait::After(Duration::ZERO));
         for _ in 0..100 {
-            assert!(matches!(buckets.take(&both, now, LONGEST), Place::TooLong(_)));
+            assert!(matches!(buckets.take(&both, now, MAX_WAIT), BudgetWait::TooLong(_)));
         }
 
-        assert_eq!(buckets.take(&[app(10.0, 9.0)], now, LONGEST), Place::In(Duration::ZERO));
+        assert_eq!(buckets.take(&[app(10.0, 9.0)], now, MAX_WAIT), BudgetWait::After(Duration::ZERO));
     }
 
     #[test]
-    fn a_debt_is_waited_for() {
+    fn debt_delays_the_next_charge() {
         let now = Instant::now();
-        let mut buckets = Buckets::default();
-        assert_eq!(buckets.take(&[app(10.0, 0.0)], now, LONGEST), Place::In(Duration::ZERO));
+        let mut buckets = TokenBuckets::default();
+        assert_eq!(buckets.take(&[app(10.0, 0.0)], now, MAX_WAIT), BudgetWait::After(Duration::ZERO));
         buckets.take(&[app(10.0, 40.0)], now, Duration::MAX);
 
-        assert_eq!(buckets.take(&[app(10.0, 0.0)], now, LONGEST), Place::In(Duration::from_secs(3)));
+        assert_eq!(buckets.take(&[app(10.0, 0.0)], now, MAX_WAIT), BudgetWait::After(Duration::from_secs(3)));
         let later = now + Duration::from_secs(3);
-        assert_eq!(buckets.take(&[app(10.0, 0.0)], later, LONGEST), Place::In(Duration::ZERO));
+        assert_eq!(buckets.take(&[app(10.0, 0.0)], later, MAX_WAIT), BudgetWait::After(Duration::ZERO));
     }
 
     #[test]
-    fn a_day_takes_no_more_than_its_limit() {
+    fn daily_budget_is_never_exceeded() {
         let begin = Instant::now();
-        let mut buckets = Buckets::default();
+        let mut buckets = TokenBuckets::default();
         let mut taken = 0;
         for minute in 0..24 * 60 {
             let now = begin + Duration::from_secs(minute * 60);
             let charge = Charge { budget: Budget::per_day(1000.0), ..app(1.0, 1.0) };
-            while buckets.take(&[charge], now, Duration::ZERO) == Place::In(Duration::ZERO) {
+            while buckets.take(&[charge], now, Duration::ZERO) == BudgetWait::After(Duration::ZERO) {
                 taken += 1;
             }
         }
@@ -269,18 +272,18 @@ mod tests {
     }
 
     #[test]
-    fn no_minute_takes_more_than_its_limit_and_what_is_large_waits_for_itself() {
+    fn minute_budget_is_never_exceeded() {
         let begin = Instant::now();
-        let mut buckets = Buckets::default();
+        let mut buckets = TokenBuckets::default();
         let budget = Budget::per_minute(600.0);
-        let charge = |amount| Charge { measure: Measure::Units, budget, ..app(1.0, amount) }.evened();
+        let charge = |amount| Charge { measure: Measure::Units, budget, ..app(1.0, amount) }.smoothed();
         let mut taken = Vec::new();
         let mut wait = Duration::ZERO;
         for step in 0..600 {
             let (now, amount) =
                 (begin + wait.max(Duration::from_millis(step * 300)), if step % 7 == 0 { 100.0 } else { 5.0 });
-            let longest = budget.least_wait(amount);
-            if let Place::In(more) = buckets.take(&[charge(amount)], now, longest) {
+            let max_wait = budget.least_wait(amount);
+            if let BudgetWait::After(more) = buckets.take(&[charge(amount)], now, max_wait) {
                 taken.push((now + more, amount));
                 wait = (now + more).duration_since(begin);
             }
@@ -297,48 +300,48 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_minutes_most_goes_at_once_and_nothing_is_taken_in_vain() {
-        let mut buckets = Buckets::default();
+    fn ten_minute_budget_can_be_spent_in_a_burst() {
+        let mut buckets = TokenBuckets::default();
         let now = Instant::now();
         let charge =
             |amount| Charge { measure: Measure::Units, budget: Budget::per_ten_minutes(100.0), ..app(1.0, amount) };
         for _ in 0..9 {
-            assert_eq!(buckets.take(&[charge(10.0)], now, LONGEST), Place::In(Duration::ZERO));
+            assert_eq!(buckets.take(&[charge(10.0)], now, MAX_WAIT), BudgetWait::After(Duration::ZERO));
         }
-        let Place::TooLong(wait) = buckets.take(&[charge(10.0)], now, LONGEST) else { panic!("all is taken") };
+        let BudgetWait::TooLong(wait) = buckets.take(&[charge(10.0)], now, MAX_WAIT) else { panic!("all is taken") };
         assert!(wait > Duration::from_secs(600) && wait <= Duration::from_secs(630), "{wait:?}");
         for _ in 0..10 {
             assert_eq!(
-                buckets.take(&[charge(1.0)], now, LONGEST),
-                Place::In(Duration::ZERO),
+                buckets.take(&[charge(1.0)], now, MAX_WAIT),
+                BudgetWait::After(Duration::ZERO),
                 "some is left for others"
             );
         }
-        assert!(matches!(buckets.take(&[charge(1.0)], now, LONGEST), Place::TooLong(_)));
-        buckets.forget_full(now + Duration::from_secs(600));
+        assert!(matches!(buckets.take(&[charge(1.0)], now, MAX_WAIT), BudgetWait::TooLong(_)));
+        buckets.evict_full(now + Duration::from_secs(600));
         assert_eq!(buckets.len(), 1);
-        buckets.forget_full(now + Duration::from_secs(630));
+        buckets.evict_full(now + Duration::from_secs(630));
         assert_eq!(buckets.len(), 0);
     }
 
     #[test]
-    fn a_budget_of_nothing_holds_up_and_breaks_nothing() {
+    fn zero_budget_blocks_after_the_burst() {
         let now = Instant::now();
-        let mut buckets = Buckets::default();
-        assert_eq!(buckets.take(&[app(0.0, 0.0)], now, LONGEST), Place::In(Duration::ZERO));
-        assert_eq!(buckets.take(&[app(0.0, 1.0)], now, LONGEST), Place::In(Duration::ZERO), "the burst");
-        assert!(matches!(buckets.take(&[app(0.0, 1.0)], now, LONGEST), Place::TooLong(_)));
+        let mut buckets = TokenBuckets::default();
+        assert_eq!(buckets.take(&[app(0.0, 0.0)], now, MAX_WAIT), BudgetWait::After(Duration::ZERO));
+        assert_eq!(buckets.take(&[app(0.0, 1.0)], now, MAX_WAIT), BudgetWait::After(Duration::ZERO), "the burst");
+        assert!(matches!(buckets.take(&[app(0.0, 1.0)], now, MAX_WAIT), BudgetWait::TooLong(_)));
     }
 
     #[test]
-    fn full_buckets_are_forgotten() {
+    fn full_buckets_are_evicted() {
         let now = Instant::now();
-        let mut buckets = Buckets::default();
-        buckets.take(&[app(1.0, 1.0)], now, LONGEST);
+        let mut buckets = TokenBuckets::default();
+        buckets.take(&[app(1.0, 1.0)], now, MAX_WAIT);
 
-        buckets.forget_full(now);
+        buckets.evict_full(now);
         assert_eq!(buckets.len(), 1);
-        buckets.forget_full(now + Duration::from_secs(1));
+        buckets.evict_full(now + Duration::from_secs(1));
         assert_eq!(buckets.len(), 0);
     }
 }

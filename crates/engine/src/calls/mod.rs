@@ -1,93 +1,94 @@
-//! Every call to a provider goes through here: no sooner than the provider asked for, no more often than it allows, not at
-//! all while it does not work, and never for ever.
+//! The gateway for all calls to providers. It applies their Retry-After, the budgets of calls, bytes and units, the
+//! limit of calls in flight, the circuit breaker and a deadline.
 
 pub mod breaker;
 pub mod budget;
-mod day;
-pub mod meter;
-mod places;
-pub mod window;
+mod call_limiter;
+mod daily_quota;
+pub mod sliding_window;
+pub mod usage_meter;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::connector::Answer;
-use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, TenantId};
-use jobs::{Dice, SystemDice};
+use domain::connector::ConnectorFuture;
+use domain::metrics as catalogue;
+use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, TenantId, log_text};
+use jobs::{RandomSource, SystemRandom};
 use store::sql::mailboxes::Mailbox;
 use store::{Store, StoreError};
 use tokio::time::{Instant, sleep, timeout};
 
-use breaker::{Breaker, PROBE_EVERY, Pass};
-use budget::{Buckets, Budget, Charge, Measure, Owner, Place};
-pub use day::bytes_per_day;
-use meter::Meter;
-use places::{Places, UnderWay};
+use breaker::{Breaker, BreakerPermit, PROBE_INTERVAL};
+use budget::{Budget, BudgetOwner, BudgetWait, Charge, Measure, TokenBuckets};
+use call_limiter::{CallLimiter, CallPermit};
+pub use daily_quota::bytes_per_day;
+use usage_meter::UsageMeter;
 
-use crate::gate::Redis;
+use crate::coordination::Redis;
 
-/// How often what is of no use any more is forgotten.
-const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// How often idle breakers and full buckets are dropped.
+const EVICT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// For waits that a provider made up.
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
+/// The longest Retry-After that is believed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(365 * 86_400);
 
 #[derive(Debug, Clone)]
 pub struct CallSettings {
-    /// Of providers without a line of their own in `paces`.
-    pub pace: Pace,
-    pub paces: HashMap<Provider, Pace>,
-    /// Of each mailbox at an IMAP server that does not say it itself; 0: as many as one likes.
+    /// The budgets of providers without an entry in `provider_budgets`.
+    pub default_budgets: CallBudgets,
+    pub provider_budgets: HashMap<Provider, CallBudgets>,
+    /// The quota of each IMAP mailbox without one of its own; 0: unlimited.
     pub imap_bytes_per_day: Option<u64>,
-    /// Calls of one provider that are on their way at the same time: one that is slow, or gone, must not keep everybody
-    /// waiting who could call another. Fetches are at most four fifths of them, those of old mail three.
-    pub most_under_way: Option<usize>,
-    /// A job that would wait longer for its turn gives its place to others and comes back.
-    pub longest_wait: Duration,
-    /// Connectors watch over the bytes of a message themselves; this ends what they did not think of.
+    /// Calls to one provider that are in flight at the same time: a slow or dead provider must not occupy the workers
+    /// that could call another. Fetches are at most four fifths of them, backfill three.
+    pub max_in_flight: Option<usize>,
+    /// A job that would wait longer for a budget is rescheduled instead, so that others can run.
+    pub max_wait: Duration,
+    /// The deadline of a call. Connectors have timeouts of their own; this ends a call that they overlooked.
     pub deadline: Duration,
 }
 
 impl Default for CallSettings {
     fn default() -> Self {
         Self {
-            pace: Pace::calls_per_second(150.0),
-            paces: HashMap::new(),
+            default_budgets: CallBudgets::calls_per_second(150.0),
+            provider_budgets: HashMap::new(),
             imap_bytes_per_day: None,
-            most_under_way: None,
-            longest_wait: Duration::from_secs(5),
+            max_in_flight: None,
+            max_wait: Duration::from_secs(5),
             deadline: Duration::from_secs(600),
         }
     }
 }
 
 impl CallSettings {
-    pub fn pace_of(&self, provider: Provider) -> Pace {
-        *self.paces.get(&provider).unwrap_or(&self.pace)
+    pub fn budgets_of_provider(&self, provider: Provider) -> CallBudgets {
+        *self.provider_budgets.get(&provider).unwrap_or(&self.default_budgets)
     }
 
-    /// With what the mailbox has of its own.
-    pub fn pace_for(&self, mailbox: &Mailbox) -> Pace {
-        let mut pace = self.pace_of(mailbox.provider);
+    /// Returns the budgets of a mailbox, with its own byte quota.
+    pub fn budgets_of_mailbox(&self, mailbox: &Mailbox) -> CallBudgets {
+        let mut budgets = self.budgets_of_provider(mailbox.provider);
         if let Some(bytes) = bytes_per_day(mailbox, self.imap_bytes_per_day) {
-            pace.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
+            budgets.mailbox.bytes = (bytes > 0).then(|| Budget::per_day(bytes as f64));
         }
-        pace
+        budgets
     }
 }
 
-/// What may be asked of a provider by our app as a whole, for each tenant, with each credential, and for each mailbox.
+/// The budgets of calls to a provider: of our app as a whole, of each tenant, of each credential and of each mailbox.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Pace {
+pub struct CallBudgets {
     pub app: Allowance,
     pub tenant: Allowance,
     pub credential: Allowance,
     pub mailbox: Allowance,
 }
 
-/// `None`: as much as one likes.
+/// The budgets of one owner; `None`: unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Allowance {
     pub calls: Option<Budget>,
@@ -95,356 +96,384 @@ pub struct Allowance {
     pub units: Option<Budget>,
 }
 
-impl Pace {
+impl CallBudgets {
     pub fn calls_per_second(app: f64) -> Self {
         let app = Allowance { calls: Some(Budget::per_second(app)), ..Allowance::default() };
         Self { app, ..Self::default() }
     }
 
-    /// And so many units a minute for our app as a whole, and for each mailbox.
+    /// Adds budgets of units, for our app as a whole and for each mailbox.
     pub fn with_units(mut self, app: Option<Budget>, mailbox: Option<Budget>) -> Self {
         self.app.units = app;
         self.mailbox.units = mailbox;
         self
     }
 
-    /// What a part of a call takes that has a price.
+    /// Returns what a request takes that costs units.
     fn unit_charges(&self, mailbox: &Mailbox, amount: f64) -> Vec<Charge> {
         // A provider does not know how many tenants have an account.
         let account = Sha256::of(format!("{} {}", mailbox.provider.as_str(), mailbox.account()).as_bytes());
-        let owners = [(Owner::App(mailbox.provider), self.app), (Owner::Account(account), self.mailbox)];
-        let charge = |(owner, allowance): (Owner, Allowance)| {
+        let owners = [(BudgetOwner::App(mailbox.provider), self.app), (BudgetOwner::Account(account), self.mailbox)];
+        let charges = owners.into_iter().filter_map(|(owner, allowance)| {
             let budget = allowance.units?;
             Some(Charge { owner, measure: Measure::Units, budget, amount })
-        };
-        owners.into_iter().filter_map(charge).collect()
+        });
+        charges.collect()
     }
 
-    /// What a call takes: all that have a budget.
+    /// Returns what a call takes from each budget there is.
     fn charges(&self, mailbox: &Mailbox, calls: f64, bytes: f64) -> Vec<Charge> {
         let owners = [
-            (Owner::App(mailbox.provider), self.app),
-            (Owner::Tenant(mailbox.tenant_id, mailbox.provider), self.tenant),
+            (BudgetOwner::App(mailbox.provider), self.app),
+            (BudgetOwner::Tenant(mailbox.tenant_id, mailbox.provider), self.tenant),
             (credential(mailbox), self.credential),
-            (Owner::Mailbox(mailbox.id), self.mailbox),
+            (BudgetOwner::Mailbox(mailbox.id), self.mailbox),
         ];
-        let of = |(owner, allowance): (Owner, Allowance)| {
-            let charge = |measure, budget: Option<Budget>, amount| {
+        let mut charges = Vec::new();
+        for (owner, allowance) in owners {
+            let budgets = [(Measure::Calls, allowance.calls, calls), (Measure::Bytes, allowance.bytes, bytes)];
+            charges.extend(budgets.into_iter().filter_map(|(measure, budget, amount)| {
                 budget.map(|budget| Charge { owner, measure, budget, amount })
-            };
-            [charge(Measure::Calls, allowance.calls, calls), charge(Measure::Bytes, allowance.bytes, bytes)]
-        };
-        owners.into_iter().flat_map(of).flatten().collect()
+            }));
+        }
+        charges
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Call {
-    /// Brings few bytes, which nobody counts.
-    Look,
+enum CallKind {
+    /// A poll or listing: it brings few bytes, which are not counted.
+    Poll,
     Fetch(Lane),
-    /// The same as a look, at another of the provider's services.
+    /// The same as a poll, at the provider's directory service.
     Directory,
 }
 
-/// One of them may be away while the other is there.
+/// The services of a provider, of which one may be unavailable while the other works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Service {
+enum ProviderService {
     Mail,
     Directory,
 }
 
-impl Call {
-    fn service(self) -> Service {
+impl CallKind {
+    fn service(self) -> ProviderService {
         match self {
-            Self::Look | Self::Fetch(_) => Service::Mail,
-            Self::Directory => Service::Directory,
+            Self::Poll | Self::Fetch(_) => ProviderService::Mail,
+            Self::Directory => ProviderService::Directory,
         }
     }
 }
 
-impl Service {
-    fn of(self, provider: Provider) -> String {
+impl ProviderService {
+    fn as_str(self) -> &'static str {
         match self {
-            Self::Mail => provider.as_str().to_owned(),
-            Self::Directory => format!("the directory at {}", provider.as_str()),
+            Self::Mail => "mail",
+            Self::Directory => "directory",
         }
     }
 }
 
-/// Cheap to clone; clones are one.
+/// The gateway for calls. Cheap to clone; clones share their state.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    inner: Arc<Inner>,
+    inner: Arc<CallsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct CallsInner {
     settings: CallSettings,
-    dice: Arc<dyn Dice>,
-    /// Budgets are everybody's there.
+    random: Arc<dyn RandomSource>,
+    /// Shares the budgets with other processes.
     redis: Option<Redis>,
-    /// How many share the budgets while Redis is away, or when there is none.
+    /// The processes that share the budgets while Redis is unavailable or absent.
     instances: AtomicUsize,
-    state: Mutex<State>,
-    meter: Meter,
+    state: Mutex<CallsState>,
+    meter: UsageMeter,
 }
 
 #[derive(Debug)]
-struct State {
-    breakers: HashMap<(TenantId, Provider, Service), Breaker>,
-    /// Until when a provider asked to be left alone for the sake of a mailbox.
-    quiet: HashMap<MailboxId, Instant>,
-    buckets: Buckets,
-    places: HashMap<Provider, Places>,
-    tidied: Instant,
+struct CallsState {
+    breakers: HashMap<(TenantId, Provider, ProviderService), Breaker>,
+    /// Until when a provider asked not to be called for a mailbox.
+    retry_after: HashMap<MailboxId, Instant>,
+    buckets: TokenBuckets,
+    limiters: HashMap<Provider, CallLimiter>,
+    evicted_at: Instant,
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self::new(CallSettings::default(), Arc::new(SystemDice), None)
+        Self::new(CallSettings::default(), Arc::new(SystemRandom), None)
     }
 }
 
 impl Calls {
-    pub fn new(settings: CallSettings, dice: Arc<dyn Dice>, redis: Option<Redis>) -> Self {
-        let state = State {
+    pub fn new(settings: CallSettings, random: Arc<dyn RandomSource>, redis: Option<Redis>) -> Self {
+        let state = CallsState {
             breakers: HashMap::new(),
-            quiet: HashMap::new(),
-            buckets: Buckets::default(),
-            places: HashMap::new(),
-            tidied: Instant::now(),
+            retry_after: HashMap::new(),
+            buckets: TokenBuckets::default(),
+            limiters: HashMap::new(),
+            evicted_at: Instant::now(),
         };
-        let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), Meter::default());
-        let inner = Inner { settings, dice, redis, instances, state, meter };
+        let (instances, state, meter) = (AtomicUsize::new(1), Mutex::new(state), UsageMeter::default());
+        let inner = CallsInner { settings, random, redis, instances, state, meter };
         Self { inner: Arc::new(inner) }
     }
 
-    /// How many processes make calls, as far as is known.
+    /// Sets how many processes make calls, as far as is known.
     pub fn set_instances(&self, count: usize) {
         self.inner.instances.store(count.max(1), Ordering::Relaxed);
     }
 
-    /// Makes the call when its turn comes, or says at once for how long it is of no use.
-    pub async fn make<T>(&self, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.make_a(Call::Look, mailbox, call).await
+    /// Makes a call when the budgets allow it, or returns at once for how long they do not.
+    pub async fn make<T>(&self, mailbox: &Mailbox, call: ConnectorFuture<'_, T>) -> Result<T, ConnectorError> {
+        self.make_kind(CallKind::Poll, mailbox, call).await
     }
 
-    /// The same for a call that brings messages: it also waits until those that came before are paid for. In the low lane
-    /// are messages that were there before.
-    pub async fn make_fetch<T>(&self, mailbox: &Mailbox, lane: Lane, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.make_a(Call::Fetch(lane), mailbox, call).await
+    /// Makes a call that brings messages: it also waits while a byte budget is in debt. The low lane is backfill.
+    pub async fn make_fetch<T>(
+        &self,
+        mailbox: &Mailbox,
+        lane: Lane,
+        call: ConnectorFuture<'_, T>,
+    ) -> Result<T, ConnectorError> {
+        self.make_kind(CallKind::Fetch(lane), mailbox, call).await
     }
 
-    /// The same for a call to a tenant's directory.
-    pub async fn ask_directory<T>(&self, counted_as: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.make_a(Call::Directory, counted_as, call).await
+    /// Makes a call to a tenant's directory.
+    pub async fn make_directory_call<T>(
+        &self,
+        counted_as: &Mailbox,
+        call: ConnectorFuture<'_, T>,
+    ) -> Result<T, ConnectorError> {
+        self.make_kind(CallKind::Directory, counted_as, call).await
     }
 
-    async fn make_a<T>(&self, kind: Call, mailbox: &Mailbox, call: Answer<'_, T>) -> Result<T, ConnectorError> {
-        self.inner.look(kind, mailbox)?;
-        self.inner.wait_for_turn(kind, mailbox).await?;
-        let (_under_way, pass) = self.inner.begin(kind, mailbox)?;
-        self.inner.meter.count(key(mailbox), 1, 0);
+    async fn make_kind<T>(
+        &self,
+        kind: CallKind,
+        mailbox: &Mailbox,
+        call: ConnectorFuture<'_, T>,
+    ) -> Result<T, ConnectorError> {
+        self.inner.check(kind, mailbox)?;
+        self.inner.wait_for_budget(kind, mailbox).await?;
+        let (_permit, breaker_permit) = self.inner.start_call(kind, mailbox)?;
+        self.inner.meter.count(usage_key(mailbox), 1, 0);
         let deadline = self.inner.settings.deadline;
         let outcome = match timeout(deadline, call).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ConnectorError::Unavailable(format!("no answer within {} s", deadline.as_secs()))),
         };
-        self.inner.end(kind, mailbox, pass, outcome.as_ref().err());
+        self.inner.end_call(kind, mailbox, breaker_permit, outcome.as_ref().err());
         outcome
     }
 
-    /// Waits until so many units of the provider's quota may be used; in the middle of a call, which made its way already.
+    /// Waits until so many units of the provider's quota may be used, within a call that was admitted already.
     pub async fn spend_units(&self, mailbox: &Mailbox, units: u32) -> Result<(), ConnectorError> {
-        let charges = self.inner.pace(mailbox).unit_charges(mailbox, f64::from(units));
+        let charges = self.inner.budgets(mailbox).unit_charges(mailbox, f64::from(units));
         self.inner.wait_for(&charges).await
     }
 
-    /// What a call has brought. Too much is not refused: it came already. The next fetches wait for it.
+    /// Charges the bytes that a call has brought. They may exceed the budget, since they came already; the next fetches
+    /// wait.
     pub async fn spend_bytes(&self, mailbox: &Mailbox, bytes: u64) {
-        self.inner.meter.count(key(mailbox), 0, bytes);
-        let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, bytes as f64);
+        self.inner.meter.count(usage_key(mailbox), 0, bytes);
+        let mut charges = self.inner.budgets(mailbox).charges(mailbox, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
-        self.inner.take(&charges, YEAR).await;
+        self.inner.take(&charges, MAX_RETRY_AFTER).await;
     }
 
-    /// Whether fetches wait until what came before is paid for.
+    /// Returns whether fetches wait because a byte budget is in debt.
     pub async fn owes_bytes(&self, mailbox: &Mailbox) -> bool {
-        let mut charges = self.inner.pace(mailbox).charges(mailbox, 0.0, 0.0);
+        let mut charges = self.inner.budgets(mailbox).charges(mailbox, 0.0, 0.0);
         charges.retain(|charge| charge.measure == Measure::Bytes);
-        matches!(self.inner.take(&charges, Duration::ZERO).await, Place::TooLong(_))
+        matches!(self.inner.take(&charges, Duration::ZERO).await, BudgetWait::TooLong(_))
     }
 
-    /// What was used since the last time, for people.
+    /// Writes the usage since the last time, for people.
     pub async fn write_usage(&self, store: &Store) -> Result<(), StoreError> {
         self.inner.meter.write(store).await
     }
 
-    /// Why calls for a mailbox are refused that has to wait for long, in words for people.
-    pub fn why(&self, mailbox: &Mailbox) -> &'static str {
-        if self.inner.state().is_welcome(mailbox, Instant::now()).is_err() {
+    /// Returns why calls for a mailbox have to wait, in words for people.
+    pub fn wait_reason(&self, mailbox: &Mailbox) -> &'static str {
+        if self.inner.state().check_retry_after(mailbox, Instant::now()).is_err() {
             return "its server asked to wait";
         }
-        let charges = self.inner.pace(mailbox).charges(mailbox, 1.0, 0.0);
-        match charges.iter().any(|charge| charge.measure == Measure::Bytes) {
-            // A debt: of calls nobody ever has one.
-            true => "it has fetched as many bytes as it may in a day",
-            false => "it has been called as often as it may be",
+        let charges = self.inner.budgets(mailbox).charges(mailbox, 1.0, 0.0);
+        if charges.iter().any(|charge| charge.measure == Measure::Bytes) {
+            // A debt: budgets of calls never have one.
+            "its daily byte quota is used up"
+        } else {
+            "its call budget is used up"
         }
     }
 }
 
-impl Inner {
-    fn pace(&self, mailbox: &Mailbox) -> Pace {
-        self.settings.pace_for(mailbox)
+impl CallsInner {
+    fn budgets(&self, mailbox: &Mailbox) -> CallBudgets {
+        self.settings.budgets_of_mailbox(mailbox)
     }
 
-    /// Whether there is any use in waiting for a turn. Takes nothing: neither a probe nor a turn must be spent on a call that
-    /// is not made, and who waited for the turn of its own tenant with a place would keep it from other tenants.
-    fn look(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+    /// Checks whether it is of use to wait for the budgets. Takes nothing: neither a probe nor a budget must be spent
+    /// on a call that is not made, and a permit that is held while a tenant waits for its own budget would be kept from
+    /// other tenants.
+    fn check(&self, kind: CallKind, mailbox: &Mailbox) -> Result<(), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
-        state.tidy(now);
-        if let Some(breaker) = state.breakers.get(&whose(kind, mailbox)) {
-            breaker.look(now).map_err(|until| self.not_before(until, now))?;
+        state.evict_idle(now);
+        if let Some(breaker) = state.breakers.get(&breaker_key(kind, mailbox)) {
+            breaker.check(now).map_err(|until| self.breaker_open(until, now))?;
         }
-        state.is_welcome(mailbox, now)?;
-        match state.places(mailbox.provider, &self.settings) {
-            Some(places) if places.take(kind).is_none() => Err(self.no_place()),
+        state.check_retry_after(mailbox, now)?;
+        match state.limiter(mailbox.provider, &self.settings) {
+            Some(limiter) if limiter.acquire(kind).is_none() => Err(self.at_capacity()),
             _ => Ok(()),
         }
     }
 
-    async fn wait_for_turn(&self, kind: Call, mailbox: &Mailbox) -> Result<(), ConnectorError> {
-        let mut charges = self.pace(mailbox).charges(mailbox, 1.0, 0.0);
-        if !matches!(kind, Call::Fetch(_)) {
+    async fn wait_for_budget(&self, kind: CallKind, mailbox: &Mailbox) -> Result<(), ConnectorError> {
+        let mut charges = self.budgets(mailbox).charges(mailbox, 1.0, 0.0);
+        if !matches!(kind, CallKind::Fetch(_)) {
             charges.retain(|charge| charge.measure == Measure::Calls);
         }
         self.wait_for(&charges).await
     }
 
     async fn wait_for(&self, charges: &[Charge]) -> Result<(), ConnectorError> {
-        match self.take(charges, self.settings.longest_wait).await {
-            Place::In(wait) => {
+        match self.take(charges, self.settings.max_wait).await {
+            BudgetWait::After(wait) => {
                 sleep(wait).await;
                 Ok(())
             }
-            Place::TooLong(wait) => Err(ConnectorError::NotYet(self.spread(wait, self.settings.longest_wait))),
+            BudgetWait::TooLong(wait) => {
+                Err(ConnectorError::RateLimited(self.with_jitter(wait, self.settings.max_wait)))
+            }
         }
     }
 
-    async fn take(&self, charges: &[Charge], longest: Duration) -> Place {
+    async fn take(&self, charges: &[Charge], max_wait: Duration) -> BudgetWait {
         if charges.is_empty() {
-            return Place::In(Duration::ZERO);
+            return BudgetWait::After(Duration::ZERO);
         }
-        // What is more than ever comes at once would never be let in: that it takes its time is nobody's fault.
-        let patience = |charges: &[Charge]| {
-            let least = charges.iter().map(|charge| charge.budget.least_wait(charge.amount)).max();
-            longest.saturating_add(least.unwrap_or_default())
-        };
         if let Some(redis) = &self.redis {
-            let charges: Vec<Charge> = charges.iter().map(|charge| charge.evened()).collect();
-            if let Some(place) = redis.take(&charges, patience(&charges)).await {
-                return place;
+            let charges: Vec<Charge> = charges.iter().map(|charge| charge.smoothed()).collect();
+            if let Some(wait) = redis.take(&charges, max_wait_for(&charges, max_wait)).await {
+                return wait;
             }
         }
         let instances = self.instances.load(Ordering::Relaxed);
-        let share = |charge: &Charge| Charge { budget: charge.budget.share(instances), ..*charge }.evened();
-        let charges: Vec<Charge> = charges.iter().map(share).collect();
-        self.state().buckets.take(&charges, Instant::now(), patience(&charges))
+        let charges: Vec<Charge> = charges
+            .iter()
+            .map(|charge| Charge { budget: charge.budget.share(instances), ..*charge }.smoothed())
+            .collect();
+        self.state().buckets.take(&charges, Instant::now(), max_wait_for(&charges, max_wait))
     }
 
-    /// With a place among those that are under way, which is given back when it is dropped.
-    fn begin(&self, kind: Call, mailbox: &Mailbox) -> Result<(Option<UnderWay>, Pass), ConnectorError> {
+    /// Takes the permits for a call; the first is released when it is dropped.
+    fn start_call(
+        &self,
+        kind: CallKind,
+        mailbox: &Mailbox,
+    ) -> Result<(Option<CallPermit>, BreakerPermit), ConnectorError> {
         let now = Instant::now();
         let mut state = self.state();
-        // Others were told something while this one waited.
-        state.is_welcome(mailbox, now)?;
-        let places = state.places(mailbox.provider, &self.settings);
-        let place = places.map(|places| places.take(kind).ok_or_else(|| self.no_place())).transpose()?;
+        // The provider may have asked others to wait meanwhile.
+        state.check_retry_after(mailbox, now)?;
+        let limiter = state.limiter(mailbox.provider, &self.settings);
+        let permit = limiter.map(|limiter| limiter.acquire(kind).ok_or_else(|| self.at_capacity())).transpose()?;
         let taken = state.breaker(kind, mailbox, now).take(now);
-        Ok((place, taken.map_err(|until| self.not_before(until, now))?))
+        Ok((permit, taken.map_err(|until| self.breaker_open(until, now))?))
     }
 
-    fn end(&self, kind: Call, mailbox: &Mailbox, pass: Pass, error: Option<&ConnectorError>) {
+    fn end_call(
+        &self,
+        kind: CallKind,
+        mailbox: &Mailbox,
+        breaker_permit: BreakerPermit,
+        error: Option<&ConnectorError>,
+    ) {
         let now = Instant::now();
         let provider = mailbox.provider.as_str();
-        let (word, is_failure) = verdict(error);
-        metrics::counter!("mailroom_provider_requests_total", "provider" => provider, "outcome" => word).increment(1);
+        let (word, is_failure) = outcome_label(error);
+        metrics::counter!(catalogue::PROVIDER_REQUESTS, "provider" => provider, "outcome" => word).increment(1);
         let mut state = self.state();
         if let Some(ConnectorError::Throttled { retry_after: Some(wait) }) = error {
-            let until = now + (*wait).min(YEAR);
-            let quiet = state.quiet.entry(mailbox.id).or_insert(until);
-            *quiet = until.max(*quiet);
+            let until = now + (*wait).min(MAX_RETRY_AFTER);
+            let retry_after = state.retry_after.entry(mailbox.id).or_insert(until);
+            *retry_after = until.max(*retry_after);
         }
         let Some(is_failure) = is_failure else { return };
         let breaker = state.breaker(kind, mailbox, now);
         let before = breaker.state();
-        breaker.record(now, pass, is_failure);
+        breaker.record(now, breaker_permit, is_failure);
         let after = breaker.state();
         if before != after {
-            let who = kind.service().of(mailbox.provider);
-            match after {
-                "open" => tracing::warn!(tenant = %mailbox.tenant_id, "{who} does not work: its breaker is open"),
-                _ => tracing::info!(tenant = %mailbox.tenant_id, "{who} answers: its breaker is {after}"),
+            let service = kind.service().as_str();
+            let error = error.map(log_text).unwrap_or_default();
+            if after == "open" {
+                tracing::warn!(tenant.id = %mailbox.tenant_id, provider, service, error, "circuit breaker opened");
+            } else {
+                tracing::info!(tenant.id = %mailbox.tenant_id, provider, service, state = after, "circuit breaker state changed");
             }
             count_breakers(provider, before, -1.0);
             count_breakers(provider, after, 1.0);
         }
     }
 
-    /// Those who are refused together do not come back together; one of them comes in time.
-    fn not_before(&self, until: Instant, now: Instant) -> ConnectorError {
-        ConnectorError::NotYet(self.spread(until - now, PROBE_EVERY / 10))
+    /// Returns the error for an open breaker, with jitter: calls that are refused together do not come back together.
+    fn breaker_open(&self, until: Instant, now: Instant) -> ConnectorError {
+        ConnectorError::RateLimited(self.with_jitter(until - now, PROBE_INTERVAL / 10))
     }
 
-    /// As many as may be are under way.
-    fn no_place(&self) -> ConnectorError {
-        let wait = self.settings.longest_wait;
-        ConnectorError::NotYet(self.spread(wait, wait))
+    /// Returns the error for as many calls in flight as are allowed.
+    fn at_capacity(&self) -> ConnectorError {
+        let wait = self.settings.max_wait;
+        ConnectorError::RateLimited(self.with_jitter(wait, wait))
     }
 
-    fn spread(&self, wait: Duration, over: Duration) -> Duration {
-        wait + over.mul_f64(self.dice.fraction())
+    fn with_jitter(&self, wait: Duration, over: Duration) -> Duration {
+        wait + over.mul_f64(self.random.next_fraction())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing in there is ever half done for longer than a statement.
+    fn state(&self) -> std::sync::MutexGuard<'_, CallsState> {
+        // No statement leaves the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn breaker(&mut self, kind: Call, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
-        self.breakers.entry(whose(kind, mailbox)).or_insert_with(|| {
+impl CallsState {
+    fn breaker(&mut self, kind: CallKind, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
+        self.breakers.entry(breaker_key(kind, mailbox)).or_insert_with(|| {
             let breaker = Breaker::new(now);
             count_breakers(mailbox.provider.as_str(), breaker.state(), 1.0);
             breaker
         })
     }
 
-    /// `None`: there may be as many as one likes.
-    fn places(&mut self, provider: Provider, settings: &CallSettings) -> Option<&Places> {
-        let most = settings.most_under_way?;
-        Some(self.places.entry(provider).or_insert_with(|| Places::new(most)))
+    /// Returns the limiter of a provider, or `None` if calls in flight are not limited.
+    fn limiter(&mut self, provider: Provider, settings: &CallSettings) -> Option<&CallLimiter> {
+        let max = settings.max_in_flight?;
+        Some(self.limiters.entry(provider).or_insert_with(|| CallLimiter::new(max)))
     }
 
-    /// To the moment: this is the provider's word.
-    fn is_welcome(&self, mailbox: &Mailbox, now: Instant) -> Result<(), ConnectorError> {
-        match self.quiet.get(&mailbox.id) {
+    /// Returns an error until the time that the provider asked for, exactly.
+    fn check_retry_after(&self, mailbox: &Mailbox, now: Instant) -> Result<(), ConnectorError> {
+        match self.retry_after.get(&mailbox.id) {
             Some(until) if *until > now => Err(throttled(*until - now)),
             _ => Ok(()),
         }
     }
 
-    fn tidy(&mut self, now: Instant) {
-        if now.duration_since(self.tidied) < TIDY_EVERY {
+    fn evict_idle(&mut self, now: Instant) {
+        if now.duration_since(self.evicted_at) < EVICT_INTERVAL {
             return;
         }
-        self.tidied = now;
-        self.quiet.retain(|_, until| *until > now);
-        self.buckets.forget_full(now);
+        self.evicted_at = now;
+        self.retry_after.retain(|_, until| *until > now);
+        self.buckets.evict_full(now);
         self.breakers.retain(|(_, provider, _), breaker| {
             let is_idle = breaker.is_idle(now);
             if is_idle {
@@ -455,17 +484,23 @@ impl State {
     }
 }
 
-fn key(mailbox: &Mailbox) -> (TenantId, Provider) {
+/// Returns `max_wait`, extended for charges above the burst: they could never be taken otherwise.
+fn max_wait_for(charges: &[Charge], max_wait: Duration) -> Duration {
+    let least = charges.iter().map(|charge| charge.budget.least_wait(charge.amount)).max();
+    max_wait.saturating_add(least.unwrap_or_default())
+}
+
+fn usage_key(mailbox: &Mailbox) -> (TenantId, Provider) {
     (mailbox.tenant_id, mailbox.provider)
 }
 
-fn whose(kind: Call, mailbox: &Mailbox) -> (TenantId, Provider, Service) {
+fn breaker_key(kind: CallKind, mailbox: &Mailbox) -> (TenantId, Provider, ProviderService) {
     (mailbox.tenant_id, mailbox.provider, kind.service())
 }
 
-fn credential(mailbox: &Mailbox) -> Owner {
+fn credential(mailbox: &Mailbox) -> BudgetOwner {
     let own = mailbox.secret_ref.as_ref().and_then(|secret| secret.parse().ok());
-    Owner::Credential(mailbox.tenant_id, mailbox.provider, own)
+    BudgetOwner::Credential(mailbox.tenant_id, mailbox.provider, own)
 }
 
 fn throttled(wait: Duration) -> ConnectorError {
@@ -473,22 +508,22 @@ fn throttled(wait: Duration) -> ConnectorError {
 }
 
 fn count_breakers(provider: &'static str, state: &'static str, by: f64) {
-    metrics::gauge!("mailroom_breakers", "provider" => provider, "state" => state).increment(by);
+    metrics::gauge!(catalogue::BREAKERS, "provider" => provider, "state" => state).increment(by);
 }
 
-/// A word for people, and whether it is a failure: a refusal is an answer, so the provider works. Being told to wait
-/// says neither.
-fn verdict(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
+/// Returns the metric label of an outcome, and whether it is a failure for the breaker: a refusal is an answer, so the
+/// provider works. Being asked to wait says neither.
+fn outcome_label(error: Option<&ConnectorError>) -> (&'static str, Option<bool>) {
     match error {
         None => ("ok", Some(false)),
         Some(ConnectorError::Throttled { .. }) => ("throttled", None),
-        Some(ConnectorError::NotYet(_)) => ("put_off", None),
+        Some(ConnectorError::RateLimited(_)) => ("put_off", None),
         Some(ConnectorError::Unavailable(_)) => ("unavailable", Some(true)),
         Some(ConnectorError::Unauthorized(_)) => ("unauthorized", Some(false)),
-        Some(ConnectorError::Operator(_)) => ("operator", Some(false)),
+        Some(ConnectorError::AppRejected(_)) => ("operator", Some(false)),
         Some(ConnectorError::CursorExpired) => ("cursor_expired", Some(false)),
         Some(ConnectorError::Gone) => ("gone", Some(false)),
-        Some(ConnectorError::Shut(_)) => ("shut", Some(false)),
+        Some(ConnectorError::FolderUnavailable(_)) => ("shut", Some(false)),
         Some(ConnectorError::Protocol(_)) => ("protocol", Some(false)),
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever calls waits for the budgets, and nobody calls who was asked not to.
+//! Calls wait for their budgets, and are not made while a provider asks to wait.
 
 use domain::{Clock, MailboxState, SecretId, SystemClock};
 
@@ -9,7 +9,7 @@ fn mailbox() -> Mailbox {
     Mailbox {
         id: MailboxId::new(&SystemClock),
         tenant_id: TenantId::new(&SystemClock),
-        provider: Provider::Scripted,
+        provider: Provider::Gmail,
         address: "me@acme.test".into(),
         state: MailboxState::Active,
         state_reason: None,
@@ -23,30 +23,40 @@ fn mailbox() -> Mailbox {
     }
 }
 
-#[test]
-fn a_mailbox_has_the_allowance_that_it_says_itself_or_that_its_server_is_known_for() {
-    let of = |provider, settings, at_imap| {
-        let settings = Mailbox { provider, settings, ..mailbox() };
-        let calls = CallSettings { imap_bytes_per_day: at_imap, ..CallSettings::default() };
-        Calls::new(calls, Arc::new(SystemDice), None).inner.pace(&settings).mailbox.bytes
-    };
-    let at = |host: &str| serde_json::json!({"connection": {"host": host}});
-    let own = |bytes: u64| serde_json::json!({"connection": {"host": "imap.gmail.com"}, "bytes_per_day": bytes});
-    let per_day = |bytes: f64| Some(Budget::per_day(bytes));
+/// Returns the byte budget of a mailbox with these settings, beside the setting for all IMAP mailboxes.
+fn byte_budget(provider: Provider, settings: serde_json::Value, imap_bytes_per_day: Option<u64>) -> Option<Budget> {
+    let mailbox = Mailbox { provider, settings, ..mailbox() };
+    let settings = CallSettings { imap_bytes_per_day, ..CallSettings::default() };
+    settings.budgets_of_mailbox(&mailbox).mailbox.bytes
+}
 
-    assert_eq!(of(Provider::Imap, at("imap.acme.test"), None), None);
-    assert_eq!(of(Provider::Imap, at("imap.acme.test"), Some(5_000_000)), per_day(5e6));
-    assert_eq!(of(Provider::Imap, at("imap.gmail.com"), None), per_day(2e9));
-    assert_eq!(of(Provider::Imap, at("IMAP.GoogleMail.com."), None), per_day(2e9));
-    assert_eq!(of(Provider::Imap, at("imap.gmail.com"), Some(0)), None, "who says so wants none");
-    assert_eq!(of(Provider::Imap, own(7_000), Some(5_000_000)), per_day(7e3));
-    assert_eq!(of(Provider::Imap, own(0), Some(5_000_000)), None);
-    assert_eq!(of(Provider::Scripted, at("imap.gmail.com"), Some(5_000_000)), None);
-    assert_eq!(of(Provider::Scripted, own(7_000), None), per_day(7e3));
+fn at_host(host: &str) -> serde_json::Value {
+    serde_json::json!({"connection": {"host": host}})
+}
+
+fn own_quota(bytes: u64) -> serde_json::Value {
+    serde_json::json!({"connection": {"host": "imap.gmail.com"}, "bytes_per_day": bytes})
+}
+
+fn per_day(bytes: f64) -> Option<Budget> {
+    Some(Budget::per_day(bytes))
+}
+
+#[test]
+fn byte_quota_is_own_configured_or_known() {
+    assert_eq!(byte_budget(Provider::Imap, at_host("imap.acme.test"), None), None);
+    assert_eq!(byte_budget(Provider::Imap, at_host("imap.acme.test"), Some(5_000_000)), per_day(5e6));
+    assert_eq!(byte_budget(Provider::Imap, at_host("imap.gmail.com"), None), per_day(2e9));
+    assert_eq!(byte_budget(Provider::Imap, at_host("IMAP.GoogleMail.com."), None), per_day(2e9));
+    assert_eq!(byte_budget(Provider::Imap, at_host("imap.gmail.com"), Some(0)), None, "0 means unlimited");
+    assert_eq!(byte_budget(Provider::Imap, own_quota(7_000), Some(5_000_000)), per_day(7e3));
+    assert_eq!(byte_budget(Provider::Imap, own_quota(0), Some(5_000_000)), None);
+    assert_eq!(byte_budget(Provider::Outlook, at_host("imap.gmail.com"), Some(5_000_000)), None);
+    assert_eq!(byte_budget(Provider::Outlook, own_quota(7_000), None), per_day(7e3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mailbox_that_fetched_its_bytes_waits_and_says_why_and_no_other_does() {
+async fn mailbox_over_its_byte_quota_waits_alone() {
     let calls = Calls::default();
     let (ours, other) = (
         Mailbox { settings: serde_json::json!({"bytes_per_day": 86_400}), ..mailbox() },
@@ -58,59 +68,60 @@ async fn a_mailbox_that_fetched_its_bytes_waits_and_says_why_and_no_other_does()
         calls.spend_bytes(mailbox, 8_640 + 90).await;
     }
 
-    let Err(ConnectorError::NotYet(wait)) = call(&ours).await else { panic!("it owes 90 bytes, at 0.9 a second") };
+    let Err(ConnectorError::RateLimited(wait)) = call(&ours).await else { panic!("it owes 90 bytes, at 0.9 a second") };
     assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
-    assert_eq!(calls.why(&ours), "it has fetched as many bytes as it may in a day");
+    assert_eq!(calls.wait_reason(&ours), "its daily byte quota is used up");
     assert_eq!(call(&other).await, Ok(()));
-    assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()), "to look costs nothing");
+    assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()), "polls cost no bytes");
     assert!(calls.owes_bytes(&ours).await && !calls.owes_bytes(&other).await);
 
     tokio::time::advance(wait).await;
     assert!(!calls.owes_bytes(&ours).await);
     let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
     assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
-    assert_eq!(calls.why(&ours), "its server asked to wait");
+    assert_eq!(calls.wait_reason(&ours), "its server asked to wait");
+}
+
+/// Returns another mailbox of the same tenant.
+fn same_tenant(mailbox: &Mailbox, secret: Option<SecretId>) -> Mailbox {
+    Mailbox { id: MailboxId::new(&SystemClock), secret_ref: secret.map(|secret| secret.to_string()), ..mailbox.clone() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn app_tenant_credential_and_mailbox_each_have_a_budget_of_calls_and_one_of_bytes() {
-    let of = |mailbox: &Mailbox, secret: Option<SecretId>| Mailbox {
-        id: MailboxId::new(&SystemClock),
-        secret_ref: secret.map(|secret| secret.to_string()),
-        ..mailbox.clone()
-    };
+async fn each_owner_has_its_own_budgets() {
     let (ours, stranger) = (mailbox(), mailbox());
     let secret = SecretId::new(&SystemClock);
-    let colleague = of(&ours, None);
-    let (own, shared) = (of(&ours, Some(secret)), of(&ours, Some(secret)));
+    let colleague = same_tenant(&ours, None);
+    let (own, shared) = (same_tenant(&ours, Some(secret)), same_tenant(&ours, Some(secret)));
     let one = Allowance { calls: Some(Budget::per_second(0.01)), bytes: Some(Budget::per_second(0.01)), units: None };
-    // Of those who come after the first, in the order above: who has to wait.
-    for (pace, waiting) in [
-        (Pace { app: one, ..Pace::default() }, [true, true, true, true, true]),
-        (Pace { tenant: one, ..Pace::default() }, [true, true, true, true, false]),
-        (Pace { credential: one, ..Pace::default() }, [true, true, false, true, false]),
-        (Pace { mailbox: one, ..Pace::default() }, [true, false, false, false, false]),
+    // Which of the later callers, in the order above, have to wait.
+    for (budgets, waiting) in [
+        (CallBudgets { app: one, ..CallBudgets::default() }, [true, true, true, true, true]),
+        (CallBudgets { tenant: one, ..CallBudgets::default() }, [true, true, true, true, false]),
+        (CallBudgets { credential: one, ..CallBudgets::default() }, [true, true, false, true, false]),
+        (CallBudgets { mailbox: one, ..CallBudgets::default() }, [true, false, false, false, false]),
     ] {
-        let calls = || Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
-        let (counted, weighed) = (calls(), calls());
+        let settings = CallSettings { default_budgets: budgets, ..CallSettings::default() };
+        let counted = Calls::new(settings.clone(), Arc::new(SystemRandom), None);
+        let weighed = Calls::new(settings, Arc::new(SystemRandom), None);
         let those = [&ours, &ours, &colleague, &own, &shared, &stranger];
         let mut of_calls = Vec::new();
         let mut of_bytes = Vec::new();
         for mailbox in those {
             let made = counted.make(mailbox, Box::pin(async { Ok(()) })).await;
-            of_calls.push(matches!(made, Err(ConnectorError::NotYet(_))));
+            of_calls.push(matches!(made, Err(ConnectorError::RateLimited(_))));
             of_bytes.push(weighed.owes_bytes(mailbox).await);
             weighed.spend_bytes(mailbox, 10).await;
         }
-        assert_eq!((of_calls[0], of_bytes[0]), (false, false), "{pace:?}");
-        assert_eq!((&of_calls[1..], &of_bytes[1..]), (&waiting[..], &waiting[..]), "{pace:?}");
+        assert_eq!((of_calls[0], of_bytes[0]), (false, false), "{budgets:?}");
+        assert_eq!((&of_calls[1..], &of_bytes[1..]), (&waiting[..], &waiting[..]), "{budgets:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
-    let settings = CallSettings { most_under_way: Some(3), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+async fn hanging_provider_does_not_block_others() {
+    let settings = CallSettings { max_in_flight: Some(3), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
     let other = Mailbox { provider: Provider::Outlook, ..mailbox() };
     let ours = mailbox();
     let mut hanging: Vec<_> =
@@ -120,22 +131,22 @@ async fn a_provider_that_answers_nobody_gets_no_more_callers_and_others_do() {
     }
 
     let refused = calls.make(&mailbox(), Box::pin(async { Ok(()) })).await;
-    assert!(matches!(refused, Err(ConnectorError::NotYet(wait)) if wait >= Duration::from_secs(5)), "{refused:?}");
+    assert!(matches!(refused, Err(ConnectorError::RateLimited(wait)) if wait >= Duration::from_secs(5)), "{refused:?}");
     assert_eq!(calls.make(&other, Box::pin(async { Ok(()) })).await, Ok(()));
 
     drop(hanging.pop());
-    assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "who gives up makes room");
+    assert_eq!(calls.make(&mailbox(), Box::pin(async { Ok(()) })).await, Ok(()), "a cancelled call frees its permit");
 }
 
 /// Calls that do not end.
 async fn hang<'a>(
     calls: &'a Calls,
-    kind: Call,
+    kind: CallKind,
     mailbox: &'a Mailbox,
     count: usize,
 ) -> Vec<impl Future<Output = Result<(), ConnectorError>> + Unpin + 'a> {
-    let hanging = |_| Box::pin(calls.make_a(kind, mailbox, Box::pin(std::future::pending())));
-    let mut hanging: Vec<_> = (0..count).map(hanging).collect();
+    let mut hanging: Vec<_> =
+        (0..count).map(|_| Box::pin(calls.make_kind(kind, mailbox, Box::pin(std::future::pending())))).collect();
     for call in &mut hanging {
         assert!(futures_util::poll!(call).is_pending());
     }
@@ -143,74 +154,75 @@ async fn hang<'a>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn fetches_leave_a_place_in_five_to_those_who_look_and_of_old_mail_another_to_new() {
-    let settings = CallSettings { most_under_way: Some(10), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+async fn fetches_leave_permits_to_polls_and_new_mail() {
+    let settings = CallSettings { max_in_flight: Some(10), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
     let ours = mailbox();
-    let old = hang(&calls, Call::Fetch(Lane::Low), &ours, 6).await;
+    let old = hang(&calls, CallKind::Fetch(Lane::Low), &ours, 6).await;
     let refused = calls.make_fetch(&ours, Lane::Low, Box::pin(async { Ok(()) })).await;
-    assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "{refused:?}");
-    let mut fetches = hang(&calls, Call::Fetch(Lane::Normal), &ours, 2).await;
+    assert!(matches!(refused, Err(ConnectorError::RateLimited(_))), "{refused:?}");
+    let mut fetches = hang(&calls, CallKind::Fetch(Lane::Normal), &ours, 2).await;
 
     let fetch = async || calls.make_fetch(&ours, Lane::Normal, Box::pin(async { Ok(()) })).await;
-    assert!(matches!(fetch().await, Err(ConnectorError::NotYet(_))), "all that may be are under way");
-    let looks = hang(&calls, Call::Look, &ours, 2).await;
-    assert!(matches!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Err(ConnectorError::NotYet(_))));
+    assert!(matches!(fetch().await, Err(ConnectorError::RateLimited(_))), "all that may be are under way");
+    let looks = hang(&calls, CallKind::Poll, &ours, 2).await;
+    assert!(matches!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Err(ConnectorError::RateLimited(_))));
 
     drop(fetches.pop());
     assert_eq!(fetch().await, Ok(()));
     drop((old, fetches, looks));
-    let looks = hang(&calls, Call::Look, &ours, 10).await;
-    assert!(matches!(fetch().await, Err(ConnectorError::NotYet(_))), "there are no more places than that");
+    let looks = hang(&calls, CallKind::Poll, &ours, 10).await;
+    assert!(matches!(fetch().await, Err(ConnectorError::RateLimited(_))), "there are no more places than that");
     drop(looks);
-    assert_eq!(hang(&calls, Call::Fetch(Lane::Normal), &ours, 8).await.len(), 8, "who was refused keeps no place");
+    assert_eq!(hang(&calls, CallKind::Fetch(Lane::Normal), &ours, 8).await.len(), 8, "who was refused keeps no place");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_no_place_takes_nothing_of_the_budgets() {
-    for kind in [Call::Look, Call::Fetch(Lane::Normal)] {
-        let pace = Pace::calls_per_second(10.0);
-        let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
-        let calls = Calls::new(settings, Arc::new(SystemDice), None);
+async fn refused_call_takes_no_budget() {
+    for kind in [CallKind::Poll, CallKind::Fetch(Lane::Normal)] {
+        let budgets = CallBudgets::calls_per_second(10.0);
+        let settings = CallSettings { default_budgets: budgets, max_in_flight: Some(2), ..CallSettings::default() };
+        let calls = Calls::new(settings, Arc::new(SystemRandom), None);
         let ours = mailbox();
-        let hanging = hang(&calls, Call::Look, &ours, 2).await;
+        let hanging = hang(&calls, CallKind::Poll, &ours, 2).await;
         for _ in 0..1000 {
-            let refused = calls.make_a(kind, &ours, Box::pin(async { Ok(()) })).await;
-            assert!(matches!(refused, Err(ConnectorError::NotYet(_))), "{refused:?}");
+            let refused = calls.make_kind(kind, &ours, Box::pin(async { Ok(()) })).await;
+            assert!(matches!(refused, Err(ConnectorError::RateLimited(_))), "{refused:?}");
         }
 
         drop(hanging);
         for _ in 0..8 {
-            let made = futures_util::poll!(Box::pin(calls.make_a(kind, &ours, Box::pin(async { Ok(()) }))));
+            let made = futures_util::poll!(Box::pin(calls.make_kind(kind, &ours, Box::pin(async { Ok(()) }))));
             assert_eq!(made, std::task::Poll::Ready(Ok(())), "{kind:?}: at once, as two have called of ten");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_turn_of_its_tenant_keeps_no_place_from_others() {
+async fn waiting_for_a_budget_holds_no_permit() {
     let slow = Allowance { calls: Some(Budget::per_second(1.0)), ..Allowance::default() };
-    let pace = Pace { tenant: slow, ..Pace::default() };
-    let settings = CallSettings { pace, most_under_way: Some(2), ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemDice), None);
+    let budgets = CallBudgets { tenant: slow, ..CallBudgets::default() };
+    let settings = CallSettings { default_budgets: budgets, max_in_flight: Some(2), ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemRandom), None);
     let (ours, other) = (mailbox(), mailbox());
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
-    for kind in [Call::Look, Call::Fetch(Lane::Normal), Call::Fetch(Lane::Low)] {
+    for kind in [CallKind::Poll, CallKind::Fetch(Lane::Normal), CallKind::Fetch(Lane::Low)] {
         let waiting = hang(&calls, kind, &ours, 1).await;
-        assert_eq!(calls.make_a(kind, &other, Box::pin(async { Ok(()) })).await, Ok(()), "{kind:?}");
+        assert_eq!(calls.make_kind(kind, &other, Box::pin(async { Ok(()) })).await, Ok(()), "{kind:?}");
         drop(waiting);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_of_no_use_any_more_is_forgotten() {
+async fn idle_state_is_evicted() {
     let allowance =
         Allowance { calls: Some(Budget::per_second(1.0)), bytes: Some(Budget::per_second(1.0)), units: None };
-    let pace = Pace { tenant: allowance, mailbox: allowance, ..Pace::default() };
-    let calls = Calls::new(CallSettings { pace, ..CallSettings::default() }, Arc::new(SystemDice), None);
+    let budgets = CallBudgets { tenant: allowance, mailbox: allowance, ..CallBudgets::default() };
+    let calls =
+        Calls::new(CallSettings { default_budgets: budgets, ..CallSettings::default() }, Arc::new(SystemRandom), None);
     let kept = || {
         let state = calls.inner.state();
-        (state.breakers.len(), state.quiet.len(), state.buckets.len())
+        (state.breakers.len(), state.retry_after.len(), state.buckets.len())
     };
     for _ in 0..100 {
         let mailbox = mailbox();

@@ -1,56 +1,56 @@
-//! What was planned is done: mailboxes are made, switched off and on, and called otherwise, many in one commit.
+//! Applies the plan of a discovery: mailboxes are added, switched off and on, and renamed, many in one commit.
 
 use std::collections::{HashMap, HashSet};
 
-use domain::{Lane, LeftOut, MailboxId, MailboxState, Person, SecretId, UserId};
+use domain::{DirectoryPerson, ExclusionReason, Lane, MailboxEvent, MailboxId, SecretId, UserId};
 use jiff::{SignedDuration, Timestamp};
 use jobs::new_job;
-use store::failpoint::{self, Effect};
-use store::sql::directories::By;
+use store::failpoint::Effect;
+use store::sql::directories::DiscoveryToken;
 use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
-use store::sql::users::{KnownUser, Settled};
+use store::sql::users::{UserSettlement, UserWithMailbox};
 use store::{StoreError, TenantStore, TenantUnit};
 
-use super::plan::{Action, BATCH, Planned, Planner, is_app_only, opens_its_name};
-use super::{DiscoveryError, Report};
+use super::plan::{BATCH_USERS, PlannedUser, Planner, UserAction, is_app_only, opens_by_address};
+use super::{DiscoveryError, DiscoveryReport};
 use crate::Engine;
 use crate::jobs::FetchForgotten;
 use crate::mailboxes::Backfill;
-use crate::sync::{SyncMailbox, only_one};
+use crate::sync::{SyncMailbox, unique_per_mailbox};
 
-/// A mailbox that is refused although the directory has its owner is tried again once a day.
-const AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(24);
+/// How often a mailbox is connected again whose credentials are refused although the directory has its owner.
+const REAUTH_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
-/// Somebody may add or change mailboxes by hand at the same moment; then it is planned once more.
-const TRIES: usize = 5;
+/// Attempts per batch: a person may add or change mailboxes at the same moment; then it is planned once more.
+const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Debug)]
-pub struct Apply<'a> {
+pub struct PlanApplier<'a> {
     pub engine: &'a Engine,
     pub store: &'a TenantStore,
     pub planner: &'a Planner<'a>,
-    pub by: By,
+    pub by: DiscoveryToken,
     pub backfill: Backfill,
     pub now: Timestamp,
 }
 
-/// What a commit has for all of its people.
+/// The changes of one commit, for all of its users.
 #[derive(Debug, Default)]
-struct Together {
+struct UnitChanges {
     new: Vec<NewMailbox>,
-    looks: Vec<MailboxId>,
+    syncs: Vec<MailboxId>,
     watches: Vec<MailboxId>,
-    off: Vec<(MailboxId, Option<LeftOut>)>,
-    on: Vec<(MailboxId, Option<LeftOut>)>,
-    settled: Vec<Settled>,
-    /// They have given up their names, and would still open whoever is called so.
-    aside: Vec<MailboxId>,
-    /// How often they are changed by this commit so far.
+    off: Vec<(MailboxId, Option<ExclusionReason>)>,
+    on: Vec<(MailboxId, Option<ExclusionReason>)>,
+    settled: Vec<UserSettlement>,
+    /// Mailboxes that gave up their address, and would still open whoever has it now.
+    displaced: Vec<MailboxId>,
+    /// How often this commit has changed each mailbox so far.
     changed: HashMap<MailboxId, u64>,
 }
 
-impl Together {
-    /// It is about to be changed, from what it was when it was read: somebody may have changed it meanwhile.
+impl UnitChanges {
+    /// Expects the version at which a mailbox was read before it is changed: a person may have changed it meanwhile.
     fn change(&mut self, unit: &mut TenantUnit, mailbox: &Mailbox) {
         let before = self.changed.entry(mailbox.id).or_default();
         unit.expect_mailbox(mailbox.id, mailbox.version + *before);
@@ -58,11 +58,15 @@ impl Together {
     }
 }
 
-impl Apply<'_> {
-    pub async fn run(&self, report: &mut Report, progress: &(dyn Fn() + Send + Sync)) -> Result<(), DiscoveryError> {
+impl PlanApplier<'_> {
+    pub async fn run(
+        &self,
+        report: &mut DiscoveryReport,
+        progress: &(dyn Fn() + Send + Sync),
+    ) -> Result<(), DiscoveryError> {
         let mut after = None;
         loop {
-            let known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
+            let known = self.store.list_users_with_mailboxes(self.by.provider, after, BATCH_USERS).await?;
             let Some(last) = known.last().map(|known| known.user.id) else { return Ok(()) };
             self.batch(after, known, report).await?;
             after = Some(last);
@@ -70,155 +74,167 @@ impl Apply<'_> {
         }
     }
 
-    /// Those after a given one.
+    /// Applies the plan of the users after a given one.
     async fn batch(
         &self,
         after: Option<UserId>,
-        mut known: Vec<KnownUser>,
-        report: &mut Report,
+        mut known: Vec<UserWithMailbox>,
+        report: &mut DiscoveryReport,
     ) -> Result<(), DiscoveryError> {
         for attempt in 1.. {
-            let is_stale = |mailbox: &Mailbox| self.now.duration_since(mailbox.state_since) > AGAIN_AFTER;
-            let planned = self.planner.plan(self.store, known, &is_stale).await?;
-            if planned.iter().all(|planned| matches!(planned.action, Action::Nothing)) {
+            let planned = self
+                .planner
+                .plan(self.store, known, &|mailbox| self.now.duration_since(mailbox.state_since) > REAUTH_RETRY_AFTER)
+                .await?;
+            if planned.iter().all(|planned| matches!(planned.action, UserAction::Nothing)) {
                 return Ok(());
             }
-            let mut found = Report::default();
-            let unit = self.unit(planned, &mut found)?;
-            failpoint::before(Effect::SettlePeople);
-            match unit.commit().await {
+            let mut applied = DiscoveryReport::default();
+            let unit = self.unit(planned, &mut applied)?;
+            match unit.commit_at(Effect::SettlePeople).await {
                 Ok(_) => {}
-                Err(StoreError::Precondition(MAILBOX_EXISTS | MAILBOX_CHANGED)) if attempt < TRIES => {
-                    known = self.store.list_known_users(self.by.provider, after, BATCH).await?;
+                Err(StoreError::Precondition(MAILBOX_EXISTS | MAILBOX_CHANGED)) if attempt < MAX_ATTEMPTS => {
+                    known = self.store.list_users_with_mailboxes(self.by.provider, after, BATCH_USERS).await?;
                     continue;
                 }
                 Err(e) => return Err(e.into()),
             }
-            failpoint::after(Effect::SettlePeople);
-            report.added += found.added;
-            report.adopted += found.adopted;
-            report.returned += found.returned;
-            report.left += found.left;
-            report.renamed += found.renamed;
+            report.added += applied.added;
+            report.adopted += applied.adopted;
+            report.returned += applied.returned;
+            report.left += applied.left;
+            report.renamed += applied.renamed;
             return Ok(());
         }
         Ok(())
     }
 
-    fn unit(&self, planned: Vec<Planned>, found: &mut Report) -> anyhow::Result<TenantUnit> {
+    fn unit(&self, planned: Vec<PlannedUser>, applied: &mut DiscoveryReport) -> anyhow::Result<TenantUnit> {
         let mut unit = self.store.write();
         unit.guard_directory(self.by);
-        let mut all = Together::default();
-        for Planned { known, action, aside } in planned {
-            if let Some((mailbox, address)) = aside {
-                all.change(&mut unit, &mailbox);
+        let mut changes = UnitChanges::default();
+        for PlannedUser { known, action, displaced } in planned {
+            if let Some((mailbox, address)) = displaced {
+                changes.change(&mut unit, &mailbox);
                 unit.rename_mailbox(mailbox.id, &address, mailbox.settings.clone());
-                if opens_its_name(&mailbox) {
-                    // Whoever lists it at this moment may list what is the other's.
-                    unit.sync_another(mailbox.id);
-                    all.aside.push(mailbox.id);
+                if opens_by_address(&mailbox) {
+                    // A sync that is running may list the mail of the address's new owner.
+                    unit.restart_sync_for_account(mailbox.id);
+                    changes.displaced.push(mailbox.id);
                 }
             }
             let person = &known.user.person;
-            let mut settle = |left_out: Option<LeftOut>, mailbox| {
+            let mut settle = |left_out: Option<ExclusionReason>, mailbox| {
                 let is_active = left_out.is_none();
-                all.settled.push(Settled { user: known.user.id, is_active, left_out, mailbox });
+                changes.settled.push(UserSettlement { user: known.user.id, is_active, left_out, mailbox });
             };
             match action {
-                Action::Nothing => {}
-                Action::StayOut(reason) => settle(Some(reason), known.user.mailbox),
-                Action::Leave(reason) => {
+                UserAction::Nothing => {}
+                UserAction::Exclude(reason) => settle(Some(reason), known.user.mailbox),
+                UserAction::Remove(reason) => {
                     settle(Some(reason), known.user.mailbox);
-                    all.off.extend(known.user.mailbox.map(|mailbox| (mailbox, Some(reason))));
-                    found.left += 1;
+                    changes.off.extend(known.user.mailbox.map(|mailbox| (mailbox, Some(reason))));
+                    applied.left += 1;
                 }
-                Action::Add { address, over } => {
-                    let id = over.unwrap_or_else(|| MailboxId::new(self.engine.store.clock()));
+                UserAction::Add { address, replaces } => {
+                    let id = replaces.unwrap_or_else(|| MailboxId::new(self.engine.store.clock()));
                     settle(None, Some(id));
                     let settings = self.planner.settings(person, &address);
                     let new = self.new_mailbox(id, address, settings);
-                    all.looks.push(id);
-                    match over {
+                    changes.syncs.push(id);
+                    match replaces {
                         Some(_) => {
                             unit.add_mailbox(new);
-                            all.watches.push(id);
+                            changes.watches.push(id);
                         }
-                        None => all.new.push(new),
+                        None => changes.new.push(new),
                     }
-                    found.added += 1;
+                    applied.added += 1;
                 }
-                Action::Adopt { mailbox, address } => {
+                UserAction::Adopt { mailbox, address } => {
                     settle(None, Some(mailbox.id));
                     let settings = self.planner.connection(person, &mailbox, &address);
-                    all.change(&mut unit, &mailbox);
-                    match address == mailbox.address {
-                        true => unit.change_mailbox(mailbox.id, settings, mailbox.secret_ref.as_deref()),
-                        false => {
-                            unit.rename_mailbox(mailbox.id, &address, settings);
-                            all.watches.push(mailbox.id);
-                        }
+                    changes.change(&mut unit, &mailbox);
+                    if address == mailbox.address {
+                        unit.change_mailbox(mailbox.id, settings, mailbox.secret_ref.as_deref());
+                    } else {
+                        unit.rename_mailbox(mailbox.id, &address, settings);
+                        changes.watches.push(mailbox.id);
                     }
-                    all.on.push((mailbox.id, None));
-                    all.looks.push(mailbox.id);
-                    found.adopted += 1;
+                    changes.on.push((mailbox.id, None));
+                    changes.syncs.push(mailbox.id);
+                    applied.adopted += 1;
                 }
-                Action::GoOn { returns, rename, again } => {
+                UserAction::Continue { returns, rename, reconnect } => {
                     let Some(mailbox) = &known.mailbox else { continue };
                     settle(None, Some(mailbox.id));
                     if let Some(address) = &rename {
-                        self.rename(&mut unit, &mut all, person, mailbox, address);
-                        found.renamed += 1;
+                        self.rename(&mut unit, &mut changes, person, mailbox, address);
+                        applied.renamed += 1;
                     }
-                    if again {
-                        let from = [MailboxState::NeedsReauth];
-                        unit.move_mailbox(mailbox.id, &from, MailboxState::Connecting, None);
-                        *all.changed.entry(mailbox.id).or_default() += 1;
+                    if reconnect {
+                        unit.apply_mailbox_event(mailbox.id, MailboxEvent::AccessRestored, None);
+                        *changes.changed.entry(mailbox.id).or_default() += 1;
                     }
                     if returns {
-                        all.on.push((mailbox.id, None));
-                        found.returned += 1;
+                        changes.on.push((mailbox.id, None));
+                        applied.returned += 1;
                     }
-                    all.looks.push(mailbox.id);
-                    all.watches.push(mailbox.id);
+                    changes.syncs.push(mailbox.id);
+                    changes.watches.push(mailbox.id);
                 }
             }
         }
-        self.finish(unit, all)
+        self.finish(unit, changes)
     }
 
-    /// Of somebody who has it already: what it is called, and whom it opens.
-    fn rename(&self, unit: &mut TenantUnit, all: &mut Together, person: &Person, mailbox: &Mailbox, address: &str) {
+    /// Renames a mailbox, and updates the user that it opens.
+    fn rename(
+        &self,
+        unit: &mut TenantUnit,
+        changes: &mut UnitChanges,
+        person: &DirectoryPerson,
+        mailbox: &Mailbox,
+        address: &str,
+    ) {
         let settings = self.planner.connection(person, mailbox, address);
-        // Graph's names of people never change; what Google opens by an address may be somebody else's by now.
-        let user = |settings: &serde_json::Value| settings["connection"]["user"].clone();
-        let is_another = is_app_only(mailbox) && user(&settings) != user(&mailbox.settings);
-        all.change(unit, mailbox);
+        // Graph's user ids never change; what Google opens by an address may be another person's by now.
+        let (user, user_before) = (&settings["connection"]["user"], &mailbox.settings["connection"]["user"]);
+        let is_another = is_app_only(mailbox) && user != user_before;
+        changes.change(unit, mailbox);
         unit.rename_mailbox(mailbox.id, address, settings);
         unit.delete_secret(SecretId::of_access_token(mailbox.id));
         if is_another {
-            unit.sync_another(mailbox.id);
+            unit.restart_sync_for_account(mailbox.id);
         }
-        // Somebody in this very commit may have taken its name before.
-        all.aside.retain(|aside| *aside != mailbox.id);
+        // Another user of this very commit may have taken its address before.
+        changes.displaced.retain(|displaced| *displaced != mailbox.id);
     }
 
-    fn finish(&self, mut unit: TenantUnit, all: Together) -> anyhow::Result<TenantUnit> {
-        unit.add_mailboxes(all.new);
-        // Until it is their owner's turn.
-        let mut off = all.off;
+    fn finish(&self, mut unit: TenantUnit, changes: UnitChanges) -> anyhow::Result<TenantUnit> {
+        unit.add_mailboxes(changes.new);
+        // Switched off until it is their owner's turn.
+        let mut off = changes.off;
         let is_off: HashSet<MailboxId> = off.iter().map(|(mailbox, _)| *mailbox).collect();
-        off.extend(all.aside.into_iter().filter(|aside| !is_off.contains(aside)).map(|aside| (aside, None)));
-        unit.switch_mailboxes(&off, false);
-        unit.switch_mailboxes(&all.on, true);
-        unit.want_watches(&all.watches);
-        unit.settle_users(&all.settled);
-        let look = |mailbox: &MailboxId| {
-            let job = new_job(&SyncMailbox { mailbox: *mailbox }, self.engine.store.clock(), None)?;
-            anyhow::Ok(only_one(store::sql::jobs::NewJob { lane: Lane::Normal, ..job }, *mailbox))
-        };
-        unit.enqueue(all.looks.iter().map(look).collect::<anyhow::Result<_>>()?);
-        if !all.on.is_empty() {
-            unit.enqueue(vec![FetchForgotten::now(self.engine.store.clock())?]);
+        off.extend(
+            changes
+                .displaced
+                .into_iter()
+                .filter(|displaced| !is_off.contains(displaced))
+                .map(|displaced| (displaced, None)),
+        );
+        unit.set_mailboxes_active(&off, false);
+        unit.set_mailboxes_active(&changes.on, true);
+        unit.request_watches(&changes.watches);
+        unit.settle_users(&changes.settled);
+        let mut jobs = Vec::with_capacity(changes.syncs.len());
+        for mailbox in changes.syncs {
+            let job = new_job(&SyncMailbox { mailbox }, self.engine.store.clock(), None)?;
+            jobs.push(unique_per_mailbox(store::sql::jobs::NewJob { lane: Lane::Normal, ..job }, mailbox));
+        }
+        unit.enqueue(jobs);
+        if !changes.on.is_empty() {
+            unit.enqueue(vec![FetchForgotten::new_job(self.engine.store.clock())?]);
         }
         Ok(unit)
     }

@@ -1,51 +1,53 @@
-//! A tenant's directory becomes mailboxes: who there is ([`list`]), who of them is wanted and what that means for their
-//! mailboxes ([`plan`]), and that it is so ([`apply`]). Everything can be done twice: what is recorded decides what is left.
+//! Discovers a tenant's directory and derives its mailboxes: lists the users ([`list`]), plans what follows for their
+//! mailboxes ([`plan`]), and applies that ([`apply`]). Every step can be repeated: the records decide what is left to
+//! do.
 
 mod apply;
+mod client;
+mod config;
+mod dry_run;
 mod list;
 mod plan;
 mod report;
-mod trial;
-mod view;
-mod wish;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::{ConnectorError, Provider, Rules, TenantId};
+use domain::metrics as catalogue;
+use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::StoreError;
-use store::failpoint::{self, Effect};
-use store::sql::directories::{Begun, By, Directory, NO_LONGER_DISCOVERING, RunEnd};
+use store::failpoint::Effect;
+use store::sql::directories::{Directory, DiscoveryClaim, DiscoveryResult, DiscoveryToken, NO_LONGER_DISCOVERING};
 
-pub use report::{Item, Report};
-pub use wish::{USUAL, Wish, Wrong, is_changed};
+pub use config::{DEFAULT_DISCOVERY_INTERVAL, DirectoryConfig, InvalidField, is_conflict};
+pub use report::{DiscoveryReport, ReportItem};
 
 use crate::mailboxes::Backfill;
 use crate::sync::Syncer;
+use client::DirectoryClient;
 use plan::Planner;
-use view::View;
 
-/// Where a directory is, and as whom we look at it.
+/// Where a directory is, and as whom it is read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Place {
-    /// At Microsoft: its id or one of its domains.
+pub struct DirectoryLocation {
+    /// Microsoft: the directory's id or one of its domains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
-    /// At Google: the address of an administrator for whom we act.
+    /// Google: the address of the administrator whom our app impersonates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub administrator: Option<String>,
 }
 
-/// Why a look at a directory came to nothing.
+/// Why a discovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     #[error(transparent)]
     Provider(#[from] ConnectorError),
-    /// A group that the rules name.
-    #[error("there is no group {0} in the directory; correct the rules")]
+    /// A group of the rules does not exist.
+    #[error("the group {0} is not in the directory; correct the rules")]
     NoGroup(String),
     #[error(transparent)]
     Other(#[from] anyhow::Error),
@@ -58,102 +60,108 @@ impl From<StoreError> for DiscoveryError {
 }
 
 impl DiscoveryError {
-    /// Somebody else works on the directory by now, or has removed it: nothing is wrong.
-    pub fn is_overtaken(&self) -> bool {
+    /// Returns whether another discovery has taken over, or the directory was removed: nothing is wrong.
+    pub fn is_superseded(&self) -> bool {
         let Self::Other(e) = self else { return false };
         matches!(e.downcast_ref(), Some(StoreError::Precondition(NO_LONGER_DISCOVERING)))
     }
 
-    /// We go no faster than we may, and go on from here in a while: nothing is wrong.
-    fn is_our_pace(&self) -> bool {
-        matches!(self, Self::Provider(ConnectorError::NotYet(_) | ConnectorError::Throttled { .. }))
+    /// Returns whether a rate limit interrupted the discovery, which resumes in a while: nothing is wrong.
+    fn is_rate_limited(&self) -> bool {
+        matches!(self, Self::Provider(ConnectorError::RateLimited(_) | ConnectorError::Throttled { .. }))
     }
 
-    /// It passes by itself, and what was listed so far still counts.
-    pub fn passes(&self) -> bool {
-        use ConnectorError::{NotYet, Throttled, Unavailable};
-        matches!(self, Self::Provider(Throttled { .. } | NotYet(_) | Unavailable(_)))
+    /// Returns whether the error passes by itself, so that the listing can be resumed.
+    pub fn is_transient(&self) -> bool {
+        use ConnectorError::{RateLimited, Throttled, Unavailable};
+        matches!(self, Self::Provider(Throttled { .. } | RateLimited(_) | Unavailable(_)))
     }
 }
 
-/// How a look at a directory ended.
+/// The outcome of a discovery.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ended {
-    Done(Report),
-    /// So many would go that nothing was done.
-    Held(Report),
-    /// There is no such directory.
-    Nowhere,
+pub enum DiscoveryOutcome {
+    Done(DiscoveryReport),
+    /// So many mailboxes would go that nothing was changed.
+    Held(DiscoveryReport),
+    /// The directory does not exist.
+    NotFound,
 }
 
 impl Syncer {
-    /// Looks who there is, and brings the mailboxes in step. `is_sure`: however many go. Whoever works on it is overtaken.
+    /// Lists the users and brings the mailboxes in line. `is_forced`: however many go. Supersedes a discovery that is
+    /// running.
     pub async fn discover(
         &self,
         tenant: TenantId,
         provider: Provider,
-        is_sure: bool,
+        is_forced: bool,
         progress: &(dyn Fn() + Send + Sync),
-    ) -> Result<Ended, DiscoveryError> {
+    ) -> Result<DiscoveryOutcome, DiscoveryError> {
         let store = self.engine.store.tenant(tenant);
-        let Some(begun) = store.begin_discovery(provider).await? else { return Ok(Ended::Nowhere) };
-        let by = By { provider, token: begun.token };
-        let outcome = self.look_at(tenant, &begun, by, is_sure, progress).await;
-        let (end, said) = match &outcome {
-            Ok(Ended::Done(report)) => {
-                (RunEnd { outcome: "done", report: json!(report), forgets: false }, "discovered")
+        let Some(begun) = store.begin_discovery(provider).await? else { return Ok(DiscoveryOutcome::NotFound) };
+        let by = DiscoveryToken { provider, token: begun.token };
+        let outcome = self.discover_and_apply(tenant, &begun, by, is_forced, progress).await;
+        let (end, event) = match &outcome {
+            Ok(DiscoveryOutcome::Done(report)) => {
+                (DiscoveryResult { outcome: "done", report: json!(report), resets_listing: false }, "discovered")
             }
-            // What it told may come from somebody who does not see everything any more.
-            Ok(Ended::Held(report)) => (RunEnd { outcome: "held", report: json!(report), forgets: true }, "held"),
-            Ok(Ended::Nowhere) => return outcome,
-            Err(e) if e.is_overtaken() || e.is_our_pace() => return outcome,
+            // The listing may come from an administrator who no longer sees everybody.
+            Ok(DiscoveryOutcome::Held(report)) => {
+                (DiscoveryResult { outcome: "held", report: json!(report), resets_listing: true }, "held")
+            }
+            Ok(DiscoveryOutcome::NotFound) => return outcome,
+            Err(e) if e.is_superseded() || e.is_rate_limited() => return outcome,
             Err(e) => {
-                let report = Report { reason: Some(e.to_string()), ..Report::default() };
-                (RunEnd { outcome: "failed", report: json!(report), forgets: !e.passes() }, "failed")
+                let report = DiscoveryReport { reason: Some(e.to_string()), ..DiscoveryReport::default() };
+                (
+                    DiscoveryResult { outcome: "failed", report: json!(report), resets_listing: !e.is_transient() },
+                    "failed",
+                )
             }
         };
         let mut unit = store.write();
         unit.end_discovery(by, &end, Duration::from_secs(begun.directory.interval_seconds));
-        if is_news(&outcome, &begun.directory, end.outcome) {
+        if is_reportable(&outcome, &begun.directory, end.outcome) {
             let mut data = end.report.clone();
             data["provider"] = json!(provider.as_str());
-            unit.say(&format!("directory.{said}"), None, data);
+            unit.emit_event(&format!("directory.{event}"), None, data);
         }
-        failpoint::before(Effect::EndDiscovery);
-        match unit.commit().await {
+        match unit.commit_at(Effect::EndDiscovery).await {
             Ok(_) => {}
             Err(StoreError::Precondition(NO_LONGER_DISCOVERING)) => return outcome,
             Err(e) => return Err(e.into()),
         }
-        failpoint::after(Effect::EndDiscovery);
-        metrics::counter!("mailroom_discoveries_total", "provider" => provider.as_str(), "outcome" => end.outcome)
+        metrics::counter!(catalogue::DISCOVERIES, "provider" => provider.as_str(), "outcome" => end.outcome)
             .increment(1);
         outcome
     }
 
-    async fn look_at(
+    async fn discover_and_apply(
         &self,
         tenant: TenantId,
-        begun: &Begun,
-        by: By,
-        is_sure: bool,
+        begun: &DiscoveryClaim,
+        by: DiscoveryToken,
+        is_forced: bool,
         progress: &(dyn Fn() + Send + Sync),
-    ) -> Result<Ended, DiscoveryError> {
+    ) -> Result<DiscoveryOutcome, DiscoveryError> {
+        let started = std::time::Instant::now();
         let store = self.engine.store.tenant(tenant);
-        let view = View::open(self, tenant, &begun.directory)?;
-        let groups = view.groups(progress).await?;
-        let listed = list::everybody(&view, &store, begun, by, progress).await?;
-        let (rules, place) = (&view.rules, &view.place);
-        let planner = Planner { rules, groups: &groups, place, provider: by.provider, told: HashMap::new() };
+        let client = DirectoryClient::open(self, tenant, &begun.directory)?;
+        let groups = client.groups(progress).await?;
+        let listed = list::list_users(&client, &store, begun, by, progress).await?;
+        let (rules, location) = (&client.rules, &client.location);
+        let planner =
+            Planner { rules, groups: &groups, location, provider: by.provider, current_addresses: HashMap::new() };
         let mut report = planner.count(&store, progress).await?;
         (report.listed, report.is_whole) = (listed.people, listed.is_whole);
-        if let Some(reason) = report.is_strange().filter(|_| !is_sure) {
+        if let Some(reason) = report.too_many_leave().filter(|_| !is_forced) {
             report.reason = Some(reason);
             let (before, leaving) = (report.before, report.leaving);
-            tracing::warn!(tenant.id = %tenant, provider = by.provider.as_str(), "a directory tells of {} people where there were {before}: nothing is changed", before - leaving);
-            return Ok(Ended::Held(report));
+            tracing::warn!(tenant.id = %tenant, provider = by.provider.as_str(), before, after = before - leaving, "discovery held back: too many mailboxes would go");
+            return Ok(DiscoveryOutcome::Held(report));
         }
-        let apply = apply::Apply {
+        let apply = apply::PlanApplier {
             engine: &self.engine,
             store: &store,
             planner: &planner,
@@ -162,32 +170,42 @@ impl Syncer {
             now: begun.now,
         };
         apply.run(&mut report, progress).await?;
-        self.engine.tell_workers().await;
-        tracing::info!(
-            tenant.id = %tenant, provider = by.provider.as_str(),
-            "looked at a directory: {} people, {} new mailboxes, {} came back, {} went", report.people, report.added, report.returned, report.left
-        );
-        Ok(Ended::Done(report))
+        self.engine.notify_workers().await;
+        if report.changes() > 0 {
+            tracing::info!(
+                tenant.id = %tenant,
+                provider = by.provider.as_str(),
+                users = report.people,
+                added = report.added,
+                adopted = report.adopted,
+                returned = report.returned,
+                removed = report.left,
+                renamed = report.renamed,
+                duration_ms = started.elapsed().as_millis() as u64,
+                "directory discovered"
+            );
+        }
+        Ok(DiscoveryOutcome::Done(report))
     }
 
-    /// What a look at it would change, which is recorded and nothing else. `None`: there is no such directory.
-    pub async fn try_discovery(
+    /// Records what a discovery would change, and nothing else. Returns `None` if the directory does not exist.
+    pub async fn dry_run_discovery(
         &self,
         tenant: TenantId,
         provider: Provider,
         progress: &(dyn Fn() + Send + Sync),
-    ) -> Result<Option<Report>, DiscoveryError> {
+    ) -> Result<Option<DiscoveryReport>, DiscoveryError> {
         let store = self.engine.store.tenant(tenant);
         let Some(directory) = store.find_directory(provider).await? else { return Ok(None) };
         let outcome = async {
-            let view = View::open(self, tenant, &directory)?;
-            trial::report(&view, &store, provider, progress).await
+            let client = DirectoryClient::open(self, tenant, &directory)?;
+            dry_run::report(&client, &store, provider, progress).await
         };
         let outcome = outcome.await;
         let report = match &outcome {
             Ok(report) => report.clone(),
-            Err(e) if e.passes() => return outcome.map(Some),
-            Err(e) => Report { reason: Some(e.to_string()), ..Report::default() },
+            Err(e) if e.is_transient() => return outcome.map(Some),
+            Err(e) => DiscoveryReport { reason: Some(e.to_string()), ..DiscoveryReport::default() },
         };
         let mut unit = store.write();
         unit.record_dry_run(provider, directory.version, json!(report));
@@ -196,15 +214,15 @@ impl Syncer {
     }
 }
 
-/// Whether the tenant is told: something changed, or it goes otherwise than the last time.
-fn is_news(outcome: &Result<Ended, DiscoveryError>, before: &Directory, now: &str) -> bool {
+/// Returns whether an event is recorded: something changed, or the outcome differs from the last time.
+fn is_reportable(outcome: &Result<DiscoveryOutcome, DiscoveryError>, before: &Directory, now: &str) -> bool {
     match outcome {
-        Ok(Ended::Done(report)) => report.changes() > 0,
+        Ok(DiscoveryOutcome::Done(report)) => report.changes() > 0,
         _ => before.outcome.as_deref() != Some(now),
     }
 }
 
-pub(crate) fn rules(directory: &Directory) -> anyhow::Result<Rules> {
+pub(crate) fn rules(directory: &Directory) -> anyhow::Result<DirectoryRules> {
     Ok(serde_json::from_value(directory.rules.clone())?)
 }
 

@@ -1,78 +1,81 @@
-//! What becomes of people and their mailboxes: decided from what is recorded of them, and changing nothing.
+//! Plans what a discovery changes for users and their mailboxes. Decided from the records alone; changes nothing.
 
 use std::collections::HashMap;
 
-use domain::{Groups, LeftOut, MailboxId, MailboxState, Person, Provider, Rules, UserId};
+use domain::{
+    DirectoryPerson, DirectoryRules, ExclusionReason, GroupMembers, MailboxId, MailboxState, Provider, UserId,
+};
 use serde_json::{Value, json};
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
-use store::sql::users::{Holder, KnownUser, User};
+use store::sql::users::{MailboxHolder, User, UserWithMailbox};
 
-use super::{Place, Report};
+use super::{DirectoryLocation, DiscoveryReport};
 
-/// People that are looked at together; what becomes of them is one commit.
-pub const BATCH: u64 = 500;
+/// Users that are planned together and applied in one commit.
+pub const BATCH_USERS: u64 = 500;
 
 #[derive(Debug)]
 pub struct Planner<'a> {
-    pub rules: &'a Rules,
-    pub groups: &'a Groups,
-    pub place: &'a Place,
+    pub rules: &'a DirectoryRules,
+    pub groups: &'a GroupMembers,
+    pub location: &'a DirectoryLocation,
     pub provider: Provider,
-    /// Which address somebody has by now, if it is not recorded: nothing is in a dry run.
-    pub told: HashMap<UserId, Option<String>>,
+    /// The current addresses of users where they are not recorded, as in a dry run.
+    pub current_addresses: HashMap<UserId, Option<String>>,
 }
 
-/// What is to be done for somebody.
+/// What is to be done for a user.
 #[derive(Debug, Clone)]
-pub enum Action {
+pub enum UserAction {
     Nothing,
-    /// They had no mailbox that is looked at, and still have none, for this reason.
-    StayOut(LeftOut),
-    Leave(LeftOut),
-    /// A mailbox of this name; one that took files so far becomes it.
+    /// The user had no active mailbox, and still has none, for this reason.
+    Exclude(ExclusionReason),
+    Remove(ExclusionReason),
+    /// A new mailbox of this address; an import mailbox of that address is converted.
     Add {
         address: String,
-        over: Option<MailboxId>,
+        replaces: Option<MailboxId>,
     },
-    /// One that is here already, and is called so from now on.
+    /// An existing mailbox becomes theirs, with this address.
     Adopt {
         mailbox: Box<Mailbox>,
         address: String,
     },
-    /// The one they have goes on: it was switched off, is called otherwise now, or is tried again.
-    GoOn {
+    /// Their mailbox continues: it is switched on, renamed or connected again.
+    Continue {
         returns: bool,
         rename: Option<String>,
-        again: bool,
+        reconnect: bool,
     },
 }
 
-/// Somebody, what is to be done, and whose mailbox has to give up its name for that.
+/// A user, what is to be done, and the mailbox that has to give up its address for that.
 #[derive(Debug, Clone)]
-pub struct Planned {
-    pub known: KnownUser,
-    pub action: Action,
-    pub aside: Option<(Box<Mailbox>, String)>,
+pub struct PlannedUser {
+    pub known: UserWithMailbox,
+    pub action: UserAction,
+    pub displaced: Option<(Box<Mailbox>, String)>,
 }
 
 impl Planner<'_> {
-    pub fn left_out(&self, known: &KnownUser) -> Option<LeftOut> {
-        match known.user.is_there {
-            true => self.rules.left_out(&known.user.person, self.groups),
-            false => Some(LeftOut::Gone),
+    pub fn left_out(&self, known: &UserWithMailbox) -> Option<ExclusionReason> {
+        if known.user.is_listed {
+            self.rules.exclusion(&known.user.person, self.groups)
+        } else {
+            Some(ExclusionReason::Gone)
         }
     }
 
-    /// Who there is and who would go, before anything is done.
+    /// Counts the users and those that would go, before anything is changed.
     pub async fn count(
         &self,
         store: &TenantStore,
         progress: &(dyn Fn() + Send + Sync),
-    ) -> Result<Report, super::DiscoveryError> {
-        let (mut report, mut after) = (Report::default(), None);
+    ) -> Result<DiscoveryReport, super::DiscoveryError> {
+        let (mut report, mut after) = (DiscoveryReport::default(), None);
         loop {
-            let known = store.list_known_users(self.provider, after, BATCH).await?;
+            let known = store.list_users_with_mailboxes(self.provider, after, BATCH_USERS).await?;
             let Some(last) = known.last() else { return Ok(report) };
             after = Some(last.user.id);
             known.iter().for_each(|known| self.count_one(known, &mut report));
@@ -80,8 +83,8 @@ impl Planner<'_> {
         }
     }
 
-    pub fn count_one(&self, known: &KnownUser, report: &mut Report) {
-        report.people += u64::from(known.user.is_there);
+    pub fn count_one(&self, known: &UserWithMailbox, report: &mut DiscoveryReport) {
+        report.people += u64::from(known.user.is_listed);
         report.before += u64::from(known.user.is_active);
         if let Some(reason) = self.left_out(known) {
             *report.left_out.entry(reason.as_str().to_owned()).or_default() += 1;
@@ -89,116 +92,121 @@ impl Planner<'_> {
         }
     }
 
-    /// What is to be done for these, in this order.
+    /// Plans the actions for these users, in this order.
     pub async fn plan(
         &self,
         store: &TenantStore,
-        known: Vec<KnownUser>,
+        known: Vec<UserWithMailbox>,
         is_stale: &IsStale<'_>,
-    ) -> Result<Vec<Planned>, super::DiscoveryError> {
+    ) -> Result<Vec<PlannedUser>, super::DiscoveryError> {
         let wanted: Vec<String> = known
             .iter()
-            .filter(|known| self.needs_name(known))
-            .flat_map(|known| self.names(&known.user.person))
+            .filter(|known| self.needs_address(known))
+            .flat_map(|known| self.candidates(&known.user.person))
             .collect();
-        let holders = store.list_holders(wanted).await?;
-        let holders = holders.into_iter().map(|holder| self.by_address(holder)).collect();
-        let mut names = Names { provider: self.provider, holders, aside: HashMap::new() };
-        Ok(known.into_iter().map(|known| self.plan_one(known, &mut names, is_stale)).collect())
+        let holders = store.list_mailbox_holders(wanted).await?;
+        let holders = holders.into_iter().map(|holder| self.index_holder(holder)).collect();
+        let mut candidates = AddressTable { provider: self.provider, holders, displaced: HashMap::new() };
+        Ok(known.into_iter().map(|known| self.plan_one(known, &mut candidates, is_stale)).collect())
     }
 
-    fn plan_one(&self, known: KnownUser, names: &mut Names, is_stale: &IsStale<'_>) -> Planned {
-        let (action, aside) = match (self.left_out(&known), known.mailbox.clone()) {
-            (Some(reason), _) if known.user.is_active => (Action::Leave(reason), None),
-            (Some(reason), _) => (stay_out(&known, reason), None),
-            // What somebody has ended is not begun again behind their back.
-            (None, Some(mailbox)) if mailbox.state == MailboxState::Disconnected => match known.user.is_active {
-                true => (Action::Leave(LeftOut::Disconnected), None),
-                false => (stay_out(&known, LeftOut::Disconnected), None),
-            },
-            (None, Some(mailbox)) => self.go_on(&known, &mailbox, names, is_stale),
-            (None, None) => self.begin(&known, names),
+    fn plan_one(&self, known: UserWithMailbox, candidates: &mut AddressTable, is_stale: &IsStale<'_>) -> PlannedUser {
+        let (action, displaced) = match (self.left_out(&known), known.mailbox.clone()) {
+            (Some(reason), _) if known.user.is_active => (UserAction::Remove(reason), None),
+            (Some(reason), _) => (exclude(&known, reason), None),
+            // A mailbox that a person has disconnected is not connected again behind their back.
+            (None, Some(mailbox)) if mailbox.state == MailboxState::Disconnected => {
+                let reason = ExclusionReason::Disconnected;
+                (if known.user.is_active { UserAction::Remove(reason) } else { exclude(&known, reason) }, None)
+            }
+            (None, Some(mailbox)) => self.continue_mailbox(&known, &mailbox, candidates, is_stale),
+            (None, None) => self.begin(&known, candidates),
         };
-        Planned { known, action, aside }
+        PlannedUser { known, action, displaced }
     }
 
-    fn go_on(
+    fn continue_mailbox(
         &self,
-        known: &KnownUser,
+        known: &UserWithMailbox,
         mailbox: &Mailbox,
-        names: &mut Names,
+        candidates: &mut AddressTable,
         is_stale: &IsStale<'_>,
-    ) -> (Action, Option<(Box<Mailbox>, String)>) {
+    ) -> (UserAction, Option<(Box<Mailbox>, String)>) {
         let person = &known.user.person;
-        let (mut rename, mut aside) = (None, None);
-        if self.needs_name(known) {
-            let (address, from) = match names.find(person, &self.names(person), Some(mailbox.id)) {
-                Found::Free { address, from } => (address, from),
-                // Its name stays, or what somebody before them in this batch left of it. Whom it opens must not stay: that
-                // may be somebody else by now.
-                _ => (names.aside.get(&mailbox.id).unwrap_or(&mailbox.address).clone(), None),
+        let (mut rename, mut displaced) = (None, None);
+        if self.needs_address(known) {
+            let (address, from) = match candidates.find(person, &self.candidates(person), Some(mailbox.id)) {
+                AddressLookup::Free { address, from } => (address, from),
+                // Its address stays, or the one that an earlier user of this batch left it. The user that it opens must
+                // not stay: that may be another person by now.
+                _ => (candidates.displaced.get(&mailbox.id).unwrap_or(&mailbox.address).clone(), None),
             };
             let settings = self.connection(person, mailbox, &address);
             if address != mailbox.address || settings != mailbox.settings {
                 let after = Mailbox { address: address.clone(), settings, ..mailbox.clone() };
-                names.moved(&known.user, &mailbox.address, after);
-                names.gave_up(from.as_ref());
-                (rename, aside) = (Some(address), from);
+                candidates.record_moved(&known.user, &mailbox.address, after);
+                candidates.record_displaced(from.as_ref());
+                (rename, displaced) = (Some(address), from);
             }
         }
         let returns = !known.user.is_active || !mailbox.is_active;
-        // One in error is looked at anyway, and says why.
+        // A mailbox in error is polled anyway, and shows why.
         let is_refused = mailbox.state == MailboxState::NeedsReauth;
-        let again = is_refused && is_app_only(mailbox) && (returns || is_stale(mailbox));
-        match returns || rename.is_some() || again {
-            true => (Action::GoOn { returns, rename, again }, aside),
-            false => (Action::Nothing, None),
+        let reconnect = is_refused && is_app_only(mailbox) && (returns || is_stale(mailbox));
+        if returns || rename.is_some() || reconnect {
+            (UserAction::Continue { returns, rename, reconnect }, displaced)
+        } else {
+            (UserAction::Nothing, None)
         }
     }
 
-    fn begin(&self, known: &KnownUser, names: &mut Names) -> (Action, Option<(Box<Mailbox>, String)>) {
-        match names.find(&known.user.person, &self.names(&known.user.person), None) {
-            Found::Free { address, from } => match names.by_alias(&known.user.person) {
+    fn begin(
+        &self,
+        known: &UserWithMailbox,
+        candidates: &mut AddressTable,
+    ) -> (UserAction, Option<(Box<Mailbox>, String)>) {
+        match candidates.find(&known.user.person, &self.candidates(&known.user.person), None) {
+            AddressLookup::Free { address, from } => match candidates.find_by_alias(&known.user.person) {
                 Some(mailbox) if mailbox.state == MailboxState::Disconnected => {
-                    (stay_out(known, LeftOut::Disconnected), None)
+                    (exclude(known, ExclusionReason::Disconnected), None)
                 }
                 found => {
-                    names.taken(&address, known.user.id);
-                    names.gave_up(from.as_ref());
+                    candidates.record_taken(&address, known.user.id);
+                    candidates.record_displaced(from.as_ref());
                     let action = match found {
                         Some(mailbox) => {
-                            names.holders.remove(&mailbox.address);
-                            Action::Adopt { mailbox, address }
+                            candidates.holders.remove(&mailbox.address);
+                            UserAction::Adopt { mailbox, address }
                         }
-                        None => Action::Add { address, over: None },
+                        None => UserAction::Add { address, replaces: None },
                     };
                     (action, from)
                 }
             },
-            Found::Files { address, mailbox } => {
-                names.taken(&address, known.user.id);
-                (Action::Add { address, over: Some(mailbox) }, None)
+            AddressLookup::Files { address, mailbox } => {
+                candidates.record_taken(&address, known.user.id);
+                (UserAction::Add { address, replaces: Some(mailbox) }, None)
             }
-            Found::Theirs(mailbox) if mailbox.state == MailboxState::Disconnected => {
-                (stay_out(known, LeftOut::Disconnected), None)
+            AddressLookup::Theirs(mailbox) if mailbox.state == MailboxState::Disconnected => {
+                (exclude(known, ExclusionReason::Disconnected), None)
             }
-            Found::Theirs(mailbox) => {
-                names.taken(&mailbox.address, known.user.id);
-                (Action::Adopt { address: mailbox.address.clone(), mailbox }, None)
+            AddressLookup::Theirs(mailbox) => {
+                candidates.record_taken(&mailbox.address, known.user.id);
+                (UserAction::Adopt { address: mailbox.address.clone(), mailbox }, None)
             }
-            Found::Taken => (stay_out(known, LeftOut::AddressTaken), None),
+            AddressLookup::Taken => (exclude(known, ExclusionReason::AddressTaken), None),
         }
     }
 
-    fn by_address(&self, holder: Holder) -> (String, Held) {
-        let Holder { mailbox, user, user_address } = holder;
-        let told = user.and_then(|(user, _)| self.told.get(&user)).cloned();
-        let user_address = told.unwrap_or(user_address);
-        (mailbox.address.clone(), Held { mailbox: Some(Box::new(mailbox)), user, user_address })
+    fn index_holder(&self, holder: MailboxHolder) -> (String, AddressHolder) {
+        let MailboxHolder { mailbox, user, user_address } = holder;
+        let current_addresses = user.and_then(|(user, _)| self.current_addresses.get(&user)).cloned();
+        let user_address = current_addresses.unwrap_or(user_address);
+        (mailbox.address.clone(), AddressHolder { mailbox: Some(Box::new(mailbox)), user, user_address })
     }
 
-    /// Whether it has to be looked at what their mailbox is called.
-    fn needs_name(&self, known: &KnownUser) -> bool {
+    /// Returns whether the address or connection of their mailbox has to be planned.
+    fn needs_address(&self, known: &UserWithMailbox) -> bool {
         if self.left_out(known).is_some() {
             return false;
         }
@@ -208,43 +216,44 @@ impl Planner<'_> {
         })
     }
 
-    /// What their mailbox may be called, the best first. Who is in two directories of a tenant under one address has a
-    /// mailbox at each, and an address is one mailbox's here: the second takes another of their names, or one that we make up.
-    fn names(&self, person: &Person) -> Vec<String> {
+    /// Returns the addresses that their mailbox may have, the best first. A user who is in two directories of a tenant
+    /// under one address has a mailbox at each, and here an address belongs to one mailbox: the second takes an alias
+    /// or a suffix.
+    fn candidates(&self, person: &DirectoryPerson) -> Vec<String> {
         let Some(address) = person.address.clone() else { return Vec::new() };
-        let made_up = beside(&address, self.provider.as_str());
+        let suffixed = with_suffix(&address, self.provider.as_str());
         let aliases = person.aliases.iter().flatten().cloned();
-        std::iter::once(address).chain(aliases).chain([made_up]).collect()
+        std::iter::once(address).chain(aliases).chain([suffixed]).collect()
     }
 
-    /// How a new mailbox of this name is reached.
-    pub fn settings(&self, person: &Person, name: &str) -> Value {
+    /// Returns the settings of a new mailbox of this address.
+    pub fn settings(&self, person: &DirectoryPerson, name: &str) -> Value {
         let mut connection = json!({"app_only": true, "user": self.user(person), "person": person.id});
-        if let Some(directory) = &self.place.directory {
+        if let Some(directory) = &self.location.directory {
             connection["directory"] = json!(directory);
         }
-        json!({"connection": called(connection, person, name)})
+        json!({"connection": with_account(connection, person, name)})
     }
 
-    /// The same for one that is there, of which everything else stays.
-    pub fn connection(&self, person: &Person, mailbox: &Mailbox, name: &str) -> Value {
+    /// Returns the settings of an existing mailbox with an updated connection.
+    pub fn connection(&self, person: &DirectoryPerson, mailbox: &Mailbox, name: &str) -> Value {
         let mut settings = mailbox.settings.clone();
         let before = mailbox.settings["connection"].clone();
         let mut connection = before.clone();
         if is_app_only(mailbox) {
             connection["user"] = json!(self.user(person));
         }
-        // Who it is, for whoever finds it when nothing else is recorded of them any more.
+        // Identifies the user even when nothing else is recorded of them any more.
         connection["person"] = json!(person.id);
-        let connection = called(connection, person, name);
+        let connection = with_account(connection, person, name);
         if connection != before {
             settings["connection"] = connection;
         }
         settings
     }
 
-    /// Google knows people by their address, Graph by what never changes.
-    fn user(&self, person: &Person) -> String {
+    /// Returns the user id for the connection: Google knows users by their address, Graph by an id that never changes.
+    fn user(&self, person: &DirectoryPerson) -> String {
         match self.provider {
             Provider::Gmail => person.address.clone().unwrap_or_default(),
             _ => person.id.clone(),
@@ -252,30 +261,28 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a mailbox was refused so long ago that it is worth another try.
+/// Decides whether a mailbox was refused so long ago that it is worth another try.
 pub type IsStale<'a> = dyn Fn(&Mailbox) -> bool + Send + Sync + 'a;
 
-/// Nothing, if that is known already.
-fn stay_out(known: &KnownUser, reason: LeftOut) -> Action {
-    match known.user.left_out == Some(reason) && !known.user.is_active {
-        true => Action::Nothing,
-        false => Action::StayOut(reason),
-    }
+/// Excludes a user, unless that is recorded already.
+fn exclude(known: &UserWithMailbox, reason: ExclusionReason) -> UserAction {
+    let is_known = known.user.left_out == Some(reason) && !known.user.is_active;
+    if is_known { UserAction::Nothing } else { UserAction::Exclude(reason) }
 }
 
 pub fn is_app_only(mailbox: &Mailbox) -> bool {
     mailbox.settings["connection"]["app_only"] == true
 }
 
-/// Whether it opens, by our app, whoever has the address that it is called by.
-pub fn opens_its_name(mailbox: &Mailbox) -> bool {
+/// Returns whether a mailbox opens, through our app, whoever has its address.
+pub fn opens_by_address(mailbox: &Mailbox) -> bool {
     let user = mailbox.settings["connection"]["user"].as_str().unwrap_or(&mailbox.address);
     is_app_only(mailbox) && user == mailbox.address
 }
 
-/// With the address that the provider knows the account by, where the mailbox is called otherwise here: pushes name it, and
-/// other tenants may have the same one.
-fn called(mut connection: Value, person: &Person, name: &str) -> Value {
+/// Adds the address of the account at the provider where the mailbox has another one here: pushes carry it, and other
+/// tenants may have the same account.
+fn with_account(mut connection: Value, person: &DirectoryPerson, name: &str) -> Value {
     match person.address.as_deref() {
         Some(address) if address != name => connection["account"] = json!(address),
         _ => {
@@ -287,123 +294,132 @@ fn called(mut connection: Value, person: &Person, name: &str) -> Value {
     connection
 }
 
-/// Whether it may be theirs: one that a directory has told of is somebody's for good.
-fn is_of(mailbox: &Mailbox, person: &Person) -> bool {
+/// Returns whether a mailbox may be theirs: one that a directory has assigned belongs to that user for good.
+fn belongs_to(mailbox: &Mailbox, person: &DirectoryPerson) -> bool {
     mailbox.settings["connection"]["person"].as_str().is_none_or(|id| id == person.id)
 }
 
-fn free_of(address: &str, mailbox: &Mailbox) -> Found {
-    let aside = beside(address, &format!("former-{}", short(mailbox.id)));
-    Found::Free { address: address.to_owned(), from: Some((Box::new(mailbox.clone()), aside)) }
+fn free(address: &str) -> AddressLookup {
+    AddressLookup::Free { address: address.to_owned(), from: None }
 }
 
-fn beside(address: &str, word: &str) -> String {
+fn displacing(address: &str, mailbox: &Mailbox) -> AddressLookup {
+    let displaced = with_suffix(address, &format!("former-{}", short_id(mailbox.id)));
+    AddressLookup::Free { address: address.to_owned(), from: Some((Box::new(mailbox.clone()), displaced)) }
+}
+
+fn with_suffix(address: &str, word: &str) -> String {
     match address.rsplit_once('@') {
         Some((local, domain)) => format!("{local}+{word}@{domain}"),
         None => address.to_owned(),
     }
 }
 
-/// Who has which name by now.
+/// Who has which address by now.
 #[derive(Debug)]
-struct Names {
+struct AddressTable {
     provider: Provider,
-    holders: HashMap<String, Held>,
-    /// What those are called who have given up their names since they were read.
-    aside: HashMap<MailboxId, String>,
+    holders: HashMap<String, AddressHolder>,
+    /// The new addresses of mailboxes that gave up theirs since they were read.
+    displaced: HashMap<MailboxId, String>,
 }
 
 #[derive(Debug)]
-struct Held {
-    /// Nothing: it is about to be made.
+struct AddressHolder {
+    /// `None`: the mailbox is about to be created.
     mailbox: Option<Box<Mailbox>>,
     user: Option<(UserId, Provider)>,
     user_address: Option<String>,
 }
 
 #[derive(Debug)]
-enum Found {
-    /// With the mailbox that has to give it up, and what that is called then.
+enum AddressLookup {
+    /// The address is free, or becomes so when `from` takes another one.
     Free {
         address: String,
         from: Option<(Box<Mailbox>, String)>,
     },
-    /// A place for files, which becomes theirs.
+    /// An import mailbox, which becomes theirs.
     Files {
         address: String,
         mailbox: MailboxId,
     },
-    /// Somebody has connected it before.
+    /// A person connected it before.
     Theirs(Box<Mailbox>),
     Taken,
 }
 
-impl Names {
-    fn find(&self, person: &Person, names: &[String], own: Option<MailboxId>) -> Found {
-        let Some((address, others)) = names.split_first() else { return Found::Taken };
-        let free = |address: &str| Found::Free { address: address.to_owned(), from: None };
+impl AddressHolder {
+    /// Returns whether the address belongs to this mailbox.
+    fn is_of(&self, mailbox: Option<MailboxId>) -> bool {
+        mailbox.is_some() && self.mailbox.as_ref().map(|mailbox| mailbox.id) == mailbox
+    }
+}
+
+impl AddressTable {
+    fn find(&self, person: &DirectoryPerson, candidates: &[String], own: Option<MailboxId>) -> AddressLookup {
+        let Some((address, others)) = candidates.split_first() else { return AddressLookup::Taken };
         let Some(held) = self.holders.get(address) else { return free(address) };
-        let is_own = |held: &Held| own.is_some() && held.mailbox.as_ref().map(|mailbox| mailbox.id) == own;
-        if is_own(held) {
+        if held.is_of(own) {
             return free(address);
         }
         match (&held.mailbox, held.user) {
-            // Whoever had the address before has another by now, or is gone: their mail stays theirs, under another name.
+            // The former owner has another address by now, or is gone: their mail stays theirs, under another address.
             (Some(mailbox), Some((_, provider)))
                 if provider == self.provider && held.user_address.as_ref() != Some(address) =>
             {
-                free_of(address, mailbox)
+                displacing(address, mailbox)
             }
-            // The directory was removed since, and with it all that was known of who had the address.
-            (Some(mailbox), None) if mailbox.provider == self.provider && !is_of(mailbox, person) => {
-                free_of(address, mailbox)
+            // The directory was removed since, and with it the record of who had the address.
+            (Some(mailbox), None) if mailbox.provider == self.provider && !belongs_to(mailbox, person) => {
+                displacing(address, mailbox)
             }
             (Some(mailbox), None) if mailbox.provider == self.provider && own.is_none() => {
-                Found::Theirs(mailbox.clone())
+                AddressLookup::Theirs(mailbox.clone())
             }
             (Some(mailbox), None) if mailbox.provider == Provider::Files && own.is_none() => {
-                Found::Files { address: address.clone(), mailbox: mailbox.id }
+                AddressLookup::Files { address: address.clone(), mailbox: mailbox.id }
             }
-            // They are in another directory of this tenant as well.
+            // The user is in another directory of this tenant as well.
             (_, Some((_, provider))) if provider != self.provider => {
-                let other = others.iter().find(|name| self.holders.get(*name).is_none_or(is_own));
-                other.map_or(Found::Taken, |name| free(name))
+                let other = others.iter().find(|name| self.holders.get(*name).is_none_or(|held| held.is_of(own)));
+                other.map_or(AddressLookup::Taken, |name| free(name))
             }
-            _ => Found::Taken,
+            _ => AddressLookup::Taken,
         }
     }
 
-    /// What somebody has connected under another of their names, as which at Microsoft people sign in.
-    fn by_alias(&self, person: &Person) -> Option<Box<Mailbox>> {
+    /// Finds a mailbox that a person connected under an alias of the user, as people sign in at Microsoft.
+    fn find_by_alias(&self, person: &DirectoryPerson) -> Option<Box<Mailbox>> {
         let held = person.aliases.iter().flatten().filter_map(|alias| self.holders.get(alias));
         let unowned = held.filter(|held| held.user.is_none()).filter_map(|held| held.mailbox.as_ref());
-        let mut theirs = unowned.filter(|mailbox| mailbox.provider == self.provider && is_of(mailbox, person));
+        let mut theirs = unowned.filter(|mailbox| mailbox.provider == self.provider && belongs_to(mailbox, person));
         theirs.next().cloned()
     }
 
-    fn taken(&mut self, address: &str, user: UserId) {
-        let held = Held { mailbox: None, user: Some((user, self.provider)), user_address: Some(address.to_owned()) };
+    fn record_taken(&mut self, address: &str, user: UserId) {
+        let held =
+            AddressHolder { mailbox: None, user: Some((user, self.provider)), user_address: Some(address.to_owned()) };
         self.holders.insert(address.to_owned(), held);
     }
 
-    fn gave_up(&mut self, from: Option<&(Box<Mailbox>, String)>) {
-        self.aside.extend(from.map(|(mailbox, name)| (mailbox.id, name.clone())));
+    fn record_displaced(&mut self, from: Option<&(Box<Mailbox>, String)>) {
+        self.displaced.extend(from.map(|(mailbox, name)| (mailbox.id, name.clone())));
     }
 
-    /// Its old name is free from now on.
-    fn moved(&mut self, user: &User, from: &str, after: Mailbox) {
-        let is_it = |held: &Held| held.mailbox.as_ref().is_some_and(|held| held.id == after.id);
-        if self.holders.get(from).is_some_and(is_it) {
+    /// Records that a mailbox has another address; its old one is free.
+    fn record_moved(&mut self, user: &User, from: &str, after: Mailbox) {
+        if self.holders.get(from).is_some_and(|held| held.is_of(Some(after.id))) {
             self.holders.remove(from);
         }
         let (user, user_address) = (Some((user.id, self.provider)), user.person.address.clone());
         let address = after.address.clone();
-        self.holders.insert(address, Held { mailbox: Some(Box::new(after)), user, user_address });
+        self.holders.insert(address, AddressHolder { mailbox: Some(Box::new(after)), user, user_address });
     }
 }
 
-/// Of its random end: ids of one moment begin alike.
-fn short(mailbox: MailboxId) -> String {
+/// Returns the random end of an id: ids of one moment begin alike.
+fn short_id(mailbox: MailboxId) -> String {
     let text = mailbox.0.simple().to_string();
     text[text.len() - 8..].to_owned()
 }

@@ -1,53 +1,53 @@
-//! What a look at a directory found, and what it changed or would change.
+//! The report of a discovery: what it found, and what it changed or would change.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// People that a dry run names; of more it only counts.
-const MOST_ITEMS: usize = 1_000;
+/// Users that a dry run lists; further ones are only counted.
+const MAX_ITEMS: usize = 1_000;
 
-/// More people than this have to be there before it is strange that many of them are not any more.
-const FEW: u64 = 10;
+/// Directories of so few users are never held back, however many of them go.
+const MIN_USERS_FOR_CHECK: u64 = 10;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Report {
-    /// People that the provider told of this time; among changes, those who changed.
+pub struct DiscoveryReport {
+    /// Users that the provider listed this time; in a listing of changes, those who changed.
     pub listed: u64,
-    /// It told of everybody, not only of changes.
+    /// The listing was full, not only of changes.
     pub is_whole: bool,
-    /// People in the directory.
+    /// Users in the directory.
     pub people: u64,
-    /// Of those that had a mailbox here, how many there were, and how many of them are not wanted any more.
+    /// Users that had an active mailbox, and how many of them would lose it.
     #[serde(skip)]
     pub before: u64,
     #[serde(skip)]
     pub leaving: u64,
     /// New mailboxes.
     pub added: u64,
-    /// Mailboxes that were here already and are known to be theirs now.
+    /// Existing mailboxes that were assigned to a user.
     pub adopted: u64,
-    /// Mailboxes that are looked at again.
+    /// Mailboxes that were switched on again.
     pub returned: u64,
-    /// Mailboxes that are not looked at any more; their mail stays.
+    /// Mailboxes that were switched off; their mail stays.
     pub left: u64,
     pub renamed: u64,
-    /// Everybody who is not wanted, by why.
+    /// Users without an active mailbox, by reason.
     pub left_out: BTreeMap<String, u64>,
-    /// Why nothing was changed, or would be.
+    /// Why nothing was changed, or would be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Of a dry run: who is concerned.
+    /// The users concerned, in a dry run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub items: Vec<Item>,
-    /// There are more of them than are named.
+    pub items: Vec<ReportItem>,
+    /// Further users are concerned than are listed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Item {
+pub struct ReportItem {
     /// `add`, `adopt`, `return`, `leave`, `rename` or `leave_out`.
     pub action: String,
     pub provider_user_id: String,
@@ -55,29 +55,30 @@ pub struct Item {
     pub address: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Why they are left out.
+    /// Why the user has no active mailbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-impl Report {
+impl DiscoveryReport {
     pub fn changes(&self) -> u64 {
         self.added + self.adopted + self.returned + self.left + self.renamed
     }
 
-    /// Why somebody has to be sure before this is done: less than half would be left.
-    pub(super) fn is_strange(&self) -> Option<String> {
+    /// Returns why the changes need to be forced: less than half of the mailboxes would be left.
+    pub(super) fn too_many_leave(&self) -> Option<String> {
         let (before, leaving) = (self.before, self.leaving);
-        let is_strange = before > FEW && (before - leaving) * 2 < before;
-        is_strange.then(|| {
+        let is_suspicious = before > MIN_USERS_FOR_CHECK && (before - leaving) * 2 < before;
+        is_suspicious.then(|| {
             format!("{leaving} of {before} people would lose their mailbox here; if that is right, discover with force")
         })
     }
 
-    pub(super) fn name(&mut self, item: Item) {
-        match self.items.len() < MOST_ITEMS {
-            true => self.items.push(item),
-            false => self.is_cut = true,
+    pub(super) fn add_item(&mut self, item: ReportItem) {
+        if self.items.len() < MAX_ITEMS {
+            self.items.push(item);
+        } else {
+            self.is_cut = true;
         }
     }
 }

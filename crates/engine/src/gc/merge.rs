@@ -1,33 +1,36 @@
-//! Small packs and packs with holes become few full ones.
+//! Merges small packs and packs with holes into few full ones.
 
 use anyhow::Context;
 use domain::{PackId, TenantId};
 use store::StoreError;
 use store::blobs::{Blobs, PackBuilder};
-use store::sql::collect::{Collector, Moved, PackUse};
+use store::sql::blob_collection::{BlobCollector, MovedBlob, PackUse};
 
-use super::Collected;
-use crate::{Engine, HELD_BYTES, Progress};
+use super::CollectionReport;
+use crate::{Engine, MAX_BUFFERED_BLOB_BYTES, Progress};
 
-/// A pack below this is small. Merged ones grow to four times as much, so no blob is moved more than a few times.
-const SMALL: u64 = 4 << 20;
+/// A smaller pack is merged. Merged packs grow to four times as much, so no blob is moved more than a few times.
+const SMALL_PACK_BYTES: u64 = 4 << 20;
 
-/// New packs are written when they have grown to this, which is what bounds memory.
-const FULL: u64 = 16 << 20;
+/// The size at which a new pack is written, which bounds memory.
+const FULL_PACK_BYTES: u64 = 16 << 20;
 
-/// A pack is rewritten when a quarter of it is of no use.
+/// Returns whether a quarter of a pack is unused, so that it is rewritten.
 fn has_holes(pack: &PackUse) -> bool {
     pack.used_bytes * 4 < pack.size_bytes * 3
 }
 
-/// Packs that go together, in the order of their age; a small one alone stays as it is.
-fn groups(packs: Vec<PackUse>) -> Vec<Vec<PackUse>> {
-    let is_small = |pack: &PackUse| pack.size_bytes < SMALL && pack.largest_blob <= HELD_BYTES;
-    let is_worth_it = |pack: &PackUse| pack.used_bytes > 0 && (has_holes(pack) || is_small(pack));
+fn is_worth_merging(pack: &PackUse) -> bool {
+    let is_small = pack.size_bytes < SMALL_PACK_BYTES && pack.largest_blob <= MAX_BUFFERED_BLOB_BYTES;
+    pack.used_bytes > 0 && (has_holes(pack) || is_small)
+}
+
+/// Groups packs that are merged, in the order of their age; a single small one stays as it is.
+fn group_packs(packs: Vec<PackUse>) -> Vec<Vec<PackUse>> {
     let mut groups: Vec<Vec<PackUse>> = Vec::new();
-    let mut filled = FULL;
-    for pack in packs.into_iter().filter(is_worth_it) {
-        if filled + pack.used_bytes > FULL {
+    let mut filled = FULL_PACK_BYTES;
+    for pack in packs.into_iter().filter(is_worth_merging) {
+        if filled + pack.used_bytes > FULL_PACK_BYTES {
             groups.push(Vec::new());
             filled = 0;
         }
@@ -44,11 +47,11 @@ impl Engine {
     pub(super) async fn merge_packs(
         &self,
         tenant: TenantId,
-        collector: &Collector,
-        collected: &mut Collected,
+        collector: &BlobCollector,
+        collected: &mut CollectionReport,
         progress: &Progress,
     ) -> anyhow::Result<()> {
-        for group in groups(collector.list_pack_use().await?) {
+        for group in group_packs(collector.list_pack_use().await?) {
             match self.merge(tenant, collector, &group).await {
                 Ok(true) => {
                     collected.packs_merged += group.len() as u64;
@@ -68,13 +71,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies what is used into a new pack and moves the rows over. `false` when others were quicker.
-    async fn merge(&self, tenant: TenantId, collector: &Collector, group: &[PackUse]) -> anyhow::Result<bool> {
+    /// Copies the used blobs into a new pack and moves the rows over. Returns `false` if they were changed concurrently.
+    async fn merge(&self, tenant: TenantId, collector: &BlobCollector, group: &[PackUse]) -> anyhow::Result<bool> {
         let store = self.store.tenant(tenant);
         let mut builder = PackBuilder::new()?;
         let mut from = Vec::new();
         for pack in group {
-            for place in collector.blobs_of_pack(pack.id).await? {
+            for place in collector.list_pack_blobs(pack.id).await? {
                 let blob = self.blobs.read(&place).await?;
                 builder.add(place.sha256, &blob)?;
                 from.push(pack.id);
@@ -85,8 +88,8 @@ impl Engine {
         let key = Blobs::pack_key(tenant, id);
         store.announce_pack(id, &key).await?;
         self.blobs.write(&key, pack.bytes).await.context("writing a merged pack")?;
-        let moved: Vec<Moved> =
-            pack.members.into_iter().zip(from).map(|(member, from)| Moved { member, from }).collect();
+        let moved: Vec<MovedBlob> =
+            pack.members.into_iter().zip(from).map(|(member, from)| MovedBlob { member, from }).collect();
         match collector.move_blobs(id, size_bytes, &moved).await {
             Ok(_) => Ok(true),
             Err(StoreError::Precondition(_)) => {
@@ -109,26 +112,26 @@ mod tests {
     }
 
     fn shape(packs: Vec<PackUse>) -> Vec<Vec<u64>> {
-        groups(packs).iter().map(|group| group.iter().map(|pack| pack.size_bytes >> 20).collect()).collect()
+        group_packs(packs).iter().map(|group| group.iter().map(|pack| pack.size_bytes >> 20).collect()).collect()
     }
 
     #[test]
-    fn small_packs_and_packs_with_holes_go_together() {
+    fn small_packs_and_packs_with_holes_are_merged() {
         const MB: u64 = 1 << 20;
         assert_eq!(shape(vec![pack(MB, MB), pack(9 * MB, 9 * MB), pack(2 * MB, 2 * MB)]), [[1, 2]]);
         assert_eq!(shape(vec![pack(9 * MB, 6 * MB)]), [[9]]);
-        let one_attachment = || PackUse { largest_blob: 2 * MB, ..pack(2 * MB, 2 * MB) };
-        assert_eq!(shape(vec![one_attachment(), one_attachment()]), [[2, 2]]);
+        let one_attachment = [1, 2].map(|_| PackUse { largest_blob: 2 * MB, ..pack(2 * MB, 2 * MB) });
+        assert_eq!(shape(one_attachment.into()), [[2, 2]]);
         assert_eq!(shape(vec![pack(20 * MB, 12 * MB), pack(20 * MB, 12 * MB)]), [[20], [20]]);
     }
 
     #[test]
-    fn what_cannot_become_better_is_left_alone() {
+    fn full_packs_are_left_alone() {
         const MB: u64 = 1 << 20;
         assert!(shape(vec![pack(MB, MB)]).is_empty());
         assert!(shape(vec![pack(9 * MB, 8 * MB), pack(100 * MB, 100 * MB)]).is_empty());
         assert!(shape(vec![pack(9 * MB, 0), pack(MB, 0)]).is_empty());
-        let large = || PackUse { largest_blob: 100 * MB, ..pack(MB, MB) };
-        assert!(shape(vec![large(), large()]).is_empty());
+        let large = [1, 2].map(|_| PackUse { largest_blob: 100 * MB, ..pack(MB, MB) });
+        assert!(shape(large.into()).is_empty());
     }
 }

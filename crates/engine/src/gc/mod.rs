@@ -1,9 +1,9 @@
-//! The collector: gives back what nobody names any more, and never anything else.
+//! The garbage collector: deletes blobs and objects that no row references any more.
 //!
 //! Rows decide, objects follow: an object is deleted only after the commit that makes its pack dead, and every step can
-//! be interrupted and done again. What it races with: a writer that slept (its pack is given up, its unit refused), an
-//! ingest that names a condemned blob again (it wins), a reader that holds an old place (it looks again), a backup
-//! (objects stay while it holds them).
+//! be interrupted and done again. It races with a writer that was suspended (its pack is given up, its unit refused),
+//! an ingest that references a condemned blob again (it wins), a reader that has an old location (it reads again), and
+//! a backup (objects stay while it holds them).
 
 use anyhow::Context;
 use domain::TenantId;
@@ -12,21 +12,21 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use store::StoreError;
 use store::failpoint::{self, Effect};
-use store::sql::collect::Collector;
+use store::sql::blob_collection::BlobCollector;
 
 use crate::{Engine, Progress};
 
 mod merge;
 
-/// Objects are compared with rows this many at a time.
-const OBJECTS: usize = 1000;
+/// Objects that are compared with rows per query.
+const OBJECTS_PER_QUERY: usize = 1000;
 
-/// What a run of the collector came to.
+/// The counts of one run of the collector.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Collected {
+pub struct CollectionReport {
     /// Packs that were announced and never recorded.
     pub packs_given_up: u64,
-    /// Blobs that nobody names since now; they go once the grace period is over.
+    /// Blobs found unreferenced by this run; they are deleted once the grace period is over.
     pub blobs_condemned: u64,
     pub blobs_deleted: u64,
     /// Condemned now or earlier, and not yet for long enough.
@@ -42,24 +42,24 @@ pub struct Collected {
 }
 
 impl Engine {
-    /// Everything of one tenant that has been unnamed for longer than the grace period.
+    /// Collects everything of one tenant that has been unreferenced for longer than the grace period.
     pub async fn collect(
         &self,
         tenant: TenantId,
         grace: SignedDuration,
         progress: &Progress,
-    ) -> anyhow::Result<Collected> {
+    ) -> anyhow::Result<CollectionReport> {
         let collector = self.store.system().collector(tenant);
-        let mut collected = Collected::default();
+        let mut collected = CollectionReport::default();
         let cutoff = collector.cutoff(grace).await?;
-        collected.packs_given_up = collector.give_up_packs(cutoff).await?;
+        collected.packs_given_up = collector.abandon_packs(cutoff).await?;
         collected.blobs_condemned = collector.condemn_blobs().await.context("looking for blobs that nobody names")?;
-        // Counted from the sentence on: what was condemned a moment ago waits for the next run, unless there is no grace.
+        // A blob that was condemned a moment ago waits for the next run, unless there is no grace period.
         let cutoff = collector.cutoff(grace).await?;
         self.delete_blobs(&collector, cutoff, &mut collected, progress).await?;
         collected.blobs_waiting = collector.count_condemned().await?;
         self.merge_packs(tenant, &collector, &mut collected, progress).await?;
-        collector.empty_packs().await?;
+        collector.mark_empty_packs_dead().await?;
         self.delete_dead_packs(tenant, &collector, &mut collected, progress).await?;
         self.delete_unnamed_objects(tenant, &collector, &mut collected).await?;
         Ok(collected)
@@ -67,9 +67,9 @@ impl Engine {
 
     async fn delete_blobs(
         &self,
-        collector: &Collector,
+        collector: &BlobCollector,
         cutoff: Timestamp,
-        collected: &mut Collected,
+        collected: &mut CollectionReport,
         progress: &Progress,
     ) -> anyhow::Result<()> {
         loop {
@@ -79,19 +79,20 @@ impl Engine {
                     collected.blobs_deleted += deleted;
                     progress.add_items(deleted);
                 }
-                // Somebody named one of them meanwhile; the next look sees that.
+                // One of them was referenced meanwhile; the next query sees that.
                 Err(StoreError::Precondition(_)) => {}
                 Err(e) => return Err(e).context("deleting blobs that nobody names"),
             }
         }
     }
 
-    /// A hold that is not there now cannot need these objects: their packs were dead before any snapshot that it is for.
+    /// Deletes the objects of dead packs. A hold that begins later cannot need them: the packs were dead before its
+    /// snapshot.
     async fn delete_dead_packs(
         &self,
         tenant: TenantId,
-        collector: &Collector,
-        collected: &mut Collected,
+        collector: &BlobCollector,
+        collected: &mut CollectionReport,
         progress: &Progress,
     ) -> anyhow::Result<()> {
         let store = self.store.tenant(tenant);
@@ -107,28 +108,28 @@ impl Engine {
         Ok(())
     }
 
-    /// What a writer uploaded after its pack was given up and forgotten. Packs are announced before their object is
+    /// Deletes objects that a writer uploaded after its pack was given up. Packs are announced before their object is
     /// written, so an object without a row will never have one.
     async fn delete_unnamed_objects(
         &self,
         tenant: TenantId,
-        collector: &Collector,
-        collected: &mut Collected,
+        collector: &BlobCollector,
+        collected: &mut CollectionReport,
     ) -> anyhow::Result<()> {
         if self.store.system().are_objects_held().await? {
             return Ok(());
         }
-        let mut objects = self.blobs.list(&format!("{tenant}/")).try_chunks(OBJECTS);
+        let mut objects = self.blobs.list(&format!("{tenant}/")).try_chunks(OBJECTS_PER_QUERY);
         while let Some(found) = objects.try_next().await.map_err(|e| e.1)? {
             let keys = found.into_iter().map(|object| object.key).collect();
-            for key in collector.unnamed_objects(keys).await? {
+            for key in collector.filter_unreferenced_objects(keys).await? {
                 self.delete_object(&key, collected).await?;
             }
         }
         Ok(())
     }
 
-    async fn delete_object(&self, key: &str, collected: &mut Collected) -> anyhow::Result<()> {
+    async fn delete_object(&self, key: &str, collected: &mut CollectionReport) -> anyhow::Result<()> {
         failpoint::before(Effect::DeleteObject);
         self.blobs.delete(key).await?;
         failpoint::after(Effect::DeleteObject);

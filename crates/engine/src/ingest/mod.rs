@@ -1,60 +1,61 @@
 //! Turns fetched bytes into rows, a batch at a time. Safe to repeat: every write is keyed by content.
 
-mod facts;
 mod packs;
+mod parsed_message;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use content::spool::Data;
-use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, Sha256};
+use content::spool::SpoolableBytes;
+use domain::metrics as catalogue;
+use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, Sha256, log_text};
 use jiff::Timestamp;
-use store::failpoint::{self, Effect};
-use store::sql::ingest::{NewEmail, NewPlacement, Recorded};
-use store::sql::ledger::Known;
+use store::failpoint::Effect;
+use store::sql::ingest::{NewEmail, NewPlacement, RecordedOps};
+use store::sql::ledger::LedgerEntry;
 use store::sql::mailboxes::Mailbox;
-use store::{Committed, StoreError, TenantStore, TenantUnit};
+use store::{CommitOutcome, StoreError, TenantStore, TenantUnit};
 
 use crate::Engine;
-use packs::{Packed, Written};
+use packs::{PackedBatch, WrittenPack};
 
-/// A batch is prepared again when what it relied on was removed meanwhile; each time with fresh eyes and a new pack, so
-/// more than two rounds in a row take a collector that runs all the time.
-const MOST_TRIES: u32 = 5;
+/// Attempts per batch: it is prepared again when a blob that it relied on was collected meanwhile, each time from fresh
+/// reads and with a new pack, so more than two attempts take a collector that runs all the time.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// A message as it came from its source. Cheap to clone: the bytes are shared.
 #[derive(Debug, Clone)]
-pub struct Message {
-    pub raw: Data,
-    pub source: Source,
+pub struct IncomingMessage {
+    pub raw: SpoolableBytes,
+    pub source: MessageSource,
     /// When the source says that it arrived.
     pub received_at: Option<Timestamp>,
-    /// Where it was found, for people.
+    /// Where the message was found, for people.
     pub origin: String,
 }
 
-/// Where a message comes from, and so what it is known by.
+/// Where a message comes from, which determines its id.
 #[derive(Debug, Clone)]
-pub enum Source {
-    /// A file in this folder, known by its bytes.
+pub enum MessageSource {
+    /// A file in this folder, identified by its bytes.
     File { folder: FolderId, flags: Flags },
-    /// What is stored already of an email that lacks bytes.
+    /// The stored original of an email that lacks bytes.
     Stored { message: String },
-    /// Fetched from its provider, which has said where it is.
-    Provider(Fetched),
+    /// Fetched from its provider, whose placements are recorded already.
+    Provider(FetchedMessage),
 }
 
-/// A message as its provider knows it.
+/// A message as its provider identifies it.
 #[derive(Debug, Clone)]
-pub struct Fetched {
+pub struct FetchedMessage {
     pub message: String,
     /// Whether the same bytes under another id are the same email.
     pub binds_by_content: bool,
-    /// Of these very bytes, where the provider tells it.
+    /// The revision of these very bytes, where the provider tells it.
     pub revision: Option<String>,
-    /// As it was listed when it was asked for.
+    /// The revision that was listed when it was requested.
     pub listed_revision: Option<String>,
     pub thread: Option<String>,
     pub is_backfill: bool,
@@ -63,93 +64,106 @@ pub struct Fetched {
 /// A batch whose bytes are durable and whose unit is ready to be committed. It keeps its messages until then: if the
 /// unit is refused, they are prepared once more.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedBatch {
     unit: TenantUnit,
-    recorded: Option<Recorded>,
-    packs: Vec<Written>,
-    messages: Vec<Message>,
-    expected: Ingested,
+    recorded: Option<RecordedOps>,
+    packs: Vec<WrittenPack>,
+    messages: Vec<IncomingMessage>,
+    expected: IngestReport,
 }
 
-impl Prepared {
-    /// For who commits it with more; and whether some of its bytes are missing.
+impl PreparedBatch {
+    /// Returns how many of its messages are new, and how many are stored already.
+    pub fn counts(&self) -> (u64, u64) {
+        let report = self.expected.clone().known(&self.messages);
+        (report.stored, report.duplicates)
+    }
+
+    /// Returns the unit, to be committed with more operations, and whether some of its bytes are missing.
     pub fn into_unit(self) -> (TenantUnit, bool) {
         (self.unit, self.expected.incomplete > 0)
     }
 }
 
-/// What a batch came to.
+/// The counts of an ingested batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ingested {
+pub struct IngestReport {
     pub stored: u64,
     pub duplicates: u64,
     pub attachments: u64,
-    /// Emails that are stored without some of their bytes, because blob storage was away.
+    /// Emails that are stored without some of their bytes, because blob storage was unavailable.
     pub incomplete: u64,
     /// Raw bytes, duplicates included.
     pub bytes: u64,
-    /// Messages that the database does not take, each with the reason.
+    /// Messages that the database refuses, each with the reason.
     pub refused: Vec<String>,
 }
 
-/// A message with the hash that it is known by.
-struct Hashed {
-    message: Message,
+/// A message with its hash and ids.
+struct HashedMessage {
+    message: IncomingMessage,
     sha256: Sha256,
     provider_message_id: String,
     content_key: Sha256,
-    /// Of an earlier try that is not done. An id is given once; a second one would stand beside the first.
+    /// The email of an earlier unfinished attempt: a second id would make a second email.
     email: Option<EmailId>,
-    /// It was stored with another text.
+    /// It was stored with other bytes before.
     is_revised: bool,
 }
 
-/// How committing a batch ended.
-enum Attempt {
-    Stored(Ingested),
-    /// The database does not take what is in it.
+/// The outcome of committing a batch.
+enum CommitAttempt {
+    Stored(IngestReport),
+    /// The database refuses the content.
     Refused {
         reason: Arc<str>,
-        packs: Vec<Written>,
-        messages: Vec<Message>,
+        packs: Vec<WrittenPack>,
+        messages: Vec<IncomingMessage>,
     },
 }
 
 impl Engine {
-    /// Everything up to the commit: hash, leave out what is known, parse, and make the bytes durable.
-    pub async fn prepare(&self, mailbox: Arc<Mailbox>, messages: Vec<Message>) -> anyhow::Result<Prepared> {
+    /// Does everything up to the commit: hashes, drops known messages, parses, and makes the bytes durable.
+    pub async fn prepare(
+        &self,
+        mailbox: Arc<Mailbox>,
+        messages: Vec<IncomingMessage>,
+    ) -> anyhow::Result<PreparedBatch> {
+        let started = Instant::now();
         let given = messages.clone();
-        let binds = mailbox.provider.binds_by_content();
-        let hashed =
-            self.cpu.run(move || given.into_iter().map(|message| Hashed::of(message, binds)).collect::<Vec<_>>());
+        let binds = mailbox.provider.dedupes_by_content();
+        let hashed = self
+            .cpu
+            .run(move || given.into_iter().map(|message| HashedMessage::of(message, binds)).collect::<Vec<_>>());
         let hashed = hashed.await?;
         let placements = distinct_placements(hashed.iter().filter_map(|hashed| hashed.placement(&mailbox)).collect());
         let store = self.store.tenant(mailbox.tenant_id);
         let ids = hashed.iter().map(|hashed| hashed.provider_message_id.clone()).collect();
-        let known = store.known_messages(mailbox.id, ids).await.context("looking up known messages")?;
-        // These are repaired, not taken in: whoever removed one meanwhile has the last word.
-        let repaired = those(&hashed, |source| matches!(source, Source::Stored { .. }));
+        let known = store.find_ledger_entries(mailbox.id, ids).await.context("looking up known messages")?;
+        // These are repaired, not added: one that was removed meanwhile stays removed.
+        let repaired = ids_from(&hashed, |source| matches!(source, MessageSource::Stored { .. }));
         let mut new = only_new(hashed, &known);
-        complete_others(&store, mailbox.id, &mut new).await?;
-        let fetched = those(&new, |source| matches!(source, Source::Provider(_)));
-        let listed: Vec<(String, Option<String>)> = new.iter().filter_map(Hashed::listed).collect();
+        complete_unfinished(&store, mailbox.id, &mut new).await?;
+        let fetched = ids_from(&new, |source| matches!(source, MessageSource::Provider(_)));
+        let listed: Vec<(String, Option<String>)> = new.iter().filter_map(HashedMessage::listed).collect();
         let revised: Vec<EmailId> = new.iter().filter(|new| new.is_revised).filter_map(|new| new.email).collect();
-        let Packed { mut emails, packs, shared, lost } = self.parse_and_pack(&store, &mailbox, new).await?;
-        let incomplete = emails.iter_mut().map(|email| leave_out(email, &lost)).filter(|is_incomplete| *is_incomplete);
-        let expected = Ingested {
+        let PackedBatch { mut emails, packs, shared, lost } = self.parse_and_pack(&store, &mailbox, new).await?;
+        let incomplete =
+            emails.iter_mut().map(|email| mark_lost_blobs(email, &lost)).filter(|is_incomplete| *is_incomplete);
+        let expected = IngestReport {
             incomplete: incomplete.count() as u64,
             stored: emails.len() as u64,
             attachments: emails.iter().map(|email| email.attachments.len() as u64).sum(),
             bytes: messages.iter().map(|message| message.raw.len()).sum(),
-            ..Ingested::default()
+            ..IngestReport::default()
         };
         let mut unit = store.write();
         if !repaired.is_empty() {
             unit.expect_failed(mailbox.id, repaired);
         }
         if !fetched.is_empty() {
-            unit.share_sync(mailbox.id);
-            unit.take_messages(mailbox.id, listed);
+            unit.lock_sync_shared(mailbox.id);
+            unit.expect_unstored_messages(mailbox.id, listed);
         }
         for pack in &packs {
             unit.record_pack(pack.id, pack.size_bytes, &pack.members);
@@ -160,88 +174,88 @@ impl Engine {
             unit.record_placements(&placements);
         }
         if !fetched.is_empty() {
-            unit.bind_places(mailbox.id, fetched);
+            unit.bind_placements(mailbox.id, fetched);
         }
-        Ok(Prepared { unit, recorded, packs, messages, expected })
+        let seconds = started.elapsed().as_secs_f64();
+        metrics::histogram!(catalogue::EMAIL_PROCESSING_SECONDS).record_many(seconds, expected.stored as usize);
+        Ok(PreparedBatch { unit, recorded, packs, messages, expected })
     }
 
-    /// One unit, durable when it returns. If the database refuses it for what is in it, the messages are tried one by
-    /// one: one bad message harms only itself.
-    pub async fn commit(&self, mailbox: &Arc<Mailbox>, batch: Prepared) -> anyhow::Result<Ingested> {
+    /// Commits a batch as one unit, durable when it returns. If the database refuses its content, the messages are
+    /// committed one by one: one bad message harms only itself.
+    pub async fn commit(&self, mailbox: &Arc<Mailbox>, batch: PreparedBatch) -> anyhow::Result<IngestReport> {
         match self.try_commit(mailbox, batch).await? {
-            Attempt::Stored(ingested) => Ok(ingested),
-            Attempt::Refused { reason, packs, messages } => {
-                tracing::warn!("a batch is stored message by message: {reason}");
+            CommitAttempt::Stored(ingested) => Ok(ingested),
+            CommitAttempt::Refused { reason, packs, messages } => {
+                tracing::warn!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, error = log_text(&reason), "batch refused by the database; storing message by message");
                 self.commit_one_by_one(mailbox, &packs, messages).await
             }
         }
     }
 
-    /// Prepares the batch again for as long as others remove what it relies on, or the database is away.
-    async fn try_commit(&self, mailbox: &Arc<Mailbox>, mut batch: Prepared) -> anyhow::Result<Attempt> {
+    /// Commits the batch, preparing it again while others remove what it relies on or the database is unavailable.
+    async fn try_commit(&self, mailbox: &Arc<Mailbox>, mut batch: PreparedBatch) -> anyhow::Result<CommitAttempt> {
         let store = self.store.tenant(mailbox.tenant_id);
-        let (mut tries, mut away_since) = (1, None);
+        let (mut attempts, mut unavailable_since) = (1, None);
         loop {
-            let Prepared { unit, recorded, packs, messages, expected } = batch;
-            failpoint::before(Effect::CommitBatch);
-            match unit.commit().await {
+            let PreparedBatch { unit, recorded, packs, messages, expected } = batch;
+            match unit.commit_at(Effect::CommitBatch).await {
                 Ok(committed) => {
-                    failpoint::after(Effect::CommitBatch);
-                    return Ok(Attempt::Stored(expected.counted(&messages, &committed, recorded)));
+                    return Ok(CommitAttempt::Stored(expected.with_counts(&messages, &committed, recorded)));
                 }
-                Err(StoreError::Other(reason)) => return Ok(Attempt::Refused { reason, packs, messages }),
-                // Its pack was given up because we slept too long, or a blob that it shares was collected.
-                Err(StoreError::Precondition(why)) if tries < MOST_TRIES => {
-                    tracing::debug!(tries, "a batch is prepared again: {why}");
+                Err(StoreError::Other(reason)) => return Ok(CommitAttempt::Refused { reason, packs, messages }),
+                // Its pack was given up because we were suspended too long, or a blob that it shares was collected.
+                Err(StoreError::Precondition(why)) if attempts < MAX_ATTEMPTS => {
+                    tracing::debug!(mailbox.id = %mailbox.id, attempts, reason = why, "preparing batch again");
                     self.discard_packs(&store, &packs).await;
                 }
                 Err(e @ (StoreError::Unavailable(_) | StoreError::Busy(_))) => {
-                    self.wait_for_database(*away_since.get_or_insert_with(Instant::now), e).await?;
+                    self.wait_for_database(*unavailable_since.get_or_insert_with(Instant::now), e).await?;
                     if self.is_committed(&store, &packs).await? {
-                        return Ok(Attempt::Stored(expected.known(&messages)));
+                        return Ok(CommitAttempt::Stored(expected.known(&messages)));
                     }
                 }
                 Err(e) => return Err(e).context("storing a batch of emails"),
             }
-            let again = || self.prepare(mailbox.clone(), messages.clone());
-            batch = self.patiently(again).await?;
-            tries += 1;
+            batch = self.with_database_retry(|| self.prepare(mailbox.clone(), messages.clone())).await?;
+            attempts += 1;
         }
     }
 
-    /// The connection broke and nobody knows how the commit ended: the pack tells, for it became live with the rest.
-    async fn is_committed(&self, store: &TenantStore, packs: &[Written]) -> anyhow::Result<bool> {
+    /// Returns whether a commit whose connection broke has succeeded: its pack became live with the rest.
+    async fn is_committed(&self, store: &TenantStore, packs: &[WrittenPack]) -> anyhow::Result<bool> {
         let Some(pack) = packs.first() else { return Ok(false) };
-        self.patiently(|| async { Ok(store.is_live_pack(pack.id).await?) }).await
+        self.with_database_retry(|| async { Ok(store.is_live_pack(pack.id).await?) }).await
     }
 
-    /// The bytes first; then each message goes through the same steps as a batch of its own.
+    /// Commits the bytes first, then each message as a batch of its own.
     async fn commit_one_by_one(
         &self,
         mailbox: &Arc<Mailbox>,
-        packs: &[Written],
-        messages: Vec<Message>,
-    ) -> anyhow::Result<Ingested> {
+        packs: &[WrittenPack],
+        messages: Vec<IncomingMessage>,
+    ) -> anyhow::Result<IngestReport> {
         let store = self.store.tenant(mailbox.tenant_id);
-        self.patiently(|| async {
+        self.with_database_retry(|| async {
             let mut unit = store.write();
             for pack in packs {
                 unit.record_pack(pack.id, pack.size_bytes, &pack.members);
             }
             match unit.commit().await {
-                // Given up meanwhile, or recorded by a try that nobody answered: either way the next step finds out.
+                // Given up meanwhile, or recorded by an attempt whose answer was lost: either way the next step finds
+                // out.
                 Ok(_) | Err(StoreError::Precondition(_)) => Ok(()),
                 Err(e) => Err(e).context("storing the bytes of a batch"),
             }
         })
         .await?;
-        let mut total = Ingested::default();
+        let mut total = IngestReport::default();
         for message in messages {
             let (origin, bytes) = (message.origin.clone(), message.raw.len());
-            let alone = self.patiently(|| self.prepare(mailbox.clone(), vec![message.clone()])).await?;
+            let alone = self.with_database_retry(|| self.prepare(mailbox.clone(), vec![message.clone()])).await?;
             match self.try_commit(mailbox, alone).await? {
-                Attempt::Stored(ingested) => total.add(ingested),
-                Attempt::Refused { reason, .. } => {
+                CommitAttempt::Stored(ingested) => total.add(ingested),
+                CommitAttempt::Refused { reason, .. } => {
                     total.bytes += bytes;
                     total.refused.push(format!("{origin} is not taken by the database ({reason}); please report this"));
                 }
@@ -251,7 +265,7 @@ impl Engine {
     }
 }
 
-impl Ingested {
+impl IngestReport {
     pub fn add(&mut self, other: Self) {
         self.stored += other.stored;
         self.duplicates += other.duplicates;
@@ -261,39 +275,45 @@ impl Ingested {
         self.refused.extend(other.refused);
     }
 
-    /// With what the database says that it changed.
-    fn counted(self, messages: &[Message], committed: &Committed, recorded: Option<Recorded>) -> Self {
-        let count = |ops: Recorded| (committed.changed(ops.emails), committed.changed(ops.attachments));
-        let (stored, attachments) = recorded.map_or((0, 0), count);
+    /// Returns the counts with the rows that the database changed.
+    fn with_counts(
+        self,
+        messages: &[IncomingMessage],
+        committed: &CommitOutcome,
+        recorded: Option<RecordedOps>,
+    ) -> Self {
+        let (stored, attachments) = recorded.map_or((0, 0), |operations| {
+            (committed.changed(operations.emails), committed.changed(operations.attachments))
+        });
         Self { stored, attachments, ..self }.known(messages)
     }
 
-    fn known(self, messages: &[Message]) -> Self {
+    fn known(self, messages: &[IncomingMessage]) -> Self {
         Self { duplicates: (messages.len() as u64).saturating_sub(self.stored), ..self }
     }
 }
 
-impl Hashed {
-    /// `binds`: mail of this provider's is known by its bytes.
-    fn of(message: Message, binds: bool) -> Self {
+impl HashedMessage {
+    /// Hashes a message. `binds`: mail of this provider is identified by its bytes.
+    fn of(message: IncomingMessage, binds: bool) -> Self {
         let sha256 = message.raw.sha256();
         let by_content = format!("sha256:{sha256}");
         let (provider_message_id, binds) = match &message.source {
-            Source::File { .. } => (by_content, true),
-            Source::Stored { message } => (message.clone(), binds || *message == by_content),
-            Source::Provider(fetched) => (fetched.message.clone(), fetched.binds_by_content),
+            MessageSource::File { .. } => (by_content, true),
+            MessageSource::Stored { message } => (message.clone(), binds || *message == by_content),
+            MessageSource::Provider(fetched) => (fetched.message.clone(), fetched.binds_by_content),
         };
         let content_key = if binds { sha256 } else { Sha256::of(provider_message_id.as_bytes()) };
         Self { message, sha256, provider_message_id, content_key, email: None, is_revised: false }
     }
 
     fn listed(&self) -> Option<(String, Option<String>)> {
-        let Source::Provider(fetched) = &self.message.source else { return None };
+        let MessageSource::Provider(fetched) = &self.message.source else { return None };
         Some((fetched.message.clone(), fetched.listed_revision.clone()))
     }
 
     fn placement(&self, mailbox: &Mailbox) -> Option<NewPlacement> {
-        let Source::File { folder, flags } = &self.message.source else { return None };
+        let MessageSource::File { folder, flags } = &self.message.source else { return None };
         Some(NewPlacement {
             mailbox: mailbox.id,
             folder: *folder,
@@ -304,8 +324,8 @@ impl Hashed {
     }
 }
 
-/// The messages that come from such a source, each once and in order.
-fn those(hashed: &[Hashed], is_such: impl Fn(&Source) -> bool) -> Vec<String> {
+/// Returns the ids of messages from such a source, each once and in order.
+fn ids_from(hashed: &[HashedMessage], is_such: impl Fn(&MessageSource) -> bool) -> Vec<String> {
     let such = hashed.iter().filter(|hashed| is_such(&hashed.message.source));
     let mut messages: Vec<String> = such.map(|hashed| hashed.provider_message_id.clone()).collect();
     messages.sort();
@@ -313,51 +333,51 @@ fn those(hashed: &[Hashed], is_such: impl Fn(&Source) -> bool) -> Vec<String> {
     messages
 }
 
-/// What is neither stored nor met earlier in the same batch. Of a fetched message nothing is left when it is gone by now.
-fn only_new(hashed: Vec<Hashed>, known: &HashMap<String, Known>) -> Vec<Hashed> {
+/// Returns the messages that are neither stored nor earlier in the same batch. A fetched message that is gone by now is
+/// dropped.
+fn only_new(hashed: Vec<HashedMessage>, known: &HashMap<String, LedgerEntry>) -> Vec<HashedMessage> {
     let mut seen: HashSet<(String, Sha256)> = HashSet::new();
-    let is_new = |hashed: Hashed| {
+    let new = hashed.into_iter().filter_map(|hashed| {
         let known = known.get(&hashed.provider_message_id);
         let state = known.map(|known| known.state);
         let is_wanted = match hashed.message.source {
-            Source::Provider(_) => {
+            MessageSource::Provider(_) => {
                 matches!(state, Some(LedgerState::Queued | LedgerState::Processing | LedgerState::Failed))
             }
-            Source::File { .. } | Source::Stored { .. } => state != Some(LedgerState::Processed),
+            MessageSource::File { .. } | MessageSource::Stored { .. } => state != Some(LedgerState::Processed),
         };
         let email = known.and_then(|known| known.email);
         let is_revised = email.is_some()
             && match state {
                 Some(LedgerState::Queued | LedgerState::Processing) => true,
-                // What was stored without its bytes has another text by now.
+                // It was stored without its bytes, and has other ones by now.
                 Some(LedgerState::Failed) => known.and_then(|known| known.raw_sha256) != Some(hashed.sha256),
                 _ => false,
             };
-        (is_wanted && seen.insert((hashed.provider_message_id.clone(), hashed.content_key))).then_some(Hashed {
-            email,
-            is_revised,
-            ..hashed
-        })
-    };
-    hashed.into_iter().filter_map(is_new).collect()
+        let is_new = is_wanted && seen.insert((hashed.provider_message_id.clone(), hashed.content_key));
+        is_new.then_some(HashedMessage { email, is_revised, ..hashed })
+    });
+    new.collect()
 }
 
-/// The same bytes may be stored in part, under the name of a message that is no more: who brings them now completes that.
-async fn complete_others(store: &TenantStore, mailbox: MailboxId, new: &mut [Hashed]) -> anyhow::Result<()> {
+/// Assigns messages to unfinished emails of the same content: the bytes may be stored in part under the id of a message
+/// that is gone.
+async fn complete_unfinished(store: &TenantStore, mailbox: MailboxId, new: &mut [HashedMessage]) -> anyhow::Result<()> {
     let contents: Vec<Sha256> = new.iter().filter(|new| new.email.is_none()).map(|new| new.content_key).collect();
     if contents.is_empty() {
         return Ok(());
     }
-    let mut unfinished = store.unfinished_emails(mailbox, contents).await.context("looking up emails without bytes")?;
+    let mut unfinished =
+        store.find_unfinished_emails(mailbox, contents).await.context("looking up emails without bytes")?;
     for new in new.iter_mut().filter(|new| new.email.is_none()) {
-        // The first of several; the others bind to the same email by their content.
+        // The first of several; the others bind to the same email by content.
         new.email = unfinished.remove(&new.content_key);
     }
     Ok(())
 }
 
-/// Bytes that did not get to blob storage are not named; a later try fills them in. Whether anything is missing.
-fn leave_out(email: &mut NewEmail, lost: &HashSet<Sha256>) -> bool {
+/// Marks bytes that did not reach blob storage as missing; a later attempt fills them in. Returns whether any are.
+fn mark_lost_blobs(email: &mut NewEmail, lost: &HashSet<Sha256>) -> bool {
     email.raw_is_stored = !lost.contains(&email.raw_sha256);
     let mut is_incomplete = !email.raw_is_stored;
     for attachment in &mut email.attachments {
@@ -369,7 +389,7 @@ fn leave_out(email: &mut NewEmail, lost: &HashSet<Sha256>) -> bool {
     is_incomplete
 }
 
-/// Placements of one message in one folder count once; the last flags win, as a second statement would have it.
+/// Merges placements of one message in one folder; the last flags win, as with a second statement.
 fn distinct_placements(placements: Vec<NewPlacement>) -> Vec<NewPlacement> {
     let mut by_place: HashMap<(FolderId, String), usize> = HashMap::new();
     let mut distinct: Vec<NewPlacement> = Vec::with_capacity(placements.len());

@@ -1,40 +1,40 @@
-//! Bytes before rows: what the tenant does not have yet becomes durable, and only then is it named.
+//! Writes the packs of a batch: blobs that the tenant does not have yet become durable before any row references them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use content::spool::{Data, Spool, Spooled};
-use domain::{Limits, PackId, Sha256};
+use content::spool::{Spool, SpoolableBytes, SpooledBytes};
+use domain::{MessageLimits, PackId, Sha256, log_text};
 use jiff::Timestamp;
-use store::blobs::{Blobs, Member, PackBuilder};
+use store::blobs::{Blobs, PackBuilder, PackMember};
 use store::sql::ingest::NewEmail;
 use store::sql::mailboxes::Mailbox;
 use store::{StoreError, TenantStore};
 
-use super::Hashed;
-use super::facts::Parsed;
+use super::HashedMessage;
+use super::parsed_message::ParsedMessage;
 use crate::Engine;
 
-/// Decoded bytes that are held before they go into a pack, and the size at which a pack is written and another begun.
-/// A batch of ordinary mail stays below it; containers that unpack to many times their size must not add up.
+/// Decoded bytes that are held before they go into a pack, and the size at which a pack is written and another begun. A
+/// batch of ordinary mail stays below it; archives that unpack to many times their size must not add up.
 const PACK_BYTES: usize = 16 << 20;
 
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenPack {
     pub id: PackId,
     pub size_bytes: u64,
-    pub members: Vec<Member>,
+    pub members: Vec<PackMember>,
 }
 
-/// A batch with its bytes put away.
+/// A batch whose bytes are durable.
 #[derive(Default)]
-pub(super) struct Packed {
+pub(super) struct PackedBatch {
     pub emails: Vec<NewEmail>,
-    pub packs: Vec<Written>,
+    pub packs: Vec<WrittenPack>,
     /// Blobs that the tenant had already.
     pub shared: HashSet<Sha256>,
-    /// Blobs that blob storage did not take, because it is away.
+    /// Blobs that blob storage did not take, because it is unavailable.
     pub lost: HashSet<Sha256>,
 }
 
@@ -43,27 +43,28 @@ impl Engine {
         &self,
         store: &TenantStore,
         mailbox: &Arc<Mailbox>,
-        new: Vec<Hashed>,
-    ) -> anyhow::Result<Packed> {
-        let mut packed = Packed::default();
+        new: Vec<HashedMessage>,
+    ) -> anyhow::Result<PackedBatch> {
+        let mut packed = PackedBatch::default();
         if new.is_empty() {
             return Ok(packed);
         }
         let mut announced = announce_pack(store);
-        let mut left = new.into_iter();
+        let mut remaining = new.into_iter();
         let mut builder = PackBuilder::new()?;
-        while left.len() > 0 {
+        while remaining.len() > 0 {
             let (limits, spool) = (self.limits.clone(), self.spool.clone());
             let (now, mailbox) = (self.store.clock().now(), mailbox.clone());
-            let is_large = left.as_slice().iter().any(|hashed| matches!(hashed.message.raw, Data::Spooled(_)));
-            let parse = move || parse_some(left, &mailbox, &limits, &spool, now);
+            let is_large =
+                remaining.as_slice().iter().any(|hashed| matches!(hashed.message.raw, SpoolableBytes::Spooled(_)));
+            let parse = move || parse_next(remaining, &mailbox, &limits, &spool, now);
             let parsed = if is_large { self.cpu.run_large(parse).await? } else { self.cpu.run(parse).await? };
             let (parsed, rest) = parsed.context("parsing a message that is in the spool of the data folder")?;
-            left = rest;
-            let hashes: Vec<Sha256> = parsed.iter().flat_map(Parsed::blob_hashes).collect();
-            let stored = Arc::new(store.stored_blobs(hashes).await.context("looking up stored blobs")?);
+            remaining = rest;
+            let hashes: Vec<Sha256> = parsed.iter().flat_map(ParsedMessage::blob_hashes).collect();
+            let stored = Arc::new(store.find_stored_blobs(hashes).await.context("looking up stored blobs")?);
             let known = stored.clone();
-            let filled = self.cpu.run(move || pack_some(builder, parsed, &known)).await??;
+            let filled = self.cpu.run(move || pack_next(builder, parsed, &known)).await??;
             packed.emails.extend(filled.emails);
             packed.shared.extend(stored.iter());
             builder = filled.builder;
@@ -83,9 +84,9 @@ impl Engine {
     async fn write_pack(
         &self,
         store: &TenantStore,
-        announced: Announced,
+        announced: PackAnnouncement,
         builder: PackBuilder,
-        packed: &mut Packed,
+        packed: &mut PackedBatch,
     ) -> anyhow::Result<()> {
         let id = announced.await.context("announcing a pack")?.context("announcing a pack")?;
         let Some(pack) = builder.finish() else {
@@ -93,9 +94,9 @@ impl Engine {
         };
         let size_bytes = pack.bytes.len() as u64;
         match self.blobs.write(&Blobs::pack_key(store.id, id), pack.bytes).await {
-            Ok(()) => packed.packs.push(Written { id, size_bytes, members: pack.members }),
+            Ok(()) => packed.packs.push(WrittenPack { id, size_bytes, members: pack.members }),
             Err(e @ StoreError::BlobsUnavailable(_)) => {
-                tracing::warn!("{e}; emails are stored without their bytes until then");
+                tracing::warn!(tenant.id = %store.id, error = log_text(&e), "blob storage unavailable; emails are stored without their bytes");
                 packed.lost.extend(pack.members.iter().map(|member| member.sha256));
             }
             Err(e) => return Err(e).context("writing a pack"),
@@ -103,10 +104,14 @@ impl Engine {
         Ok(())
     }
 
-    /// A blob that is too large to be held becomes the one member of a pack of its own.
-    async fn write_large(&self, store: &TenantStore, blob: Spooled, packed: &mut Packed) -> anyhow::Result<()> {
-        let is_written = |pack: &Written| pack.members.iter().any(|member| member.sha256 == blob.sha256);
-        if packed.packs.iter().any(is_written) {
+    /// Writes a blob that is too large for memory as the only member of a pack.
+    async fn write_large(
+        &self,
+        store: &TenantStore,
+        blob: SpooledBytes,
+        packed: &mut PackedBatch,
+    ) -> anyhow::Result<()> {
+        if packed.packs.iter().flat_map(|pack| &pack.members).any(|member| member.sha256 == blob.sha256) {
             return Ok(());
         }
         let id = announce_pack(store).await.context("announcing a pack")?.context("announcing a pack")?;
@@ -116,10 +121,10 @@ impl Engine {
                     member.sha256 == blob.sha256,
                     "the spool gives back other bytes; check the disk of the data folder"
                 );
-                packed.packs.push(Written { id, size_bytes: member.stored_bytes, members: vec![member] });
+                packed.packs.push(WrittenPack { id, size_bytes: member.stored_bytes, members: vec![member] });
             }
             Err(e @ StoreError::BlobsUnavailable(_)) => {
-                tracing::warn!("{e}; an email is stored without its bytes until then");
+                tracing::warn!(tenant.id = %store.id, error = log_text(&e), "blob storage unavailable; an email is stored without its bytes");
                 packed.lost.insert(blob.sha256);
             }
             Err(e) => return Err(e).context("writing a large blob"),
@@ -127,28 +132,28 @@ impl Engine {
         Ok(())
     }
 
-    /// Whose unit was refused. The collector would find them too, later.
-    pub(super) async fn discard_packs(&self, store: &TenantStore, packs: &[Written]) {
+    /// Discards packs whose unit was refused. The collector would find them too, later.
+    pub(super) async fn discard_packs(&self, store: &TenantStore, packs: &[WrittenPack]) {
         for pack in packs {
             if let Err(e) = self.discard_pack(store, pack.id).await {
-                tracing::debug!("pack {} is left to the collector: {e}", pack.id);
+                tracing::debug!(tenant.id = %store.id, pack.id = %pack.id, error = %e, "pack not discarded; left to the collector");
             }
         }
     }
 
-    /// The row first: once it is dead, nobody can name what the object holds.
+    /// Discards a pack, its row first: once that is dead, no row can reference the object.
     pub(crate) async fn discard_pack(&self, store: &TenantStore, id: PackId) -> Result<(), StoreError> {
-        store.give_up_pack(id).await?;
+        store.abandon_pack(id).await?;
         self.blobs.delete(&Blobs::pack_key(store.id, id)).await?;
         store.forget_dead_pack(id).await
     }
 }
 
-type Announced = tokio::task::JoinHandle<Result<PackId, StoreError>>;
+type PackAnnouncement = tokio::task::JoinHandle<Result<PackId, StoreError>>;
 
-/// Begun before the pack is filled: SQLite's one writer may be busy with the batch before, and whoever waits for it with
-/// a full pack in hand keeps the next commit waiting too.
-fn announce_pack(store: &TenantStore) -> Announced {
+/// Announces a pack before it is filled: SQLite's one writer may be busy with the batch before, and waiting for it with
+/// a full pack would delay the next commit too.
+fn announce_pack(store: &TenantStore) -> PackAnnouncement {
     let store = store.clone();
     tokio::spawn(async move {
         let id = PackId::new(store.clock());
@@ -157,47 +162,51 @@ fn announce_pack(store: &TenantStore) -> Announced {
     })
 }
 
-type Left = std::vec::IntoIter<Hashed>;
+type RemainingMessages = std::vec::IntoIter<HashedMessage>;
 
-/// Parses until enough bytes are held; the rest waits until these are packed.
-fn parse_some(
-    mut left: Left,
+/// Parses messages until enough bytes are held, and returns the remaining ones.
+fn parse_next(
+    mut remaining: RemainingMessages,
     mailbox: &Mailbox,
-    limits: &Limits,
+    limits: &MessageLimits,
     spool: &Spool,
     now: Timestamp,
-) -> std::io::Result<(Vec<Parsed>, Left)> {
-    let (mut parsed, mut held) = (Vec::new(), 0);
-    while held < PACK_BYTES
-        && let Some(hashed) = left.next()
+) -> std::io::Result<(Vec<ParsedMessage>, RemainingMessages)> {
+    let (mut parsed, mut held_bytes) = (Vec::new(), 0);
+    while held_bytes < PACK_BYTES
+        && let Some(hashed) = remaining.next()
     {
-        let next = Parsed::of(hashed, mailbox, limits, spool, now)?;
-        held += next.blob_bytes();
+        let next = ParsedMessage::of(hashed, mailbox, limits, spool, now)?;
+        held_bytes += next.blob_bytes();
         parsed.push(next);
     }
-    Ok((parsed, left))
+    Ok((parsed, remaining))
 }
 
-struct Filled {
+struct FilledPack {
     emails: Vec<NewEmail>,
     builder: PackBuilder,
-    /// What is not stored yet and does not go into a pack with others.
-    large: Vec<Spooled>,
+    /// Blobs that are not stored yet and get a pack of their own.
+    large: Vec<SpooledBytes>,
 }
 
-/// Compresses what is not stored yet, letting go of each part as soon as it is in the pack.
-fn pack_some(mut builder: PackBuilder, parsed: Vec<Parsed>, stored: &HashSet<Sha256>) -> std::io::Result<Filled> {
-    builder.reserve(parsed.iter().map(Parsed::blob_bytes).sum::<usize>().min(PACK_BYTES));
+/// Adds blobs that are not stored yet to the pack, dropping each as soon as it is compressed.
+fn pack_next(
+    mut builder: PackBuilder,
+    parsed: Vec<ParsedMessage>,
+    stored: &HashSet<Sha256>,
+) -> std::io::Result<FilledPack> {
+    builder.reserve(parsed.iter().map(ParsedMessage::blob_bytes).sum::<usize>().min(PACK_BYTES));
     let (mut emails, mut large) = (Vec::with_capacity(parsed.len()), Vec::new());
     for parsed in parsed {
         for (sha256, blob) in parsed.blobs {
             match blob {
                 _ if stored.contains(&sha256) => {}
-                Data::Held(bytes) => builder.add(sha256, &bytes)?,
-                Data::Spooled(spooled) => large.push(spooled),
+                SpoolableBytes::InMemory(bytes) => builder.add(sha256, &bytes)?,
+                SpoolableBytes::Spooled(spooled) => large.push(spooled),
             }
         }
         emails.push(parsed.email);
     }
-    Ok(Filled { emails, builder, large })
+    Ok(FilledPack { emails, builder, large })
 }

@@ -1,12 +1,13 @@
-//! A few mailboxes a day are compared with their providers.
+//! The job that compares a few mailboxes a day with their providers.
 
-use domain::Lane;
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use domain::metrics as catalogue;
+use domain::{Lane, log_text};
+use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
 use crate::sync::Syncer;
 
-/// Compares a sample of all mailboxes; the sum of what differs is a metric.
+/// Compares a sample of all mailboxes; the sum of the differences is a metric.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckCompleteness {}
 
@@ -15,32 +16,35 @@ impl Job for CheckCompleteness {
     const LANE: Lane = Lane::Low;
 }
 
-/// Mailboxes that are compared each time, those first that were not for longest.
-const SAMPLE: u64 = 20;
+/// Mailboxes that are compared each time, the longest not compared first.
+const SAMPLED_MAILBOXES: u64 = 20;
 
-pub(super) fn kind(syncer: Syncer) -> Kind {
-    Kind::new(move |held, _: CheckCompleteness| {
+pub(super) fn kind(syncer: Syncer) -> JobKind {
+    JobKind::new(move |ctx, _: CheckCompleteness| {
         let syncer = syncer.clone();
-        async move { run(&syncer, &held).await }
+        async move { run(&syncer, &ctx).await }
     })
 }
 
-async fn run(syncer: &Syncer, held: &Held) -> Result<Verdict, JobError> {
+async fn run(syncer: &Syncer, ctx: &JobContext) -> Result<Completion, JobError> {
     let mut difference = 0;
-    for (tenant, id) in held.store.system().sample_mailboxes(SAMPLE).await? {
-        held.progress();
-        let store = held.store.tenant(tenant);
+    for (tenant, id) in ctx.store.system().sample_mailboxes(SAMPLED_MAILBOXES).await? {
+        ctx.report_progress();
+        let store = ctx.store.tenant(tenant);
         let Some(mailbox) = store.find_mailbox(&id.to_string()).await? else { continue };
         match syncer.compare(&mailbox).await {
             Ok(Some(compared)) if compared.difference() > 0 => {
-                // Its changes may be on their way; what is still there tomorrow is not.
-                tracing::warn!(mailbox = %id, difference = compared.difference(), "a mailbox differs from its provider");
+                // Its changes may be on their way; a difference that is still there tomorrow is not.
+                tracing::warn!(tenant.id = %tenant, mailbox.id = %id, difference = compared.difference(), "mailbox differs from its provider");
                 difference += compared.difference();
             }
             Ok(_) => {}
-            Err(e) => tracing::warn!(mailbox = %id, "cannot compare a mailbox with its provider: {e:#}"),
+            Err(e) => {
+                let error = log_text(&format_args!("{e:#}"));
+                tracing::warn!(tenant.id = %tenant, mailbox.id = %id, error, "mailbox not compared with its provider");
+            }
         }
     }
-    metrics::gauge!("mailroom_completeness_difference").set(difference as f64);
-    Ok(Verdict::Done)
+    metrics::gauge!(catalogue::COMPLETENESS_DIFFERENCE).set(difference as f64);
+    Ok(Completion::Done)
 }

@@ -1,8 +1,8 @@
-//! What nobody names any more is given back every night.
+//! The job that collects unreferenced blobs every night.
 
 use domain::Lane;
 use jiff::SignedDuration;
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{Engine, Progress};
@@ -16,23 +16,23 @@ impl Job for Collect {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(engine: Engine, grace: SignedDuration) -> Kind {
-    let mut kind = Kind::new(move |held, _: Collect| {
+pub(super) fn kind(engine: Engine, grace: SignedDuration) -> JobKind {
+    let mut kind = JobKind::new(move |ctx, _: Collect| {
         let engine = engine.clone();
-        async move { run(&engine, &held, grace).await }
+        async move { run(&engine, &ctx, grace).await }
     });
     kind.deadline = std::time::Duration::from_secs(6 * 3600);
     kind.no_progress = kind.deadline;
     kind
 }
 
-async fn run(engine: &Engine, held: &Held, grace: SignedDuration) -> Result<Verdict, JobError> {
+async fn run(engine: &Engine, ctx: &JobContext, grace: SignedDuration) -> Result<Completion, JobError> {
     for tenant in engine.store.system().list_tenants().await? {
         let collected = engine.collect(tenant.id, grace, &Progress::default()).await?;
-        held.progress();
+        ctx.report_progress();
         for problem in collected.problems {
-            tracing::warn!(tenant = %tenant.id, "collecting: {problem}");
+            tracing::warn!(tenant.id = %tenant.id, error = problem, "collection incomplete");
         }
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

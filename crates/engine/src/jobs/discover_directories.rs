@@ -1,14 +1,14 @@
-//! Directories are looked at again and again, for people come and go.
+//! The job that enqueues the discovery of directories that are due, because people come and go.
 
 use std::time::Duration;
 
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
-use super::{DiscoverDirectory, Discovery};
+use super::{DiscoverDirectory, DiscoveryMode};
 use crate::Engine;
 
-/// Asks for a look at each that is due.
+/// Enqueues the discovery of each directory that is due.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DiscoverDirectories {}
 
@@ -16,27 +16,27 @@ impl Job for DiscoverDirectories {
     const KIND: &'static str = "discover_directories";
 }
 
-/// As many each minute.
-const BATCH: u64 = 500;
+/// Directories per run, which is every minute.
+const MAX_DIRECTORIES_PER_RUN: u64 = 500;
 
-/// The look itself says when it is due again; if it never came to that, after this.
-const UNLESS_LOOKED: Duration = Duration::from_secs(3600);
+/// A discovery records when the directory is due again; if it never runs, it is due after this.
+const FALLBACK_INTERVAL: Duration = Duration::from_secs(3600);
 
-pub(super) fn kind(engine: Engine) -> Kind {
-    Kind::new(move |held, _: DiscoverDirectories| {
+pub(super) fn kind(engine: Engine) -> JobKind {
+    JobKind::new(move |ctx, _: DiscoverDirectories| {
         let engine = engine.clone();
-        async move { run(&engine, &held).await }
+        async move { run(&engine, &ctx).await }
     })
 }
 
-async fn run(engine: &Engine, held: &Held) -> Result<Verdict, JobError> {
-    let system = held.store.system();
-    for (tenant, provider) in system.list_due_directories(BATCH).await? {
+async fn run(engine: &Engine, ctx: &JobContext) -> Result<Completion, JobError> {
+    let system = ctx.store.system();
+    for (tenant, provider) in system.list_due_directories(MAX_DIRECTORIES_PER_RUN).await? {
         let mut unit = system.write_for(tenant);
-        unit.put_off_directory(provider, UNLESS_LOOKED);
-        unit.enqueue(vec![DiscoverDirectory::now(engine.store.clock(), provider, Discovery::Usual)?]);
+        unit.defer_directory(provider, FALLBACK_INTERVAL);
+        unit.enqueue(vec![DiscoverDirectory::new_job(engine.store.clock(), provider, DiscoveryMode::Usual)?]);
         unit.commit().await?;
-        held.progress();
+        ctx.report_progress();
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

@@ -1,37 +1,39 @@
-//! A tenant's directory is looked at, and its mailboxes are brought in step; or it is found out what that would mean.
+//! The job that discovers a tenant's directory and brings its mailboxes in line with it, or only reports what would
+//! change.
 
 use std::time::Duration;
 
 use domain::{Clock, Provider};
-use jobs::{Held, Job, JobError, Kind, Pool, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, OnConflict, Unique};
+use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
 
 use crate::directory::DiscoveryError;
 use crate::sync::{Syncer, job_error};
 
-/// Whoever finds no place waits for so long.
-const NO_PLACE: Duration = Duration::from_secs(5);
+/// When a discovery is tried again that found no permit or was superseded.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// However large an organisation is; each page is a sign of progress.
-const LONGEST: Duration = Duration::from_secs(6 * 3600);
-const SILENCE: Duration = Duration::from_secs(5 * 60);
+/// However large an organisation is; each page counts as progress.
+const JOB_DEADLINE: Duration = Duration::from_secs(6 * 3600);
+const PROGRESS_DEADLINE: Duration = Duration::from_secs(5 * 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Discovery {
-    /// Unless that many would go that it is strange.
+pub enum DiscoveryMode {
+    /// Changes are held back if suspiciously many mailboxes would go.
     Usual,
-    /// However many go.
+    /// Changes are applied, however many mailboxes go.
     Forced,
-    /// Nothing is changed.
+    /// A dry run: nothing is changed.
     Dry,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DiscoverDirectory {
     provider: Provider,
-    how: Discovery,
+    #[serde(rename = "how")]
+    mode: DiscoveryMode,
 }
 
 impl Job for DiscoverDirectory {
@@ -39,49 +41,55 @@ impl Job for DiscoverDirectory {
 }
 
 impl DiscoverDirectory {
-    /// Of each way one at a time.
-    pub fn now(clock: &dyn Clock, provider: Provider, how: Discovery) -> anyhow::Result<NewJob> {
-        let job = new_job(&Self { provider, how }, clock, None)?;
-        let key = format!("{} {how:?}", provider.as_str());
-        Ok(NewJob { unique: Some(Unique { key, policy: OnConflict::Merge }), ..job })
+    /// Creates the job; one per provider and mode is live at a time.
+    pub fn new_job(clock: &dyn Clock, provider: Provider, mode: DiscoveryMode) -> anyhow::Result<NewJob> {
+        let job = new_job(&Self { provider, mode }, clock, None)?;
+        let key = format!("{} {mode:?}", provider.as_str());
+        Ok(NewJob { unique: Some(UniqueKey { key, policy: OnConflict::Merge }), ..job })
     }
 }
 
-pub(super) fn kind(syncer: Syncer) -> Kind {
-    let kind = Kind::new(move |held, job: DiscoverDirectory| {
+pub(super) fn kind(syncer: Syncer) -> JobKind {
+    let kind = JobKind::new(move |ctx, job: DiscoverDirectory| {
         let syncer = syncer.clone();
         async move {
-            let Ok(_place) = syncer.discoveries.try_acquire() else { return Err(JobError::Throttled(NO_PLACE)) };
-            run(&syncer, &held, &job).await
+            let Ok(_permit) = syncer.discovery_permits.try_acquire() else {
+                return Err(JobError::Throttled(RETRY_DELAY));
+            };
+            run(&syncer, &ctx, &job).await
         }
     });
-    kind.on(Pool::Remote).within(LONGEST, SILENCE)
+    kind.in_pool(Pool::Remote).with_timeouts(JOB_DEADLINE, PROGRESS_DEADLINE)
 }
 
-async fn run(syncer: &Syncer, held: &Held, job: &DiscoverDirectory) -> Result<Verdict, JobError> {
-    let (tenant, progress) = (held.tenant(), || held.progress());
-    let store = held.store.tenant(tenant);
+async fn run(syncer: &Syncer, ctx: &JobContext, job: &DiscoverDirectory) -> Result<Completion, JobError> {
+    let (tenant, progress) = (ctx.tenant(), || ctx.report_progress());
+    let store = ctx.store.tenant(tenant);
     let before = store.find_directory(job.provider).await?.map(|directory| directory.version);
-    let outcome = match job.how {
-        Discovery::Dry => syncer.try_discovery(tenant, job.provider, &progress).await.map(drop),
-        how => syncer.discover(tenant, job.provider, how == Discovery::Forced, &progress).await.map(drop),
+    let outcome = match job.mode {
+        DiscoveryMode::Dry => syncer.dry_run_discovery(tenant, job.provider, &progress).await.map(drop),
+        mode => syncer.discover(tenant, job.provider, mode == DiscoveryMode::Forced, &progress).await.map(drop),
     };
     match outcome {
-        Ok(()) => Ok(Verdict::Done),
-        Err(e) if e.is_overtaken() => {
+        Ok(()) => Ok(Completion::Done),
+        Err(e) if e.is_superseded() => {
             if !store.is_active().await? {
-                return Err(JobError::Throttled(NO_PLACE)); // until the tenant is back
+                return Err(JobError::Throttled(RETRY_DELAY)); // until the tenant is back
             }
-            // Whoever was faster may not be that sure. Of a directory that was changed meanwhile nobody has said so.
+            // The discovery that superseded this one may not have been forced. If the directory was changed, force was
+            // not meant for it.
             let now = store.find_directory(job.provider).await?.map(|directory| directory.version);
-            match job.how == Discovery::Forced && now == before {
-                true => Err(JobError::Throttled(NO_PLACE)),
-                false => Ok(Verdict::Done),
+            if job.mode == DiscoveryMode::Forced && now == before {
+                Err(JobError::Throttled(RETRY_DELAY))
+            } else {
+                Ok(Completion::Done)
             }
         }
-        Err(DiscoveryError::Provider(e)) if DiscoveryError::Provider(e.clone()).passes() => Err(job_error(&e, held)),
-        // What is wrong stands in the directory's row, and it is tried again when it is due.
-        Err(DiscoveryError::Provider(_) | DiscoveryError::NoGroup(_)) => Ok(Verdict::Done),
+        Err(DiscoveryError::Provider(e)) if DiscoveryError::Provider(e.clone()).is_transient() => {
+            Err(job_error(&e, ctx))
+        }
+        // The error is recorded with the directory, which is discovered again when it is due.
+        Err(DiscoveryError::Provider(_) | DiscoveryError::NoGroup(_)) => Ok(Completion::Done),
         Err(DiscoveryError::Other(e)) => Err(e.into()),
     }
 }

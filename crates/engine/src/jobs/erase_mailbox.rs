@@ -1,9 +1,9 @@
-//! The mail of a mailbox that was disconnected goes for good.
+//! The job that erases the mail of a disconnected mailbox.
 
 use std::time::Duration;
 
 use domain::{Lane, MailboxId, MailboxState};
-use jobs::{Held, Job, JobError, Kind, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 
@@ -21,24 +21,24 @@ impl Job for EraseMailbox {
 }
 
 impl EraseMailbox {
-    pub fn now(engine: &Engine, mailbox: MailboxId) -> anyhow::Result<NewJob> {
+    pub fn new_job(engine: &Engine, mailbox: MailboxId) -> anyhow::Result<NewJob> {
         Ok(new_job(&Self { mailbox }, engine.store.clock(), None)?)
     }
 }
 
-pub(super) fn kind(engine: Engine) -> Kind {
+pub(super) fn kind(engine: Engine) -> JobKind {
     let long = Duration::from_secs(3600);
-    Kind::new(move |held, job: EraseMailbox| {
+    JobKind::new(move |ctx, job: EraseMailbox| {
         let engine = engine.clone();
-        async move { run(&engine, &held, &job).await }
+        async move { run(&engine, &ctx, &job).await }
     })
-    .within(long, long)
+    .with_timeouts(long, long)
 }
 
-async fn run(engine: &Engine, held: &Held, job: &EraseMailbox) -> Result<Verdict, JobError> {
-    let mailbox = engine.store.tenant(held.tenant()).find_mailbox(&job.mailbox.to_string()).await?;
+async fn run(engine: &Engine, ctx: &JobContext, job: &EraseMailbox) -> Result<Completion, JobError> {
+    let mailbox = engine.store.tenant(ctx.tenant()).find_mailbox(&job.mailbox.to_string()).await?;
     if let Some(mailbox) = mailbox.filter(|mailbox| mailbox.state == MailboxState::Disconnected) {
         engine.erase_mailbox(&mailbox).await?;
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

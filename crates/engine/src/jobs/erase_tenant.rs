@@ -1,20 +1,20 @@
-//! A tenant that was deleted is erased, once its time has come: nothing of it is left but the entry that says so.
+//! The job that erases a deleted tenant once its grace period is over. Only the audit entry of the deletion remains.
 
 use std::time::Duration;
 
-use domain::{Lane, TenantId};
+use domain::{Lane, TenantId, log_text};
 use jiff::{SignedDuration, Timestamp};
-use jobs::{Held, Job, JobError, Kind, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, new_job};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, When};
+use store::sql::jobs::{NewJob, StartTime};
 
 use crate::{Engine, Progress};
 
-/// Erases what a tenant has, if it is still deleted.
+/// Erases all data of a tenant, if it is still deleted.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EraseTenant {
     tenant: TenantId,
-    /// Which of its deletions: it may have come back and been deleted again.
+    /// Identifies the deletion: the tenant may have been restored and deleted again.
     deleted_at: Timestamp,
 }
 
@@ -23,70 +23,70 @@ impl Job for EraseTenant {
     const LANE: Lane = Lane::Low;
 }
 
-/// When somebody keeps it from ending: a backup, or a hold.
-const LATER: Duration = Duration::from_secs(3600);
+/// When the job is tried again that a backup, a legal hold or an error prevented.
+const RETRY_DELAY: Duration = Duration::from_secs(3600);
 
 impl EraseTenant {
-    pub fn at(
+    pub fn new_job_at(
         engine: &Engine,
         tenant: TenantId,
         deleted_at: Timestamp,
         after: SignedDuration,
     ) -> anyhow::Result<NewJob> {
         let job = new_job(&Self { tenant, deleted_at }, engine.store.clock(), None)?;
-        Ok(NewJob { when: When::At(deleted_at.saturating_add(after)?), ..job })
+        Ok(NewJob { when: StartTime::At(deleted_at.saturating_add(after)?), ..job })
     }
 }
 
-pub(super) fn kind(engine: Engine) -> Kind {
-    // Collecting the bytes of a large tenant takes long and says nothing meanwhile.
+pub(super) fn kind(engine: Engine) -> JobKind {
+    // Collecting the bytes of a large tenant takes long and reports no progress meanwhile.
     let long = Duration::from_secs(6 * 3600);
-    Kind::new(move |held: Held, job: EraseTenant| {
+    JobKind::new(move |ctx: JobContext, job: EraseTenant| {
         let engine = engine.clone();
         async move {
-            // Whatever stands in the way now does not for ever, and somebody was promised that it will be gone.
-            run(&engine, &held, &job).await.or_else(|e| {
-                tracing::warn!(tenant = %job.tenant, "erasing a tenant is tried again in an hour: {e}");
-                later(&held, &job)
+            // Whatever prevents it now does not for ever, and the erasure was promised.
+            run(&engine, &ctx, &job).await.or_else(|e| {
+                tracing::warn!(tenant.id = %job.tenant, error = log_text(&e), "tenant not erased; retrying in an hour");
+                retry_later(&ctx, &job)
             })
         }
     })
-    .within(long, long)
+    .with_timeouts(long, long)
 }
 
-async fn run(engine: &Engine, held: &Held, job: &EraseTenant) -> Result<Verdict, JobError> {
+async fn run(engine: &Engine, ctx: &JobContext, job: &EraseTenant) -> Result<Completion, JobError> {
     let system = engine.store.system();
-    let Some(tenant) = system.find_tenant(&job.tenant.to_string()).await? else { return Ok(Verdict::Done) };
+    let Some(tenant) = system.find_tenant(&job.tenant.to_string()).await? else { return Ok(Completion::Done) };
     if tenant.deleted_at != Some(job.deleted_at) || tenant.is_active {
-        return Ok(Verdict::Done);
+        return Ok(Completion::Done);
     }
-    // A hold, a backup that copies its objects, or somebody who writes one: later.
+    // A hold, a backup that copies its objects, or a writer of one: later.
     let is_busy = system.are_objects_held().await? || system.is_writing_packs(tenant.id).await?;
     if is_busy || !system.begin_erasing(&tenant).await? {
-        return later(held, job);
+        return retry_later(ctx, job);
     }
     let store = engine.store.tenant(tenant.id);
     for mailbox in store.list_mailboxes().await? {
-        held.progress();
+        ctx.report_progress();
         engine.erase_mailbox(&mailbox).await?;
     }
     while system.erase_rows(tenant.id).await? {
-        held.progress();
+        ctx.report_progress();
     }
     let progress = Progress::default();
     let collected = engine.collect(tenant.id, SignedDuration::ZERO, &progress).await?;
-    held.progress();
+    ctx.report_progress();
     let is_held = collected.objects_held > 0 || system.are_objects_held().await?;
     if !collected.problems.is_empty() || is_held || !system.forget_tenant(&tenant).await? {
-        return later(held, job);
+        return retry_later(ctx, job);
     }
-    tracing::info!(tenant = %tenant.id, "a tenant was erased");
-    Ok(Verdict::Done)
+    tracing::info!(tenant.id = %tenant.id, "tenant erased");
+    Ok(Completion::Done)
 }
 
-fn later(held: &Held, job: &EraseTenant) -> Result<Verdict, JobError> {
-    let again = held.follow_up(job).map_err(anyhow::Error::from)?;
-    let mut unit = held.write();
-    unit.enqueue(vec![NewJob { when: When::In(LATER), ..again }]);
-    Ok(Verdict::Commit(unit))
+fn retry_later(ctx: &JobContext, job: &EraseTenant) -> Result<Completion, JobError> {
+    let again = ctx.follow_up(job).map_err(anyhow::Error::from)?;
+    let mut unit = ctx.write();
+    unit.enqueue(vec![NewJob { when: StartTime::In(RETRY_DELAY), ..again }]);
+    Ok(Completion::Commit(unit))
 }

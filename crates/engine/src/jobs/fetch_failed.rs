@@ -1,13 +1,13 @@
-//! Messages of a mailbox that were given up are asked for once more, when somebody resumes it.
+//! The job that requests the failed messages of a mailbox once more, when a person resumes it.
 
 use domain::{Lane, MailboxId};
-use jobs::{Job, Kind, Verdict, new_job};
+use jobs::{Completion, Job, JobKind, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 
 use crate::Engine;
 
-/// Enqueues the jobs that fetch them. Done twice, they are fetched once.
+/// Enqueues the jobs that fetch failed messages. Run twice, they are fetched once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FetchFailed {
     mailbox: MailboxId,
@@ -19,17 +19,17 @@ impl Job for FetchFailed {
 }
 
 impl FetchFailed {
-    pub fn now(engine: &Engine, mailbox: MailboxId) -> anyhow::Result<NewJob> {
+    pub fn new_job(engine: &Engine, mailbox: MailboxId) -> anyhow::Result<NewJob> {
         Ok(new_job(&Self { mailbox }, engine.store.clock(), None)?)
     }
 }
 
-pub(super) fn kind(engine: Engine) -> Kind {
-    Kind::new(move |held: jobs::Held, job: FetchFailed| {
+pub(super) fn kind(engine: Engine) -> JobKind {
+    JobKind::new(move |ctx: jobs::JobContext, job: FetchFailed| {
         let engine = engine.clone();
         async move {
-            engine.fetch_failed(held.tenant(), job.mailbox).await?;
-            Ok(Verdict::Done)
+            engine.fetch_failed(ctx.tenant(), job.mailbox).await?;
+            Ok(Completion::Done)
         }
     })
 }

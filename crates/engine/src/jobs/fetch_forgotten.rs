@@ -1,14 +1,14 @@
-//! Messages that wait to be fetched and that no job is about: somebody cancelled it, it went wrong too often, or whose they
-//! are had left.
+//! The job that finds queued messages without a fetch job: it was cancelled, failed too often, or ended because the
+//! owner of the mailbox had left.
 
 use domain::{Clock, Lane, TenantId};
-use jobs::{Held, Job, JobError, Kind, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, new_job};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, OnConflict, Unique};
+use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
 
 use crate::sync::FetchEmails;
 
-/// Looks for such messages in the mailboxes of its tenant; as a job of the system, in those of all.
+/// Enqueues fetches of such messages for the mailboxes of its tenant; as a job of the system, for all tenants.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FetchForgotten {}
 
@@ -18,33 +18,34 @@ impl Job for FetchForgotten {
 }
 
 impl FetchForgotten {
-    /// Somebody is back, and need not wait until it is time for it. Many who come back together ask once.
-    pub fn now(clock: &dyn Clock) -> anyhow::Result<NewJob> {
+    /// Creates the job for a mailbox that is active again and should not wait for the schedule. Many at once share one
+    /// job.
+    pub fn new_job(clock: &dyn Clock) -> anyhow::Result<NewJob> {
         let job = new_job(&Self {}, clock, None)?;
-        Ok(NewJob { unique: Some(Unique { key: Self::KIND.to_owned(), policy: OnConflict::Merge }), ..job })
+        Ok(NewJob { unique: Some(UniqueKey { key: Self::KIND.to_owned(), policy: OnConflict::Merge }), ..job })
     }
 }
 
-/// Messages that are asked for in one commit; the next time asks for more.
-const BATCH: u64 = 5000;
+/// Messages of a mailbox that are requested per run.
+const MAX_MESSAGES_PER_COMMIT: u64 = 5000;
 
-pub(super) fn kind() -> Kind {
-    Kind::new(|held, _: FetchForgotten| async move { run(&held).await })
+pub(super) fn kind() -> JobKind {
+    JobKind::new(|ctx, _: FetchForgotten| async move { run(&ctx).await })
 }
 
-async fn run(held: &Held) -> Result<Verdict, JobError> {
-    let only = Some(held.tenant()).filter(|tenant| *tenant != TenantId::SYSTEM);
-    for (tenant, mailbox) in held.store.system().list_forgetful_mailboxes(only).await? {
-        held.progress();
-        let store = held.store.tenant(tenant);
-        let messages = store.list_open_messages(mailbox, BATCH).await?;
+async fn run(ctx: &JobContext) -> Result<Completion, JobError> {
+    let only = Some(ctx.tenant()).filter(|tenant| *tenant != TenantId::SYSTEM);
+    for (tenant, mailbox) in ctx.store.system().list_mailboxes_without_fetches(only).await? {
+        ctx.report_progress();
+        let store = ctx.store.tenant(tenant);
+        let messages = store.list_unfetched_messages(mailbox, MAX_MESSAGES_PER_COMMIT).await?;
         if messages.is_empty() {
-            continue; // all that it has are dead letters
+            continue; // all of them are dead letters
         }
-        tracing::warn!(%mailbox, messages = messages.len(), "messages that nobody was about to fetch are asked for again");
+        tracing::warn!(tenant.id = %tenant, mailbox.id = %mailbox, messages = messages.len(), "queued messages had no fetch job; requested again");
         let mut unit = store.write();
-        unit.enqueue(FetchEmails::of_any_size(mailbox, &messages, held.store.clock())?);
+        unit.enqueue(FetchEmails::unsized_jobs(mailbox, &messages, ctx.store.clock())?);
         unit.commit().await?;
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

@@ -1,4 +1,4 @@
-//! What Mailroom does by itself, as jobs: a file each, and the list of them.
+//! The jobs of Mailroom, one file each, and their registry.
 
 mod check_completeness;
 mod collect;
@@ -22,15 +22,15 @@ use std::time::Duration;
 
 use domain::TenantId;
 use jiff::SignedDuration;
-use jobs::{Job, Kinds, Retry, probe};
+use jobs::{Job, JobKinds, RetryPolicy, probe};
 use serde_json::json;
-use store::sql::jobs::KeepFor;
-use store::sql::schedules::{Missed, NewSchedule, Overlap};
+use store::sql::jobs::JobRetention;
+use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
 
 pub use check_completeness::CheckCompleteness;
 pub use collect::Collect;
 pub use discover_directories::DiscoverDirectories;
-pub use discover_directory::{DiscoverDirectory, Discovery};
+pub use discover_directory::{DiscoverDirectory, DiscoveryMode};
 pub use erase_mailbox::EraseMailbox;
 pub use erase_tenant::EraseTenant;
 pub use fetch_failed::FetchFailed;
@@ -47,21 +47,21 @@ pub use watch_mailbox::WatchMailbox;
 
 use crate::sync::Syncer;
 
-/// How long things are kept.
+/// How long records are kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Keep {
-    pub jobs: KeepFor,
+pub struct RetentionPeriods {
+    pub jobs: JobRetention,
     pub events: SignedDuration,
-    /// What became of webhooks.
+    /// Finished webhook deliveries.
     pub deliveries: Duration,
-    /// Bytes that nobody names.
+    /// Unreferenced blobs.
     pub blobs: SignedDuration,
 }
 
-/// All kinds of work that this program can do.
-pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
+/// Returns all kinds of jobs that this program can run.
+pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
     let engine = &syncer.engine;
-    let listing = syncer.list_kinds().into_iter().fold(Kinds::default(), Kinds::with);
+    let listing = syncer.list_kinds().into_iter().fold(JobKinds::default(), JobKinds::with);
     listing
         .with(syncer.fetch_kind())
         .with(syncer.poll_kind())
@@ -74,7 +74,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(fetch_failed::kind(engine.clone()))
         .with(fetch_forgotten::kind())
         .with(probe::noop())
-        .with(probe::probe(Retry::default()))
+        .with(probe::probe(RetryPolicy::default()))
         .with(upkeep::kind())
         .with(prune_jobs::kind(keep.jobs))
         .with(prune_records::kind(keep.events))
@@ -86,7 +86,7 @@ pub fn kinds(syncer: &Syncer, keep: Keep) -> Kinds {
         .with(watch_mailbox::kind(syncer.clone()))
 }
 
-/// What happens again and again. At odd minutes, so that not everybody's machines wake up together.
+/// Returns the recurring jobs. They run at odd minutes, so that not all installations wake up together.
 pub fn schedules() -> Vec<NewSchedule> {
     vec![
         recurring::<Upkeep>("17 3 * * *"),
@@ -111,7 +111,7 @@ fn recurring<J: Job>(cron: &str) -> NewSchedule {
         payload: json!({}),
         cron: cron.to_owned(),
         zone: "UTC".to_owned(),
-        missed: Missed::RunOnce,
-        overlap: Overlap::Skip,
+        missed: MissedPolicy::RunOnce,
+        overlap: OverlapPolicy::Skip,
     }
 }

@@ -1,11 +1,11 @@
-//! The history of jobs has an end.
+//! The job that prunes the history of jobs.
 
 use domain::Lane;
-use jobs::{Job, Kind, Verdict};
+use jobs::{Completion, Job, JobKind};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::KeepFor;
+use store::sql::jobs::JobRetention;
 
-/// Forgets finished jobs that are old enough.
+/// Deletes finished jobs that are old enough.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneJobs {}
 
@@ -14,11 +14,11 @@ impl Job for PruneJobs {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(keep: KeepFor) -> Kind {
-    Kind::new(move |held: jobs::Held, _: PruneJobs| async move {
-        while held.store.system().prune_jobs(keep).await?.is_more {
-            held.progress();
+pub(super) fn kind(keep: JobRetention) -> JobKind {
+    JobKind::new(move |ctx: jobs::JobContext, _: PruneJobs| async move {
+        while ctx.store.system().prune_jobs(keep).await?.is_more {
+            ctx.report_progress();
         }
-        Ok(Verdict::Done)
+        Ok(Completion::Done)
     })
 }

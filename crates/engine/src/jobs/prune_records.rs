@@ -1,14 +1,14 @@
-//! What was told and answered is not kept for ever.
+//! The job that prunes old records.
 
 use domain::Lane;
 use jiff::SignedDuration;
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
-use crate::{grants, tokens};
+use crate::{grant_leases, tokens};
 
-/// Forgets events that are old enough, what was used of providers long ago, answers that nobody gets again, pushes that nobody delivers again, subscriptions of
-/// nobody's accounts, and rights of mailboxes and accounts that nobody has asked for since.
+/// Deletes old events, usage counts, idempotent responses and pushes, subscriptions of accounts that no mailbox has, and
+/// unused leases.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneRecords {}
 
@@ -17,49 +17,49 @@ impl Job for PruneRecords {
     const LANE: Lane = Lane::Low;
 }
 
-/// Few enough that nobody waits for it.
-const BATCH: u64 = 5000;
+/// Rows per statement: few enough that no other writer waits for it.
+const BATCH_ROWS: u64 = 5000;
 
-/// A push that is not answered is delivered again within minutes. Older ones may come, and cost a look at a mailbox.
-const KEEP_PUSHES: SignedDuration = SignedDuration::from_hours(48);
+/// A push that is not answered is delivered again within minutes. An older one may come, and costs a sync.
+const PUSH_RETENTION: SignedDuration = SignedDuration::from_hours(48);
 
-/// A day is shown; the rest is for whoever wonders what happened last week.
-const KEEP_USAGE: SignedDuration = SignedDuration::from_hours(24 * 8);
+/// A day is shown; the rest is for people who wonder what happened last week.
+const USAGE_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 8);
 
-pub(super) fn kind(keep_events: SignedDuration) -> Kind {
-    Kind::new(move |held: Held, _: PruneRecords| async move { run(&held, keep_events).await })
+pub(super) fn kind(keep_events: SignedDuration) -> JobKind {
+    JobKind::new(move |ctx: JobContext, _: PruneRecords| async move { run(&ctx, keep_events).await })
 }
 
-async fn run(held: &Held, keep_events: SignedDuration) -> Result<Verdict, JobError> {
-    let system = held.store.system();
-    while system.prune_answers(BATCH).await? {
-        held.progress();
+async fn run(ctx: &JobContext, keep_events: SignedDuration) -> Result<Completion, JobError> {
+    let system = ctx.store.system();
+    while system.prune_replies(BATCH_ROWS).await? {
+        ctx.report_progress();
     }
     let now = system.now().await?;
-    if let Ok(before) = now.checked_sub(KEEP_PUSHES) {
-        while system.prune_pushes(before, BATCH).await? {
-            held.progress();
+    if let Ok(before) = now.checked_sub(PUSH_RETENTION) {
+        while system.prune_pushes(before, BATCH_ROWS).await? {
+            ctx.report_progress();
         }
-        while system.prune_subscriptions(before, BATCH).await? {
-            held.progress();
+        while system.prune_subscriptions(before, BATCH_ROWS).await? {
+            ctx.report_progress();
         }
-        for leases in [grants::LEASE, tokens::LEASE] {
-            while system.prune_leases(leases, before, BATCH).await? {
-                held.progress();
+        for leases in [grant_leases::LEASE_PREFIX, tokens::LEASE_PREFIX] {
+            while system.prune_leases(leases, before, BATCH_ROWS).await? {
+                ctx.report_progress();
             }
         }
     }
-    if let Ok(before) = now.checked_sub(KEEP_USAGE) {
-        while system.prune_usage(before, BATCH).await? {
-            held.progress();
+    if let Ok(before) = now.checked_sub(USAGE_RETENTION) {
+        while system.prune_usage(before, BATCH_ROWS).await? {
+            ctx.report_progress();
         }
     }
-    let Ok(before) = now.checked_sub(keep_events) else { return Ok(Verdict::Done) };
+    let Ok(before) = now.checked_sub(keep_events) else { return Ok(Completion::Done) };
     for tenant in system.list_tenants().await? {
-        while system.prune_events(tenant.id, before, BATCH).await? {
-            held.progress();
+        while system.prune_events(tenant.id, before, BATCH_ROWS).await? {
+            ctx.report_progress();
         }
-        held.progress();
+        ctx.report_progress();
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

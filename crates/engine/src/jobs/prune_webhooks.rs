@@ -1,12 +1,12 @@
-//! The log of what was delivered to webhooks has an end.
+//! The job that prunes the log of webhook deliveries.
 
 use std::time::Duration;
 
 use domain::Lane;
-use jobs::{Job, Kind, Verdict};
+use jobs::{Completion, Job, JobKind};
 use serde::{Deserialize, Serialize};
 
-/// Forgets deliveries that are over for long enough, and webhooks that were removed.
+/// Deletes deliveries that finished long enough ago, and removed webhooks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PruneWebhooks {}
 
@@ -15,11 +15,11 @@ impl Job for PruneWebhooks {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(keep: Duration) -> Kind {
-    Kind::new(move |held: jobs::Held, _: PruneWebhooks| async move {
-        while held.store.system().prune_deliveries(keep).await? {
-            held.progress();
+pub(super) fn kind(keep: Duration) -> JobKind {
+    JobKind::new(move |ctx: jobs::JobContext, _: PruneWebhooks| async move {
+        while ctx.store.system().prune_deliveries(keep).await? {
+            ctx.report_progress();
         }
-        Ok(Verdict::Done)
+        Ok(Completion::Done)
     })
 }

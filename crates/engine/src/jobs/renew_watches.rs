@@ -1,16 +1,16 @@
-//! What providers tell us of ends after some days, so they are asked again before.
+//! The job that enqueues renewals of watches that are due, before they expire.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{MailboxId, TenantId};
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
 use super::WatchMailbox;
 use crate::Engine;
 
-/// Asks for the watches that are due.
+/// Enqueues the renewal of each watch that is due.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RenewWatches {}
 
@@ -18,35 +18,35 @@ impl Job for RenewWatches {
     const KIND: &'static str = "renew_watches";
 }
 
-/// As many each minute; with one renewal a day that is enough for 700,000 mailboxes, and when all are due at once they
-/// do not get in the way of others.
-const BATCH: u64 = 500;
+/// Watches per run, which is every minute; with one renewal a day that is enough for 700,000 mailboxes, and if all are
+/// due at once they do not crowd out other jobs.
+const MAX_WATCHES_PER_RUN: u64 = 500;
 
-/// The job that asks for one says when it is due again; if it never ran, after this.
-const UNLESS_ASKED: Duration = Duration::from_secs(3600);
+/// A renewal records when the watch is due again; if it never runs, it is due after this.
+const FALLBACK_INTERVAL: Duration = Duration::from_secs(3600);
 
-pub(super) fn kind(engine: Engine) -> Kind {
-    Kind::new(move |held, _: RenewWatches| {
+pub(super) fn kind(engine: Engine) -> JobKind {
+    JobKind::new(move |ctx, _: RenewWatches| {
         let engine = engine.clone();
-        async move { run(&engine, &held).await }
+        async move { run(&engine, &ctx).await }
     })
 }
 
-async fn run(engine: &Engine, held: &Held) -> Result<Verdict, JobError> {
-    let system = held.store.system();
+async fn run(engine: &Engine, ctx: &JobContext) -> Result<Completion, JobError> {
+    let system = ctx.store.system();
     let mut by_tenant: BTreeMap<TenantId, Vec<MailboxId>> = BTreeMap::new();
-    for (tenant, mailbox) in system.list_due_watches(BATCH).await? {
+    for (tenant, mailbox) in system.list_due_watches(MAX_WATCHES_PER_RUN).await? {
         by_tenant.entry(tenant).or_default().push(mailbox);
     }
     for (tenant, mut mailboxes) in by_tenant {
         mailboxes.sort_unstable();
         let mut unit = system.write_for(tenant);
-        unit.put_off_watches(&mailboxes, UNLESS_ASKED);
+        unit.defer_watches(&mailboxes, FALLBACK_INTERVAL);
         for mailbox in mailboxes {
-            unit.enqueue(vec![WatchMailbox::now(engine.store.clock(), mailbox)?]);
+            unit.enqueue(vec![WatchMailbox::new_job(engine.store.clock(), mailbox)?]);
         }
         unit.commit().await?;
-        held.progress();
+        ctx.report_progress();
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

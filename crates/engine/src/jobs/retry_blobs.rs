@@ -1,15 +1,15 @@
-//! Bytes that blob storage could not take are tried again.
+//! The job that stores bytes which blob storage could not take before.
 
 use std::sync::Arc;
 
 use anyhow::Context;
 use domain::Lane;
-use jobs::{Held, Job, JobError, Kind, Verdict};
+use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{Engine, Progress};
 
-/// Looks at the mailboxes of all tenants for emails that lack bytes.
+/// Completes the emails of all tenants that lack bytes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RetryBlobs {}
 
@@ -18,24 +18,24 @@ impl Job for RetryBlobs {
     const LANE: Lane = Lane::Low;
 }
 
-pub(super) fn kind(engine: Engine) -> Kind {
-    Kind::new(move |held, _: RetryBlobs| {
+pub(super) fn kind(engine: Engine) -> JobKind {
+    JobKind::new(move |ctx, _: RetryBlobs| {
         let engine = engine.clone();
-        async move { run(&engine, &held).await }
+        async move { run(&engine, &ctx).await }
     })
 }
 
-async fn run(engine: &Engine, held: &Held) -> Result<Verdict, JobError> {
+async fn run(engine: &Engine, ctx: &JobContext) -> Result<Completion, JobError> {
     for tenant in engine.store.system().list_tenants().await? {
         let store = engine.store.tenant(tenant.id);
         for mailbox in store.list_mailboxes().await? {
-            held.progress();
+            ctx.report_progress();
             let repaired = engine.retry_blobs(&store, &Arc::new(mailbox), &Progress::default()).await;
             let repaired = repaired.with_context(|| format!("tenant {}", tenant.id))?;
             if repaired.completed > 0 {
-                tracing::info!(tenant = %tenant.id, completed = repaired.completed, "emails are complete now");
+                tracing::info!(tenant.id = %tenant.id, completed = repaired.completed, "incomplete emails completed");
             }
         }
     }
-    Ok(Verdict::Done)
+    Ok(Completion::Done)
 }

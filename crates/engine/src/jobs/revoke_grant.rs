@@ -1,27 +1,24 @@
-//! What an owner's consent gave us for a mailbox is given back once the mailbox is disconnected.
+//! The job that revokes the grant of a mailbox at its provider once the mailbox is disconnected.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{Account, NoAccess};
-use domain::{Lane, MailboxId, Provider, Secret, SecretId};
-use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict, new_job};
+use domain::connector::{ConnectorAccount, NoApiAccess};
+use domain::{Lane, MailboxId, Provider, Secret, SecretId, log_text};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 use store::sql::mailboxes::Mailbox;
 use store::{StoreError, TenantUnit};
 
 use crate::Engine;
+use crate::retry_policies::REVOKE_RETRY;
 use crate::sync::{Syncer, connection};
 
-/// A provider that is away for a weekend still hears of it. Then the secret is forgotten all the same: its owner can take
-/// it back at the provider.
-const RETRY: Retry = Retry { retries: 150, first: Duration::from_secs(10), longest: Duration::from_secs(3600) };
+/// When the job is tried again while a consent of the same account is in progress.
+const LEASE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Until whoever gives their consent just now is through with it.
-const BUSY: Duration = Duration::from_secs(5);
-
-/// Tells the provider to forget a secret, which is then deleted here. Until that it is kept: nothing else can end it.
+/// Revokes a grant at the provider and then deletes its secret. Until then the secret is kept: the call needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevokeGrant {
     mailbox: MailboxId,
@@ -41,66 +38,66 @@ impl RevokeGrant {
     }
 }
 
-pub(super) fn kind(syncer: Syncer) -> Kind {
-    let mut kind = Kind::new(move |held, job: RevokeGrant| {
+pub(super) fn kind(syncer: Syncer) -> JobKind {
+    let mut kind = JobKind::new(move |ctx, job: RevokeGrant| {
         let syncer = syncer.clone();
-        async move { run(&syncer, &held, &job).await }
+        async move { run(&syncer, &ctx, &job).await }
     });
-    kind.retry = RETRY;
+    kind.retry = REVOKE_RETRY;
     kind.pool = Pool::Remote;
     kind
 }
 
-async fn run(syncer: &Syncer, held: &Held, job: &RevokeGrant) -> Result<Verdict, JobError> {
+async fn run(syncer: &Syncer, ctx: &JobContext, job: &RevokeGrant) -> Result<Completion, JobError> {
     let engine = &syncer.engine;
-    let store = engine.store.tenant(held.tenant());
-    let mut forget = store.write();
-    forget.delete_secret(job.secret);
+    let store = engine.store.tenant(ctx.tenant());
+    let mut delete_secret_unit = store.write();
+    delete_secret_unit.delete_secret(job.secret);
     let Some(mailbox) = store.find_mailbox(&job.mailbox.to_string()).await? else {
-        return Ok(Verdict::Commit(forget));
+        return Ok(Completion::Commit(delete_secret_unit));
     };
-    let secret = engine.vault.open_text(held.tenant(), job.secret, job.provider.secret_kind()).await;
-    let Some(secret) = secret.map_err(anyhow::Error::from)? else { return Ok(Verdict::Done) };
-    let account = account(held, job, &mailbox, secret);
+    let secret = engine.vault.open_text(ctx.tenant(), job.secret, job.provider.secret_kind()).await;
+    let Some(secret) = secret.map_err(anyhow::Error::from)? else { return Ok(Completion::Done) };
+    let account = account(ctx, job, &mailbox, secret);
     let connector = syncer.connectors.get(&job.provider);
     let Some(call) = connector.and_then(|connector| connector.revoke(&account)) else {
-        return Ok(Verdict::Commit(forget));
+        return Ok(Completion::Commit(delete_secret_unit));
     };
-    let Some(grant) = engine.hold_grant(job.provider, mailbox.account()).await? else {
-        return Err(JobError::Throttled(BUSY));
+    let Some(lease) = engine.acquire_grant_lease(job.provider, mailbox.account()).await? else {
+        return Err(JobError::Throttled(LEASE_RETRY_DELAY));
     };
-    let taking_back = async {
-        // A provider may know only one consent of an owner to our app: with it, those of others would go.
-        if engine.store.system().is_connected(job.provider, mailbox.account()).await? {
+    let revoking = async {
+        // A provider may know only one consent of an owner to our app: revoking it would end those of other tenants.
+        if engine.store.system().is_account_connected(job.provider, mailbox.account()).await? {
             return Ok(Ok(()));
         }
         Ok(call.await)
     };
-    match grant.during(taking_back).await {
-        Some(Ok(Ok(()))) => Ok(Verdict::Commit(forget)),
-        Some(Ok(Err(e))) => give_up_at_last(held, forget, &e.to_string()),
+    match lease.run_while_held(revoking).await {
+        Some(Ok(Ok(()))) => Ok(Completion::Commit(delete_secret_unit)),
+        Some(Ok(Err(e))) => retry_or_give_up(ctx, delete_secret_unit, &e.to_string()),
         Some(Err(e)) => Err(StoreError::into(e)),
-        None => give_up_at_last(held, forget, "it takes too long"),
+        None => retry_or_give_up(ctx, delete_secret_unit, "the call timed out"),
     }
 }
 
-fn account(held: &Held, job: &RevokeGrant, mailbox: &Mailbox, secret: Secret<String>) -> Account {
-    Account {
-        tenant: held.tenant(),
+fn account(ctx: &JobContext, job: &RevokeGrant, mailbox: &Mailbox, secret: Secret<String>) -> ConnectorAccount {
+    ConnectorAccount {
+        tenant: ctx.tenant(),
         mailbox: job.mailbox,
         address: mailbox.address.clone(),
         settings: connection(&mailbox.settings),
         secret: Some(secret),
         folders: Vec::new(),
         sweep_since: None,
-        access: Arc::new(NoAccess),
+        access: Arc::new(NoApiAccess),
     }
 }
 
-fn give_up_at_last(held: &Held, forget: TenantUnit, why: &str) -> Result<Verdict, JobError> {
-    if held.job.attempt < RETRY.retries.into() {
+fn retry_or_give_up(ctx: &JobContext, delete_secret_unit: TenantUnit, why: &str) -> Result<Completion, JobError> {
+    if ctx.job.attempt < REVOKE_RETRY.max_retries.into() {
         return Err(JobError::Failed { class: "revoke", message: why.to_owned() });
     }
-    tracing::warn!("a consent was not taken back, and its secret is forgotten: {why}");
-    Ok(Verdict::Commit(forget))
+    tracing::warn!(tenant.id = %ctx.tenant(), error = log_text(why), "grant not revoked at the provider; its secret is deleted");
+    Ok(Completion::Commit(delete_secret_unit))
 }

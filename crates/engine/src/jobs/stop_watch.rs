@@ -1,25 +1,25 @@
-//! The last that is asked of the provider of a mailbox that was let go: to tell us of it no more.
+//! The job that ends the watch of a mailbox that was disconnected.
 
 use std::time::Duration;
 
-use domain::{ConnectorError, MailboxId, SecretId};
+use domain::{ConnectorError, MailboxId, SecretId, log_text};
 use jiff::SignedDuration;
-use jobs::{Held, Job, JobError, Kind, Pool, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
 
 use super::RevokeGrant;
-use super::watch_mailbox::order;
+use super::watch_mailbox::order_key;
 use crate::Engine;
-use crate::push::Unstopped;
+use crate::push::StopWatchError;
 use crate::sync::Syncer;
 
-/// Stops the watch of an account unless somebody else has it. Then the consent is taken back, for which there is a job of
-/// its own: without it nobody could be asked to stop.
+/// Ends the watch of an account unless another mailbox has it. Then a job of its own revokes the grant, which the call
+/// needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StopWatch {
     mailbox: MailboxId,
-    /// What opened the mailbox when it was let go.
+    /// The secret of the mailbox when it was disconnected.
     secret: Option<SecretId>,
 }
 
@@ -27,56 +27,59 @@ impl Job for StopWatch {
     const KIND: &'static str = "stop_watch";
 }
 
-/// A provider that cannot be asked for so long is not asked: what it would tell ends by itself after a week, and the
-/// consent is to be taken back.
-const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
-const TRIES: u64 = 5;
+/// A provider that cannot be reached for so long is not called: the watch expires by itself after a week, and the grant
+/// is to be revoked.
+const MAX_DURATION: SignedDuration = SignedDuration::from_hours(1);
+const MAX_ATTEMPTS: u64 = 5;
 
-/// When it asks to wait and does not say for how long.
-const LATER: Duration = Duration::from_secs(30);
+/// When a provider is called again that asks to wait without saying how long.
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 impl StopWatch {
-    pub fn now(engine: &Engine, mailbox: MailboxId, secret: Option<SecretId>) -> anyhow::Result<NewJob> {
+    pub fn new_job(engine: &Engine, mailbox: MailboxId, secret: Option<SecretId>) -> anyhow::Result<NewJob> {
         let job = new_job(&Self { mailbox, secret }, engine.store.clock(), None)?;
-        Ok(NewJob { order_key: Some(order(mailbox)), ..job })
+        Ok(NewJob { order_key: Some(order_key(mailbox)), ..job })
     }
 }
 
-pub(super) fn kind(syncer: Syncer) -> Kind {
-    let mut kind = Kind::new(move |held, job: StopWatch| {
+pub(super) fn kind(syncer: Syncer) -> JobKind {
+    let mut kind = JobKind::new(move |ctx, job: StopWatch| {
         let syncer = syncer.clone();
-        async move { run(&syncer, &held, &job).await }
+        async move { run(&syncer, &ctx, &job).await }
     });
     kind.pool = Pool::Remote;
     kind
 }
 
-async fn run(syncer: &Syncer, held: &Held, job: &StopWatch) -> Result<Verdict, JobError> {
-    let store = syncer.engine.store.tenant(held.tenant());
-    let Some(mailbox) = store.find_mailbox(&job.mailbox.to_string()).await? else { return Ok(Verdict::Done) };
+async fn run(syncer: &Syncer, ctx: &JobContext, job: &StopWatch) -> Result<Completion, JobError> {
+    let store = syncer.engine.store.tenant(ctx.tenant());
+    let Some(mailbox) = store.find_mailbox(&job.mailbox.to_string()).await? else { return Ok(Completion::Done) };
     let now = syncer.engine.store.system().now().await?;
-    let is_patient = held.job.attempt < TRIES && now.duration_since(held.job.created_at) < PATIENCE;
+    let may_retry = ctx.job.attempt < MAX_ATTEMPTS && now.duration_since(ctx.job.created_at) < MAX_DURATION;
     match syncer.stop_watch(mailbox.clone(), job.secret).await {
         Ok(()) => {}
-        Err(Unstopped::Provider(ConnectorError::Throttled { retry_after })) if is_patient => {
-            return Err(JobError::Throttled(retry_after.unwrap_or(LATER)));
+        Err(StopWatchError::Provider(ConnectorError::Throttled { retry_after })) if may_retry => {
+            return Err(JobError::Throttled(retry_after.unwrap_or(DEFAULT_RETRY_DELAY)));
         }
-        Err(Unstopped::Provider(ConnectorError::NotYet(wait))) if is_patient => return Err(JobError::Throttled(wait)),
-        Err(Unstopped::Provider(e @ ConnectorError::Unavailable(_))) if is_patient => {
+        Err(StopWatchError::Provider(ConnectorError::RateLimited(wait))) if may_retry => {
+            return Err(JobError::Throttled(wait));
+        }
+        Err(StopWatchError::Provider(e @ ConnectorError::Unavailable(_))) if may_retry => {
             return Err(JobError::Failed { class: "unavailable", message: e.to_string() });
         }
-        Err(Unstopped::Other(e)) if is_patient => return Err(e.into()),
-        Err(Unstopped::Provider(e)) => {
-            tracing::info!(mailbox.id = %job.mailbox, "a provider was not told to stop telling us of a mailbox, which ends by itself: {e}");
+        Err(StopWatchError::Other(e)) if may_retry => return Err(e.into()),
+        Err(StopWatchError::Provider(e)) => {
+            tracing::info!(tenant.id = %ctx.tenant(), mailbox.id = %job.mailbox, error = log_text(&e), "watch not ended; it expires by itself");
         }
-        Err(Unstopped::Other(e)) => {
-            tracing::warn!(mailbox.id = %job.mailbox, "a provider was not told to stop telling us of a mailbox: {e:#}");
+        Err(StopWatchError::Other(e)) => {
+            let error = log_text(&format_args!("{e:#}"));
+            tracing::warn!(tenant.id = %ctx.tenant(), mailbox.id = %job.mailbox, error, "watch not ended");
         }
     }
-    let mut unit = held.write();
+    let mut unit = ctx.write();
     unit.forget_watch(job.mailbox);
     if let Some(secret) = job.secret {
         unit.enqueue(vec![RevokeGrant::now(&syncer.engine, &mailbox, secret)?]);
     }
-    Ok(Verdict::Commit(unit))
+    Ok(Completion::Commit(unit))
 }

@@ -1,9 +1,9 @@
-//! What a database needs every day.
+//! The job for the daily upkeep of the database.
 
-use jobs::{Job, JobError, Kind, Verdict};
+use jobs::{Completion, Job, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
-/// Partitions are made ahead.
+/// Creates partitions ahead of time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Upkeep {}
 
@@ -11,9 +11,9 @@ impl Job for Upkeep {
     const KIND: &'static str = "upkeep";
 }
 
-pub(super) fn kind() -> Kind {
-    Kind::new(|held, _: Upkeep| async move {
-        held.store.system().upkeep().await.map_err(JobError::from)?;
-        Ok(Verdict::Done)
+pub(super) fn kind() -> JobKind {
+    JobKind::new(|ctx, _: Upkeep| async move {
+        ctx.store.system().upkeep().await.map_err(JobError::from)?;
+        Ok(Completion::Done)
     })
 }

@@ -1,13 +1,13 @@
-//! The provider of a mailbox is asked to tell us when something happens in it.
+//! The job that requests or renews the watch of a mailbox.
 
 use domain::{Clock, Lane, MailboxId};
-use jobs::{Held, Job, JobError, Kind, Pool, SystemDice, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, SystemRandom, new_job};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, OnConflict, Unique};
+use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
 
-use crate::sync::{SyncMailbox, Syncer, only_one};
+use crate::sync::{SyncMailbox, Syncer, unique_per_mailbox};
 
-/// Asks. When it is asked again stands in its row, whatever comes of it, so this ends at once.
+/// Requests the watch. Its row records when the next request is due, whatever the outcome, so the job is not retried.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WatchMailbox {
     mailbox: MailboxId,
@@ -18,34 +18,34 @@ impl Job for WatchMailbox {
 }
 
 impl WatchMailbox {
-    pub fn now(clock: &dyn Clock, mailbox: MailboxId) -> anyhow::Result<NewJob> {
+    pub fn new_job(clock: &dyn Clock, mailbox: MailboxId) -> anyhow::Result<NewJob> {
         let job = new_job(&Self { mailbox }, clock, None)?;
-        let unique = Some(Unique { key: mailbox.to_string(), policy: OnConflict::Merge });
-        Ok(NewJob { unique, order_key: Some(order(mailbox)), ..job })
+        let unique = Some(UniqueKey { key: mailbox.to_string(), policy: OnConflict::Merge });
+        Ok(NewJob { unique, order_key: Some(order_key(mailbox)), ..job })
     }
 }
 
-/// Who asks for it and who ends it go one after the other: what is asked for must not come after its end.
-pub(super) fn order(mailbox: MailboxId) -> String {
+/// Returns the order key: requests and ends of a watch run one after the other, so that none comes after its end.
+pub(super) fn order_key(mailbox: MailboxId) -> String {
     format!("watch:{mailbox}")
 }
 
-pub(super) fn kind(syncer: Syncer) -> Kind {
-    let mut kind = Kind::new(move |held, job: WatchMailbox| {
+pub(super) fn kind(syncer: Syncer) -> JobKind {
+    let mut kind = JobKind::new(move |ctx, job: WatchMailbox| {
         let syncer = syncer.clone();
-        async move { run(&syncer, &held, &job).await }
+        async move { run(&syncer, &ctx, &job).await }
     });
     kind.pool = Pool::Remote;
     kind
 }
 
-async fn run(syncer: &Syncer, held: &Held, job: &WatchMailbox) -> Result<Verdict, JobError> {
-    let Some(mut renewed) = syncer.renew_watch(held.tenant(), job.mailbox, &SystemDice).await? else {
-        return Ok(Verdict::Done);
+async fn run(syncer: &Syncer, ctx: &JobContext, job: &WatchMailbox) -> Result<Completion, JobError> {
+    let Some(mut renewed) = syncer.renew_watch(ctx.tenant(), job.mailbox, &SystemRandom).await? else {
+        return Ok(Completion::Done);
     };
     if renewed.is_unauthorized {
-        let look = held.follow_up(&SyncMailbox { mailbox: job.mailbox }).map_err(anyhow::Error::from)?;
-        renewed.unit.enqueue(vec![only_one(NewJob { lane: Lane::Normal, ..look }, job.mailbox)]);
+        let look = ctx.follow_up(&SyncMailbox { mailbox: job.mailbox }).map_err(anyhow::Error::from)?;
+        renewed.unit.enqueue(vec![unique_per_mailbox(NewJob { lane: Lane::Normal, ..look }, job.mailbox)]);
     }
-    Ok(Verdict::Commit(renewed.unit))
+    Ok(Completion::Commit(renewed.unit))
 }

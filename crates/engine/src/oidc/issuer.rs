@@ -1,156 +1,170 @@
-//! Whoever signs tokens, and the public halves of its keys: asked for when they are needed, and kept.
+//! An issuer of signed tokens, with a cache of its public keys, which are fetched when they are needed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use domain::log_text;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::jwt::{Algorithm, Keys, Refusal, Token};
+use super::jwt::{Algorithm, PublicKeys, SignedToken, TokenRefusal};
 use super::{Documents, is_safe_url};
 
-/// After this the keys of the issuer are asked for again, beside what goes on: one that was withdrawn is to be forgotten.
-pub(super) const OLD: Duration = Duration::from_secs(600);
+/// The age at which the keys are fetched again in the background, so that a withdrawn key is dropped.
+pub(super) const KEYS_REFRESH_AFTER: Duration = Duration::from_secs(600);
 
-/// An issuer is asked at most this often, however many tokens come with keys that nobody knows.
-pub(super) const PAUSE: Duration = Duration::from_secs(10);
+/// The keys are fetched at most this often, however many tokens come with unknown keys.
+pub(super) const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where an issuer tells its keys.
+/// Where the keys of an issuer are published.
 #[derive(Debug)]
-pub(crate) enum KeysAt {
-    /// Where the document says that every issuer of OpenID Connect has.
+pub(crate) enum KeySetSource {
+    /// Named by the discovery document of this OpenID Connect issuer.
     Issuer(String),
-    /// There.
+    /// At this URL.
     Url(String),
 }
 
-/// What a token comes to.
+/// The outcome of checking a token.
 #[derive(Debug)]
-pub(crate) enum Checked {
-    /// The issuer has signed it; what it says is to be looked at.
+pub(crate) enum TokenCheck {
+    /// The issuer has signed it; the claims are not checked yet.
     Claims(Value),
-    Refused(Refusal),
-    /// The issuer does not tell its keys now, so nobody knows.
+    Refused(TokenRefusal),
+    /// The keys cannot be fetched now, so the token cannot be checked.
     NoKeys,
 }
 
-/// Cheap to clone.
+/// An issuer. Cheap to clone; clones share the cache.
 #[derive(Debug, Clone)]
-pub(crate) struct Issuer(Arc<Inner>);
+pub(crate) struct Issuer(Arc<IssuerInner>);
 
 #[derive(Debug)]
-struct Inner {
-    /// The setting that names it.
+struct IssuerInner {
+    /// The name of the setting that configures it.
     setting: &'static str,
-    at: KeysAt,
+    source: KeySetSource,
     algorithm: Algorithm,
     documents: Box<dyn Documents>,
-    known: Mutex<Known>,
-    /// One asks for all.
-    asking: tokio::sync::Mutex<()>,
+    cache: Mutex<IssuerKeys>,
+    /// Held by the task that fetches the keys for all callers.
+    refresh_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    keys: Arc<Keys>,
+struct IssuerKeys {
+    keys: Arc<PublicKeys>,
     since: Option<Instant>,
-    asked_at: Option<Instant>,
-    /// When it was asked last, it did not answer.
-    is_silent: bool,
+    fetched_at: Option<Instant>,
+    /// The last fetch failed.
+    is_unavailable: bool,
 }
 
 impl Issuer {
-    pub fn new(setting: &'static str, at: KeysAt, algorithm: Algorithm, documents: Box<dyn Documents>) -> Self {
-        let (known, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { setting, at, algorithm, documents, known, asking }))
+    pub fn new(
+        setting: &'static str,
+        source: KeySetSource,
+        algorithm: Algorithm,
+        documents: Box<dyn Documents>,
+    ) -> Self {
+        let (cache, refresh_lock) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self(Arc::new(IssuerInner { setting, source, algorithm, documents, cache, refresh_lock }))
     }
 
-    /// Whether a token is signed as it must be.
-    pub async fn check(&self, token: &str) -> Checked {
-        let token = match Token::parse(token, self.0.algorithm) {
+    /// Checks the signature of a token.
+    pub async fn check(&self, token: &str) -> TokenCheck {
+        let token = match SignedToken::parse(token, self.0.algorithm) {
             Ok(token) => token,
-            Err(refusal) => return Checked::Refused(refusal),
+            Err(refusal) => return TokenCheck::Refused(refusal),
         };
         let keys = self.keys_for(token.head.kid.as_deref()).await;
         if keys.is_empty() {
-            return Checked::NoKeys;
+            return TokenCheck::NoKeys;
         }
         match token.verify(self.0.algorithm, &keys) {
-            Ok(claims) => Checked::Claims(claims),
-            // It may be a new one, of which we cannot hear.
-            Err(Refusal::UnknownKey) if self.known().is_silent => Checked::NoKeys,
-            Err(refusal) => Checked::Refused(refusal),
+            Ok(claims) => TokenCheck::Claims(claims),
+            // It may be signed with a new key that we cannot fetch.
+            Err(TokenRefusal::UnknownKey) if self.cache().is_unavailable => TokenCheck::NoKeys,
+            Err(refusal) => TokenCheck::Refused(refusal),
         }
     }
 
-    /// Those that are known; asked for anew when this one is not among them.
-    pub(super) async fn keys_for(&self, id: Option<&str>) -> Arc<Keys> {
-        let (keys, since) = self.known_keys();
+    /// Returns the keys, fetched again if this one is not among them.
+    pub(super) async fn keys_for(&self, id: Option<&str>) -> Arc<PublicKeys> {
+        let (keys, since) = self.cached_keys();
         if keys.has(id) {
-            if since.is_some_and(|since| since.elapsed() > OLD) && self.may_ask() {
+            if since.is_some_and(|since| since.elapsed() > KEYS_REFRESH_AFTER) && self.may_fetch() {
                 let issuer = self.clone();
-                tokio::spawn(async move { issuer.ask().await });
+                tokio::spawn(async move { issuer.refresh().await });
             }
             return keys;
         }
-        let _turn = self.0.asking.lock().await;
-        // Whoever was before us may have brought it.
-        let (keys, _) = self.known_keys();
-        if keys.has(id) || !self.may_ask() {
+        let _turn = self.0.refresh_lock.lock().await;
+        // The task before us may have fetched it.
+        let (keys, _) = self.cached_keys();
+        if keys.has(id) || !self.may_fetch() {
             return keys;
         }
-        self.ask().await;
-        self.known_keys().0
+        self.refresh().await;
+        self.cached_keys().0
     }
 
-    fn known_keys(&self) -> (Arc<Keys>, Option<Instant>) {
-        let known = self.known();
-        (known.keys.clone(), known.since)
+    fn cached_keys(&self) -> (Arc<PublicKeys>, Option<Instant>) {
+        let cache = self.cache();
+        (cache.keys.clone(), cache.since)
     }
 
-    /// Once in a while.
-    fn may_ask(&self) -> bool {
-        let mut known = self.known();
-        let is_time = known.asked_at.is_none_or(|at| at.elapsed() >= PAUSE);
+    /// Returns whether a fetch is due, and counts it.
+    fn may_fetch(&self) -> bool {
+        let mut cache = self.cache();
+        let is_time = cache.fetched_at.is_none_or(|at| at.elapsed() >= MIN_FETCH_INTERVAL);
         if is_time {
-            known.asked_at = Some(Instant::now());
+            cache.fetched_at = Some(Instant::now());
         }
         is_time
     }
 
-    /// What is known stays when the issuer does not answer.
-    async fn ask(&self) {
+    /// Fetches the keys. The cached ones stay if the issuer does not answer.
+    async fn refresh(&self) {
         let fetched = self.fetch().await;
-        let mut known = self.known();
-        known.is_silent = fetched.is_err();
+        let mut cache = self.cache();
+        cache.is_unavailable = fetched.is_err();
         match fetched {
             Ok(keys) => {
-                known.keys = Arc::new(keys);
-                known.since = Some(Instant::now());
+                cache.keys = Arc::new(keys);
+                cache.since = Some(Instant::now());
             }
-            Err(e) => tracing::warn!("the keys of who signs tokens ({}) cannot be had: {e:#}", self.0.setting),
+            Err(e) => tracing::warn!(
+                setting = self.0.setting,
+                error = log_text(&format_args!("{e:#}")),
+                "issuer keys not fetched"
+            ),
         }
     }
 
-    async fn fetch(&self) -> anyhow::Result<Keys> {
-        let Inner { at, algorithm, documents, .. } = &*self.0;
-        let set = match at {
-            KeysAt::Url(url) => documents.get(url).await?,
-            KeysAt::Issuer(issuer) => {
+    async fn fetch(&self) -> anyhow::Result<PublicKeys> {
+        let IssuerInner { source, algorithm, documents, .. } = &*self.0;
+        let set = match source {
+            KeySetSource::Url(url) => documents.get(url).await?,
+            KeySetSource::Issuer(issuer) => {
                 let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
                 let about = documents.get(&url).await?;
-                anyhow::ensure!(about["issuer"] == issuer.as_str(), "it calls itself {}", about["issuer"]);
+                anyhow::ensure!(
+                    about["issuer"] == issuer.as_str(),
+                    "the document names another issuer: {}",
+                    about["issuer"]
+                );
                 let jwks = about["jwks_uri"].as_str().filter(|url| is_safe_url(url));
-                let jwks = jwks.ok_or_else(|| anyhow::anyhow!("it does not say where its keys are, over https"))?;
+                let jwks = jwks.ok_or_else(|| anyhow::anyhow!("jwks_uri is missing or not https"))?;
                 documents.get(jwks).await?
             }
         };
-        let keys = Keys::read(&set, *algorithm);
-        anyhow::ensure!(!keys.is_empty(), "it has no key for the algorithm that is agreed");
+        let keys = PublicKeys::read(&set, *algorithm);
+        anyhow::ensure!(!keys.is_empty(), "the key set has no key for the configured algorithm");
         Ok(keys)
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, IssuerKeys> {
+        self.0.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

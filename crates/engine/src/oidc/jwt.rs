@@ -1,5 +1,5 @@
-//! Signed tokens (RFC 7515, 7517, 7519), as far as we need them: three pieces of Base64, a signature that *ring* checks,
-//! and claims. The algorithm is ours to say, never the token's: that is what attacks on tokens begin with.
+//! JSON Web Tokens (RFC 7515, 7517, 7519), as far as we need them: three pieces of Base64, a signature that *ring*
+//! checks, and claims. We choose the algorithm, never the token: that is where attacks on tokens begin.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,10 +7,10 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Far longer than tokens are; reading a head costs more than refusing it.
-const LONGEST: usize = 16 << 10;
+/// The longest accepted token; real ones are far shorter.
+const MAX_TOKEN_BYTES: usize = 16 << 10;
 
-/// How a token must be signed: with a key whose other half only the issuer has.
+/// The signature algorithm, always asymmetric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -39,80 +39,84 @@ impl Algorithm {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum TokenRefusal {
     Malformed,
     WrongAlgorithm,
     UnknownKey,
     WrongSignature,
 }
 
-/// What a token says of itself; nothing of it is believed.
+/// The header of a token; nothing of it is trusted.
 #[derive(Debug, Deserialize)]
-pub struct Head {
+pub struct TokenHeader {
     alg: String,
     pub kid: Option<String>,
-    /// What one has to understand to understand the token. We understand nothing of that kind.
+    /// Critical extensions, of which we support none.
     crit: Option<Value>,
 }
 
-/// A token in its pieces, signed as it must be or not.
+/// A parsed token whose signature is not checked yet.
 #[derive(Debug)]
-pub struct Token<'a> {
-    pub head: Head,
+pub struct SignedToken<'a> {
+    pub head: TokenHeader,
     signed: &'a str,
     signature: Vec<u8>,
 }
 
-impl<'a> Token<'a> {
-    pub fn parse(text: &'a str, algorithm: Algorithm) -> Result<Self, Refusal> {
-        let pieces = text.rsplit_once('.').filter(|_| text.len() <= LONGEST);
-        let (signed, signature) = pieces.ok_or(Refusal::Malformed)?;
-        let (head, claims) = signed.split_once('.').ok_or(Refusal::Malformed)?;
+impl<'a> SignedToken<'a> {
+    pub fn parse(text: &'a str, algorithm: Algorithm) -> Result<Self, TokenRefusal> {
+        let pieces = text.rsplit_once('.').filter(|_| text.len() <= MAX_TOKEN_BYTES);
+        let (signed, signature) = pieces.ok_or(TokenRefusal::Malformed)?;
+        let (head, claims) = signed.split_once('.').ok_or(TokenRefusal::Malformed)?;
         if claims.contains('.') {
-            return Err(Refusal::Malformed); // five pieces are an encrypted one
+            return Err(TokenRefusal::Malformed); // five pieces are an encrypted one
         }
-        let head: Head = serde_json::from_slice(&decode(head)?).map_err(|_| Refusal::Malformed)?;
+        let head: TokenHeader = serde_json::from_slice(&decode(head)?).map_err(|_| TokenRefusal::Malformed)?;
         if head.alg != algorithm.as_str() || head.crit.is_some() {
-            return Err(Refusal::WrongAlgorithm);
+            return Err(TokenRefusal::WrongAlgorithm);
         }
         Ok(Self { head, signed, signature: decode(signature)? })
     }
 
-    /// Its claims, if one of these keys signed it.
-    pub fn verify(&self, algorithm: Algorithm, keys: &Keys) -> Result<Value, Refusal> {
-        let mut candidates = keys.named(self.head.kid.as_deref()).peekable();
-        if candidates.peek().is_none() {
-            return Err(Refusal::UnknownKey);
+    /// Returns the claims if one of these keys signed the token.
+    pub fn verify(&self, algorithm: Algorithm, keys: &PublicKeys) -> Result<Value, TokenRefusal> {
+        let mut matching = keys.candidates(self.head.kid.as_deref()).peekable();
+        if matching.peek().is_none() {
+            return Err(TokenRefusal::UnknownKey);
         }
-        if !candidates.any(|key| key.signed(algorithm, self.signed.as_bytes(), &self.signature)) {
-            return Err(Refusal::WrongSignature);
+        if !matching.any(|key| key.signed(algorithm, self.signed.as_bytes(), &self.signature)) {
+            return Err(TokenRefusal::WrongSignature);
         }
-        let (_, claims) = self.signed.split_once('.').ok_or(Refusal::Malformed)?;
-        serde_json::from_slice(&decode(claims)?).map_err(|_| Refusal::Malformed)
+        let (_, claims) = self.signed.split_once('.').ok_or(TokenRefusal::Malformed)?;
+        serde_json::from_slice(&decode(claims)?).map_err(|_| TokenRefusal::Malformed)
     }
 }
 
-fn decode(text: &str) -> Result<Vec<u8>, Refusal> {
-    URL_SAFE_NO_PAD.decode(text).map_err(|_| Refusal::Malformed)
+fn decode_field(text: Option<&str>) -> Option<Vec<u8>> {
+    decode(text?).ok()
+}
+
+fn decode(text: &str) -> Result<Vec<u8>, TokenRefusal> {
+    URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenRefusal::Malformed)
 }
 
 /// The public keys of an issuer that fit the algorithm.
 #[derive(Debug, Default)]
-pub struct Keys(Vec<Key>);
+pub struct PublicKeys(Vec<PublicKey>);
 
 #[derive(Debug)]
-struct Key {
+struct PublicKey {
     id: Option<String>,
-    material: Material,
+    material: KeyMaterial,
 }
 
 #[derive(Debug)]
-enum Material {
+enum KeyMaterial {
     Rsa {
         n: Vec<u8>,
         e: Vec<u8>,
     },
-    /// Of a curve, as *ring* takes it.
+    /// A point of a curve, in the form that *ring* takes.
     Point(Vec<u8>),
 }
 
@@ -130,12 +134,12 @@ struct Jwk {
     y: Option<String>,
 }
 
-impl Keys {
-    /// Of a JWK set. Keys that we cannot use are left out: others may.
+impl PublicKeys {
+    /// Reads a JWK set. Keys that we cannot use are left out.
     pub fn read(set: &Value, algorithm: Algorithm) -> Self {
         let keys = set["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
         let keys = keys.iter().filter_map(|key| Jwk::deserialize(key).ok());
-        Self(keys.filter_map(|key| key.usable(algorithm)).collect())
+        Self(keys.filter_map(|key| key.into_key(algorithm)).collect())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -143,40 +147,39 @@ impl Keys {
     }
 
     pub fn has(&self, id: Option<&str>) -> bool {
-        self.named(id).next().is_some()
+        self.candidates(id).next().is_some()
     }
 
-    /// All of them, for a token that does not say which.
-    fn named(&self, id: Option<&str>) -> impl Iterator<Item = &Key> {
+    /// Returns the keys of this id, or all of them if the token names none.
+    fn candidates(&self, id: Option<&str>) -> impl Iterator<Item = &PublicKey> {
         self.0.iter().filter(move |key| id.is_none() || key.id.as_deref() == id)
     }
 }
 
 impl Jwk {
-    fn usable(self, algorithm: Algorithm) -> Option<Key> {
+    fn into_key(self, algorithm: Algorithm) -> Option<PublicKey> {
         let is_for_this = self.alg.as_deref().is_none_or(|alg| alg == algorithm.as_str());
         let is_for_signatures = self.usage.as_deref().is_none_or(|usage| usage == "sig");
         if !(is_for_this && is_for_signatures) {
             return None;
         }
-        let bytes = |text: &Option<String>| decode(text.as_deref()?).ok();
         use Algorithm as A;
         let material = match (algorithm, self.kty.as_str(), self.crv.as_deref()) {
             (A::Rs256 | A::Rs384 | A::Rs512 | A::Ps256, "RSA", _) => {
-                Material::Rsa { n: bytes(&self.n)?, e: bytes(&self.e)? }
+                KeyMaterial::Rsa { n: decode_field(self.n.as_deref())?, e: decode_field(self.e.as_deref())? }
             }
             (A::Es256, "EC", Some("P-256")) | (A::Es384, "EC", Some("P-384")) => {
-                let uncompressed = [vec![4], bytes(&self.x)?, bytes(&self.y)?];
-                Material::Point(uncompressed.concat())
+                let uncompressed = [vec![4], decode_field(self.x.as_deref())?, decode_field(self.y.as_deref())?];
+                KeyMaterial::Point(uncompressed.concat())
             }
-            (A::EdDsa, "OKP", Some("Ed25519")) => Material::Point(bytes(&self.x)?),
+            (A::EdDsa, "OKP", Some("Ed25519")) => KeyMaterial::Point(decode_field(self.x.as_deref())?),
             _ => return None,
         };
-        Some(Key { id: self.kid, material })
+        Some(PublicKey { id: self.kid, material })
     }
 }
 
-impl Key {
+impl PublicKey {
     fn signed(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         let rsa = match algorithm {
             Algorithm::Rs256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -190,8 +193,8 @@ impl Key {
             _ => &signature::ED25519,
         };
         match &self.material {
-            Material::Rsa { n, e } => RsaPublicKeyComponents { n, e }.verify(rsa, message, signature).is_ok(),
-            Material::Point(point) => UnparsedPublicKey::new(curve, point).verify(message, signature).is_ok(),
+            KeyMaterial::Rsa { n, e } => RsaPublicKeyComponents { n, e }.verify(rsa, message, signature).is_ok(),
+            KeyMaterial::Point(point) => UnparsedPublicKey::new(curve, point).verify(message, signature).is_ok(),
         }
     }
 }
@@ -211,47 +214,51 @@ mod tests {
         "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
     );
 
-    fn claims(algorithm: Algorithm, (key, token): (&str, &str)) -> Result<Value, Refusal> {
+    fn claims(algorithm: Algorithm, (key, token): (&str, &str)) -> Result<Value, TokenRefusal> {
         let key: Value = serde_json::from_str(key).unwrap();
-        Token::parse(token, algorithm)?.verify(algorithm, &Keys::read(&json!({"keys": [key]}), algorithm))
+        SignedToken::parse(token, algorithm)?.verify(algorithm, &PublicKeys::read(&json!({"keys": [key]}), algorithm))
     }
 
     #[test]
-    fn the_tokens_of_the_standards_are_understood() {
+    fn tokens_of_the_standards_are_accepted() {
         assert_eq!(claims(Algorithm::Rs256, RS256).unwrap()["iss"], "joe");
         assert_eq!(claims(Algorithm::Es256, ES256).unwrap()["exp"], 1_300_819_380);
         let key = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
         let text = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
         assert_eq!(
             claims(Algorithm::EdDsa, (key, text)),
-            Err(Refusal::Malformed),
+            Err(TokenRefusal::Malformed),
             "signed, though its claims are text"
         );
     }
 
     #[test]
-    fn the_token_does_not_choose_its_algorithm() {
-        let head = |head: Value| URL_SAFE_NO_PAD.encode(head.to_string());
+    fn token_does_not_choose_its_algorithm() {
         let rest = RS256.1.split_once('.').unwrap().1;
         for alg in ["none", "None", "HS256", "rs256", "RS384", "ES256", ""] {
-            let token = format!("{}.{rest}", head(json!({"alg": alg})));
-            assert_eq!(claims(Algorithm::Rs256, (RS256.0, &token)), Err(Refusal::WrongAlgorithm), "{alg}");
+            let token = format!("{}.{rest}", URL_SAFE_NO_PAD.encode(json!({"alg": alg}).to_string()));
+            assert_eq!(claims(Algorithm::Rs256, (RS256.0, &token)), Err(TokenRefusal::WrongAlgorithm), "{alg}");
         }
-        assert_eq!(claims(Algorithm::Es256, RS256), Err(Refusal::WrongAlgorithm));
-        let critical = format!("{}.{rest}", head(json!({"alg": "RS256", "crit": ["exp"]})));
-        assert_eq!(claims(Algorithm::Rs256, (RS256.0, &critical)), Err(Refusal::WrongAlgorithm));
-        assert_eq!(claims(Algorithm::Rs256, (ES256.0, RS256.1)), Err(Refusal::UnknownKey), "a key of another kind");
+        assert_eq!(claims(Algorithm::Es256, RS256), Err(TokenRefusal::WrongAlgorithm));
+        let critical =
+            format!("{}.{rest}", URL_SAFE_NO_PAD.encode(json!({"alg": "RS256", "crit": ["exp"]}).to_string()));
+        assert_eq!(claims(Algorithm::Rs256, (RS256.0, &critical)), Err(TokenRefusal::WrongAlgorithm));
+        assert_eq!(
+            claims(Algorithm::Rs256, (ES256.0, RS256.1)),
+            Err(TokenRefusal::UnknownKey),
+            "a key of another kind"
+        );
     }
 
     #[test]
-    fn what_was_altered_or_cut_is_refused() {
+    fn altered_or_cut_token_is_refused() {
         let (signed, signature) = ES256.1.rsplit_once('.').unwrap();
         let (head, _) = signed.split_once('.').unwrap();
         let other = URL_SAFE_NO_PAD.encode(json!({"iss": "eve"}).to_string());
         for token in [format!("{head}.{other}.{signature}"), format!("{signed}."), format!("{signed}.AAAA")] {
-            assert_eq!(claims(Algorithm::Es256, (ES256.0, &token)), Err(Refusal::WrongSignature), "{token}");
+            assert_eq!(claims(Algorithm::Es256, (ES256.0, &token)), Err(TokenRefusal::WrongSignature), "{token}");
         }
-        let long = format!("{signed}{}.{signature}", "A".repeat(LONGEST));
+        let long = format!("{signed}{}.{signature}", "A".repeat(MAX_TOKEN_BYTES));
         for token in ["", ".", "..", "a.b", "a.b.c", signed, &format!("{}.x", ES256.1), &long, "é.é.é"] {
             assert!(claims(Algorithm::Es256, (ES256.0, token)).is_err(), "{token}");
         }

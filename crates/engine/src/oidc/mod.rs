@@ -1,4 +1,5 @@
-//! Tokens of the operator's issuer (OpenID Connect) in the place of keys: who they are for is one of their claims.
+//! Authenticates API callers by tokens of the operator's OpenID Connect issuer, in place of API keys. A claim names the
+//! tenant.
 
 mod issuer;
 mod jwt;
@@ -13,16 +14,16 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use store::{Store, StoreError};
 
-use crate::keys::{Holder, SCOPES, Who};
-pub(crate) use issuer::{Checked, Issuer, KeysAt};
-use jwt::Refusal;
+use crate::api_keys::{Principal, PrincipalId, SCOPES};
+pub(crate) use issuer::{Issuer, KeySetSource, TokenCheck};
+use jwt::TokenRefusal;
 
-/// How far two clocks may differ.
-const LEEWAY: f64 = 30.0;
+/// How far the clocks may differ.
+const CLOCK_LEEWAY_SECONDS: f64 = 30.0;
 
 #[derive(Debug, Clone)]
 pub struct OidcSettings {
-    /// As it stands in the tokens.
+    /// The issuer as it is spelled in the tokens.
     pub issuer: String,
     pub audience: String,
     pub algorithm: Algorithm,
@@ -30,70 +31,72 @@ pub struct OidcSettings {
     pub scope_claim: String,
 }
 
-/// Reads documents of the issuer, in a time that one can wait.
+/// Fetches JSON documents of the issuer, within a short timeout.
 pub trait Documents: fmt::Debug + Send + Sync {
     fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<Value>>;
 }
 
-/// Whose token it is, or why it is nobody's.
+/// The principal of a token, or why it is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    Holder(Holder),
-    /// For the client: what is wrong with it.
+pub enum TokenLookup {
+    Holder(Principal),
+    /// What is wrong with the token, for the client.
     Refused(&'static str),
-    /// It is good, but nobody here is meant.
+    /// The token is valid but names no tenant of ours.
     NoTenant,
-    /// The issuer has not told its keys yet.
+    /// The keys of the issuer cannot be fetched.
     NoKeys,
 }
 
-/// The operator's issuer. Cheap to clone.
+/// Authenticates tokens of the operator's issuer. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Oidc(Arc<Inner>);
+pub struct Oidc(Arc<OidcInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct OidcInner {
     settings: OidcSettings,
     issuer: Issuer,
 }
 
 impl Oidc {
     pub fn new(settings: OidcSettings, documents: Box<dyn Documents>) -> Self {
-        let at = KeysAt::Issuer(settings.issuer.clone());
+        let at = KeySetSource::Issuer(settings.issuer.clone());
         let issuer = Issuer::new("auth.oidc.issuer", at, settings.algorithm, documents);
-        Self(Arc::new(Inner { settings, issuer }))
+        Self(Arc::new(OidcInner { settings, issuer }))
     }
 
-    pub async fn find_holder(&self, store: &Store, token: &str) -> Result<Found, StoreError> {
+    pub async fn find_principal(&self, store: &Store, token: &str) -> Result<TokenLookup, StoreError> {
         let settings = &self.0.settings;
         let claims = match self.0.issuer.check(token).await {
-            Checked::Claims(claims) => claims,
-            Checked::NoKeys => return Ok(Found::NoKeys),
-            Checked::Refused(refusal) => return Ok(Found::Refused(said(refusal))),
+            TokenCheck::Claims(claims) => claims,
+            TokenCheck::NoKeys => return Ok(TokenLookup::NoKeys),
+            TokenCheck::Refused(refusal) => return Ok(TokenLookup::Refused(refusal_text(refusal))),
         };
-        if let Some(wrong) = wrong_claim(&claims, settings, store.clock()) {
-            return Ok(Found::Refused(wrong));
+        if let Some(wrong) = find_claim_error(&claims, settings, store.clock()) {
+            return Ok(TokenLookup::Refused(wrong));
         }
-        let Some(subject) = claims["sub"].as_str().filter(|subject| is_name(subject)) else {
-            return Ok(Found::Refused("it does not say who it is for (sub)"));
+        let Some(subject) = claims["sub"].as_str().filter(|subject| is_valid_subject(subject)) else {
+            return Ok(TokenLookup::Refused("its subject is missing or not valid (sub)"));
         };
         let tenant = match claims[&settings.tenant_claim].as_str() {
             Some(tenant) => store.system().find_tenant(tenant).await?,
             None => None,
         };
-        // The work that Mailroom does for itself is nobody's.
-        let Some(tenant) = tenant.filter(|tenant| tenant.id != TenantId::SYSTEM) else { return Ok(Found::NoTenant) };
-        Ok(Found::Holder(Holder {
-            who: Who::Token { issuer: settings.issuer.clone(), subject: subject.to_owned() },
+        // The system tenant has no callers.
+        let Some(tenant) = tenant.filter(|tenant| tenant.id != TenantId::SYSTEM) else {
+            return Ok(TokenLookup::NoTenant);
+        };
+        Ok(TokenLookup::Holder(Principal {
+            id: PrincipalId::Token { issuer: settings.issuer.clone(), subject: subject.to_owned() },
             tenant: tenant.id,
             is_tenant_active: tenant.is_active,
             plan: tenant.plan_tier,
-            scopes: scopes(&claims[&settings.scope_claim]),
+            scopes: parse_scopes(&claims[&settings.scope_claim]),
         }))
     }
 }
 
-/// Nobody between us and the issuer may put keys in: https, or this machine.
+/// Returns whether keys may be fetched from a URL: over https, or from this machine, so that they cannot be replaced.
 pub fn is_safe_url(url: &str) -> bool {
     if let Some(rest) = url.strip_prefix("https://") {
         return !rest.is_empty();
@@ -107,26 +110,26 @@ pub fn is_safe_url(url: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|host: std::net::IpAddr| host.is_loopback())
 }
 
-pub(crate) fn said(refusal: Refusal) -> &'static str {
+pub(crate) fn refusal_text(refusal: TokenRefusal) -> &'static str {
     match refusal {
-        Refusal::Malformed => "it is neither a key nor a token",
-        Refusal::WrongAlgorithm => "it is not signed in the way that is agreed",
-        Refusal::UnknownKey => "it is signed with a key that its issuer does not have",
-        Refusal::WrongSignature => "its signature is wrong",
+        TokenRefusal::Malformed => "it is neither a key nor a token",
+        TokenRefusal::WrongAlgorithm => "it is not signed with the configured algorithm",
+        TokenRefusal::UnknownKey => "it is signed with a key that the issuer does not publish",
+        TokenRefusal::WrongSignature => "its signature is wrong",
     }
 }
 
-fn wrong_claim(claims: &Value, settings: &OidcSettings, clock: &dyn Clock) -> Option<&'static str> {
+fn find_claim_error(claims: &Value, settings: &OidcSettings, clock: &dyn Clock) -> Option<&'static str> {
     if claims["iss"] != settings.issuer.as_str() {
-        return Some("it is of another issuer");
+        return Some("it was issued by another issuer (iss)");
     }
     if !is_for(claims, &settings.audience) {
-        return Some("it is meant for somebody else (aud)");
+        return Some("it is meant for another audience (aud)");
     }
-    wrong_time(claims, clock)
+    find_time_error(claims, clock)
 }
 
-/// Whether it is meant for this audience, and perhaps for others.
+/// Returns whether a token is meant for this audience, and perhaps for others.
 pub(crate) fn is_for(claims: &Value, audience: &str) -> bool {
     match &claims["aud"] {
         Value::Array(all) => all.iter().any(|one| one == audience),
@@ -134,34 +137,34 @@ pub(crate) fn is_for(claims: &Value, audience: &str) -> bool {
     }
 }
 
-/// Whether it is not valid yet, or not any more.
-pub(crate) fn wrong_time(claims: &Value, clock: &dyn Clock) -> Option<&'static str> {
+/// Returns why a token is not valid at this time, if so.
+pub(crate) fn find_time_error(claims: &Value, clock: &dyn Clock) -> Option<&'static str> {
     let now = clock.now().as_millisecond() as f64 / 1000.0;
-    // What is there and no number is as bad as what is not there.
+    // An exp that is not a number counts as missing.
     match claims["exp"].as_f64() {
-        None => return Some("it does not say until when it is valid (exp)"),
-        Some(until) if now >= until + LEEWAY => return Some("it has expired"),
+        None => return Some("it has no expiry time (exp)"),
+        Some(until) if now >= until + CLOCK_LEEWAY_SECONDS => return Some("it has expired"),
         Some(_) => {}
     }
-    is_still_to_come(claims, "nbf", clock).then_some("it is not valid yet (nbf)")
+    is_in_future(claims, "nbf", clock).then_some("it is not valid yet (nbf)")
 }
 
-/// A time that is there and no time is as bad as one that is far away.
-pub(crate) fn is_still_to_come(claims: &Value, claim: &str, clock: &dyn Clock) -> bool {
+/// Returns whether a time claim is in the future; one that is not a number counts as such.
+pub(crate) fn is_in_future(claims: &Value, claim: &str, clock: &dyn Clock) -> bool {
     let now = clock.now().as_millisecond() as f64 / 1000.0;
     match &claims[claim] {
         Value::Null => false,
-        from => from.as_f64().is_none_or(|from| now < from - LEEWAY),
+        from => from.as_f64().is_none_or(|from| now < from - CLOCK_LEEWAY_SECONDS),
     }
 }
 
-/// It goes into the audit as it is.
-fn is_name(subject: &str) -> bool {
+/// Returns whether a subject may be recorded in the audit as it is.
+fn is_valid_subject(subject: &str) -> bool {
     (1..=255).contains(&subject.len()) && !subject.chars().any(char::is_control)
 }
 
-/// In one text, or in a list. What we do not know is for others.
-fn scopes(claim: &Value) -> Vec<String> {
+/// Returns our scopes among those of a claim, which is a text or a list.
+fn parse_scopes(claim: &Value) -> Vec<String> {
     let named: Vec<&str> = match claim {
         Value::String(text) => text.split_whitespace().collect(),
         Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),

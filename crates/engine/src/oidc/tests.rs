@@ -1,4 +1,4 @@
-//! An issuer of the test's own, that counts how often it is asked.
+//! A test issuer that counts how often its keys are fetched.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::json;
 
-use super::issuer::{OLD, PAUSE};
+use super::issuer::{KEYS_REFRESH_AFTER, MIN_FETCH_INTERVAL};
 use super::*;
 
 const ISSUER: &str = "https://login.example";
 
 #[derive(Debug)]
-struct Issuer {
+struct TestIssuer {
     keys: Mutex<Vec<(String, EcdsaKeyPair)>>,
     asked: AtomicUsize,
     is_away: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
-struct Shared(Arc<Issuer>);
+struct TestDocuments(Arc<TestIssuer>);
 
-impl Documents for Shared {
+impl Documents for TestDocuments {
     fn get<'a>(&'a self, url: &'a str) -> BoxFuture<'a, anyhow::Result<Value>> {
         Box::pin(async move {
             anyhow::ensure!(!self.0.is_away.load(Ordering::SeqCst), "it is away");
@@ -43,9 +43,9 @@ impl Documents for Shared {
     }
 }
 
-impl Shared {
+impl TestDocuments {
     fn new() -> (Self, Oidc, Store, tempfile::TempDir) {
-        let issuer = Issuer { keys: Mutex::default(), asked: AtomicUsize::new(0), is_away: AtomicBool::new(false) };
+        let issuer = TestIssuer { keys: Mutex::default(), asked: AtomicUsize::new(0), is_away: AtomicBool::new(false) };
         let shared = Self(Arc::new(issuer));
         let settings = OidcSettings {
             issuer: ISSUER.to_owned(),
@@ -90,58 +90,67 @@ fn claims(change: impl Fn(&mut Value)) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_is_its_tenants_with_the_scopes_that_it_names() {
-    let (issuer, oidc, store, _folder) = Shared::new();
+async fn token_acts_for_its_tenant_with_its_scopes() {
+    let (issuer, oidc, store, _folder) = TestDocuments::new();
     store.migrate().await.unwrap();
     let acme = store.system().create_tenant("acme", domain::PlanTier::Vip).await.unwrap().unwrap();
     issuer.add_key("one");
-    let find = async |claims: &Value| oidc.find_holder(&store, &issuer.sign("one", claims)).await.unwrap();
+    let find = async |claims: &Value| oidc.find_principal(&store, &issuer.sign("one", claims)).await.unwrap();
 
-    let Found::Holder(holder) = find(&claims(|_| {})).await else { panic!() };
+    let TokenLookup::Holder(holder) = find(&claims(|_| {})).await else { panic!() };
     assert_eq!((holder.tenant, holder.plan, holder.is_tenant_active), (acme.id, domain::PlanTier::Vip, true));
     assert_eq!(
-        (holder.who.to_string().as_str(), holder.scopes),
+        (holder.id.to_string().as_str(), holder.scopes),
         ("jwt:https://login.example ann", vec!["read".to_owned(), "write".to_owned()])
     );
     for (scope, given) in [(json!(["admin", 7]), 1), (json!(""), 0), (json!(null), 0), (json!({"read": true}), 0)] {
-        let Found::Holder(holder) = find(&claims(|claims| claims["scope"] = scope.clone())).await else { panic!() };
+        let TokenLookup::Holder(holder) = find(&claims(|claims| claims["scope"] = scope.clone())).await else {
+            panic!()
+        };
         assert_eq!(holder.scopes.len(), given, "{scope}");
     }
     let by_id = claims(|claims| claims["tenant_id"] = acme.id.to_string().into());
-    assert!(matches!(find(&by_id).await, Found::Holder(_)));
+    assert!(matches!(find(&by_id).await, TokenLookup::Holder(_)));
     for nobody in [json!("beta"), json!(TenantId::SYSTEM.to_string()), json!(null), json!(["acme"])] {
-        assert_eq!(find(&claims(|claims| claims["tenant_id"] = nobody.clone())).await, Found::NoTenant, "{nobody}");
+        assert_eq!(
+            find(&claims(|claims| claims["tenant_id"] = nobody.clone())).await,
+            TokenLookup::NoTenant,
+            "{nobody}"
+        );
     }
     let now = domain::SystemClock.now().as_second();
     for (claim, value, says) in [
         ("iss", json!("https://login.example/"), "another issuer"),
-        ("aud", json!("mailroom2"), "somebody else"),
-        ("aud", json!(null), "somebody else"),
+        ("aud", json!("mailroom2"), "another audience"),
+        ("aud", json!(null), "another audience"),
         ("exp", json!(now - 60), "expired"),
-        ("exp", json!("tomorrow"), "until when"),
-        ("exp", json!(null), "until when"),
+        ("exp", json!("tomorrow"), "no expiry"),
+        ("exp", json!(null), "no expiry"),
         ("nbf", json!(now + 60), "not valid yet"),
         ("nbf", json!("now"), "not valid yet"),
-        ("sub", json!(""), "who it is for"),
-        ("sub", json!("a\nb"), "who it is for"),
+        ("sub", json!(""), "its subject"),
+        ("sub", json!("a\nb"), "its subject"),
     ] {
         let found = find(&claims(|claims| claims[claim] = value.clone())).await;
-        assert!(matches!(found, Found::Refused(said) if said.contains(says)), "{claim} {value}: {found:?}");
+        assert!(matches!(found, TokenLookup::Refused(reason) if reason.contains(says)), "{claim} {value}: {found:?}");
     }
     for near in [("exp", now - 10), ("nbf", now + 10)] {
-        assert!(matches!(find(&claims(|claims| claims[near.0] = near.1.into())).await, Found::Holder(_)), "{near:?}");
+        assert!(
+            matches!(find(&claims(|claims| claims[near.0] = near.1.into())).await, TokenLookup::Holder(_)),
+            "{near:?}"
+        );
     }
     assert_eq!(issuer.asked(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_keys_are_found_a_storm_of_unknown_ones_asks_once_and_an_outage_forgets_nothing() {
-    let (issuer, oidc, _, _) = Shared::new();
+async fn unknown_keys_are_fetched_at_most_once_per_interval() {
+    let (issuer, oidc, _, _) = TestDocuments::new();
     issuer.0.is_away.store(true, Ordering::SeqCst);
     assert!(oidc.0.issuer.keys_for(Some("one")).await.is_empty());
     issuer.0.is_away.store(false, Ordering::SeqCst);
     issuer.add_key("one");
-    tokio::time::advance(PAUSE).await;
+    tokio::time::advance(MIN_FETCH_INTERVAL).await;
     assert!(oidc.0.issuer.keys_for(Some("one")).await.has(Some("one")));
     assert_eq!(issuer.asked(), 1);
 
@@ -152,16 +161,16 @@ async fn new_keys_are_found_a_storm_of_unknown_ones_asks_once_and_an_outage_forg
     });
     futures_util::future::join_all(storm).await;
     assert_eq!(issuer.asked(), 1, "it was asked a moment ago");
-    tokio::time::advance(PAUSE).await;
+    tokio::time::advance(MIN_FETCH_INTERVAL).await;
     assert!(oidc.0.issuer.keys_for(Some("two")).await.has(Some("one")), "one key follows the other");
     assert_eq!(issuer.asked(), 2);
 
     issuer.0.is_away.store(true, Ordering::SeqCst);
-    tokio::time::advance(OLD * 9).await;
+    tokio::time::advance(KEYS_REFRESH_AFTER * 9).await;
     assert!(oidc.0.issuer.keys_for(Some("two")).await.has(Some("two")), "it is old, and all there is");
     issuer.0.is_away.store(false, Ordering::SeqCst);
     issuer.0.keys.lock().unwrap().remove(0);
-    tokio::time::advance(PAUSE).await;
+    tokio::time::advance(MIN_FETCH_INTERVAL).await;
     while oidc.0.issuer.keys_for(Some("two")).await.has(Some("one")) {
         tokio::task::yield_now().await; // the one that was withdrawn is forgotten beside what goes on
     }
@@ -169,7 +178,7 @@ async fn new_keys_are_found_a_storm_of_unknown_ones_asks_once_and_an_outage_forg
 }
 
 #[test]
-fn keys_come_over_https_or_from_this_machine() {
+fn keys_need_https_or_this_machine() {
     for good in ["https://login.example", "http://127.0.0.1:81/x", "http://localhost", "http://[::1]:9/"] {
         assert!(is_safe_url(good), "{good}");
     }

@@ -1,44 +1,45 @@
-//! Providers that call us when something happens in a mailbox. A push says "look", never "what": it asks for the same job
-//! as the clock does, and losing all of them costs one interval.
+//! Pushes: calls of providers when something happens in a mailbox. A push only requests a sync, the same job that the
+//! scheduler enqueues, and losing all pushes costs one interval.
 //!
-//! What comes in is checked and read by the way of each provider ([`gmail`], [`graph`]), and recorded with the looks that
-//! follow by one ([`record`]). What a provider is asked for, so that it calls, is in [`watching`], and in [`subscribing`]
-//! where that is one thing of the account.
+//! Pushes are authenticated and parsed per provider ([`gmail`], [`graph`]), and recorded together with the syncs that
+//! follow ([`record`]). [`watches`] requests and renews them at the provider, through [`subscriptions`] where a watch
+//! belongs to the account.
 
+mod client_state;
 mod gmail;
 mod graph;
-mod passwords;
+mod log_throttle;
 mod record;
-mod seldom;
-mod standing;
-mod subscribing;
-mod watching;
+mod subscriptions;
+mod watch_status;
+mod watches;
 
 use domain::Provider;
+use domain::metrics as catalogue;
 
-pub use gmail::{GmailPushes, PushSettings, Refused};
-pub use graph::{GraphPushes, NotTaken};
-pub use passwords::Passwords;
-use seldom::Seldom;
-pub use standing::{PushState, Standing, find_standing};
-pub(crate) use watching::{Unstopped, watch_at_last, watch_soon};
+pub use client_state::ClientStates;
+pub use gmail::{GmailPushSettings, GmailPushes, PushRefusal};
+pub use graph::{GraphPushError, GraphPushes};
+use log_throttle::LogThrottle;
+pub use watch_status::{PushState, PushStatus, find_push_status};
+pub(crate) use watches::{StopWatchError, request_watch, request_watch_again};
 
-/// What became of a push.
+/// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Mailboxes are looked at.
+pub enum PushOutcome {
+    /// Syncs were enqueued.
     Accepted,
-    /// It has come before.
+    /// It was recorded before.
     Repeated,
-    /// No mailbox that is at work is that account, or nobody knows which one it is.
+    /// No active mailbox has that account, or the account is not known.
     Unknown,
-    /// It does not say what only the provider knows.
+    /// It is not authenticated.
     Forbidden,
-    /// It makes no sense, and would make none if it came again.
+    /// It cannot be parsed; a repetition would not help.
     Malformed,
 }
 
-impl Outcome {
+impl PushOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -51,5 +52,5 @@ impl Outcome {
 }
 
 fn count(provider: Provider, outcome: &'static str) {
-    metrics::counter!("mailroom_pushes_total", "provider" => provider.as_str(), "outcome" => outcome).increment(1);
+    metrics::counter!(catalogue::PUSHES, "provider" => provider.as_str(), "outcome" => outcome).increment(1);
 }

@@ -1,146 +1,166 @@
-//! What came at the same time is recorded with the looks at mailboxes that follow, in one commit.
+//! Records pushes that came at the same time, together with the syncs that follow from them, in one commit.
 
 use std::collections::{HashMap, HashSet};
 
 use domain::{Lane, Provider, Sha256};
 use jobs::new_job;
 use store::sql::jobs::NewJob;
-use store::sql::pushes::{Learned, Look, PUSHED_BEFORE, Pushed};
+use store::sql::pushes::{MailboxPush, PUSH_ALREADY_RECORDED, PushedMailbox, SubscriptionChanges};
 use store::{Store, StoreError};
 
-use super::Outcome;
+use super::PushOutcome;
 use crate::jobs::WatchMailbox;
-use crate::sync::{SyncMailbox, only_one};
+use crate::sync::{SyncMailbox, unique_per_mailbox};
 
-/// Another process may record the same messages at the same moment, but hardly again and again.
-const TRIES: usize = 5;
+/// Attempts to record pushes: another process may record the same ones at this moment, but hardly again and again.
+const MAX_ATTEMPTS: usize = 5;
 
-/// What a provider told us of an account.
+/// A push of a provider about one account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
-    /// What it calls this, however often it delivers it. Nothing: it may come again without being known.
-    pub message: Option<String>,
+pub(super) struct PushMessage {
+    /// The id that the provider gives it, however often it delivers it. `None`: a repetition is not recognised.
+    pub id: Option<String>,
     /// In canonical case.
     pub address: String,
-    pub about: About,
-    /// What the subscription is called that it comes for, by what is said for it, if nobody knew.
-    pub names: Option<(Sha256, String)>,
+    pub kind: PushKind,
+    /// The id of its subscription with the hash of its clientState, if the id was not recorded yet.
+    pub subscription_name: Option<(Sha256, String)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum About {
-    /// Something happened there.
-    News,
-    /// Something is gone there, which only a look at every folder may show.
-    Gone,
-    /// It stops telling us unless it is asked anew.
-    Ending,
-    /// It tells us no more.
-    Ended,
-    /// It could not tell us everything.
+pub(super) enum PushKind {
+    /// Something has changed in the account.
+    Changed,
+    /// Something was deleted, which only a sweep of every folder may show.
+    Deleted,
+    /// The watch expires unless it is renewed.
+    WatchExpiring,
+    /// The watch has ended.
+    WatchEnded,
+    /// The provider could not deliver all pushes.
     Missed,
 }
 
-/// What all that was told of one account means.
+/// What follows from all pushes of one account.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Meaning {
-    pub is_told: bool,
-    pub looks: bool,
-    pub sweeps: bool,
-    pub renews: bool,
-    pub is_ended: bool,
+pub(super) struct PushEffects {
+    /// A change was pushed, and not only news of the watch itself.
+    pub received: bool,
+    pub sync: bool,
+    pub full_sweep: bool,
+    pub renew_watch: bool,
+    pub watch_ended: bool,
 }
 
-impl Meaning {
-    fn add(&mut self, about: About) {
-        self.is_told |= matches!(about, About::News | About::Gone);
-        self.looks |= about != About::Ending;
-        self.sweeps |= matches!(about, About::Gone | About::Ended | About::Missed);
-        self.renews |= matches!(about, About::Ending | About::Ended);
-        self.is_ended |= about == About::Ended;
+impl PushEffects {
+    fn add(&mut self, kind: PushKind) {
+        self.received |= matches!(kind, PushKind::Changed | PushKind::Deleted);
+        self.sync |= kind != PushKind::WatchExpiring;
+        self.full_sweep |= matches!(kind, PushKind::Deleted | PushKind::WatchEnded | PushKind::Missed);
+        self.renew_watch |= matches!(kind, PushKind::WatchExpiring | PushKind::WatchEnded);
+        self.watch_ended |= kind == PushKind::WatchEnded;
     }
 
-    /// For one mailbox of the account.
-    pub fn look(self, store: &Store, pushed: Pushed) -> Result<Look, StoreError> {
-        let failed = |e: String| StoreError::Other(e.into());
+    /// Returns the effects for one mailbox of the account, with its jobs.
+    pub fn for_mailbox(self, store: &Store, pushed: PushedMailbox) -> Result<MailboxPush, StoreError> {
         let mailbox = pushed.mailbox;
         let mut jobs = Vec::new();
-        if self.looks {
-            let job = new_job(&SyncMailbox { mailbox }, store.clock(), None).map_err(|e| failed(e.to_string()))?;
-            jobs.push(only_one(NewJob { lane: Lane::High, ..job }, mailbox));
+        if self.sync {
+            let job = new_job(&SyncMailbox { mailbox }, store.clock(), None).map_err(other_error)?;
+            jobs.push(unique_per_mailbox(NewJob { lane: Lane::High, ..job }, mailbox));
         }
-        if self.renews {
-            jobs.push(WatchMailbox::now(store.clock(), mailbox).map_err(|e| failed(e.to_string()))?);
+        if self.renew_watch {
+            jobs.push(WatchMailbox::new_job(store.clock(), mailbox).map_err(other_error)?);
         }
-        let Self { is_told, sweeps, renews, .. } = self;
-        Ok(Look { pushed, jobs, is_told, sweeps, renews })
+        Ok(MailboxPush {
+            mailbox: pushed,
+            jobs,
+            is_received: self.received,
+            needs_full_sweep: self.full_sweep,
+            renews_watch: self.renew_watch,
+        })
     }
 }
 
-pub(super) async fn record(store: Store, provider: Provider, told: Vec<Told>) -> Result<Vec<Outcome>, StoreError> {
-    for _ in 0..TRIES {
-        match try_record(&store, provider, &told).await {
-            Err(StoreError::Precondition(PUSHED_BEFORE)) => {}
+fn other_error(e: impl std::fmt::Display) -> StoreError {
+    StoreError::Other(e.to_string().into())
+}
+
+/// Records pushes and enqueues the syncs that follow, and returns the outcome of each, in order.
+pub(super) async fn record(
+    store: Store,
+    provider: Provider,
+    messages: Vec<PushMessage>,
+) -> Result<Vec<PushOutcome>, StoreError> {
+    for _ in 0..MAX_ATTEMPTS {
+        match try_record(&store, provider, &messages).await {
+            Err(StoreError::Precondition(PUSH_ALREADY_RECORDED)) => {}
             recorded => {
-                if recorded.as_ref().is_ok_and(|outcomes| outcomes.contains(&Outcome::Accepted))
-                    && let Err(e) = store.tell_of_jobs().await
+                if recorded.as_ref().is_ok_and(|outcomes| outcomes.contains(&PushOutcome::Accepted))
+                    && let Err(e) = store.notify_other_processes().await
                 {
-                    tracing::debug!("workers are not told of new jobs: {e}");
+                    tracing::debug!(error = %e, "workers not notified of new jobs; they find them by polling");
                 }
                 return recorded;
             }
         }
     }
-    Err(StoreError::Unavailable(PUSHED_BEFORE.into()))
+    Err(StoreError::Unavailable(PUSH_ALREADY_RECORDED.into()))
 }
 
-async fn try_record(store: &Store, provider: Provider, told: &[Told]) -> Result<Vec<Outcome>, StoreError> {
+async fn try_record(
+    store: &Store,
+    provider: Provider,
+    messages: &[PushMessage],
+) -> Result<Vec<PushOutcome>, StoreError> {
     let system = store.system();
-    let messages: Vec<String> = told.iter().filter_map(|told| told.message.clone()).collect();
-    let mut known = match messages.is_empty() {
-        true => HashSet::new(),
-        false => system.list_known_pushes(provider, messages).await?,
-    };
-    let is_fresh = |told: &Told| told.message.as_ref().is_none_or(|message| known.insert(message.clone()));
-    let is_fresh: Vec<bool> = told.iter().map(is_fresh).collect();
-    let mut meanings: HashMap<&str, Meaning> = HashMap::new();
-    for (told, _) in told.iter().zip(&is_fresh).filter(|(_, is_fresh)| **is_fresh) {
-        meanings.entry(&told.address).or_default().add(told.about);
+    let ids: Vec<String> = messages.iter().filter_map(|message| message.id.clone()).collect();
+    let mut known = if ids.is_empty() { HashSet::new() } else { system.find_recorded_pushes(provider, ids).await? };
+    let is_fresh: Vec<bool> =
+        messages.iter().map(|message| message.id.as_ref().is_none_or(|id| known.insert(id.clone()))).collect();
+    let mut effects: HashMap<&str, PushEffects> = HashMap::new();
+    for (message, _) in messages.iter().zip(&is_fresh).filter(|(_, is_fresh)| **is_fresh) {
+        effects.entry(&message.address).or_default().add(message.kind);
     }
-    let mut found: HashMap<String, Vec<Pushed>> = HashMap::new();
-    if !meanings.is_empty() {
-        for pushed in
-            system.list_pushed(provider, meanings.keys().map(|address| (*address).to_owned()).collect()).await?
+    let mut found: HashMap<String, Vec<PushedMailbox>> = HashMap::new();
+    if !effects.is_empty() {
+        for pushed in system
+            .list_pushed_mailboxes(provider, effects.keys().map(|address| (*address).to_owned()).collect())
+            .await?
         {
             found.entry(pushed.address.clone()).or_default().push(pushed);
         }
     }
-    let outcome = |(told, is_fresh): (&Told, &bool)| match is_fresh {
-        false => Outcome::Repeated,
-        true if found.contains_key(&told.address) => Outcome::Accepted,
-        true => Outcome::Unknown,
-    };
-    let outcomes: Vec<Outcome> = told.iter().zip(&is_fresh).map(outcome).collect();
-    // Of an account that nobody has there is nothing to remember.
-    let accepted = told.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Accepted);
-    let accepted: Vec<&Told> = accepted.map(|(told, _)| told).collect();
-    let messages: Vec<String> = accepted.iter().filter_map(|told| told.message.clone()).collect();
-    // Those that have ended need no name.
-    let goes_on = |told: &&&Told| matches!(told.about, About::News | About::Gone);
-    let mut named: Vec<_> = accepted.iter().filter(goes_on).filter_map(|told| told.names.clone()).collect();
+    let outcomes = messages.iter().zip(&is_fresh).map(|(message, is_fresh)| {
+        if !is_fresh {
+            PushOutcome::Repeated
+        } else if found.contains_key(&message.address) {
+            PushOutcome::Accepted
+        } else {
+            PushOutcome::Unknown
+        }
+    });
+    let outcomes: Vec<PushOutcome> = outcomes.collect();
+    // Pushes of an account that no mailbox has are not recorded.
+    let accepted = messages.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == PushOutcome::Accepted);
+    let accepted: Vec<&PushMessage> = accepted.map(|(message, _)| message).collect();
+    let ids: Vec<String> = accepted.iter().filter_map(|message| message.id.clone()).collect();
+    // A subscription that has ended needs no name.
+    let live = accepted.iter().filter(|message| matches!(message.kind, PushKind::Changed | PushKind::Deleted));
+    let mut named: Vec<_> = live.filter_map(|message| message.subscription_name.clone()).collect();
     named.sort_unstable();
     named.dedup();
-    let mut learned = Learned { named, ended: Vec::new() };
-    let mut looks = Vec::new();
+    let mut learned = SubscriptionChanges { named, ended: Vec::new() };
+    let mut pushed_mailboxes = Vec::new();
     for (address, pushed) in found {
-        let meaning = meanings[&*address];
+        let effect = effects[&*address];
         for pushed in pushed {
-            looks.push(meaning.look(store, pushed)?);
+            pushed_mailboxes.push(effect.for_mailbox(store, pushed)?);
         }
-        learned.ended.extend(meaning.is_ended.then_some(address));
+        learned.ended.extend(effect.watch_ended.then_some(address));
     }
-    if !looks.is_empty() {
-        system.record_pushes(provider, &messages, looks, learned).await?;
+    if !pushed_mailboxes.is_empty() {
+        system.record_pushes(provider, &ids, pushed_mailboxes, learned).await?;
     }
     Ok(outcomes)
 }
@@ -149,20 +169,21 @@ async fn try_record(store: &Store, provider: Provider, told: &[Told]) -> Result<
 mod tests {
     use super::*;
 
+    fn effect(kinds: &[PushKind]) -> [u8; 5] {
+        let mut effect = PushEffects::default();
+        kinds.iter().for_each(|kind| effect.add(*kind));
+        let PushEffects { received, sync, full_sweep, renew_watch, watch_ended } = effect;
+        [received, sync, full_sweep, renew_watch, watch_ended].map(u8::from)
+    }
+
     #[test]
-    fn what_is_told_together_means_all_that_each_means() {
-        let meaning = |about: &[About]| {
-            let mut meaning = Meaning::default();
-            about.iter().for_each(|about| meaning.add(*about));
-            let Meaning { is_told, looks, sweeps, renews, is_ended } = meaning;
-            [is_told, looks, sweeps, renews, is_ended].map(u8::from)
-        };
-        assert_eq!(meaning(&[About::News]), [1, 1, 0, 0, 0]);
-        assert_eq!(meaning(&[About::Gone]), [1, 1, 1, 0, 0]);
-        assert_eq!(meaning(&[About::Ending]), [0, 0, 0, 1, 0], "nothing has happened in the mailbox");
-        assert_eq!(meaning(&[About::Ended]), [0, 1, 1, 1, 1]);
-        assert_eq!(meaning(&[About::Missed]), [0, 1, 1, 0, 0]);
-        assert_eq!(meaning(&[About::News, About::Ending]), [1, 1, 0, 1, 0]);
-        assert_eq!(meaning(&[About::Ended, About::News]), [1, 1, 1, 1, 1]);
+    fn effects_of_several_pushes_add_up() {
+        assert_eq!(effect(&[PushKind::Changed]), [1, 1, 0, 0, 0]);
+        assert_eq!(effect(&[PushKind::Deleted]), [1, 1, 1, 0, 0]);
+        assert_eq!(effect(&[PushKind::WatchExpiring]), [0, 0, 0, 1, 0], "nothing has happened in the mailbox");
+        assert_eq!(effect(&[PushKind::WatchEnded]), [0, 1, 1, 1, 1]);
+        assert_eq!(effect(&[PushKind::Missed]), [0, 1, 1, 0, 0]);
+        assert_eq!(effect(&[PushKind::Changed, PushKind::WatchExpiring]), [1, 1, 0, 1, 0]);
+        assert_eq!(effect(&[PushKind::WatchEnded, PushKind::Changed]), [1, 1, 1, 1, 1]);
     }
 }

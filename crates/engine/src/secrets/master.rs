@@ -1,21 +1,21 @@
-//! The key that wraps all others. It is in no database; of it there is only a fingerprint.
+//! The master key, which wraps all other keys. It is in no database, which has only its fingerprint.
 
 use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::{Secret, Sha256};
 
-use super::seal::{self, Key};
+use super::seal::{self, AesKey};
 
-const PREFIX: &str = "mr_master1_";
+const KEY_PREFIX: &str = "mr_master1_";
 const KEY_DIGITS: usize = 64;
 const CHECKSUM_DIGITS: usize = 8;
-/// 64 bits: enough to tell any keys of one owner apart, too few to say anything of 256 random ones.
+/// 64 bits: enough to distinguish the keys of one installation, too few to reveal anything of 256 random ones.
 const FINGERPRINT_DIGITS: usize = 16;
 
 #[derive(Debug, Clone)]
 pub struct MasterKey {
-    pub(super) key: Key,
+    pub(super) key: AesKey,
     fingerprint: String,
 }
 
@@ -24,27 +24,27 @@ impl MasterKey {
         Ok(Self::new(seal::random_key()?))
     }
 
-    fn new(key: Key) -> Self {
-        let told = Secret::new([b"mailroom master key fingerprint ".as_slice(), key.expose()].concat());
-        let fingerprint = Sha256::of(told.expose()).hex()[..FINGERPRINT_DIGITS].to_owned();
+    fn new(key: AesKey) -> Self {
+        let hashed = Secret::new([b"mailroom master key fingerprint ".as_slice(), key.expose()].concat());
+        let fingerprint = Sha256::of(hashed.expose()).hex()[..FINGERPRINT_DIGITS].to_owned();
         Self { key, fingerprint }
     }
 
-    /// What may be shown of it.
+    /// Returns the fingerprint, which may be shown.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// As we write it: `mr_master1_`, 64 hexadecimal digits, and 8 of a checksum. Without these, as other programs make
-    /// keys: 64 hexadecimal digits, or 32 bytes in Base64. The error says what is wrong and nothing of the text.
+    /// Parses our own format (`mr_master1_`, 64 hexadecimal digits and 8 of a checksum), or those of other programs: 64
+    /// hexadecimal digits, or 32 bytes in Base64. The error says nothing of the text.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let text = text.trim();
-        let digits = match text.strip_prefix(PREFIX) {
+        let digits = match text.strip_prefix(KEY_PREFIX) {
             None => text,
             Some(rest) => {
                 let split = rest.split_at_checked(KEY_DIGITS).filter(|(_, sum)| sum.len() == CHECKSUM_DIGITS);
-                let (digits, sum) = split.context("it is cut short or has something added")?;
-                anyhow::ensure!(checksum(digits) == sum, "its checksum does not fit: a character was changed");
+                let (digits, sum) = split.context("the key is truncated, or has something added")?;
+                anyhow::ensure!(checksum(digits) == sum, "the checksum of the key is wrong: a character was changed");
                 digits
             }
         };
@@ -53,20 +53,20 @@ impl MasterKey {
         }
         let bytes = Secret::new(STANDARD.decode(text).unwrap_or_default());
         let bytes = <[u8; 32]>::try_from(bytes.expose().as_slice());
-        let bytes = bytes.map_err(|_| anyhow::anyhow!("a key is 64 hexadecimal digits, or 32 bytes in Base64"))?;
+        let bytes = bytes.map_err(|_| anyhow::anyhow!("a key must be 64 hexadecimal digits, or 32 bytes in Base64"))?;
         Ok(Self::new(Secret::new(bytes)))
     }
 
-    /// One line for a key file.
+    /// Returns the line for a key file.
     pub(super) fn line(&self) -> Secret<String> {
         let digits = Secret::new(domain::hash::hex(self.key.expose()));
-        Secret::new(format!("{PREFIX}{}{}\n", digits.expose(), checksum(digits.expose())))
+        Secret::new(format!("{KEY_PREFIX}{}{}\n", digits.expose(), checksum(digits.expose())))
     }
 }
 
 fn checksum(digits: &str) -> String {
-    let told = Secret::new(format!("{PREFIX}{digits}"));
-    Sha256::of(told.expose().as_bytes()).hex()[..CHECKSUM_DIGITS].to_owned()
+    let hashed = Secret::new(format!("{KEY_PREFIX}{digits}"));
+    Sha256::of(hashed.expose().as_bytes()).hex()[..CHECKSUM_DIGITS].to_owned()
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_reads_back_from_its_line_and_from_what_other_programs_write() {
+    fn key_is_parsed_in_all_formats() {
         let key = MasterKey::random().unwrap();
         let hex = domain::hash::hex(key.key.expose());
         let base64 = STANDARD.encode(key.key.expose());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_is_noticed_and_not_repeated() {
+    fn damaged_key_line_is_refused_and_not_shown() {
         let line = MasterKey::random().unwrap().line();
         let line = line.expose().trim();
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_shows_nothing_of_itself() {
+    fn debug_output_hides_the_key() {
         let key = MasterKey::random().unwrap();
         let shown = format!("{key:?}");
 

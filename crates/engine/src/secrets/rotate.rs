@@ -1,27 +1,28 @@
-//! A new master key, new keys for all tenants, and every secret encrypted anew, while everything goes on. Each step finds
-//! out from the database what is left to do, so it can be cut off anywhere and run again.
+//! Rotates the master key while Mailroom runs: a new master key, new keys for all tenants, and every secret
+//! re-encrypted. Each step reads from the database what is left to do, so an interrupted rotation continues when it is
+//! run again.
 
 use std::path::Path;
 
 use domain::{SecretId, TenantId};
 use serde::Serialize;
 use store::StoreError;
-use store::sql::secrets::{MASTER_KEY_CHANGED, MasterState, SealedSecret};
+use store::sql::secrets::{MASTER_KEY_CHANGED, MasterKeyState, SealedSecret};
 
 use super::master::MasterKey;
-use super::seal::{self, Place};
+use super::seal::{self, CiphertextContext};
 use super::source::{self, KeySource};
-use super::{TRIES, Vault, VaultError, wrap};
+use super::{MAX_ATTEMPTS, Vault, VaultError, wrap};
 
-/// Secrets in one unit: a few milliseconds of work.
-const BATCH: u64 = 100;
+/// Secrets per unit: a few milliseconds of work.
+const BATCH_SECRETS: u64 = 100;
 
-/// What was done; a second run after an interruption counts only what was left.
+/// The result of a rotation; a second run after an interruption counts only what was left.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Rotated {
-    /// The fingerprint of the key that is in force now.
+pub struct RotationReport {
+    /// The fingerprint of the current key.
     pub fingerprint: String,
-    /// Those of keys that are not needed any more, except for backups that were made before.
+    /// The fingerprints of keys that are no longer needed, except for earlier backups.
     pub retired: Vec<String>,
     /// Tenants that got a new key.
     pub tenants: u64,
@@ -32,16 +33,16 @@ pub struct Rotated {
 }
 
 impl Vault {
-    /// `new_key_file`: the key to go over to; without it `FILE.new` if that is there, else one is made. It needs to be at
-    /// hand for every process that runs.
-    pub async fn rotate(&self, new_key_file: Option<&Path>) -> Result<Rotated, VaultError> {
+    /// Rotates to the key in `new_key_file`; without it, to `FILE.new` if that exists, else to a new one. Every running
+    /// process needs access to it.
+    pub async fn rotate(&self, new_key_file: Option<&Path>) -> Result<RotationReport, VaultError> {
         self.unlock().await?;
-        let mut rotated = Rotated::default();
-        if self.in_state(MasterState::Retiring).await?.is_empty() {
+        let mut rotated = RotationReport::default();
+        if self.in_state(MasterKeyState::Retiring).await?.is_empty() {
             self.change_master_key(new_key_file).await?;
         }
         rotated.fingerprint = self.unlock().await?;
-        for retiring in self.in_state(MasterState::Retiring).await? {
+        for retiring in self.in_state(MasterKeyState::Retiring).await? {
             for tenant in self.store.system().list_tenants_wrapped_by(&retiring).await? {
                 match self.rotate_tenant(tenant).await {
                     Ok(()) => rotated.tenants += 1,
@@ -51,9 +52,9 @@ impl Vault {
             }
         }
         for tenant in self.store.system().list_tenants_with_keys().await? {
-            self.seal_again(tenant, &mut rotated).await?;
+            self.reseal_all(tenant, &mut rotated).await?;
         }
-        for retiring in self.in_state(MasterState::Retiring).await? {
+        for retiring in self.in_state(MasterKeyState::Retiring).await? {
             if self.store.system().forget_master_key(&retiring).await? {
                 rotated.retired.push(retiring);
             }
@@ -61,12 +62,12 @@ impl Vault {
         if let KeySource::File(path) = &self.source {
             let known = self.store.system().list_master_fingerprints().await?;
             let needed: Vec<String> = known.into_iter().map(|key| key.fingerprint).collect();
-            source::tidy(path, &needed)?;
+            source::remove_unneeded(path, &needed)?;
         }
         Ok(rotated)
     }
 
-    /// Before the database says that the new key wraps, it is where every process that runs can find it.
+    /// Changes the master key. The new key is where every running process finds it before the database refers to it.
     async fn change_master_key(&self, new_key_file: Option<&Path>) -> Result<(), VaultError> {
         let current = self.unlock().await?;
         let next = self.next_key(&current, new_key_file).await?;
@@ -77,11 +78,11 @@ impl Vault {
         }
         self.store.system().announce_master_key(next.fingerprint()).await?;
         if let KeySource::File(path) = &self.source {
-            source::switch(path, &current, next.fingerprint())?;
+            source::install_next(path, &current, next.fingerprint())?;
         }
-        match self.store.system().turn_master_key(&current, next.fingerprint()).await {
+        match self.store.system().switch_master_key(&current, next.fingerprint()).await {
             Err(StoreError::Precondition(MASTER_KEY_CHANGED)) => Err(VaultError::Key(
-                "somebody else is changing the master key; run the command again when that is done".to_owned(),
+                "another process is changing the master key; run the command again when that is done".to_owned(),
             )),
             outcome => Ok(outcome?),
         }
@@ -102,7 +103,7 @@ impl Vault {
                     "the master key comes from secrets.key; give the new one there too, after a comma".to_owned(),
                 ));
             }
-            // A process cannot look again at what it was started with.
+            // A process cannot reload its environment.
             return ring.0.into_iter().find(|key| key.fingerprint() != current).ok_or_else(|| {
                 VaultError::Key(
                     "the master key comes from secrets.key, so every process must be told of the new one first: set it \
@@ -111,8 +112,8 @@ impl Vault {
                 )
             });
         };
-        // One that was announced and put in place goes on, so that an interruption does not make a third key.
-        for next in self.in_state(MasterState::Next).await? {
+        // A key that was announced and installed is used, so that an interruption does not create a third one.
+        for next in self.in_state(MasterKeyState::Next).await? {
             if let (None, Some(key)) = (&given, ring.find(&next)) {
                 return Ok(key.clone());
             }
@@ -138,9 +139,9 @@ impl Vault {
         }
     }
 
-    /// The tenant's keys go over to the current master key, and a new one encrypts from now on.
+    /// Rewraps the keys of a tenant with the current master key, and adds a new one that encrypts from now on.
     async fn rotate_tenant(&self, tenant: TenantId) -> Result<(), VaultError> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let master = self.current_master().await?;
             let keys = self.store.tenant(tenant).list_keys().await?;
             let Some(last) = keys.last().map(|key| key.version) else { return Ok(()) };
@@ -160,17 +161,17 @@ impl Vault {
         Err(StoreError::Precondition("a tenant's keys keep changing; run the command again").into())
     }
 
-    /// Until nothing is left that an older key encrypted. Whoever stores a secret meanwhile wins.
-    async fn seal_again(&self, tenant: TenantId, rotated: &mut Rotated) -> Result<(), VaultError> {
+    /// Re-encrypts the secrets under older keys until none is left. A secret that is stored meanwhile wins.
+    async fn reseal_all(&self, tenant: TenantId, rotated: &mut RotationReport) -> Result<(), VaultError> {
         let store = self.store.tenant(tenant);
         let mut after: Option<SecretId> = None;
         loop {
-            let page = store.list_secrets_under_old_keys(after, BATCH).await?;
+            let page = store.list_secrets_under_old_keys(after, BATCH_SECRETS).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.id);
             let mut pairs = Vec::new();
             for old in page {
-                match self.sealed_again(tenant, &old).await {
+                match self.reseal(tenant, &old).await {
                     Ok(new) => pairs.push((old, new)),
                     Err(VaultError::Damaged(what)) => rotated.damaged.push(what),
                     Err(e) => return Err(e),
@@ -182,15 +183,15 @@ impl Vault {
         }
     }
 
-    async fn sealed_again(&self, tenant: TenantId, old: &SealedSecret) -> Result<SealedSecret, VaultError> {
+    async fn reseal(&self, tenant: TenantId, old: &SealedSecret) -> Result<SealedSecret, VaultError> {
         let plaintext = self.open_sealed(tenant, old.kind, old).await?;
-        let (key_version, key) = self.last_key(tenant).await?;
-        let place = Place::Secret { tenant, id: old.id, key_version, kind: old.kind };
-        let ciphertext = seal::seal(&key, place, plaintext.expose())?;
+        let (key_version, key) = self.current_key(tenant).await?;
+        let context = CiphertextContext::Secret { tenant, id: old.id, key_version, kind: old.kind };
+        let ciphertext = seal::seal(&key, context, plaintext.expose())?;
         Ok(SealedSecret { key_version, ciphertext, ..old.clone() })
     }
 
-    async fn in_state(&self, state: MasterState) -> Result<Vec<String>, VaultError> {
+    async fn in_state(&self, state: MasterKeyState) -> Result<Vec<String>, VaultError> {
         let known = self.store.system().list_master_fingerprints().await?;
         Ok(known.into_iter().filter(|key| key.state == state).map(|key| key.fingerprint).collect())
     }

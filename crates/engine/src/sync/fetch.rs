@@ -1,26 +1,27 @@
-//! Messages of one mailbox are fetched and become emails: a batch, one commit.
+//! The job that fetches a batch of messages of one mailbox and stores them as emails, in one commit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use content::spool::{Draft, Spool};
-use domain::connector::{Answer, Facts, Seen, Sink, Wanted};
+use content::spool::{Spool, SpoolBuffer};
+use domain::connector::{ConnectorFuture, FetchRequest, MessageMetadata, MessageSink, SeenMessage};
+use domain::metrics as catalogue;
 use domain::{Clock, ConnectorError, Lane, MailboxId, MailboxState, Provider};
-use jobs::{Held, Job, JobError, Kind, Pool, Verdict, new_job};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, When};
+use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
-use store::sql::sync::{MESSAGES_TOLD, Queued};
+use store::sql::sync::{PLACEMENTS_CHANGED, QueuedMessage};
 use store::{StoreError, TenantStore, TenantUnit};
 
-use super::list::PATIENT;
-use super::place::{Came, Placed, Places};
-use super::room::{PART, Room};
-use super::{Opened, Syncer, job_error, states};
+use super::memory_budget::{MemoryReservation, PROVIDER_PART_BYTES};
+use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
+use super::{MailboxSession, Syncer, job_error, states};
 use crate::Engine;
-use crate::ingest::{Fetched, Message, Source};
+use crate::ingest::{FetchedMessage, IncomingMessage, MessageSource, PreparedBatch};
+use crate::retry_policies::FETCH_RETRY;
 
-/// Messages that the ledger has queued.
+/// Fetches messages that the ledger has queued.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FetchEmails {
     pub mailbox: MailboxId,
@@ -31,56 +32,60 @@ impl Job for FetchEmails {
     const KIND: &'static str = "fetch_emails";
 }
 
-/// So few that they fit into memory whatever their sizes are, for all but the first are read through the spool then.
-const OF_ANY_SIZE: usize = 25;
+/// Messages of a batch whose sizes are not known: so few that they fit into memory whatever their sizes are, because
+/// after the first large one the others go through the spool.
+const MAX_UNSIZED_BATCH: usize = 25;
 
 impl FetchEmails {
-    /// Messages that have waited already, so that new ones go before them.
-    pub fn of_any_size(mailbox: MailboxId, messages: &[String], clock: &dyn Clock) -> anyhow::Result<Vec<NewJob>> {
-        let job = |messages: &[String]| {
-            let job = new_job(&Self { mailbox, messages: messages.to_vec() }, clock, None)?;
-            Ok(NewJob { lane: Lane::Low, ..job })
-        };
-        messages.chunks(OF_ANY_SIZE).map(job).collect()
+    /// Creates jobs for messages whose sizes are not at hand. In the low lane: they have waited already, and new mail
+    /// goes first.
+    pub fn unsized_jobs(mailbox: MailboxId, messages: &[String], clock: &dyn Clock) -> anyhow::Result<Vec<NewJob>> {
+        let mut jobs = Vec::new();
+        for batch in messages.chunks(MAX_UNSIZED_BATCH) {
+            let job = new_job(&Self { mailbox, messages: batch.to_vec() }, clock, None)?;
+            jobs.push(NewJob { lane: Lane::Low, ..job });
+        }
+        Ok(jobs)
     }
 }
 
-const MOST_MESSAGES: usize = 100;
-const MOST_BYTES: u64 = PART;
+const MAX_BATCH_MESSAGES: usize = 100;
+const MAX_BATCH_BYTES: u64 = PROVIDER_PART_BYTES;
 
-/// Of a message whose size nobody told.
-const USUAL_BYTES: u64 = 100 << 10;
+/// The assumed size of a message whose provider does not list sizes.
+const ASSUMED_MESSAGE_BYTES: u64 = 100 << 10;
 
-/// A message that is refused each time is given up after so many tries, alone.
-const MOST_TRIES: u64 = 6;
+/// Attempts after which a message that always fails is given up, alone.
+const MAX_FETCH_ATTEMPTS: u64 = 6;
 
-/// A message that is longer is not held in memory: it would not fit into a provider's part of it. To read it takes about as
-/// much.
-const SPOOLED: u64 = PART;
+/// A longer message goes through the spool: it would not fit into a provider's part of the memory budget. Parsing it
+/// takes about as much memory.
+const SPOOL_ABOVE_BYTES: u64 = PROVIDER_PART_BYTES;
 
-/// Of a batch that has brought so much already, because nobody told the sizes, messages that are longer than this.
-const PLENTY: u64 = PART;
-const TIGHT: usize = 64 << 10;
+/// Once a batch has brought so many bytes, because its sizes were not known, messages above the second limit go through
+/// the spool.
+const LARGE_BATCH_BYTES: u64 = PROVIDER_PART_BYTES;
+const SPOOL_ABOVE_BYTES_IN_LARGE_BATCH: usize = 64 << 10;
 
-/// How long a batch waits for its turn before others get its place, and when it is tried again.
-const PATIENCE: Duration = Duration::from_secs(5);
-const NO_TURN: Duration = Duration::from_secs(2);
+/// How long a batch waits for a permit of its mailbox before its worker is freed, and when it is tried again.
+const MAX_PERMIT_WAIT: Duration = Duration::from_secs(5);
+const PERMIT_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// How long messages of a mailbox wait that must not be read now.
-const PUT_OFF: Duration = Duration::from_secs(60);
+/// When messages of a mailbox that is paused or needs a person are tried again.
+const PAUSED_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Blob storage was away: the message is fetched once more.
-const WITHOUT_BYTES: Duration = Duration::from_secs(60);
+/// When a message is fetched once more whose bytes blob storage could not take.
+const BLOB_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 impl FetchEmails {
-    /// A large message is alone.
-    pub fn batches(mailbox: MailboxId, wanted: &[&Seen]) -> Vec<Self> {
+    /// Splits messages into batches by count and size; a large message is alone.
+    pub fn batches(mailbox: MailboxId, wanted: &[&SeenMessage]) -> Vec<Self> {
         let mut batches: Vec<Self> = Vec::new();
         let mut bytes = 0;
         for seen in wanted {
-            let size = seen.size_bytes.unwrap_or(USUAL_BYTES);
+            let size = seen.size_bytes.unwrap_or(ASSUMED_MESSAGE_BYTES);
             match batches.last_mut() {
-                Some(last) if last.messages.len() < MOST_MESSAGES && bytes + size <= MOST_BYTES => {
+                Some(last) if last.messages.len() < MAX_BATCH_MESSAGES && bytes + size <= MAX_BATCH_BYTES => {
                     last.messages.push(seen.message.clone());
                     bytes += size;
                 }
@@ -95,242 +100,268 @@ impl FetchEmails {
 }
 
 impl Syncer {
-    pub fn fetch_kind(&self) -> Kind {
+    pub fn fetch_kind(&self) -> JobKind {
         let sync = self.clone();
-        let mut kind = Kind::new(move |held: Held, job: FetchEmails| {
+        let mut kind = JobKind::new(move |ctx: JobContext, job: FetchEmails| {
             let sync = sync.clone();
-            async move { sync.fetch(&held, job).await }
+            async move { sync.fetch(&ctx, job).await }
         });
-        kind.retry = PATIENT;
+        kind.retry = FETCH_RETRY;
         kind.pool = Pool::Remote;
         kind
     }
 
-    async fn fetch(&self, held: &Held, job: FetchEmails) -> Result<Verdict, JobError> {
-        let store = self.engine.store.tenant(held.tenant());
-        let Some(opened) = self.open(held.tenant(), job.mailbox).await? else {
-            return put_off(&store, job.mailbox).await;
+    async fn fetch(&self, ctx: &JobContext, job: FetchEmails) -> Result<Completion, JobError> {
+        let store = self.engine.store.tenant(ctx.tenant());
+        let Some(session) = self.open(ctx.tenant(), job.mailbox).await? else {
+            return reschedule_or_drop(&store, job.mailbox).await;
         };
-        let queued = store.list_queued(job.mailbox, job.messages.clone()).await?;
+        let queued = store.list_queued_messages(job.mailbox, job.messages.clone()).await?;
         if queued.is_empty() {
-            return Ok(Verdict::Done);
+            return Ok(Completion::Done);
         }
-        if queued.len() > 1 && (held.job.attempt > 0 || held.job.is_suspect) {
-            // Something in it went wrong, or took the process with it: one bad message harms only itself.
-            return singles(held, &queued, job.mailbox);
+        if queued.len() > 1 && (ctx.job.attempt > 0 || ctx.job.is_suspect) {
+            // A message of it failed, or crashed the process: alone, a bad message harms only itself.
+            return split_into_singles(ctx, &queued, job.mailbox);
         }
-        if held.job.attempt >= MOST_TRIES {
+        if ctx.job.attempt >= MAX_FETCH_ATTEMPTS {
             let mut unit = store.write();
             let messages = queued.into_iter().map(|queued| queued.message).collect();
-            unit.fail_messages(job.mailbox, messages, "it could not be stored; see the attempts of its job");
-            return Ok(Verdict::Commit(unit));
+            unit.fail_messages(job.mailbox, messages, "the message could not be stored; see the attempts of its job");
+            return Ok(Completion::Commit(unit));
         }
-        let turn = self.turns.take(&opened.mailbox, held.job.lane);
-        let Ok(turn) = tokio::time::timeout(PATIENCE, turn).await else {
-            return Err(JobError::Throttled(NO_TURN));
+        let permit = self.mailbox_permits.acquire(&session.mailbox, ctx.job.lane);
+        let Ok(permit) = tokio::time::timeout(MAX_PERMIT_WAIT, permit).await else {
+            return Err(JobError::Throttled(PERMIT_RETRY_DELAY));
         };
-        let turn = turn.map_err(anyhow::Error::from)?;
-        let (came, trouble) = self.fetch_from(held, &opened, &queued).await;
-        drop(turn);
-        held.progress();
-        if let Some(e) = &trouble.all {
+        let permit = permit.map_err(anyhow::Error::from)?;
+        let (outcome, failures) = self.fetch_from(ctx, &session, &queued).await;
+        drop(permit);
+        ctx.report_progress();
+        if let Some(e) = &failures.batch_error {
             let mut unit = store.write();
-            self.tell_pause(&mut unit, &opened.mailbox, e);
+            self.record_pause(&mut unit, &session.mailbox, e);
             unit.commit().await?;
         }
-        let has_come = !came.messages.is_empty();
-        let placed = self.place(held, &store, opened.mailbox.id, &queued, came).await?;
-        if has_come && placed.messages.is_empty() && trouble.is_none() {
-            // None of them is where it was, and some may be elsewhere now.
-            let mut unit = held.write();
-            enqueue(held, &mut unit, job, held.job.lane, When::Now)?;
-            return Ok(Verdict::Commit(unit));
+        let has_messages = !outcome.messages.is_empty();
+        let placed = self.record_placements(ctx, &store, session.mailbox.id, &queued, outcome).await?;
+        if has_messages && placed.messages.is_empty() && failures.is_none() {
+            // None of them is in its folder any more, and some may be in another one.
+            let mut unit = ctx.write();
+            enqueue(ctx, &mut unit, job, ctx.job.lane, StartTime::Now)?;
+            return Ok(Completion::Commit(unit));
         }
-        self.store(held, &store, &opened, &queued, placed, trouble).await
+        self.store(ctx, &store, &session, &queued, placed, failures).await
     }
 
-    async fn fetch_from(&self, held: &Held, opened: &Opened, queued: &[Queued]) -> (Came, Trouble) {
-        let wanted: Vec<Wanted> = queued.iter().map(Queued::wanted).collect();
-        let binds_by_content = self.settings.duplicate_check && opened.mailbox.provider.binds_by_content();
-        let room = self.memory.room(opened.mailbox.provider, held.job.lane);
-        let mut collector = Collector::new(&self.engine, held, room, binds_by_content, queued);
-        let call = opened.connector.fetch(&opened.account, &wanted, &mut collector);
-        let outcome = self.calls.make_fetch(&opened.mailbox, held.job.lane, call).await;
-        let Collector { messages, places, failed, bytes, refused, room, .. } = collector;
-        held.keep(room);
-        self.calls.spend_bytes(&opened.mailbox, bytes).await;
-        // A message that we would not take says nothing about the provider.
-        let all = outcome.err().filter(|_| refused.is_none());
-        (Came { messages, places }, Trouble { failed, refused, all })
+    async fn fetch_from(
+        &self,
+        ctx: &JobContext,
+        session: &MailboxSession,
+        queued: &[QueuedMessage],
+    ) -> (FetchOutcome, FetchFailures) {
+        let wanted: Vec<FetchRequest> = queued.iter().map(QueuedMessage::fetch_request).collect();
+        let binds_by_content = self.settings.duplicate_check && session.mailbox.provider.dedupes_by_content();
+        let memory = self.memory_budget.reservation(session.mailbox.provider, ctx.job.lane);
+        let mut collector = MessageCollector::new(&self.engine, ctx, memory, binds_by_content, queued);
+        let call = session.connector.fetch(&session.account, &wanted, &mut collector);
+        let outcome = self.calls.make_fetch(&session.mailbox, ctx.job.lane, call).await;
+        let MessageCollector { messages, placements, message_errors, bytes, oversized, memory, .. } = collector;
+        ctx.hold_until_settled(memory);
+        self.calls.spend_bytes(&session.mailbox, bytes).await;
+        // A message above our own size limit says nothing about the provider.
+        let batch_error = outcome.err().filter(|_| oversized.is_none());
+        (FetchOutcome { messages, placements }, FetchFailures { message_errors, oversized, batch_error })
     }
 
-    /// Whatever came whole is stored; the rest is told of, or tried again by a job of its own.
+    /// Stores the messages that came whole. The others are recorded as gone or failed, or retried by a job of their own.
     async fn store(
         &self,
-        held: &Held,
+        ctx: &JobContext,
         store: &TenantStore,
-        opened: &Opened,
-        queued: &[Queued],
-        placed: Placed,
-        trouble: Trouble,
-    ) -> Result<Verdict, JobError> {
-        let Placed { messages, told } = placed;
-        let mailbox = opened.mailbox.id;
-        let mut missing = trouble.missing(queued, &messages);
-        if let Some(message) = &trouble.refused {
+        session: &MailboxSession,
+        queued: &[QueuedMessage],
+        placed: PlacedBatch,
+        failures: FetchFailures,
+    ) -> Result<Completion, JobError> {
+        let PlacedBatch { messages, versions } = placed;
+        let mailbox = session.mailbox.id;
+        let mut missing = failures.missing(queued, &messages);
+        if let Some(message) = &failures.oversized {
             let mut unit = store.write();
-            unit.fail_messages(mailbox, vec![message.clone()], "it is larger than limits.message_size");
+            unit.fail_messages(mailbox, vec![message.clone()], "the message is larger than limits.message_size");
             unit.commit().await?;
-            missing.later.retain(|later| later != message);
-            if missing.later.is_empty() && messages.is_empty() {
-                return Ok(Verdict::Done);
+            missing.retry.retain(|id| id != message);
+            if missing.retry.is_empty() && messages.is_empty() {
+                return Ok(Completion::Done);
             }
         }
         if messages.is_empty() && missing.gone.is_empty() {
-            if let Some(e @ ConnectorError::Unauthorized(_)) = &trouble.all {
+            if let Some(e @ ConnectorError::Unauthorized(_)) = &failures.batch_error {
                 let mut unit = store.write();
-                states::needs_reauth(&mut unit, &opened.mailbox, &e.to_string());
+                states::mark_needs_reauth(&mut unit, &session.mailbox, &e.to_string());
                 unit.commit().await?;
-                return Err(JobError::Throttled(PUT_OFF));
+                return Err(JobError::Throttled(PAUSED_RETRY_DELAY));
             }
-            if queued.len() > 1 && trouble.all.is_none() {
-                return singles(held, queued, mailbox);
+            if queued.len() > 1 && failures.batch_error.is_none() {
+                return split_into_singles(ctx, queued, mailbox);
             }
-            if held.job.attempt + 1 < MOST_TRIES || trouble.is_passing() {
-                return Err(match (&trouble.all, &missing.error) {
-                    // Of one message it says something of that message, so an attempt is spent.
+            if ctx.job.attempt + 1 < MAX_FETCH_ATTEMPTS || failures.is_transient() {
+                return Err(match (&failures.batch_error, &missing.error) {
+                    // An error of a single message concerns that message, so an attempt is spent.
                     (None, Some(e @ ConnectorError::Unavailable(_))) => {
                         JobError::Failed { class: "unavailable", message: e.to_string() }
                     }
-                    (Some(e), _) | (None, Some(e)) => job_error(e, held),
-                    (None, None) => nothing_came(),
+                    (Some(e), _) | (None, Some(e)) => job_error(e, ctx),
+                    (None, None) => no_messages_error(),
                 });
             }
             let mut unit = store.write();
-            unit.fail_messages(mailbox, missing.later.clone(), &missing.reason());
-            return Ok(Verdict::Commit(unit));
+            unit.fail_messages(mailbox, missing.retry.clone(), &missing.reason());
+            return Ok(Completion::Commit(unit));
         }
-        if !missing.gone.is_empty() && !lose(held, store, mailbox, &missing.gone).await? {
-            missing.later.extend(missing.gone.into_iter().map(|gone| gone.message));
+        if !missing.gone.is_empty() && !mark_gone(ctx, store, mailbox, &missing.gone).await? {
+            missing.retry.extend(missing.gone.into_iter().map(|gone| gone.message));
         }
         let stored: Vec<String> = messages.iter().filter_map(provider_id).collect();
-        let count = messages.len() as u64;
-        let (mut unit, is_incomplete) = match messages.is_empty() {
-            true => (store.write(), false),
-            false => self.engine.prepare(opened.mailbox.clone(), messages).await?.into_unit(),
+        let (mut unit, is_incomplete) = if messages.is_empty() {
+            (store.write(), false)
+        } else {
+            let batch = self.engine.prepare(session.mailbox.clone(), messages).await?;
+            count_messages(session.mailbox.provider, &batch);
+            batch.into_unit()
         };
-        if !told.is_empty() {
-            unit.expect_told(mailbox, told);
+        if !versions.is_empty() {
+            unit.expect_placements_version(mailbox, versions);
         }
-        if let Some(user) = user_of(&opened.mailbox) {
-            // Of an address that has passed to another meanwhile, this is the other's mail.
-            unit.expect_user(mailbox, user);
+        if let Some(user) = user_of(&session.mailbox) {
+            // If the address has passed to another person meanwhile, this is that person's mail.
+            unit.expect_impersonated_user(mailbox, user);
         }
-        let lane = held.job.lane;
-        if !missing.later.is_empty() {
-            enqueue(held, &mut unit, FetchEmails { mailbox, messages: missing.later }, lane, When::Now)?;
+        let lane = ctx.job.lane;
+        if !missing.retry.is_empty() {
+            enqueue(ctx, &mut unit, FetchEmails { mailbox, messages: missing.retry }, lane, StartTime::Now)?;
         }
         if is_incomplete {
-            enqueue(held, &mut unit, FetchEmails { mailbox, messages: stored }, lane, When::In(WITHOUT_BYTES))?;
+            enqueue(ctx, &mut unit, FetchEmails { mailbox, messages: stored }, lane, StartTime::In(BLOB_RETRY_DELAY))?;
         }
-        let provider = opened.mailbox.provider.as_str();
-        metrics::counter!("mailroom_emails_ingested_total", "provider" => provider).increment(count);
-        Ok(Verdict::Commit(unit))
+        Ok(Completion::Commit(unit))
     }
 }
 
-/// `false`: a listing has told of one of them since we asked for it, which is newer: they are asked for once more.
-async fn lose(held: &Held, store: &TenantStore, mailbox: MailboxId, gone: &[Queued]) -> Result<bool, JobError> {
+fn count_messages(provider: Provider, batch: &PreparedBatch) {
+    let (new, duplicates) = batch.counts();
+    metrics::counter!(catalogue::EMAILS_INGESTED, "provider" => provider.as_str()).increment(new);
+    metrics::counter!(catalogue::SYNC_DUPLICATES).increment(duplicates);
+}
+
+/// Records messages as gone. Returns `false` if a listing has recorded one of them since it was fetched, which is newer:
+/// they are fetched once more.
+async fn mark_gone(
+    ctx: &JobContext,
+    store: &TenantStore,
+    mailbox: MailboxId,
+    gone: &[QueuedMessage],
+) -> Result<bool, JobError> {
     let mut unit = store.write();
-    unit.hold_sync(mailbox);
-    unit.guard_job(&held.job);
-    unit.expect_told(mailbox, gone.iter().map(|gone| (gone.message.clone(), gone.told)).collect());
-    unit.lose_messages(mailbox, gone.iter().flat_map(|gone| &gone.places));
+    unit.lock_sync(mailbox);
+    unit.guard_job(&ctx.job);
+    unit.expect_placements_version(
+        mailbox,
+        gone.iter().map(|gone| (gone.message.clone(), gone.placements_version)).collect(),
+    );
+    unit.record_missing(mailbox, gone.iter().flat_map(|gone| &gone.placements));
     match unit.commit().await {
-        Err(StoreError::Precondition(MESSAGES_TOLD)) => Ok(false),
+        Err(StoreError::Precondition(PLACEMENTS_CHANGED)) => Ok(false),
         committed => Ok(committed.map(|_| true)?),
     }
 }
 
-/// The mailbox is paused or waits for somebody: so do its messages. One that is disconnected or gone has none to fetch, and
-/// whose owner has left may be so for ever: what they miss is asked for on their return.
-async fn put_off(store: &TenantStore, mailbox: MailboxId) -> Result<Verdict, JobError> {
+/// Reschedules the job of a mailbox that is paused or needs a person. Ends the job of one that is disconnected or gone,
+/// or whose owner has left, perhaps for ever: on their return the missing messages are requested again.
+async fn reschedule_or_drop(store: &TenantStore, mailbox: MailboxId) -> Result<Completion, JobError> {
     match store.find_mailbox(&mailbox.to_string()).await? {
         Some(mailbox) if mailbox.is_active && mailbox.state != MailboxState::Disconnected => {
-            Err(JobError::Throttled(PUT_OFF))
+            Err(JobError::Throttled(PAUSED_RETRY_DELAY))
         }
-        _ => Ok(Verdict::Done),
+        _ => Ok(Completion::Done),
     }
 }
 
-/// Whom our app opens for it by an address, which may be another's tomorrow.
+/// Returns the user that our app impersonates by address, if it does: the address may be another person's tomorrow.
 fn user_of(mailbox: &Mailbox) -> Option<&str> {
     let connection = &mailbox.settings["connection"];
     let is_by_address = mailbox.provider == Provider::Gmail && connection["app_only"] == true;
     connection["user"].as_str().filter(|_| is_by_address)
 }
 
-/// What a message takes of the memory, as far as one knows before.
-fn expected(queued: &Queued) -> u64 {
-    in_memory(queued.size_bytes.unwrap_or(USUAL_BYTES))
+/// Returns the memory that a message is expected to take.
+fn expected_memory(queued: &QueuedMessage) -> u64 {
+    in_memory(queued.size_bytes.unwrap_or(ASSUMED_MESSAGE_BYTES))
 }
 
-/// What is longer goes through the spool.
+/// Returns the part of a message that is held in memory; a longer one goes through the spool.
 fn in_memory(bytes: u64) -> u64 {
-    bytes.min(SPOOLED)
+    bytes.min(SPOOL_ABOVE_BYTES)
 }
 
-fn nothing_came() -> JobError {
+fn no_messages_error() -> JobError {
     JobError::Failed { class: "protocol", message: "the provider answered without the messages".to_owned() }
 }
 
-fn provider_id(message: &Message) -> Option<String> {
+fn provider_id(message: &IncomingMessage) -> Option<String> {
     match &message.source {
-        Source::Provider(fetched) => Some(fetched.message.clone()),
+        MessageSource::Provider(fetched) => Some(fetched.message.clone()),
         _ => None,
     }
 }
 
-fn enqueue(held: &Held, unit: &mut TenantUnit, job: FetchEmails, lane: Lane, when: When) -> Result<(), JobError> {
-    let job = held.follow_up(&job).map_err(anyhow::Error::from)?;
+fn enqueue(
+    ctx: &JobContext,
+    unit: &mut TenantUnit,
+    job: FetchEmails,
+    lane: Lane,
+    when: StartTime,
+) -> Result<(), JobError> {
+    let job = ctx.follow_up(&job).map_err(anyhow::Error::from)?;
     unit.enqueue(vec![NewJob { lane, when, ..job }]);
     Ok(())
 }
 
-fn singles(held: &Held, queued: &[Queued], mailbox: MailboxId) -> Result<Verdict, JobError> {
-    let mut unit = held.write();
+fn split_into_singles(ctx: &JobContext, queued: &[QueuedMessage], mailbox: MailboxId) -> Result<Completion, JobError> {
+    let mut unit = ctx.write();
     for queued in queued {
         let job = FetchEmails { mailbox, messages: vec![queued.message.clone()] };
-        enqueue(held, &mut unit, job, held.job.lane, When::Now)?;
+        enqueue(ctx, &mut unit, job, ctx.job.lane, StartTime::Now)?;
     }
-    Ok(Verdict::Commit(unit))
+    Ok(Completion::Commit(unit))
 }
 
-/// What went wrong with a batch.
-struct Trouble {
-    /// Larger than we take.
-    refused: Option<String>,
-    failed: BTreeMap<String, ConnectorError>,
-    all: Option<ConnectorError>,
+/// The errors of a batch.
+struct FetchFailures {
+    /// A message above `limits.message_size`.
+    oversized: Option<String>,
+    message_errors: BTreeMap<String, ConnectorError>,
+    batch_error: Option<ConnectorError>,
 }
 
-/// Messages that did not come.
-struct Missing {
-    gone: Vec<Queued>,
-    later: Vec<String>,
+/// The messages of a batch that the provider did not return.
+struct MissingMessages {
+    gone: Vec<QueuedMessage>,
+    retry: Vec<String>,
     error: Option<ConnectorError>,
 }
 
-impl Trouble {
-    fn missing(&self, queued: &[Queued], came: &[Message]) -> Missing {
-        let came: Vec<String> = came.iter().filter_map(provider_id).collect();
-        let mut missing = Missing { gone: Vec::new(), later: Vec::new(), error: None };
-        for queued in queued.iter().filter(|queued| !came.contains(&queued.message)) {
-            match self.failed.get(&queued.message) {
+impl FetchFailures {
+    fn missing(&self, queued: &[QueuedMessage], fetched: &[IncomingMessage]) -> MissingMessages {
+        let fetched: Vec<String> = fetched.iter().filter_map(provider_id).collect();
+        let mut missing = MissingMessages { gone: Vec::new(), retry: Vec::new(), error: None };
+        for queued in queued.iter().filter(|queued| !fetched.contains(&queued.message)) {
+            match self.message_errors.get(&queued.message) {
                 Some(ConnectorError::Gone) => missing.gone.push(queued.clone()),
                 error => {
                     missing.error = missing.error.or_else(|| error.cloned());
-                    missing.later.push(queued.message.clone());
+                    missing.retry.push(queued.message.clone());
                 }
             }
         }
@@ -338,102 +369,109 @@ impl Trouble {
     }
 
     fn is_none(&self) -> bool {
-        self.refused.is_none() && self.failed.is_empty() && self.all.is_none()
+        self.oversized.is_none() && self.message_errors.is_empty() && self.batch_error.is_none()
     }
 
-    /// The provider as a whole does not work, which says nothing about a message.
-    fn is_passing(&self) -> bool {
-        use ConnectorError::{NotYet, Operator, Throttled, Unavailable};
-        matches!(self.all, Some(Throttled { .. } | NotYet(_) | Unavailable(_) | Operator(_)))
+    /// Returns whether the provider as a whole is unavailable or limited, which says nothing about a message.
+    fn is_transient(&self) -> bool {
+        use ConnectorError::{AppRejected, RateLimited, Throttled, Unavailable};
+        matches!(self.batch_error, Some(Throttled { .. } | RateLimited(_) | Unavailable(_) | AppRejected(_)))
     }
 }
 
-impl Missing {
+impl MissingMessages {
     fn reason(&self) -> String {
-        self.error.as_ref().map_or_else(|| "the provider did not give it".to_owned(), ToString::to_string)
+        self.error.as_ref().map_or_else(|| "the provider did not return the message".to_owned(), ToString::to_string)
     }
 }
 
-/// Takes messages as they come, in memory or in the spool. One that breaks off never becomes a message.
-struct Collector {
-    held: Held,
-    room: Room,
+/// Receives messages into memory or the spool. One that breaks off never becomes a message.
+struct MessageCollector {
+    ctx: JobContext,
+    memory: MemoryReservation,
     spool: Spool,
-    most_bytes: u64,
-    /// A message that we do not take.
-    refused: Option<String>,
-    /// All that came, also of messages that broke off.
+    max_message_bytes: u64,
+    /// A message above `limits.message_size`.
+    oversized: Option<String>,
+    /// All bytes received, including those of messages that broke off.
     bytes: u64,
     binds_by_content: bool,
-    queued: BTreeMap<String, Queued>,
-    places: Places,
-    current: Option<(String, Draft)>,
-    messages: Vec<Message>,
-    failed: BTreeMap<String, ConnectorError>,
+    queued: BTreeMap<String, QueuedMessage>,
+    placements: PlacementsByMessage,
+    current: Option<(String, SpoolBuffer)>,
+    messages: Vec<IncomingMessage>,
+    message_errors: BTreeMap<String, ConnectorError>,
 }
 
-impl Collector {
-    fn new(engine: &Engine, held: &Held, room: Room, binds_by_content: bool, queued: &[Queued]) -> Self {
+impl MessageCollector {
+    fn new(
+        engine: &Engine,
+        ctx: &JobContext,
+        memory: MemoryReservation,
+        binds_by_content: bool,
+        queued: &[QueuedMessage],
+    ) -> Self {
         Self {
-            held: held.clone(),
-            room,
-            spool: Spool { message_bytes: SPOOLED as usize, ..engine.spool.clone() },
-            most_bytes: engine.limits.message_bytes,
-            refused: None,
+            ctx: ctx.clone(),
+            memory,
+            spool: Spool { message_bytes: SPOOL_ABOVE_BYTES as usize, ..engine.spool.clone() },
+            max_message_bytes: engine.limits.message_bytes,
+            oversized: None,
             bytes: 0,
             binds_by_content,
             queued: queued.iter().map(|queued| (queued.message.clone(), queued.clone())).collect(),
-            places: BTreeMap::new(),
+            placements: BTreeMap::new(),
             current: None,
             messages: Vec::new(),
-            failed: BTreeMap::new(),
+            message_errors: BTreeMap::new(),
         }
     }
 }
 
-impl Sink for Collector {
-    fn room<'a>(&'a mut self, messages: &'a [&'a str]) -> Answer<'a, ()> {
-        let bytes = messages.iter().filter_map(|message| self.queued.get(*message)).map(expected).sum();
-        let Self { held, room, .. } = self;
-        Box::pin(room.make(bytes, || held.progress()))
+impl MessageSink for MessageCollector {
+    fn reserve<'a>(&'a mut self, messages: &'a [&'a str]) -> ConnectorFuture<'a, ()> {
+        let bytes = messages.iter().filter_map(|message| self.queued.get(*message)).map(expected_memory).sum();
+        let Self { ctx, memory, .. } = self;
+        Box::pin(memory.reserve(bytes, || ctx.report_progress()))
     }
 
     fn begin(&mut self, message: &str) {
-        // Sizes that nobody told may add up.
-        let mut draft = match self.bytes > PLENTY {
-            true => Spool { message_bytes: TIGHT, ..self.spool.clone() }.draft(),
-            false => self.spool.draft(),
+        // Messages of unknown size may add up.
+        let mut draft = if self.bytes > LARGE_BATCH_BYTES {
+            Spool { message_bytes: SPOOL_ABOVE_BYTES_IN_LARGE_BATCH, ..self.spool.clone() }.buffer()
+        } else {
+            self.spool.buffer()
         };
-        // What a provider made up costs nothing for long: a batch is small, and counted by the same sizes.
-        draft.expect(self.queued.get(message).and_then(|queued| queued.size_bytes).unwrap_or(0).min(MOST_BYTES));
+        // A false size costs nothing for long: a batch is small, and counted by the same sizes.
+        draft.expect(self.queued.get(message).and_then(|queued| queued.size_bytes).unwrap_or(0).min(MAX_BATCH_BYTES));
         self.current = Some((message.to_owned(), draft));
     }
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.bytes += bytes.len() as u64;
-        self.held.progress();
+        self.ctx.report_progress();
         let Some((message, draft)) = &mut self.current else { return Ok(()) };
-        if draft.len() + bytes.len() as u64 > self.most_bytes {
-            self.refused = Some(message.clone());
+        if draft.len() + bytes.len() as u64 > self.max_message_bytes {
+            self.oversized = Some(message.clone());
             return Err(std::io::Error::other("the message is larger than limits.message_size"));
         }
         draft.push(bytes)
     }
 
-    fn end(&mut self, facts: Facts) -> std::io::Result<()> {
+    fn end(&mut self, facts: MessageMetadata) -> std::io::Result<()> {
         let Some((message, draft)) = self.current.take() else { return Ok(()) };
-        // Only what was asked for, and once.
+        // Only messages that were requested, and each once.
         let Some(queued) = self.queued.remove(&message) else { return Ok(()) };
-        self.room.give_back(expected(&queued).saturating_sub(in_memory(draft.len())));
-        if let Some(places) = facts.places {
-            self.places.insert(message.clone(), places);
+        self.memory.release(expected_memory(&queued).saturating_sub(in_memory(draft.len())));
+        if let Some(placements) = facts.placements {
+            self.placements.insert(message.clone(), placements);
         }
-        self.messages.push(Message {
+        self.messages.push(IncomingMessage {
             raw: draft.finish(),
-            // What was listed holds for providers that say it only then.
+            // The listed time holds for providers that tell it only in listings.
             received_at: facts.received_at.or(queued.received_at),
             origin: format!("message {message}"),
-            source: Source::Provider(Fetched {
+            source: MessageSource::Provider(FetchedMessage {
                 message,
                 binds_by_content: self.binds_by_content,
                 revision: facts.revision,
@@ -447,7 +485,7 @@ impl Sink for Collector {
 
     fn fail(&mut self, message: &str, error: ConnectorError) {
         self.current = None;
-        self.room.give_back(self.queued.get(message).map_or(0, expected));
-        self.failed.insert(message.to_owned(), error);
+        self.memory.release(self.queued.get(message).map_or(0, expected_memory));
+        self.message_errors.insert(message.to_owned(), error);
     }
 }

@@ -1,40 +1,43 @@
-//! The three listings of a mailbox, as jobs: what happens now, what was there before, and everything for a comparison.
+//! The three listings of a mailbox, as jobs: changes since the last sync, history from before the first sync, and a full
+//! listing that is compared with the ledger.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use domain::connector::{Cursors, Page, Place, Seen};
+use domain::connector::{Cursors, ListingPage, Placement, SeenMessage};
+use domain::metrics as catalogue;
 use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState};
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use jobs::{Held, Job, JobError, Kind, Pool, Retry, Verdict, panic_message};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, panic_message};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::failpoint::{self, Effect};
-use store::sql::jobs::{NewJob, OnConflict, Unique};
-use store::sql::ledger::Known;
-use store::sql::sync::{Begun, PageRows, Phase, SyncEnd, SyncState};
+use store::failpoint::Effect;
+use store::sql::jobs::{NewJob, OnConflict, UniqueKey};
+use store::sql::ledger::LedgerEntry;
+use store::sql::sync::{ListingPhase, MailboxKey, PageRows, SyncClaim, SyncEnd, SyncState};
 use store::{TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
-use super::hold::Hold;
-use super::{Opened, Syncer, job_error, nothing_to_do, states};
-use crate::push::watch_at_last;
+use super::lease::SyncLease;
+use super::{MailboxSession, Syncer, end_without_work, job_error, states};
+use crate::push::request_watch_again;
+use crate::retry_policies::{FETCH_RETRY, SYNC_RETRY};
 
-/// Looks at what has changed.
+/// Syncs a mailbox: lists what has changed since its cursors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SyncMailbox {
     pub mailbox: MailboxId,
 }
 
-/// The next page of what was there before the first sync, newest first.
+/// Lists the next page of the mail from before the first sync, newest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListHistory {
     pub mailbox: MailboxId,
 }
 
-/// The next page of everything, because the provider has forgotten where we were.
+/// Lists the next page of the whole mailbox, because its cursors have expired.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListMailbox {
     pub mailbox: MailboxId,
@@ -53,103 +56,97 @@ impl Job for ListMailbox {
     const KIND: &'static str = "list_mailbox";
 }
 
-/// A provider that is away for hours must not end a listing: what it holds is still to be had.
-pub(super) const PATIENT: Retry =
-    Retry { retries: 500, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+/// When a job is tried again whose mailbox is being listed by another holder, which takes seconds.
+const LEASE_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A mailbox that cannot be understood is given up after about twenty minutes: what became of it stands among the dead
-/// letters, and it is looked at anew, seldom. Providers that are away spend no attempt.
-pub(super) const STUBBORN: Retry =
-    Retry { retries: 12, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
-
-/// Somebody else lists the mailbox, which takes seconds.
-const ANOTHER_LISTS_IT: Duration = Duration::from_millis(500);
-
-/// One live job of its kind per mailbox; asked for while it runs, it runs once more.
-pub fn only_one(job: NewJob, mailbox: MailboxId) -> NewJob {
-    NewJob { unique: Some(Unique { key: mailbox.to_string(), policy: OnConflict::Merge }), ..job }
+/// Makes a job unique per kind and mailbox. Enqueued while it runs, it runs once more.
+pub fn unique_per_mailbox(job: NewJob, mailbox: MailboxId) -> NewJob {
+    NewJob { unique: Some(UniqueKey { key: mailbox.to_string(), policy: OnConflict::Merge }), ..job }
 }
 
 impl Syncer {
-    pub fn list_kinds(&self) -> [Kind; 3] {
+    pub fn list_kinds(&self) -> [JobKind; 3] {
         let (changes, history, everything) = (self.clone(), self.clone(), self.clone());
-        let patient = |kind: Kind| kind.on(Pool::Remote).retried(PATIENT);
-        let look = Kind::new(move |held: Held, job: SyncMailbox| {
+        let sync = JobKind::new(move |ctx: JobContext, job: SyncMailbox| {
             let sync = changes.clone();
-            async move { sync.list(&held, job.mailbox, Phase::Changes).await }
+            async move { sync.list(&ctx, job.mailbox, ListingPhase::Changes).await }
         });
         [
-            look.on(Pool::Remote).retried(STUBBORN),
-            patient(Kind::new(move |held: Held, job: ListHistory| {
+            sync.in_pool(Pool::Remote).with_retry(SYNC_RETRY),
+            JobKind::new(move |ctx: JobContext, job: ListHistory| {
                 let sync = history.clone();
-                async move { sync.list(&held, job.mailbox, Phase::History).await }
-            })),
-            patient(Kind::new(move |held: Held, job: ListMailbox| {
+                async move { sync.list(&ctx, job.mailbox, ListingPhase::History).await }
+            })
+            .in_pool(Pool::Remote)
+            .with_retry(FETCH_RETRY),
+            JobKind::new(move |ctx: JobContext, job: ListMailbox| {
                 let sync = everything.clone();
-                async move { sync.list(&held, job.mailbox, Phase::List).await }
-            })),
+                async move { sync.list(&ctx, job.mailbox, ListingPhase::List).await }
+            })
+            .in_pool(Pool::Remote)
+            .with_retry(FETCH_RETRY),
         ]
     }
 
-    async fn list(&self, held: &Held, mailbox: MailboxId, phase: Phase) -> Result<Verdict, JobError> {
-        let opened = match self.open(held.tenant(), mailbox).await {
-            Ok(Some(opened)) => opened,
-            Ok(None) => return nothing_to_do(&self.engine.store.tenant(held.tenant())).await,
-            Err(e) => return self.cannot_open(held, mailbox, e).await,
+    async fn list(&self, ctx: &JobContext, mailbox: MailboxId, phase: ListingPhase) -> Result<Completion, JobError> {
+        let session = match self.open(ctx.tenant(), mailbox).await {
+            Ok(Some(session)) => session,
+            Ok(None) => return end_without_work(&self.engine.store.tenant(ctx.tenant())).await,
+            Err(e) => return self.fail_open(ctx, mailbox, e).await,
         };
-        let store = self.engine.store.tenant(held.tenant());
+        let store = self.engine.store.tenant(ctx.tenant());
         let lease = (&*self.settings.holder, self.settings.lease);
-        let hold = Hold::take(&self.gate, &self.desk, &store, mailbox, lease).await?;
-        let acquired = if hold.is_some() { "true" } else { "false" };
-        metrics::counter!("mailroom_sync_attempts_total", "acquired" => acquired).increment(1);
-        let Some((hold, begun)) = hold else { return Err(JobError::Throttled(ANOTHER_LISTS_IT)) };
-        let listing = Listing { sync: self, held, store, opened, hold, phase };
+        let lease = SyncLease::acquire(&self.gate, &self.batched_reads, &store, mailbox, lease).await?;
+        let acquired = if lease.is_some() { "true" } else { "false" };
+        metrics::counter!(catalogue::SYNC_ATTEMPTS, "acquired" => acquired).increment(1);
+        let Some((lease, begun)) = lease else { return Err(JobError::Throttled(LEASE_RETRY_DELAY)) };
+        let listing = MailboxListing { sync: self, ctx, store, session, lease, phase };
         let run = AssertUnwindSafe(async {
             listing.check(&begun).await?;
             listing.run(begun).await
         });
-        // A panic is caught here already, so that the mailbox can say what is wrong with it.
+        // A panic is caught here already, so that it becomes the error of the mailbox.
         let outcome = run.catch_unwind().await.unwrap_or_else(|panic| {
-            Err(Trouble::Job(JobError::Failed { class: "panic", message: panic_message(&*panic) }))
+            Err(ListingError::Job(JobError::Failed { class: "panic", message: panic_message(&*panic) }))
         });
         match outcome {
-            Ok(Some(unit)) => Ok(Verdict::Commit(unit)),
-            Ok(None) => Ok(Verdict::Done),
-            Err(Trouble::Job(e)) => listing.stumble(e).await,
-            Err(Trouble::Provider(e)) => listing.give_up(&e).await,
+            Ok(Some(unit)) => Ok(Completion::Commit(unit)),
+            Ok(None) => Ok(Completion::Done),
+            Err(ListingError::Job(e)) => listing.fail_job(e).await,
+            Err(ListingError::Provider(e)) => listing.fail_provider_call(&e).await,
         }
     }
 
-    /// What opens it is gone, or sealed by a key that is away.
-    async fn cannot_open(&self, held: &Held, mailbox: MailboxId, e: anyhow::Error) -> Result<Verdict, JobError> {
-        let key = (held.tenant(), mailbox);
-        let Some(standing) = self.engine.store.system().list_standings(&[key]).await?.remove(&key) else {
+    /// Records that a mailbox could not be opened: its secret is gone, or sealed by a key that is not at hand.
+    async fn fail_open(&self, ctx: &JobContext, mailbox: MailboxId, e: anyhow::Error) -> Result<Completion, JobError> {
+        let key = (ctx.tenant(), mailbox);
+        let Some(standing) = self.engine.store.system().list_poll_states(&[key]).await?.remove(&key) else {
             return Err(e.into());
         };
         let reason = format!("{e:#}");
-        let mut unit = held.write();
-        unit.fail_look(mailbox, standing.token, &reason);
-        states::fails(&mut unit, mailbox, standing.state.error_count, &reason);
-        self.end_try(held, unit, mailbox, e.into()).await
+        let mut unit = ctx.write();
+        unit.record_failed_poll(mailbox, standing.token, &reason);
+        states::mark_failing(&mut unit, key, standing.state.error_count, &reason);
+        self.end_attempt(ctx, unit, mailbox, e.into()).await
     }
 
-    /// A try that failed, which is recorded. For a mailbox that was given up the job ends with that: one dead letter is
-    /// enough, and from then on it is only looked whether it is over.
-    async fn end_try(
+    /// Records a failed attempt. The job of a mailbox that already has a dead letter ends with that: one is enough, and
+    /// from then on the mailbox is only polled to see whether it works again.
+    async fn end_attempt(
         &self,
-        held: &Held,
+        ctx: &JobContext,
         mut unit: TenantUnit,
         mailbox: MailboxId,
         e: JobError,
-    ) -> Result<Verdict, JobError> {
+    ) -> Result<Completion, JobError> {
         if matches!(e, JobError::Failed { .. }) {
-            if self.engine.store.tenant(held.tenant()).is_given_up(mailbox).await? {
-                return Ok(Verdict::Commit(unit));
+            if self.engine.store.tenant(ctx.tenant()).has_sync_dead_letter(mailbox).await? {
+                return Ok(Completion::Commit(unit));
             }
-            unit.guard_job(&held.job);
-            if held.job.kind == SyncMailbox::KIND && held.job.attempt >= STUBBORN.retries.into() {
-                // That was the last one. A letter from before the mailbox worked again has nothing more to say.
-                unit.discard_letters(mailbox);
+            unit.guard_job(&ctx.job);
+            if ctx.job.kind == SyncMailbox::KIND && ctx.job.attempt >= SYNC_RETRY.max_retries.into() {
+                // The last attempt. An older dead letter, from before the mailbox worked again, is of no use any more.
+                unit.discard_sync_dead_letters(mailbox);
             }
         }
         unit.commit().await?;
@@ -157,86 +154,106 @@ impl Syncer {
     }
 }
 
-/// One job's part of a listing.
-struct Listing<'a> {
+/// A listing as one job continues it, under the lease of the mailbox.
+struct MailboxListing<'a> {
     sync: &'a Syncer,
-    held: &'a Held,
+    ctx: &'a JobContext,
     store: TenantStore,
-    opened: Opened,
-    hold: Hold,
-    phase: Phase,
+    session: MailboxSession,
+    lease: SyncLease,
+    phase: ListingPhase,
 }
 
-/// How folders came into scope, or left it.
+/// Folders that came into scope or left it.
 #[derive(Default)]
-struct Scopes {
+struct ScopeChanges {
     is_wider: bool,
     left: Vec<String>,
 }
 
-enum Trouble {
+/// What a sync found, for its log line.
+#[derive(Default)]
+struct SyncCounts {
+    /// Messages that were new or changed.
+    listed: u64,
+    /// Those of them that are to be fetched.
+    to_fetch: u64,
+    /// Placements that are gone.
+    removed: u64,
+}
+
+/// Why a listing ended early.
+enum ListingError {
     Provider(ConnectorError),
     Job(JobError),
 }
 
-impl From<ConnectorError> for Trouble {
+impl From<ConnectorError> for ListingError {
     fn from(e: ConnectorError) -> Self {
         Self::Provider(e)
     }
 }
 
-impl From<store::StoreError> for Trouble {
+impl From<store::StoreError> for ListingError {
     fn from(e: store::StoreError) -> Self {
         Self::Job(e.into())
     }
 }
 
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for ListingError {
     fn from(e: anyhow::Error) -> Self {
         Self::Job(e.into())
     }
 }
 
-impl Listing<'_> {
+impl MailboxListing<'_> {
     fn mailbox(&self) -> MailboxId {
-        self.opened.mailbox.id
+        self.session.mailbox.id
     }
 
-    /// With what opens it since a moment ago, another mailbox may open: nothing of that is to be stored.
-    async fn check(&self, begun: &Begun) -> Result<(), Trouble> {
-        let Opened { mailbox, account, connector, .. } = &self.opened;
-        if !begun.cursors.contains_key(Phase::Changes.as_str()) {
-            // It begins anew, perhaps because it is of another account between our look at it and the right to list it.
-            let now = self.sync.open(self.held.tenant(), mailbox.id).await?;
+    fn key(&self) -> MailboxKey {
+        (self.ctx.tenant(), self.mailbox())
+    }
+
+    /// Checks that the session is still that of the mailbox: with other credentials it may open another account, whose
+    /// mail must not be stored.
+    async fn check(&self, begun: &SyncClaim) -> Result<(), ListingError> {
+        let MailboxSession { mailbox, account, connector, .. } = &self.session;
+        if !begun.cursors.contains_key(ListingPhase::Changes.as_str()) {
+            // A first sync, perhaps because the mailbox got another account after we opened it and before we had the
+            // lease.
+            let now = self.sync.open(self.ctx.tenant(), mailbox.id).await?;
             if now.is_none_or(|now| now.account.settings != account.settings) {
-                return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
+                return Err(ListingError::Job(JobError::Throttled(LEASE_RETRY_DELAY)));
             }
         }
-        if mailbox.state == MailboxState::Connecting && connector.grant(account).is_some() {
+        if mailbox.state == MailboxState::Connecting && connector.obtain_token(account).is_some() {
             self.sync.calls.make(mailbox, connector.check(account)).await?;
         }
         Ok(())
     }
 
-    /// The unit with which the job ends: the last page is part of it. `None`: nothing was new, and that is recorded.
-    async fn run(&self, begun: Begun) -> Result<Option<TenantUnit>, Trouble> {
+    /// Lists pages until the end. Returns the unit that completes the job, which includes the last page, or `None` if
+    /// nothing has changed, which is recorded already.
+    async fn run(&self, begun: SyncClaim) -> Result<Option<TenantUnit>, ListingError> {
         let started = std::time::Instant::now();
-        let Begun { mut state, cursors: mut standing, .. } = begun;
-        let mut has_news = false;
+        let SyncClaim { mut state, cursors: mut standing, .. } = begun;
+        let (mut has_news, mut counts) = (false, SyncCounts::default());
         let mut cursors = standing.remove(self.phase.as_str()).unwrap_or_default();
-        let told = standing.remove(Phase::Changes.as_str());
-        if self.phase != Phase::Changes && told.is_none() {
-            // What changes behind a listing would be told by nobody. The next look at the changes asks for it again.
+        let change_cursors = standing.remove(ListingPhase::Changes.as_str());
+        if self.phase != ListingPhase::Changes && change_cursors.is_none() {
+            // Without change cursors, changes during the listing would be missed. The next sync enqueues the listing
+            // again.
             return Ok(Some(self.end(SyncEnd::Interrupted)));
         }
-        let told = told.unwrap_or_default();
+        let change_cursors = change_cursors.unwrap_or_default();
         loop {
-            if (self.phase == Phase::History && state.is_history_done)
-                || (self.phase == Phase::List && !state.is_listing)
+            if (self.phase == ListingPhase::History && state.is_history_done)
+                || (self.phase == ListingPhase::List && !state.is_listing)
             {
                 return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
-            let mut page = match self.ask(&cursors, &told, &state).await {
+            let mut page = match self.fetch_page(&cursors, &change_cursors, &state).await {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
                     self.start_over().await?;
                     cursors = Cursors::new();
@@ -245,190 +262,237 @@ impl Listing<'_> {
                 }
                 page => page?,
             };
-            if self.hold.is_lost() {
-                return Err(Trouble::Job(JobError::Throttled(ANOTHER_LISTS_IT)));
+            if self.lease.is_lost() {
+                return Err(ListingError::Job(JobError::Throttled(LEASE_RETRY_DELAY)));
             }
-            if self.phase == Phase::Changes {
-                add_rescoped(&mut page, &self.opened);
+            if self.phase == ListingPhase::Changes {
+                add_scope_changes(&mut page, &self.session);
             }
-            if !has_news && self.phase == Phase::Changes && is_quiet(&page, &cursors, &state, &self.opened) {
-                metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
-                self.sync.desk.end_quietly((self.held.tenant(), self.mailbox()), self.hold.token).await?;
+            if !has_news && self.phase == ListingPhase::Changes && is_unchanged(&page, &cursors, &state, &self.session)
+            {
+                metrics::histogram!(catalogue::SYNC_DURATION_SECONDS).record(started.elapsed().as_secs_f64());
+                self.sync.batched_reads.end_unchanged(self.key(), self.lease.token).await?;
                 return Ok(None);
             }
             has_news |= !page.is_empty();
-            let is_last = page.is_last || self.phase != Phase::Changes;
+            let is_end = page.is_last;
             page.move_cursors(&mut cursors);
-            let mut unit = self.record(page, &state).await?;
-            self.held.progress();
-            if is_last {
-                metrics::histogram!("mailroom_sync_duration_seconds").record(started.elapsed().as_secs_f64());
+            let mut unit = self.record(page, &state, &mut counts).await?;
+            self.ctx.report_progress();
+            if is_end || self.phase != ListingPhase::Changes {
+                metrics::histogram!(catalogue::SYNC_DURATION_SECONDS).record(started.elapsed().as_secs_f64());
                 self.finish(&mut unit, &state, has_news).await?;
+                if is_end && (has_news || self.phase != ListingPhase::Changes) {
+                    self.log_synced(&counts, started.elapsed());
+                }
                 return Ok(Some(unit));
             }
-            failpoint::before(Effect::RecordPage);
-            unit.commit().await?;
-            failpoint::after(Effect::RecordPage);
+            unit.commit_at(Effect::RecordPage).await?;
             state = self.state().await?;
         }
     }
 
-    async fn state(&self) -> Result<SyncState, Trouble> {
-        let state = self.store.find_sync(self.mailbox()).await?;
+    /// Logs a listing that is complete. Called only for syncs that found something, not for idle polls.
+    fn log_synced(&self, counts: &SyncCounts, duration: Duration) {
+        let SyncCounts { listed, to_fetch, removed } = *counts;
+        tracing::info!(
+            tenant.id = %self.ctx.tenant(),
+            mailbox.id = %self.mailbox(),
+            provider = self.session.mailbox.provider.as_str(),
+            phase = self.phase.as_str(),
+            listed,
+            to_fetch,
+            removed,
+            duration_ms = duration.as_millis() as u64,
+            "mailbox synced"
+        );
+    }
+
+    async fn state(&self) -> Result<SyncState, ListingError> {
+        let state = self.store.find_sync_state(self.mailbox()).await?;
         Ok(state.ok_or_else(|| anyhow::anyhow!("the mailbox is not synced any more"))?)
     }
 
-    async fn ask(&self, cursors: &Cursors, told: &Cursors, state: &SyncState) -> Result<Page, ConnectorError> {
-        let Opened { mailbox, account, connector, .. } = &self.opened;
+    async fn fetch_page(
+        &self,
+        cursors: &Cursors,
+        change_cursors: &Cursors,
+        state: &SyncState,
+    ) -> Result<ListingPage, ConnectorError> {
+        let MailboxSession { mailbox, account, connector, .. } = &self.session;
         let call = match self.phase {
-            Phase::Changes => connector.changes(account, cursors),
-            Phase::History => connector.history(account, cursors, told, state.since),
-            Phase::List => connector.list(account, cursors, Some(told), state.since),
+            ListingPhase::Changes => connector.changes(account, cursors),
+            ListingPhase::History => connector.history(account, cursors, change_cursors, state.since),
+            ListingPhase::List => connector.list(account, cursors, Some(change_cursors), state.since),
         };
         match self.phase {
-            Phase::Changes => self.sync.calls.make(mailbox, call).await,
-            // There is no use in knowing more of what must not be fetched yet.
-            Phase::History | Phase::List => self.sync.calls.make_fetch(mailbox, self.held.job.lane, call).await,
+            ListingPhase::Changes => self.sync.calls.make(mailbox, call).await,
+            // It is of no use to list more than may be fetched.
+            ListingPhase::History | ListingPhase::List => {
+                self.sync.calls.make_fetch(mailbox, self.ctx.job.lane, call).await
+            }
         }
     }
 
-    /// The provider does not know any more where we were: a listing begins anew, and if it does not know what changed,
-    /// everything is compared once it has told where the changes are now.
-    async fn start_over(&self) -> Result<(), Trouble> {
+    /// Resets the expired cursors of this phase. If those of the changes expired, a full listing follows once there are
+    /// new ones.
+    async fn start_over(&self) -> Result<(), ListingError> {
         let mut unit = self.store.write();
-        unit.guard_sync(self.mailbox(), self.hold.token);
-        unit.start_over(self.mailbox(), self.phase);
-        failpoint::before(Effect::RecordPage);
-        unit.commit().await?;
-        failpoint::after(Effect::RecordPage);
+        unit.guard_sync(self.mailbox(), self.lease.token);
+        unit.reset_listing(self.mailbox(), self.phase);
+        unit.commit_at(Effect::RecordPage).await?;
         Ok(())
     }
 
-    async fn record(&self, mut page: Page, state: &SyncState) -> Result<TenantUnit, Trouble> {
-        self.add_marked(&mut page).await?;
-        self.add_again(&mut page, state.since).await?;
-        self.add_named(&mut page).await?;
+    async fn record(
+        &self,
+        mut page: ListingPage,
+        state: &SyncState,
+        counts: &mut SyncCounts,
+    ) -> Result<TenantUnit, ListingError> {
+        self.add_flag_changes(&mut page).await?;
+        self.add_repeated(&mut page, state.since).await?;
+        self.add_unlisted(&mut page).await?;
         let folders = std::mem::take(&mut page.folders);
         let folders: Vec<_> =
-            folders.into_iter().map(|folder| (folder.clone(), self.opened.scope.includes(&folder))).collect();
-        let scopes = self.leave_out_of_scope(&mut page, &folders).await?;
-        if scopes.is_wider && self.phase == Phase::List {
-            // The comparison begins anew, under another number: of this page only the folders count.
-            page = Page::default();
+            folders.into_iter().map(|folder| (folder.clone(), self.session.scope.includes(&folder))).collect();
+        let scopes = self.retain_in_scope(&mut page, &folders).await?;
+        if scopes.is_wider && self.phase == ListingPhase::List {
+            // The comparison starts over, under another number: of this page only the folders count.
+            page = ListingPage::default();
         }
-        let ids = page.messages.iter().map(|seen| seen.message.clone()).collect();
-        let known = self.store.known_messages(self.mailbox(), ids).await?;
-        if self.phase == Phase::List {
-            // What is older was never wanted, unless we have it.
-            let is_wanted = |seen: &Seen| seen.received_at.is_none() || seen.received_at >= state.since;
-            page.messages.retain(|seen| is_wanted(seen) || known.contains_key(&seen.message));
+        let ids = page.seen.iter().map(|seen| seen.message.clone()).collect();
+        let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
+        if self.phase == ListingPhase::List {
+            // Older mail than the backfill allows is left out, unless we have it.
+            page.seen.retain(|seen| {
+                let is_recent = seen.received_at.is_none() || seen.received_at >= state.since;
+                is_recent || known.contains_key(&seen.message)
+            });
         }
         let mut unit = self.store.write();
-        unit.guard_sync(self.mailbox(), self.hold.token);
+        unit.guard_sync(self.mailbox(), self.lease.token);
         if scopes.is_wider {
-            // What is in them already shows by comparing everything.
-            unit.start_over(self.mailbox(), Phase::List);
-            self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
+            // A full listing finds the messages that are in them already.
+            unit.reset_listing(self.mailbox(), ListingPhase::List);
+            self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         let is_end = page.is_last;
-        // Before the messages of this page, so that the next one is listed while they are fetched.
+        // Before the messages of this page, so that the next page is listed while they are fetched.
         match self.phase {
-            Phase::History if !is_end => self.follow(&mut unit, &ListHistory { mailbox: self.mailbox() })?,
-            Phase::List if !is_end => self.follow(&mut unit, &ListMailbox { mailbox: self.mailbox() })?,
+            ListingPhase::History if !is_end => {
+                self.enqueue_unique(&mut unit, &ListHistory { mailbox: self.mailbox() })?
+            }
+            ListingPhase::List if !is_end => {
+                self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?
+            }
             _ => {}
         }
-        let wanted = wanted(&page.messages, &known);
+        let wanted = wanted(&page.seen, &known);
         self.fetch(&mut unit, &wanted)?;
         let found = wanted.len() as u64;
+        counts.listed += page.seen.len() as u64;
+        counts.to_fetch += found;
+        counts.removed += page.removed_placements.len() as u64;
         unit.record_page(
             self.mailbox(),
             PageRows {
                 phase: self.phase,
                 folders,
-                gone_folders: page.gone_folders,
-                messages: page.messages,
-                told: page.whole.iter().cloned().chain(page.named.into_iter().map(|seen| seen.message)).collect(),
-                whole: page.whole,
-                there: page.there,
-                vanished: page.vanished,
-                present: page.present,
+                gone_folders: page.removed_folders,
+                messages: page.seen,
+                bumped: page
+                    .complete_placements
+                    .iter()
+                    .cloned()
+                    .chain(page.id_only.into_iter().map(|seen| seen.message))
+                    .collect(),
+                fully_placed: page.complete_placements,
+                unchanged: page.unchanged,
+                vanished: page.removed_placements,
+                snapshots: page.folder_snapshots,
                 cursors: page.cursors,
                 listing: state.is_listing.then_some(state.listing),
-                is_listed: self.phase == Phase::List && is_end,
-                is_history_done: self.phase == Phase::History && is_end,
-                found,
+                is_comparison_done: self.phase == ListingPhase::List && is_end,
+                is_history_done: self.phase == ListingPhase::History && is_end,
+                new_messages: found,
                 is_backfill: match self.phase {
-                    Phase::Changes => false,
-                    Phase::History => true,
-                    // What came while nobody looked is new.
-                    Phase::List => !state.is_history_done,
+                    ListingPhase::Changes => false,
+                    ListingPhase::History => true,
+                    // What arrived while the cursors were expired is new.
+                    ListingPhase::List => !state.is_history_done,
                 },
-                left_folders: scopes.left,
+                excluded_folders: scopes.left,
             },
         );
         Ok(unit)
     }
 
-    /// Other flags of what we have are told like anything else of it.
-    async fn add_marked(&self, page: &mut Page) -> Result<(), Trouble> {
-        let mut marked = std::mem::take(&mut page.marked);
-        if !marked.is_empty() {
-            let ids = marked.iter().map(|seen| seen.message.clone()).collect();
-            let known = self.store.known_messages(self.mailbox(), ids).await?;
-            marked.retain(|seen| known.get(&seen.message).is_some_and(|known| known.state != LedgerState::Gone));
-            page.messages.extend(marked);
+    /// Adds messages of which only the flags changed, if we have them.
+    async fn add_flag_changes(&self, page: &mut ListingPage) -> Result<(), ListingError> {
+        let mut changed = std::mem::take(&mut page.flags_only);
+        if !changed.is_empty() {
+            let ids = changed.iter().map(|seen| seen.message.clone()).collect();
+            let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
+            changed.retain(|seen| known.get(&seen.message).is_some_and(|known| known.state != LedgerState::Gone));
+            page.seen.extend(changed);
         }
         Ok(())
     }
 
-    /// Of what is told once more, what is older than was ever wanted is left out, unless we have it, under whatever name.
-    async fn add_again(&self, page: &mut Page, since: Option<Timestamp>) -> Result<(), Trouble> {
-        let is_older = |seen: &Seen| seen.received_at.is_some() && seen.received_at < since;
-        let (older, wanted): (Vec<_>, Vec<_>) = std::mem::take(&mut page.again).into_iter().partition(is_older);
-        page.messages.extend(wanted);
-        if !older.is_empty() && !self.opened.mailbox.provider.binds_by_content() {
-            // Its ids hold for ever, so they say whether we have it.
+    /// Adds messages that a provider lists once more. Those older than `since` are left out unless we have them, under
+    /// whatever id.
+    async fn add_repeated(&self, page: &mut ListingPage, since: Option<Timestamp>) -> Result<(), ListingError> {
+        let (older, wanted): (Vec<_>, Vec<_>) = std::mem::take(&mut page.relisted)
+            .into_iter()
+            .partition(|seen| seen.received_at.is_some() && seen.received_at < since);
+        page.seen.extend(wanted);
+        if !older.is_empty() && !self.session.mailbox.provider.dedupes_by_content() {
+            // Ids of this provider never change, so they tell whether we have a message.
             let ids = older.iter().map(|seen| seen.message.clone()).collect();
-            let known = self.store.known_messages(self.mailbox(), ids).await?;
-            page.messages.extend(older.into_iter().filter(|seen| known.contains_key(&seen.message)));
+            let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
+            page.seen.extend(older.into_iter().filter(|seen| known.contains_key(&seen.message)));
         } else if let (Some(since), false) = (since, older.is_empty()) {
             let have = self.store.list_arrivals_before(self.mailbox(), since).await?;
-            let is_ours = |seen: &Seen| seen.received_at.is_some_and(|received_at| have.contains(&received_at));
-            page.messages.extend(older.into_iter().filter(is_ours));
+            page.seen.extend(
+                older
+                    .into_iter()
+                    .filter(|seen| seen.received_at.is_some_and(|received_at| have.contains(&received_at))),
+            );
         }
         Ok(())
     }
 
-    /// Of messages that are only named, those that are to be fetched.
-    async fn add_named(&self, page: &mut Page) -> Result<(), Trouble> {
-        let named = std::mem::take(&mut page.named);
-        if !named.is_empty() {
-            let ids = named.iter().map(|seen| seen.message.clone()).collect();
-            let known = self.store.known_messages(self.mailbox(), ids).await?;
-            // Who is to be fetched already has a place, or somebody is about to tell a better one.
-            let is_here = |seen: &&Seen| {
-                known.get(&seen.message).is_some_and(|known| {
+    /// Adds messages of which only the id is known, if they are to be fetched.
+    async fn add_unlisted(&self, page: &mut ListingPage) -> Result<(), ListingError> {
+        let id_only = std::mem::take(&mut page.id_only);
+        if !id_only.is_empty() {
+            let ids = id_only.iter().map(|seen| seen.message.clone()).collect();
+            let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
+            let mut new: Vec<SeenMessage> = wanted(&id_only, &known).into_iter().cloned().collect();
+            // One that waits to be fetched has a placement already, or a listing is about to record a better one.
+            new.retain(|seen| {
+                !known.get(&seen.message).is_some_and(|known| {
                     matches!(known.state, LedgerState::Queued | LedgerState::Processing | LedgerState::Failed)
                 })
-            };
-            let new: Vec<Seen> = wanted(&named, &known).into_iter().filter(|seen| !is_here(seen)).cloned().collect();
-            page.named = new.clone();
-            page.messages.extend(new);
+            });
+            page.id_only = new.clone();
+            page.seen.extend(new);
         }
         Ok(())
     }
 
-    /// Messages in folders that nobody asked for are not looked at. How the scope of folders has changed.
-    async fn leave_out_of_scope(
+    /// Drops messages in folders that are out of scope, and returns how the scope has changed.
+    async fn retain_in_scope(
         &self,
-        page: &mut Page,
-        folders: &[(domain::connector::SeenFolder, bool)],
-    ) -> Result<Scopes, Trouble> {
-        if page.messages.is_empty() && folders.is_empty() {
-            return Ok(Scopes::default());
+        page: &mut ListingPage,
+        folders: &[(domain::connector::ListedFolder, bool)],
+    ) -> Result<ScopeChanges, ListingError> {
+        if page.seen.is_empty() && folders.is_empty() {
+            return Ok(ScopeChanges::default());
         }
         let mut is_in_scope = self.store.list_folder_scopes(self.mailbox()).await?;
-        let mut scopes = Scopes::default();
+        let mut scopes = ScopeChanges::default();
         for (folder, is_in) in folders {
             match is_in_scope.insert(folder.id.clone(), *is_in) {
                 Some(false) if *is_in => scopes.is_wider = true,
@@ -436,124 +500,126 @@ impl Listing<'_> {
                 _ => {}
             }
         }
-        let unknown = page.messages.iter().find(|seen| !is_in_scope.contains_key(&seen.place.folder));
+        let unknown = page.seen.iter().find(|seen| !is_in_scope.contains_key(&seen.placement.folder));
         if unknown.is_some() {
-            return Err(ConnectorError::Protocol("a message is in a folder that was never told of".to_owned()).into());
+            return Err(ConnectorError::Protocol("a message is in a folder that was never listed".to_owned()).into());
         }
-        page.messages.retain(|seen| is_in_scope[&seen.place.folder]);
-        // A place that is told of both ways is as it was told last, and that is what is there now.
-        let seen: HashSet<&Place> = page.messages.iter().map(|seen| &seen.place).collect();
-        page.vanished.retain(|place| !seen.contains(place));
+        page.seen.retain(|seen| is_in_scope[&seen.placement.folder]);
+        // A placement that is listed both as present and as vanished is present: that was listed last.
+        let seen: HashSet<&Placement> = page.seen.iter().map(|seen| &seen.placement).collect();
+        page.removed_placements.retain(|place| !seen.contains(place));
         Ok(scopes)
     }
 
-    fn fetch(&self, unit: &mut TenantUnit, wanted: &[&Seen]) -> Result<(), Trouble> {
-        let lane = if self.phase == Phase::Changes { Lane::Normal } else { Lane::Low };
+    fn fetch(&self, unit: &mut TenantUnit, wanted: &[&SeenMessage]) -> Result<(), ListingError> {
+        let lane = if self.phase == ListingPhase::Changes { Lane::Normal } else { Lane::Low };
         let mut jobs = Vec::new();
         for batch in FetchEmails::batches(self.mailbox(), wanted) {
-            jobs.push(NewJob { lane, ..self.held.follow_up(&batch).map_err(anyhow::Error::from)? });
+            jobs.push(NewJob { lane, ..self.ctx.follow_up(&batch).map_err(anyhow::Error::from)? });
         }
         unit.enqueue(jobs);
         Ok(())
     }
 
-    fn follow<J: Job>(&self, unit: &mut TenantUnit, job: &J) -> Result<(), Trouble> {
-        let job = self.held.follow_up(job).map_err(anyhow::Error::from)?;
-        unit.enqueue(vec![only_one(job, self.mailbox())]);
+    fn enqueue_unique<J: Job>(&self, unit: &mut TenantUnit, job: &J) -> Result<(), ListingError> {
+        let job = self.ctx.follow_up(job).map_err(anyhow::Error::from)?;
+        unit.enqueue(vec![unique_per_mailbox(job, self.mailbox())]);
         Ok(())
     }
 
-    async fn finish(&self, unit: &mut TenantUnit, state: &SyncState, has_news: bool) -> Result<(), Trouble> {
-        let end = if self.phase == Phase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
-        unit.end_sync(self.mailbox(), self.hold.token, end);
-        states::works(unit, self.mailbox());
-        let mailbox = &self.opened.mailbox;
-        if mailbox.state == MailboxState::Connecting && mailbox.provider.subscribes() {
-            // From now on it is known whose mailbox it is.
-            watch_at_last(unit, &self.sync.engine, mailbox.id)?;
+    async fn finish(&self, unit: &mut TenantUnit, state: &SyncState, has_news: bool) -> Result<(), ListingError> {
+        let end = if self.phase == ListingPhase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
+        unit.end_sync(self.mailbox(), self.lease.token, end);
+        let mailbox = &self.session.mailbox;
+        states::mark_working(unit, mailbox);
+        if mailbox.state == MailboxState::Connecting && mailbox.provider.has_named_subscription() {
+            // Only now is it known whose mailbox it is.
+            request_watch_again(unit, &self.sync.engine, mailbox.id)?;
         }
         if let Some(pause) = &state.paused
-            && !self.sync.calls.owes_bytes(&self.opened.mailbox).await
+            && !self.sync.calls.owes_bytes(&self.session.mailbox).await
         {
             unit.end_pause(self.mailbox(), pause);
         }
-        if self.phase != Phase::Changes {
+        if self.phase != ListingPhase::Changes {
             return Ok(());
         }
         if has_news {
-            unit.had_news(self.mailbox());
-            unit.say("sync.completed", Some(self.mailbox()), json!({}));
-            if self.opened.mailbox.provider.pushes() {
-                unit.found_news(self.mailbox());
+            unit.record_news(self.mailbox());
+            unit.emit_event("sync.completed", Some(self.mailbox()), json!({}));
+            if self.session.mailbox.provider.supports_push() {
+                unit.count_missed_pushes(self.mailbox());
             }
         }
         if !state.is_history_done {
-            self.follow(unit, &ListHistory { mailbox: self.mailbox() })?;
+            self.enqueue_unique(unit, &ListHistory { mailbox: self.mailbox() })?;
         }
         if state.is_listing {
-            self.follow(unit, &ListMailbox { mailbox: self.mailbox() })?;
+            self.enqueue_unique(unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         Ok(())
     }
 
-    /// Something is wrong here, and not with the provider. The mailbox says so, as the next try may find it well.
-    async fn stumble(&self, e: JobError) -> Result<Verdict, JobError> {
+    /// Records an error of our own as that of the mailbox; the next attempt may succeed.
+    async fn fail_job(&self, e: JobError) -> Result<Completion, JobError> {
         let JobError::Failed { message, .. } = &e else {
-            self.let_go().await;
+            self.release_lease().await;
             return Err(e);
         };
-        let errors = self.store.find_sync(self.mailbox()).await?.map_or(0, |state| state.error_count);
+        let errors = self.store.find_sync_state(self.mailbox()).await?.map_or(0, |state| state.error_count);
         let mut unit = self.store.write();
-        unit.guard_sync(self.mailbox(), self.hold.token);
-        unit.end_sync(self.mailbox(), self.hold.token, SyncEnd::Failed(message));
-        states::fails(&mut unit, self.mailbox(), errors, message);
-        self.sync.end_try(self.held, unit, self.mailbox(), e).await
+        unit.guard_sync(self.mailbox(), self.lease.token);
+        unit.end_sync(self.mailbox(), self.lease.token, SyncEnd::Failed(message));
+        states::mark_failing(&mut unit, self.key(), errors, message);
+        self.sync.end_attempt(self.ctx, unit, self.mailbox(), e).await
     }
 
-    /// Others need not wait until the right to list it runs out.
-    async fn let_go(&self) {
+    /// Releases the lease, so that others need not wait until it expires.
+    async fn release_lease(&self) {
         if let Err(e) = self.end(SyncEnd::Interrupted).commit().await {
-            tracing::debug!("the right to list a mailbox runs out by itself: {e}");
+            tracing::debug!(mailbox.id = %self.mailbox(), error = %e, "sync lease not released; it expires by itself");
         }
     }
 
     fn end(&self, end: SyncEnd<'_>) -> TenantUnit {
         let mut unit = self.store.write();
-        unit.end_sync(self.mailbox(), self.hold.token, end);
+        unit.end_sync(self.mailbox(), self.lease.token, end);
         unit
     }
 
-    /// What the provider said is remembered; the job ends, or is tried again.
-    async fn give_up(&self, e: &ConnectorError) -> Result<Verdict, JobError> {
+    /// Records an error of the provider; the job ends, or is tried again.
+    async fn fail_provider_call(&self, e: &ConnectorError) -> Result<Completion, JobError> {
         let reason = e.to_string();
-        let errors = self.store.find_sync(self.mailbox()).await?.map_or(0, |state| state.error_count);
+        let errors = self.store.find_sync_state(self.mailbox()).await?.map_or(0, |state| state.error_count);
         let mut unit = self.store.write();
-        unit.guard_sync(self.mailbox(), self.hold.token);
+        unit.guard_sync(self.mailbox(), self.lease.token);
         let end = match e {
-            ConnectorError::Throttled { .. } | ConnectorError::NotYet(_) => SyncEnd::Interrupted,
-            ConnectorError::Shut(_) => SyncEnd::Hindered(&reason),
+            ConnectorError::Throttled { .. } | ConnectorError::RateLimited(_) => SyncEnd::Interrupted,
+            ConnectorError::FolderUnavailable(_) => SyncEnd::Deferred(&reason),
             _ => SyncEnd::Failed(&reason),
         };
-        unit.end_sync(self.mailbox(), self.hold.token, end);
+        unit.end_sync(self.mailbox(), self.lease.token, end);
         match e {
-            ConnectorError::Throttled { .. } | ConnectorError::NotYet(_) => {
-                self.sync.tell_pause(&mut unit, &self.opened.mailbox, e);
+            ConnectorError::Throttled { .. } | ConnectorError::RateLimited(_) => {
+                self.sync.record_pause(&mut unit, &self.session.mailbox, e);
             }
             ConnectorError::Unauthorized(_) => {
-                states::needs_reauth(&mut unit, &self.opened.mailbox, &reason);
-                return Ok(Verdict::Commit(unit));
+                states::mark_needs_reauth(&mut unit, &self.session.mailbox, &reason);
+                return Ok(Completion::Commit(unit));
             }
-            // Not the mailbox's fault: it goes on by itself once an operator has mended it.
-            ConnectorError::Operator(_) => {}
-            ConnectorError::Shut(_) => tracing::warn!(mailbox = %self.mailbox(), "a folder cannot be opened"),
-            _ => states::fails(&mut unit, self.mailbox(), errors, &reason),
+            // Not the fault of the mailbox: it continues by itself once an operator has fixed it.
+            ConnectorError::AppRejected(_) => {}
+            ConnectorError::FolderUnavailable(_) => {
+                tracing::warn!(tenant.id = %self.ctx.tenant(), mailbox.id = %self.mailbox(), "folder unavailable");
+            }
+            _ => states::mark_failing(&mut unit, self.key(), errors, &reason),
         }
-        self.sync.end_try(self.held, unit, self.mailbox(), job_error(e, self.held)).await
+        self.sync.end_attempt(self.ctx, unit, self.mailbox(), job_error(e, self.ctx)).await
     }
 }
 
-/// Of changes: nothing is new, nothing is left to do, and the mailbox is as it should be. There is nothing to write but that.
-pub(super) fn is_quiet(page: &Page, cursors: &Cursors, state: &SyncState, opened: &Opened) -> bool {
+/// Returns whether a page of changes is empty and the mailbox needs nothing else, so that only the sync time is written.
+pub(super) fn is_unchanged(page: &ListingPage, cursors: &Cursors, state: &SyncState, session: &MailboxSession) -> bool {
     let is_same = page.cursors.iter().all(|(scope, cursor)| cursors.get(scope) == Some(cursor));
     page.is_last
         && page.is_empty()
@@ -561,35 +627,35 @@ pub(super) fn is_quiet(page: &Page, cursors: &Cursors, state: &SyncState, opened
         && state.is_history_done
         && !state.is_listing
         && state.paused.is_none()
-        && opened.mailbox.state == MailboxState::Active
+        && session.mailbox.state == MailboxState::Active
 }
 
-/// Somebody may have changed which folders are wanted.
-pub(super) fn add_rescoped(page: &mut Page, opened: &Opened) {
-    for known in &opened.account.folders {
-        let folder = known.seen();
-        let is_told = page.folders.iter().any(|told| told.id == known.id) || page.gone_folders.contains(&known.id);
-        if !is_told && opened.scope.includes(&folder) != known.is_in_scope {
+/// Adds folders whose scope has changed by the settings of the mailbox.
+pub(super) fn add_scope_changes(page: &mut ListingPage, session: &MailboxSession) {
+    for known in &session.account.folders {
+        let folder = known.to_listed();
+        let is_listed =
+            page.folders.iter().any(|listed| listed.id == known.id) || page.removed_folders.contains(&known.id);
+        if !is_listed && session.scope.includes(&folder) != known.is_in_scope {
             page.folders.push(folder);
         }
     }
 }
 
-/// Those that we do not have, or not with this text.
-fn wanted<'a>(messages: &'a [Seen], known: &HashMap<String, Known>) -> Vec<&'a Seen> {
-    let mut met = std::collections::HashSet::new();
-    let is_wanted = |seen: &&Seen| {
-        let needs_fetching = match known.get(&seen.message) {
-            None => true,
-            Some(known) => match known.state {
-                LedgerState::Gone if known.is_purged => false,
-                LedgerState::Processed => seen.revision.is_some() && known.revision != seen.revision,
-                LedgerState::Gone => known.email.is_none() || known.went_unfinished,
-                // Whoever fetches it now may find it gone at the same moment, and nobody else would ask again.
-                LedgerState::Queued | LedgerState::Processing | LedgerState::Failed | LedgerState::Skipped => true,
-            },
-        };
-        needs_fetching && met.insert(seen.message.clone())
-    };
-    messages.iter().filter(is_wanted).collect()
+/// Returns the messages that are to be fetched: those that we do not have, or only in another revision.
+fn wanted<'a>(messages: &'a [SeenMessage], known: &HashMap<String, LedgerEntry>) -> Vec<&'a SeenMessage> {
+    let mut met = HashSet::new();
+    let needed = messages.iter().filter(|seen| needs_fetching(seen, known.get(&seen.message)));
+    needed.filter(|seen| met.insert(&seen.message)).collect()
+}
+
+fn needs_fetching(seen: &SeenMessage, known: Option<&LedgerEntry>) -> bool {
+    let Some(known) = known else { return true };
+    match known.state {
+        LedgerState::Gone if known.is_purged => false,
+        LedgerState::Processed => seen.revision.is_some() && known.revision != seen.revision,
+        LedgerState::Gone => known.email.is_none() || known.is_gone_unfinished,
+        // A fetch that is running may find it gone at this moment, and would not be repeated.
+        LedgerState::Queued | LedgerState::Processing | LedgerState::Failed | LedgerState::Skipped => true,
+    }
 }

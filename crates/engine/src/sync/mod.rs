@@ -1,75 +1,72 @@
-//! Mailboxes that live somewhere else, kept equal to what their providers show.
+//! Syncs mailboxes with their providers.
 //!
-//! A listing comes in pages. Each page is one commit: the ledger, where messages are, the jobs that fetch them, and the
-//! cursor. Whoever lists a mailbox holds its token, which every one of these commits checks.
+//! A listing comes in pages. Each page is one commit: the ledger, the placements, the jobs that fetch messages, and the
+//! cursor. A job lists a mailbox under a lease, whose fence token every one of these commits checks.
 
-mod crowd;
-mod desk;
+mod batched_reads;
 mod fetch;
-mod hold;
+mod lease;
 mod list;
-mod place;
+mod mailbox_permits;
+mod memory_budget;
+mod placements;
 mod poll;
-mod room;
+mod poll_limiter;
 mod scope;
 mod states;
-mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{Access, Account, NoAccess};
+use domain::connector::{ApiAccess, ConnectorAccount, NoApiAccess};
 use domain::{Connector, ConnectorError, MailboxId, Provider, TenantId};
-use jobs::{Gate, NoGate};
+use jobs::{LeaseGate, OpenLeaseGate};
 use store::sql::mailboxes::Mailbox;
 use store::sql::sync::OpenMailbox;
 use store::{TenantStore, TenantUnit};
 use tokio::sync::Semaphore;
 
-pub use desk::Desk;
+pub use batched_reads::BatchedReads;
 pub use fetch::FetchEmails;
-pub use list::{ListHistory, ListMailbox, SyncMailbox, only_one};
-pub use poll::{AT_MOST, PollMailboxes};
-pub use scope::Scope;
+pub use list::{ListHistory, ListMailbox, SyncMailbox, unique_per_mailbox};
+pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
+pub use scope::FolderScope;
 
 use crate::Engine;
-use crate::access::Granted;
+use crate::access::MailboxAccess;
 use crate::calls::Calls;
-use crate::tokens::{Asker, TokenSettings, Tokens};
-use crowd::Crowd;
-use room::Memory;
-use turns::Turns;
+use crate::retry_policies::UNAVAILABLE_RETRY;
+use crate::tokens::{TokenRequest, TokenSettings, Tokens};
+use mailbox_permits::MailboxPermits;
+use memory_budget::MemoryBudget;
+use poll_limiter::PollLimiter;
 
-/// After 1, 2, 4, 8 and 16 seconds with full jitter, and every five minutes at last.
-const AWAY: jobs::Retry =
-    jobs::Retry { retries: u32::MAX, first: Duration::from_secs(1), longest: Duration::from_secs(300) };
+/// The shortest pause that is recorded for people to see: a shorter one is over before anybody has looked.
+const MIN_RECORDED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Who has to wait for less says nothing of it: it is over before anybody has looked.
-const WORTH_TELLING: Duration = Duration::from_secs(60);
+/// When folders are tried again that could not be opened.
+const FOLDER_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// When to try folders again that could not be opened.
-const SHUT: Duration = Duration::from_secs(300);
+/// When a call is tried again whose error only an operator can fix.
+const OPERATOR_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// When to try again what only an operator can mend.
-const FOR_THE_OPERATOR: Duration = Duration::from_secs(300);
+/// How soon a job may be claimed again whose tenant is switched off.
+const TENANT_OFF_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How soon a job may be taken again whose tenant is switched off.
-const TENANT_OFF: Duration = Duration::from_secs(1);
-
-/// Directories that are looked at at once, unless it is said.
-const DISCOVERIES: usize = 100;
+/// Directories that are discovered at once, unless it is configured.
+const DEFAULT_CONCURRENT_DISCOVERIES: usize = 100;
 
 #[derive(Debug, Clone)]
 pub struct SyncSettings {
-    /// Who holds a mailbox, for people.
+    /// The name of the lease holder, for people.
     pub holder: String,
     pub lease: Duration,
-    /// Whether the same bytes under two ids are one email, where ids do not say.
+    /// Whether the same bytes under two ids are one email, at providers whose ids do not tell.
     pub duplicate_check: bool,
 }
 
-/// Everything that syncing needs. Cheap to clone.
+/// Connectors, limiters and settings of the sync. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Syncer {
     pub engine: Engine,
@@ -77,23 +74,23 @@ pub struct Syncer {
     pub connectors: Arc<HashMap<Provider, Arc<dyn Connector>>>,
     pub calls: Calls,
     pub tokens: Tokens,
-    /// Asked before the database who may list a mailbox.
-    gate: Arc<dyn Gate>,
-    memory: Memory,
-    turns: Turns,
-    desk: Desk,
-    /// Directories that are looked at at once.
-    pub(crate) discoveries: Arc<Semaphore>,
-    crowd: Crowd,
+    /// Asked before the database whether this process may try for a lease.
+    gate: Arc<dyn LeaseGate>,
+    memory_budget: MemoryBudget,
+    mailbox_permits: MailboxPermits,
+    batched_reads: BatchedReads,
+    /// Permits for directories that are discovered at once.
+    pub(crate) discovery_permits: Arc<Semaphore>,
+    poll_limiter: PollLimiter,
 }
 
-/// A mailbox as a listing or a fetch needs it.
+/// An open mailbox, as a listing or a fetch needs it: its account with the secret, its connector and its folder scope.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct MailboxSession {
     pub mailbox: Arc<Mailbox>,
-    pub account: Account,
+    pub account: ConnectorAccount,
     pub connector: Arc<dyn Connector>,
-    pub scope: Scope,
+    pub scope: FolderScope,
 }
 
 impl Syncer {
@@ -103,9 +100,9 @@ impl Syncer {
         connectors: HashMap<Provider, Arc<dyn Connector>>,
         calls: Calls,
     ) -> Self {
-        let gate = Arc::new(NoGate);
-        let desk = Desk::new(engine.store.clone());
-        let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::following(settings.lease));
+        let gate = Arc::new(OpenLeaseGate);
+        let batched_reads = BatchedReads::new(engine.store.clone());
+        let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::for_lease(settings.lease));
         Self {
             engine,
             settings: Arc::new(settings),
@@ -113,11 +110,11 @@ impl Syncer {
             calls,
             tokens,
             gate,
-            memory: Memory::default(),
-            turns: Turns::default(),
-            desk,
-            discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
-            crowd: Crowd::default(),
+            memory_budget: MemoryBudget::default(),
+            mailbox_permits: MailboxPermits::default(),
+            batched_reads,
+            discovery_permits: Arc::new(Semaphore::new(DEFAULT_CONCURRENT_DISCOVERIES)),
+            poll_limiter: PollLimiter::default(),
         }
     }
 
@@ -127,29 +124,29 @@ impl Syncer {
     }
 
     pub fn with_discovery_workers(self, at_once: usize) -> Self {
-        Self { discoveries: Arc::new(Semaphore::new(at_once)), ..self }
+        Self { discovery_permits: Arc::new(Semaphore::new(at_once)), ..self }
     }
 
-    /// For a process that works on so many mailboxes at the same time.
+    /// Sets the number of mailboxes that this process works on at the same time.
     pub fn with_workers(self, workers: usize) -> Self {
-        Self { crowd: Crowd::of(workers), ..self }
+        Self { poll_limiter: PollLimiter::for_workers(workers), ..self }
     }
 
-    pub fn with_gate(self, gate: Arc<dyn Gate>) -> Self {
+    pub fn with_gate(self, gate: Arc<dyn LeaseGate>) -> Self {
         Self { gate, ..self }
     }
 
-    /// `None`: there is nothing to do for it now, because it or its tenant is switched off, it waits for somebody, or is no
-    /// such mailbox.
-    pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<Opened>> {
-        match self.desk.open((tenant, mailbox)).await? {
-            Some(open) => self.ready(open).await,
+    /// Opens a mailbox. Returns `None` if there is nothing to do for it now: it or its tenant is switched off, it waits
+    /// for a person, or it does not exist.
+    pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<MailboxSession>> {
+        match self.batched_reads.find_open((tenant, mailbox)).await? {
+            Some(open) => self.open_session(open).await,
             None => Ok(None),
         }
     }
 
-    /// The same for one that was read already.
-    async fn ready(&self, open: OpenMailbox) -> anyhow::Result<Option<Opened>> {
+    /// Opens a mailbox that was read already.
+    async fn open_session(&self, open: OpenMailbox) -> anyhow::Result<Option<MailboxSession>> {
         let OpenMailbox { mailbox, secret: sealed, folders, sweep_since } = open;
         if !mailbox.is_active || !mailbox.state.is_synced() {
             return Ok(None);
@@ -157,7 +154,7 @@ impl Syncer {
         let Some(connector) = self.connectors.get(&mailbox.provider).cloned() else { return Ok(None) };
         let secret = self.engine.open_secret(&mailbox, sealed.as_ref()).await?;
         let mailbox = Arc::new(mailbox);
-        let mut account = Account {
+        let mut account = ConnectorAccount {
             tenant: mailbox.tenant_id,
             mailbox: mailbox.id,
             address: mailbox.address.clone(),
@@ -165,60 +162,71 @@ impl Syncer {
             secret,
             folders,
             sweep_since,
-            access: Arc::new(NoAccess),
+            access: Arc::new(NoApiAccess),
         };
         account.access = self.access(&mailbox, &account, &connector);
-        let scope = Scope::of(&mailbox.settings);
-        Ok(Some(Opened { mailbox, account, connector, scope }))
+        let scope = FolderScope::of(&mailbox.settings);
+        Ok(Some(MailboxSession { mailbox, account, connector, scope }))
     }
 
-    /// Tokens and quotas, for providers that have them.
-    pub fn access(&self, mailbox: &Arc<Mailbox>, account: &Account, connector: &Arc<dyn Connector>) -> Arc<dyn Access> {
-        if connector.grant(account).is_none() {
-            return Arc::new(NoAccess);
+    /// Returns the tokens and quotas of a mailbox, for providers that have them.
+    pub fn access(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        account: &ConnectorAccount,
+        connector: &Arc<dyn Connector>,
+    ) -> Arc<dyn ApiAccess> {
+        if connector.obtain_token(account).is_none() {
+            return Arc::new(NoApiAccess);
         }
-        let asker = Asker { connector: connector.clone(), account: account.clone() };
+        let token_request = TokenRequest { connector: connector.clone(), account: account.clone() };
         let (tokens, calls, mailbox) = (self.tokens.clone(), self.calls.clone(), mailbox.clone());
-        Arc::new(Granted { tokens, calls, mailbox, asker })
+        Arc::new(MailboxAccess { tokens, calls, mailbox, token_request })
     }
 
-    /// A mailbox that was refused for long shows until when, and why.
-    fn tell_pause(&self, unit: &mut TenantUnit, mailbox: &Mailbox, e: &ConnectorError) {
-        if let ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::NotYet(wait) = e
-            && *wait >= WORTH_TELLING
+    /// Records until when and why a mailbox is throttled, if it is for long.
+    fn record_pause(&self, unit: &mut TenantUnit, mailbox: &Mailbox, e: &ConnectorError) {
+        if let ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::RateLimited(wait) = e
+            && *wait >= MIN_RECORDED_PAUSE
         {
-            unit.pause_sync(mailbox.id, *wait, self.calls.why(mailbox));
+            unit.record_pause(mailbox.id, *wait, self.calls.wait_reason(mailbox));
         }
     }
 }
 
-/// There is nothing to do for a mailbox now. If that is because its tenant was switched off as the job began, the job stays
-/// for when it is back: until then nobody takes it.
-async fn nothing_to_do(store: &TenantStore) -> Result<jobs::Verdict, jobs::JobError> {
-    if store.is_active().await? { Ok(jobs::Verdict::Done) } else { Err(jobs::JobError::Throttled(TENANT_OFF)) }
+/// Ends a job that has nothing to do. If that is because its tenant was switched off as the job began, the job stays
+/// and is not claimed until the tenant is back.
+async fn end_without_work(store: &TenantStore) -> Result<jobs::Completion, jobs::JobError> {
+    if store.is_active().await? {
+        Ok(jobs::Completion::Done)
+    } else {
+        Err(jobs::JobError::Throttled(TENANT_OFF_RETRY_DELAY))
+    }
 }
 
-/// The part of a mailbox's settings that its connector reads.
+/// Returns the part of a mailbox's settings that its connector reads.
 pub fn connection(settings: &serde_json::Value) -> String {
     settings.get("connection").map_or_else(|| "{}".to_owned(), ToString::to_string)
 }
 
-/// What a provider's refusal means for a job.
-pub(crate) fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError {
+/// Returns the job error that follows from an error of the provider.
+pub(crate) fn job_error(e: &ConnectorError, ctx: &jobs::JobContext) -> jobs::JobError {
     match e {
-        // Whoever says for how long is obeyed to the letter.
-        ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::NotYet(wait) => {
+        // A provider that says how long to wait is obeyed to the letter.
+        ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::RateLimited(wait) => {
             jobs::JobError::Throttled(*wait)
         }
-        // That says nothing of the work, so no attempt is spent; it waits longer each time.
+        // This says nothing about the job, so no attempt is spent; it waits longer each time.
         ConnectorError::Throttled { retry_after: None } | ConnectorError::Unavailable(_) => {
-            let tries = held.job.token.saturating_sub(1);
-            jobs::JobError::Throttled(AWAY.delay(tries.min(500), &jobs::SystemDice).unwrap_or(AWAY.longest))
+            let tries = ctx.job.token.saturating_sub(1);
+            jobs::JobError::Throttled(
+                UNAVAILABLE_RETRY.delay(tries.min(500), &jobs::SystemRandom).unwrap_or(UNAVAILABLE_RETRY.max_delay),
+            )
         }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
-        ConnectorError::Operator(_) => jobs::JobError::Throttled(FOR_THE_OPERATOR),
+        ConnectorError::AppRejected(_) => jobs::JobError::Throttled(OPERATOR_RETRY_DELAY),
         ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
-        ConnectorError::Shut(_) => jobs::JobError::Throttled(SHUT),
+        ConnectorError::FolderUnavailable(_) => jobs::JobError::Throttled(FOLDER_RETRY_DELAY),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
         ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
     }
@@ -227,22 +235,22 @@ pub(crate) fn job_error(e: &ConnectorError, held: &jobs::Held) -> jobs::JobError
 #[cfg(test)]
 mod tests {
     use domain::PlanTier;
-    use jobs::{JobError, Verdict};
+    use jobs::{Completion, JobError};
     use store::testing::on_each_database;
 
     use super::*;
 
     #[tokio::test]
-    async fn a_job_that_finds_nothing_to_do_ends_but_not_if_its_tenant_was_switched_off_as_it_began() {
+    async fn job_of_an_inactive_tenant_is_kept() {
         on_each_database(|db| async move {
             let system = db.store.system();
             let tenant = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
             let store = db.store.tenant(tenant.id);
-            assert!(matches!(nothing_to_do(&store).await, Ok(Verdict::Done)));
+            assert!(matches!(end_without_work(&store).await, Ok(Completion::Done)));
 
             system.set_tenant_active(tenant.id, false).await.unwrap();
 
-            assert!(matches!(nothing_to_do(&store).await, Err(JobError::Throttled(_))));
+            assert!(matches!(end_without_work(&store).await, Err(JobError::Throttled(_))));
         })
         .await;
     }

@@ -1,26 +1,28 @@
-//! A look at several mailboxes of a tenant, as one job: most of the time nothing is new, and then a mailbox costs one call
-//! and its part of a read and a write. Nobody needs the right to list a mailbox for that. One in which something is new, or
-//! that needs more than a look for another reason, gets a job of its own, which asks once more and holds nobody up.
+//! The job that polls several mailboxes of a tenant. Mostly nothing is new, and then a mailbox costs one call and its
+//! part of a read and a write; that needs no lease. A mailbox in which something is new, or that needs more than a poll
+//! for another reason, gets a sync job of its own, which repeats the call and holds up no other mailbox.
 
 use std::time::Duration;
 
-use domain::connector::Page;
+use domain::connector::ListingPage;
+use domain::metrics as catalogue;
 use domain::{ConnectorError, MailboxId, Provider};
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use jobs::{Dice, Held, Job, JobError, Kind, Pool, Verdict};
+use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, RandomSource};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{NewJob, When};
+use store::sql::jobs::{NewJob, StartTime};
 use store::sql::mailboxes::Mailbox;
-use store::sql::sync::{Key, OpenMailbox, Standing};
+use store::sql::sync::{MailboxKey, OpenMailbox, PollState};
 use store::{StoreError, SystemStore, TenantUnit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::list::{STUBBORN, add_rescoped, is_quiet};
-use super::{Opened, SyncMailbox, Syncer, nothing_to_do, only_one, states};
+use super::list::{add_scope_changes, is_unchanged};
+use super::{MailboxSession, SyncMailbox, Syncer, end_without_work, states, unique_per_mailbox};
+use crate::retry_policies::SYNC_RETRY;
 
-/// Some mailboxes of one tenant at one provider.
+/// Polls some mailboxes of one tenant at one provider.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PollMailboxes {
     pub provider: Provider,
@@ -31,254 +33,266 @@ impl Job for PollMailboxes {
     const KIND: &'static str = "poll_mailboxes";
 }
 
-/// Mailboxes of one job: enough that the job costs little beside them, few enough that tenants take turns often.
-pub const AT_MOST: usize = 25;
+/// Mailboxes per job: enough that the job itself costs little, few enough that tenants take turns often.
+pub const MAX_MAILBOXES_PER_POLL: usize = 25;
 
-/// Who is told to wait for less waits here. A breaker that is open says more than that.
-const SHORT: Duration = Duration::from_secs(12);
+/// The longest rate limit that is waited for within the job. An open circuit breaker asks for more.
+const MAX_INLINE_WAIT: Duration = Duration::from_secs(12);
 
-/// What was read of a mailbox so long ago is read again; and a mailbox that takes longer to look at gets a job of its own.
-/// Longer than connectors wait for a server that is silent.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// After this, what was read of a mailbox is read again, and a mailbox whose poll takes longer gets a job of its own.
+/// Longer than connectors wait for a silent server.
+const POLL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// For so long what is known of some waits for what is not known of others.
-const SOON: Duration = Duration::from_secs(1);
+/// How long results of some mailboxes wait for those of others before they are written.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Of a job, for budgets under which its turn comes late.
-const DEADLINE: Duration = Duration::from_secs(3600);
+/// The deadline of a job, for budgets under which its turn comes late.
+const JOB_DEADLINE: Duration = Duration::from_secs(3600);
 
-/// When a job comes back whose provider has as many as may be.
-const CROWDED: Duration = Duration::from_secs(3);
+/// When a job is tried again that the limiter did not admit.
+const LIMITER_RETRY_DELAY: Duration = Duration::from_secs(3);
 
-/// What a look came to.
-enum Looked {
-    /// There is nothing to write, or it is written.
+/// The outcome of polling one mailbox.
+enum PollOutcome {
+    /// Nothing is left to write.
     Done,
-    /// Nothing was new.
-    Quiet { token: u64 },
-    /// Its provider does not work, or it was given up. It is looked at again when it is due.
+    /// Nothing has changed.
+    Unchanged { token: u64 },
+    /// The provider does not work, or the mailbox has a dead letter. It is polled again when it is due.
     Failed { token: u64, errors: u64, reason: String },
-    /// Something is wrong with it here. A job of its own is given up with the reason.
+    /// An error of our own. A sync job of its own runs, and becomes a dead letter with the reason.
     Broken { token: u64, errors: u64, reason: String },
-    /// It had no turn.
-    Again,
-    /// Somebody has to do more than to look, now or later.
-    Needs(When),
+    /// The rate limit left no time for it.
+    Retry,
+    /// A sync is needed, now or later.
+    NeedsSync(StartTime),
 }
 
-/// What is to be written.
+/// Outcomes that are not written yet.
 #[derive(Default)]
-struct Outcome {
-    quiet: Vec<(Key, u64)>,
-    again: Vec<MailboxId>,
-    rest: Vec<(MailboxId, Looked)>,
+struct PollResults {
+    unchanged: Vec<(MailboxKey, u64)>,
+    retry: Vec<MailboxId>,
+    others: Vec<(MailboxId, PollOutcome)>,
 }
 
 impl Syncer {
-    pub fn poll_kind(&self) -> Kind {
+    pub fn poll_kind(&self) -> JobKind {
         let sync = self.clone();
-        let kind = Kind::new(move |held: Held, job: PollMailboxes| {
+        let kind = JobKind::new(move |ctx: JobContext, job: PollMailboxes| {
             let sync = sync.clone();
-            async move { sync.poll(&held, job).await }
+            async move { sync.poll(&ctx, job).await }
         });
-        kind.on(Pool::Remote).retried(STUBBORN).within(DEADLINE, DEADLINE)
+        kind.in_pool(Pool::Remote).with_retry(SYNC_RETRY).with_timeouts(JOB_DEADLINE, JOB_DEADLINE)
     }
 
-    async fn poll(&self, held: &Held, job: PollMailboxes) -> Result<Verdict, JobError> {
-        let Some(_place) = self.crowd.enter(held.tenant(), job.provider) else {
-            return Err(JobError::Throttled(CROWDED.mul_f64(1.0 + jobs::SystemDice.fraction())));
+    async fn poll(&self, ctx: &JobContext, job: PollMailboxes) -> Result<Completion, JobError> {
+        let Some(_job_permit) = self.poll_limiter.admit(ctx.tenant(), job.provider) else {
+            return Err(JobError::Throttled(LIMITER_RETRY_DELAY.mul_f64(1.0 + jobs::SystemRandom.next_fraction())));
         };
-        // Before anything is read, so that what waits takes no memory.
-        let (whose, most) = ((held.tenant(), job.provider), job.mailboxes.len());
-        let Some(mut places) = self.crowd.looks(whose, most, held.job.cost).await else { return Ok(Verdict::Done) };
-        held.progress();
-        if held.job.is_suspect && most > 1 {
-            // Somebody dies whenever it runs: each alone, and it shows whose matter that is.
-            let rest = job.mailboxes.into_iter().map(|mailbox| (mailbox, Looked::Needs(When::Now)));
-            return Outcome { rest: rest.collect(), ..Outcome::default() }.finish(held, job.provider);
+        // Before anything is read, so that waiting jobs take no memory.
+        let (owner, count) = ((ctx.tenant(), job.provider), job.mailboxes.len());
+        let Some(mut permits) = self.poll_limiter.acquire(owner, count, ctx.job.cost).await else {
+            return Ok(Completion::Done);
+        };
+        ctx.report_progress();
+        if ctx.job.is_suspect && count > 1 {
+            // It crashed a process before: each mailbox alone, which shows the one that does it.
+            let others = job.mailboxes.into_iter().map(|mailbox| (mailbox, PollOutcome::NeedsSync(StartTime::Now)));
+            return PollResults { others: others.collect(), ..PollResults::default() }.finish(ctx, job.provider);
         }
-        let found = self.read(held, &job.mailboxes).await?;
+        let found = self.read(ctx, &job.mailboxes).await?;
         if found.is_empty() {
-            return nothing_to_do(&self.engine.store.tenant(held.tenant())).await;
+            return end_without_work(&self.engine.store.tenant(ctx.tenant())).await;
         }
         let mut left = found.len();
-        let look = |(open, standing): (OpenMailbox, Standing)| async move {
-            (open.mailbox.id, self.look_alone(held, open, standing).await)
-        };
-        let mut looks = std::pin::pin!(stream::iter(found).map(look).buffer_unordered(places.count));
-        let mut outcome = Outcome::default();
+        let polls = stream::iter(found)
+            .map(|(open, standing)| async move { (open.mailbox.id, self.poll_isolated(ctx, open, standing).await) });
+        let mut polls = std::pin::pin!(polls.buffer_unordered(permits.count));
+        let mut results = PollResults::default();
         loop {
-            match timeout(SOON, looks.next()).await {
+            match timeout(FLUSH_INTERVAL, polls.next()).await {
                 Ok(None) => break,
-                Ok(Some((mailbox, looked))) => {
-                    held.progress();
-                    outcome.add((held.tenant(), mailbox), looked);
+                Ok(Some((mailbox, outcome))) => {
+                    ctx.report_progress();
+                    results.add((ctx.tenant(), mailbox), outcome);
                     left -= 1;
-                    places.keep(left);
+                    permits.shrink_to(left);
                 }
-                // One that takes its time must not keep what is known of the others.
-                Err(_) => self.write(held, &mut outcome).await?,
+                // A slow mailbox must not hold back the results of the others.
+                Err(_) => self.write(ctx, &mut results).await?,
             }
         }
-        outcome.write_quiet(&self.engine.store.system()).await?;
-        outcome.finish(held, job.provider)
+        results.write_unchanged(&self.engine.store.system()).await?;
+        results.finish(ctx, job.provider)
     }
 
-    /// Those that are there, with where they stand.
-    async fn read(&self, held: &Held, mailboxes: &[MailboxId]) -> Result<Vec<(OpenMailbox, Standing)>, JobError> {
-        let keys: Vec<Key> = mailboxes.iter().map(|mailbox| (held.tenant(), *mailbox)).collect();
+    /// Reads the mailboxes that exist, with their sync state.
+    async fn read(&self, ctx: &JobContext, mailboxes: &[MailboxId]) -> Result<Vec<(OpenMailbox, PollState)>, JobError> {
+        let keys: Vec<MailboxKey> = mailboxes.iter().map(|mailbox| (ctx.tenant(), *mailbox)).collect();
         let system = self.engine.store.system();
         let mut open = system.open_mailboxes(&keys).await?;
-        let mut standings = system.list_standings(&keys).await?;
+        let mut standings = system.list_poll_states(&keys).await?;
         Ok(keys.iter().filter_map(|key| Some((open.remove(key)?, standings.remove(key)?))).collect())
     }
 
-    /// What is known so far.
-    async fn write(&self, held: &Held, outcome: &mut Outcome) -> Result<(), JobError> {
-        outcome.write_quiet(&self.engine.store.system()).await?;
-        if !outcome.rest.is_empty() {
-            let mut unit = held.write();
-            outcome.write_rest(held, &mut unit)?;
+    /// Writes the outcomes so far.
+    async fn write(&self, ctx: &JobContext, results: &mut PollResults) -> Result<(), JobError> {
+        results.write_unchanged(&self.engine.store.system()).await?;
+        if !results.others.is_empty() {
+            let mut unit = ctx.write();
+            results.write_others(ctx, &mut unit)?;
             unit.commit().await?;
         }
         Ok(())
     }
 
-    /// Whatever is wrong with one mailbox is its own matter. As a task of its own, so that it goes on while the job writes:
-    /// the job must not wait for a connection that a look of its own has.
-    async fn look_alone(&self, held: &Held, open: OpenMailbox, standing: Standing) -> Looked {
+    /// Polls a mailbox in a task of its own, so that an error or panic concerns it alone, and so that it continues
+    /// while the job writes: the job must not wait for a connection that one of its polls holds.
+    async fn poll_isolated(&self, ctx: &JobContext, open: OpenMailbox, standing: PollState) -> PollOutcome {
         let (token, errors) = (standing.token, standing.state.error_count);
-        let (sync, asked_at, mailbox) = (self.clone(), held.job.created_at, open.mailbox.id);
-        let mut task = JoinSet::new(); // which ends with the job
-        task.spawn(async move { sync.look(asked_at, open, standing).await });
+        let (sync, enqueued_at, mailbox) = (self.clone(), ctx.job.created_at, open.mailbox.id);
+        let mut task = JoinSet::new(); // aborted with the job
+        task.spawn(async move { sync.poll_one(enqueued_at, open, standing).await });
         let reason = match task.join_next().await {
-            Some(Ok(Ok(looked))) => return looked,
+            Some(Ok(Ok(outcome))) => return outcome,
             Some(Ok(Err(e))) => format!("{e:#}"),
-            Some(Err(_)) | None => "a look at it panicked".to_owned(),
+            Some(Err(_)) | None => "the poll panicked".to_owned(),
         };
-        let store = self.engine.store.tenant(held.tenant());
+        let store = self.engine.store.tenant(ctx.tenant());
         let mut task = JoinSet::new();
-        task.spawn(async move { store.is_given_up(mailbox).await });
+        task.spawn(async move { store.has_sync_dead_letter(mailbox).await });
         match task.join_next().await {
-            Some(Ok(Ok(true))) => Looked::Failed { token, errors, reason },
-            _ => Looked::Broken { token, errors, reason },
+            Some(Ok(Ok(true))) => PollOutcome::Failed { token, errors, reason },
+            _ => PollOutcome::Broken { token, errors, reason },
         }
     }
 
-    async fn look(&self, asked_at: Timestamp, open: OpenMailbox, standing: Standing) -> anyhow::Result<Looked> {
-        let begun = Instant::now();
-        let Some(opened) = self.ready(open).await? else { return Ok(Looked::Done) };
-        // Who lists it sees more than we do. And since it was to be looked at, somebody may have done so.
-        if standing.is_held || standing.state.last_sync_at > Some(asked_at) {
-            return Ok(Looked::Done);
+    async fn poll_one(
+        &self,
+        enqueued_at: Timestamp,
+        open: OpenMailbox,
+        standing: PollState,
+    ) -> anyhow::Result<PollOutcome> {
+        let started = Instant::now();
+        let Some(session) = self.open_session(open).await? else { return Ok(PollOutcome::Done) };
+        // A sync that is running sees more than a poll. And one may have run since this job was enqueued.
+        if standing.is_held || standing.state.last_sync_at > Some(enqueued_at) {
+            return Ok(PollOutcome::Done);
         }
         let is_settled = standing.state.is_history_done && !standing.state.is_listing;
         if standing.cursors.is_empty() || !is_settled {
-            return Ok(Looked::Needs(When::Now));
+            return Ok(PollOutcome::NeedsSync(StartTime::Now));
         }
         let page = loop {
-            let call = opened.connector.changes(&opened.account, &standing.cursors);
-            let Ok(answer) = timeout(PATIENCE, self.calls.make(&opened.mailbox, call)).await else {
-                return Ok(Looked::Needs(When::Now));
+            let call = session.connector.changes(&session.account, &standing.cursors);
+            let Ok(answer) = timeout(POLL_TIMEOUT, self.calls.make(&session.mailbox, call)).await else {
+                return Ok(PollOutcome::NeedsSync(StartTime::Now));
             };
             match answer {
                 Ok(page) => break page,
-                Err(ConnectorError::NotYet(wait)) if wait <= SHORT => {
-                    if begun.elapsed() > PATIENCE {
-                        return Ok(Looked::Again);
+                Err(ConnectorError::RateLimited(wait)) if wait <= MAX_INLINE_WAIT => {
+                    if started.elapsed() > POLL_TIMEOUT {
+                        return Ok(PollOutcome::Retry);
                     }
                     tokio::time::sleep(wait).await;
                 }
-                Err(e) => return self.refused(&e, &opened.mailbox, &standing).await,
+                Err(e) => return self.outcome_of_error(&e, &session.mailbox, &standing).await,
             }
         };
-        let looked = looked(&opened, &standing, page);
-        metrics::histogram!("mailroom_look_duration_seconds").record(begun.elapsed().as_secs_f64());
-        Ok(looked)
+        let outcome = outcome_of_page(&session, &standing, page);
+        metrics::histogram!(catalogue::POLL_DURATION_SECONDS).record(started.elapsed().as_secs_f64());
+        Ok(outcome)
     }
 
-    async fn refused(&self, e: &ConnectorError, mailbox: &Mailbox, standing: &Standing) -> anyhow::Result<Looked> {
+    async fn outcome_of_error(
+        &self,
+        e: &ConnectorError,
+        mailbox: &Mailbox,
+        standing: &PollState,
+    ) -> anyhow::Result<PollOutcome> {
         let is_over = match e {
-            // It is due again before long, and those who waited are not to come back all at once.
-            ConnectorError::NotYet(_) => return Ok(Looked::Done),
-            ConnectorError::Throttled { retry_after: Some(wait) } => return Ok(Looked::Needs(When::In(*wait))),
+            // It is due again before long, and the mailboxes that waited must not all come back at once.
+            ConnectorError::RateLimited(_) => return Ok(PollOutcome::Done),
+            ConnectorError::Throttled { retry_after: Some(wait) } => {
+                return Ok(PollOutcome::NeedsSync(StartTime::In(*wait)));
+            }
             ConnectorError::Throttled { retry_after: None }
             | ConnectorError::Unavailable(_)
-            | ConnectorError::Operator(_) => true,
+            | ConnectorError::AppRejected(_) => true,
             ConnectorError::Protocol(_) | ConnectorError::Gone => {
-                self.engine.store.tenant(mailbox.tenant_id).is_given_up(mailbox.id).await?
+                self.engine.store.tenant(mailbox.tenant_id).has_sync_dead_letter(mailbox.id).await?
             }
             _ => false,
         };
         let (token, errors) = (standing.token, standing.state.error_count);
-        Ok(match is_over {
-            true => Looked::Failed { token, errors, reason: e.to_string() },
-            false => Looked::Needs(When::Now),
+        Ok(if is_over {
+            PollOutcome::Failed { token, errors, reason: e.to_string() }
+        } else {
+            PollOutcome::NeedsSync(StartTime::Now)
         })
     }
 }
 
-fn looked(opened: &Opened, standing: &Standing, mut page: Page) -> Looked {
-    add_rescoped(&mut page, opened);
-    let is_quiet = is_quiet(&page, &standing.cursors, &standing.state, opened);
-    let (provider, found) = (opened.mailbox.provider.as_str(), if is_quiet { "nothing" } else { "something" });
-    metrics::counter!("mailroom_looks_total", "provider" => provider, "found" => found).increment(1);
-    match is_quiet {
-        true => Looked::Quiet { token: standing.token },
-        false => Looked::Needs(When::Now),
+fn outcome_of_page(session: &MailboxSession, standing: &PollState, mut page: ListingPage) -> PollOutcome {
+    add_scope_changes(&mut page, session);
+    let is_unchanged = is_unchanged(&page, &standing.cursors, &standing.state, session);
+    let (provider, found) = (session.mailbox.provider.as_str(), if is_unchanged { "nothing" } else { "something" });
+    metrics::counter!(catalogue::POLLS, "provider" => provider, "found" => found).increment(1);
+    if is_unchanged { PollOutcome::Unchanged { token: standing.token } } else { PollOutcome::NeedsSync(StartTime::Now) }
+}
+
+impl PollResults {
+    fn add(&mut self, key: MailboxKey, outcome: PollOutcome) {
+        match outcome {
+            PollOutcome::Done => {}
+            PollOutcome::Unchanged { token } => self.unchanged.push((key, token)),
+            PollOutcome::Retry => self.retry.push(key.1),
+            outcome => self.others.push((key.1, outcome)),
+        }
+    }
+
+    async fn write_unchanged(&mut self, system: &SystemStore) -> Result<(), StoreError> {
+        let unchanged = std::mem::take(&mut self.unchanged);
+        if unchanged.is_empty() { Ok(()) } else { system.record_quiet_polls(&unchanged).await }
+    }
+
+    /// Writes the other outcomes in the order in which all writers lock mailboxes.
+    fn write_others(&mut self, ctx: &JobContext, unit: &mut TenantUnit) -> Result<(), JobError> {
+        self.others.sort_by_key(|(mailbox, _)| *mailbox);
+        self.others.drain(..).try_for_each(|(mailbox, outcome)| write(ctx, unit, mailbox, outcome))
+    }
+
+    /// Returns the unit that completes the job.
+    fn finish(mut self, ctx: &JobContext, provider: Provider) -> Result<Completion, JobError> {
+        if self.retry.is_empty() && self.others.is_empty() {
+            return Ok(Completion::Done);
+        }
+        let mut unit = ctx.write();
+        if !self.retry.is_empty() {
+            let job = PollMailboxes { provider, mailboxes: std::mem::take(&mut self.retry) };
+            unit.enqueue(vec![ctx.follow_up(&job).map_err(anyhow::Error::from)?]);
+        }
+        self.write_others(ctx, &mut unit)?;
+        Ok(Completion::Commit(unit))
     }
 }
 
-impl Outcome {
-    fn add(&mut self, key: Key, looked: Looked) {
-        match looked {
-            Looked::Done => {}
-            Looked::Quiet { token } => self.quiet.push((key, token)),
-            Looked::Again => self.again.push(key.1),
-            looked => self.rest.push((key.1, looked)),
+fn write(ctx: &JobContext, unit: &mut TenantUnit, mailbox: MailboxId, outcome: PollOutcome) -> Result<(), JobError> {
+    match outcome {
+        PollOutcome::Failed { token, errors, reason } => {
+            unit.record_failed_poll(mailbox, token, &reason);
+            states::mark_failing(unit, (ctx.tenant(), mailbox), errors, &reason);
         }
-    }
-
-    async fn write_quiet(&mut self, system: &SystemStore) -> Result<(), StoreError> {
-        let quiet = std::mem::take(&mut self.quiet);
-        if quiet.is_empty() { Ok(()) } else { system.end_looks(&quiet).await }
-    }
-
-    /// In the order in which everybody takes mailboxes.
-    fn write_rest(&mut self, held: &Held, unit: &mut TenantUnit) -> Result<(), JobError> {
-        self.rest.sort_by_key(|(mailbox, _)| *mailbox);
-        self.rest.drain(..).try_for_each(|(mailbox, looked)| write(held, unit, mailbox, looked))
-    }
-
-    fn finish(mut self, held: &Held, provider: Provider) -> Result<Verdict, JobError> {
-        if self.again.is_empty() && self.rest.is_empty() {
-            return Ok(Verdict::Done);
+        PollOutcome::Broken { token, errors, reason } => {
+            write(ctx, unit, mailbox, PollOutcome::NeedsSync(StartTime::Now))?;
+            write(ctx, unit, mailbox, PollOutcome::Failed { token, errors, reason })?;
         }
-        let mut unit = held.write();
-        if !self.again.is_empty() {
-            let job = PollMailboxes { provider, mailboxes: std::mem::take(&mut self.again) };
-            unit.enqueue(vec![held.follow_up(&job).map_err(anyhow::Error::from)?]);
+        PollOutcome::NeedsSync(when) => {
+            let own = ctx.follow_up(&SyncMailbox { mailbox }).map_err(anyhow::Error::from)?;
+            unit.enqueue(vec![unique_per_mailbox(NewJob { when, ..own }, mailbox)]);
         }
-        self.write_rest(held, &mut unit)?;
-        Ok(Verdict::Commit(unit))
-    }
-}
-
-fn write(held: &Held, unit: &mut TenantUnit, mailbox: MailboxId, looked: Looked) -> Result<(), JobError> {
-    match looked {
-        Looked::Failed { token, errors, reason } => {
-            unit.fail_look(mailbox, token, &reason);
-            states::fails(unit, mailbox, errors, &reason);
-        }
-        Looked::Broken { token, errors, reason } => {
-            write(held, unit, mailbox, Looked::Needs(When::Now))?;
-            write(held, unit, mailbox, Looked::Failed { token, errors, reason })?;
-        }
-        Looked::Needs(when) => {
-            let own = held.follow_up(&SyncMailbox { mailbox }).map_err(anyhow::Error::from)?;
-            unit.enqueue(vec![only_one(NewJob { when, ..own }, mailbox)]);
-        }
-        Looked::Done | Looked::Quiet { .. } | Looked::Again => {}
+        PollOutcome::Done | PollOutcome::Unchanged { .. } | PollOutcome::Retry => {}
     }
     Ok(())
 }

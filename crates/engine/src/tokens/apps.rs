@@ -1,88 +1,92 @@
-//! What all mailboxes of one of our apps have in common: when the app itself is refused, each of them would be, so one of
-//! them finds out for all.
+//! State that all mailboxes of one of our apps share: when the app itself is rejected, each of them would be, so one
+//! call finds out for all.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::{ConnectorError, Provider};
+use domain::{ConnectorError, Provider, log_text};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use super::{Asker, unavailable};
+use super::{TokenRequest, unavailable};
 
-/// Calls for tokens at the same time: enough for a start with thousands of mailboxes, and few enough to be stopped when
-/// the first of them is refused.
-const AT_ONCE: usize = 8;
+/// Calls for tokens at the same time: enough for a start with thousands of mailboxes, few enough to stop when the first
+/// of them is rejected.
+const CONCURRENT_TOKEN_CALLS: usize = 8;
 
-/// For how long a refusal of the app holds for all.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
+/// For how long a rejection of the app holds for all mailboxes.
+const REFUSAL_TTL: Duration = Duration::from_secs(60);
 
-/// Nobody reads the same warning more often.
-const WARN_EVERY: Duration = Duration::from_secs(300);
+/// The interval between two warnings.
+const WARN_INTERVAL: Duration = Duration::from_secs(300);
 
-/// By provider, and whether it is the one that acts by its own right where that is another than people consent to.
+/// Our apps by provider, and whether it is the app-only one where that differs from the app that people consent to.
 #[derive(Debug, Default)]
-pub struct Apps(Mutex<HashMap<(Provider, bool), Arc<App>>>);
+pub struct ProviderApps(Mutex<HashMap<(Provider, bool), Arc<ProviderApp>>>);
 
-impl Apps {
-    pub fn of(&self, asker: &Asker) -> Arc<App> {
-        let provider = asker.connector.provider();
-        // At Google that is a service account. At Microsoft it is one app with one secret, whoever has let it in.
-        let is_another = provider == Provider::Gmail && asker.account.secret.is_none();
+impl ProviderApps {
+    pub fn of(&self, request: &TokenRequest) -> Arc<ProviderApp> {
+        let provider = request.connector.provider();
+        // At Google the app-only one is a service account. At Microsoft it is one app with one secret.
+        let is_another = provider == Provider::Gmail && request.account.secret.is_none();
         let mut apps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        apps.entry((provider, is_another)).or_insert_with(|| Arc::new(App::new(provider))).clone()
+        apps.entry((provider, is_another)).or_insert_with(|| Arc::new(ProviderApp::new(provider))).clone()
     }
 }
 
 #[derive(Debug)]
-pub struct App {
+pub struct ProviderApp {
     provider: Provider,
-    places: Semaphore,
-    state: Mutex<State>,
+    permits: Semaphore,
+    state: Mutex<AppState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AppState {
     refused: Option<(Instant, ConnectorError)>,
     warned: Option<Instant>,
 }
 
-impl App {
+impl ProviderApp {
     fn new(provider: Provider) -> Self {
-        Self { provider, places: Semaphore::new(AT_ONCE), state: Mutex::default() }
+        Self { provider, permits: Semaphore::new(CONCURRENT_TOKEN_CALLS), state: Mutex::default() }
     }
 
-    /// A place among those who ask, or what the last of them was told.
-    pub async fn place(&self) -> Result<SemaphorePermit<'_>, ConnectorError> {
-        self.refusal()?;
-        let place = self.places.acquire().await.map_err(|_| unavailable("nobody may ask for tokens"))?;
-        self.refusal()?;
-        Ok(place)
+    /// Waits for a permit to call for a token, or returns the recent rejection of the app.
+    pub async fn acquire(&self) -> Result<SemaphorePermit<'_>, ConnectorError> {
+        self.check_refusal()?;
+        let permit = self.permits.acquire().await.map_err(|_| unavailable("the limiter of token calls is closed"))?;
+        self.check_refusal()?;
+        Ok(permit)
     }
 
-    fn refusal(&self) -> Result<(), ConnectorError> {
+    fn check_refusal(&self) -> Result<(), ConnectorError> {
         match &self.state().refused {
             Some((until, e)) if Instant::now() < *until => Err(e.clone()),
             _ => Ok(()),
         }
     }
 
-    /// One warning for all mailboxes: it is not theirs.
-    pub fn was_refused(&self, e: &ConnectorError) {
-        if !matches!(e, ConnectorError::Operator(_)) {
+    /// Records a rejection of the app, with one warning for all mailboxes.
+    pub fn record_refusal(&self, e: &ConnectorError) {
+        if !matches!(e, ConnectorError::AppRejected(_)) {
             return;
         }
         let now = Instant::now();
         let mut state = self.state();
-        state.refused = Some((now + REFUSED_FOR, e.clone()));
-        if state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN_EVERY) {
+        state.refused = Some((now + REFUSAL_TTL, e.clone()));
+        if state.warned.is_none_or(|warned| now.duration_since(warned) >= WARN_INTERVAL) {
             state.warned = Some(now);
-            tracing::warn!(provider = self.provider.as_str(), "no mailbox there can be opened: {e}");
+            tracing::warn!(
+                provider = self.provider.as_str(),
+                error = log_text(e),
+                "app rejected by the provider; its mailboxes cannot be opened"
+            );
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, AppState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

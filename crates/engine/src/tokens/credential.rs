@@ -1,121 +1,126 @@
-//! What this process knows of one mailbox's token.
+//! The state of one mailbox's token in this process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use domain::connector::{Account, Grant};
+use domain::connector::{ConnectorAccount, TokenGrant};
 use domain::{ConnectorError, Secret, Sha256};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::token::Token;
+use super::token::AccessToken;
 use crate::Engine;
 
-/// A mailbox whose token nobody has asked for since is let go, or another process asks for it.
-const UNSTORED_FOR: SignedDuration = SignedDuration::from_hours(24);
+/// How long a grant is kept that could not be stored: a mailbox that was not used since is disconnected, or another
+/// process uses it.
+const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Debug, Default)]
 pub struct Credential {
-    /// Who asks for all others of this process.
-    pub turn: Arc<tokio::sync::Mutex<()>>,
-    last: Mutex<Last>,
+    /// Held by the task that refreshes the token for all callers of this process.
+    pub refresh_lock: Arc<tokio::sync::Mutex<()>>,
+    state: Mutex<CredentialState>,
 }
 
 #[derive(Debug, Default)]
-struct Last {
-    /// With what opened the mailbox when it came: for a mailbox that was connected anew it is another's.
-    token: Option<(Sha256, Token)>,
+struct CredentialState {
+    /// The token with the hash of the credential that it was granted for: a mailbox that was connected anew has another
+    /// one.
+    token: Option<(Sha256, AccessToken)>,
     failed: Option<(Instant, ConnectorError)>,
-    unstored: Option<Unstored>,
+    pending: Option<PendingGrant>,
 }
 
-/// What a provider gave us to use from now on and the database has not taken yet. It comes only once, and what it replaces
-/// may be good no longer.
+/// A grant with a new secret that is not stored yet. It comes only once, and the secret that it replaces may be invalid.
 #[derive(Debug, Clone)]
-pub struct Unstored {
-    /// By what it was got.
+pub struct PendingGrant {
+    /// The hash of the credential that it was granted for.
     by: Sha256,
-    pub grant: Grant,
+    pub grant: TokenGrant,
     pub asked_at: Timestamp,
 }
 
 impl Credential {
-    pub fn good(&self, engine: &Engine, account: &Account, refused: Option<&Secret<String>>) -> Option<Secret<String>> {
-        let now = engine.store.clock().now();
-        let last = self.last();
-        let (by, token) = last.token.as_ref()?;
-        (*by == opener(account) && token.is_good(now, refused)).then(|| token.token.clone())
-    }
-
-    /// What became of it while we waited for our turn.
-    pub fn known(
+    pub fn find_valid(
         &self,
         engine: &Engine,
-        account: &Account,
+        account: &ConnectorAccount,
         refused: Option<&Secret<String>>,
-        asked: Instant,
+    ) -> Option<Secret<String>> {
+        let now = engine.store.clock().now();
+        let state = self.state();
+        let (by, token) = state.token.as_ref()?;
+        (*by == credential_hash(account) && token.is_valid(now, refused)).then(|| token.token.clone())
+    }
+
+    /// Returns the outcome of a refresh that ended while we waited for the lock.
+    pub fn find_since(
+        &self,
+        engine: &Engine,
+        account: &ConnectorAccount,
+        refused: Option<&Secret<String>>,
+        since: Instant,
     ) -> Option<Result<Secret<String>, ConnectorError>> {
-        if let Some(token) = self.good(engine, account, refused) {
+        if let Some(token) = self.find_valid(engine, account, refused) {
             return Some(Ok(token));
         }
-        // Those who waited for it share a refusal, so that it is not asked for by each of them.
-        let last = self.last();
-        last.failed.as_ref().filter(|(at, _)| *at > asked).map(|(_, e)| Err(e.clone()))
+        // All waiting callers share an error, so that they do not each repeat the call.
+        let state = self.state();
+        state.failed.as_ref().filter(|(at, _)| *at > since).map(|(_, e)| Err(e.clone()))
     }
 
-    pub fn remember(&self, account: &Account, outcome: &Result<Token, ConnectorError>) {
-        let mut last = self.last();
+    pub fn remember(&self, account: &ConnectorAccount, outcome: &Result<AccessToken, ConnectorError>) {
+        let mut state = self.state();
         match outcome {
             Ok(token) => {
-                last.token = Some((opener(account), token.clone()));
-                last.failed = None;
+                state.token = Some((credential_hash(account), token.clone()));
+                state.failed = None;
             }
-            Err(e) => last.failed = Some((Instant::now(), e.clone())),
+            Err(e) => state.failed = Some((Instant::now(), e.clone())),
         }
     }
 
-    /// Until it is stored, or something else opens the mailbox.
-    pub fn keep_unstored(&self, account: &Account, grant: &Grant, asked_at: Timestamp) {
-        self.last().unstored = Some(Unstored { by: opener(account), grant: grant.clone(), asked_at });
+    /// Keeps a grant until it is stored, or the mailbox has another credential.
+    pub fn keep_pending(&self, account: &ConnectorAccount, grant: &TokenGrant, asked_at: Timestamp) {
+        self.state().pending = Some(PendingGrant { by: credential_hash(account), grant: grant.clone(), asked_at });
     }
 
-    pub fn forget_unstored(&self) {
-        self.last().unstored = None;
+    pub fn clear_pending(&self) {
+        self.state().pending = None;
     }
 
-    /// What came for this account as it is now, and is stored nowhere.
-    pub fn unstored(&self, account: &Account) -> Option<Unstored> {
-        let mut last = self.last();
-        if last.unstored.as_ref().is_some_and(|unstored| unstored.by != opener(account)) {
-            last.unstored = None;
+    /// Returns the grant of this account that is not stored yet.
+    pub fn pending(&self, account: &ConnectorAccount) -> Option<PendingGrant> {
+        let mut state = self.state();
+        if state.pending.as_ref().is_some_and(|pending| pending.by != credential_hash(account)) {
+            state.pending = None;
         }
-        last.unstored.clone()
+        state.pending.clone()
     }
 
-    pub fn is_of_use(&self, now: Timestamp) -> bool {
-        let last = self.last();
-        let is_wanted = |unstored: &Unstored| now.duration_since(unstored.asked_at) < UNSTORED_FOR;
-        last.unstored.as_ref().is_some_and(is_wanted)
-            || last.token.as_ref().is_some_and(|(_, token)| token.is_good(now, None))
+    pub fn is_in_use(&self, now: Timestamp) -> bool {
+        let state = self.state();
+        state.pending.as_ref().is_some_and(|pending| now.duration_since(pending.asked_at) < PENDING_TTL)
+            || state.token.as_ref().is_some_and(|(_, token)| token.is_valid(now, None))
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> std::sync::MutexGuard<'_, CredentialState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Its secret, and where our app opens it by itself, for whom.
-fn opener(account: &Account) -> Sha256 {
+/// Returns the hash of an account's secret and, for app-only access, of the impersonated user.
+fn credential_hash(account: &ConnectorAccount) -> Sha256 {
     let secret = account.secret.as_ref().map(|secret| Sha256::of(secret.expose().as_bytes()));
-    Sha256::of(format!("{secret:?} {}", opened(account)).as_bytes())
+    Sha256::of(format!("{secret:?} {}", impersonated_user(account)).as_bytes())
 }
 
-/// Whose mailbox our app opens. Nobody's in particular where a secret says itself what it opens.
-pub fn opened(account: &Account) -> String {
+/// Returns the user that our app impersonates, or an empty text where the secret itself determines the account.
+pub fn impersonated_user(account: &ConnectorAccount) -> String {
     let settings: Value = serde_json::from_str(&account.settings).unwrap_or_default();
-    let named = || ["user", "account"].iter().find_map(|name| settings[name].as_str());
-    match settings["app_only"] == true {
-        true => named().unwrap_or(&account.address).to_owned(),
-        false => String::new(),
+    if settings["app_only"] != true {
+        return String::new();
     }
+    let named = ["user", "account"].iter().find_map(|name| settings[name].as_str());
+    named.unwrap_or(&account.address).to_owned()
 }

@@ -1,8 +1,8 @@
-//! Tokens that mailboxes are called with.
+//! Access tokens of mailboxes.
 //!
-//! A token is in memory, else in the database, sealed, where every process finds it; else it is asked for. Of all processes
-//! one at a time asks for the token of a mailbox: it holds a lease, and its token is stored only while it does. What
-//! follows from a refusal is in [`apps`], for it may concern all mailboxes at once.
+//! A token is in memory, else sealed in the database, where every process finds it; else it is refreshed. One process
+//! at a time refreshes the token of a mailbox under a lease, and the token is stored only while the lease holds.
+//! [`apps`] handles rejections, which may concern all mailboxes at once.
 
 mod apps;
 mod credential;
@@ -12,48 +12,49 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::connector::{Account, Grant};
-use domain::{Connector, ConnectorError, MailboxId, MailboxState, Secret, SecretId, SecretKind};
+use domain::connector::{ConnectorAccount, TokenGrant};
+use domain::metrics as catalogue;
+use domain::{Connector, ConnectorError, MailboxId, MailboxState, Secret, SecretId, SecretKind, log_text};
 use store::StoreError;
 use store::failpoint::{self, Guard};
-use store::sql::leases::NO_LONGER_LEADER;
+use store::sql::access_tokens::{NewAccessToken, SECRET_CHANGED};
+use store::sql::leases::LEASE_TAKEN_OVER;
 use store::sql::schedules::LeaseToken;
 use store::sql::secrets::SealedSecret;
-use store::sql::tokens::{NewToken, SECRET_CHANGED};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Engine;
 use crate::secrets::VaultError;
-use apps::{App, Apps};
-use credential::{Credential, Unstored, opened};
-use token::Token;
+use apps::{ProviderApp, ProviderApps};
+use credential::{Credential, PendingGrant, impersonated_user};
+use token::AccessToken;
 
-/// How the names of its leases begin.
-pub(crate) const LEASE: &str = "token:";
+/// The prefix of the names of its leases.
+pub(crate) const LEASE_PREFIX: &str = "token:";
 
-/// Credentials in memory. Beyond it those are forgotten whose token has ended.
-const MANY: usize = 10_000;
+/// Credentials in memory; above this number, those whose token has expired are dropped.
+const MAX_IDLE_CREDENTIALS: usize = 10_000;
 
-/// Whoever waits for somebody else's token looks so often at last.
-const LOOK_AT_LAST: Duration = Duration::from_millis(500);
+/// The longest pause between two reads while another process refreshes a token.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// When to come back after the database was away.
-const DATABASE_AWAY: Duration = Duration::from_secs(5);
+/// When a call is tried again after the database was unavailable.
+const DATABASE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How soon it is tried again to store what comes only once, for the first time; and each time later, up to the time above.
-const STORE_AGAIN: Duration = Duration::from_millis(100);
+/// The first pause between attempts to store a grant that comes only once; it doubles up to [`DATABASE_RETRY_DELAY`].
+const FIRST_STORE_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy)]
 pub struct TokenSettings {
-    /// Of the right to ask. A call for a token has two thirds of it, so nobody asks in the name of one that has run out.
+    /// The lease for a refresh. The call has two thirds of it, so that it never runs under an expired lease.
     pub lease: Duration,
-    /// How soon somebody who waits for another's token looks for the first time.
-    pub look: Duration,
+    /// The first pause between two reads while another process refreshes a token.
+    pub poll_interval: Duration,
 }
 
 impl TokenSettings {
-    /// Who follows sooner in listing a mailbox also follows sooner here, as far as a call leaves time for it.
-    pub fn following(lease: Duration) -> Self {
+    /// Returns settings that match the lease of a sync, as far as a call leaves time for it.
+    pub fn for_lease(lease: Duration) -> Self {
         let lease = lease.clamp(Duration::from_secs(3), Duration::from_secs(30));
         Self { lease, ..Self::default() }
     }
@@ -61,307 +62,337 @@ impl TokenSettings {
 
 impl Default for TokenSettings {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(30), look: Duration::from_millis(20) }
+        Self { lease: Duration::from_secs(30), poll_interval: Duration::from_millis(20) }
     }
 }
 
-/// Cheap to clone; clones are one.
+/// Gets and refreshes tokens. Cheap to clone; clones share their state.
 #[derive(Debug, Clone)]
 pub struct Tokens {
-    inner: Arc<Inner>,
+    inner: Arc<TokensInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TokensInner {
     engine: Engine,
     holder: String,
     settings: TokenSettings,
-    apps: Apps,
+    apps: ProviderApps,
     credentials: Mutex<HashMap<MailboxId, Arc<Credential>>>,
 }
 
-/// For whom a token is, and who gives it.
+/// The account that a token is for, and the connector that refreshes it.
 #[derive(Debug, Clone)]
-pub struct Asker {
+pub struct TokenRequest {
     pub connector: Arc<dyn Connector>,
-    pub account: Account,
+    pub account: ConnectorAccount,
 }
 
 impl Tokens {
-    /// `holder` is who asks, for people.
+    /// Creates the tokens of a process. `holder` is the name of the lease holder, for people.
     pub fn new(engine: Engine, holder: &str, settings: TokenSettings) -> Self {
-        let (apps, credentials) = (Apps::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { engine, holder: holder.to_owned(), settings, apps, credentials }) }
+        let (apps, credentials) = (ProviderApps::default(), Mutex::default());
+        Self { inner: Arc::new(TokensInner { engine, holder: holder.to_owned(), settings, apps, credentials }) }
     }
 
-    /// A token that should be good, and is not this one.
-    pub async fn get(&self, asker: &Asker, refused: Option<&Secret<String>>) -> Result<Secret<String>, ConnectorError> {
-        let credential = self.credential(asker.account.mailbox);
-        if let Some(token) = credential.good(&self.inner.engine, &asker.account, refused) {
+    /// Gets a token that should be valid and is not the `refused` one.
+    pub async fn get(
+        &self,
+        request: &TokenRequest,
+        refused: Option<&Secret<String>>,
+    ) -> Result<Secret<String>, ConnectorError> {
+        let credential = self.credential(request.account.mailbox);
+        if let Some(token) = credential.find_valid(&self.inner.engine, &request.account, refused) {
             return Ok(token);
         }
-        let asked = Instant::now();
-        let turn = credential.turn.clone().lock_owned().await;
-        // A task of its own: whoever stops waiting must not lose what a provider has just given.
-        let (tokens, asker, refused) = (self.clone(), asker.clone(), refused.cloned());
+        let started = Instant::now();
+        let turn = credential.refresh_lock.clone().lock_owned().await;
+        // A separate task: a cancelled caller must not lose what a provider has just granted.
+        let (tokens, request, refused) = (self.clone(), request.clone(), refused.cloned());
         let task = tokio::spawn(async move {
             let _turn = turn;
-            if let Some(known) = credential.known(&tokens.inner.engine, &asker.account, refused.as_ref(), asked) {
+            if let Some(known) =
+                credential.find_since(&tokens.inner.engine, &request.account, refused.as_ref(), started)
+            {
                 return known;
             }
-            let outcome = tokens.find_or_ask(&asker, &credential, refused.as_ref()).await;
-            credential.remember(&asker.account, &outcome);
+            let outcome = tokens.find_or_refresh(&request, &credential, refused.as_ref()).await;
+            credential.remember(&request.account, &outcome);
             outcome.map(|token| token.token)
         });
-        task.await.unwrap_or_else(|_| Err(unavailable("a call for a token broke off")))
+        task.await.unwrap_or_else(|_| Err(unavailable("the token refresh was interrupted")))
     }
 
-    async fn find_or_ask(
+    async fn find_or_refresh(
         &self,
-        asker: &Asker,
+        request: &TokenRequest,
         credential: &Credential,
         refused: Option<&Secret<String>>,
-    ) -> Result<Token, ConnectorError> {
-        let Inner { engine, settings, apps, holder, .. } = &*self.inner;
-        let name = format!("{LEASE}{}", asker.account.mailbox);
-        let app = apps.of(asker);
+    ) -> Result<AccessToken, ConnectorError> {
+        let TokensInner { engine, settings, apps, holder, .. } = &*self.inner;
+        let name = format!("{LEASE_PREFIX}{}", request.account.mailbox);
+        let app = apps.of(request);
         let give_up_at = Instant::now() + settings.lease * 3;
-        let mut pause = settings.look;
+        let mut pause = settings.poll_interval;
         loop {
-            if let Some(token) = self.stored(asker, refused).await? {
+            if let Some(token) = self.stored(request, refused).await? {
                 return Ok(token);
             }
-            let place = app.place().await?;
-            let asked = Instant::now();
+            let permit = app.acquire().await?;
+            let started = Instant::now();
             let lease = if failpoint::is_off(Guard::TokenLease) {
                 Some(None)
             } else {
                 let taken = engine.store.system().acquire_lease(&name, holder, settings.lease).await;
-                taken.map_err(|e| away(&e))?.map(Some)
+                taken.map_err(|e| store_error(&e))?.map(Some)
             };
             if let Some(token) = lease {
-                let (until, ends) = (asked + settings.lease * 2 / 3, asked + settings.lease);
-                let held = Held { tokens: self, asker, credential, app: &app, name: &name, token, until, ends };
-                let outcome = held.ask(refused).await;
+                let (until, ends) = (started + settings.lease * 2 / 3, started + settings.lease);
+                let lease =
+                    TokenLease { tokens: self, request, credential, app: &app, name: &name, token, until, ends };
+                let outcome = lease.refresh(refused).await;
                 if !matches!(outcome, Ok(Some(_))) {
-                    held.release().await;
+                    lease.release().await;
                 }
                 if let Some(token) = outcome? {
                     return Ok(token);
                 }
             }
-            drop(place);
+            drop(permit);
             if Instant::now() >= give_up_at {
-                return Err(unavailable("others ask for its token, and none comes"));
+                return Err(unavailable("another process refreshes the token, and none comes"));
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LOOK_AT_LAST);
+            pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
 
-    /// What somebody has stored, if it is good and not the one that was refused.
-    async fn stored(&self, asker: &Asker, refused: Option<&Secret<String>>) -> Result<Option<Token>, ConnectorError> {
-        let (engine, account) = (&self.inner.engine, &asker.account);
+    /// Returns the stored token, if it is valid and not the one that was refused.
+    async fn stored(
+        &self,
+        request: &TokenRequest,
+        refused: Option<&Secret<String>>,
+    ) -> Result<Option<AccessToken>, ConnectorError> {
+        let (engine, account) = (&self.inner.engine, &request.account);
         let id = SecretId::of_access_token(account.mailbox);
         let sealed = match engine.vault.open(account.tenant, id, SecretKind::AccessToken).await {
-            // What cannot be read is asked for anew.
+            // A token that cannot be decrypted is refreshed.
             Err(VaultError::Damaged(_)) => None,
-            opened => opened.map_err(|e| closed(&e))?,
+            impersonated_user => impersonated_user.map_err(|e| vault_error(&e))?,
         };
-        let token = sealed.as_ref().and_then(Token::read).filter(|token| token.is_of(&opened(account)));
-        Ok(token.filter(|token| token.is_good(engine.store.clock().now(), refused)))
+        let token =
+            sealed.as_ref().and_then(AccessToken::from_json).filter(|token| token.is_of(&impersonated_user(account)));
+        Ok(token.filter(|token| token.is_valid(engine.store.clock().now(), refused)))
     }
 
     fn credential(&self, mailbox: MailboxId) -> Arc<Credential> {
         let mut credentials = self.inner.credentials.lock().unwrap_or_else(PoisonError::into_inner);
-        if credentials.len() >= MANY && !credentials.contains_key(&mailbox) {
+        if credentials.len() >= MAX_IDLE_CREDENTIALS && !credentials.contains_key(&mailbox) {
             let now = self.inner.engine.store.clock().now();
-            credentials.retain(|_, credential| Arc::strong_count(credential) > 1 || credential.is_of_use(now));
+            credentials.retain(|_, credential| Arc::strong_count(credential) > 1 || credential.is_in_use(now));
         }
         credentials.entry(mailbox).or_default().clone()
     }
 }
 
-/// The right to ask for a mailbox's token.
-struct Held<'a> {
+/// The lease for refreshing a mailbox's token.
+struct TokenLease<'a> {
     tokens: &'a Tokens,
-    asker: &'a Asker,
+    request: &'a TokenRequest,
     credential: &'a Credential,
-    app: &'a App,
+    app: &'a ProviderApp,
     name: &'a str,
-    /// `None`: a test wants to see what happens without.
+    /// The fence token; `None`: a test runs without the lease.
     token: Option<u64>,
-    /// For calls.
+    /// The deadline of the call.
     until: Instant,
-    /// When somebody else may have it.
+    /// When the lease expires.
     ends: Instant,
 }
 
-impl Held<'_> {
-    /// `None`: something has changed meanwhile, and it is worth another look.
-    async fn ask(&self, refused: Option<&Secret<String>>) -> Result<Option<Token>, ConnectorError> {
-        // Somebody may have stored one between our look and our turn.
-        if let Some(token) = self.tokens.stored(self.asker, refused).await? {
+impl TokenLease<'_> {
+    /// Refreshes the token. Returns `None` if something has changed meanwhile and the caller should start over.
+    async fn refresh(&self, refused: Option<&Secret<String>>) -> Result<Option<AccessToken>, ConnectorError> {
+        // Another process may have stored one between our read and our lease.
+        if let Some(token) = self.tokens.stored(self.request, refused).await? {
             self.release().await;
             return Ok(Some(token));
         }
-        let (account, sealed) = self.present().await?;
+        let (account, sealed) = self.reread_account().await?;
         let clock = self.tokens.inner.engine.store.clock();
-        if let Some(Unstored { grant, asked_at, .. }) = self.credential.unstored(&account) {
-            let token =
-                self.store_steadily(&account, sealed, Token::new(&grant, opened(&account), asked_at), &grant).await?;
-            // It may have ended meanwhile; by what is stored now there is another.
-            return Ok(token.filter(|token| token.is_good(clock.now(), refused)));
+        if let Some(PendingGrant { grant, asked_at, .. }) = self.credential.pending(&account) {
+            let token = self
+                .store_with_retries(
+                    &account,
+                    sealed,
+                    AccessToken::new(&grant, impersonated_user(&account), asked_at),
+                    &grant,
+                )
+                .await?;
+            // It may have expired meanwhile; with the secret that is stored now another can be had.
+            return Ok(token.filter(|token| token.is_valid(clock.now(), refused)));
         }
         let before = clock.now();
         match self.call(&account).await {
             Ok(grant) => {
                 if grant.secret.is_some() && sealed.is_some() {
-                    self.credential.keep_unstored(&account, &grant, before);
+                    self.credential.keep_pending(&account, &grant, before);
                 }
-                self.store_steadily(&account, sealed, Token::new(&grant, opened(&account), before), &grant).await
+                self.store_with_retries(
+                    &account,
+                    sealed,
+                    AccessToken::new(&grant, impersonated_user(&account), before),
+                    &grant,
+                )
+                .await
             }
             Err(e @ ConnectorError::Unauthorized(_)) => {
-                // Somebody may have put another in its place while we asked; that one is tried.
-                let (now, _) = self.present().await?;
-                if is_opened_alike(&now, &account) { Err(e) } else { Ok(None) }
+                // A person may have replaced the secret during the call; then the new one is tried.
+                let (now, _) = self.reread_account().await?;
+                if has_same_credential(&now, &account) { Err(e) } else { Ok(None) }
             }
             Err(e) => Err(e),
         }
     }
 
-    /// The account as it is now, and what opens it as it is stored.
-    async fn present(&self) -> Result<(Account, Option<SealedSecret>), ConnectorError> {
-        let (engine, account) = (&self.tokens.inner.engine, &self.asker.account);
+    /// Reads the account as it is now, with its sealed secret.
+    async fn reread_account(&self) -> Result<(ConnectorAccount, Option<SealedSecret>), ConnectorError> {
+        let (engine, account) = (&self.tokens.inner.engine, &self.request.account);
         let store = engine.store.tenant(account.tenant);
-        let mailbox = store.find_mailbox(&account.mailbox.to_string()).await.map_err(|e| away(&e))?;
+        let mailbox = store.find_mailbox(&account.mailbox.to_string()).await.map_err(|e| store_error(&e))?;
         let mailbox = mailbox.filter(|mailbox| mailbox.state != MailboxState::Disconnected);
-        let Some(mailbox) = mailbox else { return Err(unauthorized("it is disconnected")) };
+        let Some(mailbox) = mailbox else { return Err(unauthorized("the mailbox is disconnected")) };
         if mailbox.state == MailboxState::NeedsReauth {
-            return Err(unauthorized(mailbox.state_reason.as_deref().unwrap_or("it waits to be connected again")));
+            return Err(unauthorized(
+                mailbox.state_reason.as_deref().unwrap_or("the mailbox waits to be connected again"),
+            ));
         }
         let sealed = match mailbox.secret_ref.as_deref().map(str::parse::<SecretId>) {
-            Some(Ok(id)) => store.find_secret(id).await.map_err(|e| away(&e))?,
+            Some(Ok(id)) => store.find_secret(id).await.map_err(|e| store_error(&e))?,
             _ => None,
         };
         let secret = engine.open_secret(&mailbox, sealed.as_ref()).await.map_err(|e| {
-            tracing::error!(mailbox.id = %mailbox.id, "the secret of a mailbox cannot be opened: {e:#}");
-            ConnectorError::NotYet(DATABASE_AWAY)
+            let error = log_text(&format_args!("{e:#}"));
+            tracing::error!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, error, "mailbox secret not opened");
+            ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
         })?;
         let settings = crate::sync::connection(&mailbox.settings);
-        Ok((Account { address: mailbox.address, secret, settings, ..account.clone() }, sealed))
+        Ok((ConnectorAccount { address: mailbox.address, secret, settings, ..account.clone() }, sealed))
     }
 
-    async fn call(&self, account: &Account) -> Result<Grant, ConnectorError> {
-        let Some(call) = self.asker.connector.grant(account) else {
-            return Err(unauthorized("its provider has no tokens"));
+    async fn call(&self, account: &ConnectorAccount) -> Result<TokenGrant, ConnectorError> {
+        let Some(call) = self.request.connector.obtain_token(account) else {
+            return Err(unauthorized("the provider does not issue tokens"));
         };
         let outcome = timeout_at(self.until, call).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(unavailable("no token in time")));
+        let outcome = outcome.unwrap_or_else(|_| Err(unavailable("the token refresh timed out")));
         if let Err(e) = &outcome {
-            let provider = self.asker.connector.provider().as_str();
-            metrics::counter!("mailroom_token_refresh_failures_total", "provider" => provider).increment(1);
-            self.app.was_refused(e);
+            let provider = self.request.connector.provider().as_str();
+            metrics::counter!(catalogue::TOKEN_REFRESH_FAILURES, "provider" => provider).increment(1);
+            self.app.record_refusal(e);
         }
         outcome
     }
 
-    /// What a provider gave in the place of a secret comes only once, so a database that is away is waited for while nobody
-    /// else may ask. It is kept in memory after that; see [`Unstored`].
-    async fn store_steadily(
+    /// Stores a token, waiting for an unavailable database while the lease lasts if the grant has a new secret, which
+    /// comes only once. After that it is kept in memory; see [`PendingGrant`].
+    async fn store_with_retries(
         &self,
-        account: &Account,
+        account: &ConnectorAccount,
         mut by: Option<SealedSecret>,
-        token: Token,
-        grant: &Grant,
-    ) -> Result<Option<Token>, ConnectorError> {
-        let mut pause = STORE_AGAIN;
+        token: AccessToken,
+        grant: &TokenGrant,
+    ) -> Result<Option<AccessToken>, ConnectorError> {
+        let mut pause = FIRST_STORE_DELAY;
         loop {
             match self.store_once(account, &mut by, &token, grant).await {
-                Err(ConnectorError::NotYet(_)) if grant.secret.is_some() && Instant::now() + pause < self.ends => {}
+                Err(ConnectorError::RateLimited(_)) if grant.secret.is_some() && Instant::now() + pause < self.ends => {
+                }
                 outcome => return outcome,
             }
             sleep(pause).await;
-            pause = (pause * 2).min(DATABASE_AWAY);
+            pause = (pause * 2).min(DATABASE_RETRY_DELAY);
         }
     }
 
-    /// Once more when the secret was only sealed anew meanwhile, as keys are rotated.
+    /// Stores a token, once more if the secret was only re-sealed meanwhile by a key rotation.
     async fn store_once(
         &self,
-        account: &Account,
+        account: &ConnectorAccount,
         by: &mut Option<SealedSecret>,
-        token: &Token,
-        grant: &Grant,
-    ) -> Result<Option<Token>, ConnectorError> {
+        token: &AccessToken,
+        grant: &TokenGrant,
+    ) -> Result<Option<AccessToken>, ConnectorError> {
         loop {
             match self.store(account, by.as_ref(), token, grant).await? {
-                Stored::Yes => {
-                    self.credential.forget_unstored();
+                StoreOutcome::Yes => {
+                    self.credential.clear_pending();
                     return Ok(Some(token.clone()));
                 }
-                Stored::NotOurTurn => return Ok(None),
-                Stored::OtherSecret => {}
+                StoreOutcome::LeaseLost => return Ok(None),
+                StoreOutcome::SecretChanged => {}
             }
-            let (now, sealed) = self.present().await?;
-            if !is_opened_alike(&now, account) || sealed == *by {
+            let (now, sealed) = self.reread_account().await?;
+            if !has_same_credential(&now, account) || sealed == *by {
                 return Ok(None);
             }
             *by = sealed;
         }
     }
 
-    /// Before its first use, and with it what the provider wants us to use from now on.
+    /// Stores a token before its first use, together with the new secret if the provider issued one.
     async fn store(
         &self,
-        account: &Account,
+        account: &ConnectorAccount,
         by: Option<&SealedSecret>,
-        token: &Token,
-        grant: &Grant,
-    ) -> Result<Stored, ConnectorError> {
+        token: &AccessToken,
+        grant: &TokenGrant,
+    ) -> Result<StoreOutcome, ConnectorError> {
         let engine = &self.tokens.inner.engine;
         let (tenant, mailbox, vault) = (account.tenant, account.mailbox, &engine.vault);
         let id = SecretId::of_access_token(mailbox);
-        let sealed = vault.seal(tenant, id, SecretKind::AccessToken, &token.write()).await.map_err(|e| closed(&e))?;
+        let sealed =
+            vault.seal(tenant, id, SecretKind::AccessToken, &token.to_json()).await.map_err(|e| vault_error(&e))?;
         let rotated = match (&grant.secret, by) {
             (Some(secret), Some(by)) => {
-                let kind = self.asker.connector.provider().secret_kind();
-                Some(vault.seal(tenant, by.id, kind, secret).await.map_err(|e| closed(&e))?)
+                let kind = self.request.connector.provider().secret_kind();
+                Some(vault.seal(tenant, by.id, kind, secret).await.map_err(|e| vault_error(&e))?)
             }
             _ => None,
         };
         let lease = self.token.map(|token| LeaseToken { name: self.name, token });
-        let new = NewToken { mailbox, token: &sealed, by, rotated: rotated.as_ref() };
-        match engine.store.system().store_token(tenant, lease, new).await {
-            Ok(()) => Ok(Stored::Yes),
-            Err(StoreError::Precondition(NO_LONGER_LEADER)) => Ok(Stored::NotOurTurn),
-            Err(StoreError::Precondition(SECRET_CHANGED)) => Ok(Stored::OtherSecret),
-            Err(e) => Err(away(&e)),
+        let new = NewAccessToken { mailbox, token: &sealed, obtained_with: by, rotated: rotated.as_ref() };
+        match engine.store.system().store_access_token(tenant, lease, new).await {
+            Ok(()) => Ok(StoreOutcome::Yes),
+            Err(StoreError::Precondition(LEASE_TAKEN_OVER)) => Ok(StoreOutcome::LeaseLost),
+            Err(StoreError::Precondition(SECRET_CHANGED)) => Ok(StoreOutcome::SecretChanged),
+            Err(e) => Err(store_error(&e)),
         }
     }
 
-    /// Others need not wait until it runs out.
+    /// Releases the lease, so that others need not wait until it expires.
     async fn release(&self) {
         let Some(token) = self.token else { return };
-        let Inner { engine, holder, .. } = &*self.tokens.inner;
+        let TokensInner { engine, holder, .. } = &*self.tokens.inner;
         if let Err(e) = engine.store.system().release_lease(self.name, holder, token).await {
-            tracing::debug!("the right to ask for a token runs out by itself: {e}");
+            tracing::debug!(error = %e, "token lease not released; it expires by itself");
         }
     }
 }
 
-/// What became of a token that came.
-enum Stored {
+/// The outcome of storing a token.
+enum StoreOutcome {
     Yes,
-    /// Somebody else asks by now.
-    NotOurTurn,
-    /// The mailbox is opened by something else than it was got by, or that is sealed anew.
-    OtherSecret,
+    /// Another process has the lease by now.
+    LeaseLost,
+    /// The mailbox has another secret, or the same one was re-sealed.
+    SecretChanged,
 }
 
-fn is_opened_alike(one: &Account, other: &Account) -> bool {
-    let secret = |account: &Account| account.secret.as_ref().map(|secret| secret.expose().clone());
-    secret(one) == secret(other) && opened(one) == opened(other)
+fn has_same_credential(one: &ConnectorAccount, other: &ConnectorAccount) -> bool {
+    let (secret, other_secret) = (one.secret.as_ref(), other.secret.as_ref());
+    secret.map(|secret| secret.expose()) == other_secret.map(|secret| secret.expose())
+        && impersonated_user(one) == impersonated_user(other)
 }
 
 fn unavailable(what: &str) -> ConnectorError {
@@ -372,18 +403,18 @@ fn unauthorized(what: &str) -> ConnectorError {
     ConnectorError::Unauthorized(what.to_owned())
 }
 
-/// Our own database, which says nothing about the provider.
-fn away(e: &StoreError) -> ConnectorError {
-    tracing::warn!("a token cannot be read or stored: {e}");
-    ConnectorError::NotYet(DATABASE_AWAY)
+/// Logs an error of our own database and returns a rate limit: it says nothing about the provider.
+fn store_error(e: &StoreError) -> ConnectorError {
+    tracing::warn!(error = log_text(e), "token not read or stored");
+    ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
 }
 
-fn closed(e: &VaultError) -> ConnectorError {
+fn vault_error(e: &VaultError) -> ConnectorError {
     match e {
-        VaultError::Store(e) => away(e),
+        VaultError::Store(e) => store_error(e),
         other => {
-            tracing::error!("a token cannot be opened or sealed: {other}");
-            ConnectorError::NotYet(DATABASE_AWAY)
+            tracing::error!(error = log_text(other), "token not opened or sealed");
+            ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
         }
     }
 }

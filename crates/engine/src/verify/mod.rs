@@ -1,18 +1,18 @@
-//! Whether what is stored is whole: rows, text index, packs, and with `deep` every byte.
+//! Verifies the integrity of what is stored: rows, text index, packs, and with `deep` every byte.
 
 mod packs;
 
 use domain::MailboxId;
 use serde::Serialize;
 use store::TenantStore;
-use store::sql::verify::{Difference, Totals};
+use store::sql::verify::{RowDifference, TenantTotals};
 
 use crate::{Engine, Progress};
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
-    pub totals: Totals,
-    pub differences: Vec<Difference>,
+pub struct VerifyReport {
+    pub totals: TenantTotals,
+    pub differences: Vec<RowDifference>,
     /// Each pack that is not as it was written.
     pub packs: Vec<DamagedPack>,
 }
@@ -60,14 +60,14 @@ impl std::fmt::Display for DamagedPack {
 }
 
 impl Engine {
-    /// Of one mailbox or of the whole tenant; bytes are the tenant's either way.
+    /// Verifies one mailbox or the whole tenant; packs are the tenant's either way.
     pub async fn verify(
         &self,
         store: &TenantStore,
         mailbox: Option<MailboxId>,
         deep: bool,
         progress: &Progress,
-    ) -> anyhow::Result<Report> {
+    ) -> anyhow::Result<VerifyReport> {
         let totals = store.totals().await?;
         progress.set_total(if deep { totals.blobs } else { 0 });
         let mut differences = store.verify_rows(mailbox).await?;
@@ -75,14 +75,14 @@ impl Engine {
         for pack in &packs {
             count(&mut differences, pack.damage.name(), &pack.object_key);
         }
-        Ok(Report { totals, differences, packs })
+        Ok(VerifyReport { totals, differences, packs })
     }
 }
 
 /// Counts a difference; the first of a kind is the example.
-fn count(differences: &mut Vec<Difference>, what: &str, example: &str) {
+fn count(differences: &mut Vec<RowDifference>, what: &str, example: &str) {
     match differences.iter_mut().find(|difference| difference.what == what) {
         Some(difference) => difference.count += 1,
-        None => differences.push(Difference { what: what.to_owned(), count: 1, example: example.to_owned() }),
+        None => differences.push(RowDifference { what: what.to_owned(), count: 1, example: example.to_owned() }),
     }
 }

@@ -1,25 +1,25 @@
-//! Whether the packs are as they were written.
+//! Verifies that packs are as they were written.
 //!
-//! Packs are taken one by one and read from front to back in large steps, several at a time; decoding and hashing is work
-//! for the CPU. The collector may move blobs meanwhile: what looks damaged is looked up again before it is told.
+//! Each pack is read from front to back in large steps, several packs at a time; decoding and hashing run on the CPU
+//! pool. The collector may move blobs meanwhile: what looks damaged is looked up again before it is reported.
 
 use std::collections::HashMap;
 
 use domain::Sha256;
 use futures_util::{StreamExt, TryStreamExt};
 use store::blobs::{self, ReadError};
-use store::sql::blobs::BlobPlace;
-use store::sql::verify::PackPlace;
+use store::sql::blobs::BlobLocation;
+use store::sql::verify::PackLocation;
 use store::{StoreError, TenantStore};
 
 use super::{Damage, DamagedPack};
 use crate::{Engine, Progress};
 
-/// Packs under way at once: one is fetched while another is hashed, on each core of a small machine.
-const AT_ONCE: usize = 4;
+/// Packs at once: one is fetched while another is hashed, on each core of a small machine.
+const CONCURRENT_PACKS: usize = 4;
 
-/// Read in one go, unless a single blob is larger; that one is read piece by piece.
-const STEP: u64 = 1 << 20;
+/// Bytes per read. A larger blob is read piece by piece.
+const READ_STEP_BYTES: u64 = 1 << 20;
 
 impl Engine {
     pub async fn verify_packs(
@@ -35,7 +35,7 @@ impl Engine {
             let found = sizes.get(&pack.object_key).copied();
             self.verify_pack(store, pack, found, deep, progress)
         });
-        let damaged = futures_util::stream::iter(checks).buffered(AT_ONCE);
+        let damaged = futures_util::stream::iter(checks).buffered(CONCURRENT_PACKS);
         damaged.try_filter_map(|damaged| async { Ok(damaged) }).try_collect().await
     }
 
@@ -47,7 +47,7 @@ impl Engine {
     async fn verify_pack(
         &self,
         store: &TenantStore,
-        pack: PackPlace,
+        pack: PackLocation,
         found: Option<u64>,
         deep: bool,
         progress: &Progress,
@@ -63,12 +63,12 @@ impl Engine {
         if damage.is_none() && !deep {
             return Ok(None);
         }
-        let members = store.list_members(pack.id).await?;
+        let members = store.list_pack_members(pack.id).await?;
         let unreadable = match damage {
             Some(Damage::Missing) => members.iter().map(|member| member.sha256).collect(),
             Some(Damage::OtherSize { found_bytes, .. }) if !deep => {
-                let is_cut = |member: &&BlobPlace| member.offset + member.stored_bytes > found_bytes;
-                members.iter().filter(is_cut).map(|member| member.sha256).collect()
+                let cut = members.iter().filter(|member| member.offset + member.stored_bytes > found_bytes);
+                cut.map(|member| member.sha256).collect()
             }
             _ => self.verify_members(&members).await?,
         };
@@ -85,18 +85,19 @@ impl Engine {
         Ok(Some(DamagedPack { object_key: pack.object_key, damage, blobs, emails }))
     }
 
-    /// Those of a pack's blobs, in the order in which they lie there, that are not what they should be.
-    async fn verify_members(&self, members: &[BlobPlace]) -> anyhow::Result<Vec<Sha256>> {
+    /// Returns those of a pack's blobs, in stored order, that are damaged.
+    async fn verify_members(&self, members: &[BlobLocation]) -> anyhow::Result<Vec<Sha256>> {
         let mut unreadable = Vec::new();
         let mut rest = members;
         while let Some(first) = rest.first() {
-            let fits = |member: &&BlobPlace| {
-                member.size_bytes <= STEP && member.offset + member.stored_bytes - first.offset <= STEP
-            };
-            let (step, after) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            let fitting = rest.iter().take_while(|member| {
+                member.size_bytes <= READ_STEP_BYTES
+                    && member.offset + member.stored_bytes - first.offset <= READ_STEP_BYTES
+            });
+            let (step, after) = rest.split_at(fitting.count().max(1));
             rest = after;
             match step {
-                [large] if large.stored_bytes > STEP || large.size_bytes > STEP => {
+                [large] if large.stored_bytes > READ_STEP_BYTES || large.size_bytes > READ_STEP_BYTES => {
                     if !self.is_readable(large).await? {
                         unreadable.push(large.sha256);
                     }
@@ -107,23 +108,24 @@ impl Engine {
         Ok(unreadable)
     }
 
-    async fn verify_step(&self, step: &[BlobPlace]) -> anyhow::Result<Vec<Sha256>> {
+    async fn verify_step(&self, step: &[BlobLocation]) -> anyhow::Result<Vec<Sha256>> {
         let (Some(first), Some(last)) = (step.first(), step.last()) else { return Ok(Vec::new()) };
         let (start, end) = (first.offset, last.offset + last.stored_bytes);
-        let bytes = match start < end {
-            true => self.blobs.read_range(&first.object_key, start..end).await,
-            false => Ok(Default::default()), // nothing but empty blobs
+        let bytes = if start < end {
+            self.blobs.read_range(&first.object_key, start..end).await
+        } else {
+            Ok(Default::default()) // nothing but empty blobs
         };
         match bytes {
             Ok(bytes) => {
                 let step = step.to_vec();
                 let damaged = self.cpu.run(move || {
-                    let is_damaged = |member: &&BlobPlace| {
+                    let damaged = step.iter().filter(|member| {
                         let at = (member.offset - start) as usize;
                         let stored = bytes.get(at..at + member.stored_bytes as usize);
-                        stored.is_none_or(|stored| blobs::open(stored, member).is_err())
-                    };
-                    step.iter().filter(is_damaged).map(|member| member.sha256).collect()
+                        stored.is_none_or(|stored| blobs::decode_blob(stored, member).is_err())
+                    });
+                    damaged.map(|member| member.sha256).collect()
                 });
                 damaged.await
             }
@@ -142,7 +144,7 @@ impl Engine {
     }
 
     /// Reads a blob of any size to its end.
-    async fn is_readable(&self, place: &BlobPlace) -> anyhow::Result<bool> {
+    async fn is_readable(&self, place: &BlobLocation) -> anyhow::Result<bool> {
         match self.blobs.read_to(place, std::io::sink()).await {
             Ok(_) => Ok(true),
             Err(ReadError::Store(StoreError::Corrupt(_) | StoreError::BlobMissing(_))) => Ok(false),
@@ -150,11 +152,11 @@ impl Engine {
         }
     }
 
-    /// Without those that are gone or have moved to another pack, where they are whole.
+    /// Drops blobs that were deleted or moved to another pack, where they are whole.
     async fn still_unreadable(
         &self,
         store: &TenantStore,
-        pack: &PackPlace,
+        pack: &PackLocation,
         unreadable: Vec<Sha256>,
     ) -> anyhow::Result<Vec<Sha256>> {
         let mut still = Vec::new();

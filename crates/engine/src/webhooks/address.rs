@@ -1,4 +1,4 @@
-//! Which addresses a tenant may have us send something to: those of the open internet, and what the operator opened.
+//! The address policy of webhooks: public addresses, and networks that the operator allows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,8 +7,8 @@ use ipnet::{Ipv4Net, Ipv6Net};
 /// As in `10.0.0.0/8` or `fd00::/8`.
 pub use ipnet::IpNet as Network;
 
-/// IPv4 that is not of the open internet, after IANA's registry of special addresses.
-const REFUSED_V4: &[(Ipv4Addr, u8)] = &[
+/// IPv4 networks that are not public, after IANA's registry of special-purpose addresses.
+const NON_PUBLIC_V4: &[(Ipv4Addr, u8)] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8),        // this network; 0.0.0.0 is this machine
     (Ipv4Addr::new(10, 0, 0, 0), 8),       // private
     (Ipv4Addr::new(100, 64, 0, 0), 10),    // behind a provider's NAT; also some clouds' metadata
@@ -27,12 +27,12 @@ const REFUSED_V4: &[(Ipv4Addr, u8)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4),      // reserved, and broadcast
 ];
 
-/// What is public in IPv6. Everything else is refused without being named: loopback, IPv4 in all its disguises (mapped,
-/// compatible, NAT64), unique local, link-local, site-local, multicast.
+/// The public IPv6 network. Everything else is refused without being listed: loopback, IPv4 in all its disguises
+/// (mapped, compatible, NAT64), unique local, link-local, site-local, multicast.
 const PUBLIC_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// And what is not, within that.
-const REFUSED_V6: &[(Ipv6Addr, u8)] = &[
+/// Networks within it that are not public.
+const NON_PUBLIC_V6: &[(Ipv6Addr, u8)] = &[
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocol assignments: Teredo, benchmarks, ORCHID
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16), // 6to4, which holds any IPv4 address
@@ -40,63 +40,66 @@ const REFUSED_V6: &[(Ipv6Addr, u8)] = &[
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
-/// What an address is to us.
+/// The class of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// Of the open internet.
+pub enum AddressClass {
+    /// A public address.
     Public,
-    /// The operator opened it.
-    Opened,
+    /// Allowed by the operator.
+    Allowed,
     Refused,
 }
 
 /// Which addresses may be reached. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
-    opened: std::sync::Arc<[Network]>,
+pub struct AddressPolicy {
+    allowed: std::sync::Arc<[Network]>,
 }
 
-impl Policy {
-    /// What `webhooks.allow_networks` names is open, and exactly that: a network of IPv4 addresses does not open the IPv6
-    /// addresses that stand for them.
-    pub fn new(opened: impl IntoIterator<Item = Network>) -> Self {
-        Self { opened: opened.into_iter().collect() }
+impl AddressPolicy {
+    /// Creates a policy that allows the networks of `webhooks.allow_networks`, and exactly those: an IPv4 network does
+    /// not allow the IPv6 addresses that stand for it.
+    pub fn new(allowed: impl IntoIterator<Item = Network>) -> Self {
+        Self { allowed: allowed.into_iter().collect() }
     }
 
-    pub fn standing(&self, address: IpAddr) -> Standing {
-        if self.opened.iter().any(|network| network.contains(&address)) {
-            Standing::Opened
+    pub fn classify(&self, address: IpAddr) -> AddressClass {
+        if self.allowed.iter().any(|network| network.contains(&address)) {
+            AddressClass::Allowed
         } else if is_public(address) {
-            Standing::Public
+            AddressClass::Public
         } else {
-            Standing::Refused
+            AddressClass::Refused
         }
     }
 
-    /// Without encryption only what the operator opened is reached.
+    /// Returns whether an address may be reached. Without encryption only those that the operator allows.
     pub fn allows(&self, address: IpAddr, is_encrypted: bool) -> bool {
-        match self.standing(address) {
-            Standing::Opened => true,
-            Standing::Public => is_encrypted,
-            Standing::Refused => false,
+        match self.classify(address) {
+            AddressClass::Allowed => true,
+            AddressClass::Public => is_encrypted,
+            AddressClass::Refused => false,
         }
     }
 
-    pub fn opens_nothing(&self) -> bool {
-        self.opened.is_empty()
+    pub fn allows_only_public(&self) -> bool {
+        self.allowed.is_empty()
     }
 }
 
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
-            !REFUSED_V4.iter().any(|(first, bits)| Ipv4Net::new_assert(*first, *bits).contains(&address))
+            !NON_PUBLIC_V4.iter().any(|(first, bits)| Ipv4Net::new_assert(*first, *bits).contains(&address))
         }
         IpAddr::V6(address) => {
-            let within = |(first, bits): &(Ipv6Addr, u8)| Ipv6Net::new_assert(*first, *bits).contains(&address);
-            within(&PUBLIC_V6) && !REFUSED_V6.iter().any(within)
+            is_within(address, &PUBLIC_V6) && !NON_PUBLIC_V6.iter().any(|network| is_within(address, network))
         }
     }
+}
+
+fn is_within(address: Ipv6Addr, (first, bits): &(Ipv6Addr, u8)) -> bool {
+    Ipv6Net::new_assert(*first, *bits).contains(&address)
 }
 
 #[cfg(test)]
@@ -108,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn the_open_internet_is_public_and_ends_where_it_ends() {
-        let nothing = Policy::default();
+    fn public_address_ranges_end_where_they_should() {
+        let nothing = AddressPolicy::default();
         let public = "1.1.1.1 8.8.8.8 9.255.255.255 11.0.0.0 100.63.255.255 100.128.0.0 126.255.255.255 128.0.0.0 169.253.255.255
             169.255.0.0 172.15.255.255 172.32.0.0 191.255.255.255 192.0.1.0 192.167.255.255 192.169.0.0 198.17.255.255
             198.20.0.0 223.255.255.255 168.63.129.15 168.63.129.17 2001:200:: 2606:4700:4700::1111 2a00:1450::1 2400::
             2003:: 3ffd::1 3fff:1000::";
         for address in public.split_whitespace() {
-            assert_eq!(nothing.standing(ip(address)), Standing::Public, "{address}");
+            assert_eq!(nothing.classify(ip(address)), AddressClass::Public, "{address}");
             assert!(!nothing.allows(ip(address), false), "{address} without encryption");
         }
         let refused = "0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.127.255.255 100.100.100.200 127.0.0.1
@@ -126,23 +129,23 @@ mod tests {
             2001:1ff:ffff::1 2001:db8::1 2002:7f00:1:: 2002:808:808::1 3ffe::1 3fff::1 3fff:fff:: 4000:: 5f00::1 fc00::1
             fd00:ec2::254 fdff::1 fe80::1 fe80::a9fe:a9fe febf::1 fec0::1 feff::1 ff02::1 ff0e::1";
         for address in refused.split_whitespace() {
-            assert_eq!(nothing.standing(ip(address)), Standing::Refused, "{address}");
+            assert_eq!(nothing.classify(ip(address)), AddressClass::Refused, "{address}");
             assert!(!nothing.allows(ip(address), true), "{address}");
         }
     }
 
     #[test]
-    fn what_the_operator_opens_is_open_and_nothing_beside_it() {
+    fn only_configured_networks_are_allowed() {
         let policy =
-            Policy::new(["10.1.0.0/16", "fd00:1::/32", "127.0.0.2/32"].map(|network| network.parse().unwrap()));
+            AddressPolicy::new(["10.1.0.0/16", "fd00:1::/32", "127.0.0.2/32"].map(|network| network.parse().unwrap()));
         for address in "10.1.0.0 10.1.255.255 fd00:1::1 127.0.0.2".split(' ') {
-            assert_eq!(policy.standing(ip(address)), Standing::Opened, "{address}");
+            assert_eq!(policy.classify(ip(address)), AddressClass::Allowed, "{address}");
             assert!(policy.allows(ip(address), false), "{address}");
         }
         for address in
             "10.0.255.255 10.2.0.0 127.0.0.1 127.0.0.3 fd00:2::1 ::ffff:10.1.0.1 64:ff9b::a01:1 2002:a01:1::".split(' ')
         {
-            assert_eq!(policy.standing(ip(address)), Standing::Refused, "{address}");
+            assert_eq!(policy.classify(ip(address)), AddressClass::Refused, "{address}");
         }
     }
 }

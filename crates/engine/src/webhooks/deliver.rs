@@ -1,4 +1,4 @@
-//! What one webhook is to be told, in batches, each of which is recorded by one commit.
+//! Delivers events to one webhook in batches, each of which is recorded by one commit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,114 +6,117 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use domain::metrics as catalogue;
 use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use jobs::Dice;
+use jobs::RandomSource;
 use serde_json::json;
-use store::failpoint::{self, Effect};
+use store::failpoint::Effect;
 use store::sql::events::Event;
-use store::sql::webhook_deliveries::{Batch, DueDelivery, Health, NO_LONGER_DELIVERING, Tried};
-use store::sql::webhooks::{HeldWebhook, Webhook};
+use store::sql::webhook_deliveries::{
+    DeliveryAttempt, DeliveryBatch, DueDelivery, NO_LONGER_DELIVERING, WebhookHealth,
+};
+use store::sql::webhooks::{Webhook, WebhookLease};
 use store::{StoreError, TenantStore};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use super::send::{Message, Outcome, Sender, Sent};
+use super::send::{SendOutcome, SendResult, WebhookMessage, WebhookSender};
 use super::sign::SigningKey;
-use super::{schedule, url};
+use super::{retry_schedule, url};
 use crate::Engine;
 use crate::secrets::VaultError;
 
-/// Deliveries that are recorded by one commit.
-const BATCH: usize = 100;
+/// Deliveries per batch.
+const MAX_BATCH_DELIVERIES: usize = 100;
 
-/// Of those, what is tried again: who has much of that is told of what is new all the same.
-const AGAIN: usize = 50;
+/// Retries among them: a webhook with many of those still gets new events.
+const MAX_BATCH_RETRIES: usize = 50;
 
-/// Events that are looked at for a batch, of which a filter may want none.
-const LOOKED_AT: u64 = 5000;
+/// Events that are scanned for a batch; the filter may match none of them.
+const MAX_SCANNED_EVENTS: u64 = 5000;
 
-/// Batches until others get their turn.
-const TURNS: u32 = 10;
+/// Batches of one webhook before others get their turn.
+const MAX_BATCHES: u32 = 10;
 
-/// Requests to one webhook at the same time: few at first, more as they are answered.
-const FIRST_WINDOW: usize = 2;
-const LARGEST_WINDOW: usize = 16;
+/// Requests to one webhook at the same time: few at first, more as they succeed.
+const INITIAL_WINDOW: usize = 2;
+const MAX_WINDOW: usize = 16;
 
-/// After so many failures in a row it is the webhook that fails, and not what it is told.
-const PATIENCE: u32 = 3;
+/// Failures in a row after which the webhook itself is failing, not a single delivery.
+const MAX_FAILURES_IN_ROW: u32 = 3;
 
-/// No request of a batch begins after this, so that a slow webhook is recorded, and given back, in time.
-const BEGINNING: Duration = Duration::from_secs(10);
+/// No request of a batch starts after this, so that a slow batch is recorded, and its lease released, in time.
+const MAX_BATCH_START: Duration = Duration::from_secs(10);
 
-/// How long a webhook is held without a word: longer than a batch takes.
-pub(super) const HOLD: Duration = Duration::from_secs(60);
+/// The lease of a webhook: longer than a batch takes.
+pub(super) const CLAIM_LEASE: Duration = Duration::from_secs(60);
 
-/// A request that takes longer than this is slow, and counts among those.
-const SLOW: Duration = Duration::from_secs(1);
+/// A request that takes longer is slow, and counts among those.
+const SLOW_REQUEST: Duration = Duration::from_secs(1);
 
-/// Requests at the same time of one process. Webhooks that hang soon take only of the second kind.
-const QUICK_REQUESTS: usize = 256;
-const SLOW_REQUESTS: usize = 256;
+/// Requests of one process at the same time. Webhooks that hang soon use only the second kind.
+const MAX_QUICK_REQUESTS: usize = 256;
+const MAX_SLOW_REQUESTS: usize = 256;
 
-/// Secrets that are kept in memory, to save a look at the database for each batch.
-const KEPT_KEYS: usize = 4096;
+/// Signing keys in memory, which save a query per batch.
+const MAX_CACHED_KEYS: usize = 4096;
 
-/// Delivers to webhooks that are held. Cheap to clone.
+/// Delivers to webhooks whose lease this process holds. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Courier {
+pub struct WebhookDeliverer {
     engine: Engine,
-    sender: Sender,
-    dice: Arc<dyn Dice>,
-    quick: Arc<Semaphore>,
-    slow: Arc<Semaphore>,
+    sender: WebhookSender,
+    random: Arc<dyn RandomSource>,
+    quick_permits: Arc<Semaphore>,
+    slow_permits: Arc<Semaphore>,
     keys: Arc<Mutex<HashMap<SecretId, SigningKey>>>,
     is_stopping: Arc<AtomicBool>,
 }
 
-/// Something to be sent.
-struct Item {
+/// A delivery to be sent.
+struct DeliveryItem {
     id: DeliveryId,
     event_seq: Option<u64>,
     kind: String,
     attempts: u64,
     body: Vec<u8>,
-    /// It has no delivery yet, but comes after the place of the webhook.
-    is_next: bool,
+    /// It has no row yet, and comes after the cursor of the webhook.
+    is_new: bool,
 }
 
-/// What a batch is about.
-struct Plan {
-    items: Vec<Item>,
-    /// What it tells of is no more.
-    lost: Vec<Tried>,
-    /// Where the webhook is when all of it was tried.
+/// The deliveries of a batch.
+struct BatchPlan {
+    items: Vec<DeliveryItem>,
+    /// Deliveries whose event was deleted.
+    lost: Vec<DeliveryAttempt>,
+    /// The cursor after the whole batch.
     cursor: u64,
     is_more: bool,
 }
 
-/// How many requests may be on their way, by what became of those before.
-struct Window {
+/// How many requests may be in flight, by the results of those before.
+struct SendWindow {
     size: usize,
     failures: u32,
-    is_shut: bool,
+    is_closed: bool,
 }
 
-impl Courier {
-    pub fn new(engine: Engine, sender: Sender, dice: Arc<dyn Dice>) -> Self {
+impl WebhookDeliverer {
+    pub fn new(engine: Engine, sender: WebhookSender, random: Arc<dyn RandomSource>) -> Self {
         Self {
             engine,
             sender,
-            dice,
-            quick: Arc::new(Semaphore::new(QUICK_REQUESTS)),
-            slow: Arc::new(Semaphore::new(SLOW_REQUESTS)),
+            random,
+            quick_permits: Arc::new(Semaphore::new(MAX_QUICK_REQUESTS)),
+            slow_permits: Arc::new(Semaphore::new(MAX_SLOW_REQUESTS)),
             keys: Arc::default(),
             is_stopping: Arc::default(),
         }
     }
 
-    /// No request begins any more.
+    /// Stops starting requests.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
@@ -122,59 +125,58 @@ impl Courier {
         &self.engine.store
     }
 
-    /// Until there is nothing more, or others should have their turn; then there may be more. The webhook is given back.
-    pub async fn deliver(&self, held: HeldWebhook) -> anyhow::Result<bool> {
-        let mut window = Window { size: FIRST_WINDOW, failures: 0, is_shut: false };
-        for turn in 1..=TURNS {
-            if !self.batch(held, &mut window, turn == TURNS).await? {
-                return Ok(turn == TURNS);
+    /// Delivers until nothing is left or others should have their turn, and returns whether more may be left. Releases
+    /// the lease.
+    pub async fn deliver(&self, lease: WebhookLease) -> anyhow::Result<bool> {
+        let mut window = SendWindow { size: INITIAL_WINDOW, failures: 0, is_closed: false };
+        for batch_number in 1..=MAX_BATCHES {
+            if !self.deliver_batch(lease, &mut window, batch_number == MAX_BATCHES).await? {
+                return Ok(batch_number == MAX_BATCHES);
             }
         }
         Ok(true)
     }
 
-    /// Whether there is more, and the webhook is still held.
-    async fn batch(&self, held: HeldWebhook, window: &mut Window, is_last: bool) -> anyhow::Result<bool> {
-        let tenant = self.engine.store.tenant(held.tenant);
-        // It or its tenant may have been switched off since the last batch.
-        let Some((webhook, newest)) = tenant.find_held_webhook(held).await? else {
-            self.engine.store.system().release_webhooks(&[held]).await?;
+    /// Delivers one batch. Returns whether more is left and the lease still holds.
+    async fn deliver_batch(&self, lease: WebhookLease, window: &mut SendWindow, is_last: bool) -> anyhow::Result<bool> {
+        let tenant = self.engine.store.tenant(lease.tenant);
+        // The webhook or its tenant may have been switched off since the last batch.
+        let Some((webhook, newest)) = tenant.find_held_webhook(lease).await? else {
+            self.engine.store.system().release_webhooks(&[lease]).await?;
             return Ok(false);
         };
         let is_failing = webhook.failing_since.is_some();
         // One request is enough to see whether it is back.
-        let (again, most) = if is_failing { (1, 1) } else { (AGAIN, BATCH) };
-        let plan = plan(&tenant, &webhook, newest, again, most).await?;
-        let tried = match self.ready(held.tenant, &webhook).await? {
+        let (max_retries, max) = if is_failing { (1, 1) } else { (MAX_BATCH_RETRIES, MAX_BATCH_DELIVERIES) };
+        let plan = plan_batch(&tenant, &webhook, newest, max_retries, max).await?;
+        let results = match self.find_target(lease.tenant, &webhook).await? {
             Ok((url, keys)) => self.send_all(&url, &keys, &plan.items, window).await,
-            Err(why) => plan.items.first().map(|_| unsendable(why)).into_iter().collect(),
+            Err(reason) => plan.items.first().map(|_| unsendable_result(reason)).into_iter().collect(),
         };
-        let mut batch = self.judge(&webhook, plan, tried);
-        let goes_on = batch.hold.is_some() && !is_last && !self.is_stopping.load(Ordering::Relaxed);
-        batch.hold = goes_on.then_some(HOLD);
+        let mut batch = self.evaluate(&webhook, plan, results);
+        let continues = batch.hold.is_some() && !is_last && !self.is_stopping.load(Ordering::Relaxed);
+        batch.hold = continues.then_some(CLAIM_LEASE);
         count(&batch);
         let mut unit = tenant.write();
-        unit.record_deliveries(held, batch);
-        failpoint::before(Effect::RecordDeliveries);
-        let recorded = unit.commit().await;
-        failpoint::after(Effect::RecordDeliveries);
+        unit.record_deliveries(lease, batch);
+        let recorded = unit.commit_at(Effect::RecordDeliveries).await;
         match recorded {
-            Ok(_) => Ok(goes_on),
-            // Whoever holds it now does the same, under the same ids.
+            Ok(_) => Ok(continues),
+            // The process that holds the lease now repeats this under the same ids.
             Err(StoreError::Precondition(NO_LONGER_DELIVERING)) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Where to send it and what signs it, or why that cannot be.
-    async fn ready(
+    /// Returns the URL and the signing keys of a webhook, or why it cannot be delivered to.
+    async fn find_target(
         &self,
         tenant: TenantId,
         webhook: &Webhook,
     ) -> anyhow::Result<Result<(reqwest::Url, Vec<SigningKey>), String>> {
         let url = match url::check(&webhook.url, &self.sender.policy) {
             Ok(url) => url,
-            Err(why) => return Ok(Err(format!("its URL cannot be used: {why}"))),
+            Err(reason) => return Ok(Err(format!("the URL cannot be used: it {reason}"))),
         };
         let now = self.engine.store.clock().now();
         let mut keys = Vec::new();
@@ -182,12 +184,12 @@ impl Courier {
             keys.extend(self.key(tenant, signing.id).await?);
         }
         if keys.is_empty() {
-            return Ok(Err("it has no secret to sign with".to_owned()));
+            return Ok(Err("the webhook has no secret to sign with".to_owned()));
         }
         Ok(Ok((url, keys)))
     }
 
-    /// `None` when it is no more, since it was replaced meanwhile, or cannot be used.
+    /// Returns a signing key, or `None` if it was replaced meanwhile or cannot be used.
     async fn key(&self, tenant: TenantId, id: SecretId) -> anyhow::Result<Option<SigningKey>> {
         if let Some(key) = self.keys().get(&id) {
             return Ok(Some(key.clone()));
@@ -199,7 +201,7 @@ impl Courier {
         };
         let Some(key) = secret.and_then(|secret| SigningKey::parse(secret.expose()).ok()) else { return Ok(None) };
         let mut keys = self.keys();
-        if keys.len() >= KEPT_KEYS {
+        if keys.len() >= MAX_CACHED_KEYS {
             keys.clear();
         }
         keys.insert(id, key.clone());
@@ -210,47 +212,49 @@ impl Courier {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In their order, though several are on their way at once. Stops early where it is no use, so those that were tried
-    /// are the first of all.
+    /// Sends items in order, several at once. Stops early where it is of no use, so the results are those of the first
+    /// items.
     async fn send_all(
         &self,
         url: &reqwest::Url,
         keys: &[SigningKey],
-        items: &[Item],
-        window: &mut Window,
-    ) -> Vec<Sent> {
+        items: &[DeliveryItem],
+        window: &mut SendWindow,
+    ) -> Vec<SendResult> {
         let began = Instant::now();
-        let mut sent: Vec<Option<Sent>> = vec![None; items.len()];
-        let mut on_their_way = FuturesUnordered::new();
+        let mut sent: Vec<Option<SendResult>> = vec![None; items.len()];
+        let mut in_flight = FuturesUnordered::new();
         let mut next = 0;
         loop {
-            let may_begin = |window: &Window| {
-                !window.is_shut && began.elapsed() < BEGINNING && !self.is_stopping.load(Ordering::Relaxed)
-            };
-            while next < items.len() && on_their_way.len() < window.size && may_begin(window) {
-                let message = Message { id: items[next].id, body: items[next].body.clone() };
+            while next < items.len() && in_flight.len() < window.size && self.may_start(window, began) {
+                let message = WebhookMessage { id: items[next].id, body: items[next].body.clone() };
                 let n = next;
-                on_their_way.push(async move { (n, self.send(url, keys, message).await) });
+                in_flight.push(async move { (n, self.send(url, keys, message).await) });
                 next += 1;
             }
-            let Some((n, outcome)) = on_their_way.next().await else { break };
-            window.learn(&outcome);
+            let Some((n, outcome)) = in_flight.next().await else { break };
+            window.record_result(&outcome);
             sent[n] = Some(outcome);
         }
-        window.is_shut = false;
+        window.is_closed = false;
         sent.into_iter().map_while(|sent| sent).collect()
     }
 
-    /// Who is slow makes room for those who are not, as long as there are not too many that are.
-    async fn send(&self, url: &reqwest::Url, keys: &[SigningKey], message: Message) -> Sent {
-        let quick = self.quick.acquire().await;
+    fn may_start(&self, window: &SendWindow, began: Instant) -> bool {
+        !window.is_closed && began.elapsed() < MAX_BATCH_START && !self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request. A slow one moves to the slow permits, as long as some are free, and so makes room for quick
+    /// ones.
+    async fn send(&self, url: &reqwest::Url, keys: &[SigningKey], message: WebhookMessage) -> SendResult {
+        let quick = self.quick_permits.acquire().await;
         let sending = self.sender.send(url, keys, self.engine.store.clock().now(), message);
         tokio::pin!(sending);
         tokio::select! {
             sent = &mut sending => return sent,
-            () = sleep(SLOW) => {}
+            () = sleep(SLOW_REQUEST) => {}
         }
-        let _slow = match self.slow.try_acquire() {
+        let _permit = match self.slow_permits.try_acquire() {
             Ok(slow) => {
                 drop(quick);
                 (None, Some(slow))
@@ -260,115 +264,114 @@ impl Courier {
         sending.await
     }
 
-    fn judge(&self, webhook: &Webhook, plan: Plan, sent: Vec<Sent>) -> Batch {
+    fn evaluate(&self, webhook: &Webhook, plan: BatchPlan, results: Vec<SendResult>) -> DeliveryBatch {
         let was_failing = webhook.failing_since.is_some();
-        let health = self.health(webhook, &sent);
-        let is_well = matches!(health, Health::Unknown | Health::Well { rest: None });
-        let is_whole = sent.len() == plan.items.len();
+        let health = self.health(webhook, &results);
+        let is_well = matches!(health, WebhookHealth::Unknown | WebhookHealth::Healthy { rest: None });
+        let is_whole = results.len() == plan.items.len();
         let mut cursor = webhook.cursor;
-        let mut tried = plan.lost;
-        let mut is_kept_back = false;
-        for (item, sent) in plan.items.into_iter().zip(sent) {
-            if item.is_next && was_failing && !matches!(sent.outcome, Outcome::Delivered | Outcome::Gone) {
-                // A try at whether it is back: what was to be told stays where it is, and costs no row.
-                is_kept_back = true;
+        let mut attempts = plan.lost;
+        let mut is_held_back = false;
+        for (item, result) in plan.items.into_iter().zip(results) {
+            if item.is_new && was_failing && !matches!(result.outcome, SendOutcome::Delivered | SendOutcome::Gone) {
+                // A probe of a failing webhook: the event stays behind the cursor and costs no row.
+                is_held_back = true;
                 break;
             }
-            if let (true, Some(seq)) = (item.is_next, item.event_seq) {
+            if let (true, Some(seq)) = (item.is_new, item.event_seq) {
                 cursor = seq;
             }
-            tried.push(self.tried(item, sent));
+            attempts.push(self.attempt(item, result));
         }
-        if is_whole && !is_kept_back {
+        if is_whole && !is_held_back {
             cursor = plan.cursor;
         }
         let is_more = plan.is_more || !is_whole;
-        Batch { tried, cursor, health, was_failing, hold: (is_more && is_well).then_some(HOLD) }
+        DeliveryBatch { attempts, cursor, health, was_failing, hold: (is_more && is_well).then_some(CLAIM_LEASE) }
     }
 
-    fn health(&self, webhook: &Webhook, sent: &[Sent]) -> Health {
-        let why = |sent: &Sent| match (sent.status, &sent.answer) {
-            (Some(status), _) => format!("status {status}"),
-            (None, answer) => answer.clone().unwrap_or_default(),
-        };
-        if let Some(gone) = sent.iter().find(|sent| sent.outcome == Outcome::Gone) {
-            return Health::Gone { why: format!("it answered that nothing is wanted any more ({})", why(gone)) };
+    fn health(&self, webhook: &Webhook, sent: &[SendResult]) -> WebhookHealth {
+        if let Some(gone) = sent.iter().find(|sent| sent.outcome == SendOutcome::Gone) {
+            return WebhookHealth::Gone {
+                why: format!("the endpoint answered that it is gone ({})", failure_reason(gone)),
+            };
         }
         let asked = sent.iter().filter_map(|sent| match sent.outcome {
-            Outcome::RetryAfter(wait) => Some(schedule::retry_after(wait)),
+            SendOutcome::RetryAfter(wait) => Some(retry_schedule::clamp_retry_after(wait)),
             _ => None,
         });
         let asked = asked.max();
         match sent.last() {
-            None => Health::Unknown,
-            Some(_) if sent.iter().any(|sent| sent.outcome == Outcome::Delivered) => Health::Well { rest: asked },
+            None => WebhookHealth::Unknown,
+            Some(_) if sent.iter().any(|sent| sent.outcome == SendOutcome::Delivered) => {
+                WebhookHealth::Healthy { rest: asked }
+            }
             Some(last) => {
-                let rest = schedule::rest(webhook.failures + 1, &*self.dice);
-                Health::Failing {
-                    why: why(last),
+                let rest = retry_schedule::endpoint_rest(webhook.failures + 1, &*self.random);
+                WebhookHealth::Failing {
+                    why: failure_reason(last),
                     rest: asked.map_or(rest, |asked| asked.max(rest)),
-                    too_long: schedule::TOO_LONG,
+                    too_long: retry_schedule::DISABLE_AFTER,
                 }
             }
         }
     }
 
-    fn tried(&self, item: Item, sent: Sent) -> Tried {
-        let Item { id, event_seq, kind, attempts, .. } = item;
-        let Sent { outcome, status, answer, took } = sent;
+    fn attempt(&self, item: DeliveryItem, sent: SendResult) -> DeliveryAttempt {
+        let DeliveryItem { id, event_seq, kind, attempts, .. } = item;
+        let SendResult { outcome, status, answer, took } = sent;
         let attempts = attempts + 1;
         let again_in = match outcome {
-            Outcome::Delivered | Outcome::Gone => None,
-            Outcome::Failed => schedule::retry(attempts, &*self.dice),
-            Outcome::RetryAfter(wait) => {
-                schedule::retry(attempts, &*self.dice).map(|usual| usual.max(schedule::retry_after(wait)))
-            }
+            SendOutcome::Delivered | SendOutcome::Gone => None,
+            SendOutcome::Failed => retry_schedule::delivery_delay(attempts, &*self.random),
+            SendOutcome::RetryAfter(wait) => retry_schedule::delivery_delay(attempts, &*self.random)
+                .map(|usual| usual.max(retry_schedule::clamp_retry_after(wait))),
         };
         let state = match (outcome, again_in) {
-            (Outcome::Delivered, _) => DeliveryState::Delivered,
+            (SendOutcome::Delivered, _) => DeliveryState::Delivered,
             (_, Some(_)) => DeliveryState::Waiting,
             (_, None) => DeliveryState::Failed,
         };
-        Tried { id, event_seq, kind, state, attempts, again_in, status, answer, took }
+        DeliveryAttempt { id, event_seq, kind, state, attempts, retry_in: again_in, status, answer, took }
     }
 }
 
-impl Window {
-    fn learn(&mut self, sent: &Sent) {
+impl SendWindow {
+    fn record_result(&mut self, sent: &SendResult) {
         match sent.outcome {
-            Outcome::Delivered => {
+            SendOutcome::Delivered => {
                 self.failures = 0;
-                if sent.took < SLOW {
-                    self.size = (self.size + 1).min(LARGEST_WINDOW);
+                if sent.took < SLOW_REQUEST {
+                    self.size = (self.size + 1).min(MAX_WINDOW);
                 }
             }
-            Outcome::Failed => {
+            SendOutcome::Failed => {
                 self.size = 1;
                 self.failures += 1;
-                self.is_shut |= self.failures >= PATIENCE;
+                self.is_closed |= self.failures >= MAX_FAILURES_IN_ROW;
             }
-            Outcome::Gone | Outcome::RetryAfter(_) => {
+            SendOutcome::Gone | SendOutcome::RetryAfter(_) => {
                 self.size = 1;
-                self.is_shut = true;
+                self.is_closed = true;
             }
         }
     }
 }
 
-/// What is to be tried again, and then what is new.
-async fn plan(
+/// Plans a batch: retries first, then new events.
+async fn plan_batch(
     tenant: &TenantStore,
     webhook: &Webhook,
     newest: u64,
-    most_again: usize,
-    most: usize,
-) -> anyhow::Result<Plan> {
-    let due = tenant.list_due_deliveries(webhook.id, most_again as u64).await?;
-    let room = most - due.len();
-    let is_more = due.len() == most_again;
-    let mut plan = Plan { items: Vec::new(), lost: Vec::new(), cursor: webhook.cursor, is_more };
+    max_retries: usize,
+    max: usize,
+) -> anyhow::Result<BatchPlan> {
+    let due = tenant.list_due_deliveries(webhook.id, max_retries as u64).await?;
+    let room = max - due.len();
+    let is_more = due.len() == max_retries;
+    let mut plan = BatchPlan { items: Vec::new(), lost: Vec::new(), cursor: webhook.cursor, is_more };
     for delivery in due {
-        match again(webhook, delivery)? {
+        match retry_item(webhook, delivery)? {
             Ok(item) => plan.items.push(item),
             Err(lost) => plan.lost.push(lost),
         }
@@ -376,21 +379,21 @@ async fn plan(
     if room == 0 || webhook.cursor >= newest {
         return Ok(plan);
     }
-    let up_to = newest.min(webhook.cursor + LOOKED_AT);
+    let up_to = newest.min(webhook.cursor + MAX_SCANNED_EVENTS);
     let events = tenant.list_events_between(&webhook.filter(), webhook.cursor, up_to, room as u64).await?;
-    // What is not among them is not wanted.
+    // Events that are not among them do not match the filter.
     plan.cursor = match events.last() {
         Some(last) if events.len() == room => last.seq,
         _ => up_to,
     };
     plan.is_more |= plan.cursor < newest;
     for event in events {
-        plan.items.push(next(webhook, &event)?);
+        plan.items.push(new_item(webhook, &event)?);
     }
     Ok(plan)
 }
 
-fn again(webhook: &Webhook, due: DueDelivery) -> anyhow::Result<Result<Item, Tried>> {
+fn retry_item(webhook: &Webhook, due: DueDelivery) -> anyhow::Result<Result<DeliveryItem, DeliveryAttempt>> {
     let DueDelivery { id, kind, event_seq, attempts, created_at, event } = due;
     let body = match (&event, event_seq) {
         (Some(event), _) => body(event)?,
@@ -399,37 +402,54 @@ fn again(webhook: &Webhook, due: DueDelivery) -> anyhow::Result<Result<Item, Tri
             serde_json::to_vec(&ping)?
         }
         (None, Some(_)) => {
-            let answer = Some("the event is no more".to_owned());
+            let answer = Some("the event was deleted".to_owned());
             let state = DeliveryState::Failed;
             let took = Duration::ZERO;
-            return Ok(Err(Tried { id, event_seq, kind, state, attempts, again_in: None, status: None, answer, took }));
+            return Ok(Err(DeliveryAttempt {
+                id,
+                event_seq,
+                kind,
+                state,
+                attempts,
+                retry_in: None,
+                status: None,
+                answer,
+                took,
+            }));
         }
     };
-    Ok(Ok(Item { id, event_seq, kind, attempts, body, is_next: false }))
+    Ok(Ok(DeliveryItem { id, event_seq, kind, attempts, body, is_new: false }))
 }
 
-fn next(webhook: &Webhook, event: &Event) -> anyhow::Result<Item> {
-    Ok(Item {
+fn new_item(webhook: &Webhook, event: &Event) -> anyhow::Result<DeliveryItem> {
+    Ok(DeliveryItem {
         id: DeliveryId::derive(event.at, webhook.id, event.seq),
         event_seq: Some(event.seq),
         kind: event.kind.clone(),
         attempts: 0,
         body: body(event)?,
-        is_next: true,
+        is_new: true,
     })
 }
 
-/// The same bytes at every try.
+/// Returns the body of an event, the same bytes at every attempt.
 fn body(event: &Event) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&json!({"type": event.kind, "timestamp": event.at, "data": event}))?)
 }
 
-fn unsendable(why: String) -> Sent {
-    Sent { outcome: Outcome::Failed, status: None, answer: Some(why), took: Duration::ZERO }
+fn failure_reason(result: &SendResult) -> String {
+    match (result.status, &result.answer) {
+        (Some(status), _) => format!("status {status}"),
+        (None, answer) => answer.clone().unwrap_or_default(),
+    }
 }
 
-fn count(batch: &Batch) {
-    for tried in &batch.tried {
-        metrics::counter!("mailroom_webhook_deliveries_total", "outcome" => tried.state.as_str()).increment(1);
+fn unsendable_result(reason: String) -> SendResult {
+    SendResult { outcome: SendOutcome::Failed, status: None, answer: Some(reason), took: Duration::ZERO }
+}
+
+fn count(batch: &DeliveryBatch) {
+    for attempt in &batch.attempts {
+        metrics::counter!(catalogue::WEBHOOK_DELIVERIES, "outcome" => attempt.state.as_str()).increment(1);
     }
 }

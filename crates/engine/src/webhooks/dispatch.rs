@@ -1,27 +1,28 @@
-//! Finds webhooks that have something to be told, and has each delivered to by a task of its own.
+//! Claims webhooks with pending events, and delivers to each in a task of its own.
 
 use std::time::Duration;
 
-use store::sql::webhooks::HeldWebhook;
+use domain::log_text;
+use store::sql::webhooks::WebhookLease;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::deliver::{Courier, HOLD};
+use super::deliver::{CLAIM_LEASE, WebhookDeliverer};
 
 /// Webhooks that one process delivers to at the same time.
-const MOST_HELD: usize = 512;
+const MAX_LEASED_WEBHOOKS: usize = 512;
 
-/// Those that are claimed by one statement.
-const CLAIMED: usize = 64;
+/// Webhooks that are claimed per statement.
+const MAX_CLAIMED_WEBHOOKS: usize = 64;
 
-/// A look takes at most this part of the time, however many webhooks there are.
-const SHARE_OF_TIME: u32 = 10;
+/// The pause between claims is at least this many times their duration, however many webhooks there are.
+const CLAIM_TIME_FACTOR: u32 = 10;
 
 #[derive(Debug, Clone)]
 pub struct DispatchSettings {
-    /// Different for every process.
+    /// The name of the lease holder, different for every process.
     pub holder: String,
-    /// How often to look.
+    /// The interval of claims.
     pub every: Duration,
 }
 
@@ -31,28 +32,28 @@ impl DispatchSettings {
     }
 }
 
-/// Delivers until `stop` ends, and then what is on its way.
-pub async fn dispatch(courier: &Courier, settings: &DispatchSettings, stop: impl Future<Output = ()>) {
+/// Delivers until `stop` completes, and then finishes the requests in flight.
+pub async fn dispatch(deliverer: &WebhookDeliverer, settings: &DispatchSettings, stop: impl Future<Output = ()>) {
     let mut tasks = Tasks::new();
     tokio::pin!(stop);
     loop {
-        // Not given up half-way: what was claimed is delivered to.
-        let pause = turn(courier, settings, &mut tasks).await;
+        // Not cancelled half-way: claimed webhooks are delivered to.
+        let pause = claim_and_deliver(deliverer, settings, &mut tasks).await;
         tokio::select! {
             () = &mut stop => break,
             () = wait(pause, &mut tasks) => {}
         }
     }
-    courier.stop();
+    deliverer.stop();
     while let Some(ended) = tasks.join_next().await {
         has_more(ended);
     }
 }
 
-/// Each says whether its webhook has more.
+/// The running deliveries; each returns whether its webhook has more events.
 type Tasks = JoinSet<bool>;
 
-/// Or until one of them had to end though it has more.
+/// Waits for `pause`, or until a delivery ended whose webhook has more events.
 async fn wait(pause: Duration, tasks: &mut Tasks) {
     let ended = async {
         while let Some(ended) = tasks.join_next().await {
@@ -68,44 +69,45 @@ async fn wait(pause: Duration, tasks: &mut Tasks) {
     }
 }
 
-/// How long to wait for the next one.
-async fn turn(courier: &Courier, settings: &DispatchSettings, tasks: &mut Tasks) -> Duration {
-    let most = CLAIMED.min(MOST_HELD - tasks.len());
-    if most == 0 {
+/// Claims webhooks and starts their deliveries, and returns how long to wait until the next time.
+async fn claim_and_deliver(deliverer: &WebhookDeliverer, settings: &DispatchSettings, tasks: &mut Tasks) -> Duration {
+    let max = MAX_CLAIMED_WEBHOOKS.min(MAX_LEASED_WEBHOOKS - tasks.len());
+    if max == 0 {
         return settings.every;
     }
     let began = Instant::now();
-    let claimed = claim(courier, settings, most).await;
+    let claimed = claim(deliverer, settings, max).await;
     let took = began.elapsed();
-    let is_more = claimed.len() == most;
-    for held in claimed {
-        let courier = courier.clone();
-        tasks.spawn(async move { deliver(&courier, held).await });
+    let is_more = claimed.len() == max;
+    for lease in claimed {
+        let deliverer = deliverer.clone();
+        tasks.spawn(async move { deliver(&deliverer, lease).await });
     }
-    if is_more { Duration::ZERO } else { settings.every.max(took * SHARE_OF_TIME) }
+    if is_more { Duration::ZERO } else { settings.every.max(took * CLAIM_TIME_FACTOR) }
 }
 
-async fn claim(courier: &Courier, settings: &DispatchSettings, most: usize) -> Vec<HeldWebhook> {
-    match courier.store().system().claim_webhooks(&settings.holder, most as u64, HOLD).await {
+async fn claim(deliverer: &WebhookDeliverer, settings: &DispatchSettings, max: usize) -> Vec<WebhookLease> {
+    match deliverer.store().system().claim_webhooks(&settings.holder, max as u64, CLAIM_LEASE).await {
         Ok(claimed) => claimed,
         Err(e) => {
-            tracing::warn!("looking for webhooks that have something to be told: {e}");
+            tracing::warn!(error = %e, "webhooks not claimed");
             Vec::new()
         }
     }
 }
 
-async fn deliver(courier: &Courier, held: HeldWebhook) -> bool {
-    courier.deliver(held).await.unwrap_or_else(|e| {
-        // It stays held for a while, so a fault of ours is not met at once again.
-        tracing::warn!(tenant.id = %held.tenant, webhook.id = %held.id, "cannot deliver to a webhook for now: {e:#}");
+async fn deliver(deliverer: &WebhookDeliverer, lease: WebhookLease) -> bool {
+    deliverer.deliver(lease).await.unwrap_or_else(|e| {
+        // The lease stays for a while, so that a fault of ours is not repeated at once.
+        let error = log_text(&format_args!("{e:#}"));
+        tracing::warn!(tenant.id = %lease.tenant, webhook.id = %lease.id, error, "webhook delivery interrupted");
         false
     })
 }
 
 fn has_more(ended: Result<bool, JoinError>) -> bool {
     ended.unwrap_or_else(|e| {
-        tracing::error!("a delivery to a webhook failed: {e}");
+        tracing::error!(error = %e, "webhook delivery task failed");
         false
     })
 }

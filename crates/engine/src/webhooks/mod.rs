@@ -1,22 +1,22 @@
-//! Events go to whoever wants to be told of them, signed, until they came through.
+//! Delivers events to webhooks, signed, with retries.
 //!
-//! Each webhook has a place among its tenant's events. A worker that holds it sends what comes after that place and what
-//! is to be tried again, and records both in one unit. An id is derived from webhook and event, so whoever has to repeat a
-//! send that was not recorded repeats it under the same id.
+//! Each webhook has a cursor into its tenant's events. The process that holds its lease sends what comes after the
+//! cursor and what is to be retried, and records both in one unit. The id of a delivery is derived from webhook and
+//! event, so a send that was not recorded is repeated under the same id.
 
 pub mod address;
 mod deliver;
 mod dispatch;
 mod endpoints;
 pub mod resolve;
-mod schedule;
+mod retry_schedule;
 mod send;
 pub mod sign;
 pub mod url;
 
-pub use address::{Network, Policy};
-pub use deliver::Courier;
+pub use address::{AddressPolicy, Network};
+pub use deliver::WebhookDeliverer;
 pub use dispatch::{DispatchSettings, dispatch};
-pub use endpoints::{Drafted, Refused, Rotated, Wanted, check_types, draft, rotate};
+pub use endpoints::{SecretRotation, WebhookDraft, WebhookError, WebhookRequest, check_types, draft, rotate};
 pub use resolve::{Resolver, SystemResolver};
-pub use send::{Message, Outcome, Sender, Sent};
+pub use send::{SendOutcome, SendResult, WebhookMessage, WebhookSender};

@@ -1,67 +1,68 @@
-//! What a tenant may give as an address. Where its name leads to is found out when something is sent there.
+//! Validates the URL of a webhook. The addresses of its host are checked when something is sent.
 
 use std::net::IpAddr;
 
 use reqwest::Url;
 
-use super::address::Policy;
+use super::address::AddressPolicy;
 
-/// Longer ones are cut by proxies and servers.
-const LONGEST: usize = 2048;
+/// Longer URLs are truncated by proxies and servers.
+const MAX_URL_BYTES: usize = 2048;
 
-/// Ports up to here belong to services that are no receivers of webhooks, but for those of HTTP.
-const WELL_KNOWN: u16 = 1023;
+/// Ports up to this one belong to other services, except those of HTTP.
+const MAX_WELL_KNOWN_PORT: u16 = 1023;
 
-/// The URL if something may be sent there, or what is wrong with it.
-pub fn check(text: &str, policy: &Policy) -> Result<Url, String> {
-    if text.len() > LONGEST {
-        return Err(format!("it is longer than {LONGEST} bytes"));
+/// Returns the URL if something may be sent there, or what is wrong with it.
+pub fn check(text: &str, policy: &AddressPolicy) -> Result<Url, String> {
+    if text.len() > MAX_URL_BYTES {
+        return Err(format!("must not be longer than {MAX_URL_BYTES} bytes"));
     }
-    // A parser drops or turns some of these, and others do not; what is sent to must be what was meant.
+    // Some parsers drop or change these, and others do not; the target must be the one that was meant.
     if text.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
-        return Err("it has a space, a backslash or a control character in it".to_owned());
+        return Err("must not contain a space, a backslash or a control character".to_owned());
     }
-    let url = Url::parse(text).map_err(|e| format!("it is not a URL: {e}"))?;
+    let url = Url::parse(text).map_err(|e| format!("is not a URL: {e}"))?;
     if !matches!(url.scheme(), "https" | "http") {
-        return Err("it must begin with https://".to_owned());
+        return Err("must begin with https://".to_owned());
     }
     if authority(text).is_empty() {
-        return Err("it names no server after https://".to_owned());
+        return Err("must name a server after https://".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() || authority(text).contains('@') {
-        return Err("it must not name a user or a password".to_owned());
+        return Err("must not contain a user or a password".to_owned());
     }
     if url.fragment().is_some() {
-        return Err("it must not have a part after #".to_owned());
+        return Err("must not have a fragment after #".to_owned());
     }
     match url.port_or_known_default() {
         Some(80 | 443) => {}
-        Some(port) if port > WELL_KNOWN => {}
-        _ => return Err(format!("its port must be 80, 443 or more than {WELL_KNOWN}")),
+        Some(port) if port > MAX_WELL_KNOWN_PORT => {}
+        _ => return Err(format!("must use the port 80, 443 or one above {MAX_WELL_KNOWN_PORT}")),
     }
     let is_encrypted = url.scheme() == "https";
     match host_address(&url) {
         Some(address) if !policy.allows(address, is_encrypted) => Err(not_allowed(address, policy)),
-        None if !is_encrypted && policy.opens_nothing() => Err("it must begin with https://".to_owned()),
+        None if !is_encrypted && policy.allows_only_public() => Err("must begin with https://".to_owned()),
         _ => Ok(url),
     }
 }
 
-fn not_allowed(address: IpAddr, policy: &Policy) -> String {
-    match policy.allows(address, true) {
-        true => "it must begin with https://".to_owned(),
-        false => "its address is not one of the open internet; webhooks.allow_networks can open others".to_owned(),
+fn not_allowed(address: IpAddr, policy: &AddressPolicy) -> String {
+    if policy.allows(address, true) {
+        "must begin with https://".to_owned()
+    } else {
+        "must lead to a public address; webhooks.allow_networks can allow others".to_owned()
     }
 }
 
-/// As it was written: a parser forgives too few slashes, and too many.
+/// Returns the authority as it was written: a parser forgives too few slashes, and too many.
 fn authority(text: &str) -> &str {
     let after = text.split_once("://").map_or("", |(_, after)| after);
     after.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// The address, if that is what stands in the place of a name. However it was written: the parser has turned `0x7f.1`,
-/// `2130706433` and the like into what they stand for.
+/// Returns the address if the host is one, however it was written: the parser has turned `0x7f.1`, `2130706433` and the
+/// like into what they stand for.
 pub(super) fn host_address(url: &Url) -> Option<IpAddr> {
     let host = url.host_str()?;
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
@@ -72,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn https_to_anybody_and_http_to_what_is_opened() {
-        let (nothing, some) = (Policy::default(), Policy::new(["127.0.0.0/8".parse().unwrap()]));
+    fn plain_http_needs_an_allowed_network() {
+        let (nothing, some) = (AddressPolicy::default(), AddressPolicy::new(["127.0.0.0/8".parse().unwrap()]));
         for good in
             ["https://example.com", "https://example.com:8443/a?b=c", "https://1.1.1.1/x", "https://[2606:4700::1]/"]
         {
@@ -91,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_address_is_refused() {
-        let open = Policy::new(["0.0.0.0/0".parse().unwrap()]);
+    fn unusual_urls_are_refused() {
+        let open = AddressPolicy::new(["0.0.0.0/0".parse().unwrap()]);
         for bad in [
             "",
             "example.com",
@@ -125,6 +126,6 @@ mod tests {
         ] {
             assert!(check(bad, &open).is_err(), "{bad}");
         }
-        assert!(check(&format!("https://example.com/{}", "x".repeat(LONGEST)), &open).is_err());
+        assert!(check(&format!("https://example.com/{}", "x".repeat(MAX_URL_BYTES)), &open).is_err());
     }
 }

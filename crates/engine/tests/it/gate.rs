@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use domain::{Provider, TenantId};
-use engine::calls::budget::{Budget, Charge, Measure, Owner, Place};
-use engine::calls::{Allowance, CallSettings, Calls, Pace};
-use engine::gate::Redis;
+use engine::calls::budget::{Budget, BudgetOwner, BudgetWait, Charge, Measure};
+use engine::calls::{Allowance, CallBudgets, CallSettings, Calls};
+use engine::coordination::Redis;
 use jobs::leader::{Election, Leadership, lead};
-use jobs::{Gate, SystemDice};
+use jobs::{LeaseGate, SystemRandom};
 use store::Dialect;
 use store::testing::{TestDatabase, on_each_database};
 use tokio::sync::{mpsc, watch};
@@ -36,7 +36,7 @@ fn url() -> String {
 
 /// With time to answer on a busy machine: an answer that does not come in time is a yes.
 fn connect(url: &str, prefix: &str) -> Redis {
-    Redis::connect(url, prefix).unwrap().with_answer_time(DEADLINE)
+    Redis::connect(url, prefix).unwrap().with_timeout(DEADLINE)
 }
 
 /// A prefix that no other test has.
@@ -103,21 +103,21 @@ async fn connected(redis: &Redis) {
 }
 
 #[tokio::test]
-async fn one_may_try_again_and_again_and_others_when_it_lets_go() {
+async fn released_gate_admits_another() {
     let redis = connect(&url(), &fresh());
-    assert!(redis.may_try("a", "first", MINUTE).await);
-    assert!(redis.may_try("a", "first", MINUTE).await);
-    assert!(!redis.may_try("a", "second", MINUTE).await);
-    assert!(redis.may_try("b", "second", MINUTE).await);
-    assert!(connect(&url(), &fresh()).may_try("a", "second", MINUTE).await);
+    assert!(redis.may_acquire("a", "first", MINUTE).await);
+    assert!(redis.may_acquire("a", "first", MINUTE).await);
+    assert!(!redis.may_acquire("a", "second", MINUTE).await);
+    assert!(redis.may_acquire("b", "second", MINUTE).await);
+    assert!(connect(&url(), &fresh()).may_acquire("a", "second", MINUTE).await);
 
     redis.release("a", "second").await; // not its own
-    assert!(!redis.may_try("a", "second", MINUTE).await);
+    assert!(!redis.may_acquire("a", "second", MINUTE).await);
     redis.release("a", "first").await;
-    assert!(redis.may_try("a", "second", Duration::from_millis(100)).await);
+    assert!(redis.may_acquire("a", "second", Duration::from_millis(100)).await);
 
     let runs_out = async {
-        while !redis.may_try("a", "first", MINUTE).await {
+        while !redis.may_acquire("a", "first", MINUTE).await {
             sleep(Duration::from_millis(20)).await;
         }
     };
@@ -125,37 +125,37 @@ async fn one_may_try_again_and_again_and_others_when_it_lets_go() {
 }
 
 #[tokio::test]
-async fn everybody_may_try_while_redis_is_slow_or_away() {
+async fn gate_is_open_while_redis_is_away() {
     let server = Server::start();
     let redis = connect(&server.url, "mailroom");
-    assert!(redis.may_try("a", "first", MINUTE).await);
-    assert!(!redis.may_try("a", "second", MINUTE).await);
+    assert!(redis.may_acquire("a", "first", MINUTE).await);
+    assert!(!redis.may_acquire("a", "second", MINUTE).await);
 
     server.signal("-STOP");
-    assert!(redis.clone().with_answer_time(Duration::from_millis(50)).may_try("a", "second", MINUTE).await);
+    assert!(redis.clone().with_timeout(Duration::from_millis(50)).may_acquire("a", "second", MINUTE).await);
     server.signal("-CONT");
     connected(&redis).await;
-    assert!(!redis.may_try("a", "third", MINUTE).await);
+    assert!(!redis.may_acquire("a", "third", MINUTE).await);
 
     server.signal("-KILL");
-    assert!(redis.may_try("a", "fourth", MINUTE).await);
-    assert!(redis.may_try("a", "fifth", MINUTE).await);
+    assert!(redis.may_acquire("a", "fourth", MINUTE).await);
+    assert!(redis.may_acquire("a", "fifth", MINUTE).await);
     server.start_again();
     connected(&redis).await;
-    assert!(redis.may_try("a", "fourth", MINUTE).await);
-    assert!(!redis.may_try("a", "fifth", MINUTE).await);
+    assert!(redis.may_acquire("a", "fourth", MINUTE).await);
+    assert!(!redis.may_acquire("a", "fifth", MINUTE).await);
 }
 
 #[tokio::test]
-async fn a_password_is_not_told_and_nonsense_is_refused() {
+async fn redis_password_is_not_revealed() {
     let redis = Redis::connect("redis://:hunter2@127.0.0.1:1", "mailroom").unwrap();
     assert!(!format!("{redis:?}").contains("hunter2"));
-    assert!(redis.may_try("a", "first", MINUTE).await);
+    assert!(redis.may_acquire("a", "first", MINUTE).await);
     assert!(Redis::connect("http://127.0.0.1:1", "mailroom").is_err());
 }
 
 fn charge(amount: f64, budget: Budget) -> Charge {
-    Charge { owner: Owner::App(Provider::Scripted), measure: Measure::Calls, budget, amount }
+    Charge { owner: BudgetOwner::App(Provider::Outlook), measure: Measure::Calls, budget, amount }
 }
 
 #[tokio::test]
@@ -168,28 +168,30 @@ async fn budgets_are_shared() {
     for _ in 0..10 {
         for redis in [&first, &second] {
             let tenant = charge(1.0, Budget::per_second(1e6));
-            let other = Charge { owner: Owner::Tenant(TenantId(uuid::Uuid::nil()), Provider::Scripted), ..tenant };
+            let other = Charge { owner: BudgetOwner::Tenant(TenantId(uuid::Uuid::nil()), Provider::Outlook), ..tenant };
             match redis.take(&[charge(1.0, budget), other], Duration::ZERO).await.unwrap() {
-                Place::In(wait) => {
+                BudgetWait::After(wait) => {
                     assert_eq!(wait, Duration::ZERO);
                     given += 1;
                 }
-                Place::TooLong(wait) => assert!(wait > Duration::ZERO && wait <= MINUTE, "{wait:?}"),
+                BudgetWait::TooLong(wait) => assert!(wait > Duration::ZERO && wait <= MINUTE, "{wait:?}"),
             }
         }
     }
     assert_eq!(given, 5);
 
     // A place in the future, and a debt.
-    let Place::In(wait) = first.take(&[charge(1.0, budget)], MINUTE).await.unwrap() else { panic!("a place") };
+    let BudgetWait::After(wait) = first.take(&[charge(1.0, budget)], MINUTE).await.unwrap() else { panic!("a place") };
     assert!(wait > MINUTE / 2 && wait <= MINUTE, "{wait:?}");
     first.take(&[charge(100.0, budget)], MINUTE * 60 * 24).await.unwrap();
-    let Place::TooLong(wait) = second.take(&[charge(0.0, budget)], MINUTE).await.unwrap() else { panic!("a debt") };
+    let BudgetWait::TooLong(wait) = second.take(&[charge(0.0, budget)], MINUTE).await.unwrap() else {
+        panic!("a debt")
+    };
     assert!(wait > MINUTE * 99 && wait <= MINUTE * 101, "{wait:?}");
 }
 
 #[tokio::test]
-async fn what_was_taken_in_ten_minutes_is_shared() {
+async fn sliding_window_is_shared() {
     let prefix = fresh();
     let (first, second) = (connect(&url(), &prefix), connect(&url(), &prefix));
     let budget = Budget::per_ten_minutes(100.0);
@@ -197,26 +199,27 @@ async fn what_was_taken_in_ten_minutes_is_shared() {
     for _ in 0..10 {
         for redis in [&first, &second] {
             match redis.take(&[charge(10.0, budget)], Duration::ZERO).await.unwrap() {
-                Place::In(_) => given += 1,
-                Place::TooLong(wait) => assert!(wait > MINUTE * 9 && wait <= MINUTE * 11, "{wait:?}"),
+                BudgetWait::After(_) => given += 1,
+                BudgetWait::TooLong(wait) => assert!(wait > MINUTE * 9 && wait <= MINUTE * 11, "{wait:?}"),
             }
         }
     }
     assert_eq!(given, 9, "whoever wants much leaves some");
     for redis in [&first, &second].repeat(10) {
-        small += usize::from(matches!(redis.take(&[charge(1.0, budget)], MINUTE).await.unwrap(), Place::In(_)));
+        small += usize::from(matches!(redis.take(&[charge(1.0, budget)], MINUTE).await.unwrap(), BudgetWait::After(_)));
     }
     assert_eq!(small, 10);
     // A place in the future is taken as well.
-    assert!(matches!(first.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), Place::In(_)));
-    assert!(matches!(second.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), Place::TooLong(_)));
+    assert!(matches!(first.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), BudgetWait::After(_)));
+    assert!(matches!(second.take(&[charge(60.0, budget)], MINUTE * 12).await.unwrap(), BudgetWait::TooLong(_)));
 }
 
 fn calls(redis: Redis) -> Calls {
     let budget = Budget { per_second: 1.0 / 600.0, burst: 6.0, span: None };
-    let pace = Pace { app: Allowance { calls: Some(budget), bytes: None, units: None }, ..Pace::default() };
-    let settings = CallSettings { pace, longest_wait: Duration::ZERO, ..CallSettings::default() };
-    let calls = Calls::new(settings, Arc::new(SystemDice), Some(redis));
+    let pace =
+        CallBudgets { app: Allowance { calls: Some(budget), bytes: None, units: None }, ..CallBudgets::default() };
+    let settings = CallSettings { default_budgets: pace, max_wait: Duration::ZERO, ..CallSettings::default() };
+    let calls = Calls::new(settings, Arc::new(SystemRandom), Some(redis));
     calls.set_instances(2);
     calls
 }
@@ -232,10 +235,9 @@ async fn make_ten(calls: &Calls) -> usize {
 }
 
 #[tokio::test]
-async fn processes_share_a_budget_and_part_it_when_redis_goes_away() {
+async fn processes_share_a_budget_through_redis() {
     let server = Server::start();
-    let redis = || connect(&server.url, "mailroom");
-    let (first, second) = (calls(redis()), calls(redis()));
+    let [first, second] = [(); 2].map(|()| calls(connect(&server.url, "mailroom")));
     assert_eq!(make_ten(&first).await, 6);
     assert_eq!(make_ten(&second).await, 0);
 
@@ -327,7 +329,7 @@ async fn make_acts(db: &TestDatabase) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_always_a_leader_and_never_two_while_redis_is_flushed_and_killed() {
+async fn one_leader_survives_the_loss_of_redis() {
     on_each_database(|db| async move {
         make_acts(&db).await;
         let db = Arc::new(db);

@@ -1,25 +1,24 @@
 //! P9: past a limit an email is stored with a defect that says so, and its original stays whole.
 
-use domain::search::Query;
-use domain::{Flags, Limits};
+use domain::MessageLimits;
+use domain::search::SearchQuery;
 use engine::Progress;
-use engine::ingest::{Ingested, Message, Source};
+use store::TenantStore;
 use store::sql::emails::Email;
-use store::sql::search::Page;
-use store::testing::on_each_database;
-
-use crate::bench::Bench;
+use store::sql::search::SearchPage;
+use testkit::app::ADDRESS;
+use testkit::{AppOptions, on_each_app, on_each_app_with};
 
 /// Small enough that a test passes each of them with little mail.
-fn small() -> Limits {
-    Limits {
+fn small() -> MessageLimits {
+    MessageLimits {
         attachment_bytes: 2_000,
         decoded_bytes: 5_000,
         header_bytes: 2_000,
         nesting: 5,
         parts: 20,
         body_bytes: 1_000,
-        ..Limits::default()
+        ..MessageLimits::default()
     }
 }
 
@@ -59,53 +58,40 @@ fn over_the_limits() -> Vec<(&'static str, Vec<u8>)> {
     texts.into_iter().map(|(defect, text)| (defect, text.into_bytes())).collect()
 }
 
-async fn all(bench: &Bench) -> Vec<Email> {
-    let page = Page { limit: 10_000, ..Page::default() };
-    let ids = bench.tenant.search(&Query::default(), &page).await.unwrap();
-    bench.tenant.get_emails(&ids).await.unwrap()
-}
-
-async fn store_all(bench: &Bench, mails: Vec<Vec<u8>>) -> Ingested {
-    let folder = bench.folders(&["INBOX".to_owned()]).await["INBOX"];
-    let message = |raw: Vec<u8>| Message {
-        raw: raw.into(),
-        source: Source::File { folder, flags: Flags::default() },
-        received_at: None,
-        origin: String::new(),
-    };
-    bench.ingest(mails.into_iter().map(message)).await
+async fn all_emails(tenant: &TenantStore) -> Vec<Email> {
+    let page = SearchPage { limit: 10_000, ..SearchPage::default() };
+    let ids = tenant.search(&SearchQuery::default(), &page).await.unwrap();
+    tenant.get_emails(&ids).await.unwrap()
 }
 
 #[tokio::test]
-async fn mail_over_a_limit_is_stored_with_the_defect_that_says_so() {
-    on_each_database(|database| async move {
-        let folder = tempfile::tempdir().unwrap();
-        let bench = Bench::new(database.store, folder.path(), small()).await;
-        let mails = over_the_limits();
+async fn mail_over_a_limit_is_stored_with_a_defect() {
+    on_each_app_with(
+        || AppOptions::default().limits(small()),
+        async |app| {
+            let acme = app.create_tenant("acme").await;
+            let mails = over_the_limits();
 
-        let ingested = store_all(&bench, mails.iter().map(|(_, raw)| raw.clone()).collect()).await;
+            let ingested = app.import(&acme, ADDRESS, "INBOX", mails.iter().map(|(_, raw)| raw.clone())).await;
 
-        assert_eq!((ingested.stored, ingested.duplicates), (mails.len() as u64, 0));
-        let emails = all(&bench).await;
-        for (defect, raw) in &mails {
-            let sha256 = domain::Sha256::of(raw);
-            let email = emails.iter().find(|email| email.sha256 == sha256).unwrap();
-            let defects: Vec<&str> = email.defects.as_array().unwrap().iter().filter_map(|d| d.as_str()).collect();
-            assert!(defects.contains(defect), "{defect} is not in {defects:?} of {:?}", email.subject);
-            assert!(
-                bench.engine.read_raw(&bench.tenant, email).await.unwrap() == *raw,
-                "{defect}: the original differs"
-            );
-        }
-    })
+            assert_eq!((ingested.stored, ingested.duplicates), (mails.len() as u64, 0));
+            let emails = all_emails(&acme).await;
+            for (defect, raw) in &mails {
+                let sha256 = domain::Sha256::of(raw);
+                let email = emails.iter().find(|email| email.sha256 == sha256).unwrap();
+                let defects: Vec<&str> = email.defects.as_array().unwrap().iter().filter_map(|d| d.as_str()).collect();
+                assert!(defects.contains(defect), "{defect} is not in {defects:?} of {:?}", email.subject);
+                assert!(app.engine.read_raw(&acme, email).await.unwrap() == *raw, "{defect}: the original differs");
+            }
+        },
+    )
     .await;
 }
 
 #[tokio::test]
-async fn any_bytes_are_stored_and_whole() {
-    on_each_database(|database| async move {
-        let folder = tempfile::tempdir().unwrap();
-        let bench = Bench::new(database.store, folder.path(), Limits::default()).await;
+async fn any_bytes_are_stored_exactly() {
+    on_each_app(async |app| {
+        let acme = app.create_tenant("acme").await;
         let mut mails: Vec<Vec<u8>> = (0..=255_u8).map(|byte| vec![byte; 100]).collect();
         mails.push(Vec::new());
         mails.push((0..=255).collect());
@@ -113,25 +99,24 @@ async fn any_bytes_are_stored_and_whole() {
         mails.push("Subject: \u{0}\u{1}\u{fffe}\u{10ffff}\nFrom: \u{0}@\u{0}\n\n\u{0}".into());
         let count = mails.len() as u64;
 
-        let ingested = store_all(&bench, mails).await;
+        let ingested = app.import(&acme, ADDRESS, "INBOX", mails).await;
 
         assert_eq!(ingested.stored, count);
-        let report = bench.engine.verify(&bench.tenant, None, true, &Progress::default()).await.unwrap();
+        let report = app.engine.verify(&acme, None, true, &Progress::default()).await.unwrap();
         assert!(report.differences.is_empty(), "{:?}", report.differences);
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_was_cut_from_search_is_a_defect() {
-    on_each_database(|database| async move {
-        let folder = tempfile::tempdir().unwrap();
-        let bench = Bench::new(database.store, folder.path(), Limits::default()).await;
+async fn truncated_search_text_is_a_defect() {
+    on_each_app(async |app| {
+        let acme = app.create_tenant("acme").await;
         let words: String = (0..50_000).map(|n| format!("word{n} ")).collect();
 
-        store_all(&bench, vec![format!("Subject: words\n\n{words}").into_bytes()]).await;
+        app.import(&acme, ADDRESS, "INBOX", [format!("Subject: words\n\n{words}")]).await;
 
-        let email = all(&bench).await.remove(0);
+        let email = all_emails(&acme).await.remove(0);
         assert!(email.defects.as_array().unwrap().contains(&"search_truncated".into()), "{}", email.defects);
         assert!(email.body_text.unwrap().contains("word49999"));
     })

@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 
-mod alone;
-mod bench;
 mod calls;
 mod directory;
 mod fault_table;
@@ -11,15 +9,14 @@ mod gate;
 mod gmail;
 mod imap;
 mod limits;
+mod mailbox_listeners;
 mod outlook;
 mod push;
-mod refused;
-mod scene;
+mod refused_messages;
 mod schedule;
 mod search_agrees;
 mod secrets;
 mod sync;
 mod tokens;
 mod usage;
-mod watch;
 mod webhooks;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use domain::{MailboxId, PlanTier, Provider, SystemClock, TenantId};
-use engine::schedule::{self, BACKLOG, Rhythm, Ticked};
-use jobs::{Dice, SystemDice};
+use engine::schedule::{self, BACKLOG_LIMITS, PollIntervals, TickOutcome};
+use jobs::{RandomSource, SystemRandom};
 use serde_json::{Value, json};
 use store::sql::mailboxes::NewMailbox;
 use store::testing::{TestDatabase, on_each_database};
@@ -12,14 +12,14 @@ use store::testing::{TestDatabase, on_each_database};
 #[derive(Debug)]
 struct Always(u64);
 
-impl Dice for Always {
-    fn bits(&self) -> u64 {
+impl RandomSource for Always {
+    fn next_u64(&self) -> u64 {
         self.0
     }
 }
 
 async fn mailbox(db: &TestDatabase, tenant: TenantId, address: &str, settings: Value) -> MailboxId {
-    mailbox_at(db, Provider::Scripted, tenant, address, settings).await
+    mailbox_at(db, Provider::Outlook, tenant, address, settings).await
 }
 
 async fn mailbox_at(
@@ -37,36 +37,36 @@ async fn mailbox_at(
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-const HOURLY: Rhythm = Rhythm { usual: HOUR, seldom: HOUR };
+const HOURLY: PollIntervals = PollIntervals { usual: HOUR, relaxed: HOUR };
 
 #[tokio::test]
-async fn each_mailbox_is_asked_for_once_and_is_due_again_after_its_own_time() {
+async fn due_mailbox_is_enqueued_once() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
         let often = mailbox(&db, acme, "1@acme.test", json!({"interval_seconds": 60})).await;
         mailbox(&db, acme, "2@acme.test", json!({})).await;
 
-        let asked = Ticked::Asked { mailboxes: 2, is_more: false };
+        let asked = TickOutcome::Enqueued { mailboxes: 2, is_more: false };
         assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), asked);
-        let nothing = Ticked::Asked { mailboxes: 0, is_more: false };
+        let nothing = TickOutcome::Enqueued { mailboxes: 0, is_more: false };
         assert_eq!(schedule::tick(&db.store, &HOURLY, &Always(0)).await.unwrap(), nothing);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
 
-        let state = db.store.tenant(acme).find_sync(often).await.unwrap().unwrap();
+        let state = db.store.tenant(acme).find_sync_state(often).await.unwrap().unwrap();
         let next = state.next_sync_at.unwrap() - system.now().await.unwrap();
         assert!((50.0..=54.0).contains(&next.total(jiff::Unit::Second).unwrap()), "{next}: nine tenths of a minute");
 
         // Asked for again while it waits, it is still one job.
-        system.make_mailboxes_due(None).await.unwrap();
-        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+        store::bench::make_mailboxes_due(&system, None).await.unwrap();
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
         assert_eq!(db.rows("select 1 from jobs where kind = 'sync_mailbox'").await.len(), 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_switched_off_is_not_looked_at() {
+async fn inactive_mailbox_is_not_scheduled() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
@@ -76,8 +76,8 @@ async fn what_is_switched_off_is_not_looked_at() {
         assert_eq!(system.list_due_mailboxes(10).await.unwrap().len(), 1);
 
         system.set_tenant_active(acme, false).await.unwrap();
-        let nothing = Ticked::Asked { mailboxes: 0, is_more: false };
-        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), nothing);
+        let nothing = TickOutcome::Enqueued { mailboxes: 0, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), nothing);
     })
     .await;
 }
@@ -97,17 +97,17 @@ async fn make_wait(db: &TestDatabase, jobs: u64) {
 }
 
 #[tokio::test]
-async fn when_much_waits_a_few_are_added_and_the_others_wait_for_the_next_time() {
+async fn long_backlog_slows_the_scheduler() {
     on_each_database(|db| async move {
         let acme = db.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
         for n in 0..51 {
             mailbox(&db, acme, &format!("{n}@acme.test"), json!({})).await;
         }
-        make_wait(&db, BACKLOG.slow_waiting + 1).await;
+        make_wait(&db, BACKLOG_LIMITS.slow_waiting + 1).await;
 
         for added in [50, 1, 0] {
-            let ticked = schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap();
-            let Ticked::Slowed { mailboxes, why } = ticked else { panic!("{ticked:?}") };
+            let ticked = schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap();
+            let TickOutcome::Slowed { mailboxes, why } = ticked else { panic!("{ticked:?}") };
             assert_eq!(mailboxes, added);
             assert!(why.contains("jobs wait in lane normal"), "{why}");
         }
@@ -116,29 +116,31 @@ async fn when_much_waits_a_few_are_added_and_the_others_wait_for_the_next_time()
 }
 
 #[tokio::test]
-async fn when_too_much_waits_nothing_is_added() {
+async fn too_long_backlog_stops_the_scheduler() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
         mailbox(&db, acme, "1@acme.test", json!({})).await;
-        make_wait(&db, BACKLOG.stop_waiting + 1).await;
+        make_wait(&db, BACKLOG_LIMITS.stop_waiting + 1).await;
 
-        let ticked = schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap();
+        let ticked = schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap();
 
-        assert!(matches!(&ticked, Ticked::HeldBack(why) if why.contains("jobs wait in lane normal")), "{ticked:?}");
+        assert!(
+            matches!(&ticked, TickOutcome::HeldBack(why) if why.contains("jobs wait in lane normal")),
+            "{ticked:?}"
+        );
         assert!(db.rows("select 1 from jobs").await.is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_provider() {
+async fn polls_are_batched_by_tenant_and_provider() {
     on_each_database(|db| async move {
         let system = db.store.system();
-        for (name, scripted, gmail, imap) in [("acme", 30, 1, 2), ("other", 3, 0, 0)] {
+        for (name, outlook, gmail, imap) in [("acme", 30, 1, 2), ("other", 3, 0, 0)] {
             let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
-            for (provider, count) in [(Provider::Scripted, scripted), (Provider::Gmail, gmail), (Provider::Imap, imap)]
-            {
+            for (provider, count) in [(Provider::Outlook, outlook), (Provider::Gmail, gmail), (Provider::Imap, imap)] {
                 for n in 0..count {
                     let address = format!("{}{n}@{name}.test", provider.as_str());
                     mailbox_at(&db, provider, tenant, &address, json!({})).await;
@@ -150,8 +152,8 @@ async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_pr
         let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
         let fresh = mailbox(&db, acme, "fresh@acme.test", json!({})).await;
 
-        let asked = Ticked::Asked { mailboxes: 37, is_more: false };
-        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+        let asked = TickOutcome::Enqueued { mailboxes: 37, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
 
         let rows = db.rows("select kind, cast(payload as text) from jobs where kind = 'poll_mailboxes'").await;
         let polls: Vec<Value> =
@@ -161,7 +163,7 @@ async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_pr
             .map(|poll| (poll["provider"].as_str().unwrap().to_owned(), poll["mailboxes"].as_array().unwrap().len()))
             .collect();
         sizes.sort();
-        let expected = [("gmail", 1), ("scripted", 3), ("scripted", 5), ("scripted", 25)];
+        let expected = [("gmail", 1), ("outlook", 3), ("outlook", 5), ("outlook", 25)];
         assert_eq!(sizes, expected.map(|(provider, size)| (provider.to_owned(), size)));
         let own = db.rows("select cast(payload as text) from jobs where kind = 'sync_mailbox'").await;
         let own: Vec<String> = own.iter().map(|row| row.get(0).unwrap()).collect();
@@ -171,22 +173,25 @@ async fn mailboxes_that_only_need_a_look_are_asked_for_together_by_tenant_and_pr
     .await;
 }
 
+async fn count_polls(db: &TestDatabase) -> usize {
+    db.rows("select 1 from jobs where kind = 'poll_mailboxes'").await.len()
+}
+
 #[tokio::test]
-async fn while_looks_of_a_tenant_at_a_provider_wait_for_long_no_more_of_them_are_asked_for() {
+async fn waiting_polls_of_a_tenant_stop_new_ones() {
     on_each_database(|db| async move {
         let system = db.store.system();
         for name in ["acme", "other"] {
             let tenant = system.create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id;
-            for provider in [Provider::Scripted, Provider::Gmail] {
+            for provider in [Provider::Outlook, Provider::Gmail] {
                 mailbox_at(&db, provider, tenant, &format!("{}@{name}.test", provider.as_str()), json!({})).await;
             }
         }
         db.run("update mailboxes set state = 'active'").await;
         db.run("update sync_states set is_history_done = true").await;
-        let polls = async || db.rows("select 1 from jobs where kind = 'poll_mailboxes'").await.len();
-        let asked = Ticked::Asked { mailboxes: 4, is_more: false };
-        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
-        assert_eq!(polls().await, 4);
+        let asked = TickOutcome::Enqueued { mailboxes: 4, is_more: false };
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
+        assert_eq!(count_polls(&db).await, 4);
         let acme = system.find_tenant("acme").await.unwrap().unwrap().id;
         // Sent away again and again, it waits in no queue.
         db.run(&format!(
@@ -195,17 +200,17 @@ async fn while_looks_of_a_tenant_at_a_provider_wait_for_long_no_more_of_them_are
         ))
         .await;
 
-        system.make_mailboxes_due(None).await.unwrap();
-        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemDice).await.unwrap(), asked);
+        store::bench::make_mailboxes_due(&system, None).await.unwrap();
+        assert_eq!(schedule::tick(&db.store, &HOURLY, &SystemRandom).await.unwrap(), asked);
 
-        assert_eq!(polls().await, 7, "of all but that tenant at that provider");
+        assert_eq!(count_polls(&db).await, 7, "of all but that tenant at that provider");
         assert!(system.list_due_mailboxes(10).await.unwrap().is_empty(), "it is looked at when it is due again");
     })
     .await;
 }
 
 #[tokio::test]
-async fn tenants_take_turns_among_what_is_due_however_many_mailboxes_one_has() {
+async fn tenants_take_turns_among_due_mailboxes() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let large = system.create_tenant("large", PlanTier::Standard).await.unwrap().unwrap().id;
@@ -223,30 +228,36 @@ async fn tenants_take_turns_among_what_is_due_however_many_mailboxes_one_has() {
     .await;
 }
 
+async fn is_pushed(db: &TestDatabase) -> bool {
+    db.store.system().list_due_mailboxes(1).await.unwrap()[0].is_pushed
+}
+
+async fn set_watches(db: &TestDatabase, columns: &str) {
+    db.run(&format!("update push_watches set {columns}")).await;
+}
+
 #[tokio::test]
-async fn a_mailbox_counts_as_pushed_once_something_was_pushed_and_as_long_as_that_works() {
+async fn pushed_mailbox_is_polled_less_often() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
         let id = mailbox_at(&db, Provider::Gmail, acme, "me@acme.test", json!({})).await;
-        let is_pushed = async || system.list_due_mailboxes(1).await.unwrap()[0].is_pushed;
-        assert!(!is_pushed().await);
+        assert!(!is_pushed(&db).await);
         let mut unit = db.store.tenant(acme).write();
-        unit.want_watch(id);
+        unit.request_watch(id);
         unit.commit().await.unwrap();
-        assert!(!is_pushed().await);
+        assert!(!is_pushed(&db).await);
 
-        let set = async |set: &str| db.run(&format!("update push_watches set {set}")).await;
-        set("expires_at = '2999-01-01T00:00:00.000Z'").await;
-        assert!(!is_pushed().await, "nothing has come yet");
-        set("last_push_at = '2026-01-01T00:00:00.000Z'").await;
-        assert!(is_pushed().await);
+        set_watches(&db, "expires_at = '2999-01-01T00:00:00.000Z'").await;
+        assert!(!is_pushed(&db).await, "nothing has come yet");
+        set_watches(&db, "last_push_at = '2026-01-01T00:00:00.000Z'").await;
+        assert!(is_pushed(&db).await);
         for wrong in
             ["lost_at = '2026-01-01T00:00:00.000Z'", "problem = 'x'", "expires_at = '2026-01-01T00:00:00.000Z'"]
         {
-            set(wrong).await;
-            assert!(!is_pushed().await, "{wrong}");
-            set("lost_at = null, problem = null, expires_at = '2999-01-01T00:00:00.000Z'").await;
+            set_watches(&db, wrong).await;
+            assert!(!is_pushed(&db).await, "{wrong}");
+            set_watches(&db, "lost_at = null, problem = null, expires_at = '2999-01-01T00:00:00.000Z'").await;
         }
     })
     .await;

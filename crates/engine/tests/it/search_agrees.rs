@@ -4,21 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use content::files::{self, Format};
+use content::files::{self, MailFileFormat};
 use content::spool::Spool;
 use content::tokens::{EmailText, email_tokens};
 use content::{mime, query};
-use domain::search::{Order, Query};
-use domain::{EmailId, Flags, FolderId, Limits, Sha256, SystemClock};
-use engine::ingest::{Message, Source};
-use engine::search::Search;
+use domain::search::{SearchOrder, SearchQuery};
+use domain::{EmailId, Flags, FolderId, MessageLimits, PlanTier, Sha256, SystemClock};
+use engine::Engine;
+use engine::ingest::{IncomingMessage, MessageSource};
+use engine::search::SearchRequest;
 use jiff::Timestamp;
 use sim::mail::{Generator, Profile};
-use store::sql::search::Page;
+use store::sql::search::SearchPage;
 use store::testing::fresh_postgres;
-use store::{Location, Store};
-
-use crate::bench::Bench;
+use store::{Location, Store, TenantStore};
 
 const MAILS: usize = 2_000;
 const QUERIES: usize = 600;
@@ -81,7 +80,8 @@ fn mails() -> Vec<Mail> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     if corpus.is_dir() {
         let spool = Spool::new(&corpus);
-        let found = files::open(&corpus, Format::Auto, &Limits::default(), &spool).unwrap().map(Result::unwrap);
+        let found =
+            files::open(&corpus, MailFileFormat::Auto, &MessageLimits::default(), &spool).unwrap().map(Result::unwrap);
         mails.extend(found.map(|found| (found.raw.read().unwrap(), found.envelope_time)));
     }
     // Some of it always: it has ten languages.
@@ -89,29 +89,29 @@ fn mails() -> Vec<Mail> {
     let generated = Generator::new(3, Profile::ordinary(3, count));
     mails.extend(generated.map(|message| (message.raw, Some(message.received_at))));
     let mut random = Random(7);
-    let filed = |(raw, received_at): (Vec<u8>, _)| {
+    let filed = mails.into_iter().map(|(raw, received_at)| {
         let folder = FOLDERS[random.below(FOLDERS.len())].to_owned();
         Mail { raw, folder, received_at }
-    };
-    mails.into_iter().map(filed).collect()
+    });
+    filed.collect()
 }
 
 /// What the naive matcher looks at.
-struct Known {
+struct TokenizedMail {
     tokens: String,
     labels: Vec<String>,
     /// Texts to make queries of.
-    parsed: mime::Email,
+    parsed: mime::ParsedEmail,
 }
 
-fn known(mails: &[Mail]) -> BTreeMap<Sha256, Known> {
-    let mut known: BTreeMap<Sha256, Known> = BTreeMap::new();
+fn known(mails: &[Mail]) -> BTreeMap<Sha256, TokenizedMail> {
+    let mut known: BTreeMap<Sha256, TokenizedMail> = BTreeMap::new();
     for mail in mails {
         let entry = known.entry(Sha256::of(&mail.raw)).or_insert_with(|| {
-            let mut parsed = mime::parse(&mail.raw, &Limits::default());
+            let mut parsed = mime::parse(&mail.raw, &MessageLimits::default());
             let tokens = email_tokens(&EmailText::of(&parsed)).text;
             parsed.attachments.iter_mut().for_each(|attachment| attachment.content = Default::default());
-            Known { tokens, labels: Vec::new(), parsed }
+            TokenizedMail { tokens, labels: Vec::new(), parsed }
         });
         entry.labels.push(mail.folder.clone());
     }
@@ -119,42 +119,50 @@ fn known(mails: &[Mail]) -> BTreeMap<Sha256, Known> {
 }
 
 /// A database filled with the mails.
-struct Filled {
-    bench: Bench,
+struct SearchDatabase {
+    engine: Engine,
+    tenant: TenantStore,
     emails: HashMap<EmailId, (Sha256, Timestamp)>,
 }
 
-async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> Filled {
+async fn fill(location: &Location, folder: &Path, mails: &[Mail]) -> SearchDatabase {
     let store = Store::open(location, Arc::new(SystemClock)).unwrap();
     store.migrate().await.unwrap();
-    let bench = Bench::new(store, folder, Limits::default()).await;
+    let engine = testkit::app::engine(&store, folder);
+    let tenant = store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
+    let tenant = store.tenant(tenant.id);
+    let mailbox = Arc::new(tenant.ensure_files_mailbox("me@acme.test").await.unwrap());
     let names: Vec<String> = FOLDERS.map(str::to_owned).to_vec();
-    let folders: HashMap<String, FolderId> = bench.folders(&names).await;
-    let message = |mail: &Mail| Message {
+    let folders: HashMap<String, FolderId> = tenant.ensure_folders(mailbox.id, &names).await.unwrap();
+    let messages = mails.iter().map(|mail| IncomingMessage {
         raw: mail.raw.clone().into(),
-        source: Source::File { folder: folders[&mail.folder], flags: Flags::default() },
+        source: MessageSource::File { folder: folders[&mail.folder], flags: Flags::default() },
         received_at: mail.received_at,
         origin: String::new(),
-    };
-    bench.ingest(mails.iter().map(message)).await;
-    let ids = bench.tenant.search(&Query::default(), &everything()).await.unwrap();
+    });
+    testkit::app::ingest(&engine, &mailbox, messages).await;
+    let ids = tenant.search(&SearchQuery::default(), &everything()).await.unwrap();
     let mut emails = HashMap::new();
     for ids in ids.chunks(500) {
-        for email in bench.tenant.get_emails(ids).await.unwrap() {
+        for email in tenant.get_emails(ids).await.unwrap() {
             emails.insert(email.id, (email.sha256, email.received_at));
         }
     }
-    Filled { bench, emails }
+    SearchDatabase { engine, tenant, emails }
 }
 
-fn everything() -> Page {
-    Page { limit: 1_000_000, ..Page::default() }
+fn everything() -> SearchPage {
+    SearchPage { limit: 1_000_000, ..SearchPage::default() }
 }
 
-impl Filled {
+impl SearchDatabase {
+    fn receive_times(&self) -> BTreeMap<Sha256, Timestamp> {
+        self.emails.values().copied().collect()
+    }
+
     /// Newest first.
-    async fn search(&self, query: &Query) -> Vec<(Sha256, Timestamp)> {
-        let ids = self.bench.tenant.search(query, &everything()).await.unwrap();
+    async fn search(&self, query: &SearchQuery) -> Vec<(Sha256, Timestamp)> {
+        let ids = self.tenant.search(query, &everything()).await.unwrap();
         let found: Vec<_> = ids.iter().map(|id| self.emails[id]).collect();
         assert!(found.is_sorted_by(|(_, a), (_, b)| a.as_second() >= b.as_second()), "not newest first: {query:?}");
         found
@@ -162,10 +170,11 @@ impl Filled {
 
     /// The same by pages, as a person leafs through them.
     async fn leaf_through(&self, text: &str, limit: u64) -> Vec<(Sha256, Timestamp)> {
-        let mut search = Search { mailbox: None, limit, order: Order::Newest, cursor: None, marks: ("", "") };
+        let mut search =
+            SearchRequest { mailbox: None, limit, order: SearchOrder::Newest, cursor: None, marks: ("", "") };
         let mut found = Vec::new();
         loop {
-            let page = self.bench.engine.search(&self.bench.tenant, text, &search).await.unwrap();
+            let page = self.engine.search(&self.tenant, text, &search).await.unwrap();
             found.extend(page.hits.iter().map(|hit| self.emails[&hit.email.id]));
             search.cursor = page.next_cursor;
             if search.cursor.is_none() {
@@ -177,7 +186,7 @@ impl Filled {
 }
 
 /// A search that someone who knows the mail could type.
-fn random_query(random: &mut Random, mails: &[&Known], times: &[Timestamp]) -> String {
+fn random_query(random: &mut Random, mails: &[&TokenizedMail], times: &[Timestamp]) -> String {
     let count = 1 + random.below(3);
     let mut terms = Vec::new();
     let subject = mails[random.below(mails.len())];
@@ -191,7 +200,7 @@ fn random_query(random: &mut Random, mails: &[&Known], times: &[Timestamp]) -> S
     terms.join(" ")
 }
 
-fn random_term(random: &mut Random, mail: &Known, times: &[Timestamp]) -> String {
+fn random_term(random: &mut Random, mail: &TokenizedMail, times: &[Timestamp]) -> String {
     let email = &mail.parsed;
     let text = [email.body_text.as_deref(), email.subject.as_deref()][random.below(2)].unwrap_or_default();
     let words: Vec<&str> = text.split_whitespace().filter(|word| !word.contains('"')).collect();
@@ -207,7 +216,6 @@ fn random_term(random: &mut Random, mail: &Known, times: &[Timestamp]) -> String
     let name = random.pick(&names).copied().unwrap_or("pdf");
     let time = times[random.below(times.len())].to_string();
     let date = &time[..[4, 7, 10][random.below(3)]];
-    let quoted = |text: &str| format!("\"{}\"", text.replace('"', " "));
     match random.below(16) {
         0..4 => word.to_owned(),
         4 => format!("{beginning}*"),
@@ -224,21 +232,32 @@ fn random_term(random: &mut Random, mail: &Known, times: &[Timestamp]) -> String
     }
 }
 
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', " "))
+}
+
+fn hashes(found: &[(Sha256, Timestamp)]) -> BTreeSet<Sha256> {
+    found.iter().map(|(sha256, _)| *sha256).collect()
+}
+
+fn seconds(found: &[(Sha256, Timestamp)]) -> Vec<i64> {
+    found.iter().map(|(_, time)| time.as_second()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_databases_and_the_naive_matcher_find_the_same() {
+async fn databases_agree_with_the_naive_matcher() {
     let folder = tempfile::tempdir().unwrap();
     let mails = mails();
     let file = Location::Sqlite { path: folder.path().join("mailroom.db"), connections: 4 };
     let sqlite = fill(&file, &folder.path().join("sqlite"), &mails).await;
     let postgres = fill(&fresh_postgres().await, &folder.path().join("postgres"), &mails).await;
     let known = known(&mails);
-    let facts = |filled: &Filled| filled.emails.values().copied().collect::<BTreeMap<Sha256, Timestamp>>();
-    let times = facts(&sqlite);
+    let times = sqlite.receive_times();
     assert!(times.len() >= MAILS && times.len() == known.len(), "{} mails", times.len());
-    assert_eq!(times, facts(&postgres));
+    assert_eq!(times, postgres.receive_times());
 
     let mut random = Random(seed());
-    let texts: Vec<&Known> = known.values().collect();
+    let texts: Vec<&TokenizedMail> = known.values().collect();
     let moments: Vec<Timestamp> = times.values().copied().collect();
     let (mut asked, mut hits) = (0, 0);
     while asked < QUERIES {
@@ -250,19 +269,16 @@ async fn both_databases_and_the_naive_matcher_find_the_same() {
         let by_postgres = postgres.search(&query).await;
 
         // A mail without the letters of a word need not be read word by word, which is slow in a debug build.
-        let words = || query.all_of.iter().flat_map(|phrase| &phrase.tokens);
+        let words: Vec<_> = query.all_of.iter().flat_map(|phrase| &phrase.tokens).collect();
         let expected: BTreeSet<Sha256> = known
             .iter()
-            .filter(|(_, mail)| words().all(|word| mail.tokens.contains(word.as_str())))
-            .filter(|(sha256, mail)| query::naive::matches(&query, &mail.tokens, &mail.labels, times[sha256]))
+            .filter(|(_, mail)| words.iter().all(|word| mail.tokens.contains(word.as_str())))
+            .filter(|(sha256, mail)| query::naive::is_match(&query, &mail.tokens, &mail.labels, times[sha256]))
             .map(|(sha256, _)| *sha256)
             .collect();
-        let set = |found: &[(Sha256, Timestamp)]| found.iter().map(|(sha256, _)| *sha256).collect::<BTreeSet<_>>();
-        assert_eq!(set(&by_sqlite), expected, "SQLite, {text:?}: {query:?}");
-        assert_eq!(set(&by_postgres), expected, "PostgreSQL, {text:?}: {query:?}");
+        assert_eq!(hashes(&by_sqlite), expected, "SQLite, {text:?}: {query:?}");
+        assert_eq!(hashes(&by_postgres), expected, "PostgreSQL, {text:?}: {query:?}");
         assert_eq!((by_sqlite.len(), by_postgres.len()), (expected.len(), expected.len()), "{text:?}");
-        let seconds =
-            |found: &[(Sha256, Timestamp)]| found.iter().map(|(_, time)| time.as_second()).collect::<Vec<_>>();
         assert_eq!(seconds(&by_sqlite), seconds(&by_postgres), "{text:?}");
         hits += usize::from(!expected.is_empty());
         if asked % 20 == 0 && expected.len() < 300 {

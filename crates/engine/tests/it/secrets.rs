@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use domain::{PlanTier, Secret, SecretId, SecretKind, TenantId};
 use engine::Vault;
-use engine::secrets::{KeySource, Standing, VaultError};
+use engine::secrets::{KeySource, VaultError, VaultStatus};
 use store::Store;
 use store::testing::{TestDatabase, on_each_database};
 
@@ -51,14 +51,14 @@ fn assert_damaged(outcome: Result<Option<Secret<Vec<u8>>>, VaultError>) {
 }
 
 #[tokio::test]
-async fn what_was_stored_is_read_back_by_whoever_has_the_key() {
+async fn stored_secret_is_read_back_with_the_key() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let (path, acme) = (folder.path().join("keys/master.key"), tenant(&db.store, "acme").await);
         let id = SecretId::new(db.store.clock());
         let first = vault(&db.store, &path);
 
-        assert_eq!(first.standing().await.unwrap(), Standing::None);
+        assert_eq!(first.status().await.unwrap(), VaultStatus::None);
         put(&first, &db.store, acme, id, "hunter2").await;
         let second = vault(&db.second_store(), &path);
 
@@ -67,13 +67,13 @@ async fn what_was_stored_is_read_back_by_whoever_has_the_key() {
         assert_eq!(second.open(acme, SecretId::new(db.store.clock()), KIND).await.unwrap(), None);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-        assert_eq!(second.standing().await.unwrap(), Standing::Ready(first.unlock().await.unwrap()));
+        assert_eq!(second.status().await.unwrap(), VaultStatus::Ready(first.unlock().await.unwrap()));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_ciphertext_opens_nowhere_but_in_its_place() {
+async fn ciphertext_opens_only_in_its_place() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let vault = vault(&db.store, &folder.path().join("master.key"));
@@ -111,7 +111,7 @@ async fn a_ciphertext_opens_nowhere_but_in_its_place() {
 }
 
 #[tokio::test]
-async fn those_who_start_at_once_agree_on_one_key() {
+async fn concurrent_starts_agree_on_one_key() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let (path, acme) = (folder.path().join("master.key"), tenant(&db.store, "acme").await);
@@ -139,7 +139,7 @@ async fn those_who_start_at_once_agree_on_one_key() {
 
 /// Several machines, each with a folder of its own: one key or no start.
 #[tokio::test]
-async fn of_those_who_start_at_once_elsewhere_one_has_the_key_and_the_others_are_told_which() {
+async fn concurrent_starts_elsewhere_name_the_key() {
     on_each_database(|db| async move {
         let folders: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
         let vaults: Vec<_> =
@@ -168,7 +168,7 @@ async fn of_those_who_start_at_once_elsewhere_one_has_the_key_and_the_others_are
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_right_is_refused_with_what_to_do() {
+async fn wrong_key_is_refused_with_advice() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("master.key");
@@ -188,7 +188,7 @@ async fn a_key_that_is_not_right_is_refused_with_what_to_do() {
         assert!(wrong.contains(&format!("the fingerprint {right}")) && wrong.contains("the one in"), "{wrong}");
         fs::write(&path, line.replacen("mr_master1_", "mr_master1_0", 1)).unwrap();
         let damaged = say().await;
-        assert!(damaged.contains("cut short or has something added"), "{damaged}");
+        assert!(damaged.contains("the key is truncated, or has something added"), "{damaged}");
         assert!(!damaged.contains(&line[11..30]));
         fs::write(&path, &line).unwrap();
         for mode in [0o640, 0o604, 0o620] {
@@ -207,7 +207,7 @@ async fn a_key_that_is_not_right_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_there_before_the_database_is_taken() {
+async fn existing_key_file_is_used() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("master.key");
@@ -216,7 +216,7 @@ async fn a_key_that_is_there_before_the_database_is_taken() {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
 
         let vault = vault(&db.store, &path);
-        let Standing::Unused(unused) = vault.standing().await.unwrap() else { panic!() };
+        let VaultStatus::Unused(unused) = vault.status().await.unwrap() else { panic!() };
 
         assert_eq!(vault.unlock().await.unwrap(), unused);
         assert_eq!(fs::read_to_string(&path).unwrap(), key);
@@ -239,7 +239,7 @@ async fn filled(db: &TestDatabase, vault: &Vault) -> Vec<(TenantId, SecretId, St
 }
 
 #[tokio::test]
-async fn after_a_rotation_everything_is_encrypted_anew_and_a_server_that_runs_goes_on() {
+async fn rotation_reencrypts_everything() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("master.key");
@@ -274,7 +274,7 @@ async fn after_a_rotation_everything_is_encrypted_anew_and_a_server_that_runs_go
 }
 
 #[tokio::test]
-async fn whoever_stores_while_keys_are_rotated_loses_nothing() {
+async fn secret_stored_during_a_rotation_is_kept() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("master.key");
@@ -330,7 +330,7 @@ async fn whoever_stores_while_keys_are_rotated_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_brought_everywhere_first_is_the_next_one() {
+async fn predistributed_key_is_rotated_to() {
     on_each_database(|db| async move {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (here, there) = (here.path().join("master.key"), there.path().join("master.key"));
@@ -356,7 +356,7 @@ async fn a_key_that_was_brought_everywhere_first_is_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_key_from_the_settings_is_followed_by_one_from_the_settings() {
+async fn key_from_settings_is_rotated_to_another() {
     on_each_database(|db| async move {
         let (old, new) = ("ab".repeat(32), "cd".repeat(32));
         let secrets = filled(&db, &given(&db.store, &old)).await;
@@ -378,7 +378,7 @@ async fn a_key_from_the_settings_is_followed_by_one_from_the_settings() {
 }
 
 #[tokio::test]
-async fn a_rotation_names_what_is_damaged_and_rotates_the_rest() {
+async fn rotation_names_damaged_secrets() {
     on_each_database(|db| async move {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("master.key");

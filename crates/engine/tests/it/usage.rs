@@ -2,13 +2,20 @@
 
 use domain::{MailboxId, PlanTier, Provider, SystemClock};
 use engine::calls::CallSettings;
-use engine::usage::{self, STILL_LISTED};
+use engine::usage::{self, FORECAST_STILL_LISTING};
 use serde_json::json;
+use store::TenantStore;
 use store::sql::mailboxes::NewMailbox;
 use store::testing::on_each_database;
 
+/// Mailboxes, their backlog, and why its end is unknown.
+async fn used(store: &TenantStore) -> (u64, u64, Option<Option<&'static str>>) {
+    let usage = usage::of_tenant(store, None, &CallSettings::default()).await.unwrap().remove(0);
+    (usage.mailboxes, usage.backlog, usage.backfill.map(|backfill| backfill.unknown))
+}
+
 #[tokio::test]
-async fn mailboxes_that_nobody_looks_at_have_no_part_in_what_is_to_come() {
+async fn inactive_mailboxes_have_no_backlog() {
     on_each_database(|db| async move {
         let tenant = db.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
         let store = db.store.tenant(tenant);
@@ -35,18 +42,14 @@ async fn mailboxes_that_nobody_looks_at_have_no_part_in_what_is_to_come() {
         let [stays, leaves] = [mailboxes[0], mailboxes[1]];
         db.run("update mailboxes set state = 'active'").await;
         db.run(&format!("update sync_states set is_history_done = true where mailbox_id = '{stays}'")).await;
-        let used = async || {
-            let usage = usage::of_tenant(&store, None, &CallSettings::default()).await.unwrap().remove(0);
-            (usage.mailboxes, usage.backlog, usage.backfill.map(|backfill| backfill.unknown))
-        };
-        assert_eq!(used().await, (2, 2, Some(Some(STILL_LISTED))), "one is still being listed");
+        assert_eq!(used(&store).await, (2, 2, Some(Some(FORECAST_STILL_LISTING))), "one is still being listed");
 
         for state in ["paused", "needs_reauth", "disconnected"] {
             db.run(&format!("update mailboxes set state = '{state}' where id = '{leaves}'")).await;
-            assert_eq!(used().await, (1, 1, None), "{state}");
+            assert_eq!(used(&store).await, (1, 1, None), "{state}");
         }
         db.run(&format!("update mailboxes set state = 'active', is_active = false where id = '{leaves}'")).await;
-        assert_eq!(used().await, (1, 1, None), "somebody has left");
+        assert_eq!(used(&store).await, (1, 1, None), "somebody has left");
     })
     .await;
 }

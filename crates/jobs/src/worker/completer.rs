@@ -1,55 +1,56 @@
-//! Completes jobs that wrote nothing, as many together as have come while the last commit was on its way.
+//! Completes jobs that wrote nothing, in batches: all that finished while the last commit was under way.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use domain::JobId;
-use store::sql::jobs::Claimed;
+use domain::metrics as catalogue;
+use domain::{JobId, log_text};
+use store::sql::jobs::ClaimedJob;
 use tokio::sync::mpsc;
 
-use super::{Session, pause};
+use super::{Session, back_off};
 
-/// As many as keep a commit well under 50 ms.
-const BATCH: usize = 1000;
+/// The largest batch: its commit stays well under 50 ms.
+const MAX_COMPLETION_BATCH_JOBS: usize = 1000;
 
-/// Half a minute, with growing pauses; the session may end before.
-const MOST_TRIES: u32 = 25;
+/// About half a minute, with growing delays; the session may end before.
+const MAX_COMPLETION_TRIES: u32 = 25;
 
-/// Ends when nobody can send any more and all is committed.
-pub(super) async fn run(session: Arc<Session>, mut completions: mpsc::Receiver<Arc<Claimed>>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while completions.recv_many(&mut batch, BATCH).await > 0 {
-        let jobs: Vec<Claimed> = batch.drain(..).map(Arc::unwrap_or_clone).collect();
+/// Completes jobs until the channel is closed and everything is committed.
+pub(super) async fn run(session: Arc<Session>, mut completions: mpsc::Receiver<Arc<ClaimedJob>>) {
+    let mut batch = Vec::with_capacity(MAX_COMPLETION_BATCH_JOBS);
+    while completions.recv_many(&mut batch, MAX_COMPLETION_BATCH_JOBS).await > 0 {
+        let jobs: Vec<ClaimedJob> = batch.drain(..).map(Arc::unwrap_or_clone).collect();
         complete(&session, &jobs).await;
     }
 }
 
-async fn complete(session: &Session, jobs: &[Claimed]) {
+async fn complete(session: &Session, jobs: &[ClaimedJob]) {
     let mut tries = 0;
     let finished = loop {
         match session.store().system().finish_done(jobs, || session.new_id()).await {
             Ok(finished) => break finished,
-            // Whatever it is, it may pass; and if not, they are given back as what we do not know of.
-            Err(e) if tries >= MOST_TRIES => {
-                tracing::error!("cannot complete {} jobs: {e}", jobs.len());
+            // Any error may be transient; if not, reconciliation gives the jobs back.
+            Err(e) if tries >= MAX_COMPLETION_TRIES => {
+                tracing::error!(error = log_text(&e), jobs = jobs.len(), "cannot complete jobs");
                 break Vec::new();
             }
             Err(_) => {
                 tries += 1;
-                pause(tries, &*session.work.dice).await;
+                back_off(tries, &*session.work.random).await;
             }
         }
     };
-    count(jobs, &finished);
+    count_outcomes(jobs, &finished);
     for job in jobs {
-        session.let_go(job.id);
+        session.untrack(job.id);
     }
-    if session.limits.are_there() {
-        session.store().look_for_jobs();
+    if session.limits.any() {
+        session.store().wake_workers();
     }
 }
 
-fn count(jobs: &[Claimed], finished: &[JobId]) {
+fn count_outcomes(jobs: &[ClaimedJob], finished: &[JobId]) {
     let finished: HashSet<&JobId> = finished.iter().collect();
     let mut kinds: HashMap<(&str, &'static str), u64> = HashMap::new();
     for job in jobs {
@@ -57,7 +58,6 @@ fn count(jobs: &[Claimed], finished: &[JobId]) {
         *kinds.entry((&job.kind, outcome)).or_default() += 1;
     }
     for ((kind, outcome), jobs) in kinds {
-        metrics::counter!("mailroom_jobs_finished_total", "kind" => kind.to_owned(), "outcome" => outcome)
-            .increment(jobs);
+        metrics::counter!(catalogue::JOBS_FINISHED, "kind" => kind.to_owned(), "outcome" => outcome).increment(jobs);
     }
 }

@@ -1,46 +1,46 @@
-//! One process at work: it claims jobs, runs them, and settles what came of each.
+//! A worker process: claims jobs, runs them, and settles the outcome of each.
 //!
-//! Everything between two registrations is a session. When the lease cannot be kept, the session ends at once, with all
-//! that runs in it, and the next one begins; whatever the old one still tries to write is refused by the token.
+//! Everything between two registrations is a session. When the lease cannot be renewed, the session ends at once with all
+//! its running jobs, and the next one begins; the fence token refuses whatever the old one still tries to write.
 
+mod attempt;
 mod claimer;
 mod completer;
-mod run;
+mod prefetched;
 mod session;
 mod upkeep;
-mod waiting;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::{JobId, WorkerId};
-use store::sql::jobs::{Claimed, Stop};
+use domain::{JobId, WorkerId, log_text};
+use store::sql::jobs::{ClaimedJob, StopReason};
 use store::{Store, StoreError};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::{Dice, Kinds, Pool};
-pub use run::panic_message;
+use crate::{JobKinds, Pool, RandomSource};
+pub use attempt::panic_message;
 
+/// The settings of a worker.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// What people call this process.
+pub struct WorkerSettings {
+    /// The process's name for people.
     pub name: String,
     pub lease: Duration,
-    /// How often to look for work that nobody told us of.
+    /// How often to look for jobs of which no notification arrived.
     pub poll: Duration,
-    /// Jobs that run at the same time, of those that mostly wait and of those that compute.
+    /// How many jobs of [`Pool::Io`] run at the same time; the same for the other two pools.
     pub io_slots: usize,
     pub cpu_slots: usize,
-    /// Of those that wait for somebody far away.
     pub remote_slots: usize,
-    /// How long a shutdown waits for what runs.
+    /// How long a shutdown waits for running jobs.
     pub grace: Duration,
 }
 
-/// A worker that runs until it is told to stop.
+/// A worker that runs until it is shut down.
 #[derive(Debug)]
 pub struct Worker {
     stop: watch::Sender<bool>,
@@ -48,9 +48,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn start(store: Store, kinds: Kinds, settings: Settings, dice: Arc<dyn Dice>) -> Self {
+    pub fn start(store: Store, kinds: JobKinds, settings: WorkerSettings, random: Arc<dyn RandomSource>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let work = Work { store, kinds: Arc::new(kinds), settings: Arc::new(settings), dice };
+        let work = WorkerContext { store, kinds: Arc::new(kinds), settings: Arc::new(settings), random };
         Self { stop, task: tokio::spawn(session::run_sessions(work, stopped)) }
     }
 
@@ -66,50 +66,51 @@ impl Worker {
         }
     }
 
-    /// Gives back what was not begun, and waits for what runs, as long as the settings say.
+    /// Gives back jobs that were not started, and waits for running ones for at most [`WorkerSettings::grace`].
     pub async fn shut_down(self) {
         self.stop.send_replace(true);
         if let Err(e) = self.task.await {
-            tracing::error!("the worker ended by a panic: {e}");
+            tracing::error!(error = log_text(&e), "worker panicked");
         }
     }
 }
 
-/// What every part of a worker needs.
+/// The dependencies of every part of a worker.
 #[derive(Debug, Clone)]
-struct Work {
+struct WorkerContext {
     store: Store,
-    kinds: Arc<Kinds>,
-    settings: Arc<Settings>,
-    dice: Arc<dyn Dice>,
+    kinds: Arc<JobKinds>,
+    settings: Arc<WorkerSettings>,
+    random: Arc<dyn RandomSource>,
 }
 
-/// What the parts of one session share.
+/// The state that the parts of one session share.
 #[derive(Debug)]
 struct Session {
-    work: Work,
+    work: WorkerContext,
     worker: WorkerId,
-    /// Every job that was claimed and is not settled yet. What the database has under our name beyond these is given back.
-    held: Mutex<HashSet<JobId>>,
-    /// How to stop each job that runs.
-    running: Mutex<HashMap<JobId, oneshot::Sender<Stop>>>,
-    /// Jobs that were around when a process died are run one at a time: who begins one holds this turn.
-    suspects: Arc<Semaphore>,
-    /// Jobs that are done and wrote nothing.
-    done: Mutex<Option<mpsc::Sender<Arc<Claimed>>>>,
-    limits: Limits,
+    /// Every job that was claimed and is not settled yet. Others that the database lists as ours are given back.
+    tracked: Mutex<HashSet<JobId>>,
+    /// Stops each running job.
+    running: Mutex<HashMap<JobId, oneshot::Sender<StopReason>>>,
+    /// One permit: suspects, the jobs that were running when a process died, run one at a time.
+    suspect_permits: Arc<Semaphore>,
+    /// Queue of the completer, for jobs that are done and wrote nothing; `None` at the end of the session.
+    done: Mutex<Option<mpsc::Sender<Arc<ClaimedJob>>>>,
+    limits: PoolLimits,
 }
 
-/// Whether some tenant or kind has a limit, as each pool saw it last: whatever ends may then let another begin.
+/// Whether any tenant or kind has a concurrency limit, as each pool saw it last: a job that ends may then let another
+/// start.
 #[derive(Debug, Default)]
-struct Limits {
+struct PoolLimits {
     io: AtomicBool,
     cpu: AtomicBool,
     remote: AtomicBool,
 }
 
-impl Limits {
-    fn saw(&self, pool: Pool, has_limits: bool) {
+impl PoolLimits {
+    fn record(&self, pool: Pool, has_limits: bool) {
         let seen = match pool {
             Pool::Io => &self.io,
             Pool::Cpu => &self.cpu,
@@ -118,7 +119,7 @@ impl Limits {
         seen.store(has_limits, Ordering::Relaxed);
     }
 
-    fn are_there(&self) -> bool {
+    fn any(&self) -> bool {
         [&self.io, &self.cpu, &self.remote].iter().any(|seen| seen.load(Ordering::Relaxed))
     }
 }
@@ -128,20 +129,20 @@ impl Session {
         &self.work.store
     }
 
-    fn hold(&self, jobs: &[Claimed]) {
-        self.held.lock().expect("nobody panics while holding the list").extend(jobs.iter().map(|job| job.id));
+    fn track(&self, jobs: &[ClaimedJob]) {
+        self.tracked.lock().expect("nobody panics while holding the list").extend(jobs.iter().map(|job| job.id));
     }
 
-    fn let_go(&self, job: JobId) {
-        self.held.lock().expect("nobody panics while holding the list").remove(&job);
+    fn untrack(&self, job: JobId) {
+        self.tracked.lock().expect("nobody panics while holding the list").remove(&job);
     }
 
-    fn held(&self) -> Vec<JobId> {
-        self.held.lock().expect("nobody panics while holding the list").iter().copied().collect()
+    fn tracked(&self) -> Vec<JobId> {
+        self.tracked.lock().expect("nobody panics while holding the list").iter().copied().collect()
     }
 
-    /// Nothing is taken any more when the session is over.
-    async fn complete_later(&self, job: Arc<Claimed>) {
+    /// Queues a job for the completer; does nothing when the session is over.
+    async fn complete_later(&self, job: Arc<ClaimedJob>) {
         let done = self.done.lock().expect("nobody panics while holding it").clone();
         if let Some(done) = done {
             let _ = done.send(job).await; // closed only when the session is over
@@ -153,13 +154,13 @@ impl Session {
     }
 }
 
-/// Whether waiting may help.
-fn is_passing(e: &StoreError) -> bool {
+/// Returns whether a retry may succeed.
+fn is_transient(e: &StoreError) -> bool {
     matches!(e, StoreError::Unavailable(_) | StoreError::Busy(_))
 }
 
-/// A little longer each time, and never at the same moment as everybody else.
-async fn pause(tries: u32, dice: &dyn Dice) {
+/// Sleeps with exponential backoff and jitter.
+async fn back_off(tries: u32, random: &dyn RandomSource) {
     let bound = Duration::from_millis(20).saturating_mul(1 << tries.min(6));
-    tokio::time::sleep(bound.mul_f64(0.5 + dice.fraction() / 2.0)).await;
+    tokio::time::sleep(bound.mul_f64(0.5 + random.next_fraction() / 2.0)).await;
 }

@@ -1,20 +1,21 @@
-//! Registers, keeps the lease, and runs everything else while it holds.
+//! Registers the worker, renews its lease, and runs everything else while it holds the lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain::log_text;
 use store::StoreError;
 use store::failpoint::{self, Guard};
-use store::sql::jobs::LEASE_LOST;
+use store::sql::jobs::WORKER_LEASE_EXPIRED;
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use super::{Limits, Session, Work, claimer, completer, is_passing, pause, upkeep};
+use super::{PoolLimits, Session, WorkerContext, back_off, claimer, completer, is_transient, upkeep};
 use crate::Pool;
 
-/// Completions on their way: enough for several batches, so that nobody waits for a commit to begin the next job.
-const WAITING_COMPLETIONS: usize = 4096;
+/// Capacity of the completer's queue: several batches, so that no slot waits for a commit.
+const COMPLETION_QUEUE_JOBS: usize = 4096;
 
-pub(super) async fn run_sessions(work: Work, mut stopped: watch::Receiver<bool>) {
+pub(super) async fn run_sessions(work: WorkerContext, mut stopped: watch::Receiver<bool>) {
     let mut tries = 0;
     while !*stopped.borrow() && stopped.has_changed().is_ok() {
         let kinds = work.kinds.names();
@@ -25,10 +26,10 @@ pub(super) async fn run_sessions(work: Work, mut stopped: watch::Receiver<bool>)
                 run_session(&work, worker, &mut stopped).await;
             }
             Err(e) => {
-                tracing::warn!("cannot begin to work: {e}");
+                tracing::warn!(error = log_text(&e), "cannot register the worker");
                 tries += 1;
                 tokio::select! {
-                    () = pause(tries, &*work.dice) => {}
+                    () = back_off(tries, &*work.random) => {}
                     _ = stopped.changed() => {}
                 }
             }
@@ -36,18 +37,18 @@ pub(super) async fn run_sessions(work: Work, mut stopped: watch::Receiver<bool>)
     }
 }
 
-async fn run_session(work: &Work, worker: domain::WorkerId, stopped: &mut watch::Receiver<bool>) {
-    let (done, completions) = mpsc::channel(WAITING_COMPLETIONS);
+async fn run_session(work: &WorkerContext, worker: domain::WorkerId, stopped: &mut watch::Receiver<bool>) {
+    let (done, completions) = mpsc::channel(COMPLETION_QUEUE_JOBS);
     let session = Arc::new(Session {
         work: work.clone(),
         worker,
-        held: std::sync::Mutex::default(),
+        tracked: std::sync::Mutex::default(),
         running: std::sync::Mutex::default(),
-        suspects: Arc::new(Semaphore::new(1)),
+        suspect_permits: Arc::new(Semaphore::new(1)),
         done: std::sync::Mutex::new(Some(done)),
-        limits: Limits::default(),
+        limits: PoolLimits::default(),
     });
-    // A task of its own, so that nothing else can keep it from renewing.
+    // A task of its own, so that nothing can delay the renewal.
     let (lost, mut is_lost) = watch::channel(false);
     let mut renewing = tokio::task::JoinSet::new();
     renewing.spawn(renew(session.clone(), lost));
@@ -64,22 +65,22 @@ async fn run_session(work: &Work, worker: domain::WorkerId, stopped: &mut watch:
     };
     tokio::select! {
         _ = is_lost.changed() => {
-            tracing::warn!(%worker, "the lease is lost; what ran here is given up and begun again elsewhere");
+            tracing::warn!(worker.id = %worker, "worker lease is lost; its jobs run again elsewhere");
         }
         () = upkeep::run(&session) => {}
         () = pools => {}
         () = completer => {
             if let Err(e) = session.store().system().dismiss_worker(worker).await {
-                tracing::warn!("cannot sign off: {e}; what is left comes back when the lease runs out");
+                tracing::warn!(error = log_text(&e), "cannot deregister the worker; its lease will expire");
             }
         }
     }
 }
 
-/// Ends when the lease is lost: the database says so, or two thirds of it went by without an answer.
+/// Renews the lease until it is lost: the database says so, or two thirds of it passed without an answer.
 async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
     let lease = session.work.settings.lease;
-    // Often, because the answer also tells what is to be stopped.
+    // Often, because the answer also lists the jobs to stop.
     let every = (lease / 4).min(session.work.settings.poll);
     let mut renewed = Instant::now();
     loop {
@@ -101,8 +102,8 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
                     }
                 }
             }
-            Ok(Err(StoreError::Precondition(LEASE_LOST))) => break,
-            Ok(Err(e)) if !is_passing(&e) => tracing::error!("cannot renew the lease: {e}"),
+            Ok(Err(StoreError::Precondition(WORKER_LEASE_EXPIRED))) => break,
+            Ok(Err(e)) if !is_transient(&e) => tracing::error!(error = log_text(&e), "cannot renew the worker's lease"),
             Ok(Err(_)) | Err(_) => {}
         }
         if renewed.elapsed() >= lease * 2 / 3 {

@@ -1,37 +1,39 @@
-//! What every worker does for all, now and then: jobs become due, jobs of dead workers come back, children of failed jobs
-//! are cancelled, other processes hear of new jobs.
+//! Periodic maintenance of the queue by every worker: makes due jobs ready, takes back jobs of dead workers, cancels
+//! children of failed jobs, and notifies other processes of new jobs.
 
 use std::time::{Duration, Instant};
 
+use domain::log_text;
+use domain::metrics as catalogue;
 use store::{Store, StoreError};
 
 use super::Session;
 
-/// NOTIFY makes commits wait for each other, so many hints become one.
-const HINT_EVERY: Duration = Duration::from_millis(20);
+/// NOTIFY serialises commits, so many hints become one.
+const JOB_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long to wait before listening again: whatever ended it may pass.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+/// The delay before listening again after a lost connection.
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-const COMPARE_EVERY: Duration = Duration::from_secs(5);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Never ends by itself.
+/// Runs the maintenance; never returns.
 pub(super) async fn run(session: &Session) {
-    tokio::join!(look_after(session), tell(session.store()), listen(session.store()));
+    tokio::join!(maintain(session), announce_new_jobs(session.store()), listen(session.store()));
 }
 
-async fn look_after(session: &Session) {
+async fn maintain(session: &Session) {
     let poll = session.work.settings.poll;
-    let mut compared_at = Instant::now();
+    let mut reconciled_at = Instant::now();
     loop {
-        if compared_at.elapsed() > COMPARE_EVERY {
-            compared_at = Instant::now();
-            compare(session).await;
+        if reconciled_at.elapsed() > RECONCILE_INTERVAL {
+            reconciled_at = Instant::now();
+            reconcile(session).await;
         }
-        let next = match pass(session).await {
+        let next = match maintain_once(session).await {
             Ok(next) => next,
             Err(e) => {
-                tracing::warn!("upkeep of jobs: {e}");
+                tracing::warn!(error = log_text(&e), "queue maintenance failed");
                 None
             }
         };
@@ -39,36 +41,36 @@ async fn look_after(session: &Session) {
     }
 }
 
-/// What the database thinks that we run, and we do not.
-async fn compare(session: &Session) {
-    match session.store().system().give_back_unknown(session.worker, &session.held()).await {
+/// Gives back jobs that the database lists as running here and that do not run here.
+async fn reconcile(session: &Session) {
+    match session.store().system().return_unknown_jobs(session.worker, &session.tracked()).await {
         Ok(0) => {}
-        Ok(jobs) => tracing::warn!(jobs, "jobs that this worker did not know of are given back"),
-        Err(e) => tracing::warn!("cannot compare what runs here with what the database says: {e}"),
+        Ok(jobs) => tracing::warn!(jobs, "gave back jobs that do not run here"),
+        Err(e) => tracing::warn!(error = log_text(&e), "cannot reconcile running jobs with the database"),
     }
 }
 
-/// How long until the next job is due.
-async fn pass(session: &Session) -> Result<Option<Duration>, StoreError> {
+/// Runs the maintenance once; returns how long until the next job is due.
+async fn maintain_once(session: &Session) -> Result<Option<Duration>, StoreError> {
     let system = session.store().system();
-    while system.ready_due_jobs().await? {}
-    let abandoned = system.take_back_abandoned(|| session.new_id()).await?;
+    while system.promote_due_jobs().await? {}
+    let abandoned = system.reclaim_abandoned_jobs(|| session.new_id()).await?;
     if abandoned.workers > 0 {
         let (workers, returned, parked) = (abandoned.workers, abandoned.returned, abandoned.parked);
-        tracing::warn!(workers, returned, parked, "workers died; what they held is back");
-        metrics::counter!("mailroom_jobs_abandoned_total").increment(returned + parked);
+        tracing::warn!(workers, returned, parked, "took back jobs of dead workers");
+        metrics::counter!(catalogue::JOBS_ABANDONED).increment(returned + parked);
     }
     while system.cancel_doomed_jobs().await? > 0 {}
-    system.next_due().await
+    system.time_until_next_due().await
 }
 
-async fn tell(store: &Store) {
-    let mut added = store.watch_own_jobs();
+async fn announce_new_jobs(store: &Store) {
+    let mut added = store.watch_local_jobs();
     while added.changed().await.is_ok() {
-        if let Err(e) = store.tell_of_jobs().await {
-            tracing::debug!("others will find the new jobs by looking: {e}");
+        if let Err(e) = store.notify_other_processes().await {
+            tracing::debug!(error = log_text(&e), "cannot notify other workers of new jobs; they will poll");
         }
-        tokio::time::sleep(HINT_EVERY).await;
+        tokio::time::sleep(JOB_HINT_INTERVAL).await;
     }
     std::future::pending::<()>().await;
 }
@@ -76,9 +78,9 @@ async fn tell(store: &Store) {
 async fn listen(store: &Store) {
     loop {
         if let Err(e) = store.listen_for_jobs().await {
-            tracing::debug!("not told of new jobs for a while: {e}");
+            tracing::debug!(error = log_text(&e), "lost the notifications of new jobs");
         }
-        tokio::time::sleep(LISTEN_AGAIN).await;
-        store.look_for_jobs(); // what was told meanwhile was not heard
+        tokio::time::sleep(LISTEN_RETRY_DELAY).await;
+        store.wake_workers(); // notifications may have been missed meanwhile
     }
 }

@@ -1,4 +1,4 @@
-//! A tenant's flood starves nobody, whoever else is paused or at its limit.
+//! Fairness: a tenant's flood starves no other tenant, even while others are paused or at their limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use domain::{JobId, Lane, PlanTier, SystemClock, TenantId, WorkerId};
 use jobs::fair;
-use store::sql::jobs::{AfterFailure, Claimed, Failure, Limit, NewJob, Outcome, When};
+use store::sql::jobs::{AfterFailure, AttemptFailure, AttemptOutcome, ClaimedJob, LimitChange, NewJob, StartTime};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, Store};
 
-/// The larger size takes minutes in a debug build; `make chaos` has them.
+/// `make chaos` uses a larger size, which takes minutes in a debug build.
 const FLOOD: u64 = 20_000;
 
 const SMALL_TENANTS: usize = 100;
 const JOBS_EACH: usize = 10;
 
-/// As many as a process takes at once when it is idle.
+/// As many as an idle process claims at once.
 const SLOTS: u64 = 50;
 
-#[expect(clippy::disallowed_methods, reason = "told by `make chaos`")]
+#[expect(clippy::disallowed_methods, reason = "set by `make chaos`")]
 fn flood() -> u64 {
     std::env::var("MAILROOM_TEST_FLOOD").map_or(FLOOD, |text| text.parse().unwrap())
 }
 
-/// Many at once, as a program of somebody else's would bring them.
+/// Inserts many jobs at once.
 async fn pour(db: &TestDatabase, tenant: TenantId, jobs: u64) {
     pour_kind(db, tenant, "a", jobs).await;
 }
@@ -47,7 +47,7 @@ async fn pour_kind(db: &TestDatabase, tenant: TenantId, kind: &str, jobs: u64) {
     db.run(&sql).await;
 }
 
-fn job(when: When) -> NewJob {
+fn job(when: StartTime) -> NewJob {
     NewJob {
         id: JobId::new(&SystemClock),
         kind: "a".into(),
@@ -61,7 +61,7 @@ fn job(when: When) -> NewJob {
     }
 }
 
-/// On PostgreSQL each has connections of its own.
+/// Opens stores; on PostgreSQL each has connections of its own.
 fn stores<const N: usize>(db: &TestDatabase) -> [Store; N] {
     std::array::from_fn(|_| match db.store.dialect() {
         Dialect::Postgres => db.second_store(),
@@ -73,20 +73,20 @@ async fn register(store: &Store) -> WorkerId {
     store.system().register_worker("test", &[], Duration::from_secs(3600)).await.unwrap()
 }
 
-/// As a worker does it.
-async fn claim(store: &Store, worker: WorkerId, slots: u64) -> Vec<Claimed> {
+/// Claims as a worker does.
+async fn claim(store: &Store, worker: WorkerId, slots: u64) -> Vec<ClaimedJob> {
     claim_kinds(store, worker, &["a".to_owned()], slots).await
 }
 
-async fn claim_kinds(store: &Store, worker: WorkerId, kinds: &[String], slots: u64) -> Vec<Claimed> {
+async fn claim_kinds(store: &Store, worker: WorkerId, kinds: &[String], slots: u64) -> Vec<ClaimedJob> {
     let system = store.system();
     system.count_arrivals().await.unwrap();
-    let candidates = system.list_candidates(kinds).await.unwrap();
-    let shares = fair::plan(&candidates, slots);
-    if shares.is_empty() { Vec::new() } else { system.claim(worker, &shares).await.unwrap() }
+    let candidates = system.list_queue_candidates(kinds).await.unwrap();
+    let shares = fair::plan_shares(&candidates, slots);
+    if shares.is_empty() { Vec::new() } else { system.claim_jobs(worker, &shares).await.unwrap() }
 }
 
-/// One paused and one at its limit, both with a flood that came first.
+/// Adds a paused tenant and one at its limit, both with a flood that arrived first.
 async fn idle_floods(db: &TestDatabase, worker: WorkerId) {
     let [paused, saturated] = [(); 2].map(|()| TenantId::new(&SystemClock));
     pour(db, saturated, flood()).await;
@@ -96,20 +96,20 @@ async fn idle_floods(db: &TestDatabase, worker: WorkerId) {
     db.run(&format!("insert into job_tenants (tenant_id, is_paused) values ('{paused}', true)")).await;
 }
 
-/// Ten jobs of each: some come later, and one fails first.
+/// Adds small tenants with ten jobs each, two of them delayed.
 async fn small_tenants(db: &TestDatabase) -> Vec<TenantId> {
     let tenants: Vec<TenantId> = (0..SMALL_TENANTS).map(|_| TenantId::new(&SystemClock)).collect();
     for tenant in &tenants {
         let mut unit = db.store.system().write_for(*tenant);
-        let delayed = (0..2).map(|_| job(When::In(Duration::from_millis(1))));
-        unit.enqueue(delayed.chain((2..JOBS_EACH).map(|_| job(When::Now))).collect());
+        let delayed = (0..2).map(|_| job(StartTime::In(Duration::from_millis(1))));
+        unit.enqueue(delayed.chain((2..JOBS_EACH).map(|_| job(StartTime::Now))).collect());
         unit.commit().await.unwrap();
     }
     tenants
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn small_tenants_are_done_soon_whoever_floods() {
+async fn small_tenants_finish_soon_despite_floods() {
     on_each_database(|db| async move {
         let big = TenantId::new(&SystemClock);
         idle_floods(&db, register(&db.store).await).await;
@@ -124,15 +124,14 @@ async fn small_tenants_are_done_soon_whoever_floods() {
 
         let claimer = async |store: Store| {
             let worker = register(&store).await;
-            let is_small = |job: &Claimed| small.contains(&job.tenant);
             while left.load(Ordering::Relaxed) > 0 {
-                store.system().ready_due_jobs().await.unwrap();
+                store.system().promote_due_jobs().await.unwrap();
                 let claimed = claim(&store, worker, SLOTS).await;
                 let so_far = claims.fetch_add(claimed.len() as u64, Ordering::Relaxed) + claimed.len() as u64;
                 assert!(so_far < 10 * ideal, "small tenants starve");
                 let mut done = Vec::new();
                 for job in claimed {
-                    let fails = is_small(&job) && {
+                    let fails = small.contains(&job.tenant) && {
                         let mut failed = failed.lock().unwrap();
                         let is_first = !failed.contains(&job.tenant);
                         failed.extend(is_first.then_some(job.tenant));
@@ -145,7 +144,7 @@ async fn small_tenants_are_done_soon_whoever_floods() {
                     }
                 }
                 store.system().finish_done(&done, || JobId::new(&SystemClock)).await.unwrap();
-                for job in done.iter().filter(|job| is_small(job)) {
+                for job in done.iter().filter(|job| small.contains(&job.tenant)) {
                     let mut finished_at = finished_at.lock().unwrap();
                     let (jobs, at) = finished_at.entry(job.tenant).or_default();
                     (*jobs, *at) = (*jobs + 1, so_far);
@@ -165,15 +164,19 @@ async fn small_tenants_are_done_soon_whoever_floods() {
     .await;
 }
 
-async fn fail(store: &Store, job: &Claimed) {
-    let failure =
-        Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() };
+async fn fail(store: &Store, job: &ClaimedJob) {
+    let failure = AttemptFailure {
+        outcome: AttemptOutcome::Failed,
+        error_class: "x".into(),
+        message: "x".into(),
+        fingerprint: "x".into(),
+    };
     let then = AfterFailure::RetryIn(Duration::ZERO);
     assert!(store.system().fail_job(job, &failure, then, JobId::new(&SystemClock)).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vip_gets_four_times_the_share_of_a_standard_tenant() {
+async fn vip_gets_four_times_a_standard_share() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let vip = system.create_tenant("vip", PlanTier::Vip).await.unwrap().unwrap().id;
@@ -203,48 +206,41 @@ async fn a_vip_gets_four_times_the_share_of_a_standard_tenant() {
     .await;
 }
 
-/// What waits and may not run costs the others nothing: their claims come back as full.
+/// Waiting jobs that may not run do not make the claims of others smaller.
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_are_as_full_whoever_is_paused_or_at_its_limit() {
+async fn claims_stay_full_beside_paused_and_limited_tenants() {
     on_each_database(|db| async move {
         let worker = register(&db.store).await;
-        let per_claim = async |rounds: u64| {
-            let mut taken = 0;
-            for _ in 0..rounds {
-                let claimed = claim(&db.store, worker, SLOTS).await;
-                taken += claimed.len() as u64;
-                db.store.system().finish_done(&claimed, || JobId::new(&SystemClock)).await.unwrap();
-            }
-            taken
-        };
-
         idle_floods(&db, worker).await;
         for _ in 0..20 {
             pour(&db, TenantId::new(&SystemClock), 200).await;
         }
-        let beside_floods = per_claim(40).await;
 
-        assert_eq!(beside_floods, 40 * SLOTS);
+        for _ in 0..40 {
+            let claimed = claim(&db.store, worker, SLOTS).await;
+            assert_eq!(claimed.len() as u64, SLOTS);
+            db.store.system().finish_done(&claimed, || JobId::new(&SystemClock)).await.unwrap();
+        }
     })
     .await;
 }
 
 fn share(taken: &HashMap<(TenantId, String), u64>, tenant: TenantId, kind: Option<&str>) -> u64 {
-    let is_meant = |(key, _): &(&(TenantId, String), &u64)| key.0 == tenant && kind.is_none_or(|kind| key.1 == kind);
-    taken.iter().filter(is_meant).map(|(_, jobs)| jobs).sum()
+    let of_tenant = taken.iter().filter(|(key, _)| key.0 == tenant);
+    of_tenant.filter(|(key, _)| kind.is_none_or(|kind| key.1 == kind)).map(|(_, jobs)| jobs).sum()
 }
 
-/// Within a tenth of each other.
+/// Returns whether two numbers are within a tenth of each other.
 fn are_alike(one: u64, other: u64) -> bool {
     one * 10 >= other * 9 && other * 10 >= one * 9
 }
 
-/// Three claimers, until so many were taken. What is of kind `b` runs until its claimer has claimed twice more.
+/// Runs three claimers until `jobs` were claimed. Jobs of kind `b` run until their claimer has claimed twice more.
 async fn take(db: &TestDatabase, kinds: &[String], jobs: u64) -> HashMap<(TenantId, String), u64> {
     let taken: Mutex<HashMap<(TenantId, String), u64>> = Mutex::default();
     let claimer = async |store: Store| {
         let worker = register(&store).await;
-        let mut slow: VecDeque<Vec<Claimed>> = VecDeque::new();
+        let mut slow: VecDeque<Vec<ClaimedJob>> = VecDeque::new();
         while taken.lock().unwrap().values().sum::<u64>() < jobs {
             let claimed = claim_kinds(&store, worker, kinds, SLOTS).await;
             for job in &claimed {
@@ -253,7 +249,7 @@ async fn take(db: &TestDatabase, kinds: &[String], jobs: u64) -> HashMap<(Tenant
             let (later, now) = claimed.into_iter().partition(|job| job.kind == "b");
             slow.push_back(later);
             let ended = if slow.len() > 2 { slow.pop_front().unwrap_or_default() } else { Vec::new() };
-            let ended: Vec<Claimed> = ended.into_iter().chain(now).collect();
+            let ended: Vec<ClaimedJob> = ended.into_iter().chain(now).collect();
             store.system().finish_done(&ended, || JobId::new(&SystemClock)).await.unwrap();
         }
         for jobs in slow {
@@ -265,19 +261,20 @@ async fn take(db: &TestDatabase, kinds: &[String], jobs: u64) -> HashMap<(Tenant
     taken.into_inner().unwrap()
 }
 
-/// Of a kind with a limit as much is done as the limit lets through, whoever floods with another kind; and that other
-/// kind goes on meanwhile, for the tenant with the limited work as for those without.
+/// A limited kind uses its whole limit despite a flood of another kind; and that other kind goes on meanwhile, for the
+/// tenant with the limited jobs as for those without.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limited_kind_does_not_starve_and_holds_nobody_up() {
+async fn limited_kind_neither_starves_nor_blocks() {
     const MOST: u64 = 4;
     on_each_database(|db| async move {
         let [both, only_a, only_b] = [(); 3].map(|()| TenantId::new(&SystemClock));
-        db.store.system().limit_kind("b", Limit::AtMost(MOST)).await.unwrap();
+        db.store.system().limit_kind("b", LimitChange::AtMost(MOST)).await.unwrap();
         for (tenant, kind) in [(both, "b"), (only_b, "b"), (both, "a"), (only_a, "a")] {
             pour_kind(&db, tenant, kind, flood() / 2).await;
         }
         let kinds = ["a", "b"].map(str::to_owned);
-        let watch = async |over: &AtomicBool| {
+        let over = AtomicBool::new(false);
+        let watch = async {
             let mut most = 0;
             while !over.load(Ordering::Relaxed) {
                 let rows = db.rows("select count(*) from jobs where state = 'running' and kind = 'b'").await;
@@ -285,29 +282,31 @@ async fn a_limited_kind_does_not_starve_and_holds_nobody_up() {
             }
             most
         };
-        let over = AtomicBool::new(false);
         let work = async {
             let taken = take(&db, &kinds, flood() / 4).await;
             over.store(true, Ordering::Relaxed);
             taken
         };
-        let (most, taken) = tokio::join!(watch(&over), work);
+        let (most, taken) = tokio::join!(watch, work);
 
         println!("{:?}: {taken:?}, at most {most} at once", db.store.dialect());
         assert_eq!(most, MOST, "as many at once as may be, and no more");
-        // What a claimer takes it holds for three of its claims, while the two others claim as often. Half of what could
-        // be done in that time will do: they are not in step.
+        // A claimer holds jobs for three of its claims, while the two others claim as often. Half of the possible
+        // throughput suffices: the claimers are not in step.
         let limited = share(&taken, both, Some("b")) + share(&taken, only_b, None);
         assert!(limited * 9 * SLOTS >= flood() / 4 * MOST / 2, "the limited kind starves: {taken:?}");
-        assert!(share(&taken, only_b, None) * 2 >= limited * 9 / 10, "who has nothing else starves: {taken:?}");
+        assert!(
+            share(&taken, only_b, None) * 2 >= limited * 9 / 10,
+            "the tenant with only limited jobs starves: {taken:?}"
+        );
         assert!(are_alike(share(&taken, both, None), share(&taken, only_a, None)), "held up: {taken:?}");
     })
     .await;
 }
 
-/// Work of many kinds is no way to a larger share.
+/// Jobs of many kinds do not earn a larger share.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_with_many_kinds_gets_no_more_than_its_share() {
+async fn many_kinds_do_not_enlarge_a_share() {
     const KINDS: u64 = 20;
     on_each_database(|db| async move {
         let [hoarder, modest] = [(); 2].map(|()| TenantId::new(&SystemClock));
@@ -323,9 +322,9 @@ async fn a_tenant_with_many_kinds_gets_no_more_than_its_share() {
         println!("{:?}: hoarder {of_hoarder}, modest {of_modest}", db.store.dialect());
         assert!(are_alike(of_hoarder, of_modest), "{of_hoarder} and {of_modest}");
         // And none of its kinds is forgotten.
-        let of_kind = |kind: &String| share(&taken, hoarder, Some(kind));
-        let (least, most) = (kinds.iter().map(of_kind).min().unwrap(), kinds.iter().map(of_kind).max().unwrap());
-        assert!(least * 2 >= most, "{least} to {most} of a kind");
+        let by_kind: Vec<u64> = kinds.iter().map(|kind| share(&taken, hoarder, Some(kind))).collect();
+        let (least, most) = (by_kind.iter().min().unwrap(), by_kind.iter().max().unwrap());
+        assert!(least * 2 >= *most, "{least} to {most} of a kind");
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Leaders: one at a time, replaced when they die, stopped when they lose the lease.
+//! Leader election: one leader at a time, replaced when it dies, stopped when it loses the lease.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -6,80 +6,80 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jobs::leader::{Election, Leadership, lead};
-use jobs::{Gate, NoGate};
+use jobs::{LeaseGate, OpenLeaseGate};
 use store::Store;
 use store::testing::on_each_database;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Long enough for a machine that stops to think for a while.
+/// Long enough for a machine that stalls for a while.
 const LEASE: Duration = Duration::from_secs(4);
 
 fn election(holder: &str) -> Election {
-    Election { name: "scheduler".into(), holder: holder.into(), lease: LEASE, gate: Arc::new(NoGate) }
+    Election { name: "scheduler".into(), holder: holder.into(), lease: LEASE, gate: Arc::new(OpenLeaseGate) }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum LeaderEvent {
     Begun(&'static str, u64),
     Ended(&'static str),
 }
 
-/// Tells when its work is dropped.
-struct Told(&'static str, mpsc::UnboundedSender<News>);
+/// Sends an event when the work that holds it is dropped.
+struct EndNotifier(&'static str, mpsc::UnboundedSender<LeaderEvent>);
 
-impl Drop for Told {
+impl Drop for EndNotifier {
     fn drop(&mut self) {
-        let _ = self.1.send(News::Ended(self.0));
+        let _ = self.1.send(LeaderEvent::Ended(self.0));
     }
 }
 
-/// A candidate that works until it is stopped, and tells of it.
-fn candidate(store: &Store, holder: &'static str, news: &mpsc::UnboundedSender<News>) -> JoinHandle<()> {
-    let (store, news) = (store.clone(), news.clone());
+/// Starts a candidate that works until it is stopped, and reports both.
+fn candidate(store: &Store, holder: &'static str, events: &mpsc::UnboundedSender<LeaderEvent>) -> JoinHandle<()> {
+    let (store, events) = (store.clone(), events.clone());
     tokio::spawn(async move {
-        let work = |leadership: Leadership| {
-            let told = Told(holder, news.clone());
-            news.send(News::Begun(holder, leadership.token)).unwrap();
+        lead(&store, &election(holder), pending(), |leadership: Leadership| {
+            let notifier = EndNotifier(holder, events.clone());
+            events.send(LeaderEvent::Begun(holder, leadership.token)).unwrap();
             async move {
-                let _told = told;
+                let _notifier = notifier;
                 pending::<()>().await;
             }
-        };
-        lead(&store, &election(holder), pending(), work).await;
+        })
+        .await;
     })
 }
 
 #[tokio::test]
-async fn a_leader_that_dies_is_replaced_and_the_token_grows() {
+async fn dead_leader_is_replaced_with_a_higher_token() {
     on_each_database(|db| async move {
-        let (sender, mut news) = mpsc::unbounded_channel();
+        let (sender, mut events) = mpsc::unbounded_channel();
         let first = candidate(&db.store, "first", &sender);
-        assert_eq!(news.recv().await, Some(News::Begun("first", 1)));
+        assert_eq!(events.recv().await, Some(LeaderEvent::Begun("first", 1)));
         let second = candidate(&db.store, "second", &sender);
 
         // As in a death: nothing is released.
         first.abort();
 
-        assert_eq!(news.recv().await, Some(News::Ended("first")));
-        assert_eq!(news.recv().await, Some(News::Begun("second", 2)));
+        assert_eq!(events.recv().await, Some(LeaderEvent::Ended("first")));
+        assert_eq!(events.recv().await, Some(LeaderEvent::Begun("second", 2)));
         second.abort();
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_leader_that_stops_makes_room_at_once() {
+async fn stopped_leader_releases_its_lease() {
     on_each_database(|db| async move {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (begun, mut has_begun) = mpsc::unbounded_channel();
         let store = db.store.clone();
         let leading = tokio::spawn(async move {
-            let work = |leadership: Leadership| {
+            lead(&store, &election("first"), async { drop(stopped.await) }, |leadership: Leadership| {
                 begun.send(leadership.token().token).unwrap();
                 pending()
-            };
-            lead(&store, &election("first"), async { drop(stopped.await) }, work).await;
+            })
+            .await;
         });
         let token = has_begun.recv().await.unwrap();
 
@@ -93,19 +93,19 @@ async fn a_leader_that_stops_makes_room_at_once() {
 }
 
 #[tokio::test]
-async fn a_leader_whose_lease_has_gone_to_another_stops() {
+async fn leader_that_lost_its_lease_stops() {
     on_each_database(|db| async move {
-        let (sender, mut news) = mpsc::unbounded_channel();
+        let (sender, mut events) = mpsc::unbounded_channel();
         let leading = candidate(&db.store, "first", &sender);
-        assert_eq!(news.recv().await, Some(News::Begun("first", 1)));
+        assert_eq!(events.recv().await, Some(LeaderEvent::Begun("first", 1)));
 
         // As if it had slept for too long: the lease is free, and another one takes it.
         db.store.system().release_lease("scheduler", "first", 1).await.unwrap();
         let taken = db.store.system().acquire_lease("scheduler", "second", Duration::from_secs(600)).await.unwrap();
 
         assert_eq!(taken, Some(2));
-        assert_eq!(news.recv().await, Some(News::Ended("first")));
-        assert!(!leading.is_finished(), "it waits for its next turn");
+        assert_eq!(events.recv().await, Some(LeaderEvent::Ended("first")));
+        assert!(!leading.is_finished(), "it waits for the next election");
         leading.abort();
     })
     .await;
@@ -114,9 +114,9 @@ async fn a_leader_whose_lease_has_gone_to_another_stops() {
 #[tokio::test]
 async fn long_work_keeps_its_lease() {
     on_each_database(|db| async move {
-        let (sender, mut news) = mpsc::unbounded_channel();
+        let (sender, mut events) = mpsc::unbounded_channel();
         let leading = candidate(&db.store, "first", &sender);
-        assert_eq!(news.recv().await, Some(News::Begun("first", 1)));
+        assert_eq!(events.recv().await, Some(LeaderEvent::Begun("first", 1)));
 
         // For longer than a lease lasts, by the clock that judges it.
         let begun = db.store.system().now().await.unwrap();
@@ -125,7 +125,7 @@ async fn long_work_keeps_its_lease() {
             assert_eq!(taken, None);
             tokio::time::sleep(LEASE / 20).await;
         }
-        assert!(news.try_recv().is_err());
+        assert!(events.try_recv().is_err());
         leading.abort();
     })
     .await;
@@ -133,10 +133,10 @@ async fn long_work_keeps_its_lease() {
 
 /// Lets one holder try.
 #[derive(Debug)]
-struct Only(&'static str);
+struct SingleHolderGate(&'static str);
 
-impl Gate for Only {
-    fn may_try<'a>(&'a self, _: &'a str, holder: &'a str, _: Duration) -> BoxFuture<'a, bool> {
+impl LeaseGate for SingleHolderGate {
+    fn may_acquire<'a>(&'a self, _: &'a str, holder: &'a str, _: Duration) -> BoxFuture<'a, bool> {
         Box::pin(async move { holder == self.0 })
     }
 
@@ -146,21 +146,20 @@ impl Gate for Only {
 }
 
 #[tokio::test]
-async fn who_may_not_try_does_not_lead() {
+async fn holder_behind_the_gate_does_not_lead() {
     on_each_database(|db| async move {
         let (begun, mut has_begun) = mpsc::unbounded_channel();
-        let lead_as = |holder: &'static str| {
+        let candidates = ["first", "third", "second"].map(|holder| {
             let (store, begun) = (db.store.clone(), begun.clone());
             tokio::spawn(async move {
-                let election = Election { gate: Arc::new(Only("second")), ..election(holder) };
-                let work = |_| {
+                let election = Election { gate: Arc::new(SingleHolderGate("second")), ..election(holder) };
+                lead(&store, &election, pending(), |_| {
                     begun.send(holder).unwrap();
                     pending()
-                };
-                lead(&store, &election, pending(), work).await;
+                })
+                .await;
             })
-        };
-        let candidates = [lead_as("first"), lead_as("third"), lead_as("second")];
+        });
 
         assert_eq!(has_begun.recv().await, Some("second"));
         candidates.iter().for_each(JoinHandle::abort);

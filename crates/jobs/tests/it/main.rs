@@ -1,4 +1,4 @@
-//! What holds across modules, on both databases.
+//! Behaviour of the job queue across modules, on both databases.
 
 #![expect(clippy::unwrap_used, reason = "this whole program is a test")]
 

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use domain::{Clock, Lane, TenantId, TestClock};
-use jobs::recurring::{self, RecurringError, Ticked};
+use jobs::recurring::{self, RecurringError, TickReport};
 use serde_json::json;
 use store::sql::jobs::{JobFilter, JobRow};
-use store::sql::schedules::{LeaseToken, Missed, NewSchedule, Overlap, Schedule};
+use store::sql::schedules::{LeaseToken, MissedPolicy, NewSchedule, OverlapPolicy, Schedule};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Location, Store, StoreError, SystemStore};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn hourly(missed: Missed, overlap: Overlap) -> NewSchedule {
+fn hourly(missed: MissedPolicy, overlap: OverlapPolicy) -> NewSchedule {
     NewSchedule {
         name: "sweep".into(),
         tenant: TenantId::SYSTEM,
@@ -26,7 +26,7 @@ fn hourly(missed: Missed, overlap: Overlap) -> NewSchedule {
     }
 }
 
-/// Half past, so that the next time is in half an hour.
+/// Returns a clock at half past, so that the next time is in half an hour.
 fn clock() -> TestClock {
     TestClock::at("2026-05-01T10:30:00Z".parse().unwrap())
 }
@@ -39,22 +39,21 @@ async fn get(store: &Store) -> Schedule {
     store.system().find_schedule(TenantId::SYSTEM, "sweep").await.unwrap().unwrap()
 }
 
-fn fired() -> Ticked {
-    Ticked { fired: vec!["sweep".into()], ..Ticked::default() }
+fn fired() -> TickReport {
+    TickReport { fired: vec!["sweep".into()], ..TickReport::default() }
 }
 
 #[tokio::test]
-async fn what_is_due_is_fired_once_however_many_tick() {
+async fn due_schedule_fires_once_over_all_tickers() {
     on_each_database(|db| async move {
         let clock = clock();
-        recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
-        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+        recurring::define(&db.store, &clock, &hourly(MissedPolicy::RunOnce, OverlapPolicy::Allow)).await.unwrap();
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), TickReport::default());
 
         clock.advance(HOUR / 2);
-        let tick = || recurring::tick(&db.store, &clock, None);
-        let (one, two, three) = tokio::join!(tick(), tick(), tick());
+        let reports = futures_util::future::join_all((0..3).map(|_| recurring::tick(&db.store, &clock, None))).await;
 
-        let count: usize = [one, two, three].into_iter().map(|ticked| ticked.unwrap().fired.len()).sum();
+        let count: usize = reports.into_iter().map(|report| report.unwrap().fired.len()).sum();
         assert_eq!((count, live(&db.store.system()).await.len()), (1, 1));
         assert_eq!(get(&db.store).await.next_at, clock.now() + HOUR);
         let job = live(&db.store.system()).await.remove(0);
@@ -64,17 +63,17 @@ async fn what_is_due_is_fired_once_however_many_tick() {
 }
 
 #[tokio::test]
-async fn what_was_missed_runs_once_or_not_at_all() {
+async fn missed_times_run_once_or_are_skipped() {
     on_each_database(|db| async move {
         let clock = clock();
-        recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
+        recurring::define(&db.store, &clock, &hourly(MissedPolicy::RunOnce, OverlapPolicy::Allow)).await.unwrap();
 
         clock.advance(5 * HOUR);
         assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), fired());
-        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
-        recurring::define(&db.store, &clock, &hourly(Missed::Skip, Overlap::Allow)).await.unwrap();
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), TickReport::default());
+        recurring::define(&db.store, &clock, &hourly(MissedPolicy::Skip, OverlapPolicy::Allow)).await.unwrap();
         clock.advance(5 * HOUR);
-        let skipped = Ticked { skipped: vec!["sweep".into()], ..Ticked::default() };
+        let skipped = TickReport { skipped: vec!["sweep".into()], ..TickReport::default() };
         assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), skipped);
         // A leader that is replaced is late by seconds; that is no miss.
         clock.advance(HOUR / 2 + Duration::from_secs(15));
@@ -87,47 +86,50 @@ async fn what_was_missed_runs_once_or_not_at_all() {
 
 #[tokio::test]
 async fn runs_overlap_as_the_schedule_says() {
-    for (overlap, ready, blocked) in [(Overlap::Skip, 1, 0), (Overlap::Allow, 3, 0), (Overlap::Queue, 1, 2)] {
+    for (overlap, ready, blocked) in
+        [(OverlapPolicy::Skip, 1, 0), (OverlapPolicy::Allow, 3, 0), (OverlapPolicy::Queue, 1, 2)]
+    {
         on_each_database(|db| async move {
             let clock = clock();
-            recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, overlap)).await.unwrap();
+            recurring::define(&db.store, &clock, &hourly(MissedPolicy::RunOnce, overlap)).await.unwrap();
             for _ in 0..2 {
                 clock.advance(HOUR);
                 assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), fired());
             }
             let by_hand = recurring::run_now(&db.store, &clock, &get(&db.store).await).await.unwrap();
-            assert_eq!(by_hand.is_none(), overlap == Overlap::Skip);
+            assert_eq!(by_hand.is_none(), overlap == OverlapPolicy::Skip);
 
             let jobs = live(&db.store.system()).await;
-            let count = |state: &str| jobs.iter().filter(|job| job.state.as_str() == state).count();
-            assert_eq!((count("ready"), count("blocked")), (ready, blocked), "{overlap:?}");
+            let counts =
+                ["ready", "blocked"].map(|state| jobs.iter().filter(|job| job.state.as_str() == state).count());
+            assert_eq!(counts, [ready, blocked], "{overlap:?}");
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_pause_is_no_miss() {
+async fn times_during_a_pause_are_not_missed() {
     on_each_database(|db| async move {
         let clock = clock();
-        recurring::define(&db.store, &clock, &hourly(Missed::RunOnce, Overlap::Allow)).await.unwrap();
+        recurring::define(&db.store, &clock, &hourly(MissedPolicy::RunOnce, OverlapPolicy::Allow)).await.unwrap();
         db.store.system().pause_schedule(TenantId::SYSTEM, "sweep").await.unwrap();
         clock.advance(5 * HOUR);
-        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), TickReport::default());
 
         assert!(recurring::resume(&db.store, &clock, &get(&db.store).await).await.unwrap());
 
-        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), Ticked::default());
+        assert_eq!(recurring::tick(&db.store, &clock, None).await.unwrap(), TickReport::default());
         assert_eq!(get(&db.store).await.next_at, clock.now() + HOUR / 2);
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_or_left_alone() {
+async fn invalid_schedule_is_refused_or_left_alone() {
     on_each_database(|db| async move {
         let clock = clock();
-        let good = hourly(Missed::RunOnce, Overlap::Allow);
+        let good = hourly(MissedPolicy::RunOnce, OverlapPolicy::Allow);
         let bad_line = NewSchedule { cron: "0 25 * * *".into(), ..good.clone() };
         let bad_zone = NewSchedule { zone: "Europe/Atlantis".into(), ..good.clone() };
         let refused = recurring::define(&db.store, &clock, &bad_line).await.unwrap_err();
@@ -148,7 +150,7 @@ async fn what_cannot_be_read_is_refused_or_left_alone() {
     .await;
 }
 
-/// From now on the database refuses jobs of this kind.
+/// Makes the database refuse jobs of this kind.
 async fn refuse_kind(db: &TestDatabase, kind: &str) {
     let sql = match db.location {
         Location::Sqlite { .. } => format!(
@@ -161,10 +163,10 @@ async fn refuse_kind(db: &TestDatabase, kind: &str) {
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_fired_or_read_keeps_no_other_from_firing() {
+async fn failing_schedule_does_not_affect_others() {
     on_each_database(|db| async move {
         let clock = clock();
-        let good = hourly(Missed::RunOnce, Overlap::Allow);
+        let good = hourly(MissedPolicy::RunOnce, OverlapPolicy::Allow);
         // Both come before the good one.
         let bad = NewSchedule { name: "bad".into(), kind: "refused".into(), ..good.clone() };
         let newer = NewSchedule { name: "newer".into(), ..good.clone() };
@@ -177,12 +179,12 @@ async fn one_that_cannot_be_fired_or_read_keeps_no_other_from_firing() {
 
         let ticked = recurring::tick(&db.store, &clock, None).await.unwrap();
 
-        assert_eq!(ticked, Ticked { failed: vec!["bad".into()], ..fired() });
+        assert_eq!(ticked, TickReport { failed: vec!["bad".into()], ..fired() });
         let again = recurring::tick(&db.store, &clock, None).await.unwrap();
-        assert_eq!(again, Ticked { failed: vec!["bad".into()], ..Ticked::default() }, "it stays due");
-        // That one is not the leader is no fault of a schedule.
-        let nobody = LeaseToken { name: "scheduler", token: 1 };
-        let refused = recurring::tick(&db.store, &clock, Some(nobody)).await;
+        assert_eq!(again, TickReport { failed: vec!["bad".into()], ..TickReport::default() }, "it stays due");
+        // A lost lease fails the tick, not a schedule.
+        let not_held = LeaseToken { name: "scheduler", token: 1 };
+        let refused = recurring::tick(&db.store, &clock, Some(not_held)).await;
         assert!(matches!(refused, Err(RecurringError::Store(StoreError::Precondition(_)))), "{refused:?}");
     })
     .await;

@@ -2,135 +2,135 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::InTenant;
+use super::TenantArg;
 
 #[derive(Debug, Subcommand)]
-pub enum Directory {
-    /// Say which directory a tenant has, and who of it gets a mailbox
+pub enum DirectoryCommand {
+    /// Set a tenant's directory, and which of its users get a mailbox
     #[command(
-        after_help = "Examples:\n  mailroom directory set gmail --tenant acme --administrator admin@acme.test --exclude-unit /Interns\n  mailroom directory set outlook --tenant acme --directory acme.test --include-group staff@acme.test --paused\n\nWho is suspended, a guest or without a mailbox is left out unless it is said. Of a directory that is known, what is not given stays as it was. What would happen, `mailroom directory discover --dry-run` tells."
+        after_help = "Examples:\n  mailroom directory set gmail --tenant acme --administrator admin@acme.test --exclude-unit /Interns\n  mailroom directory set outlook --tenant acme --directory acme.test --include-group staff@acme.test --paused\n\nSuspended users, guests and users without a mailbox licence are left out by default. For an existing directory, options that are not given stay as they are. `mailroom directory discover --dry-run` shows what would change."
     )]
-    Set(Box<Set>),
-    /// Show a tenant's directories, and what came of the last look at each
+    Set(Box<SetDirectoryArgs>),
+    /// Show a tenant's directories and the outcome of their last runs
     #[command(after_help = "Example:\n  mailroom directory show --tenant acme")]
     Show {
         #[command(flatten)]
-        tenant: InTenant,
+        tenant: TenantArg,
     },
-    /// Look who there is now, and bring the mailboxes in step
+    /// Read the directories now, and update the mailboxes
     #[command(
-        after_help = "Examples:\n  mailroom directory discover --tenant acme --dry-run\n  mailroom directory discover gmail --tenant acme --force\n\nExits 1 when nothing was changed because far fewer people were found than before; --force does it all the same."
+        after_help = "Examples:\n  mailroom directory discover --tenant acme --dry-run\n  mailroom directory discover gmail --tenant acme --force\n\nExits 1 if nothing was changed because far fewer users were found than before; --force applies the changes nevertheless."
     )]
     Discover {
-        /// Left out: all that the tenant has
-        provider: Option<At>,
+        /// The directory (default: all of the tenant)
+        provider: Option<DirectoryProvider>,
         #[command(flatten)]
-        tenant: InTenant,
-        /// Only list what would happen
+        tenant: TenantArg,
+        /// Only show what would change
         #[arg(long)]
         dry_run: bool,
-        /// However many people are not there any more
+        /// Apply the changes however many users have left
         #[arg(long, conflicts_with = "dry_run")]
         force: bool,
     },
-    /// Forget a directory and its people; their mailboxes stay as they are
+    /// Remove a directory and its users; their mailboxes stay as they are
     #[command(after_help = "Example:\n  mailroom directory remove gmail --tenant acme")]
     Remove {
-        provider: At,
+        provider: DirectoryProvider,
         #[command(flatten)]
-        tenant: InTenant,
+        tenant: TenantArg,
     },
 }
 
-/// Who has directories.
+/// Providers with directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum At {
+pub enum DirectoryProvider {
     Gmail,
     Outlook,
 }
 
 #[derive(Debug, Args)]
-pub struct Set {
-    pub provider: At,
+pub struct SetDirectoryArgs {
+    pub provider: DirectoryProvider,
     #[command(flatten)]
-    pub tenant: InTenant,
-    /// At Google: the address of an administrator for whom the directory is read
+    pub tenant: TenantArg,
+    /// Google: address of an administrator on whose behalf the directory is read
     #[arg(long, value_name = "ADDRESS")]
     pub administrator: Option<String>,
-    /// At Microsoft: the directory's id or one of its domains
+    /// Microsoft: id or domain of the directory
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: Option<String>,
     #[command(flatten)]
-    pub rules: Rules,
-    /// Of new mailboxes, how much of what is there already: all, none, or a duration like 30d (default: sync.backfill)
+    pub rules: RuleArgs,
+    /// How much existing mail to fetch of new mailboxes: all, none, or a duration such as 30d (default: sync.backfill)
     #[arg(long, value_name = "HOW_MUCH")]
     pub backfill: Option<String>,
-    /// How often it is looked at (default: 6h)
+    /// Time between runs (default: 6h)
     #[arg(long, value_name = "DURATION")]
     pub interval: Option<String>,
-    /// Look at it only when somebody asks for it
+    /// Read it on request only
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub paused: Option<bool>,
 }
 
-/// Who is wanted; each may be given several times, and those of its kind from before are forgotten then.
+/// Which users get a mailbox; each option may be given several times, and replaces its previous values.
 #[derive(Debug, Args)]
-pub struct Rules {
-    /// Forget all rules from before
+pub struct RuleArgs {
+    /// Remove all previous rules
     #[arg(long)]
     pub no_rules: bool,
-    /// Only who is in this group, by its address or id (or in another that is included)
+    /// Include members of this group, by address or id
     #[arg(long, value_name = "GROUP")]
     pub include_group: Vec<String>,
-    /// Only who is in this organisational unit or department
+    /// Include users in this organisational unit or department
     #[arg(long, value_name = "UNIT")]
     pub include_unit: Vec<String>,
-    /// Only whose address is of this domain
+    /// Include users with an address in this domain
     #[arg(long, value_name = "DOMAIN")]
     pub include_domain: Vec<String>,
-    /// Only who has this address
+    /// Include the user with this address
     #[arg(long, value_name = "ADDRESS")]
     pub include_address: Vec<String>,
-    /// Nobody who is in this group
+    /// Exclude members of this group
     #[arg(long, value_name = "GROUP")]
     pub exclude_group: Vec<String>,
-    /// Nobody who is in this unit
+    /// Exclude users in this unit
     #[arg(long, value_name = "UNIT")]
     pub exclude_unit: Vec<String>,
-    /// Nobody of this domain
+    /// Exclude users in this domain
     #[arg(long, value_name = "DOMAIN")]
     pub exclude_domain: Vec<String>,
-    /// Not this one
+    /// Exclude the user with this address
     #[arg(long, value_name = "ADDRESS")]
     pub exclude_address: Vec<String>,
-    /// Also who is suspended
+    /// Include suspended users
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub suspended: Option<bool>,
-    /// Also guests
+    /// Include guests
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub guests: Option<bool>,
-    /// Also who has no licence for a mailbox
+    /// Include users without a mailbox licence
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub unlicensed: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum User {
-    /// List people that a tenant's directories have told of, and whether their mailboxes are looked at
+pub enum UserCommand {
+    /// List the users of a tenant's directories, and whether their mailboxes are synced
     #[command(after_help = "Example:\n  mailroom user list --tenant acme --inactive")]
     List {
         #[command(flatten)]
-        tenant: InTenant,
-        /// Only of this directory
+        tenant: TenantArg,
+        /// Only users of this directory
         #[arg(long)]
-        provider: Option<At>,
-        /// Only those whose mailbox is looked at
+        provider: Option<DirectoryProvider>,
+        /// Only users whose mailbox is synced
         #[arg(long)]
         active: bool,
-        /// Only those whose mailbox is not
+        /// Only users whose mailbox is not synced
         #[arg(long, conflicts_with = "active")]
         inactive: bool,
-        /// Only whose address or alias this is
+        /// Only the user with this address or alias
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
     },

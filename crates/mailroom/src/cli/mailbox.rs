@@ -5,80 +5,80 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
-pub enum Mailbox {
+pub enum MailboxCommand {
     /// Connect a mailbox
     #[command(
         subcommand,
         after_help = "Example:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password"
     )]
-    Add(Add),
-    /// Print a link under which the owner of a mailbox connects it in a browser
+    Add(AddMailbox),
+    /// Print a link by which the owner of a mailbox connects it in a browser
     #[command(
         subcommand,
         after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test"
     )]
-    Connect(Connect),
-    /// Print a link under which the administrator of an organization lets this Mailroom into all its mailboxes
+    Connect(ConnectMailbox),
+    /// Print a link by which an administrator authorises this server for all mailboxes of an organisation
     #[command(subcommand, after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test")]
-    Authorize(Authorize),
-    /// List a tenant's mailboxes, or all: their state and why, and how far older mail has come
+    Authorize(AuthorizeCommand),
+    /// List the mailboxes of a tenant, or all, with their state and the progress of backfills
     #[command(after_help = "Example:\n  mailroom mailbox list --tenant acme")]
     List {
         /// Name or id
         #[arg(long, value_name = "TENANT")]
         tenant: Option<String>,
     },
-    /// Show one mailbox: its state and why, when it was looked at, how far older mail has come, and how complete it is
+    /// Show one mailbox: its state, last sync, progress of the backfill, and completeness
     #[command(after_help = "Example:\n  mailroom mailbox show me@acme.test --tenant acme")]
-    Show(Which),
-    /// Look at a mailbox now
+    Show(MailboxArg),
+    /// Sync a mailbox now
     #[command(
-        after_help = "Example:\n  mailroom mailbox sync me@acme.test --tenant acme --wait\n\nWith --wait it returns when the mailbox is up to date; without a running server it does the work itself."
+        after_help = "Example:\n  mailroom mailbox sync me@acme.test --tenant acme --wait\n\nWith --wait it returns when the mailbox is up to date; without a running server it syncs the mailbox itself."
     )]
     Sync {
         #[command(flatten)]
-        which: Which,
-        /// Return when the mailbox is up to date
+        mailbox: MailboxArg,
+        /// Wait until the mailbox is up to date
         #[arg(long)]
         wait: bool,
     },
-    /// Stop calling a mailbox's provider; nothing is deleted
+    /// Pause a mailbox: its provider is not called; nothing is deleted
     #[command(after_help = "Example:\n  mailroom mailbox pause me@acme.test --tenant acme")]
-    Pause(Which),
-    /// Go on with a mailbox that is paused or waits for new credentials
+    Pause(MailboxArg),
+    /// Resume a mailbox that is paused or needs new credentials
     #[command(after_help = "Example:\n  mailroom mailbox resume me@acme.test --tenant acme --password-file password")]
     Resume {
         #[command(flatten)]
-        which: Which,
-        /// The file with a new password
+        mailbox: MailboxArg,
+        /// File with a new password
         #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
         password_file: Option<PathBuf>,
-        /// The file with a new token
+        /// File with a new token
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
-        /// The file with a new refresh token, of a mailbox at Gmail or Outlook
+        /// File with a new refresh token, for Gmail and Outlook
         #[arg(long, value_name = "FILE", conflicts_with_all = ["password_file", "token_file"])]
         refresh_token_file: Option<PathBuf>,
-        /// Do not try a new password or token first
+        /// Do not check a new password or token first
         #[arg(long)]
         no_check: bool,
     },
-    /// Disconnect a mailbox for good and forget its secret; its mail stays unless --erase is given
+    /// Disconnect a mailbox and delete its credentials; its mail is kept unless --erase is given
     #[command(after_help = "Example:\n  mailroom mailbox remove me@acme.test --tenant acme")]
     Remove {
         #[command(flatten)]
-        which: Which,
-        /// Remove its emails as well
+        mailbox: MailboxArg,
+        /// Erase its emails as well
         #[arg(long)]
         erase: bool,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
 }
 
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct MailboxArg {
     /// Address or id
     #[arg(value_name = "ADDRESS")]
     pub mailbox: String,
@@ -88,179 +88,163 @@ pub struct Which {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Add {
-    /// A mailbox at any server that speaks IMAP
+pub enum AddMailbox {
+    /// A mailbox at any IMAP server
     #[command(
-        after_help = "Examples:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host mail.acme.test --tls starttls --backfill 90d --exclude Archive\n\nWithout --password-file the password is asked for, or read from standard input when that is no terminal."
+        after_help = "Examples:\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host imap.acme.test --password-file password\n  mailroom mailbox add imap --tenant acme --address me@acme.test --host mail.acme.test --tls starttls --backfill 90d --exclude Archive\n\nWithout --password-file the password is asked for, or read from standard input if that is not a terminal."
     )]
-    Imap(Box<Imap>),
-    /// A mailbox at Google, by what its owner or its domain has allowed
+    Imap(Box<ImapArgs>),
+    /// A mailbox at Google, with the consent of its owner or its domain
     #[command(
         after_help = "Examples:\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add gmail --tenant acme --address me@acme.test --app-only --backfill 90d\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect gmail`."
     )]
-    Gmail(Gmail),
-    /// A mailbox at Microsoft, by what its owner or its directory has allowed
+    Gmail(GmailArgs),
+    /// A mailbox at Microsoft, with the consent of its owner or its directory
     #[command(
-        after_help = "Examples:\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --app-only --directory acme.onmicrosoft.com\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect outlook`. Before --app-only an administrator says yes once: `mailroom mailbox authorize outlook`."
+        after_help = "Examples:\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --refresh-token-file token\n  mailroom mailbox add outlook --tenant acme --address me@acme.test --app-only --directory acme.onmicrosoft.com\n\nTo have its owner connect it in a browser, use `mailroom mailbox connect outlook`. --app-only requires the consent of an administrator once: `mailroom mailbox authorize outlook`."
     )]
-    Outlook(Outlook),
-    /// A mailbox that follows a script, at `mailroom sim`
-    #[command(
-        after_help = "Example:\n  mailroom mailbox add scripted --tenant acme --address me@acme.test --url http://127.0.0.1:8026 --token-file token"
-    )]
-    Scripted(Scripted),
+    Outlook(OutlookArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Imap {
+pub struct ImapArgs {
     #[command(flatten)]
-    pub common: Common,
-    /// Name or address of the server
+    pub new: NewMailboxArgs,
+    /// Host name or address of the server
     #[arg(long, value_name = "HOST")]
     pub host: String,
-    /// 993, or 143 unless TLS is implicit
+    /// Port (default: 993 with implicit TLS, else 143)
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// How the connection is secured
-    #[arg(long, value_enum, default_value_t = Tls::Implicit, value_name = "HOW")]
-    pub tls: Tls,
-    /// Who logs in, when it is not the address
+    #[arg(long, value_enum, default_value_t = TlsMode::Implicit, value_name = "HOW")]
+    pub tls: TlsMode,
+    /// Login name (default: the address)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// The file with the password
+    /// File with the password
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     pub password_file: Option<PathBuf>,
-    /// The file with an OAuth access token, in the place of a password
+    /// File with an OAuth access token, instead of a password
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// The file with the certificate (PEM) of an authority of your own that the server's is signed by
+    /// File with the certificate (PEM) of an additional certificate authority to trust
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// How much may be fetched in a day, like 500 MB; 0 B: as much as there is
+    /// Maximum amount to fetch per day, such as 500 MB; 0 B for no limit
     #[arg(long, value_name = "SIZE")]
     pub bytes_per_day: Option<String>,
-    /// Let password and mail cross a network in the open, with --tls none
+    /// Allow --tls none for a server on another machine: password and mail are sent unencrypted
     #[arg(long)]
     pub allow_plaintext: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Tls {
-    /// From the first byte on
+pub enum TlsMode {
+    /// TLS from the first byte
     Implicit,
-    /// After the greeting, or not at all
+    /// STARTTLS after the greeting; required
     Starttls,
-    /// Not at all, for servers on this machine
+    /// No encryption, for servers on this machine
     None,
 }
 
 #[derive(Debug, Args)]
-pub struct Gmail {
+pub struct GmailArgs {
     #[command(flatten)]
-    pub common: Common,
+    pub new: NewMailboxArgs,
     #[command(flatten)]
-    pub opened: Opened,
+    pub access: AccessArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Outlook {
+pub struct OutlookArgs {
     #[command(flatten)]
-    pub common: Common,
+    pub new: NewMailboxArgs,
     #[command(flatten)]
-    pub opened: Opened,
-    /// In which directory it is, by its id or one of its domains, when that is not the domain of the address
+    pub access: AccessArgs,
+    /// Id or domain of its directory (default: the domain of the address)
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "refresh_token_file")]
     pub directory: Option<String>,
 }
 
-/// By whom a mailbox is opened.
+/// How a mailbox is opened.
 #[derive(Debug, Args)]
-pub struct Opened {
-    /// The file with the refresh token that the owner's consent gave
+pub struct AccessArgs {
+    /// File with the refresh token from the owner's consent
     #[arg(long, value_name = "FILE", required_unless_present = "app_only", conflicts_with = "app_only")]
     pub refresh_token_file: Option<PathBuf>,
-    /// By this Mailroom itself, which the organization has allowed it
+    /// Access by this server's own app, which the organisation has authorised
     #[arg(long)]
     pub app_only: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Connect {
+pub enum ConnectMailbox {
     /// A mailbox at Google
     #[command(
-        after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test\n\nThe link is good for ten minutes and needs a running server at server.public_url. A mailbox that is there already goes on with the new consent."
+        after_help = "Example:\n  mailroom mailbox connect gmail --tenant acme --address me@acme.test\n\nThe link is valid for ten minutes and requires a running server at server.public_url. An existing mailbox gets the new consent."
     )]
-    Gmail(Wish),
-    /// A mailbox at Microsoft, of an organization or a person's own
+    Gmail(ConsentLinkArgs),
+    /// A mailbox at Microsoft, of an organisation or a personal one
     #[command(
-        after_help = "Example:\n  mailroom mailbox connect outlook --tenant acme --address me@acme.test\n\nThe link is good for ten minutes and needs a running server at server.public_url. A mailbox that is there already goes on with the new consent."
+        after_help = "Example:\n  mailroom mailbox connect outlook --tenant acme --address me@acme.test\n\nThe link is valid for ten minutes and requires a running server at server.public_url. An existing mailbox gets the new consent."
     )]
-    Outlook(Wish),
+    Outlook(ConsentLinkArgs),
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Authorize {
+pub enum AuthorizeCommand {
     /// A directory at Microsoft
     #[command(
-        after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test\n\nThe link is good for a week. Once an administrator has said yes, mailboxes are added with --app-only."
+        after_help = "Example:\n  mailroom mailbox authorize outlook --directory acme.test\n\nThe link is valid for a week. After the consent, mailboxes are added with --app-only."
     )]
     Outlook {
-        /// By its id or one of its domains
+        /// Its id or one of its domains
         #[arg(long, value_name = "DIRECTORY")]
         directory: String,
     },
 }
 
 #[derive(Debug, Args)]
-pub struct Wish {
+pub struct ConsentLinkArgs {
     /// Name or id
     #[arg(long, value_name = "TENANT")]
     pub tenant: String,
-    /// Only this one; otherwise whichever the person chooses
+    /// Only this mailbox (default: the person chooses)
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<String>,
     #[command(flatten)]
-    pub wanted: Wanted,
+    pub sync: SyncArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Scripted {
-    #[command(flatten)]
-    pub common: Common,
-    /// Where the simulation listens
-    #[arg(long, value_name = "URL")]
-    pub url: String,
-    /// The file with the account's token
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct Common {
+pub struct NewMailboxArgs {
     /// Name or id
     #[arg(long, value_name = "TENANT")]
     pub tenant: String,
+    /// Email address of the mailbox
     #[arg(long, value_name = "ADDRESS")]
     pub address: String,
     #[command(flatten)]
-    pub wanted: Wanted,
-    /// Do not try the connection first
+    pub sync: SyncArgs,
+    /// Do not check the connection first
     #[arg(long)]
     pub no_check: bool,
 }
 
 #[derive(Debug, Args)]
-pub struct Wanted {
-    /// How much of what is there already: all, none, or a duration like 30d
+pub struct SyncArgs {
+    /// How much existing mail to fetch: all, none, or a duration such as 30d (default: sync.backfill)
     #[arg(long, value_name = "ALL|NONE|DURATION")]
     pub backfill: Option<String>,
     /// Only these folders, by name
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub folders: Vec<String>,
-    /// Not these folders
+    /// Not these folders, by name
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub exclude: Vec<String>,
-    /// How often to look
+    /// Time between syncs, such as 5m (default: sync.interval)
     #[arg(long, value_name = "DURATION")]
     pub interval: Option<String>,
 }

@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 
 use domain::TenantId;
+use terminal::{Failure, Output, count};
 
 use crate::app;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count};
 
 pub async fn verify(config: &Config, tenant: Option<&str>, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let tenant = match tenant {
-        Some(name) => Some(app::tenant(&engine.store, name).await?.id),
+        Some(name) => Some(app::find_tenant(&engine.store, name).await?.id),
         None => None,
     };
     let verified = engine.verify_audit(tenant).await?;
@@ -24,7 +23,7 @@ pub async fn verify(config: &Config, tenant: Option<&str>, out: Output) -> Resul
         return Ok(end);
     }
     if verified.is_empty() {
-        out.line("Nothing has been changed yet, so there is nothing to check.")?;
+        out.line("The audit log is empty.")?;
     }
     let tenants = engine.store.system().list_tenants().await?;
     let mut names: HashMap<TenantId, String> = tenants.into_iter().map(|tenant| (tenant.id, tenant.name)).collect();
@@ -33,7 +32,7 @@ pub async fn verify(config: &Config, tenant: Option<&str>, out: Output) -> Resul
         let name = names.remove(&chain.tenant_id).unwrap_or_else(|| chain.tenant_id.to_string());
         match chain.broken {
             Some(broken) => out.line(&format!("{name}: entry {} is broken: {}", broken.seq, broken.problem))?,
-            None => out.line(&format!("{name}: {} entries are whole, up to {}", count(chain.entries), chain.head))?,
+            None => out.line(&format!("{name}: {} entries are intact, up to {}", count(chain.entries), chain.head))?,
         }
     }
     Ok(end)

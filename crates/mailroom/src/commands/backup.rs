@@ -6,21 +6,19 @@ use std::sync::Arc;
 
 use domain::SystemClock;
 use engine::Progress;
-use engine::backup::{Target, restore};
+use engine::backup::{RestoreTarget, restore};
 use serde::Serialize;
 use serde_json::json;
+use terminal::{Bar, Failure, Output, ProgressUnit, count, size};
 
 use crate::app;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, size};
-use crate::progress::{Bar, Unit};
 
 pub async fn backup(config: &Config, folder: &Path, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let dump_url = config.dump_url().map(|url| url.expose().as_str());
     let progress = Arc::new(Progress::default());
-    let bar = Bar::follow(&progress, Unit::Bytes, "objects");
+    let bar = Bar::follow(&progress, ProgressUnit::Bytes, "objects");
     let done = engine.backup(folder, dump_url, &progress).await?;
     drop(bar);
     if out.json {
@@ -41,15 +39,15 @@ pub async fn backup(config: &Config, folder: &Path, out: Output) -> Result<ExitC
 }
 
 pub async fn restore_from(config: &Config, folder: &Path, out: Output) -> Result<ExitCode, Failure> {
-    let target = Target {
-        location: app::location(config),
+    let target = RestoreTarget {
+        location: app::database_location(config),
         blobs: app::open_blobs(config)?,
         clock: Arc::new(SystemClock),
         data_dir: config.data_dir.clone(),
         dump_url: config.dump_url().map(|url| url.expose().clone()),
     };
     let progress = Arc::new(Progress::default());
-    let bar = Bar::follow(&progress, Unit::Bytes, "objects");
+    let bar = Bar::follow(&progress, ProgressUnit::Bytes, "objects");
     let done = restore(folder, &target, &progress).await?;
     drop(bar);
     if out.json {

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
+use terminal::{Failure, Output};
+
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::Output;
 
 pub fn show(config: &Config, out: Output) -> Result<ExitCode, Failure> {
     if out.json {

@@ -5,49 +5,47 @@ use std::process::ExitCode;
 use domain::JobState;
 use serde_json::json;
 use store::Store;
-use store::sql::jobs::{DeadGroup, JobFilter, JobRow, Replay};
+use store::sql::jobs::{JobFilter, JobRow, ReplayOptions};
+use terminal::{Failure, Output, count, one_line};
 
-use super::job_output::{listed, show_job, when};
+use super::job_output::{format_time, print_job, print_jobs};
 use super::jobs::{filter, get};
 use crate::app;
-use crate::cli::jobs::{DeadLetters, OfKindAndTenant, WhichLetters};
+use crate::cli::jobs::{DeadLetterSelector, DeadLettersCommand, JobSelector};
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, one_line};
 
-pub async fn run(config: &Config, command: DeadLetters, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: DeadLettersCommand, out: Output) -> Result<ExitCode, Failure> {
     let store = app::open(config).await?.store;
     match command {
-        DeadLetters::List { of, fingerprint, groups, limit, after } => {
-            let filter = JobFilter { fingerprint, ..filter(&store, &of).await? };
-            match groups {
-                true => list_groups(&store, &filter, out).await?,
-                false => {
-                    let dead = JobFilter { state: Some(JobState::Dead), ..filter };
-                    listed(&store, &dead, after, limit, out).await?;
-                }
+        DeadLettersCommand::List { selector, fingerprint, groups, limit, after } => {
+            let filter = JobFilter { fingerprint, ..filter(&store, &selector).await? };
+            if groups {
+                list_groups(&store, &filter, out).await?;
+            } else {
+                let dead = JobFilter { state: Some(JobState::Dead), ..filter };
+                print_jobs(&store, &dead, after, limit, out).await?;
             }
         }
-        DeadLetters::Show(job) => show_job(&store, &get_dead(&store, job.id).await?, out).await?,
-        DeadLetters::Replay { which, rate, payload } => {
-            let replay = Replay { per_second: rate, payload };
-            let replayed = match which.id {
+        DeadLettersCommand::Show(job) => print_job(&store, &get_dead(&store, job.id).await?, out).await?,
+        DeadLettersCommand::Replay { selector, rate, payload } => {
+            let replay = ReplayOptions { per_second: rate, payload };
+            let replayed = match selector.id {
                 Some(id) => {
                     let job = get_dead(&store, id).await?;
                     u64::from(store.system().replay_one(job.tenant_id, id, &replay).await?)
                 }
-                None => store.system().replay_dead(&matching(&store, &which).await?, &replay).await?,
+                None => store.system().replay_dead(&selector_filter(&store, &selector).await?, &replay).await?,
             };
-            store.tell_of_jobs().await?;
+            store.notify_other_processes().await?;
             done(replayed, "replayed", out)?;
         }
-        DeadLetters::Discard(which) => {
-            let discarded = match which.id {
+        DeadLettersCommand::Discard(selector) => {
+            let discarded = match selector.id {
                 Some(id) => {
                     let job = get_dead(&store, id).await?;
                     u64::from(store.system().discard_one(job.tenant_id, id).await?)
                 }
-                None => store.system().discard_dead(&matching(&store, &which).await?).await?,
+                None => store.system().discard_dead(&selector_filter(&store, &selector).await?).await?,
             };
             done(discarded, "discarded", out)?;
         }
@@ -61,20 +59,20 @@ async fn get_dead(store: &Store, id: domain::JobId) -> Result<JobRow, Failure> {
         return Ok(job);
     }
     let state = job.state.as_str();
-    Err(Failure::problem(format!("job {id} is {state}, not dead; `mailroom dead-letters list` shows those that are")))
+    Err(Failure::problem(format!("job {id} is {state}, not dead; `mailroom dead-letters list` shows all dead letters")))
 }
 
-async fn matching(store: &Store, which: &WhichLetters) -> Result<JobFilter, Failure> {
-    let WhichLetters { kind, tenant, fingerprint, .. } = which;
-    let of = OfKindAndTenant { kind: kind.clone(), tenant: tenant.clone() };
+async fn selector_filter(store: &Store, selector: &DeadLetterSelector) -> Result<JobFilter, Failure> {
+    let DeadLetterSelector { kind, tenant, fingerprint, .. } = selector;
+    let of = JobSelector { kind: kind.clone(), tenant: tenant.clone() };
     Ok(JobFilter { fingerprint: fingerprint.clone(), ..filter(store, &of).await? })
 }
 
 fn done(number: u64, what: &str, out: Output) -> Result<(), Failure> {
     if number == 0 {
         return Err(Failure::problem(format!(
-            "no dead letter matches, or a job with its unique key lives, so none was {what}; `mailroom dead-letters list` \
-             shows those that there are"
+            "no dead letter was {what}: none matches, or another job has its unique key; `mailroom dead-letters list` \
+             shows all dead letters"
         )));
     }
     if out.json {
@@ -92,16 +90,16 @@ async fn list_groups(store: &Store, filter: &JobFilter, out: Output) -> Result<(
     if groups.is_empty() {
         return out.line("No dead letters match.");
     }
-    let row = |group: &DeadGroup| {
+    let rows = groups.iter().map(|group| {
         [
             count(group.count),
             group.kind.clone(),
             one_line(&group.fingerprint, 40),
-            when(group.first_at),
-            when(group.last_at),
+            format_time(group.first_at),
+            format_time(group.last_at),
             one_line(group.sample.as_deref().unwrap_or_default(), 100),
         ]
-    };
-    let rows: Vec<[String; 6]> = groups.iter().map(row).collect();
-    out.table(["jobs", "kind", "fingerprint", "first", "last", "one of them says"], &rows)
+    });
+    let rows: Vec<[String; 6]> = rows.collect();
+    out.table(["jobs", "kind", "fingerprint", "first", "last", "example"], &rows)
 }

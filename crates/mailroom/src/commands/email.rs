@@ -4,33 +4,32 @@ use std::io::Seek;
 use std::process::ExitCode;
 
 use domain::{Address, EmailId};
-use engine::{Engine, HELD_BYTES};
+use engine::{Engine, MAX_BUFFERED_BLOB_BYTES};
 use store::TenantStore;
 use store::blobs::ReadError;
 use store::sql::emails::Email;
+use terminal::{Failure, Output, one_line, size};
 
 use super::purge;
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, one_line, size};
 
-pub async fn run(config: &Config, command: cli::Email, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: cli::EmailCommand, out: Output) -> Result<ExitCode, Failure> {
     match command {
-        cli::Email::Show { id, tenant, raw } => show(config, &id, &tenant.tenant, raw, out).await,
-        cli::Email::Purge { ids, tenant, query, mailbox, yes } => {
-            let what = match query {
-                Some(query) => purge::What::Found { query, mailbox },
-                None => purge::What::Ids(ids.iter().map(|id| parse_id(id)).collect::<Result<_, _>>()?),
+        cli::EmailCommand::Show { id, tenant, raw } => show(config, &id, &tenant.tenant, raw, out).await,
+        cli::EmailCommand::Purge { ids, tenant, query, mailbox, yes } => {
+            let selection = match query {
+                Some(query) => purge::PurgeSelection::Query { query, mailbox },
+                None => purge::PurgeSelection::Ids(ids.iter().map(|id| parse_id(id)).collect::<Result<_, _>>()?),
             };
-            purge::run(config, &tenant.tenant, what, yes, out).await
+            purge::run(config, &tenant.tenant, selection, yes, out).await
         }
     }
 }
 
 fn parse_id(id: &str) -> Result<EmailId, Failure> {
-    id.parse().map_err(|_| Failure::usage(format!("{id:?} is not an email's id; `mailroom search` shows them")))
+    id.parse().map_err(|_| Failure::usage(format!("{id:?} is not the id of an email; `mailroom search` shows ids")))
 }
 
 async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -> Result<ExitCode, Failure> {
@@ -38,9 +37,7 @@ async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -
     let engine = app::open(config).await?;
     let store = app::tenant_store(&engine, tenant).await?;
     let Some(email) = store.find_email(parsed).await? else {
-        return Err(Failure::problem(format!(
-            "this tenant has no email {id}; `mailroom search` shows those that it has"
-        )));
+        return Err(Failure::problem(format!("this tenant has no email {id}; `mailroom search` shows its emails")));
     };
     if raw {
         print_raw(&engine, &store, &email, out).await?;
@@ -52,10 +49,10 @@ async fn show(config: &Config, id: &str, tenant: &str, raw: bool, out: Output) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Not a byte is shown before all are proven; a large message waits for that in a file without a name.
+/// Prints the original bytes after their hash has been verified; a large message is copied to an unnamed temporary file.
 async fn print_raw(engine: &Engine, store: &TenantStore, email: &Email, out: Output) -> Result<(), Failure> {
-    let place = engine.raw_place(store, email).await?;
-    if place.size_bytes <= HELD_BYTES {
+    let place = engine.find_raw_location(store, email).await?;
+    if place.size_bytes <= MAX_BUFFERED_BLOB_BYTES {
         return out.bytes(&engine.read_blob(store, place).await?);
     }
     let mut file = match engine.blobs.read_to(&place, tempfile::tempfile()?).await {
@@ -63,7 +60,7 @@ async fn print_raw(engine: &Engine, store: &TenantStore, email: &Email, out: Out
         Err(ReadError::Store(e)) => return Err(e.into()),
         Err(ReadError::Writer(e)) => {
             return Err(Failure::problem(format!(
-                "cannot write a temporary file ({e}); set TMPDIR to a disk with room"
+                "cannot write a temporary file ({e}); set TMPDIR to a disk with free space"
             )));
         }
     };

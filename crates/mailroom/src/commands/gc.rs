@@ -4,36 +4,34 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use engine::Progress;
-use engine::gc::Collected;
+use engine::gc::CollectionReport;
 use jiff::SignedDuration;
 use serde_json::json;
 use store::sql::tenants::Tenant;
+use terminal::{Bar, Failure, Output, ProgressUnit, count, size};
 
 use crate::app;
 use crate::cli;
 use crate::config::Config;
 use crate::config::units::{DURATION_UNITS, parse_duration};
-use crate::failure::Failure;
-use crate::output::{Output, count, size};
-use crate::progress::{Bar, Unit};
 
-pub async fn run(config: &Config, args: &cli::Gc, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, args: &cli::GcArgs, out: Output) -> Result<ExitCode, Failure> {
     let grace = grace(config, args.grace.as_deref())?;
     let engine = app::open(config).await?;
     let tenants = match &args.tenant {
-        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        Some(name) => vec![app::find_tenant(&engine.store, name).await?],
         None => engine.store.system().list_tenants().await?,
     };
     let mut problems = 0;
     for tenant in &tenants {
         let progress = Arc::new(Progress::default());
-        let bar = Bar::follow(&progress, Unit::Items, "things");
+        let bar = Bar::follow(&progress, ProgressUnit::Items, "objects");
         let collected = engine.collect(tenant.id, grace, &progress).await?;
         drop(bar);
         problems += collected.problems.len();
         print(tenant, &collected, out)?;
     }
-    // Of a writer that was killed; no write takes that long, whatever grace there is.
+    // Left behind by killed writers; no write takes an hour, whatever the grace period.
     let age = grace.max(SignedDuration::from_hours(1));
     let leftovers = engine.blobs.remove_unfinished(engine.store.clock().now() - age).await?;
     let freed = engine.store.system().compact().await?;
@@ -56,19 +54,19 @@ fn grace(config: &Config, given: Option<&str>) -> Result<SignedDuration, Failure
     let grace = match given {
         None => config.blobs.grace,
         Some(text) => parse_duration(text).map_err(|_| {
-            Failure::usage(format!("--grace wants a duration like 24h, not {text:?}; units are {DURATION_UNITS}"))
+            Failure::usage(format!("--grace must be a duration such as 24h, not {text:?}; units are {DURATION_UNITS}"))
         })?,
     };
-    SignedDuration::try_from(grace).map_err(|_| Failure::usage("--grace is longer than time itself; try 24h"))
+    SignedDuration::try_from(grace).map_err(|_| Failure::usage("--grace is too long; use a duration such as 24h"))
 }
 
-fn print(tenant: &Tenant, collected: &Collected, out: Output) -> Result<(), Failure> {
+fn print(tenant: &Tenant, collected: &CollectionReport, out: Output) -> Result<(), Failure> {
     if out.json {
         let mut object = json!(collected);
         object["tenant"] = json!(tenant.name);
         return out.object(&object);
     }
-    let Collected { blobs_deleted, blobs_waiting, packs_merged, packs_made, objects_deleted, .. } = collected;
+    let CollectionReport { blobs_deleted, blobs_waiting, packs_merged, packs_made, objects_deleted, .. } = collected;
     let mut line = format!(
         "{}: {} blobs deleted, {} packs merged into {}, {} objects deleted",
         tenant.name,
@@ -81,7 +79,7 @@ fn print(tenant: &Tenant, collected: &Collected, out: Output) -> Result<(), Fail
         line.push_str(&format!("; {} blobs wait until the grace period is over", count(*blobs_waiting)));
     }
     if collected.objects_held > 0 {
-        line.push_str(&format!("; {} objects wait for a backup to end", count(collected.objects_held)));
+        line.push_str(&format!("; {} objects wait for the end of a backup", count(collected.objects_held)));
     }
     out.line(&line)?;
     collected.problems.iter().try_for_each(|problem| out.line(&format!("  {problem}")))

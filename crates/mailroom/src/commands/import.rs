@@ -4,58 +4,56 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use content::files::Format;
+use content::files::MailFileFormat;
 use domain::PlanTier;
-use engine::import::{Batching, Import, Opened, Summary};
+use engine::import::{Batching, Import, ImportSummary, OpenImport};
 use engine::{Engine, Progress};
 use serde::Serialize;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
+use terminal::{Bar, Failure, Output, ProgressUnit, count, note, process, size};
 
 use super::tenant::check_name;
 use crate::app;
-use crate::cli::{self, ImportFormat};
+use crate::cli::{self, ImportFormatArg};
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, size, tell};
-use crate::progress::{Bar, Unit};
 
-/// What a program reads: the promised fields, and what they cost.
+/// Summary of an import as JSON.
 #[derive(Debug, Serialize)]
-struct Printed {
+struct ImportOutput {
     #[serde(flatten)]
-    summary: Summary,
+    summary: ImportSummary,
     peak_memory_bytes: Option<u64>,
 }
 
-/// A folder of a million broken files should not print a million lines.
-const MOST_TOLD: u64 = 100;
+/// Problems that are printed one by one; a folder may contain a million broken files.
+const MAX_REPORTED_PROBLEMS: u64 = 100;
 
-pub async fn run(config: &Config, args: cli::Import, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, args: cli::ImportArgs, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let import = Import {
         paths: args.paths,
         format: match args.format {
-            ImportFormat::Auto => Format::Auto,
-            ImportFormat::Eml => Format::Eml,
-            ImportFormat::Mbox => Format::Mbox,
-            ImportFormat::Maildir => Format::Maildir,
+            ImportFormatArg::Auto => MailFileFormat::Auto,
+            ImportFormatArg::Eml => MailFileFormat::Eml,
+            ImportFormatArg::Mbox => MailFileFormat::Mbox,
+            ImportFormatArg::Maildir => MailFileFormat::Maildir,
         },
         folder: args.folder,
         batching: batching(config),
     };
-    // Before a tenant is made for it: a wrong path should leave nothing behind.
+    // Before a tenant is created: a wrong path must leave nothing behind.
     let opened = import.open(&engine.limits, &engine.spool).map_err(anyhow::Error::from)?;
     let mailbox = ensure_mailbox(&engine, &args.tenant, &args.mailbox).await?;
     let summary = with_bar(&engine, &mailbox, opened).await?;
     if out.json {
-        out.object(&Printed { summary, peak_memory_bytes: peak_memory() })?;
+        out.object(&ImportOutput { summary, peak_memory_bytes: process::peak_memory() })?;
     } else {
         out.line(&sentence(&summary))?;
     }
     if summary.incomplete > 0 {
-        tell(&format!(
-            "{} emails are stored without some of their bytes, because blob storage was away; run the same import again when it is back",
+        note(&format!(
+            "{} emails are stored without some of their bytes, because blob storage was unavailable; run the same import again when it is available",
             count(summary.incomplete)
         ));
     }
@@ -67,48 +65,53 @@ pub fn batching(config: &Config) -> Batching {
     Batching { messages: settings.batch_messages, bytes: settings.batch_bytes, in_flight: settings.in_flight }
 }
 
-pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: Opened) -> Result<Summary, Failure> {
+pub async fn with_bar(engine: &Engine, mailbox: &Mailbox, opened: OpenImport) -> Result<ImportSummary, Failure> {
     let progress = Arc::new(Progress::default());
-    let bar = Arc::new(Bar::follow(&progress, Unit::Bytes, "messages"));
-    let (teller, told) = (bar.clone(), Arc::new(AtomicU64::new(0)));
-    let on_problem = move |problem: &str| match told.fetch_add(1, Ordering::Relaxed) {
-        0..MOST_TOLD => teller.tell(&format!("not imported: {problem}")),
-        MOST_TOLD => teller.tell("not imported: more files and messages, counted as failed in the summary"),
+    let bar = Arc::new(Bar::follow(&progress, ProgressUnit::Bytes, "messages"));
+    let (printer, reported) = (bar.clone(), AtomicU64::new(0));
+    let on_problem = Arc::new(move |problem: &str| match reported.fetch_add(1, Ordering::Relaxed) {
+        0..MAX_REPORTED_PROBLEMS => printer.note(&format!("not imported: {problem}")),
+        MAX_REPORTED_PROBLEMS => {
+            printer.note("not imported: more files and messages, counted as failed in the summary")
+        }
         _ => {}
-    };
-    Ok(engine.import(mailbox, opened, progress, Arc::new(on_problem)).await?)
+    });
+    Ok(engine.import(mailbox, opened, progress, on_problem).await?)
 }
 
-/// Imports are how people begin, so a new tenant name or address is made rather than refused.
+/// Finds or creates the mailbox. Imports are how people start, so a new tenant or address is created rather than refused.
 async fn ensure_mailbox(engine: &Engine, tenant: &str, mailbox: &str) -> Result<Mailbox, Failure> {
-    let wrong = || Failure::usage(format!("--mailbox wants an address like me@acme.test, not {mailbox:?}"));
     let address = domain::address::canonical(mailbox);
-    // A new tenant has no mailboxes that an id could name; refused after it is made, it would stay behind.
+    // A new tenant has no mailboxes that an id could name; it must not be created in vain.
     if address.is_none() && engine.store.system().find_tenant(tenant).await?.is_none() {
-        return Err(wrong());
+        return Err(not_an_address(mailbox));
     }
     let store = ensure_tenant(engine, tenant).await?;
     if let Some(found) = store.find_mailbox(mailbox).await? {
         return Ok(found);
     }
-    Ok(store.ensure_files_mailbox(&address.ok_or_else(wrong)?).await?)
+    Ok(store.ensure_files_mailbox(&address.ok_or_else(|| not_an_address(mailbox))?).await?)
+}
+
+fn not_an_address(mailbox: &str) -> Failure {
+    Failure::usage(format!("--mailbox must be an email address, such as me@acme.test, not {mailbox:?}"))
 }
 
 async fn ensure_tenant(engine: &Engine, name: &str) -> Result<TenantStore, Failure> {
     let system = engine.store.system();
     if let Some(tenant) = system.find_tenant(name).await? {
         let store = engine.store.tenant(tenant.id);
-        app::must_be_active(&store, name).await?;
+        app::check_tenant_active(&store, name).await?;
         return Ok(store);
     }
     check_name(name)?;
     if system.create_tenant(name, PlanTier::Standard).await?.is_some() {
-        tell(&format!("Made tenant {name}."));
+        note(&format!("Created tenant {name}."));
     }
     app::tenant_store(engine, name).await
 }
 
-fn sentence(summary: &Summary) -> String {
+fn sentence(summary: &ImportSummary) -> String {
     let rate = if summary.seconds > 0.0 { summary.read as f64 / summary.seconds } else { 0.0 };
     format!(
         "Messages read: {} ({}) in {:.1} s, {} a second. Stored: {}, duplicates: {}, failed: {}, attachments: {}.",
@@ -121,12 +124,4 @@ fn sentence(summary: &Summary) -> String {
         count(summary.failed),
         count(summary.attachments)
     )
-}
-
-/// The most memory that this process has had, where the system tells.
-pub fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }

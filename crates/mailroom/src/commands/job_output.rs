@@ -1,4 +1,4 @@
-//! How jobs look to people and to programs.
+//! Formats jobs for people and programs.
 
 use std::collections::HashMap;
 
@@ -7,31 +7,30 @@ use jiff::Timestamp;
 use serde_json::json;
 use store::Store;
 use store::sql::jobs::{AttemptRow, JobFilter, JobRow};
+use terminal::{Failure, Output, one_line};
 
 use crate::app;
-use crate::failure::Failure;
-use crate::output::{Output, one_line};
 
-/// What the owner of Mailroom's own jobs is called.
-const SYSTEM: &str = "system";
+/// Name of the owner of Mailroom's own jobs.
+const SYSTEM_OWNER: &str = "system";
 
-/// The tenant that an option names; `system` is Mailroom itself, unless a tenant is called so.
-pub async fn owner(store: &Store, name: &str) -> Result<TenantId, Failure> {
-    match app::tenant(store, name).await {
+/// Finds the tenant that an option names; `system` is Mailroom itself, unless a tenant has that name.
+pub async fn find_owner(store: &Store, name: &str) -> Result<TenantId, Failure> {
+    match app::find_tenant(store, name).await {
         Ok(tenant) => Ok(tenant.id),
-        Err(_) if name == SYSTEM || name.parse() == Ok(TenantId::SYSTEM) => Ok(TenantId::SYSTEM),
+        Err(_) if name == SYSTEM_OWNER || name.parse() == Ok(TenantId::SYSTEM) => Ok(TenantId::SYSTEM),
         Err(e) => Err(e),
     }
 }
 
-/// Names of tenants.
+/// Names of all tenants.
 #[derive(Debug)]
-pub struct Owners(HashMap<TenantId, String>);
+pub struct TenantNames(HashMap<TenantId, String>);
 
-impl Owners {
+impl TenantNames {
     pub async fn load(store: &Store) -> Result<Self, Failure> {
         let tenants = store.system().list_tenants().await?;
-        let system = (TenantId::SYSTEM, SYSTEM.to_owned());
+        let system = (TenantId::SYSTEM, SYSTEM_OWNER.to_owned());
         Ok(Self(tenants.into_iter().map(|tenant| (tenant.id, tenant.name)).chain([system]).collect()))
     }
 
@@ -40,8 +39,8 @@ impl Owners {
     }
 }
 
-/// Newest first, a line each.
-pub async fn listed(
+/// Prints jobs, newest first, one per line.
+pub async fn print_jobs(
     store: &Store,
     filter: &JobFilter,
     after: Option<JobId>,
@@ -55,48 +54,45 @@ pub async fn listed(
     if jobs.is_empty() {
         return out.line("No jobs match.");
     }
-    let owners = Owners::load(store).await?;
-    let row = |job: &JobRow| {
+    let tenant_names = TenantNames::load(store).await?;
+    let rows = jobs.iter().map(|job| {
         [
             job.id.to_string(),
             job.kind.clone(),
-            owners.name(job.tenant_id),
+            tenant_names.name(job.tenant_id),
             job.lane.as_str().to_owned(),
             job.state.as_str().to_owned(),
             job.attempt.to_string(),
-            when(job.ended_at.or(job.run_at).unwrap_or(job.created_at)),
+            format_time(job.ended_at.or(job.run_at).unwrap_or(job.created_at)),
             one_line(job.reason.as_deref().unwrap_or_default(), 60),
         ]
-    };
-    let rows: Vec<[String; 8]> = jobs.iter().map(row).collect();
-    out.table(["id", "kind", "tenant", "lane", "state", "tries", "due or ended", "reason"], &rows)?;
+    });
+    let rows: Vec<[String; 8]> = rows.collect();
+    out.table(["id", "kind", "tenant", "lane", "state", "attempts", "due or ended", "reason"], &rows)?;
     match jobs.last() {
         Some(last) if jobs.len() as u64 == limit => out.line(&format!("More: --after {}", last.id)),
         _ => Ok(()),
     }
 }
 
-/// One job with everything that went wrong.
-pub async fn show_job(store: &Store, job: &JobRow, out: Output) -> Result<(), Failure> {
+/// Prints one job with its failed attempts.
+pub async fn print_job(store: &Store, job: &JobRow, out: Output) -> Result<(), Failure> {
     let attempts = store.system().list_attempts(job.tenant_id, job.id).await?;
     if out.json {
         return out.object(&json!({"job": job, "attempts": attempts}));
     }
-    let owners = Owners::load(store).await?;
-    out.line(&line_of(job, &owners))?;
-    let time = |time: Option<Timestamp>| time.map(when);
-    let number = |number: u64| (number > 0).then(|| number.to_string());
-    let text = |text: &Option<String>| text.as_deref().map(|text| one_line(text, 2000));
+    let tenant_names = TenantNames::load(store).await?;
+    out.line(&job_line(job, &tenant_names))?;
     let details = [
         ("payload", Some(one_line(&job.payload.to_string(), 2000))),
-        ("made", time(Some(job.created_at))),
-        ("due", time(job.run_at)),
-        ("started", time(job.started_at)),
-        ("ended", time(job.ended_at)),
+        ("created", Some(format_time(job.created_at))),
+        ("due", job.run_at.map(format_time)),
+        ("started", job.started_at.map(format_time)),
+        ("ended", job.ended_at.map(format_time)),
         ("worker", text(&job.worker)),
-        ("attempts spent", number(job.attempt)),
-        ("processes it took down", number(job.abandoned)),
-        ("processes that died around it", number(job.suspected)),
+        ("failed attempts", number(job.attempt)),
+        ("processes it crashed", number(job.abandoned)),
+        ("processes that crashed while it ran", number(job.suspected)),
         ("unique key", text(&job.unique_key)),
         ("ordering key", text(&job.order_key)),
         ("waits for", number(job.blockers)),
@@ -117,9 +113,17 @@ pub async fn show_job(store: &Store, job: &JobRow, out: Output) -> Result<(), Fa
     out.table(["ended", "outcome", "class", "worker", "message"], &rows)
 }
 
+fn number(number: u64) -> Option<String> {
+    (number > 0).then(|| number.to_string())
+}
+
+fn text(text: &Option<String>) -> Option<String> {
+    text.as_deref().map(|text| one_line(text, 2000))
+}
+
 fn attempt(attempt: &AttemptRow) -> [String; 5] {
     [
-        when(attempt.ended_at),
+        format_time(attempt.ended_at),
         attempt.outcome.clone(),
         one_line(&attempt.error_class, 30),
         one_line(attempt.worker.as_deref().unwrap_or_default(), 40),
@@ -127,12 +131,12 @@ fn attempt(attempt: &AttemptRow) -> [String; 5] {
     ]
 }
 
-pub fn line_of(job: &JobRow, owners: &Owners) -> String {
+pub fn job_line(job: &JobRow, tenant_names: &TenantNames) -> String {
     let (kind, state, lane) = (&job.kind, job.state.as_str(), job.lane.as_str());
-    format!("Job {} ({kind} of {}, lane {lane}): {state}", job.id, owners.name(job.tenant_id))
+    format!("Job {} ({kind} of {}, lane {lane}): {state}", job.id, tenant_names.name(job.tenant_id))
 }
 
-/// To the second, as people read it.
-pub fn when(time: Timestamp) -> String {
+/// Formats a time to the second.
+pub fn format_time(time: Timestamp) -> String {
     format!("{time:.0}")
 }

@@ -2,11 +2,10 @@
 
 use serde_json::json;
 use store::Store;
-use store::sql::jobs::{Group, WorkerRow};
+use store::sql::jobs::{JobGroup, WorkerRow};
+use terminal::{Failure, Output, count, one_line};
 
-use super::job_output::when;
-use crate::failure::Failure;
-use crate::output::{Output, count, one_line};
+use super::job_output::format_time;
 
 pub async fn show(store: &Store, out: Output) -> Result<(), Failure> {
     let system = store.system();
@@ -29,28 +28,33 @@ pub async fn show(store: &Store, out: Output) -> Result<(), Failure> {
     out.table(["lane", "ready", "oldest"], &rows.collect::<Vec<_>>())?;
     out.line("")?;
     let rows: Vec<[String; 4]> = stats.live.iter().chain(&stats.finished).map(group).collect();
-    match rows.is_empty() {
-        true => out.line("No jobs yet.")?,
-        false => out.table(["kind", "lane", "state", "jobs"], &rows)?,
+    if rows.is_empty() {
+        out.line("No jobs yet.")?;
+    } else {
+        out.table(["kind", "lane", "state", "jobs"], &rows)?;
     }
     out.line("")?;
-    match stats.workers.is_empty() {
-        true => out.line("Nobody works; `mailroom serve --roles worker` does.")?,
-        false => {
-            out.table(["worker", "running", "since", "kinds"], &stats.workers.iter().map(worker).collect::<Vec<_>>())?;
-        }
+    if stats.workers.is_empty() {
+        out.line("No worker is running; `mailroom serve --roles worker` starts one.")?;
+    } else {
+        out.table(["worker", "running", "since", "kinds"], &stats.workers.iter().map(worker).collect::<Vec<_>>())?;
     }
     let strays = stats.strays.total();
     if strays > 0 {
-        out.line(&format!("{} strays, which nothing will run: {:?}", count(strays), stats.strays))?;
+        out.line(&format!("{} stray jobs, which will never run: {:?}", count(strays), stats.strays))?;
     }
     Ok(())
 }
 
-fn group(group: &Group) -> [String; 4] {
+fn group(group: &JobGroup) -> [String; 4] {
     [one_line(&group.kind, 40), group.lane.as_str().to_owned(), group.state.as_str().to_owned(), count(group.count)]
 }
 
 fn worker(worker: &WorkerRow) -> [String; 4] {
-    [one_line(&worker.name, 40), count(worker.running), when(worker.started_at), one_line(&worker.kinds.join(" "), 100)]
+    [
+        one_line(&worker.name, 40),
+        count(worker.running),
+        format_time(worker.started_at),
+        one_line(&worker.kinds.join(" "), 100),
+    ]
 }

@@ -1,49 +1,51 @@
 //! `mailroom jobs …`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use domain::{JobId, Lane, PlanTier};
 use serde_json::{Value, json};
 use store::Store;
-use store::sql::jobs::{Cancelling, JobFilter, JobRow, Limit, NewJob, Retrying, TOO_MANY_WAITING, Target, When};
+use store::sql::jobs::{
+    CancelOutcome, JobFilter, JobRow, JobScope, LimitChange, NewJob, RetryOutcome, StartTime, TOO_MANY_WAITING,
+};
+use terminal::{Failure, Output, count};
 
-use super::job_output::{Owners, line_of, listed, owner, show_job};
+use super::job_output::{TenantNames, find_owner, job_line, print_job, print_jobs};
 use crate::app;
-use crate::cli::Plan;
-use crate::cli::jobs::{Enqueue, Jobs, LaneName, Most, OfKindAndTenant, TenantOrKind, Whole};
+use crate::cli::PlanArg;
+use crate::cli::jobs::{EnqueueArgs, JobSelector, JobsCommand, LaneArg, LimitTarget, LimitValue, PauseTarget};
 use crate::config::Config;
 use crate::config::units::{DURATION_UNITS, parse_duration};
-use crate::failure::Failure;
-use crate::output::{Output, count};
 
-/// As many as fit well into one commit.
-const BATCH: u64 = 1000;
+/// Jobs per commit.
+const ENQUEUE_BATCH: u64 = 1000;
 
-pub async fn run(config: &Config, command: Jobs, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: JobsCommand, out: Output) -> Result<ExitCode, Failure> {
     let store = app::open(config).await?.store;
     match command {
-        Jobs::Stats => super::job_stats::show(&store, out).await?,
-        Jobs::List { state, of, limit, after } => {
-            let filter = JobFilter { state, ..filter(&store, &of).await? };
-            listed(&store, &filter, after, limit, out).await?;
+        JobsCommand::Stats => super::job_stats::show(&store, out).await?,
+        JobsCommand::List { state, selector, limit, after } => {
+            let filter = JobFilter { state, ..filter(&store, &selector).await? };
+            print_jobs(&store, &filter, after, limit, out).await?;
         }
-        Jobs::Show(job) => show_job(&store, &get(&store, job.id).await?, out).await?,
-        Jobs::Why(job) => why(&store, job.id, out).await?,
-        Jobs::Retry(job) => retry(&store, job.id, out).await?,
-        Jobs::Cancel { job, reason } => cancel(&store, job.id, &reason, out).await?,
-        Jobs::Move { job, lane } => move_to(&store, job.id, lane, out).await?,
-        Jobs::Pause(whole) => switch(&store, &whole, true, out).await?,
-        Jobs::Resume(whole) => switch(&store, &whole, false, out).await?,
-        Jobs::Limit { target, running, waiting } => limit(&store, &target, running, waiting, out).await?,
-        Jobs::Weight { plan, weight } => set_weight(&store, plan, weight, out).await?,
-        Jobs::Enqueue(args) => enqueue(&store, &args, out).await?,
+        JobsCommand::Show(job) => print_job(&store, &get(&store, job.id).await?, out).await?,
+        JobsCommand::Why(job) => why(&store, job.id, out).await?,
+        JobsCommand::Retry(job) => retry(&store, job.id, out).await?,
+        JobsCommand::Cancel { job, reason } => cancel(&store, job.id, &reason, out).await?,
+        JobsCommand::Move { job, lane } => move_to(&store, job.id, lane, out).await?,
+        JobsCommand::Pause(target_args) => set_paused(&store, &target_args, true, out).await?,
+        JobsCommand::Resume(target_args) => set_paused(&store, &target_args, false, out).await?,
+        JobsCommand::Limit { target, running, waiting } => limit(&store, &target, running, waiting, out).await?,
+        JobsCommand::Weight { plan, weight } => set_weight(&store, plan, weight, out).await?,
+        JobsCommand::Enqueue(args) => enqueue(&store, &args, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub async fn filter(store: &Store, of: &OfKindAndTenant) -> Result<JobFilter, Failure> {
+pub async fn filter(store: &Store, of: &JobSelector) -> Result<JobFilter, Failure> {
     let tenant = match &of.tenant {
-        Some(name) => Some(owner(store, name).await?),
+        Some(name) => Some(find_owner(store, name).await?),
         None => None,
     };
     Ok(JobFilter { kind: of.kind.clone(), tenant, ..JobFilter::default() })
@@ -51,14 +53,12 @@ pub async fn filter(store: &Store, of: &OfKindAndTenant) -> Result<JobFilter, Fa
 
 pub async fn get(store: &Store, id: JobId) -> Result<JobRow, Failure> {
     store.system().find_job(id).await?.ok_or_else(|| {
-        Failure::problem(format!(
-            "there is no job {id}; `mailroom jobs list` shows those that are, old ones are pruned"
-        ))
+        Failure::problem(format!("there is no job {id}; `mailroom jobs list` shows all jobs, old ones are pruned"))
     })
 }
 
 async fn why(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
-    let explanation = store.system().why(id).await?;
+    let explanation = store.system().diagnose_job(id).await?;
     let Some(explanation) = explanation else { return get(store, id).await.map(drop) };
     if out.json {
         let mut object = json!({"job": explanation.job, "reasons": explanation.reasons});
@@ -68,44 +68,44 @@ async fn why(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
         }
         return out.object(&object);
     }
-    out.line(&line_of(&explanation.job, &Owners::load(store).await?))?;
-    explanation.reasons.iter().try_for_each(|why| out.line(&crate::output::one_line(&why.sentence(), 1000)))
+    out.line(&job_line(&explanation.job, &TenantNames::load(store).await?))?;
+    explanation.reasons.iter().try_for_each(|why| out.line(&terminal::one_line(&why.sentence(), 1000)))
 }
 
 async fn retry(store: &Store, id: JobId, out: Output) -> Result<(), Failure> {
     let Some(outcome) = store.system().retry_now(id).await? else { return get(store, id).await.map(drop) };
     let sentence = match outcome {
-        Retrying::Due => format!("Job {id} is ready now."),
-        Retrying::Replayed => format!("Job {id} starts again, with all its attempts."),
-        Retrying::Not { state } => {
+        RetryOutcome::Due => format!("Job {id} is ready now."),
+        RetryOutcome::Replayed => format!("Job {id} starts again with all its attempts."),
+        RetryOutcome::Not { state } => {
             let state = state.as_str();
             return Err(Failure::problem(format!(
-                "job {id} is {state}; `mailroom jobs why {id}` says what it waits for"
+                "job {id} is {state} and cannot be retried; `mailroom jobs why {id}` says what it waits for"
             )));
         }
     };
-    store.tell_of_jobs().await?;
+    store.notify_other_processes().await?;
     if out.json {
         return out.object(&json!({"id": id, "outcome": outcome_name(outcome)}));
     }
     out.line(&sentence)
 }
 
-fn outcome_name(outcome: Retrying) -> &'static str {
+fn outcome_name(outcome: RetryOutcome) -> &'static str {
     match outcome {
-        Retrying::Due => "due",
-        Retrying::Replayed => "replayed",
-        Retrying::Not { .. } => "not",
+        RetryOutcome::Due => "due",
+        RetryOutcome::Replayed => "replayed",
+        RetryOutcome::Not { .. } => "not",
     }
 }
 
 async fn cancel(store: &Store, id: JobId, reason: &str, out: Output) -> Result<(), Failure> {
     let job = get(store, id).await?;
     let (name, sentence) = match store.system().cancel_job(job.tenant_id, id, reason).await? {
-        Cancelling::Cancelled => ("cancelled", format!("Job {id} is cancelled.")),
-        Cancelling::Asked => ("asked", format!("Job {id} runs; it is asked to stop.")),
-        Cancelling::NotLive => {
-            return Err(Failure::problem(format!("job {id} has ended before; there is nothing to cancel")));
+        CancelOutcome::Cancelled => ("cancelled", format!("Job {id} is cancelled.")),
+        CancelOutcome::Requested => ("asked", format!("Job {id} is running and was asked to stop.")),
+        CancelOutcome::NotLive => {
+            return Err(Failure::problem(format!("job {id} has already ended and cannot be cancelled")));
         }
     };
     if out.json {
@@ -114,13 +114,13 @@ async fn cancel(store: &Store, id: JobId, reason: &str, out: Output) -> Result<(
     out.line(&sentence)
 }
 
-async fn move_to(store: &Store, id: JobId, lane: LaneName, out: Output) -> Result<(), Failure> {
+async fn move_to(store: &Store, id: JobId, lane: LaneArg, out: Output) -> Result<(), Failure> {
     let (job, lane) = (get(store, id).await?, Lane::from(lane));
     if !job.is_live() {
-        return Err(Failure::problem(format!("job {id} has ended; only a job that is still to run can be moved")));
+        return Err(Failure::problem(format!("job {id} has ended and cannot be moved")));
     }
     let moved = store.system().move_job(job.tenant_id, id, lane).await?;
-    store.tell_of_jobs().await?;
+    store.notify_other_processes().await?;
     if out.json {
         return out.object(&json!({"id": id, "lane": lane, "changed": moved}));
     }
@@ -130,96 +130,97 @@ async fn move_to(store: &Store, id: JobId, lane: LaneName, out: Output) -> Resul
 
 async fn target(
     store: &Store,
-    lane: Option<LaneName>,
+    lane: Option<LaneArg>,
     kind: Option<&str>,
     tenant: Option<&str>,
-) -> Result<Target, Failure> {
+) -> Result<JobScope, Failure> {
     Ok(match (lane, kind, tenant) {
-        (Some(lane), _, _) => Target::Lane(lane.into()),
-        (_, Some(kind), _) => Target::Kind(kind.to_owned()),
-        (_, _, Some(tenant)) => Target::Tenant(owner(store, tenant).await?),
-        (None, None, None) => return Err(Failure::usage("say which: --lane, --kind or --tenant")),
+        (Some(lane), _, _) => JobScope::Lane(lane.into()),
+        (_, Some(kind), _) => JobScope::Kind(kind.to_owned()),
+        (_, _, Some(tenant)) => JobScope::Tenant(find_owner(store, tenant).await?),
+        (None, None, None) => return Err(Failure::usage("one of --lane, --kind or --tenant is required")),
     })
 }
 
-async fn switch(store: &Store, whole: &Whole, is_paused: bool, out: Output) -> Result<(), Failure> {
-    let target = target(store, whole.lane, whole.kind.as_deref(), whole.tenant.as_deref()).await?;
-    let changed = match is_paused {
-        true => store.system().pause_jobs(&target).await?,
-        false => store.system().resume_jobs(&target).await?,
-    };
+async fn set_paused(store: &Store, target_args: &PauseTarget, is_paused: bool, out: Output) -> Result<(), Failure> {
+    let target = target(store, target_args.lane, target_args.kind.as_deref(), target_args.tenant.as_deref()).await?;
+    let changed =
+        if is_paused { store.system().pause_jobs(&target).await? } else { store.system().resume_jobs(&target).await? };
     if !is_paused {
-        store.tell_of_jobs().await?;
+        store.notify_other_processes().await?;
     }
     if out.json {
         let (what, which) = named(&target);
         return out.object(&json!({what: which, "is_paused": is_paused, "changed": changed}));
     }
-    let name = match (&target, &whole.tenant) {
-        (Target::Tenant(_), Some(tenant)) => format!("Tenant {tenant}"),
-        (Target::Kind(kind), _) => format!("Kind {kind}"),
+    let name = match (&target, &target_args.tenant) {
+        (JobScope::Tenant(_), Some(tenant)) => format!("Tenant {tenant}"),
+        (JobScope::Kind(kind), _) => format!("Kind {kind}"),
         (target, _) => format!("Lane {}", named(target).1.as_str().unwrap_or_default()),
     };
     let already = if changed { "now" } else { "already" };
     out.line(&format!("{name} is {already} {}.", if is_paused { "paused" } else { "running" }))
 }
 
-fn named(target: &Target) -> (&'static str, Value) {
+fn named(target: &JobScope) -> (&'static str, Value) {
     match target {
-        Target::Lane(lane) => ("lane", json!(lane)),
-        Target::Kind(kind) => ("kind", json!(kind)),
-        Target::Tenant(tenant) => ("tenant_id", json!(tenant)),
+        JobScope::Lane(lane) => ("lane", json!(lane)),
+        JobScope::Kind(kind) => ("kind", json!(kind)),
+        JobScope::Tenant(tenant) => ("tenant_id", json!(tenant)),
     }
 }
 
 async fn limit(
     store: &Store,
-    which: &TenantOrKind,
-    running: Option<Most>,
-    waiting: Option<Most>,
+    which: &LimitTarget,
+    running: Option<LimitValue>,
+    waiting: Option<LimitValue>,
     out: Output,
 ) -> Result<(), Failure> {
     let target = target(store, None, which.kind.as_deref(), which.tenant.as_deref()).await?;
     match &target {
-        Target::Tenant(tenant) => store.system().limit_tenant(*tenant, change(running), change(waiting)).await?,
-        Target::Kind(kind) => store.system().limit_kind(kind, change(running)).await?,
-        Target::Lane(_) => return Err(Failure::usage("lanes have no limits; use --tenant or --kind")),
+        JobScope::Tenant(tenant) => store.system().limit_tenant(*tenant, change(running), change(waiting)).await?,
+        JobScope::Kind(kind) => store.system().limit_kind(kind, change(running)).await?,
+        JobScope::Lane(_) => return Err(Failure::usage("lanes have no limits; use --tenant or --kind")),
     }
-    store.tell_of_jobs().await?;
+    store.notify_other_processes().await?;
     let (what, name) = named(&target);
     if out.json {
         let mut object = json!({what: name});
         for (key, most) in [("most_running", running), ("most_waiting", waiting)] {
             match most {
-                Some(Most::Number(most)) => object[key] = json!(most),
-                Some(Most::None) => object[key] = Value::Null,
+                Some(LimitValue::Number(most)) => object[key] = json!(most),
+                Some(LimitValue::None) => object[key] = Value::Null,
                 None => {}
             }
         }
         return out.object(&object);
     }
-    let told = |most: Option<Most>, what: &str| match most {
-        Some(Most::Number(most)) => Some(format!("at most {} {what}", count(most))),
-        Some(Most::None) => Some(format!("any number {what}")),
-        None => None,
-    };
-    let told: Vec<String> = told(running, "run at once").into_iter().chain(told(waiting, "wait")).collect();
+    let limits: Vec<String> =
+        [limit_text(running, "run at once"), limit_text(waiting, "wait")].into_iter().flatten().collect();
     let name = which.tenant.as_ref().or(which.kind.as_ref()).map_or("", String::as_str);
-    out.line(&format!("Of {name}, {}.", told.join(", and ")))
+    out.line(&format!("Of {name}, {}.", limits.join(", and ")))
 }
 
-fn change(most: Option<Most>) -> Limit {
-    match most {
-        None => Limit::Keep,
-        Some(Most::Number(most)) => Limit::AtMost(most),
-        Some(Most::None) => Limit::Lifted,
+fn limit_text(limit: Option<LimitValue>, verb: &str) -> Option<String> {
+    match limit? {
+        LimitValue::Number(most) => Some(format!("at most {} jobs {verb}", count(most))),
+        LimitValue::None => Some(format!("any number of jobs {verb}")),
     }
 }
 
-async fn set_weight(store: &Store, plan: Plan, weight: u64, out: Output) -> Result<(), Failure> {
+fn change(most: Option<LimitValue>) -> LimitChange {
+    match most {
+        None => LimitChange::Keep,
+        Some(LimitValue::Number(most)) => LimitChange::AtMost(most),
+        Some(LimitValue::None) => LimitChange::Unlimited,
+    }
+}
+
+async fn set_weight(store: &Store, plan: PlanArg, weight: u64, out: Output) -> Result<(), Failure> {
     let plan = match plan {
-        Plan::Standard => PlanTier::Standard,
-        Plan::Vip => PlanTier::Vip,
+        PlanArg::Standard => PlanTier::Standard,
+        PlanArg::Vip => PlanTier::Vip,
     };
     store.system().set_weight(plan, weight).await?;
     if out.json {
@@ -228,36 +229,26 @@ async fn set_weight(store: &Store, plan: Plan, weight: u64, out: Output) -> Resu
     out.line(&format!("Tenants of plan {} have weight {weight} now.", plan.as_str()))
 }
 
-async fn enqueue(store: &Store, args: &Enqueue, out: Output) -> Result<(), Failure> {
-    let tenant = owner(store, &args.tenant).await?;
+async fn enqueue(store: &Store, args: &EnqueueArgs, out: Output) -> Result<(), Failure> {
+    let tenant = find_owner(store, &args.tenant).await?;
     let delay = args
         .delay
         .as_deref()
         .map(parse_duration)
         .transpose()
-        .map_err(|_| Failure::usage(format!("--in wants a duration like 10m; units are {DURATION_UNITS}")))?;
-    let job = || NewJob {
-        id: JobId::new(store.clock()),
-        kind: args.kind.clone(),
-        lane: args.lane.into(),
-        payload: args.payload.clone(),
-        when: delay.map_or(When::Now, When::In),
-        unique: None,
-        order_key: None,
-        after: Vec::new(),
-        traceparent: Some(jobs::trace::root(&jobs::SystemDice)),
-    };
+        .map_err(|_| Failure::usage(format!("--in must be a duration such as 10m; units are {DURATION_UNITS}")))?;
     let (mut added, mut last) = (0, None);
     while added < args.count {
-        let batch: Vec<NewJob> = (0..BATCH.min(args.count - added)).map(|_| job()).collect();
+        let batch: Vec<NewJob> =
+            (0..ENQUEUE_BATCH.min(args.count - added)).map(|_| new_job(store, args, delay)).collect();
         let (size, id) = (batch.len() as u64, batch.last().map(|job| job.id));
         let mut unit = store.system().write_for(tenant);
         unit.admit(size);
         unit.enqueue(batch);
-        unit.commit().await.map_err(|e| refused(e, added))?;
+        unit.commit().await.map_err(|e| enqueue_failure(e, added))?;
         (added, last) = (added + size, id);
     }
-    store.tell_of_jobs().await?;
+    store.notify_other_processes().await?;
     if out.json {
         return out.object(&json!({"added": added, "id": last.filter(|_| added == 1)}));
     }
@@ -267,7 +258,21 @@ async fn enqueue(store: &Store, args: &Enqueue, out: Output) -> Result<(), Failu
     }
 }
 
-fn refused(e: store::StoreError, added: u64) -> Failure {
+fn new_job(store: &Store, args: &EnqueueArgs, delay: Option<Duration>) -> NewJob {
+    NewJob {
+        id: JobId::new(store.clock()),
+        kind: args.kind.clone(),
+        lane: args.lane.into(),
+        payload: args.payload.clone(),
+        when: delay.map_or(StartTime::Now, StartTime::In),
+        unique: None,
+        order_key: None,
+        after: Vec::new(),
+        traceparent: Some(jobs::trace::new_traceparent(&jobs::SystemRandom)),
+    }
+}
+
+fn enqueue_failure(e: store::StoreError, added: u64) -> Failure {
     match e {
         store::StoreError::Precondition(TOO_MANY_WAITING) => Failure::problem(format!(
             "{TOO_MANY_WAITING}, and {} were added; wait, or raise it with `mailroom jobs limit --tenant … --waiting N`",

@@ -4,26 +4,25 @@ use std::process::ExitCode;
 
 use domain::ApiKeyId;
 use engine::Engine;
-use engine::keys::{self, NewKey};
+use engine::api_keys::{self, NewKey};
 use jiff::Timestamp;
 use serde_json::json;
 use store::TenantStore;
+use terminal::{Failure, Output, note};
 
 use crate::app;
 use crate::cli;
 use crate::config::Config;
 use crate::config::units::{DURATION_UNITS, parse_duration};
-use crate::failure::Failure;
-use crate::output::{Output, tell};
 
-pub async fn run(config: &Config, command: cli::Key, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: cli::KeyCommand, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
-        cli::Key::Create { tenant, name, scopes, expires } => {
+        cli::KeyCommand::Create { tenant, name, scopes, expires } => {
             create(&engine, &tenant.tenant, &name, &scopes, expires.as_deref(), out).await?;
         }
-        cli::Key::List { tenant } => list(&app::tenant_store(&engine, &tenant.tenant).await?, out).await?,
-        cli::Key::Revoke { tenant, id } => {
+        cli::KeyCommand::List { tenant } => list(&app::tenant_store(&engine, &tenant.tenant).await?, out).await?,
+        cli::KeyCommand::Revoke { tenant, id } => {
             revoke(&engine, &tenant.tenant, &id, out).await?;
         }
     }
@@ -38,30 +37,30 @@ async fn create(
     expires: Option<&str>,
     out: Output,
 ) -> Result<(), Failure> {
-    if let Some(unknown) = scopes.iter().find(|scope| !keys::SCOPES.contains(&scope.as_str())) {
-        return Err(Failure::usage(format!("{unknown:?} is not a scope; use any of {}", keys::SCOPES.join(", "))));
+    if let Some(unknown) = scopes.iter().find(|scope| !api_keys::SCOPES.contains(&scope.as_str())) {
+        return Err(Failure::usage(format!("{unknown:?} is not a scope; use any of {}", api_keys::SCOPES.join(", "))));
     }
-    let tenant = app::tenant(&engine.store, tenant).await?.id;
+    let tenant = app::find_tenant(&engine.store, tenant).await?.id;
     let created_at = engine.store.clock().now();
     let expires_at = expires.map(|text| expiry(created_at, text)).transpose()?;
-    let (id, key) = keys::new_key(engine.store.clock())?;
+    let (id, key) = api_keys::new_key(engine.store.clock())?;
     let after = json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at});
-    let recorded = app::recorded(engine, tenant, "api_key.create", &id.to_string(), after).await?;
+    let audited = app::audited(engine, tenant, "api_key.create", &id.to_string(), after).await?;
     let new = NewKey { id, key: &key, name, scopes, expires_at, created_at };
-    keys::store_key(&recorded.store.tenant(tenant), &new).await?;
+    api_keys::store_key(&audited.store.tenant(tenant), &new).await?;
     let key = key.expose();
     if out.json {
         return out.object(&json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at, "key": key}));
     }
-    tell("This key is shown only now; keep it somewhere safe.");
+    note("This key is shown only now; store it safely.");
     out.line(key)
 }
 
 fn expiry(now: Timestamp, text: &str) -> Result<Timestamp, Failure> {
-    let wrong =
-        || Failure::usage(format!("--expires wants a duration like 90d, not {text:?}; units are {DURATION_UNITS}"));
-    let duration = parse_duration(text).map_err(|_| wrong())?;
-    now.checked_add(duration).map_err(|_| wrong())
+    let expiry = parse_duration(text).ok().and_then(|duration| now.checked_add(duration).ok());
+    expiry.ok_or_else(|| {
+        Failure::usage(format!("--expires must be a duration such as 90d, not {text:?}; units are {DURATION_UNITS}"))
+    })
 }
 
 async fn list(store: &TenantStore, out: Output) -> Result<(), Failure> {
@@ -70,7 +69,7 @@ async fn list(store: &TenantStore, out: Output) -> Result<(), Failure> {
         return keys.iter().try_for_each(|key| out.object(key));
     }
     if keys.is_empty() {
-        return out.line("No keys yet; `mailroom key create` makes one.");
+        return out.line("No keys yet; `mailroom key create` creates one.");
     }
     let now = store.clock().now();
     let rows: Vec<[String; 5]> = keys
@@ -82,19 +81,19 @@ async fn list(store: &TenantStore, out: Output) -> Result<(), Failure> {
                 (None, Some(time)) => format!("valid until {}", time.strftime("%Y-%m-%d")),
                 (None, None) => "valid".to_owned(),
             };
-            let made = key.created_at.strftime("%Y-%m-%d").to_string();
-            [key.name, key.scopes.join(","), state, made, key.id.to_string()]
+            let created = key.created_at.strftime("%Y-%m-%d").to_string();
+            [key.name, key.scopes.join(","), state, created, key.id.to_string()]
         })
         .collect();
-    out.table(["name", "scopes", "state", "made", "id"], &rows)
+    out.table(["name", "scopes", "state", "created", "id"], &rows)
 }
 
 async fn revoke(engine: &Engine, tenant: &str, id: &str, out: Output) -> Result<(), Failure> {
     let parsed: ApiKeyId =
         id.parse().map_err(|_| Failure::usage(format!("{id:?} is not a key's id; `mailroom key list` shows them")))?;
-    let tenant = app::tenant(&engine.store, tenant).await?.id;
-    let recorded = app::recorded(engine, tenant, "api_key.revoke", id, serde_json::Value::Null).await?;
-    if !recorded.store.tenant(tenant).revoke_api_key(parsed).await? {
+    let tenant = app::find_tenant(&engine.store, tenant).await?.id;
+    let audited = app::audited(engine, tenant, "api_key.revoke", id, serde_json::Value::Null).await?;
+    if !audited.store.tenant(tenant).revoke_api_key(parsed).await? {
         return Err(Failure::problem(format!("this tenant has no valid key {id}; `mailroom key list` shows its keys")));
     }
     if out.json {

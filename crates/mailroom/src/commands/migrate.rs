@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use store::migrate::known;
+use store::migrate::latest_version;
+use terminal::{Failure, Output};
 
 use crate::app;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::Output;
 
 pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, Failure> {
     let store = app::open_store(config)?;
@@ -17,7 +16,7 @@ pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, 
         let is_current = store.check_schema().await;
         match (&is_current, out.json) {
             (_, true) => {
-                out.object(&json!({"version": version, "needed": known(), "up_to_date": is_current.is_ok()}))?;
+                out.object(&json!({"version": version, "needed": latest_version(), "up_to_date": is_current.is_ok()}))?;
             }
             (Ok(()), false) => out.line(&format!("The schema is up to date (version {version})."))?,
             (Err(_), false) => {}
@@ -27,11 +26,11 @@ pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, 
     }
     let applied = store.migrate().await?;
     if out.json {
-        out.object(&json!({"version": known(), "applied": applied}))?;
+        out.object(&json!({"version": latest_version(), "applied": applied}))?;
     } else if applied.is_empty() {
-        out.line(&format!("The schema is up to date (version {}); nothing changed.", known()))?;
+        out.line(&format!("The schema is up to date (version {}); nothing changed.", latest_version()))?;
     } else {
-        out.line(&format!("Applied {}; the schema is now version {}.", applied.join(", "), known()))?;
+        out.line(&format!("Applied {}; the schema is now version {}.", applied.join(", "), latest_version()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,18 +1,9 @@
-//! A file per command.
+//! The commands, one file each.
 
 mod audit;
 mod backup;
-mod bench;
-mod bench_api;
-mod bench_discover;
-mod bench_imap;
-mod bench_jobs;
-mod bench_lanes;
-mod bench_poll;
-mod bench_sim;
 mod config;
 mod dead_letters;
-mod demo;
 mod directory;
 mod doctor;
 mod email;
@@ -31,7 +22,6 @@ mod retry_blobs;
 mod search;
 mod secrets;
 mod serve;
-mod sim;
 mod tenant;
 mod usage;
 mod user;
@@ -39,18 +29,19 @@ mod verify;
 
 use std::process::ExitCode;
 
+use terminal::{Failure, Output};
+
 use crate::cli::{Cli, Command};
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::Output;
 
 pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
     let out = Output { json: cli.json };
     match cli.command {
-        Command::Demo(args) => demo::run(&args, out).await,
+        #[cfg(feature = "lab")]
+        Command::Demo(args) => lab::demo::run(&args, &config, out).await,
         Command::Migrate { check } => migrate::run(&config, check, out).await,
         Command::Doctor => doctor::run(&config, out).await,
-        Command::Config(crate::cli::Config::Show) => config::show(&config, out),
+        Command::Config(crate::cli::ConfigCommand::Show) => config::show(&config, out),
         Command::Tenant(command) => tenant::run(&config, command, out).await,
         Command::Mailbox(command) => mailbox::run(&config, command, out).await,
         Command::Directory(command) => directory::run(&config, command, out).await,
@@ -69,14 +60,16 @@ pub async fn run(cli: Cli, config: Config) -> Result<ExitCode, Failure> {
         Command::Jobs(command) => jobs::run(&config, command, out).await,
         Command::Recurring(command) => recurring::run(&config, command, out).await,
         Command::DeadLetters(command) => dead_letters::run(&config, command, out).await,
-        Command::Audit(crate::cli::Audit::Verify { tenant }) => audit::verify(&config, tenant.as_deref(), out).await,
-        Command::Secrets(crate::cli::Secrets::Rotate(args)) => secrets::rotate(&config, &args, out).await,
-        Command::Sim(args) => sim::run(&args, out).await,
-        Command::Bench(crate::cli::Bench::Ingest(args)) => bench::run(&args, out).await,
-        Command::Bench(crate::cli::Bench::Seed(args)) => bench_api::seed::run(&config, &args, out).await,
-        Command::Bench(crate::cli::Bench::Api(args)) => bench_api::run(&args, out).await,
-        Command::Bench(crate::cli::Bench::Poll(args)) => bench_poll::run(&args, out).await,
-        Command::Bench(crate::cli::Bench::Discover(args)) => bench_discover::run(&args, out).await,
-        Command::Bench(crate::cli::Bench::Jobs(args)) => bench_jobs::run(&args, out).await,
+        Command::Audit(crate::cli::AuditCommand::Verify { tenant }) => {
+            audit::verify(&config, tenant.as_deref(), out).await
+        }
+        Command::Secrets(crate::cli::SecretsCommand::Rotate(args)) => secrets::rotate(&config, &args, out).await,
+        #[cfg(feature = "lab")]
+        Command::Sim(args) => lab::simulator::run(&args, out).await,
+        #[cfg(feature = "lab")]
+        Command::Bench(command) => {
+            crate::app::raise_file_limit();
+            lab::bench::run(&command, &config, out).await
+        }
     }
 }

@@ -6,28 +6,34 @@ use content::query;
 use domain::EmailId;
 use engine::search::all_matching;
 use serde_json::json;
+use terminal::{Failure, Output, count};
 
 use crate::app;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count};
 
-pub enum What {
+/// Emails to purge.
+pub enum PurgeSelection {
     Ids(Vec<EmailId>),
-    Found { query: String, mailbox: Option<String> },
+    Query { query: String, mailbox: Option<String> },
 }
 
-pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(
+    config: &Config,
+    tenant: &str,
+    selection: PurgeSelection,
+    yes: bool,
+    out: Output,
+) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let store = app::tenant_store(&engine, tenant).await?;
-    let ids = match what {
-        What::Ids(ids) => {
+    let ids = match selection {
+        PurgeSelection::Ids(ids) => {
             let found = store.get_summaries(&ids, 0).await?;
             found.iter().map(|email| email.id).collect()
         }
-        What::Found { query, mailbox } => {
+        PurgeSelection::Query { query, mailbox } => {
             let query = query::parse(&query).map_err(|e| Failure::usage(e.to_string()))?;
-            let mailbox = app::mailbox(&store, mailbox.as_deref()).await?;
+            let mailbox = app::find_mailbox(&store, mailbox.as_deref()).await?;
             all_matching(&store, &query, mailbox.map(|mailbox| mailbox.id)).await?
         }
     };
@@ -36,7 +42,7 @@ pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Outp
         if out.json {
             out.object(&json!({"found": found, "purged": 0}))?;
         } else {
-            out.line(&format!("{} emails would be removed for good; add --yes to do it.", count(found)))?;
+            out.line(&format!("{} emails would be purged permanently; confirm with --yes.", count(found)))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -44,7 +50,7 @@ pub async fn run(config: &Config, tenant: &str, what: What, yes: bool, out: Outp
     if out.json {
         out.object(&json!({"found": ids.len(), "purged": purged}))?;
     } else {
-        out.line(&format!("Removed {} emails. `mailroom gc` gives their bytes back.", count(purged)))?;
+        out.line(&format!("Purged {} emails. `mailroom gc` frees their bytes.", count(purged)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,36 +2,36 @@
 
 use std::process::ExitCode;
 
-use ::jobs::recurring::{self, RecurringError, Times};
+use ::jobs::recurring::{self, CronTimes, RecurringError};
 use domain::TenantId;
+use jiff::Timestamp;
 use serde_json::json;
 use store::Store;
 use store::sql::schedules::Schedule;
+use terminal::{Failure, Output};
 
-use super::job_output::when;
+use super::job_output::format_time;
 use crate::app;
-use crate::cli::jobs::Recurring;
+use crate::cli::jobs::RecurringCommand;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::Output;
 
-/// As many as show the pattern.
+/// Number of upcoming times in the list.
 const TIMES_SHOWN: usize = 5;
 
-pub async fn run(config: &Config, command: Recurring, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: RecurringCommand, out: Output) -> Result<ExitCode, Failure> {
     let store = app::open(config).await?.store;
     match command {
-        Recurring::List => list(&store, out).await?,
-        Recurring::Run(one) => run_now(&store, &get(&store, &one.name).await?, out).await?,
-        Recurring::Pause(one) => {
+        RecurringCommand::List => list(&store, out).await?,
+        RecurringCommand::Run(one) => run_now(&store, &get(&store, &one.name).await?, out).await?,
+        RecurringCommand::Pause(one) => {
             let schedule = get(&store, &one.name).await?;
             let changed = store.system().pause_schedule(schedule.tenant_id, &schedule.name).await?;
-            switched(&schedule.name, true, changed, out)?;
+            print_paused(&schedule.name, true, changed, out)?;
         }
-        Recurring::Resume(one) => {
+        RecurringCommand::Resume(one) => {
             let schedule = get(&store, &one.name).await?;
             let changed = recurring::resume(&store, store.clock(), &schedule).await.map_err(failure)?;
-            switched(&schedule.name, false, changed, out)?;
+            print_paused(&schedule.name, false, changed, out)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -39,21 +39,15 @@ pub async fn run(config: &Config, command: Recurring, out: Output) -> Result<Exi
 
 async fn get(store: &Store, name: &str) -> Result<Schedule, Failure> {
     store.system().find_schedule(TenantId::SYSTEM, name).await?.ok_or_else(|| {
-        Failure::problem(format!(
-            "nothing that comes back is called {name:?}; `mailroom recurring list` shows what does"
-        ))
+        Failure::problem(format!("there is no recurring job {name:?}; `mailroom recurring list` shows all of them"))
     })
 }
 
 async fn list(store: &Store, out: Output) -> Result<(), Failure> {
     let schedules = store.system().list_schedules().await?;
-    let upcoming = |schedule: &Schedule| match Times::of(schedule) {
-        Ok(times) => (times.upcoming(store.clock().now(), TIMES_SHOWN), None),
-        Err(e) => (Vec::new(), Some(e.to_string())),
-    };
     if out.json {
         return schedules.iter().try_for_each(|schedule| {
-            let (next_times, problem) = upcoming(schedule);
+            let (next_times, problem) = upcoming(store, schedule);
             let mut object = json!(schedule);
             object["next_times"] = json!(next_times);
             object["problem"] = json!(problem);
@@ -61,40 +55,47 @@ async fn list(store: &Store, out: Output) -> Result<(), Failure> {
         });
     }
     if schedules.is_empty() {
-        return out
-            .line("Nothing comes back by the calendar yet; `mailroom serve --roles scheduler` brings what it needs.");
+        return out.line("No recurring jobs yet; `mailroom serve --roles scheduler` defines them.");
     }
-    let row = |schedule: &Schedule| {
-        let (times, problem) = upcoming(schedule);
-        let times: Vec<String> = times.into_iter().map(when).collect();
+    let rows = schedules.iter().map(|schedule| {
+        let (times, problem) = upcoming(store, schedule);
+        let times: Vec<String> = times.into_iter().map(format_time).collect();
         [
             schedule.name.clone(),
             schedule.cron.clone(),
             schedule.zone.clone(),
             if schedule.is_paused { "paused" } else { "on" }.to_owned(),
-            schedule.last_at.map(when).unwrap_or_default(),
+            schedule.last_at.map(format_time).unwrap_or_default(),
             problem.unwrap_or_else(|| times.join(" ")),
         ]
-    };
-    let rows: Vec<[String; 6]> = schedules.iter().map(row).collect();
+    });
+    let rows: Vec<[String; 6]> = rows.collect();
     out.table(["name", "cron", "zone", "state", "last", "next"], &rows)
+}
+
+/// Returns the next times of a schedule, or what is wrong with it.
+fn upcoming(store: &Store, schedule: &Schedule) -> (Vec<Timestamp>, Option<String>) {
+    match CronTimes::of(schedule) {
+        Ok(times) => (times.upcoming(store.clock().now(), TIMES_SHOWN), None),
+        Err(e) => (Vec::new(), Some(e.to_string())),
+    }
 }
 
 async fn run_now(store: &Store, schedule: &Schedule, out: Output) -> Result<(), Failure> {
     let name = &schedule.name;
     let Some(id) = recurring::run_now(store, store.clock(), schedule).await.map_err(failure)? else {
         return Err(Failure::problem(format!(
-            "the last {name} has not ended, and they may not overlap; try again later"
+            "the last run of {name} has not ended, and runs must not overlap; try again later"
         )));
     };
-    store.tell_of_jobs().await?;
+    store.notify_other_processes().await?;
     if out.json {
         return out.object(&json!({"name": name, "id": id}));
     }
     out.line(&format!("Added job {id} for {name}."))
 }
 
-fn switched(name: &str, is_paused: bool, changed: bool, out: Output) -> Result<(), Failure> {
+fn print_paused(name: &str, is_paused: bool, changed: bool, out: Output) -> Result<(), Failure> {
     if out.json {
         return out.object(&json!({"name": name, "is_paused": is_paused, "changed": changed}));
     }

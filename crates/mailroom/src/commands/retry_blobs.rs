@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use engine::Progress;
 use serde_json::json;
+use terminal::{Bar, Failure, Output, ProgressUnit, count};
 
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count};
-use crate::progress::{Bar, Unit};
 
-pub async fn run(config: &Config, args: &cli::RetryBlobs, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, args: &cli::RetryBlobsArgs, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let tenants = match &args.tenant {
-        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        Some(name) => vec![app::find_tenant(&engine.store, name).await?],
         None => engine.store.system().list_tenants().await?,
     };
     let mut left = 0;
@@ -24,7 +22,7 @@ pub async fn run(config: &Config, args: &cli::RetryBlobs, out: Output) -> Result
         let store = engine.store.tenant(tenant.id);
         for mailbox in store.list_mailboxes().await? {
             let progress = Arc::new(Progress::default());
-            let bar = Bar::follow(&progress, Unit::Items, "emails");
+            let bar = Bar::follow(&progress, ProgressUnit::Items, "emails");
             let mailbox = Arc::new(mailbox);
             let repaired = engine.retry_blobs(&store, &mailbox, &progress).await?;
             drop(bar);

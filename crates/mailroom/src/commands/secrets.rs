@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
+use terminal::{Failure, Output, count, note};
+
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, tell};
 
-pub async fn rotate(config: &Config, args: &cli::Rotate, out: Output) -> Result<ExitCode, Failure> {
+pub async fn rotate(config: &Config, args: &cli::RotateArgs, out: Output) -> Result<ExitCode, Failure> {
     app::forbid_core_dumps()?;
     let engine = app::open(config).await?;
     let rotated = engine.vault.rotate(args.new_key_file.as_deref()).await?;
@@ -16,17 +16,17 @@ pub async fn rotate(config: &Config, args: &cli::Rotate, out: Output) -> Result<
         out.object(&rotated)?;
     } else {
         out.line(&format!(
-            "The master key in force is {}. New keys: {} tenants. Encrypted anew: {} secrets.",
+            "The current master key is {}. New keys: {} tenants. Re-encrypted: {} secrets.",
             rotated.fingerprint,
             count(rotated.tenants),
             count(rotated.secrets)
         ))?;
         for retired in &rotated.retired {
-            out.line(&format!("{retired} is not needed any more, except to restore a backup that was made before."))?;
+            out.line(&format!("{retired} is only needed to restore backups made before."))?;
         }
     }
     for what in &rotated.damaged {
-        tell(&format!("{what} cannot be decrypted and stays as it is; store the secrets of that tenant anew."));
+        note(&format!("{what} cannot be decrypted and stays as it is; store the secrets of that tenant again."));
     }
     Ok(if rotated.damaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,54 +7,53 @@ use engine::Engine;
 use serde_json::json;
 use store::sql::tenants::{NAME_TAKEN, Tenant};
 use store::{Store, StoreError};
+use terminal::{Failure, Output, count};
 
 use super::mailbox;
 use crate::app;
-use crate::cli::{self, Plan};
+use crate::cli::{self, PlanArg};
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count};
 
-pub async fn run(config: &Config, command: cli::Tenant, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, command: cli::TenantCommand, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
-        cli::Tenant::Create { name, plan } => create(&engine, &name, plan, out).await?,
-        cli::Tenant::List => list(&engine.store, out).await?,
-        cli::Tenant::Show { tenant } => show(&engine.store, &tenant, out).await?,
-        cli::Tenant::Usage { tenant } => super::usage::run(config, &engine, &tenant, out).await?,
-        cli::Tenant::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
-        cli::Tenant::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
+        cli::TenantCommand::Create { name, plan } => create(&engine, &name, plan, out).await?,
+        cli::TenantCommand::List => list(&engine.store, out).await?,
+        cli::TenantCommand::Show { tenant } => show(&engine.store, &tenant, out).await?,
+        cli::TenantCommand::Usage { tenant } => super::usage::run(config, &engine, &tenant, out).await?,
+        cli::TenantCommand::Activate { tenant } => set_active(&engine, &tenant, true, out).await?,
+        cli::TenantCommand::Deactivate { tenant } => set_active(&engine, &tenant, false, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn create(engine: &Engine, name: &str, plan: Plan, out: Output) -> Result<(), Failure> {
+async fn create(engine: &Engine, name: &str, plan: PlanArg, out: Output) -> Result<(), Failure> {
     check_name(name)?;
     let plan = match plan {
-        Plan::Standard => PlanTier::Standard,
-        Plan::Vip => PlanTier::Vip,
+        PlanArg::Standard => PlanTier::Standard,
+        PlanArg::Vip => PlanTier::Vip,
     };
     let id = TenantId::new(engine.store.clock());
     let tenant = Tenant::new(id, name, plan, engine.store.system().now().await?);
-    let recorded = app::recorded(engine, id, "tenant.create", &id.to_string(), json!(tenant)).await?;
-    match recorded.store.system().add_tenant(&tenant).await {
+    let audited = app::audited(engine, id, "tenant.create", &id.to_string(), json!(tenant)).await?;
+    match audited.store.system().add_tenant(&tenant).await {
         Err(StoreError::Precondition(NAME_TAKEN)) => {
-            return Err(Failure::problem(format!("there is a tenant {name:?} already; choose another name")));
+            return Err(Failure::problem(format!("there is already a tenant {name:?}; choose another name")));
         }
         added => added?,
     }
     if out.json {
         return out.object(&tenant);
     }
-    out.line(&format!("Made tenant {} ({}).", tenant.name, tenant.id))
+    out.line(&format!("Created tenant {} ({}).", tenant.name, tenant.id))
 }
 
 pub fn check_name(name: &str) -> Result<(), Failure> {
-    if domain::tenant::valid_name(name) {
+    if domain::tenant::is_valid_name(name) {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{name:?} cannot be a tenant's name; use 1 to 100 characters on one line, without blanks around them, that are no id"
+        "a tenant's name must have 1 to 100 characters on one line, without leading or trailing blanks, and must not be an id, not {name:?}"
     )))
 }
 
@@ -64,7 +63,7 @@ async fn list(store: &Store, out: Output) -> Result<(), Failure> {
         return tenants.iter().try_for_each(|tenant| out.object(tenant));
     }
     if tenants.is_empty() {
-        return out.line("No tenants yet; `mailroom tenant create NAME` makes one.");
+        return out.line("No tenants yet; `mailroom tenant create NAME` creates one.");
     }
     let rows: Vec<[String; 4]> = tenants
         .into_iter()
@@ -80,7 +79,7 @@ fn active(is_active: bool) -> String {
 }
 
 async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
-    let tenant = app::tenant(store, name).await?;
+    let tenant = app::find_tenant(store, name).await?;
     let scoped = store.tenant(tenant.id);
     let (mailboxes, totals) = (scoped.list_mailboxes().await?, scoped.totals().await?);
     if out.json {
@@ -107,13 +106,13 @@ async fn show(store: &Store, name: &str, out: Output) -> Result<(), Failure> {
 }
 
 async fn set_active(engine: &Engine, name: &str, is_active: bool, out: Output) -> Result<(), Failure> {
-    let tenant = app::tenant(&engine.store, name).await?;
+    let tenant = app::find_tenant(&engine.store, name).await?;
     if tenant.erasing_at.is_some() {
-        return Err(Failure::problem(format!("tenant {name} is being erased; nothing brings it back")));
+        return Err(Failure::problem(format!("tenant {name} is being erased and cannot be restored")));
     }
     let (id, after) = (tenant.id, json!({"is_active": is_active}));
-    let recorded = app::recorded(engine, id, "tenant.change", &id.to_string(), after).await?;
-    let changed = recorded.store.system().set_tenant_active(id, is_active).await?;
+    let audited = app::audited(engine, id, "tenant.change", &id.to_string(), after).await?;
+    let changed = audited.store.system().set_tenant_active(id, is_active).await?;
     if out.json {
         return out.object(&json!({"id": tenant.id, "is_active": is_active, "changed": changed}));
     }

@@ -7,39 +7,37 @@ use std::time::Duration;
 use domain::{MailboxId, Provider};
 use engine::completeness::FolderCount;
 use engine::sync::Syncer;
-use engine::verify::Report;
+use engine::verify::VerifyReport;
 use engine::{Engine, Progress};
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
 use store::sql::tenants::Tenant;
+use terminal::{Bar, Failure, Output, ProgressUnit, count, one_line};
 
 use crate::app;
 use crate::cli;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, one_line};
-use crate::progress::{Bar, Unit};
 
-/// Long enough for the key of any pack.
-const EXAMPLE: usize = 200;
+/// Characters of an example; enough for the key of any pack.
+const MAX_EXAMPLE_CHARS: usize = 200;
 
-/// How long a change may take to get here.
-const ON_ITS_WAY: Duration = Duration::from_secs(2);
+/// Time for a change in progress to be synced.
+const RECHECK_DELAY: Duration = Duration::from_secs(2);
 
-/// More damaged packs than anybody reads one by one.
-const PACKS: usize = 20;
+/// Damaged packs that are listed.
+const MAX_LISTED_PACKS: usize = 20;
 
-pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<ExitCode, Failure> {
+pub async fn run(config: &Config, args: &cli::VerifyArgs, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     let tenants = match &args.tenant {
-        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        Some(name) => vec![app::find_tenant(&engine.store, name).await?],
         None => engine.store.system().list_tenants().await?,
     };
     let mut differences = 0;
     let syncer = app::syncer(config, &engine, "verify")?;
     for tenant in &tenants {
         let store = engine.store.tenant(tenant.id);
-        let mailbox = app::mailbox(&store, args.mailbox.as_deref()).await?;
+        let mailbox = app::find_mailbox(&store, args.mailbox.as_deref()).await?;
         let report = with_bar(&engine, tenant, mailbox.as_ref().map(|mailbox| mailbox.id), args.deep).await?;
         differences += report.differences.len();
         print(tenant, &report, out)?;
@@ -48,7 +46,7 @@ pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<Exi
             None => store.list_mailboxes().await?,
         };
         for mailbox in mailboxes.iter().filter(|mailbox| mailbox.provider != Provider::Files) {
-            differences += at_provider(&syncer, mailbox, out).await?;
+            differences += compare_with_provider(&syncer, mailbox, out).await?;
         }
     }
     if args.deep
@@ -63,14 +61,14 @@ pub async fn run(config: &Config, args: &cli::Verify, out: Output) -> Result<Exi
     Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Counts the mailbox once more where it lives; how many folders differ.
-async fn at_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<usize, Failure> {
+/// Compares a mailbox with its provider. Returns the number of differences.
+async fn compare_with_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<usize, Failure> {
     let mut compared = syncer.compare(mailbox).await;
     if let Ok(Some(first)) = &compared
         && first.difference() > 0
     {
-        // A change may have been on its way; what still differs does.
-        tokio::time::sleep(ON_ITS_WAY).await;
+        // A change may have been in progress; only a lasting difference counts.
+        tokio::time::sleep(RECHECK_DELAY).await;
         compared = syncer.compare(mailbox).await;
     }
     let compared = match compared {
@@ -80,7 +78,7 @@ async fn at_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<
             if out.json {
                 out.object(&json!({"mailbox": address, "state": state, "compared": null}))?;
             } else {
-                out.line(&format!("  {address} is {state}, so it is not compared with its provider"))?;
+                out.line(&format!("  {address} is {state} and was not compared with its provider"))?;
             }
             return Ok(0);
         }
@@ -112,14 +110,14 @@ async fn at_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) -> Result<
         let example = folder.example.as_deref().unwrap_or_default();
         out.line(&format!(
             "    {}: {} missing here, {} not there, for example {}",
-            one_line(&folder.name, EXAMPLE),
+            one_line(&folder.name, MAX_EXAMPLE_CHARS),
             count(folder.missing),
             count(folder.surplus),
-            one_line(example, EXAMPLE)
+            one_line(example, MAX_EXAMPLE_CHARS)
         ))?;
     }
     if compared.unbalanced > 0 {
-        out.line(&format!("    {} rows of the ledger are neither live nor gone, or both", count(compared.unbalanced)))?;
+        out.line(&format!("    {} ledger rows are neither live nor gone, or both", count(compared.unbalanced)))?;
     }
     Ok(usize::try_from(difference).unwrap_or(usize::MAX))
 }
@@ -129,13 +127,13 @@ pub async fn with_bar(
     tenant: &Tenant,
     mailbox: Option<MailboxId>,
     deep: bool,
-) -> Result<Report, Failure> {
+) -> Result<VerifyReport, Failure> {
     let progress = Arc::new(Progress::default());
-    let _bar = deep.then(|| Bar::follow(&progress, Unit::Items, "blobs"));
+    let _bar = deep.then(|| Bar::follow(&progress, ProgressUnit::Items, "blobs"));
     Ok(engine.verify(&engine.store.tenant(tenant.id), mailbox, deep, &progress).await?)
 }
 
-pub fn print(tenant: &Tenant, report: &Report, out: Output) -> Result<(), Failure> {
+pub fn print(tenant: &Tenant, report: &VerifyReport, out: Output) -> Result<(), Failure> {
     if out.json {
         return out.object(&json!({
             "tenant": tenant.name, "ok": report.differences.is_empty(), "totals": report.totals,
@@ -153,16 +151,16 @@ pub fn print(tenant: &Tenant, report: &Report, out: Output) -> Result<(), Failur
         count(totals.blobs)
     ))?;
     for difference in &report.differences {
-        let example = one_line(&difference.example, EXAMPLE);
+        let example = one_line(&difference.example, MAX_EXAMPLE_CHARS);
         out.line(&format!("  {}: {}, for example {example}", difference.what, count(difference.count)))?;
     }
-    for pack in report.packs.iter().take(PACKS) {
-        out.line(&format!("    {}", one_line(&pack.to_string(), 2 * EXAMPLE)))?;
+    for pack in report.packs.iter().take(MAX_LISTED_PACKS) {
+        out.line(&format!("    {}", one_line(&pack.to_string(), 2 * MAX_EXAMPLE_CHARS)))?;
     }
-    if report.packs.len() > PACKS {
+    if report.packs.len() > MAX_LISTED_PACKS {
         out.line(&format!(
             "    and {} more; `verify --json` names them all",
-            count((report.packs.len() - PACKS) as u64)
+            count((report.packs.len() - MAX_LISTED_PACKS) as u64)
         ))?;
     }
     Ok(())

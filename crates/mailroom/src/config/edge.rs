@@ -1,55 +1,56 @@
-//! The door of the HTTP API: what it believes, how much it lets in, and for how long it waits.
+//! Settings of the HTTP server: addresses, trusted proxies, limits, timeouts, OpenID Connect.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use engine::oidc::{Algorithm, OidcSettings, is_safe_url};
-use web::{EdgeSettings, Network, Patience, Rate};
+use web::{EdgeSettings, PlanRates, Timeouts, TrustedNetwork};
 
-use super::read::{Reader, refuse};
-use super::{ConfigError, Server, in_memory};
+use super::reader::{SettingsReader, invalid_setting};
+use super::{ConfigError, ServerConfig, in_memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A second is for tests; nobody waits longer than an hour.
-const WAITS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(3600);
+/// A second is for tests; an hour is longer than any client should take.
+const TIMEOUT_RANGE: RangeInclusive<Duration> = SECOND..=Duration::from_secs(3600);
 
-pub(super) fn server(read: &mut Reader) -> Result<Server, ConfigError> {
-    let mut address = |key: &'static str| -> Result<Option<SocketAddr>, ConfigError> {
-        let Some((text, origin)) = read.text(key, "an address like \"127.0.0.1:8025\"")? else { return Ok(None) };
-        let Ok(address) = text.parse() else {
-            let wants = format!("wants an address and a port like \"127.0.0.1:8025\" or \"[::]:8025\", not {text}");
-            return Err(refuse(key, &origin, &wants));
-        };
-        read.show(key, text, &origin);
-        Ok(Some(address))
-    };
-    let listen = address("server.listen")?.expect("default.toml has one");
-    let metrics_listen = address("server.metrics_listen")?;
+pub(super) fn server(read: &mut SettingsReader) -> Result<ServerConfig, ConfigError> {
+    let listen = address(read, "server.listen")?.expect("default.toml has one");
+    let metrics_listen = address(read, "server.metrics_listen")?;
     if metrics_listen.is_none() {
         read.show("server.metrics_listen", "as server.listen, for this machine only", &"default");
     }
-    Ok(Server { listen, metrics_listen })
+    Ok(ServerConfig { listen, metrics_listen })
 }
 
-pub(super) fn edge(read: &mut Reader, listen: SocketAddr) -> Result<EdgeSettings, ConfigError> {
+fn address(read: &mut SettingsReader, key: &'static str) -> Result<Option<SocketAddr>, ConfigError> {
+    let Some((text, origin)) = read.text(key, "an address such as \"127.0.0.1:8025\"")? else { return Ok(None) };
+    let Ok(address) = text.parse() else {
+        let expected = format!("must be an address and a port such as \"127.0.0.1:8025\" or \"[::]:8025\", not {text}");
+        return Err(invalid_setting(key, &origin, &expected));
+    };
+    read.show(key, text, &origin);
+    Ok(Some(address))
+}
+
+pub(super) fn edge(read: &mut SettingsReader, listen: SocketAddr) -> Result<EdgeSettings, ConfigError> {
     Ok(EdgeSettings {
         trusted_proxies: trusted_proxies(read)?,
         cors_origins: cors_origins(read)?,
         public_url: public_url(read, listen)?,
         max_in_flight: read.count("server.max_in_flight", 1..=100_000)?,
         max_streams: read.count("server.max_streams", 1..=1_000_000)?,
-        patience: Patience {
-            head: read.duration("server.head_timeout", WAITS)?,
-            body: read.duration("server.body_timeout", WAITS)?,
-            answer: read.duration("server.answer_timeout", WAITS)?,
-            stalled: read.duration("server.stall_timeout", WAITS)?,
-            idle: read.duration("server.idle_timeout", WAITS)?,
+        timeouts: Timeouts {
+            head: read.duration("server.head_timeout", TIMEOUT_RANGE)?,
+            body: read.duration("server.body_timeout", TIMEOUT_RANGE)?,
+            answer: read.duration("server.answer_timeout", TIMEOUT_RANGE)?,
+            stalled: read.duration("server.stall_timeout", TIMEOUT_RANGE)?,
+            idle: read.duration("server.idle_timeout", TIMEOUT_RANGE)?,
         },
         // Bodies are held in memory.
         max_body: in_memory(read.size("limits.api_body", 1 << 10..=64 << 20)?),
-        requests_per_second: Rate {
+        requests_per_second: PlanRates {
             standard: read.count("limits.requests_standard", 1..=1_000_000)?,
             vip: read.count("limits.requests_vip", 1..=1_000_000)?,
         },
@@ -57,48 +58,51 @@ pub(super) fn edge(read: &mut Reader, listen: SocketAddr) -> Result<EdgeSettings
     })
 }
 
-fn trusted_proxies(read: &mut Reader) -> Result<Vec<Network>, ConfigError> {
+fn trusted_proxies(read: &mut SettingsReader) -> Result<Vec<TrustedNetwork>, ConfigError> {
     const KEY: &str = "server.trusted_proxies";
-    let Some((texts, origin)) = read.list(KEY, "networks like \"10.0.0.0/8\"")? else {
+    let Some((texts, origin)) = read.list(KEY, "networks such as \"10.0.0.0/8\"")? else {
         read.show(KEY, "none", &"default");
         return Ok(Vec::new());
     };
-    let network = |text: &String| {
-        let wants = format!("wants networks like \"10.0.0.0/8\" or addresses, not {text}");
-        text.parse().map_err(|()| refuse(KEY, &origin, &wants))
-    };
-    let networks = texts.iter().map(network).collect::<Result<_, _>>()?;
+    let networks = texts.iter().map(|text| {
+        text.parse().map_err(|()| {
+            let expected = format!("must be networks such as \"10.0.0.0/8\" or addresses, not {text}");
+            invalid_setting(KEY, &origin, &expected)
+        })
+    });
+    let networks = networks.collect::<Result<_, _>>()?;
     read.show(KEY, texts.join(", "), &origin);
     Ok(networks)
 }
 
-fn cors_origins(read: &mut Reader) -> Result<Vec<String>, ConfigError> {
+fn cors_origins(read: &mut SettingsReader) -> Result<Vec<String>, ConfigError> {
     const KEY: &str = "server.cors_origins";
-    const WANTS: &str = "origins like \"https://app.example.com\", without a path";
-    let Some((origins, origin)) = read.list(KEY, WANTS)? else {
+    const EXPECTED: &str = "origins such as \"https://app.example.com\", without a path";
+    let Some((origins, origin)) = read.list(KEY, EXPECTED)? else {
         read.show(KEY, "none", &"default");
         return Ok(Vec::new());
     };
-    let is_origin = |text: &&String| {
-        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        *text == "*" || host.is_some_and(|host| !host.is_empty() && host.is_ascii() && !host.contains(['/', ' ']))
-    };
     if let Some(wrong) = origins.iter().find(|text| !is_origin(text)) {
-        return Err(refuse(KEY, &origin, &format!("wants {WANTS}, or \"*\", not {wrong}")));
+        return Err(invalid_setting(KEY, &origin, &format!("must be {EXPECTED}, or \"*\", not {wrong}")));
     }
     read.show(KEY, origins.join(", "), &origin);
     Ok(origins)
 }
 
-fn public_url(read: &mut Reader, listen: SocketAddr) -> Result<String, ConfigError> {
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    text == "*" || host.is_some_and(|host| !host.is_empty() && host.is_ascii() && !host.contains(['/', ' ']))
+}
+
+fn public_url(read: &mut SettingsReader, listen: SocketAddr) -> Result<String, ConfigError> {
     const KEY: &str = "server.public_url";
-    const WANTS: &str = "a URL like \"https://mail.example.com\"";
-    let (url, source) = match read.text(KEY, WANTS)? {
+    const EXPECTED: &str = "a URL such as \"https://mail.example.com\"";
+    let (url, source) = match read.text(KEY, EXPECTED)? {
         None => (format!("http://{listen}"), "default".to_owned()),
         Some((url, origin)) => {
             let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
             if !rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['?', '#', ' '])) {
-                return Err(refuse(KEY, &origin, &format!("wants {WANTS}, not {url}")));
+                return Err(invalid_setting(KEY, &origin, &format!("must be {EXPECTED}, not {url}")));
             }
             (url.trim_end_matches('/').to_owned(), origin.to_string())
         }
@@ -107,11 +111,11 @@ fn public_url(read: &mut Reader, listen: SocketAddr) -> Result<String, ConfigErr
     Ok(url)
 }
 
-/// `None` without an issuer, whatever else is said.
-pub(super) fn oidc(read: &mut Reader) -> Result<Option<OidcSettings>, ConfigError> {
-    const WANTS: &str = "the URL of an issuer like \"https://login.example.com\"";
-    let issuer = read.text("auth.oidc.issuer", WANTS)?;
-    let audience = read.text("auth.oidc.audience", "a name like \"mailroom\"")?;
+/// Returns `None` without an issuer.
+pub(super) fn oidc(read: &mut SettingsReader) -> Result<Option<OidcSettings>, ConfigError> {
+    const EXPECTED: &str = "the URL of an issuer such as \"https://login.example.com\"";
+    let issuer = read.text("auth.oidc.issuer", EXPECTED)?;
+    let audience = read.text("auth.oidc.audience", "a name such as \"mailroom\"")?;
     for (key, given) in [("auth.oidc.issuer", &issuer), ("auth.oidc.audience", &audience)] {
         match given {
             Some((text, origin)) => read.show(key, text.clone(), origin),
@@ -123,16 +127,20 @@ pub(super) fn oidc(read: &mut Reader) -> Result<Option<OidcSettings>, ConfigErro
     let scope_claim = claim(read, "auth.oidc.scope_claim")?;
     let Some((issuer, origin)) = issuer else { return Ok(None) };
     if !is_safe_url(&issuer) {
-        return Err(refuse("auth.oidc.issuer", &origin, &format!("wants {WANTS}, or http:// on this machine")));
+        return Err(invalid_setting(
+            "auth.oidc.issuer",
+            &origin,
+            &format!("must be {EXPECTED}, or http:// on this machine"),
+        ));
     }
     let Some((audience, _)) = audience else {
-        let wants = "needs `auth.oidc.audience` beside it: without one, tokens for other programs would do";
-        return Err(refuse("auth.oidc.issuer", &origin, wants));
+        let expected = "requires `auth.oidc.audience`: without it, tokens for other programs would be accepted";
+        return Err(invalid_setting("auth.oidc.issuer", &origin, expected));
     };
     Ok(Some(OidcSettings { issuer, audience, algorithm, tenant_claim, scope_claim }))
 }
 
-fn claim(read: &mut Reader, key: &'static str) -> Result<String, ConfigError> {
+fn claim(read: &mut SettingsReader, key: &'static str) -> Result<String, ConfigError> {
     let (name, origin) = read.text(key, "the name of a claim")?.expect("default.toml has one");
     read.show(key, name.clone(), &origin);
     Ok(name)

@@ -1,6 +1,10 @@
+//! Errors of the configuration.
+
 use std::fmt;
 
-/// Why the configuration was refused: one sentence for the operator. Callers only print it, so there are no variants.
+use terminal::Failure;
+
+/// An invalid configuration, as one sentence for the operator. Callers only print it, so there are no variants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(String);
 
@@ -17,3 +21,9 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+impl From<ConfigError> for Failure {
+    fn from(e: ConfigError) -> Self {
+        Self::Usage(e.to_string())
+    }
+}

@@ -1,7 +1,7 @@
-//! Defaults, then the file, then the environment: what was said, by whom, before anything is understood.
+//! Layers of raw settings: defaults, then the file, then the environment, each value with its origin.
 
 use super::ConfigError;
-use super::nearest::nearest;
+use super::suggestion::nearest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
@@ -10,8 +10,8 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 const DEFAULTS: &str = include_str!("../../../../config/default.toml");
 
-/// Settings whose default depends on another one, or is absent; `default.toml` shows them in comments.
-pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 31] = [
+/// Settings without a fixed default: it depends on another setting, or is absent. `default.toml` shows them in comments.
+pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 32] = [
     "auth.admin_key_file",
     "auth.oidc.audience",
     "auth.oidc.issuer",
@@ -23,6 +23,7 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 31] = [
     "instance.id",
     "cache.url",
     "jobs.concurrency",
+    "log.level",
     "providers.google.client_id",
     "providers.google.client_secret",
     "providers.google.client_secret_file",
@@ -45,20 +46,20 @@ pub(super) const WITHOUT_FIXED_DEFAULT: [&str; 31] = [
     "server.trusted_proxies",
 ];
 
-const PREFIX: &str = "MAILROOM_";
+const VARIABLE_PREFIX: &str = "MAILROOM_";
 
-/// Variables of the tests and benchmarks, which share our prefix and are not settings.
-const NOT_SETTINGS: [&str; 2] = ["MAILROOM_TEST_", "MAILROOM_BENCH_"];
+/// Prefixes of variables of tests and benchmarks, which are not settings.
+const IGNORED_PREFIXES: [&str; 2] = ["MAILROOM_TEST_", "MAILROOM_BENCH_"];
 
-/// Who said it.
+/// Where a setting was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum SettingOrigin {
     Default,
     File { path: PathBuf, line: usize },
     Environment(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -68,38 +69,38 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value as it was written; what it means depends on the setting.
+/// A value as it was written, before it is parsed for its setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum RawValue {
     Text(String),
     Number(String),
     /// `true` or `false`.
     Word(&'static str),
-    /// Of texts; in the environment they are one text with commas.
+    /// List of texts; in the environment, one text with commas.
     List(Vec<String>),
     /// A TOML type that no setting has.
     Other(&'static str),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
-    pub value: Value,
-    pub origin: Origin,
+pub(super) struct RawSetting {
+    pub value: RawValue,
+    pub origin: SettingOrigin,
 }
 
-/// Every setting's last word so far. Only known keys get in.
+/// The value of each setting so far; a later layer replaces it. Unknown keys are refused.
 #[derive(Debug)]
-pub(super) struct Layers {
+pub(super) struct SettingLayers {
     known: BTreeSet<String>,
-    settings: BTreeMap<String, Setting>,
+    settings: BTreeMap<String, RawSetting>,
 }
 
-impl Layers {
+impl SettingLayers {
     pub fn defaults() -> Result<Self, ConfigError> {
         let mut settings = BTreeMap::new();
         for (key, value, _) in entries(Path::new("config/default.toml"), DEFAULTS)? {
-            if value != Value::Other(EMPTY_SECTION) {
-                settings.insert(key, Setting { value, origin: Origin::Default });
+            if value != RawValue::Other(EMPTY_SECTION) {
+                settings.insert(key, RawSetting { value, origin: SettingOrigin::Default });
             }
         }
         let known = settings.keys().cloned().chain(WITHOUT_FIXED_DEFAULT.map(str::to_owned)).collect();
@@ -108,9 +109,9 @@ impl Layers {
 
     pub fn add_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|e| ConfigError::new(format!("can't read the configuration file {}: {e}", path.display())))?;
+            .map_err(|e| ConfigError::new(format!("cannot read the configuration file {}: {e}", path.display())))?;
         for (key, value, line) in entries(path, &text)? {
-            self.put(key, value, Origin::File { path: path.to_owned(), line })?;
+            self.put(key, value, SettingOrigin::File { path: path.to_owned(), line })?;
         }
         Ok(())
     }
@@ -120,21 +121,21 @@ impl Layers {
         variables: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
     ) -> Result<(), ConfigError> {
         for (name, value) in variables {
-            let Ok(name) = name.into().into_string() else { continue }; // not one of ours: those are ASCII
-            let Some(key) = name.strip_prefix(PREFIX) else { continue };
-            if NOT_SETTINGS.iter().any(|other| name.starts_with(other)) {
+            let Ok(name) = name.into().into_string() else { continue }; // not a setting: their names are ASCII
+            let Some(key) = name.strip_prefix(VARIABLE_PREFIX) else { continue };
+            if IGNORED_PREFIXES.iter().any(|other| name.starts_with(other)) {
                 continue;
             }
             let key = key.to_ascii_lowercase().replace("__", ".");
             let value = value.into().into_string().map_err(|_| {
                 ConfigError::new(format!("the environment variable {name} holds bytes that are not UTF-8 text"))
             })?;
-            self.put(key, Value::Text(value), Origin::Environment(name))?;
+            self.put(key, RawValue::Text(value), SettingOrigin::Environment(name))?;
         }
         Ok(())
     }
 
-    pub fn get(&self, key: &str) -> Option<&Setting> {
+    pub fn get(&self, key: &str) -> Option<&RawSetting> {
         self.settings.get(key)
     }
 
@@ -143,14 +144,14 @@ impl Layers {
         &self.known
     }
 
-    fn put(&mut self, key: String, value: Value, origin: Origin) -> Result<(), ConfigError> {
+    fn put(&mut self, key: String, value: RawValue, origin: SettingOrigin) -> Result<(), ConfigError> {
         if self.known.contains(&key) {
-            self.settings.insert(key, Setting { value, origin });
+            self.settings.insert(key, RawSetting { value, origin });
             return Ok(());
         }
         let section = format!("{key}.");
         match self.known.iter().find(|known| known.starts_with(&section)) {
-            Some(_) if value == Value::Other(EMPTY_SECTION) => Ok(()),
+            Some(_) if value == RawValue::Other(EMPTY_SECTION) => Ok(()),
             Some(inside) => Err(ConfigError::new(format!(
                 "`{key}` in {origin} is a section, not a setting; name a setting in it, such as `{inside}`"
             ))),
@@ -158,12 +159,12 @@ impl Layers {
         }
     }
 
-    fn unknown(&self, key: &str, origin: &Origin) -> ConfigError {
+    fn unknown(&self, key: &str, origin: &SettingOrigin) -> ConfigError {
         let known = self.known.iter().map(String::as_str);
         let near = nearest(key, known).unwrap_or_default();
         let key = key.escape_debug();
         ConfigError::new(match origin {
-            Origin::Environment(name) => format!(
+            SettingOrigin::Environment(name) => format!(
                 "unknown setting `{key}` in the environment variable {name}; did you mean `{near}`, which is {}?",
                 variable(near)
             ),
@@ -172,15 +173,15 @@ impl Layers {
     }
 }
 
-/// The environment variable of a setting.
+/// Returns the environment variable of a setting.
 fn variable(key: &str) -> String {
-    format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
+    format!("{VARIABLE_PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
 }
 
 const EMPTY_SECTION: &str = "a section";
 
-/// Key, value and line of everything in a TOML text.
-fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value, usize)>, ConfigError> {
+/// Returns key, value and line of each entry of a TOML text.
+fn entries(path: &Path, text: &str) -> Result<Vec<(String, RawValue, usize)>, ConfigError> {
     let table = DeTable::parse(text).map_err(|e| {
         let (line, column) = position(text, e.span().map_or(0, |span| span.start));
         let what = e.message().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -191,7 +192,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value, usize)>, Confi
     Ok(found)
 }
 
-fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(String, Value, usize)>) {
+fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(String, RawValue, usize)>) {
     for (name, value) in table {
         let key = format!("{prefix}{}", name.get_ref());
         let value = match value.get_ref() {
@@ -199,30 +200,29 @@ fn flatten(text: &str, prefix: &str, table: &DeTable<'_>, found: &mut Vec<(Strin
                 flatten(text, &format!("{key}."), inner, found);
                 continue;
             }
-            DeValue::Table(_) => Value::Other(EMPTY_SECTION), // kept, so that an unknown section is refused though empty
-            DeValue::String(text) => Value::Text(text.to_string()),
-            DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str().to_owned()),
-            DeValue::Integer(_) => Value::Other("a number that is not decimal"),
-            DeValue::Float(number) => Value::Number(number.as_str().to_owned()),
-            DeValue::Boolean(true) => Value::Word("true"),
-            DeValue::Boolean(false) => Value::Word("false"),
-            DeValue::Datetime(_) => Value::Other("a date"),
+            DeValue::Table(_) => RawValue::Other(EMPTY_SECTION), // kept, so that an unknown section is refused though empty
+            DeValue::String(text) => RawValue::Text(text.to_string()),
+            DeValue::Integer(number) if number.radix() == 10 => RawValue::Number(number.as_str().to_owned()),
+            DeValue::Integer(_) => RawValue::Other("a number that is not decimal"),
+            DeValue::Float(number) => RawValue::Number(number.as_str().to_owned()),
+            DeValue::Boolean(true) => RawValue::Word("true"),
+            DeValue::Boolean(false) => RawValue::Word("false"),
+            DeValue::Datetime(_) => RawValue::Other("a date"),
             DeValue::Array(items) => list(items),
         };
         found.push((key, value, position(text, name.span().start).0));
     }
 }
 
-fn list(items: &DeArray<'_>) -> Value {
-    let text = |item: &DeValue<'_>| match item {
+fn list(items: &DeArray<'_>) -> RawValue {
+    let texts = items.iter().map(|item| match item.get_ref() {
         DeValue::String(text) => Some(text.to_string()),
         _ => None,
-    };
-    let texts: Option<_> = items.iter().map(|item| text(item.get_ref())).collect();
-    texts.map_or(Value::Other("a list that has not only texts in it"), Value::List)
+    });
+    texts.collect::<Option<_>>().map_or(RawValue::Other("a list with other values than texts"), RawValue::List)
 }
 
-/// Line and column, both from 1, of a byte in a text.
+/// Returns line and column, both from 1, of a byte offset in a text.
 fn position(text: &str, byte: usize) -> (usize, usize) {
     let before = text.get(..byte).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -234,10 +234,10 @@ mod tests {
     use super::*;
     use std::os::unix::ffi::OsStringExt;
 
-    fn file(text: &str) -> Result<Layers, ConfigError> {
-        let mut layers = Layers::defaults()?;
+    fn file(text: &str) -> Result<SettingLayers, ConfigError> {
+        let mut layers = SettingLayers::defaults()?;
         for (key, value, line) in entries(Path::new("mailroom.toml"), text)? {
-            layers.put(key, value, Origin::File { path: "mailroom.toml".into(), line })?;
+            layers.put(key, value, SettingOrigin::File { path: "mailroom.toml".into(), line })?;
         }
         Ok(layers)
     }
@@ -246,15 +246,15 @@ mod tests {
         file(text).unwrap_err().to_string()
     }
 
-    fn environment(name: &str, value: impl Into<OsString>) -> Result<Layers, ConfigError> {
-        let mut layers = Layers::defaults()?;
+    fn environment(name: &str, value: impl Into<OsString>) -> Result<SettingLayers, ConfigError> {
+        let mut layers = SettingLayers::defaults()?;
         layers.add_environment([(name, value.into())])?;
         Ok(layers)
     }
 
     #[test]
-    fn default_toml_sets_every_key_with_a_fixed_default_and_shows_the_others_in_comments() {
-        let layers = Layers::defaults().unwrap();
+    fn default_toml_has_every_key() {
+        let layers = SettingLayers::defaults().unwrap();
 
         for key in WITHOUT_FIXED_DEFAULT {
             let (section, name) = key.rsplit_once('.').unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_names_its_line_and_its_neighbour() {
+    fn unknown_key_error_has_line_and_suggestion() {
         assert_eq!(
             refusal("# mine\n[databse]\nurl = \"sqlite://x\"\n"),
             "unknown setting `databse.url` in mailroom.toml line 3; did you mean `database.url`?"
@@ -274,20 +274,20 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_section_is_refused_even_when_empty_and_a_known_one_is_not() {
+    fn unknown_section_is_refused_even_if_empty() {
         assert!(refusal("[imports]").contains("unknown setting `imports`"));
         assert!(file("[import]").is_ok());
     }
 
     #[test]
-    fn a_section_used_as_a_setting_is_explained() {
+    fn section_used_as_a_setting_is_refused() {
         let error = refusal("database = \"postgres://h/db\"");
 
         assert!(error.contains("is a section") && error.contains("`database.pool`"), "{error}");
     }
 
     #[test]
-    fn broken_toml_is_one_line_with_its_place() {
+    fn toml_error_is_one_line_with_position() {
         let error = refusal("data_dir = \"x\"\n[import\nin_flight = 3\n");
 
         assert!(error.starts_with("mailroom.toml is not valid TOML at line 2, column 8"), "{error}");
@@ -295,21 +295,21 @@ mod tests {
     }
 
     #[test]
-    fn a_key_given_twice_in_a_file_is_refused() {
+    fn duplicate_key_in_a_file_is_refused() {
         assert!(refusal("data_dir = \"a\"\ndata_dir = \"b\"\n").contains("line 2"));
     }
 
     #[test]
-    fn variables_name_settings_with_and_without_a_section() {
+    fn variables_name_settings_with_or_without_section() {
         let pool = environment("MAILROOM_DATABASE__POOL", "3").unwrap();
         let folder = environment("MAILROOM_DATA_DIR", "/x").unwrap();
 
-        assert_eq!(pool.get("database.pool").unwrap().value, Value::Text("3".into()));
+        assert_eq!(pool.get("database.pool").unwrap().value, RawValue::Text("3".into()));
         assert_eq!(folder.get("data_dir").unwrap().origin.to_string(), "MAILROOM_DATA_DIR");
     }
 
     #[test]
-    fn an_unknown_variable_is_refused_with_the_variable_to_use() {
+    fn unknown_variable_error_names_the_right_one() {
         let error = environment("MAILROOM_DATABASE_URL", "x").unwrap_err().to_string();
 
         assert_eq!(
@@ -320,18 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_tests_and_of_other_programs_are_left_alone() {
+    fn variables_of_other_programs_are_ignored() {
         for name in ["MAILROOM_TEST_POSTGRES_URL", "MAILROOM_BENCH_X", "mailroom_x", "MAILROOMS", "PATH"] {
             assert!(environment(name, "x").is_ok(), "{name}");
         }
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_refused_only_in_our_variables() {
-        let junk = || OsString::from_vec(vec![0xff]);
+    fn only_our_variables_must_be_utf8() {
+        let junk = OsString::from_vec(vec![0xff]);
 
-        assert!(environment("PATH", junk()).is_ok());
-        let error = environment("MAILROOM_DATA_DIR", junk()).unwrap_err().to_string();
+        assert!(environment("PATH", junk.clone()).is_ok());
+        let error = environment("MAILROOM_DATA_DIR", junk).unwrap_err().to_string();
         assert!(error.contains("MAILROOM_DATA_DIR") && error.contains("UTF-8"), "{error}");
     }
 }

@@ -1,16 +1,16 @@
-//! Who this Mailroom is at Microsoft, and how much it may ask of it.
+//! Settings of the Microsoft app and its rate limits.
 
 use connectors::microsoft::{Certificate, GraphPush, MicrosoftSettings, is_directory};
 
 use super::ConfigError;
-use super::client::{client_secret, optional, secret_file, url};
-use super::rates::{self, Rates, rates};
-use super::read::{Reader, refuse};
+use super::provider_client::{client_secret, optional, secret_file, url};
+use super::provider_rates::{self, ProviderRates, rates};
+use super::reader::{SettingsReader, invalid_setting};
 
 #[derive(Debug, Clone)]
-pub struct Microsoft {
+pub struct MicrosoftConfig {
     pub settings: MicrosoftSettings,
-    pub rates: Rates,
+    pub rates: ProviderRates,
     /// 0: no limit.
     pub mailbox_requests_per_10_minutes: usize,
 }
@@ -19,10 +19,10 @@ const SECRET: &str = "providers.microsoft.client_secret";
 const SECRET_FILE: &str = "providers.microsoft.client_secret_file";
 const CERTIFICATE: &str = "providers.microsoft.certificate_file";
 
-const WITHOUT_PUSHES: &str = "Graph calls only addresses that begin with https://, and neither server.public_url nor providers.microsoft.notification_url does; mailboxes are looked at by the clock";
+const PUSH_NEEDS_HTTPS: &str = "Graph sends notifications to https:// URLs only, and neither server.public_url nor providers.microsoft.notification_url is one; mailboxes are synced at intervals";
 
-/// `public_url` is where the world reaches us.
-pub(super) fn microsoft(read: &mut Reader, public_url: &str) -> Result<Microsoft, ConfigError> {
+/// Reads the settings; `public_url` is where Graph reaches this server.
+pub(super) fn microsoft(read: &mut SettingsReader, public_url: &str) -> Result<MicrosoftConfig, ConfigError> {
     let client_id = optional(read, "providers.microsoft.client_id", "the id of an app")?;
     let client_secret = client_secret(read, SECRET, SECRET_FILE)?;
     let certificate = secret_file(
@@ -44,59 +44,63 @@ pub(super) fn microsoft(read: &mut Reader, public_url: &str) -> Result<Microsoft
         push: None,
     };
     let push = push(read, public_url, &settings)?;
-    Ok(Microsoft {
+    Ok(MicrosoftConfig {
         settings: MicrosoftSettings { push, ..settings },
-        rates: rates(read, rates::MICROSOFT)?,
+        rates: rates(read, provider_rates::MICROSOFT)?,
         mailbox_requests_per_10_minutes: read
             .count("providers.microsoft.mailbox_requests_per_10_minutes", 0..=1_000_000_000)?,
     })
 }
 
-impl Microsoft {
-    /// What is set up, and the first thing that is missing for what was begun.
-    pub fn standing(&self) -> Result<String, String> {
+impl MicrosoftConfig {
+    /// Describes what is configured. Fails with the first setting that is missing.
+    pub fn setup_status(&self) -> Result<String, String> {
         let MicrosoftSettings { client_id, client_secret, certificate, push, .. } = &self.settings;
         let by = match (client_id, client_secret, certificate) {
-            (None, None, None) => return Ok("not set up; docs/providers/outlook.md tells how".to_owned()),
+            (None, None, None) => return Ok("not configured; see docs/providers/outlook.md".to_owned()),
             (None, ..) => {
                 return Err(
-                    "there is a secret or a certificate and no id; set providers.microsoft.client_id".to_owned()
+                    "a secret or certificate is set without an id; set providers.microsoft.client_id".to_owned()
                 );
             }
             (Some(_), None, None) => {
-                return Err("there is a client_id, and nothing that says that it is us; set providers.microsoft.client_secret_file or providers.microsoft.certificate_file".to_owned());
+                return Err("client_id is set without a secret or certificate; set providers.microsoft.client_secret_file or providers.microsoft.certificate_file".to_owned());
             }
             (Some(_), Some(_), _) => "an app with a secret",
             (Some(_), None, Some(_)) => "an app with a certificate",
         };
         match push {
-            Some(_) => Ok(format!("{by}, pushes")),
-            None => Ok(format!("{by}, no pushes: {WITHOUT_PUSHES}")),
+            Some(_) => Ok(format!("{by}, push")),
+            None => Ok(format!("{by}, no push: {PUSH_NEEDS_HTTPS}")),
         }
     }
 
-    /// What people should know who have set up an app, and are not pushed to.
-    pub fn lacks_pushes(&self) -> Option<&'static str> {
-        (self.settings.has_client() && self.settings.push.is_none()).then_some(WITHOUT_PUSHES)
+    /// Returns why there is no push although an app is configured.
+    pub fn missing_push_reason(&self) -> Option<&'static str> {
+        (self.settings.has_client() && self.settings.push.is_none()).then_some(PUSH_NEEDS_HTTPS)
     }
 }
 
-fn authority(read: &mut Reader) -> Result<String, ConfigError> {
+fn authority(read: &mut SettingsReader) -> Result<String, ConfigError> {
     const KEY: &str = "providers.microsoft.authority";
-    const WANTS: &str = "common, organizations, consumers, or a directory by its id or one of its domains";
-    let Some((text, origin)) = read.text(KEY, WANTS)? else {
-        return Err(refuse(KEY, "default", &format!("wants {WANTS}")));
+    const EXPECTED: &str = "common, organizations, consumers, or a directory by its id or one of its domains";
+    let Some((text, origin)) = read.text(KEY, EXPECTED)? else {
+        return Err(invalid_setting(KEY, "default", &format!("must be {EXPECTED}")));
     };
     let text = text.trim().to_owned();
     if !["common", "organizations", "consumers"].contains(&&*text) && !is_directory(&text) {
-        return Err(refuse(KEY, &origin, &format!("wants {WANTS}, not {}", text.escape_debug())));
+        return Err(invalid_setting(KEY, &origin, &format!("must be {EXPECTED}, not {}", text.escape_debug())));
     }
     read.show(KEY, text.clone(), &origin);
     Ok(text)
 }
 
-/// Graph sends what happens to addresses with https:// only; a simulated one is less strict.
-fn push(read: &mut Reader, public_url: &str, settings: &MicrosoftSettings) -> Result<Option<GraphPush>, ConfigError> {
+/// Graph sends notifications to https:// URLs only; the simulated one also to http://.
+fn push(
+    read: &mut SettingsReader,
+    public_url: &str,
+    settings: &MicrosoftSettings,
+) -> Result<Option<GraphPush>, ConfigError> {
     const KEY: &str = "providers.microsoft.notification_url";
     let notification_url = if read.is_given(KEY) {
         url(read, KEY)?
@@ -104,7 +108,7 @@ fn push(read: &mut Reader, public_url: &str, settings: &MicrosoftSettings) -> Re
         read.show(KEY, "server.public_url followed by /v1/hooks/graph", &"default");
         format!("{public_url}/v1/hooks/graph")
     };
-    let is_taken = notification_url.starts_with("https://") || settings.graph_url.starts_with("http://");
+    let is_accepted = notification_url.starts_with("https://") || settings.graph_url.starts_with("http://");
     let lifecycle_url = format!("{notification_url}/lifecycle");
-    Ok((settings.has_client() && is_taken).then_some(GraphPush { notification_url, lifecycle_url }))
+    Ok((settings.has_client() && is_accepted).then_some(GraphPush { notification_url, lifecycle_url }))
 }

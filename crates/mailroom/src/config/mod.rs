@@ -1,30 +1,30 @@
-//! What the operator chose: `config/default.toml`, then a file, then the environment. Only this module reads the
-//! environment; everything else receives typed values, so there is one place to look when a setting seems ignored.
+//! The configuration: `config/default.toml`, then a file, then the environment. Only this module reads the environment;
+//! everything else receives typed values, so there is one place to look when a setting seems ignored.
 
-mod client;
 mod edge;
 mod error;
 mod google;
 mod layers;
 mod microsoft;
-mod nearest;
-mod rates;
-mod read;
+mod provider_client;
+mod provider_rates;
+mod reader;
+mod suggestion;
 pub mod units;
 mod urls;
 
 pub use error::ConfigError;
-pub use google::Google;
-pub use microsoft::Microsoft;
+pub use google::GoogleConfig;
+pub use microsoft::MicrosoftConfig;
 pub use urls::{BlobsUrl, DatabaseUrl};
 
-use domain::{Limits, Secret};
+use domain::{MessageLimits, Secret};
 use engine::mailboxes::Backfill;
 use engine::oidc::OidcSettings;
 use engine::webhooks::Network;
-use layers::Layers;
-use rates::Rates;
-use read::{Reader, refuse};
+use layers::SettingLayers;
+use provider_rates::ProviderRates;
+use reader::{SettingsReader, invalid_setting};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -32,115 +32,115 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use web::EdgeSettings;
 
-/// Read when no file is named; its absence is fine.
-const FILE: &str = "mailroom.toml";
+/// File that is read if none is named and it exists.
+const DEFAULT_CONFIG_FILE: &str = "mailroom.toml";
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// No mailbox is that large; it catches a slip.
-pub const MOST_BYTES_PER_DAY: u64 = 1 << 40;
+/// Larger than any mailbox; catches typing errors.
+pub const MAX_BYTES_PER_DAY: u64 = 1 << 40;
 
 #[derive(Debug, Clone)]
 pub struct Config {
     pub data_dir: PathBuf,
-    pub database: Database,
-    pub blobs: Blobs,
-    pub backup: Backup,
-    pub secrets: Secrets,
-    pub auth: Auth,
-    pub limits: Limits,
-    pub import: Import,
-    pub server: Server,
+    pub database: DatabaseConfig,
+    pub blobs: BlobsConfig,
+    pub backup: BackupConfig,
+    pub secrets: SecretsConfig,
+    pub auth: AuthConfig,
+    pub limits: MessageLimits,
+    pub import: ImportConfig,
+    pub server: ServerConfig,
     pub edge: EdgeSettings,
-    pub instance: Instance,
-    pub jobs: Jobs,
-    pub sync: Sync,
-    pub tenants: Tenants,
-    pub events: Events,
-    pub webhooks: Webhooks,
-    pub cache: Cache,
-    pub providers: Providers,
-    pub log: Log,
-    shown: Vec<Shown>,
+    pub instance: InstanceConfig,
+    pub jobs: JobsConfig,
+    pub sync: SyncConfig,
+    pub tenants: TenantsConfig,
+    pub events: EventsConfig,
+    pub webhooks: WebhooksConfig,
+    pub cache: CacheConfig,
+    pub providers: ProvidersConfig,
+    pub log: LogConfig,
+    shown: Vec<ShownSetting>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Database {
+pub struct DatabaseConfig {
     pub url: DatabaseUrl,
     /// Connections; on SQLite for reading only.
     pub pool: usize,
 }
 
 #[derive(Debug, Clone)]
-pub struct Blobs {
+pub struct BlobsConfig {
     pub url: BlobsUrl,
-    /// How long bytes that nobody names are kept.
+    /// How long unreferenced bytes are kept.
     pub grace: Duration,
-    /// How long one request to a bucket is tried, all retries included.
+    /// Time limit of one request to a bucket, including retries.
     pub retry_for: Duration,
-    /// Endpoint and credentials of a bucket, as the tools of its provider know them.
+    /// Endpoint and credentials of a bucket, in the variables that its provider's tools read.
     pub variables: Vec<(String, Secret<String>)>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Backup {
-    /// The login for `pg_dump` and `pg_restore`, if it is not that of `database.url`.
+pub struct BackupConfig {
+    /// Login for `pg_dump` and `pg_restore`, if it differs from `database.url`.
     pub postgres_url: Option<Secret<String>>,
 }
 
-/// Where the master key comes from.
+/// Source of the master key.
 #[derive(Debug, Clone)]
-pub struct Secrets {
+pub struct SecretsConfig {
     pub key_file: PathBuf,
-    /// In the place of the file.
+    /// The key itself, instead of a file.
     pub key: Option<Secret<String>>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Auth {
-    /// The operator's key.
+pub struct AuthConfig {
+    /// File with the operator's API key.
     pub admin_key_file: PathBuf,
-    /// Whose tokens are as good as keys.
+    /// OpenID Connect issuer whose tokens are accepted in place of API keys.
     pub oidc: Option<OidcSettings>,
 }
 
-/// How an import cuts its work; a batch ends at whichever limit comes first.
+/// Batch sizes of an import; a batch ends at the limit that is reached first.
 #[derive(Debug, Clone)]
-pub struct Import {
+pub struct ImportConfig {
     pub batch_messages: usize,
     pub batch_bytes: u64,
-    /// Batches under way at once.
+    /// Concurrent batches.
     pub in_flight: usize,
-    /// How long it waits for a database that has gone away.
+    /// How long an import waits for an unavailable database.
     pub patience: Duration,
 }
 
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ServerConfig {
     pub listen: SocketAddr,
-    /// `None`: the metrics are at `listen`, for this machine only.
+    /// `None`: metrics are served at `listen`, to this machine only.
     pub metrics_listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Instance {
-    /// `None`: a new one each time.
+pub struct InstanceConfig {
+    /// `None`: random at each start.
     pub id: Option<String>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Jobs {
+pub struct JobsConfig {
     pub lease: Duration,
     pub poll: Duration,
-    /// Jobs at the same time that mostly wait; those that compute get a slot per core.
+    /// Concurrent jobs that mostly wait; CPU-bound jobs get one slot per core.
     pub concurrency: usize,
     pub keep_finished: Duration,
     pub keep_dead: Duration,
 }
 
-/// Mailboxes that live somewhere else.
+/// Sync of mailboxes with their providers.
 #[derive(Debug, Clone)]
-pub struct Sync {
+pub struct SyncConfig {
     pub interval: Duration,
     pub seldom_interval: Duration,
     pub lease: Duration,
@@ -152,45 +152,54 @@ pub struct Sync {
     pub discovery_workers: usize,
 }
 
-/// Events that are sent to their tenants' own servers.
+/// Delivery of events to the servers of tenants.
 #[derive(Debug, Clone)]
-pub struct Webhooks {
-    /// Networks that are not of the open internet and may be reached.
+pub struct WebhooksConfig {
+    /// Non-public networks that webhooks may reach.
     pub allow_networks: Vec<Network>,
-    /// How long it can be seen what became of a delivery.
+    /// How long deliveries are kept.
     pub keep_deliveries: Duration,
 }
 
 #[derive(Debug, Clone)]
-pub struct Tenants {
-    /// How long after it was deleted a tenant is erased.
+pub struct TenantsConfig {
+    /// Delay between the deletion of a tenant and its erasure.
     pub erase_after: Duration,
 }
 
 #[derive(Debug, Clone)]
-pub struct Events {
+pub struct EventsConfig {
     pub keep: Duration,
 }
 
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct CacheConfig {
     pub url: Option<Secret<String>>,
 }
 
-/// How fast each provider may be called, and how much may be fetched from it.
+/// Clients and rate limits of each provider.
 #[derive(Debug, Clone)]
-pub struct Providers {
-    pub google: Google,
-    pub microsoft: Microsoft,
-    /// Of each mailbox that does not say it itself; 0: as many as one likes. `None`: what its server is known to bear.
+pub struct ProvidersConfig {
+    pub google: GoogleConfig,
+    pub microsoft: MicrosoftConfig,
+    /// Default of each mailbox; 0: no limit. `None`: the known limit of its server.
     pub imap_bytes_per_day: Option<u64>,
-    pub imap: Rates,
-    pub scripted_calls_per_second: usize,
+    pub imap: ProviderRates,
 }
 
 #[derive(Debug, Clone)]
-pub struct Log {
-    pub level: LogLevel,
+pub struct LogConfig {
+    /// `None`: the default of the command.
+    pub level: Option<LogLevel>,
+}
+
+impl LogConfig {
+    /// Returns the level in force. By default the service logs one line per request and per sync; commands print their own
+    /// results, so they log problems only.
+    pub fn level(&self, is_service: bool) -> LogLevel {
+        let default = if is_service { LogLevel::Info } else { LogLevel::Warn };
+        self.level.unwrap_or(default)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,15 +222,15 @@ impl LogLevel {
         ("trace", Self::Trace),
     ];
 
-    /// The word of the setting, which log filters take as it is.
+    /// Returns the word of the setting, which is also that of a log filter.
     pub fn as_str(self) -> &'static str {
         Self::ALL[self as usize].0
     }
 }
 
-/// One line of `mailroom config show`; `value` has its secrets hidden.
+/// One line of `mailroom config show`; secrets in `value` are hidden.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownSetting {
     pub key: &'static str,
     pub value: String,
     /// "default", "mailroom.toml line 3", or the name of an environment variable.
@@ -229,17 +238,17 @@ pub struct Shown {
 }
 
 impl Config {
-    /// The configuration of this process.
+    /// Loads the configuration of this process.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn from_environment(config_file: Option<&Path>) -> Result<Self, ConfigError> {
-        // Not `vars`: that one panics when any variable, ours or not, is not UTF-8.
+        // Not `vars`, which panics if any variable, ours or not, is not UTF-8.
         let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let home =
             variables.iter().find(|(name, value)| name == "HOME" && !value.is_empty()).map(|(_, value)| value.into());
         Self::load(config_file, variables, home)
     }
 
-    /// `config_file` must exist when it is given; otherwise `mailroom.toml` in the working directory is read if present.
+    /// Loads `config_file`, which must exist; if `None`, `mailroom.toml` in the working directory if it exists.
     pub fn load(
         config_file: Option<&Path>,
         environment: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
@@ -254,27 +263,27 @@ impl Config {
         environment: impl IntoIterator<Item = (impl Into<OsString>, impl Into<OsString>)>,
         home: Option<PathBuf>,
     ) -> Result<Self, ConfigError> {
-        let mut layers = Layers::defaults()?;
-        let usual = folder.join(FILE);
+        let mut layers = SettingLayers::defaults()?;
+        let default_file = folder.join(DEFAULT_CONFIG_FILE);
         match config_file {
             Some(path) => layers.add_file(path)?,
-            // A file that is there and can't be looked at is an error, not an absence.
-            None if usual.try_exists().unwrap_or(true) => layers.add_file(&usual)?,
+            // A file that exists and cannot be read is an error, not an absence.
+            None if default_file.try_exists().unwrap_or(true) => layers.add_file(&default_file)?,
             None => {}
         }
         let environment: Vec<(OsString, OsString)> =
             environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let providers = provider_variables(&environment);
         layers.add_environment(environment)?;
-        Self::understand(Reader::new(layers, home), providers)
+        Self::from_reader(SettingsReader::new(layers, home), providers)
     }
 
-    /// Every setting in force, in the order of `default.toml`.
-    pub fn show(&self) -> &[Shown] {
+    /// Returns every setting in force, in the order of `default.toml`.
+    pub fn show(&self) -> &[ShownSetting] {
         &self.shown
     }
 
-    /// The login that dumps and restores a PostgreSQL; `None` on SQLite.
+    /// Returns the login for `pg_dump` and `pg_restore`; `None` on SQLite.
     pub fn dump_url(&self) -> Option<&Secret<String>> {
         match &self.database.url {
             DatabaseUrl::Sqlite(_) => None,
@@ -282,13 +291,13 @@ impl Config {
         }
     }
 
-    /// Whom the tokens of Gmail's pushes must be for: unless somebody says otherwise, the address that they are sent to.
+    /// Returns the required audience of Gmail push tokens; by default the URL that they are sent to.
     pub fn push_audience(&self) -> String {
-        let said = self.providers.google.push_audience.clone();
-        said.unwrap_or_else(|| format!("{}/v1/hooks/gmail", self.edge.public_url))
+        let configured = self.providers.google.push_audience.clone();
+        configured.unwrap_or_else(|| format!("{}/v1/hooks/gmail", self.edge.public_url))
     }
 
-    fn understand(mut read: Reader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
+    fn from_reader(mut read: SettingsReader, providers: Vec<(String, Secret<String>)>) -> Result<Self, ConfigError> {
         let data_dir = read.folder("data_dir")?;
         let server = edge::server(&mut read)?;
         let edge = edge::edge(&mut read, server.listen)?;
@@ -304,12 +313,12 @@ impl Config {
             instance: instance(&mut read)?,
             jobs: jobs(&mut read)?,
             sync: sync(&mut read)?,
-            tenants: Tenants { erase_after: read.duration("tenants.erase_after", Duration::ZERO..=3650 * DAY)? },
-            events: Events { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
+            tenants: TenantsConfig { erase_after: read.duration("tenants.erase_after", Duration::ZERO..=3650 * DAY)? },
+            events: EventsConfig { keep: read.duration("events.keep", Duration::from_secs(3600)..=3650 * DAY)? },
             webhooks: webhooks(&mut read)?,
             cache: cache(&mut read)?,
             providers: self::providers(&mut read, &edge.public_url)?,
-            log: Log { level: read.choice("log.level", &LogLevel::ALL)? },
+            log: LogConfig { level: log_level(&mut read)? },
             data_dir,
             edge,
             shown: read.into_shown(),
@@ -317,11 +326,13 @@ impl Config {
     }
 }
 
-fn database(read: &mut Reader, data_dir: &Path) -> Result<Database, ConfigError> {
-    let (url, source) = match read.secret("database.url", "database.url_file", "a URL like \"sqlite://mail.db\"")? {
+fn database(read: &mut SettingsReader, data_dir: &Path) -> Result<DatabaseConfig, ConfigError> {
+    let (url, source) = match read.secret("database.url", "database.url_file", "a URL such as \"sqlite://mail.db\"")? {
         None => (DatabaseUrl::Sqlite(data_dir.join("mailroom.db")), "default".to_owned()),
         Some((text, source)) => {
-            let url = match DatabaseUrl::parse(&text).map_err(|wants| refuse("database.url", &source, &wants))? {
+            let url = match DatabaseUrl::parse(&text)
+                .map_err(|expected| invalid_setting("database.url", &source, &expected))?
+            {
                 DatabaseUrl::Sqlite(path) => DatabaseUrl::Sqlite(read.expand(&path)?),
                 postgres @ DatabaseUrl::Postgres(_) => postgres,
             };
@@ -329,61 +340,66 @@ fn database(read: &mut Reader, data_dir: &Path) -> Result<Database, ConfigError>
         }
     };
     read.show("database.url", url.shown(), &source);
-    // The ceiling is far above what helps; it catches a slip before PostgreSQL runs out of sessions.
-    Ok(Database { url, pool: read.count("database.pool", 1..=1000)? })
+    // The ceiling is far above what helps; it catches a typing error before PostgreSQL runs out of sessions.
+    Ok(DatabaseConfig { url, pool: read.count("database.pool", 1..=1000)? })
 }
 
-/// What the tools of each provider of object storage read, so that whatever works for them works here.
-const PROVIDERS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+/// Prefixes of the variables that the tools of object store providers read.
+const OBJECT_STORE_PREFIXES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 fn provider_variables(environment: &[(OsString, OsString)]) -> Vec<(String, Secret<String>)> {
-    let text = |(name, value): &(OsString, OsString)| {
-        let name = name.to_str().filter(|name| PROVIDERS.iter().any(|prefix| name.starts_with(prefix)))?;
+    let variables = environment.iter().filter_map(|(name, value)| {
+        let name = name.to_str().filter(|name| OBJECT_STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))?;
         Some((name.to_owned(), Secret::new(value.to_str()?.to_owned())))
-    };
-    environment.iter().filter_map(text).collect()
+    });
+    variables.collect()
 }
 
-fn blobs(read: &mut Reader, data_dir: &Path, variables: Vec<(String, Secret<String>)>) -> Result<Blobs, ConfigError> {
-    let (url, source) = match read.text("blobs.url", "a URL like \"file://blobs\"")? {
+fn blobs(
+    read: &mut SettingsReader,
+    data_dir: &Path,
+    variables: Vec<(String, Secret<String>)>,
+) -> Result<BlobsConfig, ConfigError> {
+    let (url, source) = match read.text("blobs.url", "a URL such as \"file://blobs\"")? {
         None => (BlobsUrl::File(data_dir.join("blobs")), "default".to_owned()),
         Some((text, origin)) => {
-            let url = match BlobsUrl::parse(&text).map_err(|wants| refuse("blobs.url", &origin, &wants))? {
-                BlobsUrl::File(path) => BlobsUrl::File(read.expand(&path)?),
-                remote @ BlobsUrl::Remote { .. } => remote,
-            };
+            let url =
+                match BlobsUrl::parse(&text).map_err(|expected| invalid_setting("blobs.url", &origin, &expected))? {
+                    BlobsUrl::File(path) => BlobsUrl::File(read.expand(&path)?),
+                    remote @ BlobsUrl::Remote { .. } => remote,
+                };
             (url, origin.to_string())
         }
     };
     read.show("blobs.url", url.shown(), &source);
     let grace = read.duration("blobs.grace", Duration::ZERO..=365 * DAY)?;
-    // A second still allows a retry; after ten minutes everybody has given up.
+    // A second still allows a retry; callers do not wait ten minutes.
     let retry_for = read.duration("blobs.retry_for", Duration::from_secs(1)..=Duration::from_secs(600))?;
-    Ok(Blobs { url, grace, retry_for, variables })
+    Ok(BlobsConfig { url, grace, retry_for, variables })
 }
 
-fn backup(read: &mut Reader) -> Result<Backup, ConfigError> {
-    const WANTS: &str = "wants postgres://USER:PASSWORD@HOST:PORT/NAME";
-    let given = read.secret("backup.postgres_url", "backup.postgres_url_file", "a URL like \"postgres://…\"")?;
+fn backup(read: &mut SettingsReader) -> Result<BackupConfig, ConfigError> {
+    const EXPECTED: &str = "must be postgres://USER:PASSWORD@HOST:PORT/NAME";
+    let given = read.secret("backup.postgres_url", "backup.postgres_url_file", "a URL such as \"postgres://…\"")?;
     let Some((text, source)) = given else {
         read.show("backup.postgres_url", "as database.url", &"default");
-        return Ok(Backup { postgres_url: None });
+        return Ok(BackupConfig { postgres_url: None });
     };
     let Ok(url @ DatabaseUrl::Postgres(_)) = DatabaseUrl::parse(&text) else {
-        return Err(refuse("backup.postgres_url", &source, WANTS));
+        return Err(invalid_setting("backup.postgres_url", &source, EXPECTED));
     };
     read.show("backup.postgres_url", url.shown(), &source);
-    Ok(Backup { postgres_url: Some(Secret::new(text)) })
+    Ok(BackupConfig { postgres_url: Some(Secret::new(text)) })
 }
 
-fn auth(read: &mut Reader, data_dir: &Path) -> Result<Auth, ConfigError> {
+fn auth(read: &mut SettingsReader, data_dir: &Path) -> Result<AuthConfig, ConfigError> {
     let admin_key_file = file_in(read, "auth.admin_key_file", data_dir, "admin.key")?.0;
-    Ok(Auth { admin_key_file, oidc: edge::oidc(read)? })
+    Ok(AuthConfig { admin_key_file, oidc: edge::oidc(read)? })
 }
 
-/// The path of a file that is in the data folder unless somebody says otherwise, and who says so.
+/// Reads the path of a file, by default in the data folder. Returns it with its source.
 fn file_in(
-    read: &mut Reader,
+    read: &mut SettingsReader,
     setting: &'static str,
     data_dir: &Path,
     name: &str,
@@ -396,11 +412,13 @@ fn file_in(
     Ok((path, source))
 }
 
-fn secrets(read: &mut Reader, data_dir: &Path) -> Result<Secrets, ConfigError> {
+fn secrets(read: &mut SettingsReader, data_dir: &Path) -> Result<SecretsConfig, ConfigError> {
     let (key_file, source) = file_in(read, "secrets.key_file", data_dir, "master.key")?;
     let key = match read.text("secrets.key", "a key in quotes") {
-        // The sentence would repeat what was written.
-        Err(_) => return Err(ConfigError::new("`secrets.key` wants a key in quotes: 64 hexadecimal digits or Base64")),
+        // The usual error would repeat the secret.
+        Err(_) => {
+            return Err(ConfigError::new("`secrets.key` must be a key in quotes: 64 hexadecimal digits or Base64"));
+        }
         Ok(None) => {
             read.show("secrets.key", "none", &"default");
             None
@@ -416,33 +434,33 @@ fn secrets(read: &mut Reader, data_dir: &Path) -> Result<Secrets, ConfigError> {
         }
     };
     if let Some((_, origin)) = read.text("secrets.kms_url", "a URL")? {
-        let wants = "is for a later release; keep the master key in a file (secrets.key_file) or in secrets.key";
-        return Err(refuse("secrets.kms_url", &origin, wants));
+        let expected = "is not supported yet; keep the master key in a file (secrets.key_file) or in secrets.key";
+        return Err(invalid_setting("secrets.kms_url", &origin, expected));
     }
     read.show("secrets.kms_url", "none", &"default");
-    Ok(Secrets { key_file, key })
+    Ok(SecretsConfig { key_file, key })
 }
 
-/// The floors still let ordinary mail through. The ceilings are what a disk may have to spare (messages) and what a
-/// database takes in one column (bodies: PostgreSQL stops at 1 GB).
-fn limits(read: &mut Reader) -> Result<Limits, ConfigError> {
+/// The minimums still let ordinary mail through. The maximums are what a disk may have to spare (messages) and what a
+/// database stores in one column (bodies: PostgreSQL stops at 1 GB).
+fn limits(read: &mut SettingsReader) -> Result<MessageLimits, ConfigError> {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
-    Ok(Limits {
+    Ok(MessageLimits {
         message_bytes: read.size("limits.message_size", KIB..=2 * GIB)?,
         attachment_bytes: read.size("limits.attachment_size", KIB..=2 * GIB)?,
         decoded_bytes: read.size("limits.decoded_size", KIB..=4 * GIB)?,
         header_bytes: in_memory(read.size("limits.header_size", KIB..=64 * MIB)?),
         body_bytes: in_memory(read.size("limits.body_size", KIB..=256 * MIB)?),
-        // Each level costs stack while parsing.
+        // Each level uses stack while parsing.
         nesting: read.count("limits.nesting", 1..=100)?,
         parts: read.count("limits.parts", 1..=100_000)?,
     })
 }
 
-fn import(read: &mut Reader) -> Result<Import, ConfigError> {
-    Ok(Import {
+fn import(read: &mut SettingsReader) -> Result<ImportConfig, ConfigError> {
+    Ok(ImportConfig {
         batch_messages: read.count("import.batch_messages", 1..=10_000)?,
         batch_bytes: read.size("import.batch_bytes", 1 << 10..=1 << 30)?,
         in_flight: read.count("import.in_flight", 1..=64)?,
@@ -450,19 +468,19 @@ fn import(read: &mut Reader) -> Result<Import, ConfigError> {
     })
 }
 
-fn instance(read: &mut Reader) -> Result<Instance, ConfigError> {
-    let Some((id, origin)) = read.text("instance.id", "a name like \"worker-1\"")? else {
+fn instance(read: &mut SettingsReader) -> Result<InstanceConfig, ConfigError> {
+    let Some((id, origin)) = read.text("instance.id", "a name such as \"worker-1\"")? else {
         read.show("instance.id", "random per start", &"default");
-        return Ok(Instance { id: None });
+        return Ok(InstanceConfig { id: None });
     };
     if id.chars().count() > 100 || id.chars().any(char::is_control) {
-        return Err(refuse("instance.id", &origin, "wants at most 100 characters on one line"));
+        return Err(invalid_setting("instance.id", &origin, "must have at most 100 characters on one line"));
     }
     read.show("instance.id", id.clone(), &origin);
-    Ok(Instance { id: Some(id) })
+    Ok(InstanceConfig { id: Some(id) })
 }
 
-fn jobs(read: &mut Reader) -> Result<Jobs, ConfigError> {
+fn jobs(read: &mut SettingsReader) -> Result<JobsConfig, ConfigError> {
     const SECOND: Duration = Duration::from_secs(1);
     let concurrency = if read.is_given("jobs.concurrency") {
         read.count("jobs.concurrency", 1..=10_000)?
@@ -471,7 +489,7 @@ fn jobs(read: &mut Reader) -> Result<Jobs, ConfigError> {
         read.show("jobs.concurrency", (cores * 8).to_string(), &"default");
         cores * 8
     };
-    Ok(Jobs {
+    Ok(JobsConfig {
         lease: read.duration("jobs.lease", SECOND..=600 * SECOND)?,
         poll: read.duration("jobs.poll", SECOND..=60 * SECOND)?,
         concurrency,
@@ -480,10 +498,10 @@ fn jobs(read: &mut Reader) -> Result<Jobs, ConfigError> {
     })
 }
 
-fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
+fn sync(read: &mut SettingsReader) -> Result<SyncConfig, ConfigError> {
     const SECOND: Duration = Duration::from_secs(1);
     let switch = [("true", true), ("false", false)];
-    Ok(Sync {
+    Ok(SyncConfig {
         interval: read.duration("sync.interval", SECOND..=DAY)?,
         seldom_interval: read.duration("sync.seldom_interval", SECOND..=DAY)?,
         lease: read.duration("sync.lease", SECOND..=600 * SECOND)?,
@@ -496,69 +514,80 @@ fn sync(read: &mut Reader) -> Result<Sync, ConfigError> {
     })
 }
 
-fn webhooks(read: &mut Reader) -> Result<Webhooks, ConfigError> {
+fn webhooks(read: &mut SettingsReader) -> Result<WebhooksConfig, ConfigError> {
     const NETWORKS: &str = "webhooks.allow_networks";
-    const WANTS: &str = "a list of networks like \"10.1.0.0/16\"";
+    const EXPECTED: &str = "a list of networks such as \"10.1.0.0/16\"";
     let mut allow_networks = Vec::new();
-    let Some((texts, origin)) = read.list(NETWORKS, WANTS)? else {
+    let Some((texts, origin)) = read.list(NETWORKS, EXPECTED)? else {
         read.show(NETWORKS, "none", &"default");
-        return Ok(Webhooks { allow_networks, keep_deliveries: keep_deliveries(read)? });
+        return Ok(WebhooksConfig { allow_networks, keep_deliveries: keep_deliveries(read)? });
     };
     for text in &texts {
-        // Not only an address: what is opened should be said in full.
+        // Only with a prefix length: what is allowed must be explicit.
         let network = text.parse::<Network>().ok().filter(|network| network.addr() == network.network());
-        let wants = || format!("wants {WANTS}, with nothing after its last bit, not {}", text.escape_debug());
-        allow_networks.push(network.ok_or_else(|| refuse(NETWORKS, &origin, &wants()))?);
+        allow_networks.push(network.ok_or_else(|| {
+            let expected = format!("must be {EXPECTED}, without host bits, not {}", text.escape_debug());
+            invalid_setting(NETWORKS, &origin, &expected)
+        })?);
     }
     read.show(NETWORKS, texts.join(", "), &origin);
-    Ok(Webhooks { allow_networks, keep_deliveries: keep_deliveries(read)? })
+    Ok(WebhooksConfig { allow_networks, keep_deliveries: keep_deliveries(read)? })
 }
 
-fn keep_deliveries(read: &mut Reader) -> Result<Duration, ConfigError> {
+fn keep_deliveries(read: &mut SettingsReader) -> Result<Duration, ConfigError> {
     read.duration("webhooks.keep_deliveries", Duration::from_secs(1)..=3650 * DAY)
 }
 
-fn cache(read: &mut Reader) -> Result<Cache, ConfigError> {
-    const WANTS: &str = "an address like \"redis://host:6379/0\"";
-    let Some((url, origin)) = read.text("cache.url", WANTS)? else {
+fn cache(read: &mut SettingsReader) -> Result<CacheConfig, ConfigError> {
+    const EXPECTED: &str = "an address such as \"redis://host:6379/0\"";
+    let Some((url, origin)) = read.text("cache.url", EXPECTED)? else {
         read.show("cache.url", "none", &"default");
-        return Ok(Cache { url: None });
+        return Ok(CacheConfig { url: None });
     };
     if !(url.starts_with("redis://") || url.starts_with("rediss://")) {
-        return Err(refuse("cache.url", &origin, &format!("wants {WANTS}")));
+        return Err(invalid_setting("cache.url", &origin, &format!("must be {EXPECTED}")));
     }
-    // It may have a password in it.
+    // The URL may contain a password.
     read.show("cache.url", "***", &origin);
-    Ok(Cache { url: Some(Secret::new(url)) })
+    Ok(CacheConfig { url: Some(Secret::new(url)) })
 }
 
-fn providers(read: &mut Reader, public_url: &str) -> Result<Providers, ConfigError> {
+fn providers(read: &mut SettingsReader, public_url: &str) -> Result<ProvidersConfig, ConfigError> {
     let google = google::google(read)?;
     let microsoft = microsoft::microsoft(read, public_url)?;
     const IMAP: &str = "providers.imap.bytes_per_day";
     let imap_bytes_per_day = if read.is_given(IMAP) {
-        Some(read.size(IMAP, 0..=MOST_BYTES_PER_DAY)?)
+        Some(read.size(IMAP, 0..=MAX_BYTES_PER_DAY)?)
     } else {
         read.show(IMAP, "0 B, and 2 GB at Gmail", &"default");
         None
     };
-    let imap = rates::rates(read, rates::IMAP)?;
-    let scripted_calls_per_second = read.count("providers.scripted.calls_per_second", 1..=1_000_000)?;
-    Ok(Providers { google, microsoft, imap_bytes_per_day, imap, scripted_calls_per_second })
+    let imap = provider_rates::rates(read, provider_rates::IMAP)?;
+    Ok(ProvidersConfig { google, microsoft, imap_bytes_per_day, imap })
 }
 
-fn backfill(read: &mut Reader) -> Result<Backfill, ConfigError> {
-    const WANTS: &str = "\"all\", \"none\", or a duration like \"30d\"";
-    let Some((text, origin)) = read.text("sync.backfill", WANTS)? else {
-        return Err(refuse("sync.backfill", "default", WANTS));
+fn backfill(read: &mut SettingsReader) -> Result<Backfill, ConfigError> {
+    const EXPECTED: &str = "\"all\", \"none\", or a duration such as \"30d\"";
+    let Some((text, origin)) = read.text("sync.backfill", EXPECTED)? else {
+        return Err(invalid_setting("sync.backfill", "default", &format!("must be {EXPECTED}")));
     };
-    let backfill = units::parse_backfill(&text).ok_or_else(|| refuse("sync.backfill", &origin, WANTS))?;
+    let backfill = units::parse_backfill(&text)
+        .ok_or_else(|| invalid_setting("sync.backfill", &origin, &format!("must be {EXPECTED}")))?;
     read.show("sync.backfill", text, &origin);
     Ok(backfill)
 }
 
+fn log_level(read: &mut SettingsReader) -> Result<Option<LogLevel>, ConfigError> {
+    const KEY: &str = "log.level";
+    if read.is_given(KEY) {
+        return read.choice(KEY, &LogLevel::ALL).map(Some);
+    }
+    read.show(KEY, "info for serve, warn for other commands", &"default");
+    Ok(None)
+}
+
 fn in_memory(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("the ceilings of these settings fit every machine we build for")
+    usize::try_from(bytes).expect("the maximum of these settings fits into a usize")
 }
 
 #[cfg(test)]

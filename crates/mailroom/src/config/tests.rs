@@ -1,4 +1,4 @@
-//! The settings as an operator meets them: files and variables in, values and sentences out.
+//! Loading of the configuration from files and variables, and its error messages.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -20,25 +20,25 @@ fn refusal(name: &str, value: &str) -> String {
 /// A folder with `mailroom.toml` in it, and that file's path.
 fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(FILE);
+    let path = folder.path().join(DEFAULT_CONFIG_FILE);
     std::fs::write(&path, text).unwrap();
     (folder, path)
 }
 
-fn shown<'a>(config: &'a Config, key: &str) -> &'a Shown {
+fn shown<'a>(config: &'a Config, key: &str) -> &'a ShownSetting {
     config.show().iter().find(|shown| shown.key == key).unwrap()
 }
 
 #[test]
-fn without_a_file_and_environment_it_runs_embedded_in_the_working_directory() {
+fn defaults_are_embedded_in_the_working_directory() {
     let config = with(&[]).unwrap();
 
     assert_eq!(config.data_dir, Path::new("./mailroom-data"));
     assert_eq!(config.database.url, DatabaseUrl::Sqlite("./mailroom-data/mailroom.db".into()));
     assert_eq!(config.blobs.url, BlobsUrl::File("./mailroom-data/blobs".into()));
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.limits, MessageLimits::default());
     assert_eq!((config.import.batch_messages, config.import.batch_bytes, config.import.in_flight), (512, 4 << 20, 3));
-    assert_eq!(config.log.level, LogLevel::Warn);
+    assert_eq!((config.log.level(true), config.log.level(false)), (LogLevel::Info, LogLevel::Warn));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn every_known_setting_is_read_and_shown() {
     let config = with(&[]).unwrap();
 
     let shown: BTreeSet<String> = config.show().iter().map(|shown| shown.key.to_owned()).collect();
-    let mut known = Layers::defaults().unwrap().known().clone();
+    let mut known = SettingLayers::defaults().unwrap().known().clone();
     for shown_when_given in [
         "database.url_file",
         "backup.postgres_url_file",
@@ -60,18 +60,19 @@ fn every_known_setting_is_read_and_shown() {
 }
 
 #[test]
-fn no_limit_of_bytes_per_day_is_something_else_than_none_that_was_given() {
+fn zero_bytes_per_day_differs_from_unset() {
     const NAME: &str = "MAILROOM_PROVIDERS__IMAP__BYTES_PER_DAY";
-    let given = |value| with(&[(NAME, value)]).unwrap().providers.imap_bytes_per_day;
 
     assert_eq!(with(&[]).unwrap().providers.imap_bytes_per_day, None);
-    assert_eq!((given("0 B"), given("3 GB")), (Some(0), Some(3_000_000_000)));
-    assert!(refusal(NAME, "3").contains("wants a unit after 3"));
-    assert!(refusal(NAME, "2000 GiB").contains("may be from 0 B to 1024 GiB"));
+    for (value, bytes) in [("0 B", 0), ("3 GB", 3_000_000_000)] {
+        assert_eq!(with(&[(NAME, value)]).unwrap().providers.imap_bytes_per_day, Some(bytes));
+    }
+    assert!(refusal(NAME, "3").contains("must have a unit after 3"));
+    assert!(refusal(NAME, "2000 GiB").contains("must be from 0 B to 1024 GiB"));
 }
 
 #[test]
-fn the_file_wins_over_defaults_and_the_environment_over_the_file() {
+fn environment_wins_over_file_over_defaults() {
     let (_folder, path) = file("[import]\nin_flight = 5\nbatch_messages = 100\n");
 
     let config = Config::load(Some(&path), [("MAILROOM_IMPORT__IN_FLIGHT", "7")], home()).unwrap();
@@ -83,28 +84,28 @@ fn the_file_wins_over_defaults_and_the_environment_over_the_file() {
 }
 
 #[test]
-fn the_file_in_the_working_directory_is_read_unless_another_is_named() {
+fn named_file_replaces_the_default_file() {
     let (folder, _) = file("limits.parts = 7\n");
     let (_other, named) = file("limits.nesting = 9\n");
 
-    let usual = Config::load_in(folder.path(), None, NO_VARIABLES, home()).unwrap();
+    let default_file = Config::load_in(folder.path(), None, NO_VARIABLES, home()).unwrap();
     let named = Config::load_in(folder.path(), Some(&named), NO_VARIABLES, home()).unwrap();
 
-    assert_eq!((usual.limits.parts, usual.limits.nesting), (7, 32));
+    assert_eq!((default_file.limits.parts, default_file.limits.nesting), (7, 32));
     assert_eq!((named.limits.parts, named.limits.nesting), (1000, 9));
 }
 
 #[test]
-fn a_named_file_must_exist_and_be_text() {
+fn named_file_must_exist_and_be_text() {
     let missing = Config::load(Some(Path::new("/nowhere/m.toml")), NO_VARIABLES, None).unwrap_err().to_string();
     let folder = Config::load(Some(Path::new("/")), NO_VARIABLES, None).unwrap_err().to_string();
 
     assert!(missing.contains("/nowhere/m.toml"), "{missing}");
-    assert!(folder.contains("can't read the configuration file /:"), "{folder}");
+    assert!(folder.contains("cannot read the configuration file /:"), "{folder}");
 }
 
 #[test]
-fn data_follows_the_data_folder_and_a_tilde_is_home() {
+fn data_is_below_data_dir_and_tilde_is_home() {
     let config = with(&[("MAILROOM_DATA_DIR", "~/mail")]).unwrap();
 
     assert_eq!(config.data_dir, Path::new("/home/ada/mail"));
@@ -115,7 +116,7 @@ fn data_follows_the_data_folder_and_a_tilde_is_home() {
 }
 
 #[test]
-fn a_password_is_in_the_url_and_nowhere_else() {
+fn database_password_is_not_shown() {
     let url = "postgres://ada:hunter2@db:5432/mail";
 
     let config = with(&[("MAILROOM_DATABASE__URL", url)]).unwrap();
@@ -126,7 +127,7 @@ fn a_password_is_in_the_url_and_nowhere_else() {
 }
 
 #[test]
-fn the_database_url_can_come_from_a_file() {
+fn database_url_can_come_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("url");
     std::fs::write(&path, "\npostgres://ada:hunter2@db/mail\n").unwrap();
@@ -141,7 +142,7 @@ fn the_database_url_can_come_from_a_file() {
 }
 
 #[test]
-fn a_secret_given_twice_or_in_a_file_that_says_nothing_is_refused() {
+fn duplicate_or_empty_secret_is_refused() {
     let both = with(&[("MAILROOM_DATABASE__URL", "postgres://h/db"), ("MAILROOM_DATABASE__URL_FILE", "/x")]);
     assert!(both.unwrap_err().to_string().contains("both given"));
 
@@ -149,30 +150,30 @@ fn a_secret_given_twice_or_in_a_file_that_says_nothing_is_refused() {
     let error = refusal("MAILROOM_DATABASE__URL_FILE", empty.to_str().unwrap());
     assert!(error.contains("which is empty"), "{error}");
     let error = refusal("MAILROOM_DATABASE__URL_FILE", "/nowhere/url");
-    assert!(error.contains("/nowhere/url, which can't be read"), "{error}");
+    assert!(error.contains("/nowhere/url, which cannot be read"), "{error}");
 }
 
 #[test]
-fn a_wrong_value_is_refused_in_a_sentence_that_shows_a_right_one() {
+fn error_of_a_wrong_value_shows_a_right_one() {
     for (name, value, sentence) in [
         (
             "MAILROOM_LIMITS__MESSAGE_SIZE",
             "5 bananas",
-            "`limits.message_size` wants a size like \"50 MB\", not 5 bananas",
+            "`limits.message_size` must be a size such as \"50 MB\", not 5 bananas",
         ),
-        ("MAILROOM_LIMITS__MESSAGE_SIZE", "50", "wants a unit after 50, one of B, KB, MB, GB, KiB, MiB or GiB"),
-        ("MAILROOM_LIMITS__BODY_SIZE", "9 GB", "`limits.body_size` may be from 1 KiB to 256 MiB, not 9 GB"),
-        ("MAILROOM_LIMITS__BODY_SIZE", "", "wants a size like \"50 MB\", not an empty text"),
-        ("MAILROOM_IMPORT__IN_FLIGHT", "many", "`import.in_flight` wants a whole number from 1 to 64, not many"),
+        ("MAILROOM_LIMITS__MESSAGE_SIZE", "50", "must have a unit after 50, one of B, KB, MB, GB, KiB, MiB or GiB"),
+        ("MAILROOM_LIMITS__BODY_SIZE", "9 GB", "`limits.body_size` must be from 1 KiB to 256 MiB, not 9 GB"),
+        ("MAILROOM_LIMITS__BODY_SIZE", "", "must be a size such as \"50 MB\", not an empty text"),
+        ("MAILROOM_IMPORT__IN_FLIGHT", "many", "`import.in_flight` must be a whole number from 1 to 64, not many"),
         ("MAILROOM_IMPORT__IN_FLIGHT", "0", "from 1 to 64, not 0"),
-        ("MAILROOM_LOG__LEVEL", "loud", "wants one of off, error, warn, info, debug, trace, not loud"),
-        ("MAILROOM_DATA_DIR", " ", "`data_dir` wants a folder, and is empty"),
+        ("MAILROOM_LOG__LEVEL", "loud", "must be one of off, error, warn, info, debug, trace, not loud"),
+        ("MAILROOM_DATA_DIR", " ", "`data_dir` must be a folder, but is empty"),
         ("MAILROOM_DATABASE__URL", "mysql://u:p@h/db", "not mysql:// (MAILROOM_DATABASE__URL)"),
         ("MAILROOM_BLOBS__URL", "ftp://bucket", "not ftp:// (MAILROOM_BLOBS__URL)"),
         ("MAILROOM_SERVER__TRUSTED_PROXIES", "10.0.0.0/8, ten", "or addresses, not ten"),
-        ("MAILROOM_AUTH__OIDC__ISSUER", "http://login.example", "wants the URL of an issuer"),
-        ("MAILROOM_AUTH__OIDC__ISSUER", "https://login.example", "needs `auth.oidc.audience` beside it"),
-        ("MAILROOM_AUTH__OIDC__ALGORITHM", "HS256", "wants one of RS256"),
+        ("MAILROOM_AUTH__OIDC__ISSUER", "http://login.example", "must be the URL of an issuer"),
+        ("MAILROOM_AUTH__OIDC__ISSUER", "https://login.example", "requires `auth.oidc.audience`"),
+        ("MAILROOM_AUTH__OIDC__ALGORITHM", "HS256", "must be one of RS256"),
     ] {
         let error = refusal(name, value);
 
@@ -182,12 +183,12 @@ fn a_wrong_value_is_refused_in_a_sentence_that_shows_a_right_one() {
 }
 
 #[test]
-fn a_wrong_type_in_a_file_names_its_line() {
+fn wrong_type_in_a_file_names_its_line() {
     for (text, sentence) in [
-        ("data_dir = 5", "`data_dir` wants a folder in quotes, not 5 ("),
+        ("data_dir = 5", "`data_dir` must be a folder in quotes, not 5 ("),
         ("data_dir = [\"a\"]", "not a list ("),
-        ("limits.message_size = 50", "wants a unit after 50"),
-        ("limits.nesting = 2.5", "wants a whole number from 1 to 100, not 2.5"),
+        ("limits.message_size = 50", "must have a unit after 50"),
+        ("limits.nesting = 2.5", "must be a whole number from 1 to 100, not 2.5"),
         ("limits.nesting = true", "not true ("),
     ] {
         let (_folder, path) = file(text);
@@ -200,7 +201,7 @@ fn a_wrong_type_in_a_file_names_its_line() {
 }
 
 #[test]
-fn numbers_may_come_from_either_side_and_with_underscores() {
+fn numbers_may_have_underscores() {
     let (_folder, path) = file("limits.parts = 2_000\n");
 
     let config = Config::load(Some(&path), [("MAILROOM_DATABASE__POOL", "4")], home()).unwrap();
@@ -209,7 +210,7 @@ fn numbers_may_come_from_either_side_and_with_underscores() {
 }
 
 #[test]
-fn a_long_or_multi_line_value_is_cut_to_one_line() {
+fn long_value_is_cut_to_one_line() {
     let error = refusal("MAILROOM_LOG__LEVEL", &"loud\n".repeat(100));
 
     assert!(!error.contains('\n') && error.len() < 250, "{error}");
@@ -223,7 +224,7 @@ fn log_levels_keep_their_words() {
 }
 
 #[test]
-fn networks_that_webhooks_may_reach_come_as_a_list_or_with_commas() {
+fn webhook_networks_are_a_list_or_have_commas() {
     assert_eq!(with(&[]).unwrap().webhooks.allow_networks, []);
     assert_eq!(shown(&with(&[]).unwrap(), "webhooks.allow_networks").value, "none");
     let (_folder, path) = file("[webhooks]\nallow_networks = [\"10.1.0.0/16\", \"fd00::/8\"]\n");
@@ -234,12 +235,12 @@ fn networks_that_webhooks_may_reach_come_as_a_list_or_with_commas() {
     assert_eq!(shown(&named, "webhooks.allow_networks").value, "10.1.0.0/16, fd00::/8");
     for bad in ["10.1.0.0", "10.1.0.1/16", "10.0.0.0/33", "private", "10.1.0.0/16 10.2.0.0/16"] {
         let refusal = refusal("MAILROOM_WEBHOOKS__ALLOW_NETWORKS", bad);
-        assert!(refusal.contains("`webhooks.allow_networks` wants a list of networks"), "{bad}: {refusal}");
+        assert!(refusal.contains("`webhooks.allow_networks` must be a list of networks"), "{bad}: {refusal}");
     }
 }
 
 #[test]
-fn a_list_is_written_as_one_or_with_commas() {
+fn trusted_proxies_are_a_list_or_have_commas() {
     let (_folder, path) = file("server.trusted_proxies = [\"10.0.0.0/8\", \"192.0.2.1\"]\n");
 
     let from_file = Config::load(Some(&path), NO_VARIABLES, home()).unwrap();
@@ -251,7 +252,7 @@ fn a_list_is_written_as_one_or_with_commas() {
 }
 
 #[test]
-fn google_is_nobody_and_at_its_own_place_by_default() {
+fn google_is_not_configured_by_default() {
     let config = with(&[]).unwrap();
 
     let google = &config.providers.google;
@@ -266,7 +267,7 @@ fn google_is_nobody_and_at_its_own_place_by_default() {
 }
 
 #[test]
-fn the_secret_of_an_app_is_kept_and_not_shown() {
+fn client_secrets_are_not_shown() {
     let (_folder, path) = file("GOCSPX-hunter2\n");
     let path = path.to_str().unwrap();
 
@@ -275,7 +276,7 @@ fn the_secret_of_an_app_is_kept_and_not_shown() {
             let name = format!("MAILROOM_PROVIDERS__{}__{key}", provider.to_uppercase());
             let config = with(&[(&name, value)]).unwrap();
 
-            let Providers { google, microsoft, .. } = &config.providers;
+            let ProvidersConfig { google, microsoft, .. } = &config.providers;
             let secret = google.settings.client_secret.as_ref().or(microsoft.settings.client_secret.as_ref());
             assert_eq!(secret.unwrap().expose(), "GOCSPX-hunter2");
             assert_eq!(shown(&config, &format!("providers.{provider}.client_secret")).value, "***");
@@ -283,12 +284,12 @@ fn the_secret_of_an_app_is_kept_and_not_shown() {
         }
         let (_folder, wrong) = file(&format!("[providers.{provider}]\nclient_secret = 5551\n"));
         let error = Config::load(Some(&wrong), NO_VARIABLES, home()).unwrap_err().to_string();
-        assert!(error.contains("wants the secret in quotes") && !error.contains("5551"), "{error}");
+        assert!(error.contains("must be the secret in quotes") && !error.contains("5551"), "{error}");
     }
 }
 
 #[test]
-fn microsoft_is_nobody_and_at_its_own_place_by_default() {
+fn microsoft_is_not_configured_by_default() {
     let config = with(&[]).unwrap();
 
     let microsoft = &config.providers.microsoft;
@@ -302,20 +303,20 @@ fn microsoft_is_nobody_and_at_its_own_place_by_default() {
 }
 
 #[test]
-fn mistakes_about_microsoft_are_told_with_what_is_wanted() {
+fn microsoft_errors_show_what_is_expected() {
     let (_folder, other) = file("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     for (key, value, sentence) in [
-        ("AUTHORITY", "acme.test/x", "wants common, organizations, consumers, or a directory"),
-        ("AUTHORITY_URL", "http://login.microsoftonline.com", "wants a URL that begins with https://"),
-        ("GRAPH_URL", "graph.microsoft.com", "wants a URL that begins with https://"),
-        ("NOTIFICATION_URL", "http://mail.example.com/hooks", "wants a URL that begins with https://"),
-        ("CERTIFICATE_FILE", "/nowhere/app.pem", "names /nowhere/app.pem, which can't be read"),
+        ("AUTHORITY", "acme.test/x", "must be common, organizations, consumers, or a directory"),
+        ("AUTHORITY_URL", "http://login.microsoftonline.com", "must be a URL that begins with https://"),
+        ("GRAPH_URL", "graph.microsoft.com", "must be a URL that begins with https://"),
+        ("NOTIFICATION_URL", "http://mail.example.com/hooks", "must be a URL that begins with https://"),
+        ("CERTIFICATE_FILE", "/nowhere/app.pem", "names /nowhere/app.pem, which cannot be read"),
         (
             "CERTIFICATE_FILE",
             other.to_str().unwrap(),
-            "which has no private key in PEM beside its certificate; it wants",
+            "which has no private key in PEM beside its certificate; it must be",
         ),
-        ("CALLS_PER_SECOND", "0", "wants a whole number from 1"),
+        ("CALLS_PER_SECOND", "0", "must be a whole number from 1"),
     ] {
         let name = format!("MAILROOM_PROVIDERS__MICROSOFT__{key}");
         let error = refusal(&name, value);
@@ -328,46 +329,54 @@ fn mistakes_about_microsoft_are_told_with_what_is_wanted() {
     }
 }
 
+/// Loads settings whose variables lack the prefix.
+fn with_prefix(prefix: &str, pairs: &[(&str, &str)]) -> Config {
+    let variables = pairs.iter().map(|(key, value)| (format!("{prefix}{key}"), (*value).to_owned()));
+    Config::load(None, variables.collect::<Vec<_>>(), home()).unwrap()
+}
+
+fn microsoft(pairs: &[(&str, &str)]) -> MicrosoftConfig {
+    with_prefix("MAILROOM_", pairs).providers.microsoft
+}
+
 #[test]
-fn what_is_half_set_up_at_microsoft_says_what_is_missing() {
-    let microsoft = |pairs: &[(&str, &str)]| {
-        let named = |(key, value): &(&str, &str)| (format!("MAILROOM_{key}"), (*value).to_owned());
-        let config = Config::load(None, pairs.iter().map(named).collect::<Vec<_>>(), home()).unwrap();
-        config.providers.microsoft
-    };
+fn incomplete_microsoft_settings_name_what_is_missing() {
     let (id, secret) = (("PROVIDERS__MICROSOFT__CLIENT_ID", "me"), ("PROVIDERS__MICROSOFT__CLIENT_SECRET", "hunter2"));
     let public = ("SERVER__PUBLIC_URL", "https://mail.example.com");
 
-    assert!(microsoft(&[]).standing().unwrap().starts_with("not set up"));
-    assert!(microsoft(&[id]).standing().unwrap_err().contains("certificate_file"));
-    assert!(microsoft(&[secret]).standing().unwrap_err().contains("client_id"));
-    let by_the_clock = microsoft(&[id, secret]);
-    assert!(by_the_clock.standing().unwrap().contains("no pushes"), "Graph does not take http://");
+    assert!(microsoft(&[]).setup_status().unwrap().starts_with("not configured"));
+    assert!(microsoft(&[id]).setup_status().unwrap_err().contains("certificate_file"));
+    assert!(microsoft(&[secret]).setup_status().unwrap_err().contains("client_id"));
+    let without_push = microsoft(&[id, secret]);
+    assert!(without_push.setup_status().unwrap().contains("no push"), "Graph does not accept http://");
     for public in ["http://127.0.0.1:8080", "http://mail.example.com"] {
-        assert!(microsoft(&[id, secret, ("SERVER__PUBLIC_URL", public)]).lacks_pushes().is_some(), "{public}");
+        assert!(microsoft(&[id, secret, ("SERVER__PUBLIC_URL", public)]).missing_push_reason().is_some(), "{public}");
     }
-    assert_eq!(microsoft(&[]).lacks_pushes(), None, "nobody wants any");
+    assert_eq!(microsoft(&[]).missing_push_reason(), None, "without an app no push is expected");
     let pushed = microsoft(&[id, secret, public]);
-    assert_eq!((pushed.standing().unwrap(), pushed.lacks_pushes()), ("an app with a secret, pushes".to_owned(), None));
+    assert_eq!(
+        (pushed.setup_status().unwrap(), pushed.missing_push_reason()),
+        ("an app with a secret, push".to_owned(), None)
+    );
     let push = pushed.settings.push.unwrap();
     assert_eq!(push.notification_url, "https://mail.example.com/v1/hooks/graph");
     assert_eq!(push.lifecycle_url, "https://mail.example.com/v1/hooks/graph/lifecycle");
     let simulated = [id, secret, ("PROVIDERS__MICROSOFT__GRAPH_URL", "http://127.0.0.1:9000")];
-    assert!(microsoft(&simulated).settings.push.is_some(), "a simulated one does");
+    assert!(microsoft(&simulated).settings.push.is_some(), "a simulated one accepts it");
 }
 
 #[test]
-fn mistakes_about_google_are_told_with_what_is_wanted() {
+fn google_errors_show_what_is_expected() {
     let (_folder, other) = file("{\"web\": {}}");
     for (key, value, sentence) in [
-        ("PUBSUB_TOPIC", "my-topic", "wants a topic like \"projects/PROJECT/topics/TOPIC\", not my-topic"),
-        ("PUBSUB_TOPIC", "projects//topics/t", "wants a topic like"),
-        ("TOKEN_URL", "http://oauth2.googleapis.com/token", "wants a URL that begins with https://"),
-        ("API_URL", "gmail.googleapis.com", "wants a URL that begins with https://"),
-        ("PUSH_SERVICE_ACCOUNT", "push", "wants the address of a service account"),
-        ("SERVICE_ACCOUNT_FILE", "/nowhere/key.json", "names /nowhere/key.json, which can't be read"),
+        ("PUBSUB_TOPIC", "my-topic", "must be a topic such as \"projects/PROJECT/topics/TOPIC\", not my-topic"),
+        ("PUBSUB_TOPIC", "projects//topics/t", "must be a topic such as"),
+        ("TOKEN_URL", "http://oauth2.googleapis.com/token", "must be a URL that begins with https://"),
+        ("API_URL", "gmail.googleapis.com", "must be a URL that begins with https://"),
+        ("PUSH_SERVICE_ACCOUNT", "push", "must be the address of a service account"),
+        ("SERVICE_ACCOUNT_FILE", "/nowhere/key.json", "names /nowhere/key.json, which cannot be read"),
         ("SERVICE_ACCOUNT_FILE", other.to_str().unwrap(), "which is the file of an OAuth client"),
-        ("CALLS_PER_SECOND", "0", "wants a whole number from 1"),
+        ("CALLS_PER_SECOND", "0", "must be a whole number from 1"),
     ] {
         let name = format!("MAILROOM_PROVIDERS__GOOGLE__{key}");
         let error = refusal(&name, value);
@@ -378,22 +387,21 @@ fn mistakes_about_google_are_told_with_what_is_wanted() {
     assert_eq!(local.providers.google.settings.api_url, "http://127.0.0.1:9000");
 }
 
+fn google_status(pairs: &[(&str, &str)]) -> Result<String, String> {
+    with_prefix("MAILROOM_PROVIDERS__GOOGLE__", pairs).providers.google.setup_status()
+}
+
 #[test]
-fn what_is_half_set_up_at_google_says_what_is_missing() {
-    let standing = |pairs: &[(&str, &str)]| {
-        let named = |(key, value): &(&str, &str)| (format!("MAILROOM_PROVIDERS__GOOGLE__{key}"), (*value).to_owned());
-        let config = Config::load(None, pairs.iter().map(named).collect::<Vec<_>>(), home()).unwrap();
-        config.providers.google.standing()
-    };
+fn incomplete_google_settings_name_what_is_missing() {
     let (id, secret) = (("CLIENT_ID", "me"), ("CLIENT_SECRET", "hunter2"));
     let (topic, push) = (("PUBSUB_TOPIC", "projects/p/topics/t"), ("PUSH_SERVICE_ACCOUNT", "push@p"));
 
-    assert!(standing(&[]).unwrap().starts_with("not set up"));
-    assert_eq!(standing(&[id, secret, topic, push]).unwrap(), "an OAuth client, pushes");
-    assert!(standing(&[id, secret]).unwrap().contains("no pushes"));
-    assert!(standing(&[id]).unwrap_err().contains("client_secret_file"));
-    assert!(standing(&[secret]).unwrap_err().contains("client_id"));
-    assert!(standing(&[id, secret, topic]).unwrap_err().contains("push_service_account"));
-    assert!(standing(&[id, secret, push]).unwrap_err().contains("pubsub_topic"));
-    assert!(standing(&[topic, push]).unwrap_err().contains("no mailbox can be opened"));
+    assert!(google_status(&[]).unwrap().starts_with("not configured"));
+    assert_eq!(google_status(&[id, secret, topic, push]).unwrap(), "an OAuth client, push");
+    assert!(google_status(&[id, secret]).unwrap().contains("no push"));
+    assert!(google_status(&[id]).unwrap_err().contains("client_secret_file"));
+    assert!(google_status(&[secret]).unwrap_err().contains("client_id"));
+    assert!(google_status(&[id, secret, topic]).unwrap_err().contains("push_service_account"));
+    assert!(google_status(&[id, secret, push]).unwrap_err().contains("pubsub_topic"));
+    assert!(google_status(&[topic, push]).unwrap_err().contains("no mailbox can be opened"));
 }

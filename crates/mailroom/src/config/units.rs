@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them. A unit is always required: nobody should have to guess what `60` means.
+//! Parses sizes and durations with units. A unit is always required, so that `60` cannot be misread.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use engine::mailboxes::Backfill;
 pub const SIZE_UNITS: &str = "B, KB, MB, GB, KiB, MiB or GiB";
 pub const DURATION_UNITS: &str = "ms, s, m, h or d";
 
-/// Why a text is not a quantity.
+/// Why a text is not a size or duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadQuantity {
-    /// A number and nothing else.
+pub enum QuantityError {
+    /// A number without a unit.
     NoUnit,
-    /// Right in form, and more than we can count.
+    /// Well-formed, but out of range.
     TooLarge,
-    NotOne,
+    Malformed,
 }
 
-/// Bytes from "50 MB", "50MiB" or "4 kb".
-pub fn parse_size(text: &str) -> Result<u64, BadQuantity> {
+/// Parses a size such as "50 MB", "50MiB" or "4 kb" into bytes.
+pub fn parse_size(text: &str) -> Result<u64, QuantityError> {
     let (number, unit) = leading_number(text.trim())?;
     let unit = match unit.trim().to_ascii_lowercase().as_str() {
-        "" => return Err(BadQuantity::NoUnit),
+        "" => return Err(QuantityError::NoUnit),
         "b" => 1,
         "kb" => 1000,
         "mb" => 1_000_000,
@@ -29,13 +29,12 @@ pub fn parse_size(text: &str) -> Result<u64, BadQuantity> {
         "kib" => 1 << 10,
         "mib" => 1 << 20,
         "gib" => 1 << 30,
-        _ => return Err(BadQuantity::NotOne),
+        _ => return Err(QuantityError::Malformed),
     };
-    number.checked_mul(unit).ok_or(BadQuantity::TooLarge)
+    number.checked_mul(unit).ok_or(QuantityError::TooLarge)
 }
 
-/// A duration from "500ms", "60s", "5 m", "1h30m" or "90d": numbers with units, largest unit first.
-/// `all`, `none`, or a duration.
+/// Parses `all`, `none`, or a duration.
 pub fn parse_backfill(text: &str) -> Option<Backfill> {
     match text.trim() {
         "all" => Some(Backfill::All),
@@ -44,7 +43,8 @@ pub fn parse_backfill(text: &str) -> Option<Backfill> {
     }
 }
 
-pub fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
+/// Parses a duration such as "500ms", "60s", "5 m", "1h30m" or "90d": numbers with units, largest unit first.
+pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     let mut rest = text.trim();
     let mut total: u64 = 0;
     let mut smallest = u64::MAX;
@@ -58,14 +58,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
             "m" => 60_000,
             "h" => 3_600_000,
             "d" => 86_400_000,
-            "" if after.is_empty() => return Err(BadQuantity::NoUnit),
-            _ => return Err(BadQuantity::NotOne),
+            "" if after.is_empty() => return Err(QuantityError::NoUnit),
+            _ => return Err(QuantityError::Malformed),
         };
         if unit >= smallest {
-            return Err(BadQuantity::NotOne); // "30m1h" and "5m5m" are more likely slips than wishes
+            return Err(QuantityError::Malformed); // "30m1h" and "5m5m" are more likely typing errors
         }
         smallest = unit;
-        total = number.checked_mul(unit).and_then(|part| total.checked_add(part)).ok_or(BadQuantity::TooLarge)?;
+        total = number.checked_mul(unit).and_then(|part| total.checked_add(part)).ok_or(QuantityError::TooLarge)?;
         rest = after[end..].trim_start();
         if rest.is_empty() {
             return Ok(Duration::from_millis(total));
@@ -73,12 +73,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadQuantity> {
     }
 }
 
-fn leading_number(text: &str) -> Result<(u64, &str), BadQuantity> {
+fn leading_number(text: &str) -> Result<(u64, &str), QuantityError> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if end == 0 {
-        return Err(BadQuantity::NotOne);
+        return Err(QuantityError::Malformed);
     }
-    let number = text[..end].parse().map_err(|_| BadQuantity::TooLarge)?;
+    let number = text[..end].parse().map_err(|_| QuantityError::TooLarge)?;
     Ok((number, &text[end..]))
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_take_decimal_and_binary_units_with_or_without_a_space() {
+    fn sizes_have_decimal_or_binary_units() {
         assert_eq!(parse_size("8 MB"), Ok(8_000_000));
         assert_eq!(parse_size("50MiB"), Ok(50 << 20));
         assert_eq!(parse_size(" 4 kb "), Ok(4000));
@@ -96,27 +96,27 @@ mod tests {
     }
 
     #[test]
-    fn a_size_without_a_unit_is_refused_as_such() {
-        assert_eq!(parse_size("50"), Err(BadQuantity::NoUnit));
-        assert_eq!(parse_size(" 50 "), Err(BadQuantity::NoUnit));
+    fn size_without_a_unit_is_refused() {
+        assert_eq!(parse_size("50"), Err(QuantityError::NoUnit));
+        assert_eq!(parse_size(" 50 "), Err(QuantityError::NoUnit));
     }
 
     #[test]
-    fn other_texts_are_not_sizes() {
+    fn malformed_sizes_are_refused() {
         for text in ["", "MB", "5 bananas", "-5 MB", "1.5 MB", "5 M B", "٥ MB"] {
-            assert_eq!(parse_size(text), Err(BadQuantity::NotOne), "{text}");
+            assert_eq!(parse_size(text), Err(QuantityError::Malformed), "{text}");
         }
     }
 
     #[test]
-    fn quantities_beyond_counting_are_too_large() {
-        assert_eq!(parse_size("99999999999999999999 B"), Err(BadQuantity::TooLarge));
-        assert_eq!(parse_size("99999999999 GiB"), Err(BadQuantity::TooLarge));
-        assert_eq!(parse_duration("999999999999999d"), Err(BadQuantity::TooLarge));
+    fn overflowing_quantities_are_too_large() {
+        assert_eq!(parse_size("99999999999999999999 B"), Err(QuantityError::TooLarge));
+        assert_eq!(parse_size("99999999999 GiB"), Err(QuantityError::TooLarge));
+        assert_eq!(parse_duration("999999999999999d"), Err(QuantityError::TooLarge));
     }
 
     #[test]
-    fn durations_add_up_from_the_largest_unit_down() {
+    fn durations_add_up_from_the_largest_unit() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("60s"), Ok(Duration::from_secs(60)));
         assert_eq!(parse_duration("5 m"), Ok(Duration::from_secs(300)));
@@ -126,15 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_without_a_unit_is_refused_as_such() {
-        assert_eq!(parse_duration("60"), Err(BadQuantity::NoUnit));
-        assert_eq!(parse_duration("1h30"), Err(BadQuantity::NoUnit));
+    fn duration_without_a_unit_is_refused() {
+        assert_eq!(parse_duration("60"), Err(QuantityError::NoUnit));
+        assert_eq!(parse_duration("1h30"), Err(QuantityError::NoUnit));
     }
 
     #[test]
-    fn other_texts_are_not_durations() {
+    fn malformed_durations_are_refused() {
         for text in ["", "m", "5 years", "30m1h", "5m5m", "-1s", "1.5h", "5m,3s", "5é"] {
-            assert_eq!(parse_duration(text), Err(BadQuantity::NotOne), "{text}");
+            assert_eq!(parse_duration(text), Err(QuantityError::Malformed), "{text}");
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Where data lives, and how to say it without telling the password.
+//! URLs of the database and the blob store, and how to show them without their passwords.
 
 use std::path::PathBuf;
 
 use domain::Secret;
 use store::blobs::RemoteKind;
 
-/// Where the rows are.
+/// URL of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseUrl {
     Sqlite(PathBuf),
-    /// The whole URL as the driver takes it, password included.
+    /// The whole URL for the driver, including the password.
     Postgres(Secret<String>),
 }
 
-/// Where the blobs are.
+/// URL of the blob store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobsUrl {
     File(PathBuf),
-    /// A bucket, or a container, and what comes before every key in it.
+    /// A bucket or container, and the prefix of all keys in it.
     Remote {
         kind: RemoteKind,
         bucket: String,
@@ -26,24 +26,24 @@ pub enum BlobsUrl {
 }
 
 impl DatabaseUrl {
-    /// The error completes the sentence "`database.url` …" and never repeats the URL, which may hold a password.
+    /// Parses a URL. The error completes "`database.url` …" and never repeats the URL, which may contain a password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
-        const WANTS: &str = "wants sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/NAME";
-        let (scheme, rest) = split(url).ok_or_else(|| format!("{WANTS}, and this has no `scheme://`"))?;
+        const EXPECTED: &str = "must be sqlite://PATH or postgres://USER:PASSWORD@HOST:PORT/NAME";
+        let (scheme, rest) = split(url).ok_or_else(|| format!("{EXPECTED}; the scheme is missing"))?;
         match scheme.as_str() {
-            "sqlite" if rest == ":memory:" => Err("wants a file: mail kept in memory would be lost".to_owned()),
-            "sqlite" if rest.contains('?') => Err("takes a path after sqlite://, and no `?` parameters".to_owned()),
+            "sqlite" if rest == ":memory:" => Err("must be a file: mail in memory would be lost".to_owned()),
+            "sqlite" if rest.contains('?') => Err("must have a path after sqlite:// and no `?` parameters".to_owned()),
             "sqlite" if rest.is_empty() || rest.ends_with('/') => {
-                Err("needs the path of a file after sqlite://".to_owned())
+                Err("must have the path of a file after sqlite://".to_owned())
             }
             "sqlite" => Ok(Self::Sqlite(PathBuf::from(rest))),
-            "postgres" | "postgresql" if rest.is_empty() => Err("needs a host after postgres://".to_owned()),
+            "postgres" | "postgresql" if rest.is_empty() => Err("must have a host after postgres://".to_owned()),
             "postgres" | "postgresql" => Ok(Self::Postgres(Secret::new(url.to_owned()))),
-            other => Err(format!("{WANTS}, not {other}://")),
+            other => Err(format!("{EXPECTED}, not {other}://")),
         }
     }
 
-    /// For people: no password.
+    /// Formats the URL without its password.
     pub fn shown(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite://{}", path.display()),
@@ -53,17 +53,17 @@ impl DatabaseUrl {
 }
 
 impl BlobsUrl {
-    /// The error completes the sentence "`blobs.url` …" and never repeats the URL, in which somebody may have put a key.
+    /// Parses a URL. The error completes "`blobs.url` …" and never repeats the URL, which may contain a key.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
-        const WANTS: &str = "wants file://PATH, s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX (the prefix may be left out)";
-        let (scheme, rest) = split(url).ok_or_else(|| format!("{WANTS}, and this has no `scheme://`"))?;
+        const EXPECTED: &str = "must be file://PATH, s3://BUCKET/PREFIX, az://CONTAINER/PREFIX or gs://BUCKET/PREFIX (the prefix is optional)";
+        let (scheme, rest) = split(url).ok_or_else(|| format!("{EXPECTED}; the scheme is missing"))?;
         match scheme.as_str() {
-            "file" if rest.is_empty() => Err("needs the path of a folder after file://".to_owned()),
+            "file" if rest.is_empty() => Err("must have the path of a folder after file://".to_owned()),
             "file" => Ok(Self::File(PathBuf::from(rest))),
             "s3" => remote(RemoteKind::S3, rest),
             "az" => remote(RemoteKind::Azure, rest),
             "gs" => remote(RemoteKind::Gcs, rest),
-            other => Err(format!("{WANTS}, not {other}://")),
+            other => Err(format!("{EXPECTED}, not {other}://")),
         }
     }
 
@@ -80,32 +80,37 @@ fn remote(kind: RemoteKind, rest: &str) -> Result<BlobsUrl, String> {
     let scheme = kind.scheme();
     if rest.contains(['@', '?']) {
         return Err(format!(
-            "names a bucket and a prefix after {scheme}://, nothing else; endpoint and credentials go into environment variables"
+            "must have only a bucket and a prefix after {scheme}://; endpoint and credentials go into environment variables"
         ));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
-        return Err(format!("needs a name of 3 to 63 letters, digits, `-`, `_` and `.` after {scheme}://"));
+    if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name_character) {
+        return Err(format!("must have a name of 3 to 63 letters, digits, `-`, `_` and `.` after {scheme}://"));
     }
     let prefix = prefix.trim_end_matches('/');
     if !prefix.is_empty()
-        && !prefix.split('/').all(|step| step != "." && step != ".." && !step.is_empty() && step.chars().all(is_name))
+        && !prefix
+            .split('/')
+            .all(|step| step != "." && step != ".." && !step.is_empty() && step.chars().all(is_name_character))
     {
-        return Err("takes a prefix of letters, digits, `-`, `_`, `.` and `/`".to_owned());
+        return Err("must have a prefix of letters, digits, `-`, `_`, `.` and `/`".to_owned());
     }
     Ok(BlobsUrl::Remote { kind, bucket: bucket.to_owned(), prefix: prefix.to_owned() })
 }
 
-/// A scheme is letters, digits, `+`, `-` and `.`: anything else before `://` may be part of a secret and is not repeated.
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+/// Splits off the scheme. A scheme is letters, digits, `+`, `-` and `.`: anything else before `://` may be part of a secret and is not repeated in errors.
 fn split(url: &str) -> Option<(String, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let plain = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     plain.then(|| (scheme.to_ascii_lowercase(), rest))
 }
 
-/// Hides `user:PASSWORD@` and `?password=PASSWORD`. Passwords pasted without escaping hold `@`, `/` and `?` themselves, so
-/// everything from the first `:` to the last `@` goes: hiding a little too much is the better mistake.
+/// Hides `user:PASSWORD@` and `?password=PASSWORD`. Unescaped passwords contain `@`, `/` and `?` themselves, so everything
+/// from the first `:` to the last `@` is hidden: rather too much than too little.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
     let rest = match rest.rsplit_once('@') {
@@ -132,27 +137,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqlite_paths_may_be_relative_or_absolute() {
+    fn sqlite_paths_are_relative_or_absolute() {
         assert_eq!(DatabaseUrl::parse("sqlite://a/b.db"), Ok(DatabaseUrl::Sqlite("a/b.db".into())));
         assert_eq!(DatabaseUrl::parse("sqlite:///var/b.db"), Ok(DatabaseUrl::Sqlite("/var/b.db".into())));
     }
 
     #[test]
-    fn both_spellings_of_postgres_are_taken_as_they_are() {
+    fn both_postgres_schemes_are_accepted() {
         for url in ["postgres://h/db", "postgresql://u:p@h:1/db"] {
             assert_eq!(DatabaseUrl::parse(url), Ok(DatabaseUrl::Postgres(Secret::new(url.to_owned()))));
         }
     }
 
     #[test]
-    fn a_database_that_cannot_keep_mail_is_refused() {
+    fn unusable_database_urls_are_refused() {
         for url in ["sqlite://", "sqlite://:memory:", "sqlite://a.db?mode=ro", "sqlite://folder/", "postgres://"] {
             assert!(DatabaseUrl::parse(url).is_err(), "{url}");
         }
     }
 
     #[test]
-    fn a_refused_url_is_not_repeated() {
+    fn refused_url_is_not_repeated() {
         for url in ["mysql://u:hunter2@h/db", "host=h password=hunter2", "user hunter2://x", "hunter2"] {
             let error = DatabaseUrl::parse(url).unwrap_err();
 
@@ -161,21 +166,22 @@ mod tests {
         }
     }
 
+    fn bucket(kind: RemoteKind, prefix: &str) -> Result<BlobsUrl, String> {
+        Ok(BlobsUrl::Remote { kind, bucket: "mail.acme-1".to_owned(), prefix: prefix.to_owned() })
+    }
+
     #[test]
-    fn blobs_lie_in_a_folder_or_in_a_bucket_below_a_prefix() {
-        let remote = |kind, prefix: &str| {
-            Ok(BlobsUrl::Remote { kind, bucket: "mail.acme-1".to_owned(), prefix: prefix.to_owned() })
-        };
+    fn blobs_are_in_a_folder_or_a_bucket() {
         assert_eq!(BlobsUrl::parse("file:///b"), Ok(BlobsUrl::File("/b".into())));
-        assert_eq!(BlobsUrl::parse("s3://mail.acme-1"), remote(RemoteKind::S3, ""));
-        assert_eq!(BlobsUrl::parse("S3://mail.acme-1/"), remote(RemoteKind::S3, ""));
-        assert_eq!(BlobsUrl::parse("az://mail.acme-1/a/b/"), remote(RemoteKind::Azure, "a/b"));
-        assert_eq!(BlobsUrl::parse("gs://mail.acme-1/x"), remote(RemoteKind::Gcs, "x"));
+        assert_eq!(BlobsUrl::parse("s3://mail.acme-1"), bucket(RemoteKind::S3, ""));
+        assert_eq!(BlobsUrl::parse("S3://mail.acme-1/"), bucket(RemoteKind::S3, ""));
+        assert_eq!(BlobsUrl::parse("az://mail.acme-1/a/b/"), bucket(RemoteKind::Azure, "a/b"));
+        assert_eq!(BlobsUrl::parse("gs://mail.acme-1/x"), bucket(RemoteKind::Gcs, "x"));
         assert_eq!(BlobsUrl::parse("az://mail.acme-1/a/b/").unwrap().shown(), "az://mail.acme-1/a/b");
     }
 
     #[test]
-    fn a_bucket_that_cannot_be_is_refused_without_repeating_it() {
+    fn refused_bucket_is_not_repeated() {
         for url in [
             "s3://",
             "s3:///x",
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_hidden_wherever_a_url_can_hold_them() {
+    fn passwords_in_urls_are_hidden() {
         for (url, shown) in [
             ("postgres://u:hunter2@h:5432/db", "postgres://u:***@h:5432/db"),
             ("postgres://u:hun@ter/2?@h/db", "postgres://u:***@h/db"),

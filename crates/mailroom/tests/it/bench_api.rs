@@ -4,42 +4,46 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use crate::place::{PROGRAM, Place, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::installation::{PROGRAM, TestInstallation, on_each_database};
+use crate::processes::{RunningProcess, wait_until};
 use crate::servers::closed_port;
 
-fn objects(place: &Place, args: &[&str]) -> Vec<Value> {
-    let done = place.run(&[args, &["--json"]].concat());
+fn objects(mailroom: &TestInstallation, args: &[&str]) -> Vec<Value> {
+    let done = mailroom.run(&[args, &["--json"]].concat());
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let text = String::from_utf8(done.stdout).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+fn subjects(mailroom: &TestInstallation, tenant: &str, query: &str) -> Vec<String> {
+    let lines = objects(mailroom, &["search", query, "--tenant", tenant]);
+    lines.iter().map(|line| line["subject"].to_string()).collect()
+}
+
 #[test]
-fn copied_mail_is_listed_searched_and_followed_by_each_tenant() {
-    on_each_database(|place| {
-        let keys = place.path("keys").into_os_string().into_string().unwrap();
-        let seeded = objects(place, &["bench", "seed", "--emails", "360", "--tenants", "3", "--keys", &keys]);
+fn each_tenant_sees_its_copied_mail() {
+    on_each_database(|mailroom| {
+        let keys = mailroom.path("keys").into_os_string().into_string().unwrap();
+        let seeded = objects(mailroom, &["bench", "seed", "--emails", "360", "--tenants", "3", "--keys", &keys]);
         assert_eq!((&seeded[0]["emails"], &seeded[0]["tenants"]), (&Value::from(360), &Value::from(3)));
-        let found = |tenant: &str, query: &str| {
-            let lines = objects(place, &["search", query, "--tenant", tenant]);
-            lines.iter().map(|line| line["subject"].to_string()).collect::<Vec<_>>()
-        };
         for query in ["", "from:test", "\"of the\"", "label:inbox", "has:attachment"] {
-            let first = found("tenant-1", query);
-            assert_eq!((&found("tenant-2", query), &found("tenant-3", query)), (&first, &first), "{query}");
+            let first = subjects(mailroom, "tenant-1", query);
+            for tenant in ["tenant-2", "tenant-3"] {
+                assert_eq!(subjects(mailroom, tenant, query), first, "{query}");
+            }
         }
-        assert_eq!(found("tenant-3", "").len(), 120);
+        assert_eq!(subjects(mailroom, "tenant-3", "").len(), 120);
         let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
-        let mut serve = place.command(PROGRAM, &["serve"]);
-        let server = Running::start(serve.env("MAILROOM_SERVER__LISTEN", address.to_string()));
+        let mut serve = mailroom.command(PROGRAM, &["serve"]);
+        serve.env("MAILROOM_SERVER__LISTEN", address.to_string()).env("MAILROOM_LOG__LEVEL", "warn");
+        let server = RunningProcess::start(&mut serve);
         wait_until("it listens", || std::net::TcpStream::connect(address).is_ok());
 
         let url = format!("http://{address}");
         let short = ["--rate", "12", "--search-rate", "6", "--seconds", "1", "--clients", "20", "--noisy"];
         let what =
             ["bench", "api", "--url", &url, "--keys", &keys, "--name", "it", "--what", "health,mixed,search,sse"];
-        let figures = objects(place, &[&what[..], &short].concat());
+        let figures = objects(mailroom, &[&what[..], &short].concat());
 
         drop(server);
         let names: Vec<&str> = figures.iter().map(|figures| figures["name"].as_str().unwrap()).collect();

@@ -3,15 +3,15 @@
 use serde_json::Value;
 use store::testing;
 
-use crate::place::Place;
+use crate::installation::TestInstallation;
 
 #[test]
-fn every_figure_of_the_job_benchmark_is_there_on_both_databases() {
-    let place = Place::sqlite();
+fn job_benchmark_reports_every_figure() {
+    let mailroom = TestInstallation::sqlite();
     let server = testing::server_url();
     let sizes = ["--jobs", "300", "--rate", "100", "--seconds", "1", "--finished", "1000"];
 
-    let all = place.object(&[&["bench", "jobs", "--postgres", &server], &sizes[..]].concat());
+    let all = mailroom.object(&[&["bench", "jobs", "--postgres", &server], &sizes[..]].concat());
 
     for database in ["sqlite", "postgresql"] {
         let figures = &all[database];

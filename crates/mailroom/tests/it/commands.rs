@@ -1,23 +1,23 @@
 //! The commands beside import, export, search and verify: for people and for programs.
 
 use domain::Sha256;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::installation::{PASSWORD, PROGRAM, TestInstallation, block_on, on_each_database};
 use crate::mail::{mbox, names, simple};
-use crate::place::{PASSWORD, PROGRAM, Place, block_on, on_each_database};
-use crate::processes::Running;
+use crate::processes::RunningProcess;
+
+/// The commands that a help text lists.
+fn listed_commands(help: &str) -> Vec<String> {
+    let list = help.split("Commands:\n").nth(1).unwrap_or_default().split("\n\n").next().unwrap_or_default();
+    let lines = list.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    lines.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help").map(str::to_owned).collect()
+}
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let place = Place::sqlite();
-    let commands = |done: &str| -> Vec<String> {
-        let list = done.split("Commands:\n").nth(1).unwrap_or_default().split("\n\n").next().unwrap_or_default();
-        let name = |line: &str| {
-            line.strip_prefix("  ").filter(|l| !l.starts_with(' ')).and_then(|l| l.split(' ').next().map(str::to_owned))
-        };
-        list.lines().filter_map(name).filter(|name| name != "help").collect()
-    };
-    let top = commands(&place.ok(&["--help"]).text());
+    let mailroom = TestInstallation::sqlite();
+    let top = listed_commands(&mailroom.ok(&["--help"]).text());
     let promised = [
         "demo",
         "migrate",
@@ -49,10 +49,10 @@ fn every_command_has_help_with_an_example() {
     assert_eq!(top, promised);
 
     for command in &top {
-        let help = place.ok(&[command, "--help"]).text();
+        let help = mailroom.ok(&[command, "--help"]).text();
         assert!(help.contains("Example"), "{command}: {help}");
-        for inner in commands(&help) {
-            let help = place.ok(&[command, &inner, "--help"]).text();
+        for inner in listed_commands(&help) {
+            let help = mailroom.ok(&[command, &inner, "--help"]).text();
             assert!(help.contains("Example"), "{command} {inner}: {help}");
             assert!(help.contains("--config") && help.contains("--json"), "{command} {inner}");
         }
@@ -60,8 +60,8 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
-fn wrong_usage_is_told_with_exit_code_2() {
-    let place = Place::sqlite();
+fn wrong_usage_ends_with_exit_code_2() {
+    let mailroom = TestInstallation::sqlite();
 
     for args in [
         &["frobnicate"][..],
@@ -75,17 +75,17 @@ fn wrong_usage_is_told_with_exit_code_2() {
         &["tenant", "create", " blanks around it "],
         &["tenant", "create", "a", "--plan", "gold"],
     ] {
-        let done = place.run(args);
+        let done = mailroom.run(args);
         assert_eq!(done.code, Some(2), "{args:?}: {done}");
         assert!(done.stderr.starts_with("error: "), "{args:?}: {done}");
     }
-    assert!(!place.data_dir().join("blobs").exists() || place.tenants().is_empty());
+    assert!(!mailroom.data_dir().join("blobs").exists() || mailroom.tenants().is_empty());
 }
 
 #[test]
-fn tenants_are_made_shown_and_switched() {
-    on_each_database(|place| {
-        let made = place.object(&["tenant", "create", "acme", "--plan", "vip"]);
+fn tenant_is_created_shown_and_deactivated() {
+    on_each_database(|mailroom| {
+        let made = mailroom.object(&["tenant", "create", "acme", "--plan", "vip"]);
         assert_eq!(
             names(&made),
             ["id", "name", "plan_tier", "is_active", "version", "created_at", "updated_at"].into_iter().collect()
@@ -94,97 +94,96 @@ fn tenants_are_made_shown_and_switched() {
             (&made["name"], &made["plan_tier"], &made["is_active"]),
             (&json!("acme"), &json!("vip"), &json!(true))
         );
-        assert!(place.ok(&["tenant", "create", "beta"]).text().starts_with("Made tenant beta ("));
+        assert!(mailroom.ok(&["tenant", "create", "beta"]).text().starts_with("Created tenant beta ("));
 
-        place
+        mailroom
             .run(&["tenant", "create", "acme"])
-            .assert_refused(1, &["there is a tenant \"acme\" already; choose another"]);
-        place.run(&["tenant", "show", "nobody"]).assert_refused(1, &["no tenant \"nobody\"; `mailroom tenant list`"]);
+            .assert_refused(1, &["there is already a tenant \"acme\"; choose another"]);
+        mailroom
+            .run(&["tenant", "show", "nobody"])
+            .assert_refused(1, &["no tenant \"nobody\"; `mailroom tenant list`"]);
 
-        assert_eq!(place.tenants().iter().map(|t| t["name"].clone()).collect::<Vec<_>>(), ["acme", "beta"]);
-        let table = place.ok(&["tenant", "list"]).text();
+        assert_eq!(mailroom.tenants().iter().map(|t| t["name"].clone()).collect::<Vec<_>>(), ["acme", "beta"]);
+        let table = mailroom.ok(&["tenant", "list"]).text();
         assert!(table.starts_with("name") && table.contains("vip") && table.contains("standard"), "{table}");
-        let off = place.object(&["tenant", "deactivate", "acme"]);
+        let off = mailroom.object(&["tenant", "deactivate", "acme"]);
         assert_eq!((&off["is_active"], &off["changed"]), (&json!(false), &json!(true)));
-        assert_eq!(place.object(&["tenant", "deactivate", "acme"])["changed"], false);
-        assert!(place.ok(&["tenant", "show", "acme"]).text().contains("inactive"));
-        assert_eq!(place.ok(&["tenant", "activate", "acme"]).text(), "Tenant acme is now active.\n");
-        let shown = place.object(&["tenant", "show", made["id"].as_str().unwrap()]);
+        assert_eq!(mailroom.object(&["tenant", "deactivate", "acme"])["changed"], false);
+        assert!(mailroom.ok(&["tenant", "show", "acme"]).text().contains("inactive"));
+        assert_eq!(mailroom.ok(&["tenant", "activate", "acme"]).text(), "Tenant acme is now active.\n");
+        let shown = mailroom.object(&["tenant", "show", made["id"].as_str().unwrap()]);
         assert_eq!(names(&shown), ["tenant", "mailboxes", "totals"].into_iter().collect());
     });
 }
 
 #[test]
-fn a_key_is_shown_once_and_only_its_hash_is_kept() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "create", "acme"]);
+fn key_is_stored_only_as_a_hash() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
         let args = ["key", "create", "--tenant", "acme", "--name", "ci", "--scopes", "read,write", "--expires", "90d"];
 
-        let made = place.object(&args);
+        let made = mailroom.object(&args);
         let key = made["key"].as_str().unwrap();
-        let second = place.ok(&args);
+        let second = mailroom.ok(&args);
 
         assert!(key.starts_with("mr_tenant_") && second.text().starts_with("mr_tenant_"), "{second}");
         assert!(second.stderr.contains("shown only now"), "{second}");
-        let hash = match place.is_sqlite() {
-            true => "key_hash",
-            false => "encode(key_hash, 'hex')",
-        };
-        let stored = place.select(&format!("select {hash} from api_keys order by created_at"));
+        let hash = if mailroom.is_sqlite() { "key_hash" } else { "encode(key_hash, 'hex')" };
+        let stored = mailroom.select(&format!("select {hash} from api_keys order by created_at"));
         assert_eq!(stored[0], Sha256::of(key.as_bytes()).hex());
-        let listed = place.objects(&["key", "list", "--tenant", "acme"]);
+        let listed = mailroom.objects(&["key", "list", "--tenant", "acme"]);
         assert_eq!(listed.len(), 2);
         assert_eq!(listed[0]["scopes"], json!(["read", "write"]));
-        let everything = format!("{listed:?}{}", place.ok(&["key", "list", "--tenant", "acme"]));
+        let everything = format!("{listed:?}{}", mailroom.ok(&["key", "list", "--tenant", "acme"]));
         let secret = &key[key.rfind('_').unwrap() + 1..];
         assert!(!everything.contains(secret));
-        if place.is_sqlite() {
-            for file in crate::place::files_below(&place.data_dir()) {
+        if mailroom.is_sqlite() {
+            for file in crate::installation::files_below(&mailroom.data_dir()) {
                 let bytes = std::fs::read(file).unwrap();
                 assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
             }
         }
 
         let id = made["id"].as_str().unwrap();
-        assert_eq!(place.object(&["key", "revoke", id, "--tenant", "acme"])["revoked"], true);
-        place
+        assert_eq!(mailroom.object(&["key", "revoke", id, "--tenant", "acme"])["revoked"], true);
+        mailroom
             .run(&["key", "revoke", id, "--tenant", "acme"])
             .assert_refused(1, &["no valid key", "`mailroom key list`"]);
-        assert!(place.ok(&["key", "list", "--tenant", "acme"]).text().contains("revoked"));
+        assert!(mailroom.ok(&["key", "list", "--tenant", "acme"]).text().contains("revoked"));
         for (option, value, says) in [
             ("--scopes", "fly", "is not a scope; use any of"),
-            ("--expires", "soon", "wants a duration like 90d"),
-            ("--expires", "90", "wants a duration like 90d"),
+            ("--expires", "soon", "must be a duration such as 90d"),
+            ("--expires", "90", "must be a duration such as 90d"),
         ] {
-            let refused = place.run(&["key", "create", "--tenant", "acme", "--name", "x", option, value]);
+            let refused = mailroom.run(&["key", "create", "--tenant", "acme", "--name", "x", option, value]);
             refused.assert_refused(2, &[says]);
         }
     });
 }
 
 #[test]
-fn a_second_migration_changes_nothing() {
-    for place in [Place::sqlite(), Place::empty_postgres()] {
-        let check = place.run(&["migrate", "--check"]);
+fn second_migration_changes_nothing() {
+    for mailroom in [TestInstallation::sqlite(), TestInstallation::empty_postgres()] {
+        let check = mailroom.run(&["migrate", "--check"]);
         check.assert_refused(1, &["the database schema is version 0", "run `mailroom migrate`"]);
 
-        let first = place.object(&["migrate"]);
-        let second = place.object(&["migrate"]);
+        let first = mailroom.object(&["migrate"]);
+        let second = mailroom.object(&["migrate"]);
 
         assert!(!first["applied"].as_array().unwrap().is_empty(), "{first}");
         assert_eq!(second["applied"], json!([]));
-        let checked = place.object(&["migrate", "--check"]);
+        let checked = mailroom.object(&["migrate", "--check"]);
         assert_eq!(names(&checked), ["version", "needed", "up_to_date"].into_iter().collect());
         assert_eq!((&checked["version"], &checked["up_to_date"]), (&checked["needed"], &json!(true)));
-        assert!(place.ok(&["migrate"]).text().contains("nothing changed"));
+        assert!(mailroom.ok(&["migrate"]).text().contains("nothing changed"));
     }
 }
 
 #[test]
-fn processes_that_migrate_at_once_agree() {
-    for place in [Place::sqlite(), Place::empty_postgres()] {
-        let running: Vec<Running> =
-            (0..4).map(|_| Running::start(&mut place.command(PROGRAM, &["migrate", "--json"]))).collect();
+fn concurrent_migrations_agree() {
+    for mailroom in [TestInstallation::sqlite(), TestInstallation::empty_postgres()] {
+        let running: Vec<RunningProcess> =
+            (0..4).map(|_| RunningProcess::start(&mut mailroom.command(PROGRAM, &["migrate", "--json"]))).collect();
 
         let applied = running.into_iter().map(|running| {
             let done = running.finish();
@@ -197,9 +196,9 @@ fn processes_that_migrate_at_once_agree() {
 }
 
 #[test]
-fn doctors_do_not_disturb_each_other() {
-    let place = Place::sqlite();
-    let blobs = store::blobs::Blobs::local(&place.data_dir().join("blobs")).unwrap();
+fn concurrent_doctors_do_not_interfere() {
+    let mailroom = TestInstallation::sqlite();
+    let blobs = store::blobs::Blobs::local(&mailroom.data_dir().join("blobs")).unwrap();
 
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -207,99 +206,105 @@ fn doctors_do_not_disturb_each_other() {
         }
     });
 
-    assert!(place.packs().is_empty(), "a check leaves nothing behind");
+    assert!(mailroom.packs().is_empty(), "a check leaves nothing behind");
 }
 
 #[test]
-fn doctor_names_a_policy_that_was_dropped_and_migrate_brings_it_back() {
-    let place = Place::postgres();
-    place.import(&place.write("a.eml", simple("a", "b")));
-    assert_eq!(place.ok(&["doctor"]).text().matches("isolation").count(), 1);
+fn migrate_restores_a_dropped_policy() {
+    let mailroom = TestInstallation::postgres();
+    mailroom.import(&mailroom.write("a.eml", simple("a", "b")));
+    assert_eq!(mailroom.ok(&["doctor"]).text().matches("isolation").count(), 1);
 
-    place.sql("drop policy mailroom_tenant on emails; alter table packs disable row level security");
+    mailroom.sql("drop policy mailroom_tenant on emails; alter table packs disable row level security");
 
-    let ill = place.run(&["doctor"]);
+    let ill = mailroom.run(&["doctor"]);
     assert_eq!(ill.code, Some(1), "{ill}");
     for what in ["the table emails lacks the policy mailroom_tenant", "the table packs has no row security"] {
         assert!(ill.text().contains(&format!("BAD  isolation      {what}")), "{ill}");
     }
     assert!(ill.text().contains("; run `mailroom migrate`, which puts it right"), "{ill}");
     // What could leave rows out is not dumped.
-    place.run(&["backup", "--out", "kept"]).assert_refused(1, &["the dump might not be whole: the table emails lacks"]);
+    mailroom
+        .run(&["backup", "--out", "kept"])
+        .assert_refused(1, &["the dump might not be whole: the table emails lacks"]);
 
-    place.ok(&["migrate"]);
-    place.ok(&["doctor"]);
-    assert_eq!(place.emails("acme").len(), 1);
+    mailroom.ok(&["migrate"]);
+    mailroom.ok(&["doctor"]);
+    assert_eq!(mailroom.emails("acme").len(), 1);
 }
 
 #[test]
-fn doctor_says_what_is_well_and_what_is_not() {
-    on_each_database(|place| {
-        let findings = place.objects(&["doctor"]);
+fn doctor_reports_each_check() {
+    on_each_database(|mailroom| {
+        let findings = mailroom.objects(&["doctor"]);
         assert!(findings.iter().all(|finding| finding["ok"] == true), "{findings:?}");
         assert_eq!(names(&findings[0]), ["check", "ok", "detail"].into_iter().collect());
-        assert!(place.ok(&["doctor"]).text().lines().all(|line| line.starts_with("ok ")));
+        assert!(mailroom.ok(&["doctor"]).text().lines().all(|line| line.starts_with("ok ")));
 
-        let blocked = format!("file://{}/blocked/blobs", place.path("").display());
-        place.write("blocked", "a file where a folder should be");
-        let ill = place.run_with(&[("MAILROOM_BLOBS__URL", &blocked)], &["doctor"]);
+        let blocked = format!("file://{}/blocked/blobs", mailroom.path("").display());
+        mailroom.write("blocked", "a file where a folder should be");
+        let ill = mailroom.run_with(&[("MAILROOM_BLOBS__URL", &blocked)], &["doctor"]);
         assert_eq!(ill.code, Some(1), "{ill}");
         assert!(ill.text().contains("BAD  blobs"), "{ill}");
     });
 }
 
-#[test]
-fn the_settings_in_force_are_shown_without_secrets() {
-    let place = Place::sqlite();
-    let url = format!("postgres://ada:{PASSWORD}@db.test:5432/mail");
-    let file = place.write("mine.toml", "[limits]\nnesting = 7\n");
-    let with_secret = [("MAILROOM_DATABASE__URL", url.as_str())];
-
-    let shown = place.run_with(&with_secret, &["config", "show", "--config", &file, "--json"]);
-    let table = place.run_with(&with_secret, &["config", "show", "--config", &file]);
-
-    let settings = shown.objects();
-    let setting = |key: &str| settings.iter().find(|setting| setting["key"] == key).unwrap();
-    assert_eq!(setting("database.url")["value"], "postgres://ada:***@db.test:5432/mail");
-    assert_eq!(setting("database.url")["source"], "MAILROOM_DATABASE__URL");
-    assert_eq!(setting("limits.nesting")["value"], "7");
-    assert!(setting("limits.nesting")["source"].as_str().unwrap().ends_with("mine.toml line 2"));
-    assert_eq!(setting("log.level")["source"], "default");
-    assert!(table.text().starts_with("setting") && table.text().contains("ada:***@"), "{table}");
-    assert!(!place.data_dir().exists(), "showing settings makes nothing");
+fn find_setting<'a>(settings: &'a [Value], key: &str) -> &'a Value {
+    settings.iter().find(|setting| setting["key"] == key).unwrap()
 }
 
 #[test]
-fn commands_work_beside_a_running_import() {
-    on_each_database(|place| {
-        place.import(&place.write("first.eml", simple("First", "there already")));
-        let file = place.write("all.mbox", mbox(14, 200));
+fn settings_are_shown_with_secrets_masked() {
+    let mailroom = TestInstallation::sqlite();
+    let url = format!("postgres://ada:{PASSWORD}@db.test:5432/mail");
+    let file = mailroom.write("mine.toml", "[limits]\nnesting = 7\n");
+    let with_secret = [("MAILROOM_DATABASE__URL", url.as_str())];
+
+    let shown = mailroom.run_with(&with_secret, &["config", "show", "--config", &file, "--json"]);
+    let table = mailroom.run_with(&with_secret, &["config", "show", "--config", &file]);
+
+    let settings = shown.objects();
+    assert_eq!(find_setting(&settings, "database.url")["value"], "postgres://ada:***@db.test:5432/mail");
+    assert_eq!(find_setting(&settings, "database.url")["source"], "MAILROOM_DATABASE__URL");
+    assert_eq!(find_setting(&settings, "limits.nesting")["value"], "7");
+    assert!(find_setting(&settings, "limits.nesting")["source"].as_str().unwrap().ends_with("mine.toml line 2"));
+    assert_eq!(find_setting(&settings, "log.level")["source"], "default");
+    assert!(table.text().starts_with("setting") && table.text().contains("ada:***@"), "{table}");
+    assert!(!mailroom.data_dir().exists(), "showing settings makes nothing");
+}
+
+#[test]
+fn commands_work_during_an_import() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("first.eml", simple("First", "there already")));
+        let file = mailroom.write("all.mbox", mbox(14, 200));
         let args = ["import", &file, "--tenant", "busy", "--mailbox", "me@acme.test", "--json"];
-        let mut running = Running::start(place.command(PROGRAM, &args).env("MAILROOM_IMPORT__BATCH_MESSAGES", "5"));
+        let mut running =
+            RunningProcess::start(mailroom.command(PROGRAM, &args).env("MAILROOM_IMPORT__BATCH_MESSAGES", "5"));
 
         let mut turns = 0;
         while turns == 0 || (!running.has_ended() && turns < 20) {
             turns += 1;
-            place.ok(&["tenant", "create", &format!("made-{turns}")]);
-            place.ok(&["key", "create", "--tenant", "acme", "--name", "k"]);
-            assert_eq!(place.objects(&["search", "there", "--tenant", "acme"]).len(), 1);
-            place.ok(&["verify", "--tenant", "acme", "--deep"]);
+            mailroom.ok(&["tenant", "create", &format!("made-{turns}")]);
+            mailroom.ok(&["key", "create", "--tenant", "acme", "--name", "k"]);
+            assert_eq!(mailroom.objects(&["search", "there", "--tenant", "acme"]).len(), 1);
+            mailroom.ok(&["verify", "--tenant", "acme", "--deep"]);
         }
 
         let done = running.finish();
         assert_eq!(done.code, Some(0), "{done}");
         assert_eq!(done.objects()[0]["stored"], 200);
-        place.assert_whole();
+        mailroom.assert_whole();
     });
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_a_command_quietly() {
-    let place = Place::sqlite();
-    place.import(&place.write("all.mbox", mbox(15, 100)));
+fn closed_pipe_ends_a_command_quietly() {
+    let mailroom = TestInstallation::sqlite();
+    mailroom.import(&mailroom.write("all.mbox", mbox(15, 100)));
     let line = format!("{PROGRAM} search '' --tenant acme --json --full | head -n 1; echo \"${{PIPESTATUS[0]}}\"");
 
-    let done = crate::place::Done::of(&mut place.command("bash", &["-c", &line]));
+    let done = crate::installation::CommandOutput::of(&mut mailroom.command("bash", &["-c", &line]));
 
     assert_eq!(done.stderr, "");
     assert_eq!(done.text().lines().last(), Some("0"));

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::place::on_each_database;
+use crate::installation::on_each_database;
 
 #[test]
-fn every_file_of_the_corpus_is_stored() {
+fn every_corpus_file_is_stored() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     let Ok(manifest) = std::fs::read_to_string(corpus.join("manifest.tsv")) else {
         println!("there is no corpus at {}; nothing to import", corpus.display());
@@ -21,23 +21,31 @@ fn every_file_of_the_corpus_is_stored() {
         })
         .collect();
 
-    on_each_database(|place| {
-        let done =
-            place.run(&["import", corpus.to_str().unwrap(), "--tenant", "acme", "--mailbox", "me@acme.test", "--json"]);
+    on_each_database(|mailroom| {
+        let done = mailroom.run(&[
+            "import",
+            corpus.to_str().unwrap(),
+            "--tenant",
+            "acme",
+            "--mailbox",
+            "me@acme.test",
+            "--json",
+        ]);
 
-        assert_eq!(done.stderr, "Made tenant acme.\n");
+        assert_eq!(done.stderr, "Created tenant acme.\n");
         let summary = done.objects().remove(0);
-        let count = |name: &str| summary[name].as_u64().unwrap();
-        assert_eq!(count("failed"), 0);
-        assert_eq!(count("read"), count("stored") + count("duplicates"));
-        assert!(count("read") >= files.len() as u64, "{summary}");
+        let [read, stored, duplicates, failed] =
+            ["read", "stored", "duplicates", "failed"].map(|name| summary[name].as_u64().unwrap());
+        assert_eq!(failed, 0);
+        assert_eq!(read, stored + duplicates);
+        assert!(read >= files.len() as u64, "{summary}");
         // Files that are one message are known by the hash of the file.
-        let stored: BTreeSet<String> = place.select("select provider_message_id from ledger").into_iter().collect();
-        assert_eq!(stored.len() as u64, count("stored"));
+        let ids: BTreeSet<String> = mailroom.select("select provider_message_id from ledger").into_iter().collect();
+        assert_eq!(ids.len() as u64, stored);
         for (name, sha256) in &files {
             let holds_several = name.ends_with(".mbox") || name.ends_with(".emlx");
-            assert!(holds_several || stored.contains(&format!("sha256:{sha256}")), "{name} is not stored");
+            assert!(holds_several || ids.contains(&format!("sha256:{sha256}")), "{name} is not stored");
         }
-        place.assert_whole();
+        mailroom.assert_whole();
     });
 }

@@ -2,66 +2,66 @@
 
 use std::fs;
 
+use crate::installation::{PASSWORD, TestInstallation, on_each_database};
 use crate::mail::simple;
-use crate::place::{PASSWORD, Place, on_each_database};
 use crate::servers::{Postgres, closed_port};
 
 #[test]
-fn a_database_of_a_newer_version_is_left_alone() {
-    on_each_database(|place| {
-        let file = place.write("a.eml", simple("a", "b"));
-        place.import(&file);
-        place.sql("insert into schema_migrations values (9999, 'future', '', '2026-01-01')");
+fn newer_database_is_left_alone() {
+    on_each_database(|mailroom| {
+        let file = mailroom.write("a.eml", simple("a", "b"));
+        mailroom.import(&file);
+        mailroom.sql("insert into schema_migrations values (9999, 'future', '', '2026-01-01')");
         let says = ["the database was made by a newer Mailroom (schema 9999", "; upgrade this program"];
 
-        place.try_import(&file).assert_refused(1, &says);
-        place.run(&["search", "", "--tenant", "acme"]).assert_refused(1, &says);
-        place.run(&["migrate"]).assert_refused(1, &says);
-        place.run(&["migrate", "--check"]).assert_refused(1, &says);
+        mailroom.try_import(&file).assert_refused(1, &says);
+        mailroom.run(&["search", "", "--tenant", "acme"]).assert_refused(1, &says);
+        mailroom.run(&["migrate"]).assert_refused(1, &says);
+        mailroom.run(&["migrate", "--check"]).assert_refused(1, &says);
 
-        place.sql("delete from schema_migrations where version = 9999");
-        place.assert_whole();
-        assert_eq!(place.emails("acme").len(), 1);
+        mailroom.sql("delete from schema_migrations where version = 9999");
+        mailroom.assert_whole();
+        assert_eq!(mailroom.emails("acme").len(), 1);
     });
 }
 
 #[test]
-fn an_outdated_postgresql_is_refused_until_it_is_migrated() {
-    let place = Place::empty_postgres();
-    let file = place.write("a.eml", simple("a", "b"));
+fn outdated_postgresql_is_refused() {
+    let mailroom = TestInstallation::empty_postgres();
+    let file = mailroom.write("a.eml", simple("a", "b"));
 
-    place.try_import(&file).assert_refused(1, &["schema is version 0", "run `mailroom migrate`"]);
+    mailroom.try_import(&file).assert_refused(1, &["schema is version 0", "run `mailroom migrate`"]);
 
-    place.ok(&["migrate"]);
-    place.import(&file);
+    mailroom.ok(&["migrate"]);
+    mailroom.import(&file);
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_kept() {
-    let place = Place::sqlite();
-    let file = place.write("a.eml", simple("a", "b"));
+fn file_that_is_no_database_is_kept() {
+    let mailroom = TestInstallation::sqlite();
+    let file = mailroom.write("a.eml", simple("a", "b"));
     let text = "Dear diary, this is not a database at all. ".repeat(100);
-    let database = place.write("data/mailroom.db", &text);
+    let database = mailroom.write("data/mailroom.db", &text);
 
-    place.try_import(&file).assert_refused(1, &["is not a SQLite database; check database.url and data_dir"]);
+    mailroom.try_import(&file).assert_refused(1, &["is not a SQLite database; check database.url and data_dir"]);
 
     assert_eq!(fs::read_to_string(database).unwrap(), text);
 }
 
 #[test]
-fn a_wrong_password_is_told_without_telling_it() {
-    let place = Place::sqlite();
-    let file = place.write("a.eml", simple("a", "b"));
+fn wrong_password_is_not_repeated() {
+    let mailroom = TestInstallation::sqlite();
+    let file = mailroom.write("a.eml", simple("a", "b"));
     let server = Postgres::start();
     server.require_password("right");
     let (wrong, right) = (server.url_with(PASSWORD), server.url_with("right"));
     let args = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"];
 
-    let refused = place.run_with(&[("MAILROOM_DATABASE__URL", &wrong)], &args);
-    let doctor = place.run_with(&[("MAILROOM_DATABASE__URL", &wrong)], &["doctor"]);
-    let file_of_url = place.write("url", &wrong);
-    let by_file = place.run_with(&[("MAILROOM_DATABASE__URL_FILE", &file_of_url)], &args);
-    let nowhere = place.run_with(&[("MAILROOM_DATABASE__URL", &format!("{right}_absent"))], &args);
+    let refused = mailroom.run_with(&[("MAILROOM_DATABASE__URL", &wrong)], &args);
+    let doctor = mailroom.run_with(&[("MAILROOM_DATABASE__URL", &wrong)], &["doctor"]);
+    let file_of_url = mailroom.write("url", &wrong);
+    let by_file = mailroom.run_with(&[("MAILROOM_DATABASE__URL_FILE", &file_of_url)], &args);
+    let nowhere = mailroom.run_with(&[("MAILROOM_DATABASE__URL", &format!("{right}_absent"))], &args);
 
     for refused in [refused, by_file] {
         refused.assert_refused(2, &["PostgreSQL refuses the login", "check the user and password in database.url"]);
@@ -70,35 +70,35 @@ fn a_wrong_password_is_told_without_telling_it() {
     assert!(doctor.text().contains("BAD  database       PostgreSQL refuses the login"), "{doctor}");
     nowhere.assert_refused(2, &["does not exist", "create the database or correct database.url"]);
     let right = [("MAILROOM_DATABASE__URL", right.as_str())];
-    assert_eq!(place.run_with(&right, &["migrate"]).code, Some(0));
-    assert_eq!(place.run_with(&right, &args).code, Some(0));
+    assert_eq!(mailroom.run_with(&right, &["migrate"]).code, Some(0));
+    assert_eq!(mailroom.run_with(&right, &args).code, Some(0));
 }
 
 #[test]
-fn a_postgresql_that_does_not_run_is_told() {
-    let place = Place::sqlite();
-    let file = place.write("a.eml", simple("a", "b"));
+fn stopped_postgresql_is_reported() {
+    let mailroom = TestInstallation::sqlite();
+    let file = mailroom.write("a.eml", simple("a", "b"));
     let url = format!("postgres://ada:{PASSWORD}@127.0.0.1:{}/mail", closed_port());
 
     let args = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"];
-    let refused = place.run_with(&[("MAILROOM_DATABASE__URL", &url)], &args);
+    let refused = mailroom.run_with(&[("MAILROOM_DATABASE__URL", &url)], &args);
 
     refused.assert_refused(1, &["the database is not reachable", "check that it runs and that database.url is right"]);
 }
 
 #[test]
-fn a_clock_an_hour_off_is_named() {
-    let place = Place::postgres();
-    let name = place.url().unwrap().rsplit('/').next().unwrap();
-    assert_eq!(place.run(&["doctor"]).code, Some(0));
+fn clock_an_hour_off_is_reported() {
+    let mailroom = TestInstallation::postgres();
+    let name = mailroom.url().unwrap().rsplit('/').next().unwrap();
+    assert_eq!(mailroom.run(&["doctor"]).code, Some(0));
     for (offset, is_well) in [("1 hour", false), ("-1 hour", false), ("1 second", true)] {
-        place.sql(&format!("alter database {name} set mailroom.clock_offset = '{offset}'"));
+        mailroom.sql(&format!("alter database {name} set mailroom.clock_offset = '{offset}'"));
 
-        let doctor = place.run(&["doctor"]);
+        let doctor = mailroom.run(&["doctor"]);
 
         assert_eq!(doctor.code, Some(i32::from(!is_well)), "{offset}: {doctor}");
         let named = "BAD  clock          the database's clock differs from this machine's by 3";
         assert_eq!(doctor.text().contains(named), !is_well, "{offset}: {doctor}");
-        assert_eq!(doctor.text().contains("let both follow a time server"), !is_well, "{offset}: {doctor}");
+        assert_eq!(doctor.text().contains("synchronise both with a time server"), !is_well, "{offset}: {doctor}");
     }
 }

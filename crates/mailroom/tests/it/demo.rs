@@ -1,4 +1,4 @@
-//! The demo, as whoever tries Mailroom meets it, and its soak.
+//! `mailroom demo`, as a new user runs it, and its soak.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,34 +7,34 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::place::{Done, PROGRAM, Place};
-use crate::processes::{Running, wait_until};
+use crate::installation::{CommandOutput, PROGRAM, TestInstallation};
+use crate::processes::{RunningProcess, wait_until};
 
-/// One that runs until somebody ends it.
-struct Live {
-    demo: Running,
+/// A demo that runs until it is stopped.
+struct RunningDemo {
+    demo: RunningProcess,
     said: String,
     url: String,
 }
 
-impl Live {
-    fn start(place: &Place, args: &[&str]) -> Self {
-        let (said, told) = (place.path("said"), place.path("told"));
-        let mut command = place.command(PROGRAM, &[&["demo", "--emails", "300"], args].concat());
-        let into = |path| fs::File::create(path).unwrap();
-        let mut demo = Running::spawn(command.stdout(into(&said)).stderr(into(&told)));
-        let read = |path| fs::read_to_string(path).unwrap();
+impl RunningDemo {
+    fn start(mailroom: &TestInstallation, args: &[&str]) -> Self {
+        let (said, told) = (mailroom.path("said"), mailroom.path("told"));
+        let mut command = mailroom.command(PROGRAM, &[&["demo", "--emails", "300"], args].concat());
+        let (stdout, stderr) = (fs::File::create(&said).unwrap(), fs::File::create(&told).unwrap());
+        let mut demo = RunningProcess::spawn(command.stdout(stdout).stderr(stderr));
         wait_until("it says what to try", || {
-            assert!(!demo.has_ended(), "{}", read(&told));
-            read(&told).contains("Ctrl-C ends it.")
+            let told = fs::read_to_string(&told).unwrap();
+            assert!(!demo.has_ended(), "{told}");
+            told.contains("Ctrl-C ends it.")
         });
-        let said = read(&said);
+        let said = fs::read_to_string(&said).unwrap();
         let url = said.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap();
         let url = url.trim_end_matches(',').to_owned();
         Self { demo, said, url }
     }
 
-    /// The commands below each number.
+    /// Returns the printed commands below each number.
     fn things(&self) -> Vec<Vec<&str>> {
         let mut things: Vec<Vec<&str>> = Vec::new();
         for line in self.said.lines() {
@@ -52,72 +52,70 @@ impl Live {
     }
 }
 
-/// In a shell whose environment has other plans.
-fn paste(place: &Place, command: &str) -> Done {
-    let mut bash = place.command("bash", &["-c", command]);
-    Done::of(bash.env("MAILROOM_DATABASE__URL", "postgres://nobody@127.0.0.1:1/elsewhere"))
+/// Runs a command in a shell with other settings in its environment.
+fn paste(mailroom: &TestInstallation, command: &str) -> CommandOutput {
+    let mut bash = mailroom.command("bash", &["-c", command]);
+    CommandOutput::of(bash.env("MAILROOM_DATABASE__URL", "postgres://nobody@127.0.0.1:1/elsewhere"))
 }
 
 #[test]
-fn a_demo_mends_what_is_wrong_and_ends_up_with_what_the_providers_have() {
-    let place = Place::sqlite();
+fn demo_ends_with_what_the_providers_have() {
+    let mailroom = TestInstallation::sqlite();
 
-    let summary = place.object(&["demo", "--once", "--emails", "150"]);
+    let summary = mailroom.object(&["demo", "--once", "--emails", "150"]);
 
     assert_eq!(summary["complete"], true, "{summary}");
     assert_eq!((&summary["stuck_jobs"], &summary["dead_letters"]), (&Value::from(0), &Value::from(0)));
     assert_eq!(summary["mailboxes"], 23);
     assert_eq!(summary["there"], summary["here"]);
     assert!(summary["emails"].as_u64().unwrap() > 100, "{summary}");
-    assert!(!place.data_dir().exists(), "the demo has a folder of its own");
+    assert!(!mailroom.data_dir().exists(), "the demo has a folder of its own");
 }
 
 #[test]
-fn a_kept_demo_can_be_looked_at_and_is_not_written_over() {
-    let place = Place::sqlite();
-    let kept = place.path("kept demo").into_os_string().into_string().unwrap();
+fn kept_demo_is_not_overwritten() {
+    let mailroom = TestInstallation::sqlite();
+    let kept = mailroom.path("kept demo").into_os_string().into_string().unwrap();
     let args = ["demo", "--once", "--emails", "60", "--seed", "2", "--data-dir", &kept];
 
-    let done = place.ok(&args);
+    let done = mailroom.ok(&args);
 
     assert!(done.text().contains("everything is here once"), "{done}");
     done.assert_tells("is kept in");
-    let list = paste(&place, &format!("'{kept}/mailroom' tenant list --json"));
+    let list = paste(&mailroom, &format!("'{kept}/mailroom' tenant list --json"));
     let names: Vec<Value> = list.objects().iter().map(|tenant| tenant["name"].clone()).collect();
     assert_eq!(names, ["harbour", "orchard", "workshop"], "{list}");
-    let found = paste(&place, &format!("'{kept}/mailroom' search '' --tenant workshop --json"));
+    let found = paste(&mailroom, &format!("'{kept}/mailroom' search '' --tenant workshop --json"));
     assert!(!found.objects().is_empty(), "{found}");
-    place.run(&args).assert_refused(2, &["is not empty", "--data-dir"]);
+    mailroom.run(&args).assert_refused(2, &["is not empty", "--data-dir"]);
+}
+
+/// Runs a command as it is pasted, which must succeed, and returns what it prints.
+fn paste_ok(mailroom: &TestInstallation, command: &str) -> String {
+    let done = paste(mailroom, command);
+    assert_eq!(done.code, Some(0), "{command}: {done}");
+    done.text()
 }
 
 #[test]
-fn the_five_things_to_try_work_as_they_are_pasted() {
-    let place = Place::sqlite();
-    let mut live = Live::start(&place, &[]);
+fn demo_examples_work_as_printed() {
+    let mailroom = TestInstallation::sqlite();
+    let mut live = RunningDemo::start(&mailroom, &[]);
 
     let things = live.things();
     assert_eq!(things.len(), 5, "{}", live.said);
-    let said: Vec<String> = things
-        .iter()
-        .map(|commands| {
-            let run = |command: &&str| {
-                let done = paste(&place, command);
-                assert_eq!(done.code, Some(0), "{command}: {done}");
-                done.text()
-            };
-            commands.iter().map(run).collect()
-        })
-        .collect();
+    let said: Vec<String> =
+        things.iter().map(|commands| commands.iter().map(|command| paste_ok(&mailroom, command)).collect()).collect();
 
     for part in ["needs_reauth", "paused until", "archive@harbour.example", "office@workshop.example"] {
         assert!(said[0].contains(part), "{part} is not in {}", said[0]);
     }
     assert!(said[2].contains("event: "), "{}", said[2]);
-    assert!(said[3].contains("1 new") && said[3].contains("new@harbour.example is up to date"), "{}", said[3]);
+    assert!(said[3].contains("1 added") && said[3].contains("new@harbour.example is up to date"), "{}", said[3]);
     assert!(said[4].contains("is active now") && said[4].contains("1 dead letter replayed"), "{}", said[4]);
     let program = things[0][0].split(' ').next().unwrap().to_owned();
     wait_until("the dead letter is done", || {
-        paste(&place, &format!("{program} dead-letters list --json")).objects().is_empty()
+        paste(&mailroom, &format!("{program} dead-letters list --json")).objects().is_empty()
     });
     let folder = fs::canonicalize(&program).unwrap().parent().unwrap().to_owned();
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
@@ -129,26 +127,26 @@ fn the_five_things_to_try_work_as_they_are_pasted() {
 }
 
 #[test]
-fn a_server_does_not_outlive_its_demo() {
-    let place = Place::sqlite();
-    let live = Live::start(&place, &["--data-dir", "kept"]);
+fn server_does_not_outlive_its_demo() {
+    let mailroom = TestInstallation::sqlite();
+    let live = RunningDemo::start(&mailroom, &["--data-dir", "kept"]);
     assert!(live.is_there());
 
-    let Live { demo, url, .. } = live;
+    let RunningDemo { demo, url, .. } = live;
     demo.kill();
 
     wait_until("the server ends", || TcpStream::connect(url.parse::<SocketAddr>().unwrap()).is_err());
 }
 
 #[test]
-fn what_differs_in_the_end_is_told_and_ends_a_demo_with_one() {
-    let place = Place::sqlite();
-    let mut demo = timed(&place, &["--minutes", "0.4", "--emails", "200", "--data-dir", "kept", "--json"]);
-    let program = place.path("kept").join("mailroom").display().to_string();
+fn remaining_differences_fail_a_demo() {
+    let mailroom = TestInstallation::sqlite();
+    let mut demo = timed(&mailroom, &["--minutes", "0.4", "--emails", "200", "--data-dir", "kept", "--json"]);
+    let program = mailroom.path("kept").join("mailroom").display().to_string();
     let purge = format!("{program} email purge --tenant harbour --query has:attachment --yes --json");
     wait_until("there was something to purge", || {
-        assert!(!demo.has_ended(), "{}", told(&place));
-        let purged = paste(&place, &purge);
+        assert!(!demo.has_ended(), "{}", told(&mailroom));
+        let purged = paste(&mailroom, &purge);
         assert_eq!(purged.code, Some(0), "{purged}");
         purged.objects()[0]["purged"].as_u64().unwrap() > 0
     });
@@ -161,32 +159,33 @@ fn what_differs_in_the_end_is_told_and_ends_a_demo_with_one() {
     assert!(reasons.iter().any(|reason| reason.as_str().unwrap().contains("missing: ")), "{report}");
 }
 
-/// One that ends by itself, once mail comes in.
-fn timed(place: &Place, args: &[&str]) -> Running {
-    let mut command = place.command(PROGRAM, &[&["demo"], args].concat());
-    let mut demo = Running::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(place.path("told")).unwrap()));
+/// A demo that ends by itself, once mail comes in.
+fn timed(mailroom: &TestInstallation, args: &[&str]) -> RunningProcess {
+    let mut command = mailroom.command(PROGRAM, &[&["demo"], args].concat());
+    let mut demo =
+        RunningProcess::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(mailroom.path("told")).unwrap()));
     wait_until("mail comes in", || {
-        assert!(!demo.has_ended(), "{}", told(place));
-        told(place).contains("23 mailboxes")
+        assert!(!demo.has_ended(), "{}", told(mailroom));
+        told(mailroom).contains("23 mailboxes")
     });
     demo
 }
 
-fn told(place: &Place) -> String {
-    fs::read_to_string(place.path("told")).unwrap()
+fn told(mailroom: &TestInstallation) -> String {
+    fs::read_to_string(mailroom.path("told")).unwrap()
 }
 
 #[test]
-fn what_is_stopped_before_anything_was_compared_is_no_success_and_leaves_nothing_behind() {
-    let place = Place::sqlite();
-    let demo = timed(&place, &["--minutes", "60", "--emails", "0", "--rate", "3"]);
+fn demo_stopped_early_fails_and_cleans_up() {
+    let mailroom = TestInstallation::sqlite();
+    let demo = timed(&mailroom, &["--minutes", "60", "--emails", "0", "--rate", "3"]);
     // As if the terminal had been closed.
     let sent = Command::new("sh").args(["-c", &format!("kill -HUP {}", demo.id())]).status().unwrap();
     assert!(sent.success());
 
     let done = demo.finish();
 
-    let told = told(&place);
+    let told = told(&mailroom);
     assert_eq!(done.code, Some(1), "{told}");
     assert!(told.contains("stopped before anything was compared"), "{told}");
     let removed = told.split_whitespace().find(|word| word.contains("mailroom-demo-")).unwrap();
@@ -194,19 +193,19 @@ fn what_is_stopped_before_anything_was_compared_is_no_success_and_leaves_nothing
 }
 
 #[test]
-fn where_somebody_else_listens_no_demo_is_begun() {
-    let place = Place::sqlite();
+fn demo_needs_a_free_address() {
+    let mailroom = TestInstallation::sqlite();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let args = ["demo", "--listen", &address, "--data-dir", "kept"];
-    place.run(&args).assert_refused(1, &["cannot listen on", &address, "--listen"]);
-    assert!(!place.path("kept").exists());
+    mailroom.run(&args).assert_refused(1, &["cannot listen on", &address, "--listen"]);
+    assert!(!mailroom.path("kept").exists());
 }
 
 #[test]
-fn arguments_that_cannot_be_meant_are_refused() {
-    let place = Place::sqlite();
-    fs::write(place.path("file"), "not a folder").unwrap();
+fn contradictory_arguments_are_refused() {
+    let mailroom = TestInstallation::sqlite();
+    fs::write(mailroom.path("file"), "not a folder").unwrap();
     for args in [
         &["--emails", "10000000000"][..],
         &["--rate", "NaN"],
@@ -216,7 +215,7 @@ fn arguments_that_cannot_be_meant_are_refused() {
         &["--once", "--rate", "3"],
         &["--data-dir", "file"],
     ] {
-        let done = place.run(&[&["demo"], args].concat());
+        let done = mailroom.run(&[&["demo"], args].concat());
         assert_eq!(done.code, Some(2), "{args:?}: {done}");
         assert_eq!(done.text(), "", "{args:?}: {done}");
     }
@@ -224,8 +223,8 @@ fn arguments_that_cannot_be_meant_are_refused() {
 
 /// The short form of `make soak`: what ends is bounded by work, not by a clock.
 #[test]
-fn a_soak_with_a_fault_a_second_leaves_nothing_stuck_and_no_memory_behind() {
-    let place = Place::sqlite();
+fn soak_with_faults_leaks_nothing() {
+    let mailroom = TestInstallation::sqlite();
     let args = [
         "demo",
         "--minutes",
@@ -241,7 +240,7 @@ fn a_soak_with_a_fault_a_second_leaves_nothing_stuck_and_no_memory_behind() {
         "--json",
     ];
 
-    let done = place.run(&args);
+    let done = mailroom.run(&args);
 
     let report = done.objects().pop().unwrap_or_default();
     assert_eq!((done.code, &report["complete"]), (Some(0), &Value::Bool(true)), "{done}");

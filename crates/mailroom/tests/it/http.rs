@@ -7,8 +7,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::place::{PROGRAM, Place};
-use crate::processes::{DEADLINE, Running, wait_until};
+use crate::installation::{PROGRAM, TestInstallation};
+use crate::processes::{DEADLINE, RunningProcess, wait_until};
 use crate::servers::closed_port;
 
 #[derive(Debug)]
@@ -95,25 +95,50 @@ pub fn try_send(
     Answer::read(&mut stream)
 }
 
+/// With a key and a body of JSON, if it is not null.
+pub fn try_send_json(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    key: &str,
+    body: &Value,
+    more: &[(&str, &str)],
+) -> io::Result<Answer> {
+    let authorization = format!("Bearer {key}");
+    let mut headers = vec![("Authorization", &*authorization)];
+    headers.extend(more);
+    if body.is_null() {
+        return try_send(address, method, path, &headers, b"");
+    }
+    headers.push(("Content-Type", "application/json"));
+    try_send(address, method, path, &headers, body.to_string().as_bytes())
+}
+
+/// A key of this tenant with these scopes.
+pub fn create_key(place: &TestInstallation, tenant: &str, scopes: &str) -> String {
+    let made = place.object(&["key", "create", "--tenant", tenant, "--name", "test", "--scopes", scopes]);
+    made["key"].as_str().unwrap().to_owned()
+}
+
 /// With wrong keys, and with many requests.
 pub const GENEROUS: [(&str, &str); 2] =
     [("MAILROOM_LIMITS__FAILED_LOGINS", "100000"), ("MAILROOM_LIMITS__REQUESTS_STANDARD", "100000")];
 
 /// A server with its usual settings, but patient.
-pub fn serve(place: &Place) -> (Running, SocketAddr) {
+pub fn serve(place: &TestInstallation) -> (RunningProcess, SocketAddr) {
     serve_with(place, &GENEROUS)
 }
 
-pub fn serve_with(place: &Place, settings: &[(&str, &str)]) -> (Running, SocketAddr) {
+pub fn serve_with(place: &TestInstallation, settings: &[(&str, &str)]) -> (RunningProcess, SocketAddr) {
     serve_as(place, "web,worker,scheduler", settings)
 }
 
 /// The same with these roles.
-pub fn serve_as(place: &Place, roles: &str, settings: &[(&str, &str)]) -> (Running, SocketAddr) {
+pub fn serve_as(place: &TestInstallation, roles: &str, settings: &[(&str, &str)]) -> (RunningProcess, SocketAddr) {
     let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
     let mut command = place.command(PROGRAM, &["serve", "--roles", roles]);
     command.env("MAILROOM_SERVER__LISTEN", address.to_string()).envs(settings.iter().copied());
-    let server = Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let server = RunningProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
     wait_until("it answers", || TcpStream::connect(address).is_ok());
     (server, address)
 }

@@ -1,4 +1,4 @@
-//! Mailboxes at an IMAP server, as people connect them: what is wrong is told in a sentence, and leaves nothing behind.
+//! `mailbox add imap` and its siblings: a problem is one sentence and leaves nothing behind.
 //!
 //! `make test` starts a Dovecot and names it in MAILROOM_TEST_IMAP_URL, and its folder, with its authority and the port
 //! for TLS, in MAILROOM_TEST_IMAP_DIR.
@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::place::{Done, PROGRAM, Place};
+use crate::installation::{CommandOutput, PROGRAM, TestInstallation};
 use crate::servers::closed_port;
 
 /// Any user may log in with this.
@@ -34,13 +34,13 @@ fn variable(name: &str) -> String {
     value.unwrap_or_else(|_| panic!("{name} is not set; scripts/services/dovecot.sh starts a Dovecot"))
 }
 
-/// A server that speaks a line to everyone who connects, and then answers what it is asked for.
+/// Starts a server that greets each connection with a line, then answers each command. Returns its port.
 fn server(greeting: &'static str, answer: impl Fn(&str, &str) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Who hangs up has heard enough.
+            // The client may hang up at any time.
             let _ = speak(stream, greeting, &answer);
         }
     });
@@ -57,18 +57,20 @@ fn speak(mut stream: TcpStream, greeting: &str, answer: impl Fn(&str, &str) -> S
     Ok(())
 }
 
-pub struct Add<'a> {
-    place: &'a Place,
+/// The arguments of `mailbox add imap`.
+#[derive(Clone)]
+pub struct AddImapCommand<'a> {
+    mailroom: &'a TestInstallation,
     args: Vec<String>,
 }
 
-impl<'a> Add<'a> {
-    /// To the Dovecot, in the open, with the right password.
-    pub fn new(place: &'a Place) -> Self {
-        let password = place.write("password", format!("{DOVECOTS_PASSWORD}\n"));
+impl<'a> AddImapCommand<'a> {
+    /// Adds a mailbox of the Dovecot, without TLS, with the right password.
+    pub fn new(mailroom: &'a TestInstallation) -> Self {
+        let password = mailroom.write("password", format!("{DOVECOTS_PASSWORD}\n"));
         let args = ["--tenant", "acme", "--address", "ann@acme.test", "--host", "127.0.0.1", "--tls", "none"];
         let args = ["mailbox", "add", "imap"].into_iter().chain(args).map(str::to_owned).collect();
-        Self { place, args }.with("--port", &plain_port()).with("--password-file", &password)
+        Self { mailroom, args }.with("--port", &plain_port()).with("--password-file", &password)
     }
 
     pub fn with(mut self, key: &str, value: &str) -> Self {
@@ -94,43 +96,42 @@ impl<'a> Add<'a> {
         self.args.iter().map(String::as_str).collect()
     }
 
-    pub fn run(&self) -> Done {
-        self.place.run(&self.args())
+    pub fn run(&self) -> CommandOutput {
+        self.mailroom.run(&self.args())
     }
 
-    fn run_with_input(&self, input: &str) -> Done {
-        let mut command = self.place.command(PROGRAM, &self.args());
+    fn run_with_input(&self, input: &str) -> CommandOutput {
+        let mut command = self.mailroom.command(PROGRAM, &self.args());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        Done::new(output.status.code(), output.stdout, &output.stderr)
+        CommandOutput::new(output.status.code(), output.stdout, &output.stderr)
     }
 
-    /// It is refused in one sentence.
+    /// Runs it, and fails unless it is refused in one sentence.
     fn refused(self, code: i32, says: &[&str]) {
         self.run().assert_refused(code, says);
     }
 }
 
-pub fn place() -> Place {
-    let place = Place::sqlite();
-    place.ok(&["tenant", "create", "acme"]);
-    place
+pub fn installation_with_acme() -> TestInstallation {
+    let mailroom = TestInstallation::sqlite();
+    mailroom.ok(&["tenant", "create", "acme"]);
+    mailroom
 }
 
-fn assert_nothing_is_left(place: &Place) {
-    assert!(place.objects(&["mailbox", "list"]).is_empty());
-    assert!(place.select("select id from secrets").is_empty());
-    assert!(place.select("select id from jobs where kind = 'sync_mailbox'").is_empty());
+fn assert_nothing_is_left(mailroom: &TestInstallation) {
+    assert!(mailroom.objects(&["mailbox", "list"]).is_empty());
+    assert!(mailroom.select("select id from secrets").is_empty());
+    assert!(mailroom.select("select id from jobs where kind = 'sync_mailbox'").is_empty());
 }
 
-const MEND: &str = "mend that, or add it with --no-check";
+const NO_CHECK_HINT: &str = "fix that, or add it with --no-check";
 
 #[test]
-fn a_server_that_cannot_be_used_is_told_in_a_sentence_and_leaves_nothing() {
-    let place = place();
-    let add = || Add::new(&place);
+fn unusable_server_leaves_no_mailbox() {
+    let mailroom = installation_with_acme();
     let closed = closed_port().to_string();
     let smtp = server("220 mail.acme.test ESMTP\r\n", |_, _| "500 what?\r\n".to_owned());
     let without_inbox = server("* OK hello\r\n", |tag, command| match command {
@@ -139,34 +140,46 @@ fn a_server_that_cannot_be_used_is_told_in_a_sentence_and_leaves_nothing() {
         _ => format!("{tag} OK done\r\n"),
     });
     let busy = server("* BYE [UNAVAILABLE] not today\r\n", |_, _| String::new());
-    let wrong = place.write("wrong", "hunter2");
+    let wrong = mailroom.write("wrong", "hunter2");
 
-    add()
+    AddImapCommand::new(&mailroom)
         .with("--host", "mail..acme")
         .with("--tls", "implicit")
-        .refused(1, &["cannot use ann@acme.test: there is no server called mail..acme", MEND]);
-    add()
+        .refused(1, &["cannot open ann@acme.test: there is no server called mail..acme", NO_CHECK_HINT]);
+    AddImapCommand::new(&mailroom)
         .with("--port", &closed)
-        .refused(1, &[&format!("nothing listens at 127.0.0.1:{closed}: check the port"), MEND]);
-    add().with("--port", &smtp).refused(1, &["does not speak IMAP", "the greeting of an SMTP or FTP server", MEND]);
-    add().with("--port", &busy).refused(1, &["cannot serve us at the moment", "not today", MEND]);
-    add().with("--port", &without_inbox).refused(1, &["has no INBOX", MEND]);
-    add().with("--password-file", &wrong).refused(1, &["refuses the user name or the password", MEND]);
-    add().with("--tls", "implicit").refused(1, &["does not speak TLS on this port", "usually 993", MEND]);
-    let by_tls = || add().with("--tls", "implicit").with("--host", "localhost").with("--port", &tls_port());
-    by_tls().refused(1, &["certificate is signed by nobody we trust", "name the authority", MEND]);
+        .refused(1, &[&format!("nothing listens at 127.0.0.1:{closed}: check the port"), NO_CHECK_HINT]);
+    AddImapCommand::new(&mailroom)
+        .with("--port", &smtp)
+        .refused(1, &["does not speak IMAP", "the greeting of an SMTP or FTP server", NO_CHECK_HINT]);
+    AddImapCommand::new(&mailroom)
+        .with("--port", &busy)
+        .refused(1, &["cannot serve us at the moment", "not today", NO_CHECK_HINT]);
+    AddImapCommand::new(&mailroom).with("--port", &without_inbox).refused(1, &["has no INBOX", NO_CHECK_HINT]);
+    AddImapCommand::new(&mailroom)
+        .with("--password-file", &wrong)
+        .refused(1, &["refuses the user name or the password", NO_CHECK_HINT]);
+    AddImapCommand::new(&mailroom)
+        .with("--tls", "implicit")
+        .refused(1, &["does not speak TLS on this port", "usually 993", NO_CHECK_HINT]);
+    let by_tls = AddImapCommand::new(&mailroom)
+        .with("--tls", "implicit")
+        .with("--host", "localhost")
+        .with("--port", &tls_port());
+    by_tls.clone().refused(1, &["certificate is signed by nobody we trust", "name the authority", NO_CHECK_HINT]);
     // Another address of this machine, which is not in the certificate.
     let elsewhere = forward("127.0.0.2:0", &format!("127.0.0.1:{}", tls_port()));
-    by_tls()
+    by_tls
+        .clone()
         .with("--host", "127.0.0.2")
         .with("--port", &elsewhere)
         .with("--ca-file", &in_dovecots_folder("ca.pem"))
-        .refused(1, &["certificate is for another name", MEND]);
+        .refused(1, &["certificate is for another name", NO_CHECK_HINT]);
 
-    assert_nothing_is_left(&place);
+    assert_nothing_is_left(&mailroom);
 }
 
-/// Passes everything on, both ways.
+/// Forwards connections to another address. Returns the port.
 fn forward(from: &str, to: &str) -> String {
     let listener = TcpListener::bind(from).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -183,150 +196,168 @@ fn forward(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn wrong_usage_is_told_in_a_sentence_and_nobody_is_called() {
-    let place = place();
-    let add = || Add::new(&place);
-    let (none, text) = (place.write("none", "\n"), place.write("text", "no certificate"));
+fn wrong_usage_calls_no_server() {
+    let mailroom = installation_with_acme();
+    let (none, text) = (mailroom.write("none", "\n"), mailroom.write("text", "no certificate"));
 
-    add().with("--tenant", "nobody").refused(1, &["there is no tenant \"nobody\"", "tenant list"]);
-    add().with("--address", "nothing").refused(2, &["is not an address"]);
-    add().with("--host", "imap.acme.test").refused(2, &["to imap.acme.test in the open", "--allow-plaintext"]);
-    add().with("--password-file", "/does/not/exist").refused(1, &["cannot read the secret"]);
-    add().with("--password-file", &none).refused(1, &["is empty, but should hold a secret"]);
-    add().without("--password-file").refused(2, &["there is no password", "--password-file", "standard input"]);
-    add().with("--ca-file", &text).refused(1, &["has no certificate in it", "PEM"]);
-    add().with("--ca-file", "/does/not/exist").refused(1, &["cannot read the certificate"]);
+    AddImapCommand::new(&mailroom)
+        .with("--tenant", "nobody")
+        .refused(1, &["there is no tenant \"nobody\"", "tenant list"]);
+    AddImapCommand::new(&mailroom).with("--address", "nothing").refused(2, &["must be an email address"]);
+    AddImapCommand::new(&mailroom)
+        .with("--host", "imap.acme.test")
+        .refused(2, &["to imap.acme.test unencrypted", "--allow-plaintext"]);
+    AddImapCommand::new(&mailroom).with("--password-file", "/does/not/exist").refused(1, &["cannot read the secret"]);
+    AddImapCommand::new(&mailroom).with("--password-file", &none).refused(1, &["is empty, but must contain a secret"]);
+    AddImapCommand::new(&mailroom)
+        .without("--password-file")
+        .refused(2, &["a password is required", "--password-file", "standard input"]);
+    AddImapCommand::new(&mailroom).with("--ca-file", &text).refused(1, &["contains no certificate", "PEM"]);
+    AddImapCommand::new(&mailroom).with("--ca-file", "/does/not/exist").refused(1, &["cannot read the certificate"]);
     for nonsense in ["much", "50", "1.5 GB", "", "5000 GiB", "99999999999999999999 GB"] {
-        add().with("--bytes-per-day", nonsense).refused(2, &["--bytes-per-day wants a size like \"500 MB\""]);
+        AddImapCommand::new(&mailroom)
+            .with("--bytes-per-day", nonsense)
+            .refused(2, &["--bytes-per-day must be a size such as \"500 MB\""]);
     }
-    add().with("--backfill", "soon").refused(2, &["--backfill wants all, none or a duration"]);
-    let both = add().with("--token-file", &none).run();
+    AddImapCommand::new(&mailroom)
+        .with("--backfill", "soon")
+        .refused(2, &["--backfill must be all, none or a duration"]);
+    let both = AddImapCommand::new(&mailroom).with("--token-file", &none).run();
     assert_eq!(both.code, Some(2), "{both}");
     both.assert_tells("cannot be used with");
-    assert_eq!(add().with("--port", "0").run().code, Some(2));
+    assert_eq!(AddImapCommand::new(&mailroom).with("--port", "0").run().code, Some(2));
 
-    assert_nothing_is_left(&place);
+    assert_nothing_is_left(&mailroom);
 }
 
 #[test]
-fn a_mailbox_is_connected_by_each_kind_of_tls_and_its_password_is_nowhere_to_be_seen() {
-    let place = place();
-    let add = |address: &str| Add::new(&place).with("--address", address);
+fn each_kind_of_tls_connects_a_mailbox() {
+    let mailroom = installation_with_acme();
     let authority = in_dovecots_folder("ca.pem");
-    let secured = |address: &str, how: &str, port: &str| {
-        add(address).with("--tls", how).with("--host", "localhost").with("--port", port).with("--ca-file", &authority)
-    };
+    let add = AddImapCommand::new(&mailroom);
+    let secured = add.clone().with("--host", "localhost").with("--ca-file", &authority);
 
     for connected in [
-        add("plain@acme.test"),
-        secured("implicit@acme.test", "implicit", &tls_port()),
-        secured("upgraded@acme.test", "starttls", &plain_port()),
-        add("unseen@acme.test").with("--port", &closed_port().to_string()).and("--no-check"),
+        add.clone().with("--address", "plain@acme.test"),
+        secured.clone().with("--address", "implicit@acme.test").with("--tls", "implicit").with("--port", &tls_port()),
+        secured.with("--address", "upgraded@acme.test").with("--tls", "starttls").with("--port", &plain_port()),
+        add.clone().with("--address", "unseen@acme.test").with("--port", &closed_port().to_string()).and("--no-check"),
     ] {
         let done = connected.run();
         assert_eq!(done.code, Some(0), "{done}");
     }
-    let typed = add("typed@acme.test").without("--password-file").run_with_input("pw\n");
+    let typed = add.clone().with("--address", "typed@acme.test").without("--password-file").run_with_input("pw\n");
     assert_eq!(typed.code, Some(0), "{typed}");
-    add("plain@acme.test").refused(1, &["has a mailbox plain@acme.test already"]);
+    add.with("--address", "plain@acme.test").refused(1, &["already has a mailbox plain@acme.test"]);
 
-    let mailboxes = place.objects(&["mailbox", "list"]);
+    let mailboxes = mailroom.objects(&["mailbox", "list"]);
     assert_eq!(mailboxes.len(), 5);
     let implicit = mailboxes.iter().find(|mailbox| mailbox["address"] == "implicit@acme.test").unwrap();
     let connection = &implicit["settings"]["connection"];
     assert_eq!((&connection["tls"], &connection["user"]), (&"implicit".into(), &"implicit@acme.test".into()));
     assert!(connection["authority"].as_str().unwrap().contains("BEGIN CERTIFICATE"));
     assert_eq!(connection.get("password"), None);
-    assert_eq!(place.select("select id from secrets").len(), 5);
-    assert_eq!(place.select("select id from jobs where kind = 'sync_mailbox'").len(), 5);
+    assert_eq!(mailroom.select("select id from secrets").len(), 5);
+    assert_eq!(mailroom.select("select id from jobs where kind = 'sync_mailbox'").len(), 5);
+}
+
+fn show(mailroom: &TestInstallation, address: &str) -> Value {
+    mailroom.object(&["mailbox", "show", address, "--tenant", "acme"])
+}
+
+/// What `mailbox show` says to people about bytes per day.
+fn byte_limit_line(mailroom: &TestInstallation, variables: &[(&str, &str)], address: &str) -> Option<String> {
+    let done = mailroom.run_with(variables, &["mailbox", "show", address, "--tenant", "acme"]);
+    done.text().lines().find(|line| line.contains("fetches at most")).map(str::to_owned)
 }
 
 #[test]
-fn a_mailbox_shows_how_much_it_may_fetch_in_a_day() {
-    let place = place();
-    let add = |address: &str| Add::new(&place).with("--address", address).and("--no-check");
-    let gmail = |address: &str| add(address).with("--tls", "implicit").with("--host", "imap.gmail.com");
+fn mailbox_shows_its_bytes_per_day() {
+    let mailroom = installation_with_acme();
+    let add = AddImapCommand::new(&mailroom).and("--no-check");
+    let gmail = add.clone().with("--tls", "implicit").with("--host", "imap.gmail.com");
     for added in [
-        add("any@acme.test"),
-        add("own@acme.test").with("--bytes-per-day", "500 MB"),
-        gmail("gmail@acme.test"),
-        gmail("free@acme.test").with("--bytes-per-day", "0 B"),
+        add.clone().with("--address", "any@acme.test"),
+        add.with("--address", "own@acme.test").with("--bytes-per-day", "500 MB"),
+        gmail.clone().with("--address", "gmail@acme.test"),
+        gmail.with("--address", "free@acme.test").with("--bytes-per-day", "0 B"),
     ] {
         let done = added.run();
         assert_eq!(done.code, Some(0), "{done}");
     }
 
-    let shown = |address: &str| place.object(&["mailbox", "show", address, "--tenant", "acme"]);
-    assert_eq!(shown("any@acme.test")["bytes_per_day"], Value::Null);
-    assert_eq!(shown("own@acme.test")["bytes_per_day"], 500_000_000);
-    assert_eq!(shown("own@acme.test")["mailbox"]["settings"]["bytes_per_day"], 500_000_000);
-    assert_eq!(shown("gmail@acme.test")["bytes_per_day"], 2_000_000_000_u64);
-    assert_eq!(shown("free@acme.test")["bytes_per_day"], Value::Null);
-    let with = |variables: &[(&str, &str)], address: &str| {
-        let done = place.run_with(variables, &["mailbox", "show", address, "--tenant", "acme"]);
-        done.text().lines().find(|line| line.contains("fetches at most")).map(str::to_owned)
-    };
-    assert_eq!(with(&[], "any@acme.test"), None);
-    assert_eq!(with(&[], "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");
+    assert_eq!(show(&mailroom, "any@acme.test")["bytes_per_day"], Value::Null);
+    assert_eq!(show(&mailroom, "own@acme.test")["bytes_per_day"], 500_000_000);
+    assert_eq!(show(&mailroom, "own@acme.test")["mailbox"]["settings"]["bytes_per_day"], 500_000_000);
+    assert_eq!(show(&mailroom, "gmail@acme.test")["bytes_per_day"], 2_000_000_000_u64);
+    assert_eq!(show(&mailroom, "free@acme.test")["bytes_per_day"], Value::Null);
+    assert_eq!(byte_limit_line(&mailroom, &[], "any@acme.test"), None);
+    assert_eq!(byte_limit_line(&mailroom, &[], "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");
     let for_all = [("MAILROOM_PROVIDERS__IMAP__BYTES_PER_DAY", "3 GB")];
-    assert_eq!(with(&for_all, "any@acme.test").unwrap(), "fetches at most 3.0 GB a day");
-    assert_eq!(with(&for_all, "gmail@acme.test").unwrap(), "fetches at most 3.0 GB a day");
-    assert_eq!(with(&for_all, "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");
-    assert_eq!(with(&for_all, "free@acme.test"), None);
+    assert_eq!(byte_limit_line(&mailroom, &for_all, "any@acme.test").unwrap(), "fetches at most 3.0 GB a day");
+    assert_eq!(byte_limit_line(&mailroom, &for_all, "gmail@acme.test").unwrap(), "fetches at most 3.0 GB a day");
+    assert_eq!(byte_limit_line(&mailroom, &for_all, "own@acme.test").unwrap(), "fetches at most 500.0 MB a day");
+    assert_eq!(byte_limit_line(&mailroom, &for_all, "free@acme.test"), None);
+}
+
+fn pause_until(mailroom: &TestInstallation, until: &str) {
+    mailroom.sql(&format!(
+        "update sync_states set paused_until = '{until}', paused_reason = 'its server asked to wait'
+         where mailbox_id = (select id from mailboxes where address = 'ann@acme.test')"
+    ));
+}
+
+/// How often `mailbox list` and `mailbox show` say to people that a mailbox is paused until 2999.
+fn count_pauses(mailroom: &TestInstallation) -> (usize, usize) {
+    let sentence = "paused until 2999-11-15 14:05 UTC: its server asked to wait";
+    let list = mailroom.ok(&["mailbox", "list"]).text();
+    let shown = mailroom.ok(&["mailbox", "show", "ann@acme.test", "--tenant", "acme"]).text();
+    (list.matches(sentence).count(), shown.lines().filter(|line| *line == sentence).count())
+}
+
+/// The pause of the mailbox in JSON, which is the same in list and show.
+fn shown_pause(mailroom: &TestInstallation) -> Value {
+    let mut listed = mailroom.objects(&["mailbox", "list"]).into_iter();
+    let listed = listed.find(|mailbox| mailbox["address"] == "ann@acme.test").unwrap()["paused"].clone();
+    assert_eq!(listed, show(mailroom, "ann@acme.test")["sync"]["paused"]);
+    listed
 }
 
 #[test]
-fn a_mailbox_that_is_paused_for_a_while_shows_until_when_and_why() {
-    let place = place();
+fn paused_mailbox_shows_until_when_and_why() {
+    let mailroom = installation_with_acme();
     for address in ["ann@acme.test", "bob@acme.test"] {
-        let done = Add::new(&place).with("--address", address).and("--no-check").run();
+        let done = AddImapCommand::new(&mailroom).with("--address", address).and("--no-check").run();
         assert_eq!(done.code, Some(0), "{done}");
     }
-    let pause = |until: &str| {
-        place.sql(&format!(
-            "update sync_states set paused_until = '{until}', paused_reason = 'its server asked to wait'
-             where mailbox_id = (select id from mailboxes where address = 'ann@acme.test')"
-        ));
-    };
-    let sentence = "paused until 2999-11-15 14:05 UTC: its server asked to wait";
-    let show = ["mailbox", "show", "ann@acme.test", "--tenant", "acme"];
-    let told = || {
-        let (list, show) = (place.ok(&["mailbox", "list"]).text(), place.ok(&show).text());
-        (list.matches(sentence).count(), show.lines().filter(|line| *line == sentence).count())
-    };
-    let paused = || {
-        let listed = place.objects(&["mailbox", "list"]).into_iter().find(|one| one["address"] == "ann@acme.test");
-        let (listed, shown) = (listed.unwrap()["paused"].clone(), place.object(&show)["sync"]["paused"].clone());
-        assert_eq!(listed, shown);
-        shown
-    };
 
-    assert_eq!((told(), paused()), ((0, 0), Value::Null));
-    pause("2999-11-15T14:05:00.000Z");
-    assert_eq!(told(), (1, 1));
-    assert_eq!(paused(), json!({"until": "2999-11-15T14:05:00Z", "reason": "its server asked to wait"}));
-    pause("2020-11-15T14:05:00.000Z");
-    assert_eq!((told(), paused()), ((0, 0), Value::Null), "it is over");
+    assert_eq!((count_pauses(&mailroom), shown_pause(&mailroom)), ((0, 0), Value::Null));
+    pause_until(&mailroom, "2999-11-15T14:05:00.000Z");
+    assert_eq!(count_pauses(&mailroom), (1, 1));
+    let expected = json!({"until": "2999-11-15T14:05:00Z", "reason": "its server asked to wait"});
+    assert_eq!(shown_pause(&mailroom), expected);
+    pause_until(&mailroom, "2020-11-15T14:05:00.000Z");
+    assert_eq!((count_pauses(&mailroom), shown_pause(&mailroom)), ((0, 0), Value::Null), "it is over");
+}
+
+fn resume(mailroom: &TestInstallation, args: &[&str]) -> CommandOutput {
+    mailroom.run(&[&["mailbox", "resume", "ann@acme.test", "--tenant", "acme"], args].concat())
 }
 
 #[test]
-fn a_new_password_is_tried_before_the_old_one_is_forgotten() {
-    let place = place();
-    let done = Add::new(&place).run();
+fn new_password_is_checked_before_it_is_stored() {
+    let mailroom = installation_with_acme();
+    let done = AddImapCommand::new(&mailroom).run();
     assert_eq!(done.code, Some(0), "{done}");
-    let resume =
-        |more: &[&str]| place.run(&[&["mailbox", "resume", "ann@acme.test", "--tenant", "acme"], more].concat());
-    let (right, wrong) = (place.write("right", "pw"), place.write("wrong", "hunter2"));
-    let state = || {
-        let shown = place.object(&["mailbox", "show", "ann@acme.test", "--tenant", "acme"]);
-        shown["mailbox"]["state"].as_str().unwrap().to_owned()
-    };
-    place.sql("update mailboxes set state = 'needs_reauth', state_reason = 'the password was refused'");
+    let (right, wrong) = (mailroom.write("right", "pw"), mailroom.write("wrong", "hunter2"));
+    mailroom.sql("update mailboxes set state = 'needs_reauth', state_reason = 'the password was refused'");
 
-    resume(&["--password-file", &wrong]).assert_refused(1, &["refuses the user name or the password", "nothing was"]);
-    resume(&["--token-file", &right]).assert_refused(2, &["was connected with a password", "--password-file"]);
-    assert_eq!(state(), "needs_reauth");
-    let resumed = resume(&["--password-file", &right]);
+    resume(&mailroom, &["--password-file", &wrong])
+        .assert_refused(1, &["refuses the user name or the password", "nothing was"]);
+    resume(&mailroom, &["--token-file", &right])
+        .assert_refused(2, &["is connected with a password", "--password-file"]);
+    assert_eq!(show(&mailroom, "ann@acme.test")["mailbox"]["state"], "needs_reauth");
+    let resumed = resume(&mailroom, &["--password-file", &right]);
     assert_eq!(resumed.code, Some(0), "{resumed}");
-    assert_eq!(state(), "active");
+    assert_eq!(show(&mailroom, "ann@acme.test")["mailbox"]["state"], "active");
 }

@@ -5,30 +5,30 @@ use std::time::Duration;
 
 use domain::{JobId, Lane, SystemClock, TenantId, WorkerId};
 use serde_json::{Value, json};
-use store::sql::jobs::{AfterFailure, Claimed, Failure, Outcome, Share};
-use store::sql::schedules::{Missed, NewSchedule, Overlap};
+use store::sql::jobs::{AfterFailure, AttemptFailure, AttemptOutcome, ClaimShare, ClaimedJob};
+use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
 use store::{Location, Store, scratch};
 
+use crate::installation::{PROGRAM, TestInstallation, block_on, on_each_database};
 use crate::mail::names;
-use crate::place::{PROGRAM, Place, block_on, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::processes::{RunningProcess, wait_until};
 
-/// The same database from inside, to do what a worker does.
-pub fn store(place: &Place) -> Store {
-    let location = match place.url() {
+/// Opens the same database, to do what a worker does.
+pub fn store(mailroom: &TestInstallation) -> Store {
+    let location = match mailroom.url() {
         Some(url) => scratch::location(url.to_owned()),
-        None => Location::Sqlite { path: place.data_dir().join("mailroom.db"), connections: 2 },
+        None => Location::Sqlite { path: mailroom.data_dir().join("mailroom.db"), connections: 2 },
     };
     Store::open(&location, Arc::new(SystemClock)).unwrap()
 }
 
-async fn claim(store: &Store, worker: WorkerId) -> Vec<Claimed> {
+async fn claim(store: &Store, worker: WorkerId) -> Vec<ClaimedJob> {
     let system = store.system();
     system.count_arrivals().await.unwrap();
-    let candidates = system.list_candidates(&["noop".to_owned(), "probe".to_owned()]).await.unwrap();
-    let shares: Vec<Share> = candidates
+    let candidates = system.list_queue_candidates(&["noop".to_owned(), "probe".to_owned()]).await.unwrap();
+    let shares: Vec<ClaimShare> = candidates
         .into_iter()
-        .map(|queue| Share {
+        .map(|queue| ClaimShare {
             tenant: queue.tenant,
             lane: queue.lane,
             kind: queue.kind,
@@ -38,17 +38,17 @@ async fn claim(store: &Store, worker: WorkerId) -> Vec<Claimed> {
             is_limited: false,
         })
         .collect();
-    system.claim(worker, &shares).await.unwrap()
+    system.claim_jobs(worker, &shares).await.unwrap()
 }
 
-/// Everything that can be claimed fails for good.
-fn kill_all(place: &Place, message: &str, fingerprint: &str) {
-    let store = store(place);
+/// Fails every job that can be claimed for good.
+fn kill_all(mailroom: &TestInstallation, message: &str, fingerprint: &str) {
+    let store = store(mailroom);
     block_on(async {
         let kinds = ["noop".to_owned(), "probe".to_owned()];
         let worker = store.system().register_worker("w1", &kinds, Duration::from_secs(600)).await.unwrap();
-        let failure = Failure {
-            outcome: Outcome::Failed,
+        let failure = AttemptFailure {
+            outcome: AttemptOutcome::Failed,
             error_class: "io".into(),
             message: message.into(),
             fingerprint: fingerprint.into(),
@@ -60,174 +60,181 @@ fn kill_all(place: &Place, message: &str, fingerprint: &str) {
     });
 }
 
-fn add(place: &Place, args: &[&str]) -> String {
-    let added = place.object(&[&["jobs", "enqueue", "--tenant", "acme"], args].concat());
+fn add(mailroom: &TestInstallation, args: &[&str]) -> String {
+    let added = mailroom.object(&[&["jobs", "enqueue", "--tenant", "acme"], args].concat());
     added["id"].as_str().unwrap().to_owned()
 }
 
-fn whys(place: &Place, id: &str) -> Vec<Value> {
-    let told = place.object(&["jobs", "why", id]);
+fn whys(mailroom: &TestInstallation, id: &str) -> Vec<Value> {
+    let told = mailroom.object(&["jobs", "why", id]);
     let reasons = told["reasons"].as_array().unwrap();
     reasons.iter().map(|reason| reason["why"].clone()).collect()
 }
 
 #[test]
-fn jobs_are_added_listed_shown_and_counted() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "create", "acme"]);
-        assert!(place.ok(&["jobs", "list"]).text().contains("No jobs match"));
+fn job_is_added_listed_and_counted() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        assert!(mailroom.ok(&["jobs", "list"]).text().contains("No jobs match"));
 
-        let id = add(place, &["--kind", "noop", "--payload", r#"{"n":7}"#, "--lane", "high"]);
+        let id = add(mailroom, &["--kind", "noop", "--payload", r#"{"n":7}"#, "--lane", "high"]);
         assert_eq!(
-            place.object(&["jobs", "enqueue", "--tenant", "acme", "--kind", "probe", "--count", "2500"])["added"],
+            mailroom.object(&["jobs", "enqueue", "--tenant", "acme", "--kind", "probe", "--count", "2500"])["added"],
             2500
         );
-        add(place, &["--kind", "noop", "--in", "10m"]);
-        place.ok(&["jobs", "enqueue", "--tenant", "system", "--kind", "noop"]);
+        add(mailroom, &["--kind", "noop", "--in", "10m"]);
+        mailroom.ok(&["jobs", "enqueue", "--tenant", "system", "--kind", "noop"]);
 
-        let shown = place.object(&["jobs", "show", &id]);
+        let shown = mailroom.object(&["jobs", "show", &id]);
         assert_eq!(names(&shown), ["job", "attempts"].into_iter().collect());
         assert_eq!((&shown["job"]["payload"], &shown["job"]["lane"]), (&json!({"n": 7}), &json!("high")));
         assert!(
-            place.ok(&["jobs", "show", &id]).text().starts_with(&format!("Job {id} (noop of acme, lane high): ready"))
+            mailroom
+                .ok(&["jobs", "show", &id])
+                .text()
+                .starts_with(&format!("Job {id} (noop of acme, lane high): ready"))
         );
-        assert_eq!(place.objects(&["jobs", "list", "--kind", "noop"]).len(), 3);
+        assert_eq!(mailroom.objects(&["jobs", "list", "--kind", "noop"]).len(), 3);
         assert_eq!(
-            place.objects(&["jobs", "list", "--kind", "noop", "--tenant", "acme", "--state", "waiting"]).len(),
+            mailroom.objects(&["jobs", "list", "--kind", "noop", "--tenant", "acme", "--state", "waiting"]).len(),
             1
         );
-        assert_eq!(place.objects(&["jobs", "list", "--tenant", "system"]).len(), 1);
-        let page = place.objects(&["jobs", "list", "--limit", "2000"]);
-        let rest = place.objects(&["jobs", "list", "--limit", "2000", "--after", page[1999]["id"].as_str().unwrap()]);
+        assert_eq!(mailroom.objects(&["jobs", "list", "--tenant", "system"]).len(), 1);
+        let page = mailroom.objects(&["jobs", "list", "--limit", "2000"]);
+        let rest =
+            mailroom.objects(&["jobs", "list", "--limit", "2000", "--after", page[1999]["id"].as_str().unwrap()]);
         assert_eq!((page.len(), rest.len()), (2000, 503));
-        let table = place.ok(&["jobs", "list", "--limit", "3"]).text();
+        let table = mailroom.ok(&["jobs", "list", "--limit", "3"]).text();
         assert!(table.starts_with("id") && table.contains("More: --after "), "{table}");
 
-        let stats = place.object(&["jobs", "stats"]);
+        let stats = mailroom.object(&["jobs", "stats"]);
         let waiting: Vec<&Value> = stats["lanes"].as_array().unwrap().iter().map(|lane| &lane["waiting"]).collect();
         assert_eq!(waiting, [&json!(0), &json!(1), &json!(2501), &json!(0)]);
         assert_eq!((&stats["dead_letters"], &stats["strays"]["blocked"]), (&json!(0), &json!(0)));
-        let table = place.ok(&["jobs", "stats"]).text();
-        assert!(table.contains("2,500") && table.contains("Nobody works"), "{table}");
+        let table = mailroom.ok(&["jobs", "stats"]).text();
+        assert!(table.contains("2,500") && table.contains("No worker is running"), "{table}");
     });
 }
 
 #[test]
-fn a_job_says_why_it_is_not_running() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "create", "acme"]);
-        let (first, second) = (add(place, &["--kind", "noop"]), add(place, &["--kind", "noop"]));
-        let later = add(place, &["--kind", "noop", "--in", "10m"]);
+fn job_says_why_it_is_not_running() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        let (first, second) = (add(mailroom, &["--kind", "noop"]), add(mailroom, &["--kind", "noop"]));
+        let later = add(mailroom, &["--kind", "noop", "--in", "10m"]);
 
-        assert_eq!(whys(place, &second), ["no_worker"]);
-        assert_eq!(whys(place, &later)[0], "not_due");
-        let told = place.ok(&["jobs", "why", &second]).text();
+        assert_eq!(whys(mailroom, &second), ["no_worker"]);
+        assert_eq!(whys(mailroom, &later)[0], "not_due");
+        let told = mailroom.ok(&["jobs", "why", &second]).text();
         assert!(told.contains("No process that is alive works on jobs of kind noop"), "{told}");
         for (args, why) in [
             (["--tenant", "acme"], "tenant_paused"),
             (["--kind", "noop"], "kind_paused"),
             (["--lane", "normal"], "lane_paused"),
         ] {
-            assert_eq!(place.object(&[&["jobs", "pause"], &args[..]].concat())["changed"], true);
-            assert_eq!(whys(place, &first)[0], why);
-            assert!(place.ok(&[&["jobs", "pause"], &args[..]].concat()).text().contains("already paused"));
-            assert_eq!(place.object(&[&["jobs", "resume"], &args[..]].concat())["changed"], true);
+            assert_eq!(mailroom.object(&[&["jobs", "pause"], &args[..]].concat())["changed"], true);
+            assert_eq!(whys(mailroom, &first)[0], why);
+            assert!(mailroom.ok(&[&["jobs", "pause"], &args[..]].concat()).text().contains("already paused"));
+            assert_eq!(mailroom.object(&[&["jobs", "resume"], &args[..]].concat())["changed"], true);
         }
-        place.ok(&["tenant", "deactivate", "acme"]);
-        assert_eq!(whys(place, &first)[0], "tenant_inactive");
+        mailroom.ok(&["tenant", "deactivate", "acme"]);
+        assert_eq!(whys(mailroom, &first)[0], "tenant_inactive");
     });
 }
 
 #[test]
-fn a_job_is_moved_hurried_and_cancelled() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "create", "acme"]);
-        let id = add(place, &["--kind", "noop", "--in", "10m"]);
+fn job_is_moved_retried_and_cancelled() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        let id = add(mailroom, &["--kind", "noop", "--in", "10m"]);
 
-        assert_eq!(place.object(&["jobs", "move", &id, "--lane", "low"])["changed"], true);
-        assert!(place.ok(&["jobs", "move", &id, "--lane", "low"]).text().contains("already in lane low"));
-        assert_eq!(place.object(&["jobs", "retry", &id])["outcome"], "due");
-        place.run(&["jobs", "retry", &id]).assert_refused(1, &["is ready; `mailroom jobs why"]);
-        assert_eq!(place.object(&["jobs", "cancel", &id, "--reason", "a mistake"])["outcome"], "cancelled");
-        place.run(&["jobs", "cancel", &id]).assert_refused(1, &["has ended before"]);
-        place.run(&["jobs", "move", &id, "--lane", "high"]).assert_refused(1, &["has ended"]);
-        assert!(place.ok(&["jobs", "why", &id]).text().contains("It is cancelled, since"));
-        assert_eq!(place.object(&["jobs", "show", &id])["job"]["reason"], "a mistake");
-        assert!(place.ok(&["jobs", "retry", &id]).text().contains("starts again"));
-        assert_eq!(place.object(&["jobs", "show", &id])["job"]["state"], "ready");
+        assert_eq!(mailroom.object(&["jobs", "move", &id, "--lane", "low"])["changed"], true);
+        assert!(mailroom.ok(&["jobs", "move", &id, "--lane", "low"]).text().contains("already in lane low"));
+        assert_eq!(mailroom.object(&["jobs", "retry", &id])["outcome"], "due");
+        mailroom
+            .run(&["jobs", "retry", &id])
+            .assert_refused(1, &["is ready and cannot be retried; `mailroom jobs why"]);
+        assert_eq!(mailroom.object(&["jobs", "cancel", &id, "--reason", "a mistake"])["outcome"], "cancelled");
+        mailroom.run(&["jobs", "cancel", &id]).assert_refused(1, &["has already ended"]);
+        mailroom.run(&["jobs", "move", &id, "--lane", "high"]).assert_refused(1, &["has ended"]);
+        assert!(mailroom.ok(&["jobs", "why", &id]).text().contains("It is cancelled, since"));
+        assert_eq!(mailroom.object(&["jobs", "show", &id])["job"]["reason"], "a mistake");
+        assert!(mailroom.ok(&["jobs", "retry", &id]).text().contains("starts again"));
+        assert_eq!(mailroom.object(&["jobs", "show", &id])["job"]["state"], "ready");
     });
 }
 
 #[test]
 fn limits_and_weights_are_set() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "create", "acme"]);
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
 
-        let set = place.object(&["jobs", "limit", "--tenant", "acme", "--running", "3", "--waiting", "2"]);
+        let set = mailroom.object(&["jobs", "limit", "--tenant", "acme", "--running", "3", "--waiting", "2"]);
         assert_eq!((&set["most_running"], &set["most_waiting"]), (&json!(3), &json!(2)));
-        add(place, &["--kind", "noop"]);
-        add(place, &["--kind", "noop"]);
-        let refused = place.run(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop"]);
+        add(mailroom, &["--kind", "noop"]);
+        add(mailroom, &["--kind", "noop"]);
+        let refused = mailroom.run(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop"]);
         refused.assert_refused(1, &["as many waiting jobs as it may", "mailroom jobs limit"]);
-        let told = place.ok(&["jobs", "limit", "--tenant", "acme", "--waiting", "none"]).text();
-        assert_eq!(told, "Of acme, any number wait.\n");
-        add(place, &["--kind", "noop"]);
-        assert_eq!(place.object(&["jobs", "limit", "--kind", "noop", "--running", "1"])["kind"], "noop");
-        assert_eq!(place.select("select cast(most_running as text) from job_tenants"), ["3"]);
-        assert_eq!(place.object(&["jobs", "weight", "vip", "8"])["weight"], 8);
-        assert_eq!(place.select("select cast(weight as text) from job_weights where plan_tier = 'vip'"), ["8"]);
+        let told = mailroom.ok(&["jobs", "limit", "--tenant", "acme", "--waiting", "none"]).text();
+        assert_eq!(told, "Of acme, any number of jobs wait.\n");
+        add(mailroom, &["--kind", "noop"]);
+        assert_eq!(mailroom.object(&["jobs", "limit", "--kind", "noop", "--running", "1"])["kind"], "noop");
+        assert_eq!(mailroom.select("select cast(most_running as text) from job_tenants"), ["3"]);
+        assert_eq!(mailroom.object(&["jobs", "weight", "vip", "8"])["weight"], 8);
+        assert_eq!(mailroom.select("select cast(weight as text) from job_weights where plan_tier = 'vip'"), ["8"]);
     });
 }
 
 #[test]
-fn dead_letters_are_grouped_shown_replayed_and_discarded() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "create", "acme"]);
-        place
+fn dead_letters_are_replayed_and_discarded() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        mailroom
             .run(&["dead-letters", "replay", "--all"])
-            .assert_refused(1, &["no dead letter matches", "dead-letters list"]);
-        let id = add(place, &["--kind", "probe"]);
-        kill_all(place, "the disk \u{1b}[31mis full", "disk");
-        place.ok(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop", "--count", "5"]);
-        kill_all(place, "no route", "net");
+            .assert_refused(1, &["no dead letter was", "dead-letters list"]);
+        let id = add(mailroom, &["--kind", "probe"]);
+        kill_all(mailroom, "the disk \u{1b}[31mis full", "disk");
+        mailroom.ok(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop", "--count", "5"]);
+        kill_all(mailroom, "no route", "net");
 
-        let groups = place.objects(&["dead-letters", "list", "--groups"]);
+        let groups = mailroom.objects(&["dead-letters", "list", "--groups"]);
         let counts: Vec<(&Value, &Value)> =
             groups.iter().map(|group| (&group["fingerprint"], &group["count"])).collect();
         assert_eq!(counts, [(&json!("net"), &json!(5)), (&json!("disk"), &json!(1))]);
-        assert_eq!(place.objects(&["dead-letters", "list"]).len(), 6);
-        assert_eq!(place.objects(&["dead-letters", "list", "--fingerprint", "disk"])[0]["id"], json!(id));
-        let shown = place.ok(&["dead-letters", "show", &id]).text();
+        assert_eq!(mailroom.objects(&["dead-letters", "list"]).len(), 6);
+        assert_eq!(mailroom.objects(&["dead-letters", "list", "--fingerprint", "disk"])[0]["id"], json!(id));
+        let shown = mailroom.ok(&["dead-letters", "show", &id]).text();
         assert!(shown.contains("the disk  [31mis full") && shown.contains("w1"), "{shown}");
-        let table = place.ok(&["dead-letters", "list", "--groups"]).text();
+        let table = mailroom.ok(&["dead-letters", "list", "--groups"]).text();
         assert!(table.starts_with("jobs") && table.contains("no route"), "{table}");
 
-        let edited = place.object(&["dead-letters", "replay", &id, "--payload", r#"{"again":true}"#]);
+        let edited = mailroom.object(&["dead-letters", "replay", &id, "--payload", r#"{"again":true}"#]);
         assert_eq!(edited["replayed"], 1);
-        place.run(&["dead-letters", "replay", &id]).assert_refused(1, &["is ready, not dead"]);
-        let job = place.object(&["jobs", "show", &id]);
+        mailroom.run(&["dead-letters", "replay", &id]).assert_refused(1, &["is ready, not dead"]);
+        let job = mailroom.object(&["jobs", "show", &id]);
         assert_eq!((&job["job"]["payload"], &job["job"]["attempt"]), (&json!({"again": true}), &json!(0)));
         assert_eq!(job["attempts"].as_array().unwrap().len(), 1);
-        place
+        mailroom
             .run(&["dead-letters", "replay", "--all", "--kind", "nothing"])
-            .assert_refused(1, &["no dead letter matches"]);
-        let spread = place.ok(&["dead-letters", "replay", "--all", "--fingerprint", "net", "--rate", "0.1/s"]).text();
+            .assert_refused(1, &["no dead letter was"]);
+        let spread =
+            mailroom.ok(&["dead-letters", "replay", "--all", "--fingerprint", "net", "--rate", "0.1/s"]).text();
         assert_eq!(spread, "5 dead letters replayed.\n");
-        assert_eq!(place.objects(&["jobs", "list", "--state", "scheduled"]).len(), 4);
+        assert_eq!(mailroom.objects(&["jobs", "list", "--state", "scheduled"]).len(), 4);
 
-        kill_all(place, "no", "f");
-        assert_eq!(place.object(&["dead-letters", "discard", &id])["discarded"], 1);
-        place.run(&["jobs", "show", &id]).assert_refused(1, &["there is no job"]);
-        assert_eq!(place.object(&["dead-letters", "discard", "--all", "--tenant", "acme"])["discarded"], 1);
-        assert!(place.objects(&["dead-letters", "list"]).is_empty());
+        kill_all(mailroom, "no", "f");
+        assert_eq!(mailroom.object(&["dead-letters", "discard", &id])["discarded"], 1);
+        mailroom.run(&["jobs", "show", &id]).assert_refused(1, &["there is no job"]);
+        assert_eq!(mailroom.object(&["dead-letters", "discard", "--all", "--tenant", "acme"])["discarded"], 1);
+        assert!(mailroom.objects(&["dead-letters", "list"]).is_empty());
     });
 }
 
 #[test]
-fn recurring_jobs_are_listed_with_their_times_run_and_paused() {
-    on_each_database(|place| {
-        place.ok(&["tenant", "list"]);
-        assert!(place.ok(&["recurring", "list"]).text().starts_with("Nothing comes back"));
+fn recurring_job_is_listed_run_and_paused() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "list"]);
+        assert!(mailroom.ok(&["recurring", "list"]).text().starts_with("No recurring jobs yet"));
         let nightly = NewSchedule {
             name: "nightly".into(),
             tenant: TenantId::SYSTEM,
@@ -236,64 +243,67 @@ fn recurring_jobs_are_listed_with_their_times_run_and_paused() {
             payload: json!({}),
             cron: "30 2 * * *".into(),
             zone: "Europe/Berlin".into(),
-            missed: Missed::Skip,
-            overlap: Overlap::Skip,
+            missed: MissedPolicy::Skip,
+            overlap: OverlapPolicy::Skip,
         };
         let newer = NewSchedule { name: "newer".into(), cron: "every night".into(), ..nightly.clone() };
         block_on(async {
-            let store = store(place);
+            let store = store(mailroom);
             ::jobs::recurring::define(&store, &SystemClock, &nightly).await.unwrap();
             store.system().put_schedule(&newer, "2030-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         });
 
-        let listed = place.objects(&["recurring", "list"]);
+        let listed = mailroom.objects(&["recurring", "list"]);
         assert_eq!(listed[0]["problem"].as_str().map(|problem| problem.contains("column 1")), Some(true), "{listed:?}");
         assert_eq!((&listed[1]["name"], listed[1]["next_times"].as_array().unwrap().len()), (&json!("nightly"), 5));
         assert_eq!(listed[1]["next_times"][0], listed[1]["next_at"]);
-        assert!(place.ok(&["recurring", "list"]).text().starts_with("name"));
-        let ran = place.object(&["recurring", "run", "nightly"]);
+        assert!(mailroom.ok(&["recurring", "list"]).text().starts_with("name"));
+        let ran = mailroom.object(&["recurring", "run", "nightly"]);
         assert_eq!(
-            place.object(&["jobs", "show", ran["id"].as_str().unwrap()])["job"]["unique_key"],
+            mailroom.object(&["jobs", "show", ran["id"].as_str().unwrap()])["job"]["unique_key"],
             "recurring:nightly"
         );
-        place.run(&["recurring", "run", "nightly"]).assert_refused(1, &["may not overlap"]);
-        assert_eq!(place.object(&["recurring", "pause", "nightly"])["changed"], true);
-        assert_eq!(place.ok(&["recurring", "pause", "nightly"]).text(), "nightly is already paused.\n");
-        assert_eq!(place.object(&["recurring", "resume", "nightly"])["is_paused"], false);
-        place.run(&["recurring", "run", "daily"]).assert_refused(1, &["\"daily\"", "mailroom recurring list"]);
+        mailroom.run(&["recurring", "run", "nightly"]).assert_refused(1, &["must not overlap"]);
+        assert_eq!(mailroom.object(&["recurring", "pause", "nightly"])["changed"], true);
+        assert_eq!(mailroom.ok(&["recurring", "pause", "nightly"]).text(), "nightly is already paused.\n");
+        assert_eq!(mailroom.object(&["recurring", "resume", "nightly"])["is_paused"], false);
+        mailroom.run(&["recurring", "run", "daily"]).assert_refused(1, &["\"daily\"", "mailroom recurring list"]);
     });
 }
 
-fn scheduler(place: &Place, name: &str) -> Running {
-    let mut command = place.command(PROGRAM, &["serve", "--roles", "scheduler"]);
+fn scheduler(mailroom: &TestInstallation, name: &str) -> RunningProcess {
+    let mut command = mailroom.command(PROGRAM, &["serve", "--roles", "scheduler"]);
     command.env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0").env("MAILROOM_INSTANCE__ID", name);
-    Running::start(command.env("MAILROOM_LOG__LEVEL", "off"))
+    RunningProcess::start(command.env("MAILROOM_LOG__LEVEL", "off"))
+}
+
+/// The process that leads, and its token.
+fn leader(mailroom: &TestInstallation) -> Vec<String> {
+    mailroom.select("select holder || ' ' || token::text from leases where name = 'scheduler' and until > now()")
 }
 
 #[test]
-fn a_scheduler_that_dies_or_leaves_is_replaced() {
-    let place = Place::postgres();
-    let holder =
-        || place.select("select holder || ' ' || token::text from leases where name = 'scheduler' and until > now()");
-    let first = scheduler(&place, "first");
-    wait_until("the first leads", || holder() == ["first 1"]);
-    let second = scheduler(&place, "second");
+fn lost_scheduler_is_replaced() {
+    let mailroom = TestInstallation::postgres();
+    let first = scheduler(&mailroom, "first");
+    wait_until("the first leads", || leader(&mailroom) == ["first 1"]);
+    let second = scheduler(&mailroom, "second");
 
     first.kill();
-    wait_until("the second leads", || holder() == ["second 2"]);
-    let third = scheduler(&place, "third");
+    wait_until("the second leads", || leader(&mailroom) == ["second 2"]);
+    let third = scheduler(&mailroom, "third");
     second.terminate();
     assert_eq!(second.finish().code, Some(0));
-    wait_until("the third leads", || holder() == ["third 3"]);
+    wait_until("the third leads", || leader(&mailroom) == ["third 3"]);
 
-    let due = place.objects(&["recurring", "list"]);
+    let due = mailroom.objects(&["recurring", "list"]);
     assert!(!due.is_empty() && due.iter().all(|schedule| schedule["problem"].is_null()), "{due:?}");
     third.kill();
 }
 
 #[test]
-fn wrong_usage_of_the_queue_is_told_with_exit_code_2() {
-    let place = Place::sqlite();
+fn wrong_queue_usage_ends_with_exit_code_2() {
+    let mailroom = TestInstallation::sqlite();
     for args in [
         &["jobs", "show", "not-an-id"][..],
         &["jobs", "list", "--state", "asleep"],
@@ -311,7 +321,7 @@ fn wrong_usage_of_the_queue_is_told_with_exit_code_2() {
         &["dead-letters", "replay", "--all", "--payload", "{}"],
         &["dead-letters", "discard"],
     ] {
-        let done = place.run(args);
+        let done = mailroom.run(args);
         assert_eq!(done.code, Some(2), "{args:?}: {done}");
         assert!(done.stderr.starts_with("error: "), "{args:?}: {done}");
     }

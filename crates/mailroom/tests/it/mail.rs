@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use domain::Sha256;
 use serde_json::Value;
-use sim::mail::{Generator, LineEnd, Message, Profile, write_mbox};
+use sim::mail::{GeneratedMessage, Generator, LineEnd, Profile, write_mbox};
 
-pub fn generated(seed: u64, count: usize) -> Vec<Message> {
+pub fn generated(seed: u64, count: usize) -> Vec<GeneratedMessage> {
     Generator::new(seed, Profile::ordinary(seed, count)).collect()
 }
 

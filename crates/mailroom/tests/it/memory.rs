@@ -12,20 +12,20 @@ use domain::hash::Hasher;
 use serde_json::Value;
 
 use crate::crash::setting;
-use crate::place::{Done, PROGRAM, Place, on_each_database};
-use crate::processes::Running;
+use crate::installation::{CommandOutput, PROGRAM, TestInstallation, on_each_database};
+use crate::processes::RunningProcess;
 
-const MEMORY: u64 = 200 << 20;
+const MAX_MEMORY_BYTES: u64 = 200 << 20;
 
-/// Decoded, of an attachment and of a text.
-const SIZE: u64 = 100_000_000;
+/// The decoded size of an attachment and of a text.
+const MESSAGE_BYTES: u64 = 100_000_000;
 
-/// So many of each kind; `make chaos` asks for more.
+/// Messages of each kind; `make chaos` sets more.
 const MESSAGES: u64 = 2;
 
-/// A command with the highest that the kernel has counted of its memory.
-fn measured(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> (Done, u64) {
-    let mut running = Running::start(place.command(PROGRAM, args).envs(variables.iter().copied()));
+/// Runs a command, and returns the peak of its memory as the kernel counts it.
+fn measured(mailroom: &TestInstallation, variables: &[(&str, &str)], args: &[&str]) -> (CommandOutput, u64) {
+    let mut running = RunningProcess::start(mailroom.command(PROGRAM, args).envs(variables.iter().copied()));
     let mut peak = 0;
     while !running.has_ended() {
         let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap_or_default();
@@ -36,10 +36,10 @@ fn measured(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> (Done, 
     (running.finish(), peak)
 }
 
-/// Hashes what passes.
-struct Hashing<W>(W, Hasher);
+/// A writer that hashes what passes.
+struct HashingWriter<W>(W, Hasher);
 
-impl<W: Write> Write for Hashing<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.1.update(bytes);
         self.0.write_all(bytes)?;
@@ -87,9 +87,9 @@ fn base64_line(bytes: &[u8]) -> String {
     line
 }
 
-/// A message with one attachment; the hashes of both.
+/// Writes a message with one attachment, and returns the hashes of both.
 fn with_attachment(path: &Path, number: u64, noise: &(Vec<u8>, String)) -> (Sha256, Sha256) {
-    let mut out = Hashing(BufWriter::new(File::create(path).unwrap()), Hasher::default());
+    let mut out = HashingWriter(BufWriter::new(File::create(path).unwrap()), Hasher::default());
     let mut attachment = Hasher::default();
     write!(
         out,
@@ -98,7 +98,7 @@ fn with_attachment(path: &Path, number: u64, noise: &(Vec<u8>, String)) -> (Sha2
          --b\r\nContent-Type: application/octet-stream; name=large.bin\r\nContent-Transfer-Encoding: base64\r\n\r\n"
     )
     .unwrap();
-    for block in 0..SIZE.div_ceil(noise.0.len() as u64) {
+    for block in 0..MESSAGE_BYTES.div_ceil(noise.0.len() as u64) {
         let head = format!("{number:026} and {block:026}");
         attachment.update(head.as_bytes());
         attachment.update(&noise.0);
@@ -110,20 +110,20 @@ fn with_attachment(path: &Path, number: u64, noise: &(Vec<u8>, String)) -> (Sha2
     (out.1.finish(), attachment.finish())
 }
 
-/// A message that is one long text.
+/// Writes a message that is one long text.
 fn with_text(path: &Path, number: u64) -> Sha256 {
-    let mut out = Hashing(BufWriter::new(File::create(path).unwrap()), Hasher::default());
+    let mut out = HashingWriter(BufWriter::new(File::create(path).unwrap()), Hasher::default());
     write!(out, "Subject: text {number}\r\nDate: Tue, 5 Mar 2024 10:00:00 +0000\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n").unwrap();
     let block: String =
         (0..15_000).map(|line| format!("Line {line} tells what happened né to order {}.\r\n", line * 7919)).collect();
-    for part in 0..SIZE.div_ceil(block.len() as u64) {
+    for part in 0..MESSAGE_BYTES.div_ceil(block.len() as u64) {
         write!(out, "Part {part} of text {number} follows.\r\n{block}").unwrap();
     }
     out.flush().unwrap();
     out.1.finish()
 }
 
-/// Large mail of both kinds as files: the hash of each message, and of each attachment.
+/// Writes large messages of both kinds, and returns the hash of each message and of each attachment.
 fn large_mail(folder: &Path) -> (BTreeSet<Sha256>, BTreeSet<Sha256>) {
     fs::create_dir_all(folder).unwrap();
     let noise = noise();
@@ -142,54 +142,54 @@ fn hashes(emails: &[Value], pointer: &str) -> BTreeSet<Sha256> {
 }
 
 #[test]
-fn messages_of_a_hundred_megabytes_cost_no_more_memory_than_small_ones() {
+fn large_messages_need_no_more_memory() {
     let mail = tempfile::tempdir().unwrap();
     let folder = mail.path().join("mail");
     let (messages, attachments) = large_mail(&folder);
-    on_each_database(|place| {
+    on_each_database(|mailroom| {
         let path = folder.to_str().unwrap();
         let args = ["import", path, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
 
-        let (done, _) = measured(place, &[("MAILROOM_IMPORT__IN_FLIGHT", "8")], &args);
+        let (done, _) = measured(mailroom, &[("MAILROOM_IMPORT__IN_FLIGHT", "8")], &args);
 
         let summary = done.objects().remove(0);
         assert_eq!((done.code, summary["stored"].as_u64()), (Some(0), Some(messages.len() as u64)), "{done}");
         // The kernel's own figure of the whole run.
         let peak = summary["peak_memory_bytes"].as_u64().unwrap();
-        assert!(peak < MEMORY, "importing took {} MiB", peak >> 20);
-        let emails = place.emails("acme");
+        assert!(peak < MAX_MEMORY_BYTES, "importing took {} MiB", peak >> 20);
+        let emails = mailroom.emails("acme");
         assert_eq!(hashes(&emails, "/sha256"), messages);
         assert_eq!(hashes(&emails, "/attachments/0/sha256"), attachments);
         // Reading a blob has nothing to do with the kind of database.
-        if place.is_sqlite() {
-            assert_exports(place, &messages);
+        if mailroom.is_sqlite() {
+            assert_exports(mailroom, &messages);
         }
-        let (done, peak) = measured(place, &[], &["verify", "--deep", "--json"]);
+        let (done, peak) = measured(mailroom, &[], &["verify", "--deep", "--json"]);
         assert_eq!(done.objects()[0]["ok"], true, "{done}");
-        assert!(peak < MEMORY, "verifying took {} MiB", peak >> 20);
-        // What was in the spool left with those who used it.
-        assert_eq!(fs::read_dir(place.data_dir().join("spool")).unwrap().count(), 0);
+        assert!(peak < MAX_MEMORY_BYTES, "verifying took {} MiB", peak >> 20);
+        // Spool files go with the processes that used them.
+        assert_eq!(fs::read_dir(mailroom.data_dir().join("spool")).unwrap().count(), 0);
     });
 }
 
-fn assert_exports(place: &Place, messages: &BTreeSet<Sha256>) {
+fn assert_exports(mailroom: &TestInstallation, messages: &BTreeSet<Sha256>) {
     for format in ["eml", "mbox"] {
-        let out = place.path(format);
+        let out = mailroom.path(format);
         let out = out.to_str().unwrap();
-        let (done, peak) = measured(place, &[], &["export", "--tenant", "acme", "--format", format, "--out", out]);
+        let (done, peak) = measured(mailroom, &[], &["export", "--tenant", "acme", "--format", format, "--out", out]);
         assert_eq!(done.code, Some(0), "{done}");
-        assert!(peak < MEMORY, "exporting took {} MiB", peak >> 20);
+        assert!(peak < MAX_MEMORY_BYTES, "exporting took {} MiB", peak >> 20);
     }
-    let exported = fs::read_dir(place.path("eml")).unwrap().map(|entry| file_hash(&entry.unwrap().path()));
+    let exported = fs::read_dir(mailroom.path("eml")).unwrap().map(|entry| file_hash(&entry.unwrap().path()));
     assert_eq!(exported.collect::<BTreeSet<_>>(), *messages);
     // Read from the mbox again, each has the same hash, and nothing is new.
     let (done, peak) = measured(
-        place,
+        mailroom,
         &[],
-        &["import", place.path("mbox").to_str().unwrap(), "--tenant", "acme", "--mailbox", "me@acme.test", "--json"],
+        &["import", mailroom.path("mbox").to_str().unwrap(), "--tenant", "acme", "--mailbox", "me@acme.test", "--json"],
     );
     assert_eq!(done.objects()[0]["duplicates"].as_u64(), Some(messages.len() as u64), "{done}");
-    assert!(peak < MEMORY, "importing the export took {} MiB", peak >> 20);
+    assert!(peak < MAX_MEMORY_BYTES, "importing the export took {} MiB", peak >> 20);
 }
 
 /// An Outlook file of 13 MB with three hundred attachments of 12 MB: all are the same bytes of the file.
@@ -210,31 +210,34 @@ fn bomb() -> Vec<u8> {
     let name: Vec<u8> = "__substg1.0_37010102".encode_utf16().flat_map(u16::to_le_bytes).collect();
     let entries: Vec<usize> =
         raw.windows(name.len()).enumerate().filter(|(_, w)| *w == name).map(|(at, _)| at).collect();
-    let place = |entry: usize| raw[entry + 116..entry + 128].to_vec();
-    let size = |entry: usize| u64::from_le_bytes(raw[entry + 120..entry + 128].try_into().unwrap());
-    let whole = *entries.iter().find(|entry| size(**entry) == CONTENT as u64).unwrap();
+    let whole = *entries
+        .iter()
+        .find(|entry| u64::from_le_bytes(raw[**entry + 120..**entry + 128].try_into().unwrap()) == CONTENT as u64)
+        .unwrap();
+    // Where its bytes are, and how many.
+    let location = raw[whole + 116..whole + 128].to_vec();
     for entry in entries {
         bytes.seek(SeekFrom::Start(entry as u64 + 116)).unwrap();
-        bytes.write_all(&place(whole)).unwrap();
+        bytes.write_all(&location).unwrap();
     }
     bytes.into_inner()
 }
 
 #[test]
-fn an_outlook_file_that_unpacks_to_gigabytes_costs_little_memory() {
+fn outlook_file_that_unpacks_to_gigabytes_is_cheap() {
     let bomb = bomb();
     assert!(bomb.len() < 14 << 20);
-    on_each_database(|place| {
-        let path = place.write("bomb.msg", &bomb);
+    on_each_database(|mailroom| {
+        let path = mailroom.write("bomb.msg", &bomb);
 
-        let summary = place.import(&path);
+        let summary = mailroom.import(&path);
 
         assert_eq!(summary["stored"], 1, "{summary}");
         let peak = summary["peak_memory_bytes"].as_u64().unwrap();
-        assert!(peak < MEMORY, "importing took {} MiB", peak >> 20);
-        let email = place.emails("acme").remove(0);
+        assert!(peak < MAX_MEMORY_BYTES, "importing took {} MiB", peak >> 20);
+        let email = mailroom.emails("acme").remove(0);
         let defects: Vec<&str> = email["defects"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert!(defects.contains(&"decoded_too_large"), "{defects:?}");
-        place.assert_whole();
+        mailroom.assert_whole();
     });
 }

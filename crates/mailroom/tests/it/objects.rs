@@ -3,8 +3,8 @@
 use store::blobs::RemoteKind;
 use store::testing::object_stores;
 
+use crate::installation::{CommandOutput, PASSWORD, TestInstallation, on_each_database};
 use crate::mail::{mbox, simple};
-use crate::place::{Done, PASSWORD, Place, on_each_database};
 
 /// What an operator sets for a bucket on one of the test servers, below a prefix of its own.
 fn settings(kind: RemoteKind) -> Vec<(String, String)> {
@@ -12,18 +12,18 @@ fn settings(kind: RemoteKind) -> Vec<(String, String)> {
 }
 
 fn settings_at(kind: RemoteKind, url: &str) -> Vec<(String, String)> {
-    let place = format!("{}://{}/{}", kind.scheme(), object_stores::BUCKET, object_stores::fresh_prefix());
+    let mailroom = format!("{}://{}/{}", kind.scheme(), object_stores::BUCKET, object_stores::fresh_prefix());
     let variables = object_stores::variables(kind, url).into_iter().map(|(name, value)| (name.to_owned(), value));
-    variables.chain([("MAILROOM_BLOBS__URL".to_owned(), place)]).collect()
+    variables.chain([("MAILROOM_BLOBS__URL".to_owned(), mailroom)]).collect()
 }
 
-fn run(place: &Place, settings: &[(String, String)], args: &[&str]) -> Done {
+fn run(mailroom: &TestInstallation, settings: &[(String, String)], args: &[&str]) -> CommandOutput {
     let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    place.run_with(&settings, args)
+    mailroom.run_with(&settings, args)
 }
 
-fn ok(place: &Place, settings: &[(String, String)], args: &[&str]) -> Done {
-    let done = run(place, settings, args);
+fn ok(mailroom: &TestInstallation, settings: &[(String, String)], args: &[&str]) -> CommandOutput {
+    let done = run(mailroom, settings, args);
     assert_eq!(done.code, Some(0), "mailroom {args:?}: {done}");
     done
 }
@@ -35,27 +35,26 @@ fn with(mut settings: Vec<(String, String)>, name: &str, value: &str) -> Vec<(St
 }
 
 #[test]
-fn mail_goes_into_a_bucket_and_comes_out_exactly() {
+fn mail_in_a_bucket_is_exact() {
     for kind in [RemoteKind::S3, RemoteKind::Azure] {
-        on_each_database(|place| {
+        on_each_database(|mailroom| {
             let settings = settings(kind);
-            let file = place.write("a.mbox", mbox(9, 12));
+            let file = mailroom.write("a.mbox", mbox(9, 12));
             // Larger than what is held in memory on the way out.
-            let large = place.write("large.eml", simple("large", &"All of this is one long body.\r\n".repeat(100_000)));
-            let import = |file: &str| {
-                ok(place, &settings, &["import", file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
-            };
-            import(&file);
-            import(&large);
+            let large =
+                mailroom.write("large.eml", simple("large", &"All of this is one long body.\r\n".repeat(100_000)));
+            for file in [&file, &large] {
+                ok(mailroom, &settings, &["import", file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
+            }
 
-            let doctor = ok(place, &settings, &["doctor"]);
-            assert!(doctor.text().contains("takes, gives back and deletes an object"), "{doctor}");
-            ok(place, &settings, &["verify", "--deep"]);
-            assert!(!place.data_dir().join("blobs").exists(), "nothing beside the bucket");
+            let doctor = ok(mailroom, &settings, &["doctor"]);
+            assert!(doctor.text().contains("can write, read and delete an object"), "{doctor}");
+            ok(mailroom, &settings, &["verify", "--deep"]);
+            assert!(!mailroom.data_dir().join("blobs").exists(), "nothing beside the bucket");
 
-            let out = place.path("out.mbox");
-            ok(place, &settings, &["export", "--tenant", "acme", "--out", out.to_str().unwrap()]);
-            let other = Place::sqlite();
+            let out = mailroom.path("out.mbox");
+            ok(mailroom, &settings, &["export", "--tenant", "acme", "--out", out.to_str().unwrap()]);
+            let other = TestInstallation::sqlite();
             other.import(&file);
             other.import(&large);
             let expected = other.path("out.mbox");
@@ -63,42 +62,42 @@ fn mail_goes_into_a_bucket_and_comes_out_exactly() {
             assert!(std::fs::read(out).unwrap() == std::fs::read(expected).unwrap());
 
             let found =
-                ok(place, &settings, &["search", "subject:large", "--tenant", "acme", "--json"]).objects().remove(0);
+                ok(mailroom, &settings, &["search", "subject:large", "--tenant", "acme", "--json"]).objects().remove(0);
             let id = found["id"].as_str().unwrap();
-            let raw = ok(place, &settings, &["email", "show", id, "--tenant", "acme", "--raw"]).stdout;
+            let raw = ok(mailroom, &settings, &["email", "show", id, "--tenant", "acme", "--raw"]).stdout;
             assert!(raw == std::fs::read(&large).unwrap());
         });
     }
 }
 
 #[test]
-fn settings_are_shown_without_their_secrets() {
-    let place = Place::sqlite();
+fn bucket_settings_are_shown_without_secrets() {
+    let mailroom = TestInstallation::sqlite();
     let settings = settings_at(RemoteKind::S3, "http://127.0.0.1:1");
     assert!(settings.iter().any(|(_, value)| value == PASSWORD), "each run looks for it in all that is printed");
 
-    let shown = ok(&place, &settings, &["config", "show"]);
+    let shown = ok(&mailroom, &settings, &["config", "show"]);
 
     assert!(shown.text().contains("s3://mailroom-test/"), "{shown}");
     assert!(shown.text().contains("blobs.retry_for"), "{shown}");
 }
 
 #[test]
-fn what_is_wrong_with_a_bucket_is_told_in_one_sentence() {
-    let place = Place::sqlite();
-    let file = place.write("a.eml", simple("a", "b"));
-    place.ok(&["tenant", "create", "acme"]);
+fn bucket_problem_is_one_sentence() {
+    let mailroom = TestInstallation::sqlite();
+    let file = mailroom.write("a.eml", simple("a", "b"));
+    mailroom.ok(&["tenant", "create", "acme"]);
     let import = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"];
     let nowhere = with(settings(RemoteKind::S3), "MAILROOM_BLOBS__URL", "s3://mailroom-nowhere");
     let wrong_key = with(settings(RemoteKind::Azure), "AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=");
     let http = with(settings(RemoteKind::S3), "AWS_ALLOW_HTTP", "false");
     let down = with(settings_at(RemoteKind::S3, "http://127.0.0.1:1"), "MAILROOM_BLOBS__RETRY_FOR", "1s");
 
-    run(&place, &nowhere, &import)
+    run(&mailroom, &nowhere, &import)
         .assert_refused(2, &["s3://mailroom-nowhere does not exist; make it, or correct blobs.url"]);
-    run(&place, &wrong_key, &import).assert_refused(2, &["does not let us in", "AZURE_STORAGE_ACCOUNT_KEY"]);
-    run(&place, &http, &import).assert_refused(2, &["mail would travel unencrypted", "AWS_ALLOW_HTTP=true"]);
-    let down = run(&place, &down, &["doctor"]);
+    run(&mailroom, &wrong_key, &import).assert_refused(2, &["does not let us in", "AZURE_STORAGE_ACCOUNT_KEY"]);
+    run(&mailroom, &http, &import).assert_refused(2, &["mail would travel unencrypted", "AWS_ALLOW_HTTP=true"]);
+    let down = run(&mailroom, &down, &["doctor"]);
     assert_eq!(down.code, Some(1));
     assert!(down.text().contains("BAD  blobs"), "{down}");
     assert!(down.text().contains("check that it is up and that blobs.url is right"), "{down}");
@@ -106,28 +105,28 @@ fn what_is_wrong_with_a_bucket_is_told_in_one_sentence() {
 
 /// The folder of a backup is plain files, wherever the objects came from and wherever they go.
 #[test]
-fn a_backup_leads_from_a_bucket_into_another_place() {
+fn backup_moves_mail_out_of_a_bucket() {
     for kind in [RemoteKind::S3, RemoteKind::Azure] {
-        let (place, from) = (Place::sqlite(), settings(kind));
-        let file = place.write("a.mbox", mbox(9, 12));
-        let backup = place.path("backup").into_os_string().into_string().unwrap();
-        ok(&place, &from, &["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
+        let (mailroom, from) = (TestInstallation::sqlite(), settings(kind));
+        let file = mailroom.write("a.mbox", mbox(9, 12));
+        let backup = mailroom.path("backup").into_os_string().into_string().unwrap();
+        ok(&mailroom, &from, &["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
 
-        ok(&place, &from, &["backup", "--out", &backup]);
+        ok(&mailroom, &from, &["backup", "--out", &backup]);
 
-        let (elsewhere, to) = (Place::sqlite(), settings(kind));
+        let (elsewhere, to) = (TestInstallation::sqlite(), settings(kind));
         ok(&elsewhere, &to, &["restore", &backup]);
         ok(&elsewhere, &to, &["verify", "--deep"]);
-        let in_files = Place::sqlite();
+        let in_files = TestInstallation::sqlite();
         in_files.ok(&["restore", &backup]);
         in_files.assert_whole();
         assert_eq!(in_files.emails("acme").len(), 12);
-        let again = run(&Place::sqlite(), &from, &["restore", &backup]);
+        let again = run(&TestInstallation::sqlite(), &from, &["restore", &backup]);
         assert_eq!(again.code, Some(0), "objects of this very backup are no obstacle: {again}");
         let other = settings(kind);
-        let stranger = Place::sqlite();
+        let stranger = TestInstallation::sqlite();
         ok(&stranger, &other, &["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
-        let refused = run(&Place::sqlite(), &other, &["restore", &backup]);
+        let refused = run(&TestInstallation::sqlite(), &other, &["restore", &backup]);
         refused.assert_refused(1, &["there are objects in blobs.url that are not of this backup"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs that run beside the test, started, watched and stopped, or as somebody else.
+//! Processes beside the test: started, watched, paused and killed, or run as another user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,24 +6,24 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::place::{Done, PROGRAM, Place};
+use crate::installation::{CommandOutput, PROGRAM, TestInstallation};
 
-/// Far longer than anything here takes on a busy machine; only a hang gets there.
+/// Far longer than anything takes on a busy machine; only a hang gets there.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-const BREATH: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Ends with the test, whatever becomes of it.
-pub struct Running {
+/// A process that ends with the test.
+pub struct RunningProcess {
     child: Option<Child>,
 }
 
-impl Running {
+impl RunningProcess {
     pub fn start(command: &mut Command) -> Self {
         Self::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// What it says goes where the command says; a pipe that nobody reads stops whoever says much.
+    /// Starts it with the output of the command: a pipe that is not read blocks a process that prints much.
     pub fn spawn(command: &mut Command) -> Self {
         Self { child: Some(command.spawn().unwrap()) }
     }
@@ -36,38 +36,38 @@ impl Running {
         self.child.as_mut().unwrap().try_wait().unwrap().is_some()
     }
 
-    pub fn finish(mut self) -> Done {
+    pub fn finish(mut self) -> CommandOutput {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
-        Done::new(output.status.code(), output.stdout, &output.stderr)
+        CommandOutput::new(output.status.code(), output.stdout, &output.stderr)
     }
 
-    /// The exit code and standard error of one that is meant to panic.
+    /// Waits for its end by a panic, and returns its exit code and standard error.
     pub fn finish_by_panic(mut self) -> (Option<i32>, String) {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
-    /// As `kill -9` does it.
-    pub fn kill(mut self) -> Done {
+    /// Kills it with SIGKILL.
+    pub fn kill(mut self) -> CommandOutput {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         let output = child.wait_with_output().unwrap();
-        Done::new(output.status.code(), output.stdout, &output.stderr)
+        CommandOutput::new(output.status.code(), output.stdout, &output.stderr)
     }
 
-    /// As an operator stops a service.
+    /// Sends SIGTERM, as an operator stops a service.
     pub fn terminate(&self) {
         signal("TERM", self.id());
     }
 
-    /// Stops it where it is; it has stopped when this returns. `false` when it has ended before.
+    /// Sends SIGSTOP and waits until it has stopped. Returns `false` if it has ended before.
     pub fn pause(&mut self) -> bool {
         signal("STOP", self.id());
         wait_until("a process stops", || self.has_ended() || self.state() == Some('T'));
         !self.has_ended()
     }
 
-    /// Stopped by a signal, and not going on by itself.
+    /// Returns whether a signal has stopped it.
     pub fn is_stopped(&self) -> bool {
         self.state() == Some('T')
     }
@@ -82,7 +82,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -96,12 +96,12 @@ fn signal(name: &str, id: u32) {
     sent.unwrap(); // it may have ended meanwhile, which the caller sees
 }
 
-/// Looks again and again, with a breath in between: looking often costs a command, and the time of those who are awaited.
+/// Waits until this is true. Checks with a pause in between, since a check often costs a command.
 pub fn wait_until(what: &str, is_true: impl FnMut() -> bool) {
-    look_until(what, is_true, || std::thread::sleep(BREATH));
+    look_until(what, is_true, || std::thread::sleep(POLL_INTERVAL));
 }
 
-/// The same without a breath, to meet a moment that passes at once; for what is looked at without effort.
+/// The same without a pause, to catch a short moment; for cheap checks.
 pub fn watch_until(what: &str, is_true: impl FnMut() -> bool) {
     look_until(what, is_true, std::thread::yield_now);
 }
@@ -114,44 +114,44 @@ fn look_until(what: &str, mut is_true: impl FnMut() -> bool, pause: impl Fn()) {
     }
 }
 
-/// Somebody without rights: another user when we are root, ourselves otherwise.
-pub struct Nobody {
+/// A user without rights: another one if the test runs as root, otherwise its own.
+pub struct UnprivilegedUser {
     program: String,
     is_another: bool,
 }
 
-impl Nobody {
-    pub fn new(place: &Place) -> Self {
-        fs::set_permissions(place.path(""), Permissions::from_mode(0o755)).unwrap();
+impl UnprivilegedUser {
+    pub fn new(mailroom: &TestInstallation) -> Self {
+        fs::set_permissions(mailroom.path(""), Permissions::from_mode(0o755)).unwrap();
         if !is_root() {
             return Self { program: PROGRAM.to_owned(), is_another: false };
         }
         // Where it is built may be closed to others.
-        let program = place.path("mailroom").into_os_string().into_string().unwrap();
+        let program = mailroom.path("mailroom").into_os_string().into_string().unwrap();
         fs::copy(PROGRAM, &program).unwrap();
         Self { program, is_another: true }
     }
 
     pub fn owns(&self, folder: &Path) {
         if self.is_another {
-            let done = Done::of(Command::new("chown").arg("-R").arg("65534:65534").arg(folder));
+            let done = CommandOutput::of(Command::new("chown").arg("-R").arg("65534:65534").arg(folder));
             assert_eq!(done.code, Some(0), "{done}");
         }
     }
 
-    pub fn run(&self, place: &Place, args: &[&str]) -> Done {
-        Done::of(&mut self.command(place, args))
+    pub fn run(&self, mailroom: &TestInstallation, args: &[&str]) -> CommandOutput {
+        CommandOutput::of(&mut self.command(mailroom, args))
     }
 
-    pub fn command(&self, place: &Place, args: &[&str]) -> Command {
+    pub fn command(&self, mailroom: &TestInstallation, args: &[&str]) -> Command {
         if !self.is_another {
-            return place.command(PROGRAM, args);
+            return mailroom.command(PROGRAM, args);
         }
         let become_nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", &self.program];
-        place.command("setpriv", &[&become_nobody[..], args].concat())
+        mailroom.command("setpriv", &[&become_nobody[..], args].concat())
     }
 }
 
 fn is_root() -> bool {
-    Done::of(Command::new("id").arg("-u")).text().trim() == "0"
+    CommandOutput::of(Command::new("id").arg("-u")).text().trim() == "0"
 }

@@ -2,26 +2,26 @@
 
 use serde_json::json;
 
+use crate::installation::{PROGRAM, TestInstallation};
 use crate::mail::mbox;
-use crate::place::{PROGRAM, Place};
-use crate::processes::{Running, wait_until};
+use crate::processes::{RunningProcess, wait_until};
 use crate::servers::Postgres;
 
 const MESSAGES: usize = 400;
 
 #[test]
-fn an_import_waits_for_a_postgresql_that_is_restarted() {
+fn import_waits_for_a_restarted_postgresql() {
     let server = Postgres::start();
-    let place = Place::on_server(server.url());
-    let file = place.write("all.mbox", mbox(41, MESSAGES));
+    let mailroom = TestInstallation::on_server(server.url());
+    let file = mailroom.write("all.mbox", mbox(41, MESSAGES));
     let args = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
-    let mut running = Running::start(
-        place.command(PROGRAM, &args).env("MAILROOM_IMPORT__BATCH_MESSAGES", "4").env("MAILROOM_LOG__LEVEL", "off"),
+    let mut running = RunningProcess::start(
+        mailroom.command(PROGRAM, &args).env("MAILROOM_IMPORT__BATCH_MESSAGES", "4").env("MAILROOM_LOG__LEVEL", "off"),
     );
 
     let mut restarts = 0;
     for packs in [5, 30, 60] {
-        wait_until("the import is under way", || running.has_ended() || place.packs().len() >= packs);
+        wait_until("the import is under way", || running.has_ended() || mailroom.packs().len() >= packs);
         if !running.has_ended() {
             server.restart();
             restarts += 1;
@@ -36,24 +36,24 @@ fn an_import_waits_for_a_postgresql_that_is_restarted() {
         (&summary["read"], &summary["stored"], &summary["failed"]),
         (&json!(MESSAGES), &json!(MESSAGES), &json!(0))
     );
-    assert_eq!(place.emails("acme").len(), MESSAGES);
-    place.assert_whole();
+    assert_eq!(mailroom.emails("acme").len(), MESSAGES);
+    mailroom.assert_whole();
 }
 
 #[test]
-fn an_import_without_patience_says_that_the_database_is_gone() {
+fn import_without_retries_reports_a_lost_database() {
     let server = Postgres::start();
-    let place = Place::on_server(server.url());
-    let file = place.write("all.mbox", mbox(41, MESSAGES));
-    place.ok(&["tenant", "create", "acme"]);
+    let mailroom = TestInstallation::on_server(server.url());
+    let file = mailroom.write("all.mbox", mbox(41, MESSAGES));
+    mailroom.ok(&["tenant", "create", "acme"]);
     let args = ["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test", "--json"];
-    let mut command = place.command(PROGRAM, &args);
+    let mut command = mailroom.command(PROGRAM, &args);
     command
         .env("MAILROOM_IMPORT__BATCH_MESSAGES", "4")
         .env("MAILROOM_IMPORT__PATIENCE", "0s")
         .env("MAILROOM_LOG__LEVEL", "off");
-    let mut running = Running::start(&mut command);
-    wait_until("the import is under way", || running.has_ended() || place.packs().len() >= 5);
+    let mut running = RunningProcess::start(&mut command);
+    wait_until("the import is under way", || running.has_ended() || mailroom.packs().len() >= 5);
 
     drop(server);
 

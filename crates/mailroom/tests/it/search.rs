@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::installation::{TestInstallation, on_each_database};
 use crate::mail::{hashes, mbox, names, nasty, simple};
-use crate::place::{Place, on_each_database};
 
-/// An email as CONTRACT §3 promises it.
+/// The promised fields of an email.
 const EMAIL: [&str; 26] = [
     "id",
     "mailbox_id",
@@ -36,7 +36,7 @@ const EMAIL: [&str; 26] = [
     "defects",
     "attachments",
 ];
-/// Given beyond the promise.
+/// Fields beyond the promised ones.
 const EMAIL_MORE: [&str; 1] = ["deleted_at"];
 const ATTACHMENT: [&str; 8] =
     ["id", "filename", "content_type", "size_bytes", "sha256", "inline", "content_id", "status"];
@@ -50,13 +50,13 @@ const WITH_ATTACHMENT: &str = "From: Ann <Ann@acme.test>\r\nTo: Bob <bob@acme.te
     --b\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename=\"a.pdf\"\r\n\r\n%PDF-1.4 hello\r\n--b--\r\n";
 
 #[test]
-fn an_email_is_shown_with_the_promised_fields() {
-    on_each_database(|place| {
-        place.import(&place.write("a.eml", WITH_ATTACHMENT));
+fn email_is_shown_with_the_promised_fields() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.eml", WITH_ATTACHMENT));
 
-        let full = place.emails("acme").remove(0);
+        let full = mailroom.emails("acme").remove(0);
         let id = full["id"].as_str().unwrap();
-        let shown = place.object(&["email", "show", id, "--tenant", "acme"]);
+        let shown = mailroom.object(&["email", "show", id, "--tenant", "acme"]);
 
         assert_eq!(shown, full);
         assert_eq!(names(&shown), EMAIL.into_iter().chain(EMAIL_MORE).collect::<BTreeSet<_>>());
@@ -82,40 +82,40 @@ fn an_email_is_shown_with_the_promised_fields() {
 }
 
 #[test]
-fn a_search_lists_one_object_a_line() {
-    on_each_database(|place| {
-        place.import(&place.write("a.mbox", mbox(7, 5)));
+fn search_prints_one_object_per_line() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.mbox", mbox(7, 5)));
 
-        for listed in place.objects(&["search", "", "--tenant", "acme"]) {
+        for listed in mailroom.objects(&["search", "", "--tenant", "acme"]) {
             assert_eq!(names(&listed), BTreeSet::from(LISTED));
         }
     });
 }
 
 #[test]
-fn the_original_comes_back_byte_for_byte() {
-    on_each_database(|place| {
+fn original_comes_back_byte_for_byte() {
+    on_each_database(|mailroom| {
         for (n, mail) in nasty().iter().enumerate() {
-            place.write(&format!("nasty/{n:02}.eml"), mail);
+            mailroom.write(&format!("nasty/{n:02}.eml"), mail);
         }
-        place.import(place.path("nasty").to_str().unwrap());
+        mailroom.import(mailroom.path("nasty").to_str().unwrap());
 
-        for email in place.emails("acme") {
-            let raw = place.ok(&["email", "show", email["id"].as_str().unwrap(), "--tenant", "acme", "--raw"]);
+        for email in mailroom.emails("acme") {
+            let raw = mailroom.ok(&["email", "show", email["id"].as_str().unwrap(), "--tenant", "acme", "--raw"]);
             assert_eq!(hashes([&raw.stdout]), BTreeSet::from([email["sha256"].as_str().unwrap().to_owned()]));
         }
     });
 }
 
-/// All pages of a search, and how many there were.
-fn pages(place: &Place, args: &[&str], limit: &str) -> (Vec<String>, usize) {
+/// Returns all pages of a search, and how many there were.
+fn pages(mailroom: &TestInstallation, args: &[&str], limit: &str) -> (Vec<String>, usize) {
     let (mut ids, mut pages, mut cursor) = (Vec::new(), 0, None::<String>);
     loop {
         let mut args = [args, &["--tenant", "acme", "--limit", limit]].concat();
         if let Some(cursor) = &cursor {
             args.extend(["--cursor", cursor]);
         }
-        let done = place.ok(&args);
+        let done = mailroom.ok(&args);
         ids.extend(done.text().lines().filter(|line| is_id(line)).map(|line| line.trim().to_owned()));
         pages += 1;
         cursor = done.stderr.trim().rsplit_once("--cursor ").map(|(_, cursor)| cursor.to_owned());
@@ -131,21 +131,21 @@ fn is_id(line: &str) -> bool {
 }
 
 #[test]
-fn pages_follow_each_other_without_gap_or_repeat() {
-    on_each_database(|place| {
-        place.import(&place.write("a.mbox", mbox(8, 47)));
-        let newest: Vec<Value> = place.objects(&["search", "", "--tenant", "acme", "--limit", "1000"]);
+fn pages_have_no_gap_or_repeat() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.mbox", mbox(8, 47)));
+        let newest: Vec<Value> = mailroom.objects(&["search", "", "--tenant", "acme", "--limit", "1000"]);
         let newest: Vec<&str> = newest.iter().map(|hit| hit["id"].as_str().unwrap()).collect();
 
-        let (paged, count) = pages(place, &["search", ""], "10");
-        let (ranked, ranked_count) = pages(place, &["search", "", "--ranked"], "10");
-        let (words, _) = pages(place, &["search", "test", "--ranked"], "7");
+        let (paged, count) = pages(mailroom, &["search", ""], "10");
+        let (ranked, ranked_count) = pages(mailroom, &["search", "", "--ranked"], "10");
+        let (words, _) = pages(mailroom, &["search", "test", "--ranked"], "7");
 
         assert_eq!((newest.len(), count, ranked_count), (47, 5, 5));
         assert_eq!(paged, newest);
         assert_eq!(ranked.len(), 47);
         assert_eq!(ranked.iter().collect::<BTreeSet<_>>(), paged.iter().collect());
-        let all = pages(place, &["search", "test"], "1000").0;
+        let all = pages(mailroom, &["search", "test"], "1000").0;
         assert_eq!(words.len(), all.len());
         assert_eq!(words.iter().collect::<BTreeSet<_>>(), all.iter().collect());
     });
@@ -153,11 +153,11 @@ fn pages_follow_each_other_without_gap_or_repeat() {
 
 #[test]
 fn snippets_mark_the_hits() {
-    on_each_database(|place| {
-        place.import(&place.write("a.eml", simple("Plain", "The quarterly report is due on Friday.")));
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.eml", simple("Plain", "The quarterly report is due on Friday.")));
 
-        let found = place.object(&["search", "\"quarterly report\" fri*", "--tenant", "acme"]);
-        let shown = place.ok(&["search", "report", "--tenant", "acme"]);
+        let found = mailroom.object(&["search", "\"quarterly report\" fri*", "--tenant", "acme"]);
+        let shown = mailroom.ok(&["search", "report", "--tenant", "acme"]);
 
         assert_eq!(found["snippet"], "The **quarterly report** is due on **Friday**.");
         assert!(shown.text().contains("quarterly **report** is"), "{shown}");
@@ -166,11 +166,12 @@ fn snippets_mark_the_hits() {
 }
 
 #[test]
-fn the_language_finds_what_it_says() {
-    on_each_database(|place| {
-        place.import(&place.write("a.eml", WITH_ATTACHMENT));
-        place.import(&place.write("Sent/b.eml", simple("Weekly plan", "nothing attached, naïve Überraschung 東京都")));
-        let count = |query: &str| place.objects(&["search", query, "--tenant", "acme"]).len();
+fn query_language_finds_what_it_says() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.eml", WITH_ATTACHMENT));
+        mailroom.import(
+            &mailroom.write("Sent/b.eml", simple("Weekly plan", "nothing attached, naïve Überraschung 東京都")),
+        );
 
         for (query, found) in [
             ("", 2),
@@ -192,23 +193,24 @@ fn the_language_finds_what_it_says() {
             ("label:inbox", 2),
             ("label:nowhere", 0),
         ] {
-            assert_eq!(count(query), found, "{query}");
+            let listed = mailroom.objects(&["search", query, "--tenant", "acme"]).len();
+            assert_eq!(listed, found, "{query}");
         }
     });
 }
 
 #[test]
-fn a_wrong_date_or_cursor_is_told_in_a_sentence() {
-    on_each_database(|place| {
-        place.import(&place.write("a.eml", simple("a", "b")));
+fn wrong_date_or_cursor_is_refused() {
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.eml", simple("a", "b")));
 
         for (args, says) in [
             (["after:yesterday", "--limit", "5"], "after: wants a date like 2024-01-31, not \"yesterday\""),
             (["before:2024-13-01", "--limit", "5"], "before: wants a date like"),
             (["has:wings", "--limit", "5"], "has: knows only has:attachment"),
-            (["", "--cursor", "nonsense"], "the cursor is not one that a search gave; start again without it"),
+            (["", "--cursor", "nonsense"], "the cursor is not one of this search; start again without it"),
         ] {
-            let done = place.run(&[&["search"], args.as_slice(), &["--tenant", "acme"]].concat());
+            let done = mailroom.run(&[&["search"], args.as_slice(), &["--tenant", "acme"]].concat());
             done.assert_refused(2, &[says]);
         }
     });
@@ -216,8 +218,8 @@ fn a_wrong_date_or_cursor_is_told_in_a_sentence() {
 
 #[test]
 fn any_query_text_is_safe() {
-    on_each_database(|place| {
-        place.import(&place.write("a.eml", simple("a", "b")));
+    on_each_database(|mailroom| {
+        mailroom.import(&mailroom.write("a.eml", simple("a", "b")));
 
         for query in [
             "'",
@@ -267,24 +269,24 @@ fn any_query_text_is_safe() {
             "label:%",
             "subject:\"a\" \"b",
         ] {
-            let done = place.run(&["search", "--tenant", "acme", "--", query]);
+            let done = mailroom.run(&["search", "--tenant", "acme", "--", query]);
             assert_eq!(done.code, Some(0), "{query:?}: {done}");
         }
         let long = "word ".repeat(20_000);
-        assert_eq!(place.run(&["search", &long, "--tenant", "acme"]).code, Some(0));
-        assert_eq!(place.emails("acme").len(), 1);
+        assert_eq!(mailroom.run(&["search", &long, "--tenant", "acme"]).code, Some(0));
+        assert_eq!(mailroom.emails("acme").len(), 1);
     });
 }
 
 #[test]
-fn control_characters_of_a_mail_never_reach_the_terminal() {
-    let place = Place::sqlite();
+fn control_characters_never_reach_the_terminal() {
+    let mailroom = TestInstallation::sqlite();
     let hostile = "From: \"\x1b[31mAnn\x07\" <ann@acme.test>\r\nTo: \"\x1b]0;x\x07\" <b@acme.test>\r\n\
         Subject: =?utf-8?Q?=1B=5B2J=C2=9B31m?=\r\nDate: Tue, 02 Jan 2024 12:00:00 +0000\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n\
         --b\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nhello \x1b[31m red \x08\x7f \u{9b}31m\r\n--b\r\n\
         Content-Disposition: attachment; filename=\"\x1b[1m.pdf\"\r\n\r\nx\r\n--b--\r\n";
-    place.import(&place.write("a.eml", hostile));
-    let id = place.emails("acme")[0]["id"].as_str().unwrap().to_owned();
+    mailroom.import(&mailroom.write("a.eml", hostile));
+    let id = mailroom.emails("acme")[0]["id"].as_str().unwrap().to_owned();
 
     for args in [
         vec!["search", "", "--tenant", "acme"],
@@ -294,11 +296,10 @@ fn control_characters_of_a_mail_never_reach_the_terminal() {
         vec!["search", "hello", "--tenant", "acme", "--json"],
         vec!["email", "show", &id, "--tenant", "acme", "--json"],
     ] {
-        let done = place.ok(&args);
-        let is_harmful = |c: char| c.is_control() && c != '\n';
+        let done = mailroom.ok(&args);
         let is_json = args.contains(&"--json");
         // JSON escapes what is below a space; a terminal shows C1 controls of UTF-8 text as they are.
         let text: String = done.text().chars().filter(|c| !is_json || *c < '\u{7f}').collect();
-        assert!(!text.contains(is_harmful), "{args:?}: {text:?}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{args:?}: {text:?}");
     }
 }

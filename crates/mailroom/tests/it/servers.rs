@@ -6,11 +6,11 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::place::block_on;
+use crate::installation::block_on;
 
 pub struct Postgres {
     folder: TempDir,
-    /// Without a password.
+    /// The URL without a password.
     url: String,
 }
 
@@ -23,7 +23,7 @@ impl Postgres {
         Self { url: String::from_utf8(started.stdout).unwrap().trim().to_owned(), folder }
     }
 
-    /// From here on everybody needs the password.
+    /// Makes the server require this password.
     pub fn require_password(&self, password: &str) {
         let set = format!("alter role postgres password '{password}'");
         block_on(store::testing::run_sql(&self.url, &set)).unwrap();
@@ -37,13 +37,13 @@ impl Postgres {
         &self.url
     }
 
-    /// As an administrator would, with sessions cut off.
+    /// Restarts it, as an administrator does; sessions end.
     pub fn restart(&self) {
         let done = script("restart", &self.folder.path().join("postgres")).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// It is away until it is resumed.
+    /// Stops it until it is resumed.
     pub fn halt(&self) {
         let done = script("halt", &self.folder.path().join("postgres")).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -123,7 +123,7 @@ impl Dovecot {
         self.port
     }
 
-    /// Everybody is cut off; the mail stays.
+    /// Restarts it: sessions end, the mail stays.
     pub fn restart(&self) {
         let done = service("dovecot.sh", "restart", &self.folder.path().join("dovecot")).output().unwrap();
         assert!(done.status.success(), "no Dovecot: {}", String::from_utf8_lossy(&done.stderr));
@@ -147,7 +147,7 @@ fn service(name: &str, action: &str, folder: &Path) -> Command {
     command
 }
 
-/// A loopback port where nobody listens.
+/// Returns a loopback port on which nothing listens.
 pub fn closed_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

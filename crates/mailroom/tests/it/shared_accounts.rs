@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 
 use crate::http::send;
-use crate::place::{PROGRAM, Place, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::installation::{PROGRAM, TestInstallation, on_each_database};
+use crate::processes::{RunningProcess, wait_until};
 use crate::servers::closed_port;
 
 const DOMAIN: &str = "org1.example";
@@ -18,14 +18,14 @@ const ACCOUNT: &str = "user1@org1.example";
 const TENANTS: [&str; 2] = ["acme", "beta"];
 const PROVIDERS: [&str; 2] = ["gmail", "outlook"];
 
-struct Scene<'a> {
-    place: &'a Place,
+struct SharedAccounts<'a> {
+    place: &'a TestInstallation,
     sim: Child,
     control: SocketAddr,
     variables: Vec<(String, String)>,
 }
 
-impl Drop for Scene<'_> {
+impl Drop for SharedAccounts<'_> {
     fn drop(&mut self) {
         let _ = self.sim.kill();
         let _ = self.sim.wait();
@@ -37,8 +37,8 @@ fn company(provider: &str) -> &'static str {
     if provider == "gmail" { "google" } else { "microsoft" }
 }
 
-impl<'a> Scene<'a> {
-    fn new(place: &'a Place) -> (Self, Running) {
+impl<'a> SharedAccounts<'a> {
+    fn new(place: &'a TestInstallation) -> (Self, RunningProcess) {
         let args = ["sim", "--listen", "127.0.0.1:0", "--accounts", "0", "--emails", "1", "--json"];
         let mut command = place.command(PROGRAM, &args);
         command.args(["--organisations", "1", "--people", "3"]);
@@ -74,7 +74,7 @@ impl<'a> Scene<'a> {
         scene.steer("PUT", &format!("microsoft/directories/{DOMAIN}"), &json!({"admin_consent": true}));
         let mut command = place.command(PROGRAM, &["serve"]);
         command.envs(scene.variables.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = Running::spawn(&mut command);
+        let server = RunningProcess::spawn(&mut command);
         wait_until("it answers", || TcpStream::connect(address).is_ok());
         (scene, server)
     }
@@ -146,9 +146,9 @@ impl<'a> Scene<'a> {
 }
 
 #[test]
-fn each_account_is_watched_once_and_every_mailbox_of_it_is_told_whatever_it_is_called() {
+fn shared_account_is_watched_once_for_all_its_mailboxes() {
     on_each_database(|place| {
-        let (scene, _server) = Scene::new(place);
+        let (scene, _server) = SharedAccounts::new(place);
         for (tenant, first, second) in [("acme", "gmail", "outlook"), ("beta", "outlook", "gmail")] {
             place.ok(&["tenant", "create", tenant]);
             scene.discover(tenant, first);

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::place::{PROGRAM, Place};
-use crate::processes::{Running, wait_until};
+use crate::installation::{PROGRAM, TestInstallation};
+use crate::processes::{RunningProcess, wait_until};
 use crate::servers::closed_port;
 
-/// The commands under that heading.
+/// Returns the commands under this heading.
 fn commands() -> String {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
     let section = readme.split("### Five minutes over HTTP").nth(1).unwrap();
@@ -17,16 +17,19 @@ fn commands() -> String {
 
 /// What `serve` prints on an empty folder works as it is pasted.
 #[test]
-fn the_first_words_of_a_server_are_a_command_that_works() {
-    let place = Place::sqlite();
+fn first_start_prints_a_working_command() {
+    let mailroom = TestInstallation::sqlite();
     let address = format!("127.0.0.1:{}", closed_port());
-    let said = place.path("said");
-    let mut command = place.command(PROGRAM, &["serve"]);
-    command.env("MAILROOM_SERVER__LISTEN", &address).stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
-    let _server = Running::spawn(&mut command);
-    let told = || fs::read_to_string(&said).unwrap();
-    wait_until("it says how to begin", || told().contains("acme") && told().ends_with('\n'));
-    let told = told();
+    let said = mailroom.path("said");
+    let mut command = mailroom.command(PROGRAM, &["serve"]);
+    command.env("MAILROOM_SERVER__LISTEN", &address).env("MAILROOM_LOG__LEVEL", "warn");
+    command.stdout(Stdio::null()).stderr(fs::File::create(&said).unwrap());
+    let _server = RunningProcess::spawn(&mut command);
+    let mut told = String::new();
+    wait_until("it says how to begin", || {
+        told = fs::read_to_string(&said).unwrap();
+        told.contains("acme") && told.ends_with('\n')
+    });
     let curl = &told[told.find("  curl").unwrap()..];
 
     let done = Command::new("bash").args(["-c", &curl.replace("curl ", "curl -sS ")]).output().unwrap();
@@ -36,9 +39,9 @@ fn the_first_words_of_a_server_are_a_command_that_works() {
 }
 
 #[test]
-fn the_five_minutes_over_http_are_as_pasted() {
-    let place = Place::sqlite();
-    let folder = place.path("tour");
+fn readme_http_tour_works_as_pasted() {
+    let mailroom = TestInstallation::sqlite();
+    let folder = mailroom.path("tour");
     fs::create_dir(&folder).unwrap();
     let address = format!("127.0.0.1:{}", closed_port());
     let script = format!(
@@ -66,7 +69,7 @@ fn the_five_minutes_over_http_are_as_pasted() {
         "whsec_",
         "\"type\":\"email.received\"",
         "\"action\":\"email.delete\"",
-        "acme: 5 entries are whole",
+        "acme: 5 entries are intact",
     ] {
         assert!(said.contains(part), "{part} is not in {said}");
     }

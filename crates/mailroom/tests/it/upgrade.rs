@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
+use crate::installation::{CommandOutput, TestInstallation, files_below};
 use crate::mail::{hashes, simple, stored_hashes};
-use crate::place::{Done, Place, files_below};
 
 /// What the fixtures were filled with, in the order of the script.
 const IMPORTS: [(&str, &str, &str, &str); 5] = [
@@ -24,18 +25,31 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/upgrade")
 }
 
-/// By the schema that made them.
-fn databases() -> BTreeMap<u32, PathBuf> {
-    let folders = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());
-    let version = |folder: &Path| folder.file_name()?.to_str()?.strip_prefix("schema-")?.parse().ok();
-    folders.filter_map(|folder| Some((version(&folder)?, folder))).collect()
+/// Returns the archives by the schema that made them.
+fn archives() -> BTreeMap<u32, PathBuf> {
+    let files = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());
+    files.filter_map(|file| Some((schema_version(&file)?, file))).collect()
+}
+
+fn schema_version(file: &Path) -> Option<u32> {
+    file.file_name()?.to_str()?.strip_prefix("schema-")?.strip_suffix(".tar.xz")?.parse().ok()
+}
+
+/// Unpacks an archive and returns its folder, which is removed when it is dropped.
+fn unpack(archive: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tar = Command::new("tar");
+    let unpacked =
+        CommandOutput::of(tar.arg("-xJf").arg(archive).arg("--strip-components=1").arg("-C").arg(folder.path()));
+    assert_eq!(unpacked.code, Some(0), "{unpacked}");
+    folder
 }
 
 fn facts(file: &Path) -> Vec<Value> {
     fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Later schemas may say more, never something else.
+/// Fails unless `actual` says all that is expected; later schemas may say more.
 fn assert_says(actual: &Value, expected: &Value, path: &str) {
     match (actual, expected) {
         (Value::Object(actual), Value::Object(expected)) => {
@@ -54,7 +68,7 @@ fn assert_says(actual: &Value, expected: &Value, path: &str) {
     }
 }
 
-fn assert_facts(place: &Place, fixture: &Path) {
+fn assert_facts(mailroom: &TestInstallation, fixture: &Path) {
     let lists: [(&str, &[&str]); 5] = [
         ("totals.jsonl", &["verify"]),
         ("tenants.jsonl", &["tenant", "list"]),
@@ -65,68 +79,69 @@ fn assert_facts(place: &Place, fixture: &Path) {
     for (file, args) in lists {
         let expected = facts(&fixture.join(file));
         assert!(!expected.is_empty(), "{file}");
-        assert_says(&place.objects(args).into(), &expected.into(), file);
+        assert_says(&mailroom.objects(args).into(), &expected.into(), file);
     }
 }
 
-fn assert_exports(place: &Place, tenant: &str, expected: &[Value]) {
+fn assert_exports(mailroom: &TestInstallation, tenant: &str, expected: &[Value]) {
     let out = format!("exported-{tenant}");
-    place.ok(&["export", "--tenant", tenant, "--format", "eml", "--out", &out]);
-    let files: Vec<Vec<u8>> = files_below(&place.path(&out)).into_iter().map(|file| fs::read(file).unwrap()).collect();
+    mailroom.ok(&["export", "--tenant", tenant, "--format", "eml", "--out", &out]);
+    let files: Vec<Vec<u8>> =
+        files_below(&mailroom.path(&out)).into_iter().map(|file| fs::read(file).unwrap()).collect();
     assert_eq!(files.len(), expected.len());
     assert_eq!(hashes(&files), stored_hashes(expected));
 }
 
-fn is_as_it_was(place: &Place, fixture: &Path) {
-    place.assert_whole();
-    assert_facts(place, fixture);
+fn is_as_it_was(mailroom: &TestInstallation, fixture: &Path) {
+    mailroom.assert_whole();
+    assert_facts(mailroom, fixture);
     for tenant in ["acme", "beta"] {
-        assert_exports(place, tenant, &facts(&fixture.join(format!("emails-{tenant}.jsonl"))));
+        assert_exports(mailroom, tenant, &facts(&fixture.join(format!("emails-{tenant}.jsonl"))));
     }
 }
 
-fn takes_new_mail_and_no_old(place: &Place, fixture: &Path) {
+fn takes_new_mail_and_no_old(mailroom: &TestInstallation, fixture: &Path) {
     for (file, tenant, mailbox, folder) in IMPORTS {
         let file = fixtures().join("mail").join(file).into_os_string().into_string().unwrap();
-        let again = place.object(&["import", &file, "--tenant", tenant, "--mailbox", mailbox, "--folder", folder]);
+        let again = mailroom.object(&["import", &file, "--tenant", tenant, "--mailbox", mailbox, "--folder", folder]);
         assert_eq!(again["stored"], 0, "{file}: {again}");
         assert_eq!(again["duplicates"], again["read"], "{file}: {again}");
     }
-    assert_facts(place, fixture);
+    assert_facts(mailroom, fixture);
 
-    let summary = place.import(&place.write("new.eml", simple("After the upgrade", "zyzzogeton")));
+    let summary = mailroom.import(&mailroom.write("new.eml", simple("After the upgrade", "zyzzogeton")));
     assert_eq!(summary["stored"], 1);
-    assert_eq!(place.objects(&["search", "zyzzogeton", "--tenant", "acme"]).len(), 1);
-    assert!(place.objects(&["search", "zyzzogeton", "--tenant", "beta"]).is_empty());
-    place.assert_whole();
+    assert_eq!(mailroom.objects(&["search", "zyzzogeton", "--tenant", "acme"]).len(), 1);
+    assert!(mailroom.objects(&["search", "zyzzogeton", "--tenant", "beta"]).is_empty());
+    mailroom.assert_whole();
 }
 
-fn copy_blobs(place: &Place, fixture: &Path) {
-    fs::create_dir_all(place.data_dir()).unwrap();
-    let copied = Done::of(Command::new("cp").arg("-r").arg(fixture.join("blobs")).arg(place.data_dir()));
+fn copy_blobs(mailroom: &TestInstallation, fixture: &Path) {
+    fs::create_dir_all(mailroom.data_dir()).unwrap();
+    let copied = CommandOutput::of(Command::new("cp").arg("-r").arg(fixture.join("blobs")).arg(mailroom.data_dir()));
     assert_eq!(copied.code, Some(0), "{copied}");
 }
 
-fn load_sqlite(fixture: &Path) -> Place {
-    let place = Place::sqlite();
-    copy_blobs(&place, fixture);
+fn load_sqlite(fixture: &Path) -> TestInstallation {
+    let mailroom = TestInstallation::sqlite();
+    copy_blobs(&mailroom, fixture);
     // Not as what our program says: a schema may have any word in it.
     let database = Command::new("gzip").arg("-dc").arg(fixture.join("mailroom.db.gz")).output().unwrap();
     assert!(database.status.success(), "{}", String::from_utf8_lossy(&database.stderr));
-    fs::write(place.data_dir().join("mailroom.db"), database.stdout).unwrap();
-    place
+    fs::write(mailroom.data_dir().join("mailroom.db"), database.stdout).unwrap();
+    mailroom
 }
 
-fn load_postgres(version: u32, fixture: &Path) -> Place {
+fn load_postgres(version: u32, fixture: &Path) -> TestInstallation {
     // Roles belong to the server and are in no dump of a database; any Mailroom on it makes them.
-    drop(Place::postgres());
-    let place = Place::empty_postgres();
-    copy_blobs(&place, fixture);
+    drop(TestInstallation::postgres());
+    let mailroom = TestInstallation::empty_postgres();
+    copy_blobs(&mailroom, fixture);
     // From schema 3 on, everything belongs to a role of Mailroom's; before, to the login. Owners are in no fixture.
     let login = store::testing::LOGIN;
     let owner = if version < 3 { login } else { "mailroom_system" };
-    place.sql(&fs::read_to_string(fixture.join("dump.sql")).unwrap());
-    place.sql(&format!(
+    mailroom.sql(&fs::read_to_string(fixture.join("dump.sql")).unwrap());
+    mailroom.sql(&format!(
         "do $$ declare name text; begin
              for name in select oid::regclass from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') loop
                  execute format('alter table %s owner to {owner}', name);
@@ -137,42 +152,46 @@ fn load_postgres(version: u32, fixture: &Path) -> Place {
              grant select, insert on public.schema_migrations to {login};
          end $$"
     ));
-    place
+    mailroom
 }
 
 #[test]
 fn every_released_schema_has_its_data() {
-    let databases = databases();
-    for version in 1..store::migrate::known() {
+    let archives = archives();
+    for version in 1..store::migrate::latest_version() {
         assert!(
-            databases.contains_key(&version),
+            archives.contains_key(&version),
             "there is no data of schema {version}: check out its last commit and run scripts/make-upgrade-fixture.sh"
         );
     }
 }
 
 #[test]
-fn sqlite_databases_of_every_schema_are_brought_up_to_date() {
-    for folder in databases().into_values() {
-        let place = load_sqlite(&folder.join("sqlite"));
+fn every_sqlite_schema_is_upgraded() {
+    for archive in archives().into_values() {
+        let folder = unpack(&archive);
+        let fixture = folder.path().join("sqlite");
+        let mailroom = load_sqlite(&fixture);
 
-        is_as_it_was(&place, &folder.join("sqlite"));
-        takes_new_mail_and_no_old(&place, &folder.join("sqlite"));
+        is_as_it_was(&mailroom, &fixture);
+        takes_new_mail_and_no_old(&mailroom, &fixture);
     }
 }
 
 #[test]
-fn postgresql_databases_of_every_schema_are_brought_up_to_date() {
-    for (version, folder) in databases() {
-        let place = load_postgres(version, &folder.join("postgres"));
+fn every_postgresql_schema_is_upgraded() {
+    for (version, archive) in archives() {
+        let folder = unpack(&archive);
+        let fixture = folder.path().join("postgres");
+        let mailroom = load_postgres(version, &fixture);
 
-        if version < store::migrate::known() {
+        if version < store::migrate::latest_version() {
             let says = [&format!("schema is version {version}"), "run `mailroom migrate`"];
-            place.run(&["search", "", "--tenant", "acme"]).assert_refused(1, &says);
+            mailroom.run(&["search", "", "--tenant", "acme"]).assert_refused(1, &says);
         }
-        place.ok(&["migrate"]);
+        mailroom.ok(&["migrate"]);
 
-        is_as_it_was(&place, &folder.join("postgres"));
-        takes_new_mail_and_no_old(&place, &folder.join("postgres"));
+        is_as_it_was(&mailroom, &fixture);
+        takes_new_mail_and_no_old(&mailroom, &fixture);
     }
 }

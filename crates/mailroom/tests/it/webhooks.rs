@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use content::spool::Spool;
-use domain::{Limits, SystemClock, TenantId, WebhookId};
+use domain::{MessageLimits, SystemClock, TenantId, WebhookId};
 use engine::secrets::KeySource;
-use engine::webhooks::{Policy, Wanted, draft};
+use engine::webhooks::{AddressPolicy, WebhookRequest, draft};
 use engine::{Cpu, Engine, Vault};
 use serde_json::{Value, json};
 use store::blobs::Blobs;
 use store::failpoint::{Effect, VARIABLE};
-use store::sql::webhooks::HeldWebhook;
+use store::sql::webhooks::WebhookLease;
 use store::{Location, Store};
 
-use crate::place::{PROGRAM, Place, block_on, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::installation::{PROGRAM, TestInstallation, block_on, on_each_database};
+use crate::processes::{RunningProcess, wait_until};
 
 /// Somebody's server, that is content with everything, but perhaps for the first.
 struct Receiver {
@@ -75,7 +75,7 @@ fn answer(mut stream: &TcpStream, requests: &Mutex<Vec<(String, u64)>>, is_down:
 }
 
 /// The same database and key, without the program.
-fn engine(place: &Place) -> Engine {
+fn engine(place: &TestInstallation) -> Engine {
     let location = match place.url() {
         None => Location::Sqlite { path: place.data_dir().join("mailroom.db"), connections: 2 },
         Some(url) => Location::Postgres { url: url.to_owned(), connections: 2 },
@@ -85,18 +85,18 @@ fn engine(place: &Place) -> Engine {
         vault: Vault::new(store.clone(), KeySource::File(place.data_dir().join("master.key"))),
         store,
         blobs: Blobs::local(&place.data_dir().join("blobs")).unwrap(),
-        limits: Limits::default(),
+        limits: MessageLimits::default(),
         spool: Spool::new(&place.data_dir().join("spool")),
         cpu: Cpu::all_cores(),
-        patience: std::time::Duration::ZERO,
+        max_database_wait: std::time::Duration::ZERO,
     }
 }
 
-fn add(place: &Place, tenant: TenantId, receiver: &Receiver) -> WebhookId {
+fn add(place: &TestInstallation, tenant: TenantId, receiver: &Receiver) -> WebhookId {
     block_on(async {
         let engine = engine(place);
-        let wanted = Wanted { url: format!("http://{}/", receiver.address), ..Wanted::default() };
-        let policy = Policy::new(["127.0.0.0/8".parse().unwrap()]);
+        let wanted = WebhookRequest { url: format!("http://{}/", receiver.address), ..WebhookRequest::default() };
+        let policy = AddressPolicy::new(["127.0.0.0/8".parse().unwrap()]);
         let drafted = draft(&engine, &policy, tenant, wanted).await.unwrap();
         let mut unit = engine.store.tenant(tenant).write();
         drafted.add_to(&mut unit);
@@ -105,34 +105,34 @@ fn add(place: &Place, tenant: TenantId, receiver: &Receiver) -> WebhookId {
     })
 }
 
-fn say(place: &Place, tenant: TenantId) {
+fn say(place: &TestInstallation, tenant: TenantId) {
     block_on(async {
         let mut unit = engine(place).store.tenant(tenant).write();
-        unit.say("email.received", None, json!({}));
+        unit.emit_event("email.received", None, json!({}));
         unit.commit().await.unwrap();
     });
 }
 
 /// As if the time was over for which somebody who is dead held it.
-fn release(place: &Place, tenant: TenantId, id: WebhookId) {
+fn release(place: &TestInstallation, tenant: TenantId, id: WebhookId) {
     let token = place.select("select cast(token as text) from webhooks")[0].parse().unwrap();
-    let held = HeldWebhook { tenant, id, token };
+    let held = WebhookLease { tenant, id, token };
     block_on(async { engine(place).store.system().release_webhooks(&[held]).await.unwrap() });
 }
 
-fn serve(place: &Place, failpoints: &str) -> Running {
+fn serve(place: &TestInstallation, failpoints: &str) -> RunningProcess {
     serve_keeping(place, "30d", failpoints)
 }
 
-fn serve_keeping(place: &Place, keep: &str, failpoints: &str) -> Running {
+fn serve_keeping(place: &TestInstallation, keep: &str, failpoints: &str) -> RunningProcess {
     let mut command = place.command(PROGRAM, &["serve"]);
     command.env("MAILROOM_SERVER__LISTEN", "127.0.0.1:0").env("MAILROOM_JOBS__LEASE", "1s").env("RUST_BACKTRACE", "0");
     command.env("MAILROOM_WEBHOOKS__ALLOW_NETWORKS", "127.0.0.1/32").env("MAILROOM_WEBHOOKS__KEEP_DELIVERIES", keep);
-    Running::spawn(command.env(VARIABLE, failpoints).stdout(Stdio::null()).stderr(Stdio::null()))
+    RunningProcess::spawn(command.env(VARIABLE, failpoints).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 #[test]
-fn a_server_that_dies_at_any_moment_is_followed_by_one_that_tells_all_of_it_under_the_same_ids() {
+fn next_server_delivers_what_a_dying_one_left() {
     on_each_database(|place| {
         place.ok(&["tenant", "create", "acme"]);
         let tenant: TenantId = place.tenants()[0]["id"].as_str().unwrap().parse().unwrap();
@@ -181,8 +181,8 @@ fn a_server_that_dies_at_any_moment_is_followed_by_one_that_tells_all_of_it_unde
 
 /// A server is refused something, and is stopped right before it records that. Another tells it again, and succeeds; then the
 /// first goes on as if nothing had happened.
-fn record_late(guards: &str, then: impl Fn(&Place, &Receiver)) {
-    let place = Place::postgres();
+fn record_late<T>(guards: &str, then: impl Fn(&TestInstallation, &Receiver) -> T) -> T {
+    let place = TestInstallation::postgres();
     place.ok(&["tenant", "create", "acme"]);
     let tenant: TenantId = place.tenants()[0]["id"].as_str().unwrap().parse().unwrap();
     let receiver = Receiver::new();
@@ -200,22 +200,29 @@ fn record_late(guards: &str, then: impl Fn(&Place, &Receiver)) {
     late.resume();
     let has_recorded = || std::fs::read_to_string(&trace).unwrap_or_default().contains("after:record_deliveries");
     wait_until("it has tried to record", has_recorded);
-    then(&place, &receiver);
+    then(&place, &receiver)
 }
 
+/// How often a late server is tried until it writes.
+const LATE_TRIES: usize = 10;
+
 #[test]
-fn a_server_that_slept_while_another_delivered_records_nothing() {
+fn late_server_records_no_deliveries() {
     record_late("", |place, receiver| {
         assert_eq!(place.select("select state from webhook_deliveries"), ["delivered"]);
         assert_eq!(receiver.of(1).len(), 2);
     });
 }
 
-#[test]
-fn without_the_token_a_server_that_slept_undoes_what_another_recorded() {
+/// Returns whether a late server has undone a delivery. PostgreSQL may have closed its connection while it stood still:
+/// then it wrote nothing.
+fn undoes_delivery_without_token() -> bool {
     record_late("off=webhook_token", |place, receiver| {
-        // What it wrote over may also be when the next try is due, so it need not be told again soon.
-        let is_undone = || place.select("select state from webhook_deliveries") != ["delivered"];
-        wait_until("it counts as untold", || is_undone() || receiver.of(1).len() >= 3);
-    });
+        place.select("select state from webhook_deliveries") != ["delivered"] || receiver.of(1).len() >= 3
+    })
+}
+
+#[test]
+fn without_the_token_a_late_server_undoes_deliveries() {
+    assert!((0..LATE_TRIES).any(|_| undoes_delivery_without_token()));
 }

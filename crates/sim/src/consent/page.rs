@@ -1,8 +1,8 @@
-//! What a person sees.
+//! The HTML pages that a person sees while signing in.
 
 pub const HTML: &str = "text/html; charset=utf-8";
 
-/// Who are you, and what do you allow? The answer is posted to `action`.
+/// Renders the form that asks for an account and for consent to the scopes. It is posted to `action`.
 pub fn consent(
     who: &str,
     action: &str,
@@ -49,7 +49,7 @@ pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
-/// A form that sends itself.
+/// Renders a form that submits itself (`response_mode=form_post`).
 pub fn posted(action: &str, fields: &[(&str, String)]) -> String {
     let mut page = format!(
         "<!doctype html><meta charset=\"utf-8\"><title>Working...</title>\n<form method=\"post\" action=\"{}\">\n",

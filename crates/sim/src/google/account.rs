@@ -1,42 +1,44 @@
-//! One mailbox: messages with labels, and the history of what happened to them. Nothing here reads a clock or a socket.
+//! One Gmail mailbox: messages with labels, and the history of their changes. No I/O and no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::history::{Change, History};
+use super::history::{History, HistoryChange};
 use super::labels::{LabelId, Labels};
-use crate::letters::{Content, Letters};
+use super::operation::{GmailOperation, GmailOperationOutcome};
+use super::truth::GmailTruth;
+use crate::letter_pool::{Content, LetterPool};
 use crate::mail::rng::Rng;
+use crate::world::sim_account;
 
-/// How far apart the ids of two messages are at least; what lies between is taken by chance, so that nobody counts on
-/// the next id.
+/// The range of ids that one message takes its id from at random, so that no client can predict the next id.
 const ID_STRIDE: u64 = 0x1000;
 
 #[derive(Debug)]
-pub struct Message {
-    /// The number of the first message of its conversation.
+pub struct GmailMessage {
+    /// The number of the first message of the conversation.
     pub thread: u64,
-    /// In order, without doubles.
+    /// Sorted, without duplicates.
     pub labels: Vec<LabelId>,
     /// Milliseconds since 1970.
     pub internal_date: i64,
-    /// Of the last change to it.
+    /// The history id of the last change to the message.
     pub history_id: u64,
     pub content: Content,
 }
 
-/// Why an operation cannot be done.
+/// The reason why a scripted operation cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum GmailOperationError {
     NoAccount,
     NoMessage,
     NoLabel,
-    /// System labels stay; a name is taken once.
+    /// The label is a system label, or the name is in use.
     LabelStays,
     NotADraft,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for GmailOperationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoAccount => "there is no such account",
@@ -48,32 +50,34 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for GmailOperationError {}
 
 #[derive(Debug)]
-pub struct Account {
+pub struct GmailAccount {
     seed: u64,
     pub(super) rng: Rng,
     pub(super) labels: Labels,
-    /// By number, in the order in which they came.
-    pub(super) messages: BTreeMap<u64, Message>,
+    /// By number, which is the order of arrival.
+    pub(super) messages: BTreeMap<u64, GmailMessage>,
     /// Oldest first.
     pub(super) by_date: BTreeSet<(i64, u64)>,
     pub(super) next_message: u64,
     pub(super) history: History,
 }
 
-/// A message to be added.
+/// A message to add to the mailbox.
 #[derive(Debug)]
-pub struct New {
+pub struct NewGmailMessage {
     pub content: Content,
     pub labels: Vec<LabelId>,
     pub internal_date: i64,
-    /// The conversation it belongs to; nothing: its own.
+    /// The conversation that the message belongs to. `None`: a new one.
     pub thread: Option<u64>,
 }
 
-impl Account {
+sim_account! { GmailAccount { GmailOperation => Result<GmailOperationOutcome, GmailOperationError>, GmailTruth } }
+
+impl GmailAccount {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let first_history_id = 10_000 + rng.below(1_000_000) as u64;
@@ -88,12 +92,12 @@ impl Account {
         }
     }
 
-    /// As Gmail writes it: sixteen hexadecimal digits.
+    /// Returns the message's id as Gmail writes it: sixteen hexadecimal digits.
     pub fn id(&self, number: u64) -> String {
         format!("{:016x}", self.id_number(number))
     }
 
-    /// The number of the message with this id, if it is there.
+    /// Finds the number of the message with this id.
     pub fn find(&self, id: &str) -> Option<u64> {
         if id.len() != 16 || id.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return None;
@@ -119,30 +123,36 @@ impl Account {
         self.messages.len()
     }
 
-    pub(super) fn write(&mut self, letters: &Letters) -> Content {
+    pub(super) fn write(&mut self, letters: &LetterPool) -> Content {
         let message_id = format!("{:x}.{}@mail.sim.example", self.seed, self.next_message);
         letters.write(&mut self.rng, &message_id)
     }
 
-    pub(super) fn add(&mut self, new: New) -> u64 {
+    pub(super) fn add(&mut self, new: NewGmailMessage) -> u64 {
         let number = self.next_message;
         self.next_message += 1;
         let labels = in_order(new.labels);
         let thread = new.thread.unwrap_or(number);
-        let change = Change::Added;
+        let change = HistoryChange::Added;
         let history_id = self.history.record(&mut self.rng, number, thread, labels.clone(), change);
         self.by_date.insert((new.internal_date, number));
-        let message = Message { thread, labels, internal_date: new.internal_date, history_id, content: new.content };
+        let message =
+            GmailMessage { thread, labels, internal_date: new.internal_date, history_id, content: new.content };
         self.messages.insert(number, message);
         number
     }
 
-    /// Adds and takes away; what is there already, or is not, changes nothing. Whether anything changed.
-    pub(super) fn modify(&mut self, number: u64, add: &[LabelId], remove: &[LabelId]) -> Result<bool, Refused> {
+    /// Adds and removes labels. Returns whether anything changed.
+    pub(super) fn modify(
+        &mut self,
+        number: u64,
+        add: &[LabelId],
+        remove: &[LabelId],
+    ) -> Result<bool, GmailOperationError> {
         if add.iter().any(|label| !self.labels.has(*label)) {
-            return Err(Refused::NoLabel);
+            return Err(GmailOperationError::NoLabel);
         }
-        let message = self.messages.get_mut(&number).ok_or(Refused::NoMessage)?;
+        let message = self.messages.get_mut(&number).ok_or(GmailOperationError::NoMessage)?;
         let added: Vec<LabelId> =
             in_order(add.iter().filter(|label| !message.labels.contains(label)).copied().collect());
         let removed: Vec<LabelId> =
@@ -154,23 +164,23 @@ impl Account {
         message.labels.extend(&added);
         message.labels.sort_unstable();
         let (thread, labels) = (message.thread, message.labels.clone());
-        let change = Change::Labelled { added, removed };
+        let change = HistoryChange::Labelled { added, removed };
         message.history_id = self.history.record(&mut self.rng, number, thread, labels, change);
         Ok(true)
     }
 
-    /// For good.
-    pub(super) fn delete(&mut self, number: u64) -> Result<(), Refused> {
-        let message = self.messages.remove(&number).ok_or(Refused::NoMessage)?;
+    /// Deletes the message for good.
+    pub(super) fn delete(&mut self, number: u64) -> Result<(), GmailOperationError> {
+        let message = self.messages.remove(&number).ok_or(GmailOperationError::NoMessage)?;
         self.by_date.remove(&(message.internal_date, number));
-        self.history.record(&mut self.rng, number, message.thread, message.labels, Change::Deleted);
+        self.history.record(&mut self.rng, number, message.thread, message.labels, HistoryChange::Deleted);
         Ok(())
     }
 
-    /// Takes it off every message. Silently: without a word in the history.
-    pub(super) fn delete_label(&mut self, label: LabelId, is_silent: bool) -> Result<(), Refused> {
+    /// Deletes a label and removes it from every message. If `is_silent`, the history does not record the removals.
+    pub(super) fn delete_label(&mut self, label: LabelId, is_silent: bool) -> Result<(), GmailOperationError> {
         if !self.labels.has(label) {
-            return Err(Refused::NoLabel);
+            return Err(GmailOperationError::NoLabel);
         }
         let labelled = self.messages.iter().filter(|(_, message)| message.labels.contains(&label));
         for number in labelled.map(|(number, _)| *number).collect::<Vec<_>>() {
@@ -180,7 +190,7 @@ impl Account {
                 self.modify(number, &[], &[label])?;
             }
         }
-        if self.labels.delete(label) { Ok(()) } else { Err(Refused::LabelStays) }
+        if self.labels.delete(label) { Ok(()) } else { Err(GmailOperationError::LabelStays) }
     }
 }
 

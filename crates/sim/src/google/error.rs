@@ -1,11 +1,11 @@
-//! Errors as Google's APIs tell them.
+//! Error responses in the format of Google's APIs.
 
 use axum::http::header::WWW_AUTHENTICATE;
 use serde_json::json;
 
-use crate::answer::{Answer, Body};
+use crate::response::{ResponseBody, SimResponse};
 
-pub fn error(status: u16, reason: &str, message: &str) -> Answer {
+pub fn error(status: u16, reason: &str, message: &str) -> SimResponse {
     let (domain, name) = match (status, reason) {
         (400, "failedPrecondition") => ("global", "FAILED_PRECONDITION"),
         (400, _) => ("global", "INVALID_ARGUMENT"),
@@ -35,6 +35,6 @@ pub fn error(status: u16, reason: &str, message: &str) -> Answer {
         let domain = "googleapis.com";
         error["details"] = json!([{"@type": kind, "reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT", "domain": domain}]);
     }
-    let answer = Answer::new(status, Body::Json(json!({"error": error})));
+    let answer = SimResponse::new(status, ResponseBody::Json(json!({"error": error})));
     if status == 401 { answer.with(WWW_AUTHENTICATE, "Bearer realm=\"https://accounts.google.com/\"") } else { answer }
 }

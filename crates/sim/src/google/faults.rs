@@ -1,36 +1,39 @@
-//! What Google does wrong, when it is told to.
+//! Routes of the simulated Google and the faults that can be injected there.
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Damage, Failing, routes};
+use crate::faults::{self, FaultKind, http_fault_effects, routes};
 
 routes! {
-    Authorize = "authorize",
-    Token = "token",
-    Revoke = "revoke",
-    Certs = "certs",
-    Userinfo = "userinfo",
-    Profile = "profile",
-    MessagesList = "messages.list",
-    MessagesGet = "messages.get",
-    AttachmentsGet = "attachments.get",
-    HistoryList = "history.list",
-    LabelsList = "labels.list",
-    LabelsGet = "labels.get",
-    Watch = "watch",
-    Stop = "stop",
-    UsersList = "users.list",
-    UsersGet = "users.get",
-    GroupsList = "groups.list",
-    GroupsGet = "groups.get",
-    MembersList = "members.list",
-    OrgUnitsList = "orgunits.list",
-    Batch = "batch",
-    Push = "push",
+    /// The routes of the simulated Google, by the names that faults and the request log use.
+    GoogleRoute {
+        Authorize = "authorize",
+        Token = "token",
+        Revoke = "revoke",
+        Certs = "certs",
+        Userinfo = "userinfo",
+        Profile = "profile",
+        MessagesList = "messages.list",
+        MessagesGet = "messages.get",
+        AttachmentsGet = "attachments.get",
+        HistoryList = "history.list",
+        LabelsList = "labels.list",
+        LabelsGet = "labels.get",
+        Watch = "watch",
+        Stop = "stop",
+        UsersList = "users.list",
+        UsersGet = "users.get",
+        GroupsList = "groups.list",
+        GroupsGet = "groups.get",
+        MembersList = "members.list",
+        OrgUnitsList = "orgunits.list",
+        Batch = "batch",
+        Push = "push",
+    }
 }
 
-impl Route {
-    /// By the id of the method in the discovery document.
+impl GoogleRoute {
+    /// Finds the route of a method of the discovery document.
     pub fn of(method: &str) -> Option<Self> {
         Some(match method {
             "gmail.users.getProfile" => Self::Profile,
@@ -53,7 +56,7 @@ impl Route {
         })
     }
 
-    /// Who there is in an organisation.
+    /// Returns whether the route belongs to the directory API.
     pub fn is_directory(self) -> bool {
         matches!(
             self,
@@ -66,7 +69,7 @@ impl Route {
         )
     }
 
-    /// Asked with an account's access token, and answered with JSON that a document describes.
+    /// Returns whether the route takes an access token and is described by a discovery document.
     pub fn is_api(self) -> bool {
         !matches!(
             self,
@@ -77,7 +80,7 @@ impl Route {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Kind {
+pub enum GoogleFaultKind {
     /// 429 `rateLimitExceeded`, with a Retry-After in seconds if one is given.
     Throttled {
         retry_after: Option<u64>,
@@ -90,7 +93,7 @@ pub enum Kind {
     RateLimited {
         retry_after: Option<u64>,
     },
-    /// 403 `quotaExceeded`, as the directory says it.
+    /// 403 `quotaExceeded` of the directory API.
     QuotaExceeded,
     /// 403.
     DailyLimit,
@@ -101,7 +104,7 @@ pub enum Kind {
     FailedPrecondition,
     /// 401, whatever the token.
     Unauthorized,
-    /// 404, as for a history id that has expired or a message that is gone.
+    /// 404, as for an expired history id or a deleted message.
     NotFound,
     /// 500.
     Internal,
@@ -109,72 +112,62 @@ pub enum Kind {
     Unavailable {
         retry_after: Option<u64>,
     },
-    /// Nothing for so long, then 503.
+    /// No response for `ms`, then 503.
     Hang {
-        #[serde(default = "an_hour")]
+        #[serde(default = "faults::default_hang_ms")]
         ms: u64,
     },
-    /// The connection ends without an answer.
+    /// The connection closes without a response.
     Cut,
-    /// The same, with a reset.
+    /// The connection is reset without a response.
     Reset,
-    /// The connection ends in the middle of the answer.
+    /// The connection closes in the middle of the response.
     CutBody,
-    /// So many bytes, then so many milliseconds of nothing, and so on.
+    /// The body is sent in chunks of `bytes`, with a pause of `ms` before each.
     Slow {
         bytes: usize,
         ms: u64,
     },
-    /// 200, and something that is no answer.
+    /// 200 with a body that is not a valid response.
     Garbage,
-    /// A whole answer with half the JSON in it.
+    /// The response is complete, but holds only half of the JSON.
     TruncatedJson,
     /// The history id has expired.
     HistoryExpired,
-    /// A listing's page without messages, and a token for the next.
+    /// A page without items, with a token for the next page.
     EmptyPage,
-    /// `raw` and `data` end with `=` where base64 has it.
+    /// `raw` and `data` are padded with `=`.
     Padded,
-    /// The answer's pieces come, and one of the parts of a batch is left out.
+    /// One part of a batch response is left out.
     MissingPart,
-    /// The parts of a batch come in another order.
+    /// The parts of a batch response come in another order.
     ShuffledParts,
-    /// An error of OAuth, with its status.
+    /// An OAuth error with its status.
     Oauth {
         error: String,
-        #[serde(default = "bad_request")]
+        #[serde(default = "faults::default_oauth_status")]
         status: u16,
     },
     /// A push that is never sent.
     Lost,
-    /// A push that is sent so many times more.
+    /// A push that is repeated `times` more.
     Duplicated {
-        #[serde(default = "once_more")]
+        #[serde(default = "faults::default_repeats")]
         times: u32,
     },
-    /// A push that waits, so that later ones overtake it.
+    /// A push that is delayed, so that later ones overtake it.
     Delayed {
         ms: u64,
     },
 }
 
-fn an_hour() -> u64 {
-    3_600_000
-}
+impl FaultKind for GoogleFaultKind {
+    type Route = GoogleRoute;
 
-fn bad_request() -> u16 {
-    400
-}
-
-fn once_more() -> u32 {
-    1
-}
-
-impl Failing for Kind {
-    type Route = Route;
-
-    fn is_answer(&self) -> bool {
-        use Kind::{CutBody, Delayed, Duplicated, EmptyPage, MissingPart, Padded, ShuffledParts, Slow, TruncatedJson};
+    fn replaces_response(&self) -> bool {
+        use GoogleFaultKind::{
+            CutBody, Delayed, Duplicated, EmptyPage, MissingPart, Padded, ShuffledParts, Slow, TruncatedJson,
+        };
         !matches!(
             self,
             CutBody
@@ -189,16 +182,9 @@ impl Failing for Kind {
         )
     }
 
-    fn damage(&self) -> Option<Damage> {
-        match self {
-            Self::CutBody => Some(Damage::CutBody),
-            Self::Slow { bytes, ms } => Some(Damage::Slow { bytes: *bytes, ms: *ms }),
-            Self::TruncatedJson => Some(Damage::TruncatedJson),
-            _ => None,
-        }
-    }
+    http_fault_effects!();
 
-    fn passing() -> Vec<Self> {
+    fn transient() -> Vec<Self> {
         vec![
             Self::Throttled { retry_after: Some(1) },
             Self::UserRateLimited { retry_after: None },
@@ -223,19 +209,25 @@ impl Failing for Kind {
         ]
     }
 
-    fn concerns(&self, route: Route) -> bool {
+    fn applies_to(&self, route: GoogleRoute) -> bool {
         match self {
-            Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Push,
-            _ if route == Route::Push => false,
-            Self::HistoryExpired => route == Route::HistoryList,
+            Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == GoogleRoute::Push,
+            _ if route == GoogleRoute::Push => false,
+            Self::HistoryExpired => route == GoogleRoute::HistoryList,
             Self::EmptyPage => {
-                matches!(route, Route::MessagesList | Route::UsersList | Route::GroupsList | Route::MembersList)
+                matches!(
+                    route,
+                    GoogleRoute::MessagesList
+                        | GoogleRoute::UsersList
+                        | GoogleRoute::GroupsList
+                        | GoogleRoute::MembersList
+                )
             }
             Self::QuotaExceeded => route.is_directory(),
             Self::FailedPrecondition => route.is_api() && !route.is_directory(),
-            Self::Padded => matches!(route, Route::MessagesGet | Route::AttachmentsGet),
-            Self::MissingPart | Self::ShuffledParts => route == Route::Batch,
-            Self::Oauth { .. } => matches!(route, Route::Token | Route::Revoke),
+            Self::Padded => matches!(route, GoogleRoute::MessagesGet | GoogleRoute::AttachmentsGet),
+            Self::MissingPart | Self::ShuffledParts => route == GoogleRoute::Batch,
+            Self::Oauth { .. } => matches!(route, GoogleRoute::Token | GoogleRoute::Revoke),
             Self::UserRateLimited { .. }
             | Self::RateLimited { .. }
             | Self::DailyLimit
@@ -249,32 +241,30 @@ impl Failing for Kind {
     }
 }
 
-/// Whether this can go wrong there at all.
-pub fn can_happen(kind: &Kind, route: Route) -> bool {
-    kind.concerns(route)
-}
-
-pub type Fault = faults::Fault<Kind>;
+pub type GoogleFault = faults::FaultRule<GoogleFaultKind>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_read_from_json_by_the_names_of_routes() {
+    fn faults_are_parsed_with_route_names() {
         let text =
             r#"{"kind":"user_rate_limited","retry_after":3,"route":"messages.get","account":"a@x.test","count":2}"#;
-        let read: Fault = serde_json::from_str(text).unwrap();
+        let read: GoogleFault = serde_json::from_str(text).unwrap();
 
-        let kind = Kind::UserRateLimited { retry_after: Some(3) };
+        let kind = GoogleFaultKind::UserRateLimited { retry_after: Some(3) };
         let account = Some("a@x.test".to_owned());
-        assert_eq!(read, Fault { route: Some(Route::MessagesGet), account, count: Some(2), ..Fault::always(kind) });
+        assert_eq!(
+            read,
+            GoogleFault { route: Some(GoogleRoute::MessagesGet), account, count: Some(2), ..GoogleFault::always(kind) }
+        );
     }
 
     #[test]
-    fn every_route_has_a_name_of_its_own() {
-        let names: std::collections::BTreeSet<&str> = Route::ALL.map(Route::as_str).into();
+    fn route_names_are_distinct() {
+        let names: std::collections::BTreeSet<&str> = GoogleRoute::ALL.map(GoogleRoute::as_str).into();
 
-        assert_eq!(names.len(), Route::ALL.len());
+        assert_eq!(names.len(), GoogleRoute::ALL.len());
     }
 }

@@ -1,56 +1,62 @@
-//! What happened to the messages of a mailbox, and how it is told.
+//! The history of a mailbox: records of changes, and how the API shows them.
 
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::account::Account;
+use super::account::GmailAccount;
 use super::labels::LabelId;
 use crate::mail::rng::Rng;
 
-/// The records that are kept: an id from before them has expired.
-const KEPT: usize = 100_000;
+/// The number of records kept; history ids before them have expired.
+const MAX_HISTORY_RECORDS: usize = 100_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum HistoryChange {
     Added,
     Deleted,
     Labelled { added: Vec<LabelId>, removed: Vec<LabelId> },
 }
 
 #[derive(Debug)]
-pub struct Record {
+pub struct HistoryRecord {
     pub id: u64,
     pub message: u64,
     pub thread: u64,
-    /// As they were right after.
+    /// The message's labels after the change.
     pub labels: Vec<LabelId>,
-    pub change: Change,
+    pub change: HistoryChange,
 }
 
 #[derive(Debug)]
 pub struct History {
     last: u64,
-    /// Ids from before this one are not known any more.
+    /// History ids before this one have expired.
     oldest: u64,
-    records: VecDeque<Record>,
+    records: VecDeque<HistoryRecord>,
 }
 
-/// What is asked of the history.
+/// A query of the history.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct HistoryQuery {
     pub start: u64,
-    /// The last record that an earlier page told.
+    /// The last record of the previous page.
     pub after: Option<u64>,
     pub limit: usize,
-    /// Empty: all of them.
+    /// Empty: all types.
     pub types: Vec<String>,
     pub label: Option<LabelId>,
 }
 
-/// The id has expired, or never was one of this mailbox.
+impl HistoryQuery {
+    fn includes(&self, history_type: &str) -> bool {
+        self.types.is_empty() || self.types.iter().any(|wanted| wanted == history_type)
+    }
+}
+
+/// The start id has expired, or never belonged to this mailbox.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Expired;
+pub struct HistoryExpired;
 
 impl History {
     pub fn new(first: u64) -> Self {
@@ -61,93 +67,99 @@ impl History {
         self.last
     }
 
-    /// Ids only grow, with gaps.
-    pub fn record(&mut self, rng: &mut Rng, message: u64, thread: u64, labels: Vec<LabelId>, change: Change) -> u64 {
+    /// Appends a record and returns its id. Ids grow with gaps.
+    pub fn record(
+        &mut self,
+        rng: &mut Rng,
+        message: u64,
+        thread: u64,
+        labels: Vec<LabelId>,
+        change: HistoryChange,
+    ) -> u64 {
         self.last += 1 + rng.below(40) as u64;
-        if self.records.len() == KEPT
+        if self.records.len() == MAX_HISTORY_RECORDS
             && let Some(gone) = self.records.pop_front()
         {
             self.oldest = gone.id;
         }
-        self.records.push_back(Record { id: self.last, message, thread, labels, change });
+        self.records.push_back(HistoryRecord { id: self.last, message, thread, labels, change });
         self.last
     }
 
-    /// What was so far is not told any more, and every id from before now has expired.
+    /// Drops all records and expires every history id up to now.
     pub fn expire(&mut self, rng: &mut Rng) {
         self.last += 1 + rng.below(40) as u64;
-        self.forget();
+        self.drop_records();
     }
 
-    /// What was so far is not told any more; the present id is still good.
-    pub fn forget(&mut self) {
+    /// Drops all records; the current history id stays valid.
+    pub fn drop_records(&mut self) {
         self.oldest = self.last;
-        // Not cleared: thousands of mailboxes that were just filled would keep the room for it.
+        // Replaced instead of cleared, so that thousands of filled mailboxes do not keep the capacity.
         self.records = VecDeque::new();
     }
 
-    fn after(&self, id: u64) -> impl Iterator<Item = &Record> {
+    fn after(&self, id: u64) -> impl Iterator<Item = &HistoryRecord> {
         let skipped = self.records.partition_point(|record| record.id <= id);
         self.records.range(skipped..)
     }
 }
 
-impl Account {
-    /// A page of records, and the id of its last one if there are more.
-    pub fn history(&self, asked: &Asked) -> Result<(Vec<Value>, Option<u64>), Expired> {
-        if asked.start < self.history.oldest || asked.start > self.history.last {
-            return Err(Expired);
+impl GmailAccount {
+    /// Returns a page of records, and the id of its last record if there are more.
+    pub fn history(&self, query: &HistoryQuery) -> Result<(Vec<Value>, Option<u64>), HistoryExpired> {
+        if query.start < self.history.oldest || query.start > self.history.last {
+            return Err(HistoryExpired);
         }
-        let mut told = Vec::new();
+        let mut records = Vec::new();
         let mut last = None;
-        for record in self.history.after(asked.after.unwrap_or(asked.start)) {
-            let Some(shown) = self.show_record(record, asked) else { continue };
-            if told.len() == asked.limit {
-                return Ok((told, last));
+        for record in self.history.after(query.after.unwrap_or(query.start)) {
+            let Some(shown) = self.show_record(record, query) else { continue };
+            if records.len() == query.limit {
+                return Ok((records, last));
             }
-            told.push(shown);
+            records.push(shown);
             last = Some(record.id);
         }
-        Ok((told, None))
+        Ok((records, None))
     }
 
-    /// Of the message that changed last, right after.
+    /// Returns the labels of the last changed message after that change.
     pub fn last_labels(&self) -> Vec<LabelId> {
         self.history.records.back().map(|record| record.labels.clone()).unwrap_or_default()
     }
 
-    fn show_record(&self, record: &Record, asked: &Asked) -> Option<Value> {
-        let is_wanted = |name: &str| asked.types.is_empty() || asked.types.iter().any(|wanted| wanted == name);
+    fn show_record(&self, record: &HistoryRecord, query: &HistoryQuery) -> Option<Value> {
         let mut message = json!({"id": self.id(record.message), "threadId": self.id(record.thread)});
         if !record.labels.is_empty() {
             message["labelIds"] = names(&record.labels);
         }
         let mut shown = json!({"id": record.id.to_string(), "messages": [message]});
         let mut concerned = record.labels.clone();
-        let mut is_told = false;
+        let mut is_included = false;
         match &record.change {
-            Change::Added if is_wanted("messageAdded") => {
+            HistoryChange::Added if query.includes("messageAdded") => {
                 shown["messagesAdded"] = json!([{"message": message}]);
-                is_told = true;
+                is_included = true;
             }
-            Change::Deleted if is_wanted("messageDeleted") => {
+            HistoryChange::Deleted if query.includes("messageDeleted") => {
                 shown["messagesDeleted"] = json!([{"message": message}]);
-                is_told = true;
+                is_included = true;
             }
-            Change::Labelled { added, removed } => {
+            HistoryChange::Labelled { added, removed } => {
                 for (labels, kind, field) in
                     [(added, "labelAdded", "labelsAdded"), (removed, "labelRemoved", "labelsRemoved")]
                 {
-                    if !labels.is_empty() && is_wanted(kind) {
+                    if !labels.is_empty() && query.includes(kind) {
                         shown[field] = json!([{"message": message, "labelIds": names(labels)}]);
                         concerned.extend(labels);
-                        is_told = true;
+                        is_included = true;
                     }
                 }
             }
-            Change::Added | Change::Deleted => {}
+            HistoryChange::Added | HistoryChange::Deleted => {}
         }
-        (is_told && asked.label.is_none_or(|label| concerned.contains(&label))).then_some(shown)
+        (is_included && query.label.is_none_or(|label| concerned.contains(&label))).then_some(shown)
     }
 }
 

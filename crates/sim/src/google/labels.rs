@@ -1,4 +1,4 @@
-//! Labels: Gmail has no folders.
+//! Gmail labels, system and user.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ const SYSTEM: [&str; 14] = [
     "CATEGORY_FORUMS",
 ];
 
-/// Which label: a number below 14 is one of the system's, others are `Label_14` and so on. Never used again.
+/// A label's id. Numbers below 14 are system labels, others are `Label_14` and so on; ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelId(u32);
 
@@ -65,7 +65,7 @@ impl fmt::Display for LabelId {
 #[derive(Debug)]
 pub struct Labels {
     next: u32,
-    /// Those that somebody made, by their names.
+    /// User labels with their names.
     own: BTreeMap<LabelId, String>,
 }
 
@@ -80,7 +80,7 @@ impl Labels {
         label.is_system() || self.own.contains_key(&label)
     }
 
-    /// By id, or by name as people write it.
+    /// Finds a label by id or name.
     pub fn find(&self, text: &str) -> Option<LabelId> {
         if let Some(id) = LabelId::parse(text).filter(|id| self.has(*id)) {
             return Some(id);
@@ -93,7 +93,7 @@ impl Labels {
         self.own.keys().copied()
     }
 
-    /// Nothing when there is one of that name already.
+    /// Creates a label. Returns `None` if the name is in use.
     pub fn create(&mut self, name: String) -> Option<LabelId> {
         if self.find(&name).is_some() {
             return None;
@@ -120,7 +120,7 @@ impl Labels {
         self.own.get(&label).cloned().unwrap_or_else(|| label.to_string())
     }
 
-    /// As a list of labels shows it: without counts.
+    /// Renders a label as the list shows it: without counts.
     pub fn show(&self, label: LabelId) -> Value {
         let kind = if label.is_system() { "system" } else { "user" };
         let mut shown = json!({"id": label.to_string(), "name": self.name(label), "type": kind});
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_found_by_id_and_by_name_and_its_id_never_comes_back() {
+    fn deleted_label_id_is_never_reused() {
         let mut labels = Labels::default();
         let travel = labels.create("Travel".into()).unwrap();
 

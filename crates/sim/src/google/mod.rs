@@ -1,8 +1,9 @@
-//! A Google that does not exist: sign-in, the Gmail API, its batches, quotas and pushes, and everything that goes wrong there.
+//! A simulated Google: OAuth, the Gmail API with batches, quotas and pushes, the directory API, and injected faults.
 //!
-//! [`Account`] is one mailbox, out of nothing but a seed and what is done to it. [`World`] holds many of them, who may read
-//! them, and what goes wrong; [`Server`] shows it over HTTP, with a control API. Every request and every answer is held
-//! against Google's own description ([`spec`]). `docs/providers/gmail-simulator.md` tells how it is steered.
+//! [`GmailAccount`] is one mailbox, determined by its seed and the operations applied to it. [`GoogleWorld`] holds all
+//! mailboxes, tokens and fault rules; [`GoogleServer`] serves it over HTTP, with a control API. Every request and
+//! response is checked against Google's API description ([`spec`]). `docs/providers/gmail-simulator.md` documents the
+//! control API.
 
 mod account;
 mod api;
@@ -15,30 +16,25 @@ mod oauth;
 mod operation;
 mod push;
 mod quota;
+mod random_changes;
 mod search;
-mod server;
 pub mod spec;
-mod step;
 mod truth;
 mod world;
 
-pub use account::{Account, Refused};
-pub use faults::{Fault, Kind, Route, can_happen};
+pub use account::{GmailAccount, GmailOperationError};
+pub use faults::{GoogleFault, GoogleFaultKind, GoogleRoute};
 pub use labels::LabelId;
-pub use oauth::{CLIENT_ID, CLIENT_SECRET, Client, Counts as TokenCounts, Granted, READONLY, ServiceAccount};
-pub use operation::{Applied, Operation, RawBytes};
-pub use push::{Counts as PushCounts, Endpoint};
-pub use quota::Limits;
-pub use server::Server;
-pub(crate) use server::{routes, start_tasks};
-pub use truth::{Truth, TruthMessage};
-pub use world::{NewAccount, Now, World};
+pub use oauth::{CLIENT_ID, CLIENT_SECRET, GoogleClient, GoogleTokenCounts, IssuedTokens, READONLY, ServiceAccount};
+pub use operation::{GmailOperation, GmailOperationOutcome, RawBytes};
+pub use push::{PushCounts, PushEndpoint};
+pub use quota::GmailLimits;
+pub use truth::{GmailMessageTruth, GmailTruth};
+pub use world::{GoogleServer, GoogleWorld};
 
 pub use crate::consent::Consent;
-pub use crate::letters::Letters;
+pub use crate::faults::can_happen;
+pub use crate::letter_pool::LetterPool;
+pub use crate::provider_core::Now;
 pub use crate::spec::{Side, Violation};
-
-/// Who asked what, by Google's routes.
-pub type Entry = crate::requests::Entry<Route>;
-pub type Counts = crate::requests::Counts<Route>;
-pub type Counted = crate::requests::Counted<Route>;
+pub use crate::world::AccountSpec;

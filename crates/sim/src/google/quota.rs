@@ -1,4 +1,4 @@
-//! How much may be asked in a minute.
+//! Quota units per minute, of a user and of the project.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -6,36 +6,36 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::error::error;
-use super::faults::Route;
-use crate::answer::Answer;
+use super::faults::GoogleRoute;
+use crate::response::SimResponse;
 
-const MINUTE: i64 = 60_000;
+const MINUTE_MS: i64 = 60_000;
 
-/// Limits and prices, as Google has them for projects made from May 2026 on.
+/// Limits and costs in quota units, as for projects created from May 2026 on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct GmailLimits {
     pub per_user_per_minute: u64,
     pub per_project_per_minute: u64,
-    /// Units by route; what is not named costs one.
-    pub units: BTreeMap<Route, u64>,
-    /// 403 or 429: Google answers with either.
+    /// Quota units by route; any other costs one.
+    pub units: BTreeMap<GoogleRoute, u64>,
+    /// 403 or 429: Google uses both.
     pub status: u16,
     pub retry_after: Option<u64>,
 }
 
-impl Default for Limits {
+impl Default for GmailLimits {
     fn default() -> Self {
         let units = [
-            (Route::Profile, 1),
-            (Route::LabelsList, 1),
-            (Route::LabelsGet, 1),
-            (Route::HistoryList, 2),
-            (Route::MessagesList, 5),
-            (Route::MessagesGet, 20),
-            (Route::AttachmentsGet, 20),
-            (Route::Watch, 100),
-            (Route::Stop, 50),
+            (GoogleRoute::Profile, 1),
+            (GoogleRoute::LabelsList, 1),
+            (GoogleRoute::LabelsGet, 1),
+            (GoogleRoute::HistoryList, 2),
+            (GoogleRoute::MessagesList, 5),
+            (GoogleRoute::MessagesGet, 20),
+            (GoogleRoute::AttachmentsGet, 20),
+            (GoogleRoute::Watch, 100),
+            (GoogleRoute::Stop, 50),
         ];
         Self {
             per_user_per_minute: 6_000,
@@ -48,33 +48,33 @@ impl Default for Limits {
 }
 
 #[derive(Debug, Default)]
-pub struct Quota(Mutex<State>);
+pub struct Quota(Mutex<QuotaState>);
 
 #[derive(Debug, Default)]
-struct State {
-    limits: Option<Limits>,
+struct QuotaState {
+    limits: Option<GmailLimits>,
     minute: i64,
     spent: u64,
     spent_by_user: HashMap<String, u64>,
 }
 
 impl Quota {
-    /// Nothing: there is no limit.
-    pub fn set(&self, limits: Option<Limits>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State { limits, ..State::default() };
+    /// Sets the limits. `None`: no limit.
+    pub fn set(&self, limits: Option<GmailLimits>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = QuotaState { limits, ..QuotaState::default() };
     }
 
-    pub fn limits(&self) -> Option<Limits> {
+    pub fn limits(&self) -> Option<GmailLimits> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).limits.clone()
     }
 
-    /// Pays for a call, or says why it cannot be paid.
-    pub fn spend(&self, account: &str, route: Route, now_ms: i64) -> Result<(), Box<Answer>> {
+    /// Spends the quota units of a call, or returns the refusal.
+    pub fn spend(&self, account: &str, route: GoogleRoute, now_ms: i64) -> Result<(), Box<SimResponse>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let Some(limits) = &state.limits else { return Ok(()) };
-        if state.minute != now_ms.div_euclid(MINUTE) {
-            state.minute = now_ms.div_euclid(MINUTE);
+        if state.minute != now_ms.div_euclid(MINUTE_MS) {
+            state.minute = now_ms.div_euclid(MINUTE_MS);
             state.spent = 0;
             state.spent_by_user.clear();
         }
@@ -101,11 +101,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_and_the_project_may_spend_so_much_in_a_minute() {
+    fn quota_limits_user_and_project_per_minute() {
         let quota = Quota::default();
-        let limits = Limits { per_user_per_minute: 40, per_project_per_minute: 50, ..Limits::default() };
+        let limits = GmailLimits { per_user_per_minute: 40, per_project_per_minute: 50, ..GmailLimits::default() };
         quota.set(Some(limits));
-        let spend = |account, now| quota.spend(account, Route::MessagesGet, now).map_err(|answer| answer.status);
+        let spend = |account, now| quota.spend(account, GoogleRoute::MessagesGet, now).map_err(|answer| answer.status);
 
         assert_eq!([spend("a", 0), spend("a", 1), spend("a", 2)], [Ok(()), Ok(()), Err(403)]);
         assert_eq!(spend("b", 59_999), Err(403), "the project has ten units left");

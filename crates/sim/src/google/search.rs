@@ -1,12 +1,12 @@
-//! The words of Gmail's search box that the simulator knows. Others are refused, so that nobody relies on them unseen.
+//! The Gmail search operators that the simulator supports. Others are refused.
 
-use super::account::{Account, Message};
+use super::account::{GmailAccount, GmailMessage};
 use super::labels::LabelId;
-use crate::letters::Letters;
+use crate::letter_pool::LetterPool;
 
 #[derive(Debug, Clone, PartialEq)]
-enum Condition {
-    /// Seconds since 1970; both ends as Gmail has them: after includes its second, before does not.
+enum SearchCondition {
+    /// Seconds since 1970. As at Gmail, `after` is inclusive and `before` exclusive.
     After(i64),
     Before(i64),
     Label(Option<LabelId>),
@@ -17,15 +17,15 @@ enum Condition {
     HasAttachment,
 }
 
-/// All of its conditions must hold.
+/// A parsed search; all conditions must hold.
 #[derive(Debug, Default)]
 pub struct Search {
-    conditions: Vec<(Condition, bool)>,
+    conditions: Vec<(SearchCondition, bool)>,
 }
 
 impl Search {
-    /// What it does not know, in words.
-    pub fn parse(text: &str, account: &Account) -> Result<Self, String> {
+    /// Parses a search. The error names what is not supported.
+    pub fn parse(text: &str, account: &GmailAccount) -> Result<Self, String> {
         let mut search = Self::default();
         for word in words(text) {
             let (bare, is_wanted) = match word.strip_prefix('-') {
@@ -38,23 +38,31 @@ impl Search {
         Ok(search)
     }
 
-    /// Whether it asks for what a listing leaves out by itself.
+    /// Returns whether the search includes a label that listings leave out by default.
     pub fn reaches(&self, label: LabelId) -> bool {
-        let reaching = [Condition::Anywhere, Condition::Label(Some(label))];
+        let reaching = [SearchCondition::Anywhere, SearchCondition::Label(Some(label))];
         self.conditions.iter().any(|(condition, is_wanted)| *is_wanted && reaching.contains(condition))
     }
 
-    pub fn matches(&self, message: &Message, letters: &Letters) -> bool {
+    pub fn matches(&self, message: &GmailMessage, letters: &LetterPool) -> bool {
         self.conditions.iter().all(|(condition, is_wanted)| condition.holds(message, letters) == *is_wanted)
     }
 }
 
-fn condition(operator: &str, value: &str, is_wanted: bool, account: &Account) -> Result<(Condition, bool), String> {
-    let seconds = || value.parse::<i64>().map_err(|_| format!("{value:?} is not in seconds since 1970"));
+fn parse_seconds(value: &str) -> Result<i64, String> {
+    value.parse().map_err(|_| format!("{value:?} is not in seconds since 1970"))
+}
+
+fn condition(
+    operator: &str,
+    value: &str,
+    is_wanted: bool,
+    account: &GmailAccount,
+) -> Result<(SearchCondition, bool), String> {
     let condition = match operator {
-        "after" => Condition::After(seconds()?),
-        "before" => Condition::Before(seconds()?),
-        "in" if value.eq_ignore_ascii_case("anywhere") => Condition::Anywhere,
+        "after" => SearchCondition::After(parse_seconds(value)?),
+        "before" => SearchCondition::Before(parse_seconds(value)?),
+        "in" if value.eq_ignore_ascii_case("anywhere") => SearchCondition::Anywhere,
         "in" => {
             let label = match value.to_lowercase().as_str() {
                 "inbox" => LabelId::INBOX,
@@ -65,10 +73,10 @@ fn condition(operator: &str, value: &str, is_wanted: bool, account: &Account) ->
                 "trash" => LabelId::TRASH,
                 _ => return Err(format!("in:{value} is not known")),
             };
-            Condition::Label(Some(label))
+            SearchCondition::Label(Some(label))
         }
         // In a search, a label's name has hyphens in place of spaces.
-        "label" => Condition::Label(account.labels.ids().find(|id| {
+        "label" => SearchCondition::Label(account.labels.ids().find(|id| {
             id.to_string().eq_ignore_ascii_case(value)
                 || account
                     .labels
@@ -77,22 +85,22 @@ fn condition(operator: &str, value: &str, is_wanted: bool, account: &Account) ->
                     .eq_ignore_ascii_case(&value.replace([' ', '/'], "-"))
         })),
         "is" => match value.to_lowercase().as_str() {
-            "unread" => Condition::Label(Some(LabelId::UNREAD)),
-            "read" => return Ok((Condition::Label(Some(LabelId::UNREAD)), !is_wanted)),
-            "starred" => Condition::Label(Some(LabelId::STARRED)),
+            "unread" => SearchCondition::Label(Some(LabelId::UNREAD)),
+            "read" => return Ok((SearchCondition::Label(Some(LabelId::UNREAD)), !is_wanted)),
+            "starred" => SearchCondition::Label(Some(LabelId::STARRED)),
             _ => return Err(format!("is:{value} is not known")),
         },
-        "rfc822msgid" => Condition::MessageId(value.trim_matches(['<', '>']).to_owned()),
-        "from" => Condition::From(value.to_lowercase()),
-        "subject" => Condition::Subject(value.to_lowercase()),
-        "has" if value == "attachment" => Condition::HasAttachment,
+        "rfc822msgid" => SearchCondition::MessageId(value.trim_matches(['<', '>']).to_owned()),
+        "from" => SearchCondition::From(value.to_lowercase()),
+        "subject" => SearchCondition::Subject(value.to_lowercase()),
+        "has" if value == "attachment" => SearchCondition::HasAttachment,
         _ => return Err(format!("{operator}:{value} is not known")),
     };
     Ok((condition, is_wanted))
 }
 
-impl Condition {
-    fn holds(&self, message: &Message, letters: &Letters) -> bool {
+impl SearchCondition {
+    fn holds(&self, message: &GmailMessage, letters: &LetterPool) -> bool {
         match self {
             Self::After(seconds) => message.internal_date >= seconds.saturating_mul(1_000),
             Self::Before(seconds) => message.internal_date < seconds.saturating_mul(1_000),
@@ -106,7 +114,7 @@ impl Condition {
     }
 }
 
-/// Parted by spaces, except within double quotes.
+/// Splits at spaces, except within double quotes.
 fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
@@ -123,25 +131,25 @@ fn words(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::account::New;
+    use super::super::account::NewGmailMessage;
     use super::*;
-    use crate::letters::Content;
+    use crate::letter_pool::Content;
 
-    fn found(account: &Account, letters: &Letters, query: &str) -> usize {
+    fn found(account: &GmailAccount, letters: &LetterPool, query: &str) -> usize {
         let search = Search::parse(query, account).unwrap();
         account.messages.values().filter(|message| search.matches(message, letters)).count()
     }
 
     #[test]
-    fn a_search_finds_what_it_says() {
-        let letters = Letters::new(1, 2);
-        let mut account = Account::new(1);
+    fn search_matches_its_conditions() {
+        let letters = LetterPool::new(1, 2);
+        let mut account = GmailAccount::new(1);
         let travel = account.labels.create("My Travel".into()).unwrap();
         let raw = b"From: Ann <ann@x.test>\r\nSubject: Two words\r\nMessage-ID: <1@x.test>\r\n\r\nHi\r\n";
         let content = Content::Own(bytes::Bytes::from_static(raw));
         let labels = vec![LabelId::INBOX, LabelId::UNREAD, travel];
-        account.add(New { content: content.clone(), labels, internal_date: 5_000, thread: None });
-        account.add(New { content, labels: vec![LabelId::SPAM], internal_date: 9_500, thread: None });
+        account.add(NewGmailMessage { content: content.clone(), labels, internal_date: 5_000, thread: None });
+        account.add(NewGmailMessage { content, labels: vec![LabelId::SPAM], internal_date: 9_500, thread: None });
 
         for (query, count) in [
             ("", 2),
@@ -166,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn spam_is_reached_only_when_it_is_asked_for() {
-        let account = Account::new(1);
+    fn search_reaches_spam_only_on_request() {
+        let account = GmailAccount::new(1);
         let reaches = |query| Search::parse(query, &account).unwrap().reaches(LabelId::SPAM);
 
         assert!(reaches("in:spam") && reaches("in:anywhere") && reaches("label:spam"));

@@ -1,25 +1,16 @@
-//! What Google says its APIs are: every request and every answer of the simulator is held against it.
+//! Google's API descriptions, against which every request and response is checked.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::spec::Document;
+use crate::spec::{Document, spec_document};
 
-macro_rules! document {
-    ($name:literal) => {
-        LazyLock::new(|| {
-            let text = include_str!(concat!("../../specs/", $name));
-            Document::read(text).expect("the documents are part of the program, and a test reads them")
-        })
-    };
-}
-
-static GMAIL: LazyLock<Document> = document!("gmail.v1.json");
-static DIRECTORY: LazyLock<Document> = document!("admin.directory_v1.json");
-static OAUTH: LazyLock<Document> = document!("oauth2.v2.json");
-static PUBSUB: LazyLock<Document> = document!("pubsub.v1.json");
-static UNDOCUMENTED: LazyLock<Document> = document!("undocumented.json");
+static GMAIL: LazyLock<Document> = spec_document!("gmail.v1.json");
+static DIRECTORY: LazyLock<Document> = spec_document!("admin.directory_v1.json");
+static OAUTH: LazyLock<Document> = spec_document!("oauth2.v2.json");
+static PUBSUB: LazyLock<Document> = spec_document!("pubsub.v1.json");
+static UNDOCUMENTED: LazyLock<Document> = spec_document!("undocumented.json");
 
 pub fn gmail() -> &'static Document {
     &GMAIL
@@ -33,7 +24,7 @@ pub fn oauth() -> &'static Document {
     &OAUTH
 }
 
-/// An error body: the shape, and that it says the status it came with.
+/// Checks an error body: its schema, and that it repeats the status.
 pub fn check_error(status: u16, body: &Value) -> Result<(), String> {
     UNDOCUMENTED.check("ErrorResponse", body)?;
     let error = &body["error"];
@@ -45,13 +36,10 @@ pub fn check_error(status: u16, body: &Value) -> Result<(), String> {
             return Err(format!("error.{field} is missing"));
         }
     }
-    match error["errors"][0]["reason"].is_string() {
-        true => Ok(()),
-        false => Err("error.errors has no reason".to_owned()),
-    }
+    if error["errors"][0]["reason"].is_string() { Ok(()) } else { Err("error.errors has no reason".to_owned()) }
 }
 
-/// What is posted to a push endpoint.
+/// Checks the body of a push.
 pub fn check_push(body: &Value) -> Result<(), String> {
     UNDOCUMENTED.check("Push", body)?;
     PUBSUB.check("PubsubMessage", &body["message"])?;
@@ -70,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_document_is_read_and_refers_to_nothing_that_is_missing() {
+    fn documents_parse_without_dangling_references() {
         for document in [&GMAIL, &DIRECTORY, &OAUTH, &PUBSUB, &UNDOCUMENTED] {
             assert_eq!(document.dangling(), Vec::<String>::new());
         }
@@ -78,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_its_status_and_a_reason() {
+    fn error_body_has_status_and_reason() {
         let item = json!({"domain": "global", "reason": "notFound", "message": "no"});
         let good = json!({"error": {"code": 404, "message": "no", "status": "NOT_FOUND", "errors": [item]}});
 
@@ -93,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_without_its_data_is_none() {
+    fn push_with_unknown_field_is_refused() {
         let message = json!({"data": "e30=", "messageId": "1", "publishTime": "2026-02-01T12:00:00Z"});
         let mut push = json!({"message": message, "subscription": "projects/p/subscriptions/s"});
 

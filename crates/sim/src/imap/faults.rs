@@ -1,26 +1,29 @@
-//! What the server does wrong, when it is told to.
+//! Command kinds of the simulated IMAP server and the faults that can be injected there.
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Failing, routes};
+use crate::faults::{self, FaultKind, routes};
 
 routes! {
-    Greeting = "greeting",
-    Login = "login",
-    Other = "other",
-    List = "list",
-    Status = "status",
-    Select = "select",
-    Fetch = "fetch",
-    Body = "body",
-    Search = "search",
-    Change = "change",
-    Idle = "idle",
+    /// The kinds of IMAP command, by the names that faults and the request log use.
+    ImapRoute {
+        Greeting = "greeting",
+        Login = "login",
+        Other = "other",
+        List = "list",
+        Status = "status",
+        Select = "select",
+        Fetch = "fetch",
+        Body = "body",
+        Search = "search",
+        Change = "change",
+        Idle = "idle",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Kind {
+pub enum ImapFaultKind {
     /// NO, with a code if one is given.
     No {
         #[serde(default)]
@@ -35,20 +38,20 @@ pub enum Kind {
         #[serde(default = "scripted")]
         text: String,
     },
-    /// The connection ends without an answer.
+    /// The connection closes without a response.
     Cut,
-    /// The same, with a reset.
+    /// The connection is reset without a response.
     Reset,
-    /// The connection ends in the middle of the answer.
+    /// The connection closes in the middle of the response.
     CutBody,
-    /// So many bytes, then so many milliseconds of nothing, and so on.
+    /// The body is sent in chunks of `bytes`, with a pause of `ms` before each.
     Slow { bytes: usize, ms: u64 },
-    /// Nothing for so long, then BYE.
+    /// No response for `ms`, then BYE.
     Hang {
-        #[serde(default = "an_hour")]
+        #[serde(default = "faults::default_hang_ms")]
         ms: u64,
     },
-    /// Something that is no IMAP.
+    /// A line that is not IMAP.
     Garbage,
 }
 
@@ -56,18 +59,14 @@ fn scripted() -> String {
     "Scripted".to_owned()
 }
 
-fn an_hour() -> u64 {
-    3_600_000
-}
+impl FaultKind for ImapFaultKind {
+    type Route = ImapRoute;
 
-impl Failing for Kind {
-    type Route = Route;
-
-    fn is_answer(&self) -> bool {
+    fn replaces_response(&self) -> bool {
         !matches!(self, Self::CutBody | Self::Slow { .. })
     }
 
-    fn passing() -> Vec<Self> {
+    fn transient() -> Vec<Self> {
         vec![
             Self::No { code: Some("UNAVAILABLE".to_owned()), text: scripted() },
             Self::Bye { text: scripted() },
@@ -80,30 +79,26 @@ impl Failing for Kind {
         ]
     }
 
-    fn concerns(&self, route: Route) -> bool {
-        // Nobody has asked yet.
-        !matches!((self, route), (Self::No { .. } | Self::Bad, Route::Greeting))
+    fn applies_to(&self, route: ImapRoute) -> bool {
+        // The greeting answers no command.
+        !matches!((self, route), (Self::No { .. } | Self::Bad, ImapRoute::Greeting))
     }
 }
 
-/// Whether this can go wrong there at all.
-pub fn can_happen(kind: &Kind, route: Route) -> bool {
-    kind.concerns(route)
-}
-
-pub type Fault = faults::Fault<Kind>;
+pub type ImapFault = faults::FaultRule<ImapFaultKind>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faults::can_happen;
 
     #[test]
-    fn faults_are_read_from_json_by_the_names_of_routes() {
+    fn faults_are_parsed_with_route_names() {
         let text = r#"{"kind":"no","code":"LIMIT","route":"login","count":2}"#;
-        let read: Fault = serde_json::from_str(text).unwrap();
+        let read: ImapFault = serde_json::from_str(text).unwrap();
 
-        let kind = Kind::No { code: Some("LIMIT".to_owned()), text: "Scripted".to_owned() };
-        assert_eq!(read, Fault { route: Some(Route::Login), count: Some(2), ..Fault::always(kind) });
-        assert!(!can_happen(&Kind::Bad, Route::Greeting));
+        let kind = ImapFaultKind::No { code: Some("LIMIT".to_owned()), text: "Scripted".to_owned() };
+        assert_eq!(read, ImapFault { route: Some(ImapRoute::Login), count: Some(2), ..ImapFault::always(kind) });
+        assert!(!can_happen(&ImapFaultKind::Bad, ImapRoute::Greeting));
     }
 }

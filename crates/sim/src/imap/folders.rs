@@ -1,21 +1,21 @@
-//! Folders: names, numbers, and what is in them.
+//! An IMAP folder: name, UIDs, messages and removals.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::account::Message;
+use super::account::ImapMessage;
 
-/// What stands between the parts of a name.
+/// The hierarchy delimiter.
 pub const DELIMITER: char = '/';
 
-/// Removals that a folder remembers; who knows it from before is told all that is not there.
-const KEPT: usize = 10_000;
+/// The number of removals remembered; for an older modseq, all missing UIDs are reported.
+const MAX_REMEMBERED_REMOVALS: usize = 10_000;
 
-/// What a folder is for (RFC 6154).
+/// A folder's special use (RFC 6154).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum SpecialUse {
     Inbox,
     Sent,
     Drafts,
@@ -24,8 +24,8 @@ pub enum Role {
     Archive,
 }
 
-impl Role {
-    /// Those that every mailbox has, and how they are called there.
+impl SpecialUse {
+    /// The special-use folders of every mailbox, with their names.
     pub const ALL: [(Self, &str); 6] = [
         (Self::Inbox, "INBOX"),
         (Self::Sent, "Sent"),
@@ -35,7 +35,7 @@ impl Role {
         (Self::Archive, "Archive"),
     ];
 
-    /// The inbox has no attribute: it is known by its name.
+    /// Returns the LIST attribute. INBOX has none: it is known by its name.
     pub fn attribute(self) -> Option<&'static str> {
         Some(match self {
             Self::Inbox => return None,
@@ -49,24 +49,24 @@ impl Role {
 }
 
 #[derive(Debug)]
-pub struct Folder {
-    /// From the top, with what stands between.
+pub struct ImapFolder {
+    /// The full name, with delimiters.
     pub name: String,
-    pub role: Option<Role>,
-    /// Stays the same when it is renamed (OBJECTID).
+    pub role: Option<SpecialUse>,
+    /// The mailbox id, which stays when the folder is renamed (OBJECTID).
     pub id: String,
     pub uid_validity: u32,
     pub uid_next: u32,
-    pub messages: BTreeMap<u32, Message>,
+    pub messages: BTreeMap<u32, ImapMessage>,
     pub highest_modseq: u64,
-    /// What is no more, by when it went.
+    /// Removed UIDs by modseq.
     removed: BTreeMap<u64, u32>,
-    /// What went up to here is not remembered.
+    /// The modseq up to which removals are forgotten.
     forgotten: u64,
 }
 
-impl Folder {
-    pub fn new(name: &str, role: Option<Role>, id: String, uid_validity: u32, modseq: u64) -> Self {
+impl ImapFolder {
+    pub fn new(name: &str, role: Option<SpecialUse>, id: String, uid_validity: u32, modseq: u64) -> Self {
         Self {
             name: name.to_owned(),
             role,
@@ -80,8 +80,18 @@ impl Folder {
         }
     }
 
-    /// Under the next number.
-    pub fn put(&mut self, message: Message) -> u32 {
+    /// Returns whether this is the folder's name; INBOX is case-insensitive.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.role == Some(SpecialUse::Inbox) && name.eq_ignore_ascii_case("INBOX")
+    }
+
+    /// Returns the number of unseen messages.
+    pub fn unseen(&self) -> usize {
+        self.messages.values().filter(|message| !message.flags.contains("\\Seen")).count()
+    }
+
+    /// Adds a message under the next UID.
+    pub fn put(&mut self, message: ImapMessage) -> u32 {
         let uid = self.uid_next;
         self.uid_next += 1;
         self.highest_modseq = message.modseq;
@@ -89,11 +99,11 @@ impl Folder {
         uid
     }
 
-    pub fn take(&mut self, uid: u32, modseq: u64) -> Option<Message> {
+    pub fn take(&mut self, uid: u32, modseq: u64) -> Option<ImapMessage> {
         let message = self.messages.remove(&uid)?;
         self.highest_modseq = modseq;
         self.removed.insert(modseq, uid);
-        if self.removed.len() > KEPT
+        if self.removed.len() > MAX_REMEMBERED_REMOVALS
             && let Some((at, _)) = self.removed.pop_first()
         {
             self.forgotten = at;
@@ -101,7 +111,7 @@ impl Folder {
         Some(message)
     }
 
-    /// What went since; if that is not remembered, all numbers that are not there.
+    /// Returns the UIDs removed since, or all missing UIDs if that is no longer remembered.
     pub fn vanished_since(&self, modseq: u64) -> Vec<u32> {
         if modseq < self.forgotten {
             return (1..self.uid_next).filter(|uid| !self.messages.contains_key(uid)).collect();
@@ -111,7 +121,7 @@ impl Folder {
         uids
     }
 
-    /// All of it under other numbers: what was known of it does not hold any more.
+    /// Changes UIDVALIDITY and gives all messages new UIDs.
     pub fn renumber(&mut self, uid_validity: u32, modseq: u64) {
         self.uid_validity = uid_validity;
         self.uid_next = 1;
@@ -127,16 +137,16 @@ impl Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::letters::Content;
+    use crate::letter_pool::Content;
 
-    fn message(modseq: u64) -> Message {
+    fn message(modseq: u64) -> ImapMessage {
         let content = Content::Own(bytes::Bytes::new());
-        Message { email: modseq, thread: modseq, flags: Default::default(), received: 0, modseq, content }
+        ImapMessage { email: modseq, thread: modseq, flags: Default::default(), received: 0, modseq, content }
     }
 
     #[test]
-    fn what_went_is_told_since_any_time_that_is_remembered_and_all_gaps_before() {
-        let mut folder = Folder::new("X", None, "x".to_owned(), 7, 10);
+    fn vanished_uids_since_a_modseq_are_reported() {
+        let mut folder = ImapFolder::new("X", None, "x".to_owned(), 7, 10);
         for modseq in 11..=15 {
             folder.put(message(modseq));
         }
@@ -150,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn under_other_numbers_everything_is_as_new() {
-        let mut folder = Folder::new("X", None, "x".to_owned(), 7, 10);
+    fn renumbered_folder_starts_over() {
+        let mut folder = ImapFolder::new("X", None, "x".to_owned(), 7, 10);
         for modseq in 11..=13 {
             folder.put(message(modseq));
         }

@@ -1,33 +1,31 @@
-//! An IMAP server that does not exist: IMAP4rev1 (RFC 3501) with what newer servers offer beside it, and what goes wrong there.
+//! A simulated IMAP server: IMAP4rev1 (RFC 3501) with common extensions, and injected faults.
 //!
-//! [`Account`] is one mailbox, out of nothing but a seed and what is done to it. [`World`] holds many of them and who may read
-//! them; [`Server`] shows it to mail programs, with a control API over HTTP. A command that is none, or that was not offered, is
-//! BAD and kept as a violation. `docs/providers/imap-simulator.md` tells how it is steered.
+//! [`ImapAccount`] is one mailbox, determined by its seed and the operations applied to it. [`ImapWorld`] holds all
+//! mailboxes and passwords; [`ImapServer`] serves IMAP, with a control API over HTTP. A command that is invalid or not
+//! offered is BAD and recorded as a violation. `docs/providers/imap-simulator.md` documents the control API.
 
 mod account;
 mod control;
 mod faults;
 mod folders;
 mod operation;
+mod random_changes;
 mod server;
 mod session;
-mod step;
 mod truth;
 mod utf7;
 mod world;
 
-pub use account::{Account, Refused};
-pub use faults::{Fault, Kind, Route, can_happen};
-pub use folders::Role;
-pub use operation::{Applied, Operation};
-pub use server::Server;
+pub use account::{ImapAccount, ImapOperationError};
+pub use faults::{ImapFault, ImapFaultKind, ImapRoute};
+pub use folders::SpecialUse;
+pub use operation::{ImapOperation, ImapOperationOutcome};
+pub use server::ImapServer;
 pub(crate) use server::{routes, start_tasks};
-pub use truth::{Truth, TruthFolder, TruthMessage};
-pub use world::{CAPABILITIES, NewAccount, Now, PASSWORD, World};
+pub use truth::{ImapFolderTruth, ImapMessageTruth, ImapTruth};
+pub use world::{CAPABILITIES, ImapWorld, PASSWORD};
 
+pub use crate::faults::can_happen;
+pub use crate::provider_core::Now;
 pub use crate::spec::{Side, Violation};
-
-/// Who sent which command, by kind.
-pub type Entry = crate::requests::Entry<Route>;
-pub type Counts = crate::requests::Counts<Route>;
-pub type Counted = crate::requests::Counted<Route>;
+pub use crate::world::AccountSpec;

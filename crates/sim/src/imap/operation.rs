@@ -1,24 +1,24 @@
-//! What a script does to a mailbox.
+//! Scripted operations on a mailbox.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::account::{Account, New, Refused, seconds};
-use super::folders::Role;
-use crate::letters::{Content, Letters, RawBytes};
+use super::account::{ImapAccount, ImapOperationError, NewImapMessage, seconds};
+use super::folders::SpecialUse;
+use crate::letter_pool::{Content, LetterPool, RawBytes};
 
-/// Folders are named as people see them.
+/// A scripted operation on a mailbox. Folders are given by name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Operation {
-    /// Mail comes: to the inbox, unless it is said.
+pub enum ImapOperation {
+    /// Delivers mail, by default to the inbox.
     Deliver {
         folder: Option<String>,
-        /// How many; one unless it is said.
+        /// The number of messages; by default one.
         count: Option<usize>,
-        /// The bytes; nothing: some letter.
+        /// The raw message. `None`: a random letter of the pool.
         raw: Option<RawBytes>,
         received_at: Option<Timestamp>,
         #[serde(default)]
@@ -34,13 +34,13 @@ pub enum Operation {
         uid: u32,
         to: String,
     },
-    /// These and no others.
+    /// Replaces the flags.
     SetFlags {
         folder: String,
         uid: u32,
         flags: Vec<String>,
     },
-    /// For good.
+    /// Deletes the message for good.
     Expunge {
         folder: String,
         uid: u32,
@@ -55,39 +55,44 @@ pub enum Operation {
     DeleteFolder {
         folder: String,
     },
-    /// Another UIDVALIDITY, and everything in it under other UIDs.
+    /// Changes UIDVALIDITY and all UIDs.
     Renumber {
         folder: String,
     },
 }
 
-impl Operation {
-    /// One letter to the inbox.
+impl ImapOperation {
+    /// Delivers one letter to the inbox.
     pub fn deliver() -> Self {
         Self::Deliver { folder: None, count: None, raw: None, received_at: None, flags: Vec::new() }
     }
 
-    /// These bytes to the inbox.
+    /// Delivers these bytes to the inbox.
     pub fn deliver_bytes(raw: impl Into<bytes::Bytes>) -> Self {
         let raw = Some(RawBytes(raw.into()));
         Self::Deliver { folder: None, count: None, raw, received_at: None, flags: Vec::new() }
     }
 }
 
-/// What an operation made.
+/// The result of a scripted operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// UIDs of messages that it added, where it added them.
+pub struct ImapOperationOutcome {
+    /// UIDs of added messages, in the target folder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uids: Vec<u32>,
 }
 
-impl Account {
-    pub fn apply(&mut self, operation: Operation, letters: &Letters, now: Timestamp) -> Result<Applied, Refused> {
+impl ImapAccount {
+    pub fn apply(
+        &mut self,
+        operation: ImapOperation,
+        letters: &LetterPool,
+        now: Timestamp,
+    ) -> Result<ImapOperationOutcome, ImapOperationError> {
         let mut uids = Vec::new();
         match operation {
-            Operation::Deliver { folder, count, raw, received_at, flags } => {
-                let folder = folder.map_or(Ok(self.with_role(Role::Inbox)), |folder| self.named(&folder))?;
+            ImapOperation::Deliver { folder, count, raw, received_at, flags } => {
+                let folder = folder.map_or(Ok(self.with_role(SpecialUse::Inbox)), |folder| self.named(&folder))?;
                 for _ in 0..count.unwrap_or(1) {
                     let content = match &raw {
                         Some(raw) => Content::Own(raw.0.clone()),
@@ -95,30 +100,30 @@ impl Account {
                     };
                     let received = seconds(received_at.unwrap_or(now));
                     let flags: BTreeSet<String> = flags.iter().cloned().collect();
-                    uids.push(self.add(folder, New { content, flags, received })?);
+                    uids.push(self.add(folder, NewImapMessage { content, flags, received })?);
                 }
             }
-            Operation::Move { folder, uid, to } => {
+            ImapOperation::Move { folder, uid, to } => {
                 let (from, to) = (self.named(&folder)?, self.named(&to)?);
                 uids.push(self.move_message(from, uid, to)?);
             }
-            Operation::Copy { folder, uid, to } => {
+            ImapOperation::Copy { folder, uid, to } => {
                 let (from, to) = (self.named(&folder)?, self.named(&to)?);
                 uids.push(self.copy(from, uid, to)?);
             }
-            Operation::SetFlags { folder, uid, flags } => {
+            ImapOperation::SetFlags { folder, uid, flags } => {
                 self.set_flags(self.named(&folder)?, uid, |own| *own = flags.into_iter().collect())?;
             }
-            Operation::Expunge { folder, uid } => self.expunge(self.named(&folder)?, uid)?,
-            Operation::CreateFolder { name } => drop(self.create_folder(&name)?),
-            Operation::RenameFolder { folder, name } => self.rename_folder(self.named(&folder)?, &name)?,
-            Operation::DeleteFolder { folder } => self.delete_folder(self.named(&folder)?)?,
-            Operation::Renumber { folder } => self.renumber(self.named(&folder)?)?,
+            ImapOperation::Expunge { folder, uid } => self.expunge(self.named(&folder)?, uid)?,
+            ImapOperation::CreateFolder { name } => drop(self.create_folder(&name)?),
+            ImapOperation::RenameFolder { folder, name } => self.rename_folder(self.named(&folder)?, &name)?,
+            ImapOperation::DeleteFolder { folder } => self.delete_folder(self.named(&folder)?)?,
+            ImapOperation::Renumber { folder } => self.renumber(self.named(&folder)?)?,
         }
-        Ok(Applied { uids })
+        Ok(ImapOperationOutcome { uids })
     }
 
-    fn named(&self, name: &str) -> Result<u32, Refused> {
-        self.find(name).ok_or(Refused::NoFolder)
+    fn named(&self, name: &str) -> Result<u32, ImapOperationError> {
+        self.find(name).ok_or(ImapOperationError::NoFolder)
     }
 }

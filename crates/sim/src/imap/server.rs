@@ -1,4 +1,4 @@
-//! The simulated server: IMAP on one port, its control API over HTTP on another.
+//! Serves IMAP on one port and the control API over HTTP on another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,62 +11,61 @@ use tokio::task::JoinSet;
 
 use super::control;
 use super::session::Session;
-use super::world::World;
-use crate::http::{Listening, keep_changing};
+use super::world::ImapWorld;
+use crate::http::HttpListener;
+use crate::provider_server::change_task;
 
-/// Out of descriptors, most likely; others end before long.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a failed accept, most likely for lack of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Serves until it is dropped.
 #[derive(Debug)]
-pub struct Server {
-    listening: Listening,
+pub struct ImapServer {
+    listening: HttpListener,
     imap: SocketAddr,
 }
 
-impl Server {
-    /// `imap`: for mail programs. `control`: for whoever steers it.
-    pub fn start(imap: TcpListener, control: TcpListener, world: &Arc<World>) -> io::Result<Self> {
+impl ImapServer {
+    /// Starts the server: IMAP on `imap`, the control API on `control`.
+    pub fn start(imap: TcpListener, control: TcpListener, world: &Arc<ImapWorld>) -> io::Result<Self> {
         let address = imap.local_addr()?;
-        let listening = start_tasks(Listening::start(control, routes(world))?, imap, world);
+        let listening = start_tasks(HttpListener::start(control, routes(world))?, imap, world);
         Ok(Self { listening, imap: address })
     }
 
-    /// On free ports of this machine.
-    pub async fn start_here(world: &Arc<World>) -> io::Result<Self> {
+    /// Starts the server on free loopback ports.
+    pub async fn start_here(world: &Arc<ImapWorld>) -> io::Result<Self> {
         Self::start(TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?, world)
     }
 
-    /// Where it speaks IMAP, without TLS.
+    /// Returns the address of the IMAP port, without TLS.
     pub fn imap(&self) -> SocketAddr {
         self.imap
     }
 
-    /// Where it is steered.
+    /// Returns the address of the control API.
     pub fn control(&self) -> SocketAddr {
         self.listening.address()
     }
 }
 
-pub(crate) fn routes(world: &Arc<World>) -> Router {
+pub(crate) fn routes(world: &Arc<ImapWorld>) -> Router {
     control::routes().with_state(Arc::clone(world))
 }
 
-/// What goes on by itself.
-pub(crate) fn start_tasks(listening: Listening, imap: TcpListener, world: &Arc<World>) -> Listening {
-    let changing = Arc::clone(world);
-    let changes = async move { keep_changing(|| changing.rate(), |count| changing.step_any(count)).await };
-    listening.with_task(changes).with_task(accept(imap, Arc::clone(world)))
+/// Starts the background tasks.
+pub(crate) fn start_tasks(listening: HttpListener, imap: TcpListener, world: &Arc<ImapWorld>) -> HttpListener {
+    listening.with_task(change_task(world)).with_task(accept(imap, Arc::clone(world)))
 }
 
-async fn accept(listener: TcpListener, world: Arc<World>) {
-    // Connections end with this task.
+async fn accept(listener: TcpListener, world: Arc<ImapWorld>) {
+    // Dropped with this task, which ends the connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(Session::run(stream, Arc::clone(&world)))),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
             },
             Some(_) = connections.join_next() => {}
         }

@@ -1,4 +1,4 @@
-//! Names of folders on the wire: modified UTF-7 (RFC 3501, section 5.1.3).
+//! Folder names in modified UTF-7 (RFC 3501, section 5.1.3).
 
 use base64::Engine;
 use base64::alphabet::Alphabet;
@@ -16,16 +16,9 @@ fn engine() -> Option<GeneralPurpose> {
 pub fn encode(name: &str) -> String {
     let mut encoded = String::new();
     let mut shifted: Vec<u8> = Vec::new();
-    let close = |shifted: &mut Vec<u8>, encoded: &mut String| {
-        if !shifted.is_empty() {
-            let base64 = engine().map(|engine| engine.encode(&*shifted)).unwrap_or_default();
-            encoded.push_str(&format!("&{base64}-"));
-            shifted.clear();
-        }
-    };
     for letter in name.chars() {
         if matches!(letter, ' '..='~') {
-            close(&mut shifted, &mut encoded);
+            append_shifted(&mut encoded, &mut shifted);
             encoded.push(letter);
             if letter == '&' {
                 encoded.push('-');
@@ -35,11 +28,20 @@ pub fn encode(name: &str) -> String {
             letter.encode_utf16(&mut units).iter().for_each(|unit| shifted.extend(unit.to_be_bytes()));
         }
     }
-    close(&mut shifted, &mut encoded);
+    append_shifted(&mut encoded, &mut shifted);
     encoded
 }
 
-/// Nothing: it is no such name.
+/// Appends the collected UTF-16 units in modified base64, and clears them.
+fn append_shifted(encoded: &mut String, shifted: &mut Vec<u8>) {
+    if !shifted.is_empty() {
+        let base64 = engine().map(|engine| engine.encode(&*shifted)).unwrap_or_default();
+        encoded.push_str(&format!("&{base64}-"));
+        shifted.clear();
+    }
+}
+
+/// Decodes a name. Returns `None` if it is malformed.
 pub fn decode(wire: &str) -> Option<String> {
     let mut text = String::new();
     let mut rest = wire;
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_over_the_wire_and_back() {
+    fn folder_names_round_trip() {
         for (name, wire) in [
             ("INBOX", "INBOX"),
             ("A & B", "A &- B"),

@@ -1,215 +1,116 @@
-//! All mailboxes of one simulated IMAP server, who may read them, and what goes wrong.
+//! The state of one simulated IMAP server: mailboxes, passwords, capabilities and faults.
 
-use std::fmt;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::account::{Account, Refused};
-use super::faults::Kind;
-use super::operation::{Applied, Operation};
-use super::truth::Truth;
-use crate::lazily::Lazily;
-use crate::mail::rng::Rng;
-use crate::mailboxes::{Mailboxes, Owned};
-use crate::stage::Stage;
-use crate::steer::Changing;
+use super::account::ImapAccount;
+use super::faults::ImapFaultKind;
+use crate::mailbox_registry::ProviderMailbox;
+use crate::world::{AccountSpec, Provider, ProviderWorld};
 
-pub use crate::scripted::Now;
-
-/// Everybody's, unless they were given another one.
+/// The default password of every account.
 pub const PASSWORD: &str = "sim-password";
 
-/// What is offered unless it is said.
+/// The default capabilities.
 pub const CAPABILITIES: &str = "IMAP4rev1 SASL-IR AUTH=PLAIN ID ENABLE IDLE LITERAL+ NAMESPACE UNSELECT UIDPLUS MOVE \
                                 SPECIAL-USE LIST-EXTENDED LIST-STATUS ESEARCH CONDSTORE QRESYNC OBJECTID";
 
-pub struct World {
-    seed: u64,
-    stage: Stage<Kind>,
-    mailboxes: Mailboxes<Mailbox>,
+/// What the IMAP server has of its own.
+#[derive(Debug)]
+pub struct Imap {
     capabilities: RwLock<Vec<String>>,
-    rng: Mutex<Rng>,
 }
 
-pub(super) struct Mailbox {
-    pub address: String,
-    account: Lazily<Account>,
+/// The state of a mailbox beside its account.
+#[derive(Debug)]
+pub struct MailboxAccess {
     password: RwLock<String>,
-    has_mail_service: AtomicBool,
-    /// Grows with each change, for whoever listens.
+    /// Incremented by each change, for idle connections.
     pub changes: watch::Sender<u64>,
-    /// Grows when all connections are to end.
+    /// Incremented to end all connections.
     pub ends: watch::Sender<u64>,
 }
 
-/// An account to be made.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NewAccount {
-    pub address: String,
-    #[serde(default)]
-    pub messages: usize,
-    /// Nothing: from the world's seed and the address.
-    #[serde(default)]
-    pub seed: Option<u64>,
-}
+pub type ImapWorld = ProviderWorld<Imap>;
+pub type ImapMailbox = ProviderMailbox<Imap>;
 
-impl fmt::Debug for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("World").field("seed", &self.seed).finish_non_exhaustive()
-    }
-}
+impl Provider for Imap {
+    type FaultKind = ImapFaultKind;
+    type Account = ImapAccount;
+    type MailboxState = MailboxAccess;
 
-impl Deref for World {
-    type Target = Stage<Kind>;
+    const DOMAIN: &'static str = "imap.example";
 
-    fn deref(&self) -> &Self::Target {
-        &self.stage
-    }
-}
-
-impl Changing for World {
-    type Kind = Kind;
-
-    fn has(&self, address: &str) -> bool {
-        self.find(address).is_some()
+    fn new(_seed: u64, _letters: usize) -> Self {
+        Self { capabilities: RwLock::new(words(CAPABILITIES)) }
     }
 
-    fn step(&self, address: &str, count: usize) -> bool {
-        Self::step(self, address, count)
-    }
-
-    fn step_any(&self, count: usize) {
-        Self::step_any(self, count);
-    }
-
-    fn set_mail_service(&self, address: &str, is_enabled: bool) -> bool {
-        let found = self.find(address);
-        found.map(|mailbox| mailbox.has_mail_service.store(is_enabled, Ordering::Relaxed)).is_some()
-    }
-}
-
-impl World {
-    /// `letters`: how many different letters its mail is made of.
-    pub fn new(seed: u64, letters: usize, now: Now) -> Self {
-        Self {
-            seed,
-            stage: Stage::new(seed, letters, now),
-            mailboxes: Mailboxes::default(),
-            capabilities: RwLock::new(words(CAPABILITIES)),
-            rng: Mutex::new(Rng::new(seed)),
-        }
-    }
-
-    /// Whether there was none of this address yet.
-    pub fn create(&self, new: &NewAccount) -> bool {
-        let address = new.address.to_lowercase();
-        self.mailboxes.add(Mailbox {
-            account: Lazily::new(self.beginning(new.seed, &address, new.messages), |beginning| {
-                let mut account = Account::new(beginning.seed);
-                account.fill(beginning.messages, &beginning.letters, beginning.at);
-                account
-            }),
-            address,
+    fn create(world: &ImapWorld, spec: &AccountSpec) -> bool {
+        let address = spec.address.to_lowercase();
+        let access = MailboxAccess {
             password: RwLock::new(PASSWORD.to_owned()),
-            has_mail_service: AtomicBool::new(true),
             changes: watch::Sender::new(0),
             ends: watch::Sender::new(0),
-        })
+        };
+        world.open_mailbox(&address, address.clone(), spec.messages, spec.seed, access)
     }
 
-    /// `user1@imap.example` and so on. Those that are there stay as they are.
-    pub fn create_many(&self, count: usize, messages: usize) -> usize {
-        let new = |number| NewAccount { address: format!("user{number}@imap.example"), messages, seed: None };
-        (1..=count).filter(|number| self.create(&new(*number))).count()
+    fn change<T>(_world: &ImapWorld, mailbox: &ImapMailbox, change: impl FnOnce(&mut ImapAccount) -> T) -> T {
+        mailbox.change(change)
     }
 
-    pub fn apply(&self, address: &str, operation: Operation) -> Result<Applied, Refused> {
-        let mailbox = self.find(address).ok_or(Refused::NoAccount)?;
-        let now = self.now();
-        mailbox.change(|account| account.apply(operation, &self.letters, now))
+    fn describe(mailbox: &ImapMailbox) -> Value {
+        let listeners = mailbox.state.changes.receiver_count();
+        json!({"address": mailbox.address, "messages": mailbox.message_count(), "listeners": listeners})
     }
+}
 
-    /// Random changes to one mailbox.
-    pub fn step(&self, address: &str, count: usize) -> bool {
-        let Some(mailbox) = self.find(address) else { return false };
-        let now = self.now();
-        (0..count).for_each(|_| mailbox.change(|account| account.step(&self.letters, now)));
-        true
-    }
-
-    /// Random changes to mailboxes by chance.
-    pub fn step_any(&self, count: usize) {
-        let now = self.now();
-        for _ in 0..count {
-            let any = self.mailboxes.any(&mut self.rng.lock().unwrap_or_else(PoisonError::into_inner));
-            let Some(mailbox) = any else { return };
-            mailbox.change(|account| account.step(&self.letters, now));
-            self.count_change();
-        }
-    }
-
-    pub fn truth(&self, address: &str) -> Option<Truth> {
-        Some(self.find(address)?.account().truth(&self.letters))
-    }
-
-    pub fn addresses(&self) -> Vec<String> {
-        self.mailboxes.first(usize::MAX, |_| true)
-    }
-
-    /// Whoever logs in from now on needs it; those who are in stay in.
+impl ImapWorld {
+    /// Sets the password for new logins; open connections stay.
     pub fn set_password(&self, address: &str, password: &str) -> bool {
         let Some(mailbox) = self.find(address) else { return false };
-        password.clone_into(&mut mailbox.password.write().unwrap_or_else(PoisonError::into_inner));
+        password.clone_into(&mut mailbox.state.password.write().unwrap_or_else(PoisonError::into_inner));
         true
     }
 
-    /// How many connections wait for what happens in the mailbox.
+    /// Returns how many connections wait for changes of the mailbox.
     pub fn listeners(&self, address: &str) -> usize {
-        self.find(address).map_or(0, |mailbox| mailbox.changes.receiver_count())
+        self.find(address).map_or(0, |mailbox| mailbox.state.changes.receiver_count())
     }
 
     /// Ends all connections of one mailbox.
     pub fn disconnect(&self, address: &str) -> bool {
         let found = self.find(address);
-        found.map(|mailbox| mailbox.ends.send_modify(|ends| *ends += 1)).is_some()
+        found.map(|mailbox| mailbox.state.ends.send_modify(|ends| *ends += 1)).is_some()
     }
 
-    /// What is offered from now on; a command of an extension that is not is BAD.
+    /// Sets the offered capabilities. Commands of other extensions are BAD.
     pub fn set_capabilities(&self, capabilities: &str) {
-        *self.capabilities.write().unwrap_or_else(PoisonError::into_inner) = words(capabilities);
+        *self.provider.capabilities.write().unwrap_or_else(PoisonError::into_inner) = words(capabilities);
     }
 
     pub fn capabilities(&self) -> String {
-        self.capabilities.read().unwrap_or_else(PoisonError::into_inner).join(" ")
+        self.provider.capabilities.read().unwrap_or_else(PoisonError::into_inner).join(" ")
     }
 
     pub(super) fn offers(&self, name: &str) -> bool {
-        self.capabilities.read().unwrap_or_else(PoisonError::into_inner).iter().any(|word| word == name)
+        self.provider.capabilities.read().unwrap_or_else(PoisonError::into_inner).iter().any(|word| word == name)
     }
 
-    /// Why somebody is not let in.
-    pub(super) fn log_in(&self, user: &str, password: &str) -> Result<Arc<Mailbox>, &'static str> {
+    /// Checks a login. The error is the text of the NO response.
+    pub(super) fn log_in(&self, user: &str, password: &str) -> Result<Arc<ImapMailbox>, &'static str> {
         let known = self
             .find(user)
-            .filter(|mailbox| *mailbox.password.read().unwrap_or_else(PoisonError::into_inner) == password);
+            .filter(|mailbox| *mailbox.state.password.read().unwrap_or_else(PoisonError::into_inner) == password);
         let mailbox = known.ok_or("[AUTHENTICATIONFAILED] Authentication failed.")?;
-        match mailbox.has_mail_service.load(Ordering::Relaxed) {
-            true => Ok(mailbox),
-            false => Err("[AUTHORIZATIONFAILED] IMAP is not enabled for this account."),
+        if mailbox.has_mail_service.load(Ordering::Relaxed) {
+            Ok(mailbox)
+        } else {
+            Err("[AUTHORIZATIONFAILED] IMAP is not enabled for this account.")
         }
-    }
-
-    pub(super) fn find(&self, address: &str) -> Option<Arc<Mailbox>> {
-        self.mailboxes.find(address)
-    }
-
-    pub(super) fn all(&self) -> Vec<Arc<Mailbox>> {
-        self.mailboxes.all()
     }
 }
 
@@ -217,29 +118,11 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-impl Owned for Mailbox {
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn id(&self) -> &str {
-        &self.address
-    }
-}
-
-impl Mailbox {
-    pub fn account(&self) -> MutexGuard<'_, Account> {
-        self.account.get()
-    }
-
-    pub fn message_count(&self) -> usize {
-        self.account.look(|beginning| beginning.messages, Account::message_count)
-    }
-
-    /// Whoever listens is told.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Account) -> T) -> T {
+impl ImapMailbox {
+    /// Changes the mailbox and wakes idle connections.
+    pub fn change<T>(&self, change: impl FnOnce(&mut ImapAccount) -> T) -> T {
         let changed = change(&mut self.account());
-        self.changes.send_modify(|changes| *changes += 1);
+        self.state.changes.send_modify(|changes| *changes += 1);
         changed
     }
 }

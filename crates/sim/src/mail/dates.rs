@@ -1,14 +1,14 @@
-//! Instants in the forms mail has them.
+//! Date formats of mail.
 
 use jiff::Timestamp;
 use jiff::civil::{DateTime, Weekday};
 use jiff::tz::Offset;
 
-use super::words::Language;
+use super::lexicon::Language;
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// The clock on the wall where the language is spoken. Fixed offsets: no time-zone database, the same everywhere.
+/// Returns the UTC offset of the language's home. Fixed, so that no time-zone database is needed.
 pub fn utc_offset_hours(language: Language) -> i8 {
     match language {
         Language::English => 0,
@@ -20,7 +20,7 @@ pub fn utc_offset_hours(language: Language) -> i8 {
     }
 }
 
-/// `Tue, 05 Mar 2024 14:22:07 +0100`
+/// Formats as `Tue, 05 Mar 2024 14:22:07 +0100`.
 pub fn rfc5322(at: Timestamp, offset_hours: i8) -> String {
     let civil = civil(at, offset_hours);
     let sign = if offset_hours < 0 { '-' } else { '+' };
@@ -37,7 +37,7 @@ pub fn rfc5322(at: Timestamp, offset_hours: i8) -> String {
     )
 }
 
-/// `Tue Mar  5 13:22:07 2024`, in UTC, as the From_ line of an mbox has it.
+/// Formats as `Tue Mar  5 13:22:07 2024`, in UTC, for the From_ line of an mbox.
 pub fn ctime(at: Timestamp) -> String {
     let civil = civil(at, 0);
     format!(
@@ -52,7 +52,7 @@ pub fn ctime(at: Timestamp) -> String {
     )
 }
 
-/// As a client writes it above quoted text.
+/// Formats as clients do above quoted text.
 pub fn written(at: Timestamp, language: Language) -> String {
     let civil = civil(at, utc_offset_hours(language));
     let (year, day, hour, minute) = (civil.year(), civil.day(), civil.hour(), civil.minute());
@@ -68,7 +68,7 @@ pub fn written(at: Timestamp, language: Language) -> String {
     }
 }
 
-/// `20240305T132207Z`
+/// Formats as `20240305T132207Z`.
 pub fn ics(at: Timestamp) -> String {
     let civil = civil(at, 0);
     format!(
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_told_in_the_senders_clock() {
+    fn dates_use_the_senders_offset() {
         let at: Timestamp = "2024-03-05T23:22:07Z".parse().unwrap();
 
         assert_eq!(rfc5322(at, 1), "Wed, 06 Mar 2024 00:22:07 +0100");

@@ -1,27 +1,27 @@
-//! One mailbox's messages, oldest first.
+//! Generates the messages of one mailbox, oldest first.
 
 use jiff::Timestamp;
 
-use super::compose::Composer;
-use super::kinds::Kind;
-use super::letter::Letter;
+use super::composer::Composer;
+use super::kinds::MailKind;
+use super::letter::ComposedLetter;
 use super::people::Contact;
 use super::profile::Profile;
 use super::rng::Rng;
 
-/// Numbers for folders and flags, apart from those of the letters.
-const FILING: u64 = 4 << 40;
+/// The random stream of folders and flags.
+const FILING_STREAM: u64 = 4 << 40;
 
-/// A message as it lies in a mailbox, with facts that tests can hold a reader's result against.
+/// A message in a mailbox, with facts that tests can compare with a parser's result.
 #[derive(Debug)]
-pub struct Message {
+pub struct GeneratedMessage {
     /// RFC 5322, lines ended by CRLF.
     pub raw: Vec<u8>,
     pub received_at: Timestamp,
     /// `INBOX`, `Sent` or `Archive`.
     pub folder: &'static str,
     pub seen: bool,
-    pub kind: Kind,
+    pub kind: MailKind,
     pub subject: String,
     pub from: Contact,
     pub to: Vec<Contact>,
@@ -33,10 +33,10 @@ pub struct Message {
     pub inline_images: usize,
 }
 
-impl Message {
-    /// The copy of a letter in its owner's mailbox: as sent in `Sent`, with the servers' fields everywhere else.
-    pub fn filed(letter: &Letter, seed: u64, owner: &Contact) -> Self {
-        let mut rng = Rng::for_part(seed, FILING + letter.number);
+impl GeneratedMessage {
+    /// Files a letter in its owner's mailbox: as sent in `Sent`, with the servers' fields everywhere else.
+    pub fn filed(letter: &ComposedLetter, seed: u64, owner: &Contact) -> Self {
+        let mut rng = Rng::for_part(seed, FILING_STREAM + letter.number);
         let is_sent = letter.from.address == owner.address;
         let folder = match rng.below(5) {
             _ if is_sent => "Sent",
@@ -62,8 +62,8 @@ impl Message {
     }
 }
 
-/// The mailbox of a profile's first owner. The same seed and profile make the same bytes on every platform; message
-/// n may answer earlier ones, so the messages come in order.
+/// An iterator over the mailbox of a profile's first owner. The same seed and profile make the same bytes on every
+/// platform. A message may answer earlier ones, so they come in order.
 #[derive(Debug)]
 pub struct Generator {
     composer: Composer,
@@ -71,9 +71,11 @@ pub struct Generator {
 }
 
 impl Generator {
+    /// Creates a generator.
+    ///
     /// # Panics
     ///
-    /// When the profile has no owner.
+    /// If the profile has no owner.
     pub fn new(seed: u64, mut profile: Profile) -> Self {
         profile.owners.truncate(1);
         let id = profile.owners[0];
@@ -81,18 +83,18 @@ impl Generator {
         Self { composer: Composer::new(seed, profile), owner }
     }
 
-    /// Whose mailbox it is.
+    /// Returns the mailbox's owner.
     pub fn owner(&self) -> &Contact {
         &self.owner
     }
 }
 
 impl Iterator for Generator {
-    type Item = Message;
+    type Item = GeneratedMessage;
 
-    fn next(&mut self) -> Option<Message> {
+    fn next(&mut self) -> Option<GeneratedMessage> {
         let letter = self.composer.next()?;
-        Some(Message::filed(&letter, self.composer.seed, &self.owner))
+        Some(GeneratedMessage::filed(&letter, self.composer.seed, &self.owner))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -1,28 +1,28 @@
-//! A message as its sender wrote it, and how it turns into what recipients get.
+//! A message as sent, and its form as delivered.
 
 use jiff::Timestamp;
 
-use super::clients::Style;
 use super::dates;
-use super::kinds::Kind;
-use super::mime::{Headers, Part, Role};
+use super::kinds::MailKind;
+use super::lexicon::Language;
+use super::mail_programs::WritingStyle;
+use super::mime::{Headers, MimePart, PartRole};
 use super::people::Contact;
 use super::rng::Rng;
-use super::transport::Route;
-use super::words::Language;
+use super::transport::TransportTrace;
 
-/// Numbers for the way to a recipient, apart from those of the letters.
-const ROUTE: u64 = 2 << 40;
+/// The random stream of the transport fields.
+const TRANSPORT_STREAM: u64 = 2 << 40;
 
-/// One message as its sender wrote it, before any server touched it, with what is true of it.
+/// A message as its sender wrote it, before any server added to it, with its facts.
 #[derive(Debug)]
-pub struct Letter {
-    pub kind: Kind,
+pub struct ComposedLetter {
+    pub kind: MailKind,
     pub language: Language,
-    /// Its place in the generator's sequence.
+    /// The position in the generator's sequence.
     pub number: u64,
     pub from: Contact,
-    /// Where failures are reported: the sender, a list's own address, or nobody for what must not be answered.
+    /// Where failures are reported: the sender, a list's address, or empty for automatic mail.
     pub return_path: String,
     pub to: Vec<Contact>,
     pub cc: Vec<Contact>,
@@ -34,23 +34,23 @@ pub struct Letter {
     pub attachments: usize,
     /// Pictures shown inside the text.
     pub inline_images: usize,
-    /// As the sender keeps it; recipients get [`Letter::delivered_to`].
+    /// The sender's copy; recipients get [`ComposedLetter::delivered_to`].
     pub bytes: Vec<u8>,
 }
 
-impl Letter {
+impl ComposedLetter {
     pub fn recipients(&self) -> impl Iterator<Item = &Contact> {
         self.to.iter().chain(&self.cc)
     }
 
-    /// The bytes as every recipient at one domain gets them.
+    /// Returns the bytes as delivered to every recipient at one domain.
     pub fn delivered_to(&self, seed: u64, domain: &str) -> Vec<u8> {
         let mut at_domain = self.recipients().filter(|contact| contact.domain() == domain);
         let only_recipient = match (at_domain.next(), at_domain.next()) {
             (Some(recipient), None) => Some(recipient.address.as_str()),
             _ => None,
         };
-        let route = Route {
+        let route = TransportTrace {
             return_path: &self.return_path,
             from_domain: self.return_path.split_once('@').map_or(self.from.domain(), |(_, domain)| domain),
             to_domain: domain,
@@ -58,7 +58,7 @@ impl Letter {
             received_at: self.received_at,
         };
         let domain_mark = domain.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
-        let fields = route.fields(&mut Rng::for_part(seed ^ domain_mark, ROUTE + self.number));
+        let fields = route.fields(&mut Rng::for_part(seed ^ domain_mark, TRANSPORT_STREAM + self.number));
         let mut raw = Vec::with_capacity(fields.len() + self.bytes.len());
         raw.extend_from_slice(fields.as_bytes());
         raw.extend_from_slice(&self.bytes);
@@ -66,36 +66,36 @@ impl Letter {
     }
 }
 
-/// What a kind of letter decides; the composer adds the rest.
+/// The part of a letter that its kind decides; the composer adds the rest.
 #[derive(Debug)]
 pub struct Draft {
-    pub kind: Kind,
-    pub style: Style,
+    pub kind: MailKind,
+    pub style: WritingStyle,
     pub language: Language,
     pub from: Contact,
-    /// Given where it is not the sender's address.
+    /// The return path, where it is not the sender's address.
     pub return_path: Option<String>,
     pub to: Vec<Contact>,
     pub cc: Vec<Contact>,
     pub subject: String,
     pub message_id: String,
-    /// Whole further header fields, each ended by CRLF.
+    /// Further header fields, each ended by CRLF.
     pub fields: String,
-    pub body: Part,
+    pub body: MimePart,
 }
 
 impl Draft {
-    pub fn into_letter(self, number: u64, sent_at: Timestamp, received_at: Timestamp) -> Letter {
+    pub fn into_letter(self, number: u64, sent_at: Timestamp, received_at: Timestamp) -> ComposedLetter {
         let mut bytes = self.header_fields(sent_at).into_bytes();
         self.body.write(&mut bytes);
-        Letter {
+        ComposedLetter {
             kind: self.kind,
             language: self.language,
             number,
             sent_at,
             received_at,
-            attachments: self.body.count(Role::Attached),
-            inline_images: self.body.count(Role::Inline),
+            attachments: self.body.count(PartRole::Attached),
+            inline_images: self.body.count(PartRole::Inline),
             return_path: self.return_path.unwrap_or_else(|| self.from.address.clone()),
             from: self.from,
             to: self.to,
@@ -107,7 +107,7 @@ impl Draft {
     }
 
     fn header_fields(&self, sent_at: Timestamp) -> String {
-        let Style { client, charset } = self.style;
+        let WritingStyle { client, charset } = self.style;
         let mut headers = Headers::default();
         headers.text.reserve(1_024);
         headers.field("Message-ID", &format!("<{}>", self.message_id));

@@ -1,23 +1,23 @@
-//! Mailbox files of the mboxrd kind, from which the exact message can be had back.
+//! Writes mboxrd files, from which the exact message can be restored.
 
 use std::io::{self, Write};
 
 use super::dates;
-use super::generator::Message;
+use super::generator::GeneratedMessage;
 
-/// How the lines of the file end.
+/// The line ending of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineEnd {
-    /// As on Unix. Readers have to put the carriage returns back.
+    /// Unix line ends. Readers have to restore the carriage returns.
     Lf,
-    /// Messages stay byte for byte as they are.
+    /// Messages stay byte for byte unchanged.
     CrLf,
 }
 
-/// Writes all messages and gives back how many there were.
+/// Writes all messages and returns their number.
 pub fn write_mbox(
     out: &mut impl Write,
-    messages: impl IntoIterator<Item = Message>,
+    messages: impl IntoIterator<Item = GeneratedMessage>,
     line_end: LineEnd,
 ) -> io::Result<usize> {
     let mut count = 0;
@@ -29,7 +29,7 @@ pub fn write_mbox(
 }
 
 /// Writes one message with its From_ line and the empty line after it.
-pub fn append_to_mbox(out: &mut impl Write, message: &Message, line_end: LineEnd) -> io::Result<()> {
+pub fn append_to_mbox(out: &mut impl Write, message: &GeneratedMessage, line_end: LineEnd) -> io::Result<()> {
     let end: &[u8] = match line_end {
         LineEnd::Lf => b"\n",
         LineEnd::CrLf => b"\r\n",
@@ -47,7 +47,7 @@ pub fn append_to_mbox(out: &mut impl Write, message: &Message, line_end: LineEnd
     out.write_all(end)
 }
 
-/// `From ` after any number of `>`: each gets one more, so that a reader can take exactly one away.
+/// Returns whether a line is `From ` after any number of `>`. Such a line gets one more `>`, which readers remove.
 fn is_from_line(line: &[u8]) -> bool {
     let start = line.iter().position(|&byte| byte != b'>').unwrap_or(line.len());
     line[start..].starts_with(b"From ")

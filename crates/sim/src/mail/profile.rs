@@ -1,41 +1,41 @@
-//! What a generator is asked for.
+//! The profile of generated mail: people, time, languages, kinds, sizes.
 
 use jiff::Timestamp;
 
-use super::kinds::Kind;
+use super::kinds::MailKind;
+use super::lexicon::Language;
 use super::people::{Company, PersonId, companies};
-use super::words::Language;
 
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub companies: Vec<Company>,
-    /// Whose mail is generated: each message has at least one of them as its sender or recipient.
+    /// The owners of the generated mail: each message has at least one of them as its sender or recipient.
     pub owners: Vec<PersonId>,
     pub messages: usize,
-    /// The messages are spread over this time in order. Never the present by itself: equal profiles make equal bytes.
+    /// The start of the time that messages are spread over. Fixed, because equal profiles make equal bytes.
     pub from: Timestamp,
     pub to: Timestamp,
-    /// How often each language is written when people do not write their company's own.
+    /// The weights of languages when people do not write their company's own.
     pub languages: Vec<(Language, u32)>,
-    pub kinds: Vec<(Kind, u32)>,
-    /// Bytes of readable text and markup per message.
+    pub kinds: Vec<(MailKind, u32)>,
+    /// The minimum bytes of text and markup per message; the maximum follows.
     pub smallest_body: usize,
     pub largest_body: usize,
-    pub attachments: Attachments,
-    /// Whether signatures show the company's logo, the same bytes in hundreds of messages.
+    pub attachments: AttachmentMix,
+    /// Whether signatures show the company's logo: the same bytes in hundreds of messages.
     pub has_logos: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Attachments {
-    /// Messages in twenty that carry a file.
+pub struct AttachmentMix {
+    /// The number of messages in twenty that carry a file.
     pub per_twenty: usize,
-    /// The smallest size in bytes, then the sizes that 10, 20, … 100 % of the files do not pass.
+    /// Deciles of the file size in bytes, from the minimum to the maximum.
     pub deciles: [usize; 11],
 }
 
-impl Attachments {
-    /// The size that the given share of all files does not pass. `part` of `whole` is the share.
+impl AttachmentMix {
+    /// Returns the quantile `part / whole` of the file size.
     pub fn size_at(&self, part: u64, whole: u64) -> usize {
         let (decile, rest) = ((part * 10 / whole) as usize, part * 10 % whole);
         let (low, high) = (self.deciles[decile.min(9)], self.deciles[decile.min(9) + 1]);
@@ -44,7 +44,7 @@ impl Attachments {
 }
 
 impl Profile {
-    /// An ordinary mailbox: the first person of the first company, three months, all languages and kinds.
+    /// Builds an ordinary profile: the first person of the first company, three months, all languages and kinds.
     pub fn ordinary(seed: u64, messages: usize) -> Self {
         Self {
             companies: companies(seed),
@@ -64,10 +64,10 @@ impl Profile {
                 (Language::Chinese, 6),
                 (Language::Japanese, 6),
             ],
-            kinds: Kind::ORDINARY.to_vec(),
+            kinds: MailKind::ORDINARY.to_vec(),
             smallest_body: 600,
             largest_body: 6_000,
-            attachments: Attachments {
+            attachments: AttachmentMix {
                 per_twenty: 4,
                 deciles: [1_200, 2_500, 4_000, 7_000, 11_000, 16_000, 24_000, 36_000, 55_000, 90_000, 250_000],
             },

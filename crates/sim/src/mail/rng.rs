@@ -1,6 +1,6 @@
-//! A small random source whose numbers are the same on every platform and in every release.
+//! A pseudo-random number generator with the same output on every platform and in every release.
 
-/// SplitMix64: eight bytes of state and full 64-bit output, so each message can have a source of its own.
+/// SplitMix64: eight bytes of state and 64-bit output, so each message can have its own generator.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -9,7 +9,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// A source for one purpose: what is drawn from it never shifts what another purpose draws.
+    /// Creates an independent stream for one purpose, so that draws for one never shift those for another.
     pub fn for_part(seed: u64, part: u64) -> Self {
         let mut mixer = Self(seed ^ part.wrapping_mul(0xD6E8_FEB8_6659_FD93));
         Self(mixer.next_u64())
@@ -23,12 +23,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..limit`; 0 when the limit is 0.
+    /// Draws a number in `0..limit`; 0 if the limit is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.next_u64()) * limit as u128) >> 64) as usize
     }
 
-    /// A number in `low..=high`.
+    /// Draws a number in `low..=high`.
     pub fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
@@ -41,12 +41,12 @@ impl Rng {
         &items[self.below(items.len())]
     }
 
-    /// Like [`Rng::pick`], but the first items come up far more often than the last, as words do in real text.
+    /// Picks like [`Rng::pick`], but the first items far more often than the last, as words in real text.
     pub fn pick_skewed<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.skewed(items.len())]
     }
 
-    /// An index drawn roughly by Zipf's law. Every power of two is equally likely: integers only, because `powf`
+    /// Draws an index roughly by Zipf's law. Every power of two is equally likely: integers only, because `powf`
     /// differs between platforms.
     fn skewed(&mut self, count: usize) -> usize {
         let octaves = (usize::BITS - count.leading_zeros()) as usize;
@@ -56,7 +56,7 @@ impl Rng {
         self.between(first, last)
     }
 
-    /// The index of one of the weights, each as likely as it is heavy.
+    /// Draws the index of a weight, in proportion to the weights.
     pub fn weighted(&mut self, weights: impl Iterator<Item = u32> + Clone) -> usize {
         let total: u32 = weights.clone().sum();
         let mut left = self.below(total as usize) as u32;
@@ -85,12 +85,12 @@ impl Rng {
         rest.copy_from_slice(&last[..rest.len()]);
     }
 
-    /// Lower-case hexadecimal digits, for ids and boundaries.
+    /// Draws lower-case hexadecimal digits, for ids and boundaries.
     pub fn hex(&mut self, digits: usize) -> String {
         self.letters(digits, b"0123456789abcdef")
     }
 
-    /// Letters and digits as base64 has them, for what stands in place of a signature.
+    /// Draws letters and digits, for ids and in place of signatures.
     pub fn token(&mut self, length: usize) -> String {
         self.letters(length, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
     }
@@ -114,14 +114,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_never_change() {
+    fn first_number_of_a_seed_is_fixed() {
         let mut rng = Rng::new(1);
 
         assert_eq!(rng.next_u64(), 0x910A_2DEC_8902_5CC1);
     }
 
     #[test]
-    fn a_skewed_pick_reaches_both_ends_and_prefers_the_first() {
+    fn skewed_pick_prefers_the_first_items() {
         let mut rng = Rng::new(7);
         let mut hits = [0_u32; 100];
         for _ in 0..20_000 {

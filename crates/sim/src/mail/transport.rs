@@ -1,4 +1,4 @@
-//! The header fields that servers put on top of a message on its way.
+//! The header fields that servers add on delivery.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,23 +6,23 @@ use super::dates;
 use super::mime::Headers;
 use super::rng::Rng;
 
-/// Invented server programs.
+/// Names of invented mail servers.
 const SOFTWARE: [&str; 4] = ["Postgate 4.2", "Ferry SMTP 11", "Mailwright 3.8.1", "Stagecoach 2.0"];
 
-/// A message's way from its sender to one company.
+/// A message's route from its sender to one company.
 #[derive(Debug)]
-pub struct Route<'a> {
-    /// Empty for reports, which must not be answered.
+pub struct TransportTrace<'a> {
+    /// Empty for delivery reports.
     pub return_path: &'a str,
     pub from_domain: &'a str,
     pub to_domain: &'a str,
-    /// Named in the last hop when there is only one recipient, as servers do.
+    /// The recipient named in the last hop, if there is only one.
     pub only_recipient: Option<&'a str>,
     pub received_at: Timestamp,
 }
 
-impl Route<'_> {
-    /// Return-Path, two to four Received fields, the verdict of the receiving server and the sender's signature.
+impl TransportTrace<'_> {
+    /// Renders Return-Path, two to four Received fields, the receiving server's verdict and the sender's signature.
     pub fn fields(&self, rng: &mut Rng) -> String {
         let mut headers = Headers::default();
         headers.text.reserve(2_048);
@@ -37,7 +37,7 @@ impl Route<'_> {
         headers.text
     }
 
-    /// One field per server, the last server's on top.
+    /// Appends one Received field per server, the last on top.
     fn append_hops(&self, out: &mut String, is_internal: bool, rng: &mut Rng) {
         let mut hosts = vec![format!("mx1.{}", self.to_domain)];
         if !is_internal {
@@ -78,7 +78,7 @@ impl Route<'_> {
         )
     }
 
-    /// Shaped like a signature; it verifies nowhere, since no key exists.
+    /// Builds a DKIM-like signature; no key exists that verifies it.
     fn signature(&self, rng: &mut Rng) -> String {
         let mut value = format!(
             "v=1; a=rsa-sha256; c=relaxed/relaxed; d={}; s=mail2024; t={}; \

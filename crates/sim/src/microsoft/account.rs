@@ -1,74 +1,77 @@
-//! One mailbox: folders, the messages in them, and what changed when. Nothing here reads a clock or a socket.
+//! One mailbox: folders, messages and the log of changes. No I/O and no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
 
-use super::folders::{Folder, tree};
-use crate::letters::{Content, Letters};
+use super::folders::{OutlookFolder, tree};
+use super::operation::{OutlookOperation, OutlookOperationOutcome};
+use super::truth::OutlookTruth;
+use crate::letter_pool::{Content, LetterPool};
 use crate::mail::rng::Rng;
+use crate::world::sim_account;
 
-/// Removals that a folder remembers; a token from before them has expired.
-const KEPT: usize = 100_000;
+/// The number of removals that a folder remembers; delta tokens before them have expired.
+const MAX_REMEMBERED_REMOVALS: usize = 100_000;
 
 #[derive(Debug)]
-pub struct Message {
+pub struct GraphMessage {
     pub folder: u32,
-    /// The number of the first message of its conversation.
+    /// The number of the first message of the conversation.
     pub thread: u64,
-    /// How often it went to another folder; its ordinary id tells it.
+    /// The number of moves, which is part of the mutable id.
     pub moves: u16,
     pub is_read: bool,
     pub is_flagged: bool,
     pub is_draft: bool,
-    /// In seconds since 1970, as all times here: Exchange tells no parts of them.
+    /// Seconds since 1970, as all times here: Exchange has no fractions.
     pub received: i64,
     pub created: i64,
     pub modified: i64,
-    /// When it last changed, counted in changes to the mailbox.
+    /// The mailbox's change counter at the last change.
     pub changed_at: u64,
-    /// When it came into its folder, counted likewise.
+    /// The change counter when the message entered its folder.
     pub entered_at: u64,
     pub content: Content,
 }
 
-/// A message that is not in a folder any more.
+/// A message that was removed from a folder.
 #[derive(Debug, Clone, Copy)]
-pub struct Removal {
+pub struct RemovedMessage {
     pub number: u64,
-    /// Of its ordinary id while it was there.
+    /// The number of moves in its mutable id at that time.
     pub moves: u16,
 }
 
-/// What subscriptions are told.
+/// A change that subscriptions are notified of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct MailboxEvent {
     pub number: u64,
-    pub change: Change,
+    pub change: MessageChange,
     pub moves: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum MessageChange {
     Created { folder: u32 },
     Updated { folder: u32 },
     Moved { from: u32, to: u32 },
     Deleted { folder: u32 },
 }
 
-/// Why an operation cannot be done.
+/// The reason why a scripted operation cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum OutlookOperationError {
     NoAccount,
     NoMessage,
     NoFolder,
-    /// Well-known folders stay, and nothing goes into itself; a name is taken once beside its like.
+    /// The folder is well-known, would be its own descendant, or has a sibling of that name.
     FolderStays,
     NotADraft,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for OutlookOperationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoAccount => "there is no such account",
@@ -80,42 +83,44 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for OutlookOperationError {}
 
 #[derive(Debug)]
-pub struct Account {
+pub struct OutlookAccount {
     pub(super) seed: u64,
     pub(super) rng: Rng,
-    pub(super) folders: BTreeMap<u32, Folder>,
+    pub(super) folders: BTreeMap<u32, OutlookFolder>,
     pub(super) next_folder: u32,
-    /// By number, in the order in which they came.
-    pub(super) messages: BTreeMap<u64, Message>,
+    /// By number, which is the order of arrival.
+    pub(super) messages: BTreeMap<u64, GraphMessage>,
     pub(super) next_message: u64,
     /// Oldest first, over all folders.
     pub(super) by_date: BTreeSet<(i64, u64)>,
-    /// How many changes there were.
+    /// The change counter.
     pub(super) changes: u64,
-    /// Tokens from before this change have expired.
+    /// Delta tokens before this change have expired.
     pub(super) oldest: u64,
-    /// Folders that are gone, by when they went.
+    /// Deleted folders, by change counter.
     pub(super) gone_folders: BTreeMap<u64, u32>,
-    /// What nobody was told yet.
-    pub(super) events: Vec<Event>,
+    /// Events that were not published yet.
+    pub(super) events: Vec<MailboxEvent>,
 }
 
-/// A message to be added.
+/// A message to add to the mailbox.
 #[derive(Debug)]
-pub struct New {
+pub struct NewOutlookMessage {
     pub content: Content,
     pub folder: u32,
     pub is_read: bool,
     pub is_draft: bool,
     pub received: Timestamp,
-    /// The conversation it belongs to; nothing: its own.
+    /// The conversation that the message belongs to. `None`: a new one.
     pub thread: Option<u64>,
 }
 
-impl Account {
+sim_account! { OutlookAccount { OutlookOperation => Result<OutlookOperationOutcome, OutlookOperationError>, OutlookTruth } }
+
+impl OutlookAccount {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let changes = 1_000 + rng.below(100_000) as u64;
@@ -144,17 +149,17 @@ impl Account {
         self.changes
     }
 
-    /// Some letter, under a Message-ID of this mailbox.
-    pub(super) fn write(&mut self, letters: &Letters) -> Content {
+    /// Picks a random letter and gives it a Message-ID of this mailbox.
+    pub(super) fn write(&mut self, letters: &LetterPool) -> Content {
         let message_id = format!("{:x}.{}.{}@mail.sim.example", self.seed, self.next_message, self.changes);
         letters.write(&mut self.rng, &message_id)
     }
 
-    pub(super) fn add(&mut self, new: New, now: Timestamp) -> u64 {
+    pub(super) fn add(&mut self, new: NewOutlookMessage, now: Timestamp) -> u64 {
         let number = self.next_message;
         self.next_message += 1;
         let at = self.tick();
-        let message = Message {
+        let message = GraphMessage {
             folder: new.folder,
             thread: new.thread.unwrap_or(number),
             moves: 0,
@@ -171,41 +176,41 @@ impl Account {
         self.by_date.insert((message.received, number));
         self.enter(number, &message, at);
         self.messages.insert(number, message);
-        self.events.push(Event { number, change: Change::Created { folder: new.folder }, moves: 0 });
+        self.events.push(MailboxEvent { number, change: MessageChange::Created { folder: new.folder }, moves: 0 });
         number
     }
 
-    fn enter(&mut self, number: u64, message: &Message, at: u64) {
+    fn enter(&mut self, number: u64, message: &GraphMessage, at: u64) {
         let Some(folder) = self.folders.get_mut(&message.folder) else { return };
         folder.by_date.insert((message.received, number));
         folder.changed.insert(at, number);
         folder.unread += usize::from(!message.is_read);
     }
 
-    /// From the folder that it is in, which remembers it.
+    /// Removes a message from its folder, which remembers the removal.
     fn leave(&mut self, number: u64, at: u64) {
         let Some(message) = self.messages.get(&number) else { return };
         let Some(folder) = self.folders.get_mut(&message.folder) else { return };
         folder.by_date.remove(&(message.received, number));
         folder.changed.remove(&message.changed_at);
         folder.unread -= usize::from(!message.is_read);
-        folder.removed.insert(at, Removal { number, moves: message.moves });
-        if folder.removed.len() > KEPT
+        folder.removed.insert(at, RemovedMessage { number, moves: message.moves });
+        if folder.removed.len() > MAX_REMEMBERED_REMOVALS
             && let Some((forgotten, _)) = folder.removed.pop_first()
         {
             folder.oldest = folder.oldest.max(forgotten);
         }
     }
 
-    /// A change to the message where it lies.
+    /// Changes a message in place.
     pub(super) fn touch(
         &mut self,
         number: u64,
         now: Timestamp,
-        change: impl FnOnce(&mut Message),
-    ) -> Result<(), Refused> {
+        change: impl FnOnce(&mut GraphMessage),
+    ) -> Result<(), OutlookOperationError> {
         let at = self.tick();
-        let message = self.messages.get_mut(&number).ok_or(Refused::NoMessage)?;
+        let message = self.messages.get_mut(&number).ok_or(OutlookOperationError::NoMessage)?;
         let (before, was_unread, received) = (message.changed_at, !message.is_read, message.received);
         change(message);
         (message.changed_at, message.modified) = (at, now.as_second());
@@ -220,14 +225,14 @@ impl Account {
         }
         self.by_date.remove(&(received, number));
         self.by_date.insert((now_received, number));
-        self.events.push(Event { number, change: Change::Updated { folder: number_of_folder }, moves });
+        self.events.push(MailboxEvent { number, change: MessageChange::Updated { folder: number_of_folder }, moves });
         Ok(())
     }
 
-    pub(super) fn move_message(&mut self, number: u64, to: u32, now: Timestamp) -> Result<(), Refused> {
-        let from = self.messages.get(&number).ok_or(Refused::NoMessage)?.folder;
-        if !self.folders.get(&to).is_some_and(Folder::holds_mail) {
-            return Err(Refused::NoFolder);
+    pub(super) fn move_message(&mut self, number: u64, to: u32, now: Timestamp) -> Result<(), OutlookOperationError> {
+        let from = self.messages.get(&number).ok_or(OutlookOperationError::NoMessage)?.folder;
+        if !self.folders.get(&to).is_some_and(OutlookFolder::holds_mail) {
+            return Err(OutlookOperationError::NoFolder);
         }
         if from == to {
             return Ok(());
@@ -235,47 +240,47 @@ impl Account {
         let left_at = self.tick();
         self.leave(number, left_at);
         let at = self.tick();
-        let Some(mut message) = self.messages.remove(&number) else { return Err(Refused::NoMessage) };
+        let Some(mut message) = self.messages.remove(&number) else { return Err(OutlookOperationError::NoMessage) };
         message.folder = to;
         message.moves = message.moves.wrapping_add(1);
         (message.changed_at, message.entered_at, message.modified) = (at, at, now.as_second());
         self.enter(number, &message, at);
         let moves = message.moves;
         self.messages.insert(number, message);
-        self.events.push(Event { number, change: Change::Moved { from, to }, moves });
+        self.events.push(MailboxEvent { number, change: MessageChange::Moved { from, to }, moves });
         Ok(())
     }
 
-    /// For good.
-    pub(super) fn purge(&mut self, number: u64) -> Result<(), Refused> {
+    /// Deletes the message for good.
+    pub(super) fn purge(&mut self, number: u64) -> Result<(), OutlookOperationError> {
         let at = self.tick();
         self.leave(number, at);
-        let message = self.messages.remove(&number).ok_or(Refused::NoMessage)?;
+        let message = self.messages.remove(&number).ok_or(OutlookOperationError::NoMessage)?;
         self.by_date.remove(&(message.received, number));
-        let change = Change::Deleted { folder: message.folder };
-        self.events.push(Event { number, change, moves: message.moves });
+        let change = MessageChange::Deleted { folder: message.folder };
+        self.events.push(MailboxEvent { number, change, moves: message.moves });
         Ok(())
     }
 
-    /// What was so far is not told any more, and every token from before now has expired.
-    pub(super) fn expire(&mut self, folder: Option<u32>) -> Result<(), Refused> {
+    /// Expires every delta token up to now: of one folder, or of the mailbox.
+    pub(super) fn expire(&mut self, folder: Option<u32>) -> Result<(), OutlookOperationError> {
         let at = self.tick();
         match folder {
             None => self.oldest = at,
-            Some(folder) => self.folders.get_mut(&folder).ok_or(Refused::NoFolder)?.oldest = at,
+            Some(folder) => self.folders.get_mut(&folder).ok_or(OutlookOperationError::NoFolder)?.oldest = at,
         }
         Ok(())
     }
 
-    /// Mail that lay there before anybody looked: nothing tells of how it came.
-    pub(super) fn forget_past(&mut self) {
+    /// Drops events and removals of the initial mail.
+    pub(super) fn drop_initial_events(&mut self) {
         self.events = Vec::new();
         for folder in self.folders.values_mut() {
             folder.removed = BTreeMap::new();
         }
     }
 
-    /// Changes whenever anything does.
+    /// Returns the change key, which changes with every change of the message.
     pub fn change_key(&self, number: u64) -> String {
         let changed_at = self.messages.get(&number).map_or(0, |message| message.changed_at);
         format!("CQAAABYAAAB{:08x}AA{changed_at:010x}", self.mask_of_keys())

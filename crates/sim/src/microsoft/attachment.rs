@@ -1,4 +1,4 @@
-//! What hangs on a message: files, other messages, and links to files elsewhere.
+//! Attachments: files, messages, references to files elsewhere.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,14 +6,14 @@ use bytes::Bytes;
 use mail_parser::{MessageParser, MimeHeaders, PartType};
 use serde_json::{Value, json};
 
-use super::face::instant;
+use super::message_view::instant;
 
-/// A field of the head that stands for a file elsewhere: Exchange keeps such links outside of the mail.
-const REFERENCE: &str = "X-Sim-Reference";
+/// A header field that stands for a reference attachment, which Exchange keeps outside of the message.
+const REFERENCE_HEADER: &str = "X-Sim-Reference";
 
 #[derive(Debug)]
 pub struct Attachment {
-    pub kind: Kind,
+    pub kind: AttachmentKind,
     pub name: String,
     content_type: String,
     is_inline: bool,
@@ -22,23 +22,23 @@ pub struct Attachment {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AttachmentKind {
     File,
-    /// Another message.
+    /// An attached message.
     Item,
-    /// A link.
+    /// A link to a file elsewhere.
     Reference,
 }
 
-/// In the order in which they stand.
+/// Extracts the attachments of a raw message, in order.
 pub fn read(raw: &[u8]) -> Vec<Attachment> {
     let Some(message) = MessageParser::default().parse(raw) else { return Vec::new() };
     let mut found: Vec<Attachment> = message
         .attachments()
         .map(|part| {
             let (kind, bytes) = match &part.body {
-                PartType::Message(inner) => (Kind::Item, Bytes::copy_from_slice(inner.raw_message())),
-                _ => (Kind::File, Bytes::copy_from_slice(part.contents())),
+                PartType::Message(inner) => (AttachmentKind::Item, Bytes::copy_from_slice(inner.raw_message())),
+                _ => (AttachmentKind::File, Bytes::copy_from_slice(part.contents())),
             };
             let of_type = part.content_type();
             let subtype = of_type.and_then(|kind| kind.subtype().map(|subtype| format!("{}/{subtype}", kind.ctype())));
@@ -52,10 +52,10 @@ pub fn read(raw: &[u8]) -> Vec<Attachment> {
             }
         })
         .collect();
-    if let Some(url) = message.header_raw(REFERENCE) {
+    if let Some(url) = message.header_raw(REFERENCE_HEADER) {
         let url = url.trim().to_owned();
         found.push(Attachment {
-            kind: Kind::Reference,
+            kind: AttachmentKind::Reference,
             name: url.rsplit('/').next().unwrap_or_default().to_owned(),
             content_type: "text/html".to_owned(),
             is_inline: false,
@@ -69,19 +69,19 @@ pub fn read(raw: &[u8]) -> Vec<Attachment> {
 impl Attachment {
     pub fn show(&self, id: &str, modified: i64, with_bytes: bool) -> Value {
         let kind = match self.kind {
-            Kind::File => "#microsoft.graph.fileAttachment",
-            Kind::Item => "#microsoft.graph.itemAttachment",
-            Kind::Reference => "#microsoft.graph.referenceAttachment",
+            AttachmentKind::File => "#microsoft.graph.fileAttachment",
+            AttachmentKind::Item => "#microsoft.graph.itemAttachment",
+            AttachmentKind::Reference => "#microsoft.graph.referenceAttachment",
         };
         let content_type = match self.kind {
-            Kind::File => json!(self.content_type),
-            Kind::Item | Kind::Reference => Value::Null,
+            AttachmentKind::File => json!(self.content_type),
+            AttachmentKind::Item | AttachmentKind::Reference => Value::Null,
         };
         let mut shown = json!({
             "@odata.type": kind, "id": id, "name": self.name, "contentType": content_type, "size": self.bytes.len(),
             "isInline": self.is_inline, "lastModifiedDateTime": instant(modified),
         });
-        if self.kind == Kind::File {
+        if self.kind == AttachmentKind::File {
             if let Some(content_id) = &self.content_id {
                 shown["contentId"] = json!(content_id);
             }

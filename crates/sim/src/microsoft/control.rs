@@ -1,6 +1,5 @@
-//! What a test or a person steers the simulated Microsoft with.
+//! The control API of the simulated Microsoft.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -11,26 +10,16 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::account::Refused;
 use super::directory::DirectoryChange;
-use super::identity::{CLIENT_ID, Client, SCOPES, certificate_key_pem, certificate_pem};
-use super::operation::Operation;
-use super::subscriptions::{LifecycleEvent, Settings};
-use super::throttle::Limits;
-use super::world::{Mailbox, NewAccount, World};
+use super::identity::{CLIENT_ID, MicrosoftClient, certificate_key_pem, certificate_pem};
+use super::subscriptions::{LifecycleEvent, NotificationSettings};
+use super::throttle::OutlookLimits;
+use super::world::{Microsoft, MicrosoftWorld};
+use crate::control_api::{self, WorldState, done_if};
 use crate::people;
-use crate::steer::{self, NewAccounts, conflict, done_if, missing};
 
-type Wide = State<Arc<World>>;
-
-pub fn routes() -> Router<Arc<World>> {
-    let steered = Router::new()
-        .route("/accounts", get(list_accounts).post(create_accounts))
-        .route("/accounts/{address}/apply", post(apply))
-        .route("/accounts/{address}/grant", post(grant))
-        .route("/accounts/{address}/truth", get(truth_of_one))
-        .route("/truth", get(truth_of_all))
-        .route("/requests", get(requests).delete(forget_requests))
+pub fn routes() -> Router<Arc<MicrosoftWorld>> {
+    let routes = Router::new()
         .route("/quota", get(quota).put(set_quota).delete(end_quota))
         .route("/subscriptions", get(subscriptions))
         .route("/subscriptions/{id}/remove", post(remove_subscription))
@@ -42,87 +31,26 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/directories/{name}", put(change_directory))
         .route("/tokens", get(token_counts).put(set_tokens))
         .merge(people::routes())
-        .merge(steer::routes());
-    Router::new().nest("/control/microsoft", steered)
+        .merge(control_api::routes());
+    Router::new().nest("/control/microsoft", routes)
 }
 
-async fn list_accounts(State(world): Wide) -> Json<Value> {
-    let account = |mailbox: &Arc<Mailbox>| {
-        json!({
-            "address": mailbox.address, "id": mailbox.id, "directory": mailbox.directory,
-            "messages": mailbox.message_count(),
-        })
-    };
-    Json(json!({"items": world.all().iter().map(account).collect::<Vec<_>>()}))
-}
-
-async fn create_accounts(State(world): Wide, Json(new): Json<NewAccounts<NewAccount>>) -> Response {
-    let many = Arc::clone(&world);
-    steer::create_accounts(new, |new| world.create(new), move |count, messages| many.create_many(count, messages)).await
-}
-
-async fn apply(State(world): Wide, Path(address): Path<String>, Json(operation): Json<Operation>) -> Response {
-    match world.apply(&address, operation) {
-        Ok(applied) => Json(applied).into_response(),
-        Err(Refused::NoAccount) => missing(),
-        Err(refused) => conflict(refused),
-    }
-}
-
-async fn truth_of_one(State(world): Wide, Path(address): Path<String>) -> Response {
-    world.truth(&address).map_or_else(missing, |truth| Json(truth).into_response())
-}
-
-async fn truth_of_all(State(world): Wide) -> Response {
-    let truth: BTreeMap<String, _> =
-        world.all().iter().map(|mailbox| (mailbox.address.clone(), mailbox.account().truth(&world.letters))).collect();
-    Json(truth).into_response()
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Grant {
-    client_id: Option<String>,
-    scopes: Option<Vec<String>>,
-}
-
-async fn grant(State(world): Wide, Path(address): Path<String>, grant: Option<Json<Grant>>) -> Response {
-    let Json(Grant { client_id, scopes }) = grant.unwrap_or_default();
-    let scopes = scopes.unwrap_or_else(|| SCOPES.map(str::to_owned).to_vec());
-    let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-    let granted = world.grant_to(&address, client_id.as_deref().unwrap_or(CLIENT_ID), &scopes);
-    granted.map_or_else(missing, |granted| Json(granted).into_response())
-}
-
-async fn requests(State(world): Wide) -> Response {
-    let counted = world.requests();
-    Json(json!({
-        "all": counted.all, "accounts": counted.accounts, "without_immutable_ids": world.without_immutable_ids(),
-    }))
-    .into_response()
-}
-
-async fn forget_requests(State(world): Wide) -> Response {
-    world.forget_counts();
-    done_if(true)
-}
-
-async fn register_client(State(world): Wide, Json(client): Json<Client>) -> Response {
+async fn register_client(State(world): WorldState<Microsoft>, Json(client): Json<MicrosoftClient>) -> Response {
     world.register_client(client);
     (StatusCode::CREATED, Json(json!({}))).into_response()
 }
 
-/// The test client's, which is nobody's secret.
+/// Returns the test client's certificate and key, which are no secret.
 async fn certificate() -> Json<Value> {
     Json(json!({"client_id": CLIENT_ID, "certificate": certificate_pem(), "private_key": certificate_key_pem()}))
 }
 
-async fn directories(State(world): Wide) -> Json<Value> {
+async fn directories(State(world): WorldState<Microsoft>) -> Json<Value> {
     Json(json!({"items": world.directories()}))
 }
 
 async fn change_directory(
-    State(world): Wide,
+    State(world): WorldState<Microsoft>,
     Path(name): Path<String>,
     Json(change): Json<DirectoryChange>,
 ) -> Response {
@@ -130,18 +58,18 @@ async fn change_directory(
     Json(world.directory(&name)).into_response()
 }
 
-async fn token_counts(State(world): Wide) -> Response {
+async fn token_counts(State(world): WorldState<Microsoft>) -> Response {
     Json(world.token_counts()).into_response()
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tokens {
+struct TokenSettingsRequest {
     lifetime_seconds: Option<i64>,
     strict: Option<bool>,
 }
 
-async fn set_tokens(State(world): Wide, Json(to): Json<Tokens>) -> Response {
+async fn set_tokens(State(world): WorldState<Microsoft>, Json(to): Json<TokenSettingsRequest>) -> Response {
     if let Some(seconds) = to.lifetime_seconds {
         world.set_access_token_lifetime(seconds);
     }
@@ -151,56 +79,68 @@ async fn set_tokens(State(world): Wide, Json(to): Json<Tokens>) -> Response {
     done_if(true)
 }
 
-async fn quota(State(world): Wide) -> Json<Value> {
-    Json(json!({"limits": world.throttle.limits(), "most_at_once": world.most_at_once()}))
+async fn quota(State(world): WorldState<Microsoft>) -> Json<Value> {
+    Json(json!({"limits": world.provider.throttle.limits(), "most_at_once": world.most_at_once()}))
 }
 
-async fn set_quota(State(world): Wide, Json(limits): Json<Limits>) -> Response {
+async fn set_quota(State(world): WorldState<Microsoft>, Json(limits): Json<OutlookLimits>) -> Response {
     world.set_quota(Some(limits));
     done_if(true)
 }
 
-async fn end_quota(State(world): Wide) -> Response {
+async fn end_quota(State(world): WorldState<Microsoft>) -> Response {
     world.set_quota(None);
     done_if(true)
 }
 
-async fn subscriptions(State(world): Wide) -> Json<Value> {
+async fn subscriptions(State(world): WorldState<Microsoft>) -> Json<Value> {
     Json(json!({"items": world.subscriptions()}))
 }
 
 fn done_if_subscribed(is_done: bool) -> Response {
-    match is_done {
-        true => done_if(true),
-        false => (StatusCode::NOT_FOUND, Json(json!({"error": "there is no such subscription"}))).into_response(),
+    if is_done {
+        done_if(true)
+    } else {
+        (StatusCode::NOT_FOUND, Json(json!({"error": "there is no such subscription"}))).into_response()
     }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Removal {
+struct RemoveSubscriptionRequest {
     silently: bool,
 }
 
-async fn remove_subscription(State(world): Wide, Path(id): Path<String>, removal: Option<Json<Removal>>) -> Response {
+async fn remove_subscription(
+    State(world): WorldState<Microsoft>,
+    Path(id): Path<String>,
+    removal: Option<Json<RemoveSubscriptionRequest>>,
+) -> Response {
     done_if_subscribed(world.remove_subscription(&id, removal.unwrap_or_default().silently))
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Lifecycle {
+struct LifecycleRequest {
     event: LifecycleEvent,
 }
 
-async fn send_lifecycle(State(world): Wide, Path(id): Path<String>, Json(to): Json<Lifecycle>) -> Response {
+async fn send_lifecycle(
+    State(world): WorldState<Microsoft>,
+    Path(id): Path<String>,
+    Json(to): Json<LifecycleRequest>,
+) -> Response {
     done_if_subscribed(world.send_lifecycle(&id, to.event))
 }
 
-async fn notifications(State(world): Wide) -> Json<Value> {
-    Json(json!({"settings": world.subscriptions.settings(), "counts": world.notification_counts()}))
+async fn notifications(State(world): WorldState<Microsoft>) -> Json<Value> {
+    Json(json!({"settings": world.provider.subscriptions.settings(), "counts": world.notification_counts()}))
 }
 
-async fn set_notifications(State(world): Wide, Json(settings): Json<Settings>) -> Response {
+async fn set_notifications(
+    State(world): WorldState<Microsoft>,
+    Json(settings): Json<NotificationSettings>,
+) -> Response {
     world.set_notifications(settings);
     done_if(true)
 }

@@ -1,4 +1,4 @@
-//! Where accounts belong: a company's directory, or the one place of all personal accounts.
+//! Entra directories: one per company, and the one of personal accounts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,42 +10,42 @@ use crate::people::domain_of;
 /// The directory of personal accounts.
 pub const CONSUMERS: &str = "9188040d-6c67-4c5b-b112-36a304b66dad";
 
-const PERSONAL: [&str; 5] = ["outlook.com", "hotmail.com", "live.com", "msn.com", "outlook.de"];
+const PERSONAL_DOMAINS: [&str; 5] = ["outlook.com", "hotmail.com", "live.com", "msn.com", "outlook.de"];
 
-/// Whether an address is nobody's but the one's who has it.
+/// Returns whether an address is a personal account's.
 pub fn is_personal(address: &str) -> bool {
-    PERSONAL.contains(&domain_of(address))
+    PERSONAL_DOMAINS.contains(&domain_of(address))
 }
 
-/// What an administrator's consent allows unless it is said.
-pub const PERMISSIONS: [&str; 3] = ["Mail.Read", "User.Read.All", "GroupMember.Read.All"];
+/// The default permissions of an administrator's consent.
+pub const DEFAULT_PERMISSIONS: [&str; 3] = ["Mail.Read", "User.Read.All", "GroupMember.Read.All"];
 
-/// A company at Microsoft.
+/// A company's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Directory {
     pub id: String,
     pub domain: String,
     /// Whether people may consent for themselves.
     pub user_consent: bool,
-    /// What an administrator has allowed, by client.
+    /// Permissions that an administrator has consented to, by client.
     pub consents: BTreeMap<String, Vec<String>>,
 }
 
-/// What a script says of a directory.
+/// A scripted change of a directory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectoryChange {
     pub admin_consent: Option<bool>,
-    /// Nothing: the test client.
+    /// `None`: the test client.
     pub client_id: Option<String>,
-    /// Nothing: `Mail.Read`, `User.Read.All` and `GroupMember.Read.All`.
+    /// `None`: `Mail.Read`, `User.Read.All` and `GroupMember.Read.All`.
     pub permissions: Option<Vec<String>>,
     pub user_consent: Option<bool>,
 }
 
-/// The part of an address of the identity platform that says whose sign-in it is.
+/// The sign-in authority: the tenant segment of identity platform URLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tenant {
+pub enum Authority {
     Common,
     Organizations,
     Consumers,
@@ -53,9 +53,9 @@ pub enum Tenant {
     One(String),
 }
 
-impl Tenant {
-    /// Whether accounts of this directory can sign in there.
-    pub fn takes(&self, directory: &str) -> bool {
+impl Authority {
+    /// Returns whether accounts of the directory can sign in at the authority.
+    pub fn accepts(&self, directory: &str) -> bool {
         match self {
             Self::Common => true,
             Self::Organizations => directory != CONSUMERS,
@@ -74,12 +74,16 @@ impl Directories {
     pub fn of_domain(&mut self, domain: &str) -> String {
         let domain = domain.to_lowercase();
         let id = guid(&format!("directory {domain}"));
-        let new = || Directory { id: id.clone(), domain, user_consent: true, consents: BTreeMap::new() };
-        self.by_id.entry(id.clone()).or_insert_with(new);
+        self.by_id.entry(id.clone()).or_insert_with(|| Directory {
+            id: id.clone(),
+            domain,
+            user_consent: true,
+            consents: BTreeMap::new(),
+        });
         id
     }
 
-    /// By id or domain.
+    /// Finds a directory by id or domain.
     pub fn find(&self, name: &str) -> Option<&Directory> {
         let name = name.to_lowercase();
         self.by_id.get(&name).or_else(|| self.by_id.get(&guid(&format!("directory {name}"))))
@@ -96,18 +100,18 @@ impl Directories {
         all
     }
 
-    /// Nothing: there is no such directory.
-    pub fn tenant(&self, name: &str) -> Option<Tenant> {
+    /// Parses the tenant segment. Returns `None` if there is no such directory.
+    pub fn tenant(&self, name: &str) -> Option<Authority> {
         Some(match name {
-            "common" => Tenant::Common,
-            "organizations" => Tenant::Organizations,
-            "consumers" | CONSUMERS => Tenant::Consumers,
-            other => Tenant::One(self.find(other)?.id.clone()),
+            "common" => Authority::Common,
+            "organizations" => Authority::Organizations,
+            "consumers" | CONSUMERS => Authority::Consumers,
+            other => Authority::One(self.find(other)?.id.clone()),
         })
     }
 }
 
-/// The same for the same name.
+/// Derives a GUID from a name.
 pub fn guid(name: &str) -> String {
     let seed = name
         .bytes()
@@ -125,27 +129,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_found_by_its_id_and_by_its_domain() {
+    fn directory_is_found_by_id_and_domain() {
         let mut directories = Directories::default();
 
         let id = directories.of_domain("Contoso.test");
 
         assert_eq!(directories.of_domain("contoso.test"), id);
-        assert_eq!(directories.tenant("CONTOSO.test"), Some(Tenant::One(id.clone())));
-        assert_eq!(directories.tenant(&id), Some(Tenant::One(id)));
+        assert_eq!(directories.tenant("CONTOSO.test"), Some(Authority::One(id.clone())));
+        assert_eq!(directories.tenant(&id), Some(Authority::One(id)));
         assert_eq!(directories.tenant("fabrikam.test"), None);
         assert!(is_personal("ann@outlook.com") && !is_personal("ann@contoso.test"));
     }
 
     #[test]
-    fn personal_accounts_and_those_of_companies_sign_in_at_different_places() {
+    fn authority_accepts_its_kind_of_account() {
         for (tenant, company, personal) in [
-            (Tenant::Common, true, true),
-            (Tenant::Organizations, true, false),
-            (Tenant::Consumers, false, true),
-            (Tenant::One("a".to_owned()), true, false),
+            (Authority::Common, true, true),
+            (Authority::Organizations, true, false),
+            (Authority::Consumers, false, true),
+            (Authority::One("a".to_owned()), true, false),
         ] {
-            assert_eq!((tenant.takes("a"), tenant.takes(CONSUMERS)), (company, personal), "{tenant:?}");
+            assert_eq!((tenant.accepts("a"), tenant.accepts(CONSUMERS)), (company, personal), "{tenant:?}");
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Errors as Graph tells them.
+//! Error responses in the format of Graph.
 
 use axum::http::header::WWW_AUTHENTICATE;
 use serde_json::json;
 
 use super::directory::guid;
-use super::world::World;
-use crate::answer::{Answer, Body};
+use super::world::MicrosoftWorld;
+use crate::response::{ResponseBody, SimResponse};
 
-/// An error of Graph.
+/// A Graph error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct GraphError {
     pub status: u16,
     pub code: String,
     pub message: String,
     pub retry_after: Option<u64>,
 }
 
-impl Refusal {
+impl GraphError {
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
         Self { status, code: code.to_owned(), message: message.into(), retry_after: None }
     }
@@ -29,15 +29,16 @@ impl Refusal {
         Self::new(400, "BadRequest", message)
     }
 
-    pub fn answer(&self, world: &World) -> Answer {
+    pub fn answer(&self, world: &MicrosoftWorld) -> SimResponse {
         let now = world.now();
-        let request_id = guid(&format!("request {} {}", world.count_answer(), now));
+        let request_id = guid(&format!("request {} {}", world.next_error_number(), now));
         let inner = json!({
             "date": now.strftime("%Y-%m-%dT%H:%M:%S").to_string(), "request-id": request_id,
             "client-request-id": request_id,
         });
         let error = json!({"code": self.code, "message": self.message, "innerError": inner});
-        let answer = Answer::new(self.status, Body::Json(json!({"error": error}))).retry_after(self.retry_after);
+        let answer =
+            SimResponse::new(self.status, ResponseBody::Json(json!({"error": error}))).retry_after(self.retry_after);
         match self.status {
             401 => {
                 let uri = format!("{}/common/oauth2/authorize", world.url());

@@ -1,45 +1,48 @@
-//! What Microsoft does wrong, when it is told to.
+//! Routes of the simulated Microsoft and the faults that can be injected there.
 
 use serde::{Deserialize, Serialize};
 
-use crate::faults::{self, Damage, Failing, routes};
+use crate::faults::{self, FaultKind, http_fault_effects, routes};
 
 routes! {
-    Discovery = "discovery",
-    Keys = "keys",
-    Authorize = "authorize",
-    AdminConsent = "adminconsent",
-    Token = "token",
-    Me = "me",
-    UsersList = "users.list",
-    UsersDelta = "users.delta",
-    GroupsList = "groups.list",
-    GroupsGet = "groups.get",
-    GroupsMembers = "groups.members",
-    GroupsAllMembers = "groups.transitive_members",
-    FoldersList = "folders.list",
-    FoldersGet = "folders.get",
-    FoldersChildren = "folders.children",
-    FoldersDelta = "folders.delta",
-    MessagesList = "messages.list",
-    MessagesGet = "messages.get",
-    MessagesValue = "messages.value",
-    MessagesDelta = "messages.delta",
-    AttachmentsList = "attachments.list",
-    AttachmentsGet = "attachments.get",
-    AttachmentsValue = "attachments.value",
-    Batch = "batch",
-    SubscriptionsCreate = "subscriptions.create",
-    SubscriptionsList = "subscriptions.list",
-    SubscriptionsGet = "subscriptions.get",
-    SubscriptionsRenew = "subscriptions.renew",
-    SubscriptionsDelete = "subscriptions.delete",
-    SubscriptionsReauthorize = "subscriptions.reauthorize",
-    Notify = "notify",
+    /// The routes of the simulated Microsoft, by the names that faults and the request log use.
+    MicrosoftRoute {
+        Discovery = "discovery",
+        Keys = "keys",
+        Authorize = "authorize",
+        AdminConsent = "adminconsent",
+        Token = "token",
+        Me = "me",
+        UsersList = "users.list",
+        UsersDelta = "users.delta",
+        GroupsList = "groups.list",
+        GroupsGet = "groups.get",
+        GroupsMembers = "groups.members",
+        GroupsAllMembers = "groups.transitive_members",
+        FoldersList = "folders.list",
+        FoldersGet = "folders.get",
+        FoldersChildren = "folders.children",
+        FoldersDelta = "folders.delta",
+        MessagesList = "messages.list",
+        MessagesGet = "messages.get",
+        MessagesValue = "messages.value",
+        MessagesDelta = "messages.delta",
+        AttachmentsList = "attachments.list",
+        AttachmentsGet = "attachments.get",
+        AttachmentsValue = "attachments.value",
+        Batch = "batch",
+        SubscriptionsCreate = "subscriptions.create",
+        SubscriptionsList = "subscriptions.list",
+        SubscriptionsGet = "subscriptions.get",
+        SubscriptionsRenew = "subscriptions.renew",
+        SubscriptionsDelete = "subscriptions.delete",
+        SubscriptionsReauthorize = "subscriptions.reauthorize",
+        Notify = "notify",
+    }
 }
 
-impl Route {
-    /// By the id of the method in the description, without `/me` or `/users/{user-id}` before it.
+impl MicrosoftRoute {
+    /// Finds the route of a method of the API description, with or without `/me` or `/users/{user-id}`.
     pub fn of(method: &str) -> Option<Self> {
         let (verb, path) = method.split_once(' ')?;
         let inner = path.strip_prefix("/me").or_else(|| path.strip_prefix("/users/{user-id}"));
@@ -77,7 +80,7 @@ impl Route {
         })
     }
 
-    /// Asked of Graph with an access token.
+    /// Returns whether the route belongs to Graph and takes an access token.
     pub fn is_api(self) -> bool {
         !matches!(
             self,
@@ -91,7 +94,7 @@ impl Route {
         )
     }
 
-    /// What lies in a mailbox, where ids of messages and folders are told.
+    /// Returns whether the route reads a mailbox, where message and folder ids appear.
     pub fn is_mail(self) -> bool {
         self.is_folder() || self.is_message()
     }
@@ -117,7 +120,7 @@ impl Route {
         matches!(self, Self::FoldersDelta | Self::MessagesDelta | Self::UsersDelta)
     }
 
-    /// Answered with pages.
+    /// Returns whether the route answers in pages.
     pub fn is_paged(self) -> bool {
         self.is_delta()
             || matches!(self, Self::MessagesList | Self::FoldersList | Self::FoldersChildren)
@@ -132,7 +135,7 @@ impl Route {
         self.is_api() && !self.is_mail() && !self.is_group() && !self.is_person()
     }
 
-    /// One person, or all of a directory.
+    /// Returns whether the route reads users.
     pub fn is_person(self) -> bool {
         matches!(self, Self::Me | Self::UsersList | Self::UsersDelta)
     }
@@ -140,7 +143,7 @@ impl Route {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Kind {
+pub enum MicrosoftFaultKind {
     /// 429, with a Retry-After in seconds if one is given.
     Throttled { retry_after: Option<u64> },
     /// 500.
@@ -155,22 +158,22 @@ pub enum Kind {
     BandwidthExceeded,
     /// 423.
     Locked,
-    /// Nothing for so long, then 503.
+    /// No response for `ms`, then 503.
     Hang {
-        #[serde(default = "an_hour")]
+        #[serde(default = "faults::default_hang_ms")]
         ms: u64,
     },
-    /// The connection ends without an answer.
+    /// The connection closes without a response.
     Cut,
-    /// The same, with a reset.
+    /// The connection is reset without a response.
     Reset,
-    /// The connection ends in the middle of the answer.
+    /// The connection closes in the middle of the response.
     CutBody,
-    /// So many bytes, then so many milliseconds of nothing, and so on.
+    /// The body is sent in chunks of `bytes`, with a pause of `ms` before each.
     Slow { bytes: usize, ms: u64 },
-    /// 200, and something that is no answer.
+    /// 200 with a body that is not a valid response.
     Garbage,
-    /// A whole answer with half the JSON in it.
+    /// The response is complete, but holds only half of the JSON.
     TruncatedJson,
     /// 401, whatever the token.
     Unauthorized,
@@ -180,27 +183,27 @@ pub enum Kind {
     NotFound,
     /// 404 `MailboxNotEnabledForRESTAPI`.
     MailboxNotEnabled,
-    /// 410 `syncStateNotFound`, with a Location that starts over.
+    /// 410 `syncStateNotFound`, with a Location to start over at.
     DeltaExpired,
-    /// 400 with a code that asks for a fresh start.
+    /// 400 with a code that requires a full sync.
     Resync {
         #[serde(default = "resync_required")]
         code: String,
     },
-    /// A mailbox with no room left for sync state: 507 `ErrorQuotaExceeded`, on delta only.
+    /// 507 `ErrorQuotaExceeded` on delta queries: no room for sync state.
     DeltaQuota,
-    /// A page without items, and a link to the next.
+    /// A page without items, with a link to the next page.
     EmptyPage,
-    /// Items of a page come twice.
+    /// The items of a page are repeated.
     RepeatedItems,
-    /// One of the parts of a batch is left out.
+    /// One part of a batch response is left out.
     MissingPart,
-    /// The parts of a batch come in another order.
+    /// The parts of a batch response come in another order.
     ShuffledParts,
     /// An error of the identity platform.
     Oauth {
         error: String,
-        #[serde(default = "bad_request")]
+        #[serde(default = "faults::default_oauth_status")]
         status: u16,
         /// The number after `AADSTS`.
         #[serde(default)]
@@ -208,35 +211,23 @@ pub enum Kind {
     },
     /// A notification that is never sent.
     Lost,
-    /// A notification that is sent so many times more.
+    /// A notification that is repeated `times` more.
     Duplicated {
-        #[serde(default = "once_more")]
+        #[serde(default = "faults::default_repeats")]
         times: u32,
     },
-    /// A notification that waits, so that later ones overtake it.
+    /// A notification that is delayed, so that later ones overtake it.
     Delayed { ms: u64 },
-}
-
-fn an_hour() -> u64 {
-    3_600_000
-}
-
-fn bad_request() -> u16 {
-    400
-}
-
-fn once_more() -> u32 {
-    1
 }
 
 fn resync_required() -> String {
     "resyncRequired".to_owned()
 }
 
-impl Failing for Kind {
-    type Route = Route;
+impl FaultKind for MicrosoftFaultKind {
+    type Route = MicrosoftRoute;
 
-    fn is_answer(&self) -> bool {
+    fn replaces_response(&self) -> bool {
         self.damage().is_none()
             && !matches!(
                 self,
@@ -249,16 +240,9 @@ impl Failing for Kind {
             )
     }
 
-    fn damage(&self) -> Option<Damage> {
-        match self {
-            Self::CutBody => Some(Damage::CutBody),
-            Self::Slow { bytes, ms } => Some(Damage::Slow { bytes: *bytes, ms: *ms }),
-            Self::TruncatedJson => Some(Damage::TruncatedJson),
-            _ => None,
-        }
-    }
+    http_fault_effects!();
 
-    fn passing() -> Vec<Self> {
+    fn transient() -> Vec<Self> {
         vec![
             Self::Throttled { retry_after: Some(1) },
             Self::Internal,
@@ -287,19 +271,22 @@ impl Failing for Kind {
         ]
     }
 
-    fn concerns(&self, route: Route) -> bool {
+    fn applies_to(&self, route: MicrosoftRoute) -> bool {
         match self {
-            Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == Route::Notify,
-            _ if route == Route::Notify => false,
+            Self::Lost | Self::Duplicated { .. } | Self::Delayed { .. } => route == MicrosoftRoute::Notify,
+            _ if route == MicrosoftRoute::Notify => false,
             Self::DeltaExpired | Self::Resync { .. } | Self::DeltaQuota => route.is_delta(),
             Self::EmptyPage | Self::RepeatedItems => route.is_paged(),
-            Self::MissingPart | Self::ShuffledParts => route == Route::Batch,
-            Self::Oauth { .. } => route == Route::Token,
+            Self::MissingPart | Self::ShuffledParts => route == MicrosoftRoute::Batch,
+            Self::Oauth { .. } => route == MicrosoftRoute::Token,
             Self::MailboxNotEnabled | Self::Locked => route.is_mail(),
-            // What is no JSON cannot be half of it.
+            // Only JSON can be truncated.
             Self::TruncatedJson => !matches!(
                 route,
-                Route::Authorize | Route::AdminConsent | Route::MessagesValue | Route::AttachmentsValue
+                MicrosoftRoute::Authorize
+                    | MicrosoftRoute::AdminConsent
+                    | MicrosoftRoute::MessagesValue
+                    | MicrosoftRoute::AttachmentsValue
             ),
             Self::Unauthorized | Self::AccessDenied | Self::NotFound => route.is_api(),
             _ => true,
@@ -307,33 +294,36 @@ impl Failing for Kind {
     }
 }
 
-/// Whether this can go wrong there at all.
-pub fn can_happen(kind: &Kind, route: Route) -> bool {
-    kind.concerns(route)
-}
-
-pub type Fault = faults::Fault<Kind>;
+pub type MicrosoftFault = faults::FaultRule<MicrosoftFaultKind>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faults::can_happen;
 
     #[test]
-    fn faults_are_read_from_json_by_the_names_of_routes() {
+    fn faults_are_parsed_with_route_names() {
         let text = r#"{"kind":"resync","code":"SyncStateInvalid","route":"messages.delta","account":"a@x.test"}"#;
-        let read: Fault = serde_json::from_str(text).unwrap();
+        let read: MicrosoftFault = serde_json::from_str(text).unwrap();
 
-        let kind = Kind::Resync { code: "SyncStateInvalid".to_owned() };
+        let kind = MicrosoftFaultKind::Resync { code: "SyncStateInvalid".to_owned() };
         let account = Some("a@x.test".to_owned());
-        assert_eq!(read, Fault { route: Some(Route::MessagesDelta), account, ..Fault::always(kind) });
+        assert_eq!(
+            read,
+            MicrosoftFault { route: Some(MicrosoftRoute::MessagesDelta), account, ..MicrosoftFault::always(kind) }
+        );
     }
 
     #[test]
-    fn a_delta_expires_where_there_is_one_and_a_push_is_lost_where_there_is_one() {
-        for route in Route::ALL {
-            assert_eq!(can_happen(&Kind::DeltaExpired, route), route.as_str().ends_with(".delta"), "{route:?}");
-            assert_eq!(can_happen(&Kind::Lost, route), route == Route::Notify);
-            assert_eq!(can_happen(&Kind::Cut, route), route != Route::Notify);
+    fn faults_occur_only_on_their_routes() {
+        for route in MicrosoftRoute::ALL {
+            assert_eq!(
+                can_happen(&MicrosoftFaultKind::DeltaExpired, route),
+                route.as_str().ends_with(".delta"),
+                "{route:?}"
+            );
+            assert_eq!(can_happen(&MicrosoftFaultKind::Lost, route), route == MicrosoftRoute::Notify);
+            assert_eq!(can_happen(&MicrosoftFaultKind::Cut, route), route != MicrosoftRoute::Notify);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! `$filter` and `$orderby`, as far as mail needs them.
+//! `$filter` and `$orderby` of messages.
 
 use jiff::Timestamp;
 
-use super::account::Message;
+use super::account::GraphMessage;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field {
+pub enum MessageProperty {
     Received,
     Modified,
     IsDraft,
@@ -13,7 +13,7 @@ pub enum Field {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+enum ComparisonOperator {
     Equal,
     NotEqual,
     GreaterOrEqual,
@@ -22,23 +22,23 @@ enum Comparison {
     Less,
 }
 
-/// All of it must be so.
+/// A filter of messages; all conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter(Vec<(Field, Comparison, i64)>);
+pub struct MessageFilter(Vec<(MessageProperty, ComparisonOperator, i64)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Order {
-    pub field: Field,
+pub struct MessageOrder {
+    pub field: MessageProperty,
     pub is_descending: bool,
 }
 
-impl Default for Order {
+impl Default for MessageOrder {
     fn default() -> Self {
-        Self { field: Field::Received, is_descending: true }
+        Self { field: MessageProperty::Received, is_descending: true }
     }
 }
 
-impl Field {
+impl MessageProperty {
     fn read(name: &str) -> Option<Self> {
         Some(match name {
             "receivedDateTime" => Self::Received,
@@ -49,7 +49,7 @@ impl Field {
         })
     }
 
-    pub fn of(self, message: &Message) -> i64 {
+    pub fn of(self, message: &GraphMessage) -> i64 {
         match self {
             Self::Received => message.received,
             Self::Modified => message.modified,
@@ -59,28 +59,28 @@ impl Field {
     }
 }
 
-impl Filter {
+impl MessageFilter {
     pub fn read(text: &str) -> Result<Self, String> {
         text.split(" and ").map(condition).collect::<Result<_, _>>().map(Self)
     }
 
-    pub fn matches(&self, message: &Message) -> bool {
+    pub fn matches(&self, message: &GraphMessage) -> bool {
         self.0.iter().all(|(field, comparison, wanted)| comparison.holds(field.of(message), *wanted))
     }
 
-    /// The only filter that a delta query knows: `receivedDateTime ge` or `gt`.
+    /// Returns whether the filter is `receivedDateTime ge` or `gt`, the only one that delta queries take.
     pub fn is_since_received(&self) -> bool {
-        use Comparison::{Greater, GreaterOrEqual};
-        matches!(self.0[..], [(Field::Received, GreaterOrEqual | Greater, _)])
+        use ComparisonOperator::{Greater, GreaterOrEqual};
+        matches!(self.0[..], [(MessageProperty::Received, GreaterOrEqual | Greater, _)])
     }
 
-    /// What is ordered by must be filtered by, first.
-    pub fn allows(&self, order: &Order) -> bool {
+    /// Returns whether the order is allowed: its property must be the filter's first.
+    pub fn allows(&self, order: &MessageOrder) -> bool {
         self.0.first().is_none_or(|(field, _, _)| *field == order.field)
     }
 }
 
-impl Comparison {
+impl ComparisonOperator {
     fn holds(self, given: i64, wanted: i64) -> bool {
         match self {
             Self::Equal => given == wanted,
@@ -93,36 +93,41 @@ impl Comparison {
     }
 }
 
-fn condition(text: &str) -> Result<(Field, Comparison, i64), String> {
-    let wrong = || format!("Invalid filter clause: {text:?}");
+fn invalid_clause(text: &str) -> String {
+    format!("Invalid filter clause: {text:?}")
+}
+
+fn condition(text: &str) -> Result<(MessageProperty, ComparisonOperator, i64), String> {
     let mut words = text.split_whitespace();
     let (Some(field), Some(comparison), Some(value), None) = (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err(wrong());
+        return Err(invalid_clause(text));
     };
-    let field = Field::read(field).ok_or_else(wrong)?;
+    let field = MessageProperty::read(field).ok_or_else(|| invalid_clause(text))?;
     let comparison = match comparison {
-        "eq" => Comparison::Equal,
-        "ne" => Comparison::NotEqual,
-        "ge" => Comparison::GreaterOrEqual,
-        "gt" => Comparison::Greater,
-        "le" => Comparison::LessOrEqual,
-        "lt" => Comparison::Less,
-        _ => return Err(wrong()),
+        "eq" => ComparisonOperator::Equal,
+        "ne" => ComparisonOperator::NotEqual,
+        "ge" => ComparisonOperator::GreaterOrEqual,
+        "gt" => ComparisonOperator::Greater,
+        "le" => ComparisonOperator::LessOrEqual,
+        "lt" => ComparisonOperator::Less,
+        _ => return Err(invalid_clause(text)),
     };
     let value = match (field, value) {
-        (Field::IsDraft | Field::IsRead, "true") => 1,
-        (Field::IsDraft | Field::IsRead, "false") => 0,
-        (Field::Received | Field::Modified, instant) => instant.parse::<Timestamp>().map_err(|_| wrong())?.as_second(),
-        _ => return Err(wrong()),
+        (MessageProperty::IsDraft | MessageProperty::IsRead, "true") => 1,
+        (MessageProperty::IsDraft | MessageProperty::IsRead, "false") => 0,
+        (MessageProperty::Received | MessageProperty::Modified, instant) => {
+            instant.parse::<Timestamp>().map_err(|_| invalid_clause(text))?.as_second()
+        }
+        _ => return Err(invalid_clause(text)),
     };
     Ok((field, comparison, value))
 }
 
-impl Order {
+impl MessageOrder {
     pub fn read(text: &str) -> Result<Self, String> {
         let mut words = text.split_whitespace();
-        let field = words.next().and_then(Field::read);
+        let field = words.next().and_then(MessageProperty::read);
         let is_descending = match words.next() {
             None | Some("asc") => Some(false),
             Some("desc") => Some(true),
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_filter_is_told() {
+    fn malformed_filter_is_refused() {
         for text in [
             "receivedDateTime ge yesterday",
             "receivedDateTime",
@@ -148,18 +153,18 @@ mod tests {
             "isDraft eq 1",
             "receivedDateTime ge 2026-02-01T00:00:00Z or isRead eq true",
         ] {
-            assert!(Filter::read(text).is_err(), "{text}");
+            assert!(MessageFilter::read(text).is_err(), "{text}");
         }
-        assert!(Order::read("receivedDateTime down").is_err());
+        assert!(MessageOrder::read("receivedDateTime down").is_err());
     }
 
     #[test]
-    fn what_is_ordered_by_must_be_filtered_by_first() {
-        let filter = Filter::read("isDraft eq false and receivedDateTime gt 2026-02-01T00:00:00Z").unwrap();
+    fn order_must_match_the_first_filter() {
+        let filter = MessageFilter::read("isDraft eq false and receivedDateTime gt 2026-02-01T00:00:00Z").unwrap();
 
-        assert!(!filter.allows(&Order::read("receivedDateTime desc").unwrap()));
-        assert!(filter.allows(&Order::read("isDraft").unwrap()));
+        assert!(!filter.allows(&MessageOrder::read("receivedDateTime desc").unwrap()));
+        assert!(filter.allows(&MessageOrder::read("isDraft").unwrap()));
         assert!(!filter.is_since_received());
-        assert!(Filter::read("receivedDateTime ge 2026-02-01T00:00:00Z").unwrap().is_since_received());
+        assert!(MessageFilter::read("receivedDateTime ge 2026-02-01T00:00:00Z").unwrap().is_since_received());
     }
 }

@@ -1,35 +1,35 @@
-//! The folders of a mailbox.
+//! The folder tree of a mailbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::account::{Account, Refused, Removal};
+use super::account::{OutlookAccount, OutlookOperationError, RemovedMessage};
 
-/// The root is the first of them.
+/// The root folder's number.
 pub const ROOT: u32 = 0;
 
 #[derive(Debug)]
-pub struct Folder {
-    /// Nothing: the root.
+pub struct OutlookFolder {
+    /// `None`: the folder is the root.
     pub parent: Option<u32>,
     pub name: String,
     pub well_known: Option<&'static str>,
     pub is_hidden: bool,
-    /// It shows what lies elsewhere.
+    /// Whether the folder is a search folder, which shows messages of other folders.
     pub is_search: bool,
-    /// When it last changed, counted in changes to the mailbox.
+    /// The mailbox's change counter at the last change.
     pub changed_at: u64,
-    /// Tokens from before this change have expired.
+    /// Delta tokens before this change have expired.
     pub oldest: u64,
     pub unread: usize,
-    /// What is in it, oldest first.
+    /// Messages by date, oldest first.
     pub by_date: BTreeSet<(i64, u64)>,
-    /// What is in it, by when it last changed.
+    /// Messages by last change.
     pub changed: BTreeMap<u64, u64>,
-    /// What was in it, by when it went.
-    pub removed: BTreeMap<u64, Removal>,
+    /// Removed messages by change counter.
+    pub removed: BTreeMap<u64, RemovedMessage>,
 }
 
-impl Folder {
+impl OutlookFolder {
     pub fn new(parent: Option<u32>, name: &str, changed_at: u64) -> Self {
         Self {
             parent,
@@ -51,7 +51,7 @@ impl Folder {
     }
 }
 
-/// Well-known name, name, name in an account whose owner speaks German, number of the parent, whether it is hidden.
+/// Well-known name, English name, German name, parent's number, whether it is hidden.
 const WELL_KNOWN: [(&str, &str, &str, u32, bool); 13] = [
     ("msgfolderroot", "Top of Information Store", "Oberste Ebene des Informationsspeichers", ROOT, false),
     ("inbox", "Inbox", "Posteingang", ROOT, false),
@@ -75,37 +75,38 @@ pub const DELETED: u32 = 4;
 pub const JUNK: u32 = 5;
 pub const ARCHIVE: u32 = 6;
 
-/// Name, and the place of the parent in this list.
-const OWN: [(&str, Option<usize>); 5] =
+/// Name, and the parent's index in this list.
+const INITIAL_USER_FOLDERS: [(&str, Option<usize>); 5] =
     [("Projects", None), ("Müller & Söhne", Some(0)), ("2026", Some(1)), ("Receipts", None), ("請求書", Some(3))];
 
-/// As a mailbox has them from the start. One in three speaks German, and one in two has a search folder.
-pub fn tree(seed: u64, changed_at: u64) -> BTreeMap<u32, Folder> {
-    let mut folders: Vec<Folder> = Vec::new();
+/// Builds the initial folders. One mailbox in three is German, and one in two has a search folder.
+pub fn tree(seed: u64, changed_at: u64) -> BTreeMap<u32, OutlookFolder> {
+    let mut folders: Vec<OutlookFolder> = Vec::new();
     for (well_known, name, german, parent, is_hidden) in WELL_KNOWN {
         let parent = (well_known != "msgfolderroot").then_some(parent);
         let name = if seed.is_multiple_of(3) { german } else { name };
-        let folder = Folder { well_known: Some(well_known), is_hidden, ..Folder::new(parent, name, changed_at) };
+        let folder =
+            OutlookFolder { well_known: Some(well_known), is_hidden, ..OutlookFolder::new(parent, name, changed_at) };
         folders.push(folder);
     }
-    for (name, parent) in OWN {
+    for (name, parent) in INITIAL_USER_FOLDERS {
         let parent = parent.map_or(ROOT, |at| (WELL_KNOWN.len() + at) as u32);
-        folders.push(Folder::new(Some(parent), name, changed_at));
+        folders.push(OutlookFolder::new(Some(parent), name, changed_at));
     }
     if seed.is_multiple_of(2) {
-        folders.push(Folder { is_search: true, ..Folder::new(Some(ROOT), "Unread Mail", changed_at) });
+        folders.push(OutlookFolder { is_search: true, ..OutlookFolder::new(Some(ROOT), "Unread Mail", changed_at) });
     }
     (0..).zip(folders).collect()
 }
 
-impl Account {
-    /// Right below, in the order of their numbers.
-    pub fn children(&self, parent: u32) -> impl Iterator<Item = (u32, &Folder)> {
+impl OutlookAccount {
+    /// Iterates over the children of a folder, ordered by number.
+    pub fn children(&self, parent: u32) -> impl Iterator<Item = (u32, &OutlookFolder)> {
         let of_it = self.folders.iter().filter(move |(_, folder)| folder.parent == Some(parent));
         of_it.map(|(number, folder)| (*number, folder))
     }
 
-    /// Names from below the root down to it.
+    /// Returns the folder's path below the root.
     pub fn path(&self, number: u32) -> String {
         let mut names = Vec::new();
         let mut at = Some(number);
@@ -117,7 +118,7 @@ impl Account {
         names.join("/")
     }
 
-    /// It and all below it.
+    /// Returns the folder and all its descendants.
     pub(super) fn below(&self, number: u32) -> Vec<u32> {
         let mut all = vec![number];
         let mut at = 0;
@@ -133,24 +134,24 @@ impl Account {
         self.children(parent).any(|(_, folder)| folder.name.eq_ignore_ascii_case(name))
     }
 
-    pub(super) fn create_folder(&mut self, parent: u32, name: &str) -> Result<u32, Refused> {
+    pub(super) fn create_folder(&mut self, parent: u32, name: &str) -> Result<u32, OutlookOperationError> {
         if self.folders.get(&parent).is_none_or(|folder| folder.is_search) {
-            return Err(Refused::NoFolder);
+            return Err(OutlookOperationError::NoFolder);
         }
         if self.is_taken(parent, name) {
-            return Err(Refused::FolderStays);
+            return Err(OutlookOperationError::FolderStays);
         }
         let number = self.next_folder;
         self.next_folder += 1;
         let at = self.tick();
-        self.folders.insert(number, Folder::new(Some(parent), name, at));
+        self.folders.insert(number, OutlookFolder::new(Some(parent), name, at));
         Ok(number)
     }
 
-    pub(super) fn rename_folder(&mut self, number: u32, name: &str) -> Result<(), Refused> {
+    pub(super) fn rename_folder(&mut self, number: u32, name: &str) -> Result<(), OutlookOperationError> {
         let parent = self.own(number)?;
         if self.is_taken(parent, name) {
-            return Err(Refused::FolderStays);
+            return Err(OutlookOperationError::FolderStays);
         }
         let at = self.tick();
         if let Some(folder) = self.folders.get_mut(&number) {
@@ -159,14 +160,14 @@ impl Account {
         Ok(())
     }
 
-    pub(super) fn move_folder(&mut self, number: u32, to: u32) -> Result<(), Refused> {
+    pub(super) fn move_folder(&mut self, number: u32, to: u32) -> Result<(), OutlookOperationError> {
         self.own(number)?;
         if self.folders.get(&to).is_none_or(|folder| folder.is_search) {
-            return Err(Refused::NoFolder);
+            return Err(OutlookOperationError::NoFolder);
         }
         let name = self.folders[&number].name.clone();
         if self.below(number).contains(&to) || self.is_taken(to, &name) {
-            return Err(Refused::FolderStays);
+            return Err(OutlookOperationError::FolderStays);
         }
         let at = self.tick();
         if let Some(folder) = self.folders.get_mut(&number) {
@@ -175,8 +176,8 @@ impl Account {
         Ok(())
     }
 
-    /// For good, with all that is in it and below it.
-    pub(super) fn purge_folder(&mut self, number: u32) -> Result<(), Refused> {
+    /// Deletes a folder with its messages and descendants for good.
+    pub(super) fn purge_folder(&mut self, number: u32) -> Result<(), OutlookOperationError> {
         self.own(number)?;
         for gone in self.below(number).into_iter().rev() {
             self.empty_folder(gone)?;
@@ -187,19 +188,19 @@ impl Account {
         Ok(())
     }
 
-    /// For good, but not what lies in folders below it.
-    pub(super) fn empty_folder(&mut self, number: u32) -> Result<(), Refused> {
-        let folder = self.folders.get(&number).ok_or(Refused::NoFolder)?;
+    /// Deletes the folder's messages for good, but not those of its descendants.
+    pub(super) fn empty_folder(&mut self, number: u32) -> Result<(), OutlookOperationError> {
+        let folder = self.folders.get(&number).ok_or(OutlookOperationError::NoFolder)?;
         let inside: Vec<u64> = folder.by_date.iter().map(|(_, number)| *number).collect();
         inside.into_iter().try_for_each(|message| self.purge(message))
     }
 
-    /// The parent of a folder that somebody made, and may change.
-    fn own(&self, number: u32) -> Result<u32, Refused> {
-        let folder = self.folders.get(&number).ok_or(Refused::NoFolder)?;
+    /// Returns the parent of a user folder; other folders cannot be changed.
+    fn own(&self, number: u32) -> Result<u32, OutlookOperationError> {
+        let folder = self.folders.get(&number).ok_or(OutlookOperationError::NoFolder)?;
         match folder.parent {
             Some(parent) if folder.well_known.is_none() && !folder.is_search => Ok(parent),
-            _ => Err(Refused::FolderStays),
+            _ => Err(OutlookOperationError::FolderStays),
         }
     }
 }

@@ -1,36 +1,34 @@
-//! Ids as Exchange writes them: long, opaque, and different though they look alike but for the case of a letter.
+//! Exchange-like ids: long, opaque and case-sensitive.
 
-use super::account::Account;
+use super::account::OutlookAccount;
 
-/// What ids begin with, by what they are of.
+/// Id prefixes by kind of object.
 const MESSAGE: &str = "AAMkAD";
 const IMMUTABLE: &str = "AAkALg";
 const FOLDER: &str = "AQMkAD";
 const CONVERSATION: &str = "AAQkAD";
 
-/// Why there is nothing of this id.
+/// The reason why an id finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoSuch {
-    /// It is no id at all.
+pub enum IdError {
+    /// The text is not an id.
     Malformed,
     Missing,
 }
 
-impl Account {
-    /// The id that stays, or the one that a move changes.
+impl OutlookAccount {
+    /// Returns the immutable id, or the one that changes with a move.
     pub fn message_id(&self, number: u64, is_immutable: bool) -> String {
-        match is_immutable {
-            true => self.written(IMMUTABLE, number, 0),
-            false => self.written(MESSAGE, number, self.messages.get(&number).map_or(0, |message| message.moves)),
+        if is_immutable {
+            self.written(IMMUTABLE, number, 0)
+        } else {
+            self.written(MESSAGE, number, self.messages.get(&number).map_or(0, |message| message.moves))
         }
     }
 
-    /// Of a message that is gone from a folder: as it was when it was there.
+    /// Returns the id that a message had before it left a folder.
     pub fn id_before(&self, number: u64, moves: u16, is_immutable: bool) -> String {
-        match is_immutable {
-            true => self.written(IMMUTABLE, number, 0),
-            false => self.written(MESSAGE, number, moves),
-        }
+        if is_immutable { self.written(IMMUTABLE, number, 0) } else { self.written(MESSAGE, number, moves) }
     }
 
     pub fn folder_id(&self, number: u32) -> String {
@@ -41,34 +39,33 @@ impl Account {
         self.written(CONVERSATION, thread, 0)
     }
 
-    /// Either kind of id.
-    pub fn find_message(&self, id: &str) -> Result<u64, NoSuch> {
+    /// Finds a message by either kind of id.
+    pub fn find_message(&self, id: &str) -> Result<u64, IdError> {
         if !id.starts_with(MESSAGE) && !id.starts_with(IMMUTABLE) {
-            return Err(NoSuch::Malformed);
+            return Err(IdError::Malformed);
         }
-        let number = self.read_number(id).ok_or(NoSuch::Missing)?;
+        let number = self.read_number(id).ok_or(IdError::Missing)?;
         let is_there = self.messages.contains_key(&number)
             && (self.message_id(number, true) == id || self.message_id(number, false) == id);
-        if is_there { Ok(number) } else { Err(NoSuch::Missing) }
+        if is_there { Ok(number) } else { Err(IdError::Missing) }
     }
 
-    /// An id, or a well-known name.
-    pub fn find_folder(&self, id: &str) -> Result<u32, NoSuch> {
-        let well_known = |name: &&'static str| name.eq_ignore_ascii_case(id);
-        if let Some((number, _)) =
-            self.folders.iter().find(|(_, folder)| folder.well_known.as_ref().is_some_and(well_known))
-        {
+    /// Finds a folder by id or well-known name.
+    pub fn find_folder(&self, id: &str) -> Result<u32, IdError> {
+        if let Some((number, _)) = self.folders.iter().find(|(_, folder)| {
+            folder.well_known.as_ref().is_some_and(|name: &&'static str| name.eq_ignore_ascii_case(id))
+        }) {
             return Ok(*number);
         }
         if !id.starts_with(FOLDER) {
-            return Err(NoSuch::Malformed);
+            return Err(IdError::Malformed);
         }
-        let number = self.read_number(id).and_then(|number| u32::try_from(number).ok()).ok_or(NoSuch::Missing)?;
+        let number = self.read_number(id).and_then(|number| u32::try_from(number).ok()).ok_or(IdError::Missing)?;
         let is_there = self.folders.contains_key(&number) && self.folder_id(number) == id;
-        if is_there { Ok(number) } else { Err(NoSuch::Missing) }
+        if is_there { Ok(number) } else { Err(IdError::Missing) }
     }
 
-    /// Two numbers after each other differ in the case of one letter only.
+    /// Encodes an id. Consecutive numbers differ only in the case of one letter.
     fn written(&self, begin: &str, number: u64, moves: u16) -> String {
         let mixed = ((number / 2) ^ self.mask()).rotate_left(23);
         let letter = if number.is_multiple_of(2) { 'Q' } else { 'q' };
@@ -93,20 +90,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_found_by_their_ids_and_by_their_well_known_names() {
-        let account = Account::new(77);
+    fn folders_are_found_by_id_and_well_known_name() {
+        let account = OutlookAccount::new(77);
 
         let inbox = account.find_folder("inbox").unwrap();
 
         assert_eq!(account.find_folder(&account.folder_id(inbox)), Ok(inbox));
         assert_eq!(account.find_folder("Inbox"), Ok(inbox));
-        assert_eq!(account.find_folder("nowhere"), Err(NoSuch::Malformed));
-        assert_eq!(account.find_folder(&Account::new(78).folder_id(inbox)), Err(NoSuch::Missing));
+        assert_eq!(account.find_folder("nowhere"), Err(IdError::Malformed));
+        assert_eq!(account.find_folder(&OutlookAccount::new(78).folder_id(inbox)), Err(IdError::Missing));
     }
 
     #[test]
-    fn some_ids_differ_in_case_only() {
-        let account = Account::new(77);
+    fn ids_may_differ_only_in_case() {
+        let account = OutlookAccount::new(77);
         let ids: BTreeSet<String> = (2..10).map(|number| account.id_before(number, 0, true)).collect();
 
         let lower: BTreeSet<String> = ids.iter().map(|id| id.to_lowercase()).collect();

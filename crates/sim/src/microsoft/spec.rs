@@ -1,39 +1,30 @@
-//! What Microsoft says Graph is: every request and every answer of the simulator is held against it.
+//! Microsoft's API description, against which every request and response is checked.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::spec::{Call, Document};
+use crate::spec::{Document, MethodCall, spec_document};
 
-macro_rules! document {
-    ($name:literal) => {
-        LazyLock::new(|| {
-            let text = include_str!(concat!("../../specs/", $name));
-            Document::read(text).expect("the documents are part of the program, and a test reads them")
-        })
-    };
-}
-
-static GRAPH: LazyLock<Document> = document!("graph.v1.json");
-static UNDOCUMENTED: LazyLock<Document> = document!("graph.undocumented.json");
+static GRAPH: LazyLock<Document> = spec_document!("graph.v1.json");
+static UNDOCUMENTED: LazyLock<Document> = spec_document!("graph.undocumented.json");
 
 pub fn graph() -> &'static Document {
     &GRAPH
 }
 
-/// What only Microsoft's pages tell.
+/// Returns the description of what only Microsoft's web pages document.
 pub fn undocumented() -> &'static Document {
     &UNDOCUMENTED
 }
 
-/// The document that has a schema.
+/// Finds the document that defines a schema.
 pub fn holder(schema: &str) -> Option<&'static Document> {
     [graph(), undocumented()].into_iter().find(|document| document.has(schema))
 }
 
-/// Where one document lists what another one describes, its items are held against that one.
-pub fn check_foreign(document: &Document, call: &Call<'static>, answer: &Value) -> Result<(), String> {
+/// Checks items of a listing against the document that defines their schema, if it is another one.
+pub fn check_foreign(document: &Document, call: &MethodCall<'static>, answer: &Value) -> Result<(), String> {
     let Some(entity) = call.method.entity.as_deref().filter(|entity| !document.has(entity)) else { return Ok(()) };
     answer["value"].as_array().into_iter().flatten().try_for_each(|item| {
         let kind = item["@odata.type"].as_str().map_or(entity, |kind| kind.trim_start_matches('#'));
@@ -41,7 +32,7 @@ pub fn check_foreign(document: &Document, call: &Call<'static>, answer: &Value) 
     })
 }
 
-/// An error body: the shape, and that it says what went wrong and when.
+/// Checks an error body: its schema, code, message and inner error.
 pub fn check_error(body: &Value) -> Result<(), String> {
     GRAPH.check("microsoft.graph.ODataErrors.ODataError", body)?;
     let error = &body["error"];
@@ -53,7 +44,7 @@ pub fn check_error(body: &Value) -> Result<(), String> {
     UNDOCUMENTED.check("InnerError", &error["innerError"])
 }
 
-/// What the token endpoint says.
+/// Checks a response of the token endpoint.
 pub fn check_token(status: u16, body: &Value) -> Result<(), String> {
     UNDOCUMENTED.check(if status == 200 { "TokenAnswer" } else { "TokenError" }, body)
 }
@@ -64,8 +55,12 @@ mod tests {
 
     use super::*;
 
+    fn check_null(field: &str) -> Result<(), String> {
+        GRAPH.check("microsoft.graph.message", &json!({field: null}))
+    }
+
     #[test]
-    fn every_document_is_read_and_refers_to_nothing_that_is_missing() {
+    fn documents_parse_without_dangling_references() {
         for document in [&GRAPH, &UNDOCUMENTED] {
             assert_eq!(document.dangling(), Vec::<String>::new());
         }
@@ -75,12 +70,12 @@ mod tests {
     #[test]
     fn every_method_has_a_route() {
         for method in GRAPH.methods().iter().chain(UNDOCUMENTED.methods()) {
-            assert!(super::super::faults::Route::of(&method.id).is_some(), "{}", method.id);
+            assert!(super::super::faults::MicrosoftRoute::of(&method.id).is_some(), "{}", method.id);
         }
     }
 
     #[test]
-    fn what_says_its_kind_is_held_against_it() {
+    fn odata_type_selects_the_schema() {
         let good =
             json!({"value": [{"@odata.type": "#microsoft.graph.fileAttachment", "id": "1", "contentBytes": ""}]});
         let schema = "microsoft.graph.attachmentCollectionResponse";
@@ -95,11 +90,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_null_unless_it_may_be() {
-        let message = |field: &str| GRAPH.check("microsoft.graph.message", &json!({field: null}));
-
-        assert_eq!(message("subject"), Ok(()));
-        assert_eq!(message("from"), Ok(()));
-        assert!(message("id").is_err());
+    fn null_is_refused_unless_nullable() {
+        assert_eq!(check_null("subject"), Ok(()));
+        assert_eq!(check_null("from"), Ok(()));
+        assert!(check_null("id").is_err());
     }
 }

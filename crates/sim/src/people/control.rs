@@ -1,4 +1,4 @@
-//! What every provider's organisations are steered with alike.
+//! The control API of organisations, shared by all providers that have them.
 
 use std::sync::Arc;
 
@@ -9,53 +9,50 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::operation::{PeopleOperation, PeopleRefused};
-use super::organised::{NewOrganisation, Organised};
-use crate::steer::conflict;
+use super::directory_provider::{DirectoryProvider, NewOrganisation};
+use super::operation::{PeopleOperation, PeopleOperationError};
+use crate::control_api::conflict;
 
-pub fn routes<W: Organised>() -> Router<Arc<W>> {
+pub fn routes<W: DirectoryProvider>() -> Router<Arc<W>> {
     Router::new()
         .route("/organisations", get(list::<W>).post(organise::<W>))
         .route("/organisations/{name}/truth", get(truth::<W>))
         .route("/organisations/{name}/apply", post(apply::<W>))
 }
 
-type Wide<W> = State<Arc<W>>;
-
 fn missing() -> Response {
-    (StatusCode::NOT_FOUND, Json(json!({"error": PeopleRefused::NoOrganisation.to_string()}))).into_response()
+    (StatusCode::NOT_FOUND, Json(json!({"error": PeopleOperationError::NoOrganisation.to_string()}))).into_response()
 }
 
-async fn list<W: Organised>(State(world): Wide<W>) -> Json<Value> {
+async fn list<W: DirectoryProvider>(State(world): State<Arc<W>>) -> Json<Value> {
     let organisations = world.people().read();
-    let one = |found: &&super::Organisation| {
+    Json(json!({"items": organisations.list().iter().map(|found| {
         let people = found.present().count();
         json!({"id": found.id, "domains": found.domains, "people": people, "groups": found.groups.len()})
-    };
-    Json(json!({"items": organisations.list().iter().map(one).collect::<Vec<_>>()}))
+    }).collect::<Vec<_>>()}))
 }
 
-async fn organise<W: Organised>(State(world): Wide<W>, Json(new): Json<NewOrganisation>) -> Response {
-    // Thousands of people take a moment; nobody else waits for it.
-    let made = tokio::task::spawn_blocking(move || world.organise(&new)).await.ok().flatten();
+async fn organise<W: DirectoryProvider>(State(world): State<Arc<W>>, Json(new): Json<NewOrganisation>) -> Response {
+    // Thousands of people take a moment, so they are made on a blocking thread.
+    let made = tokio::task::spawn_blocking(move || world.create_organisation(&new)).await.ok().flatten();
     match made {
         Some(id) => (StatusCode::CREATED, Json(json!({"id": id}))).into_response(),
         None => conflict("there is an organisation with this domain already"),
     }
 }
 
-async fn truth<W: Organised>(State(world): Wide<W>, Path(name): Path<String>) -> Response {
+async fn truth<W: DirectoryProvider>(State(world): State<Arc<W>>, Path(name): Path<String>) -> Response {
     world.organisation(&name).map_or_else(missing, |truth| Json(truth).into_response())
 }
 
-async fn apply<W: Organised>(
-    State(world): Wide<W>,
+async fn apply<W: DirectoryProvider>(
+    State(world): State<Arc<W>>,
     Path(name): Path<String>,
     Json(operation): Json<PeopleOperation>,
 ) -> Response {
     match world.apply_to_people(&name, operation) {
         Ok(applied) => Json(applied).into_response(),
-        Err(PeopleRefused::NoOrganisation) => missing(),
+        Err(PeopleOperationError::NoOrganisation) => missing(),
         Err(refused) => conflict(refused),
     }
 }

@@ -1,25 +1,26 @@
-//! Who works where: organisations with their people and groups, as the directories of Google and Microsoft show them.
+//! Organisations with people and groups, which the directories of Google and Microsoft show.
 //!
-//! An [`Organisation`] is state out of nothing but what is done to it, counted in changes, so that a directory can tell what
-//! happened since. [`People`] holds all organisations of one provider and finds whoever has a name there. How a provider
-//! shows them is its own business.
+//! An [`Organisation`] counts its changes, so that a directory can report what changed since. [`PeopleDirectory`]
+//! holds all organisations of one provider and finds people by id or address. Each provider renders them in its own
+//! format.
 
 mod control;
+mod directory_provider;
 mod group;
 mod operation;
 mod organisation;
-mod organised;
 mod person;
 mod registry;
-mod spread;
+mod sample_people;
 mod truth;
 
 pub(crate) use control::routes;
-pub use group::{Group, Member};
-pub use operation::{NewPerson, PeopleApplied, PeopleOperation, PeopleRefused, PersonChange};
+pub(crate) use directory_provider::PeopleProvider;
+pub use directory_provider::{DirectoryProvider, NewOrganisation};
+pub use group::{Group, GroupMember};
+pub use operation::{NewPerson, PeopleOperation, PeopleOperationError, PeopleOperationOutcome, PersonChange};
 pub use organisation::Organisation;
-pub use organised::{NewOrganisation, Organised};
 pub(crate) use person::domain_of;
-pub use person::{Field, Person, State};
-pub(crate) use registry::{Organisations, People};
-pub use truth::{OrganisationTruth, TruthGroup, TruthPerson};
+pub use person::{Person, PersonField, PersonState};
+pub(crate) use registry::{Organisations, PeopleDirectory};
+pub use truth::{GroupTruth, OrganisationTruth, PersonTruth};

@@ -1,15 +1,15 @@
-//! What a script does to an organisation.
+//! Scripted operations on an organisation.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::group::Member;
-use super::organisation::{Joining, Organisation};
-use super::person::{Field, State};
+use super::group::GroupMember;
+use super::organisation::{NewPersonRecord, Organisation};
+use super::person::{PersonField, PersonState};
 use super::registry::Organisations;
 
-/// People and groups are named by id or address.
+/// A scripted operation on an organisation. People and groups are given by id or address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PeopleOperation {
@@ -22,14 +22,14 @@ pub enum PeopleOperation {
         #[serde(default)]
         remove: Vec<String>,
     },
-    /// They may come back.
+    /// Deletes a person, who can be restored.
     Delete {
         person: String,
     },
     Restore {
         person: String,
     },
-    /// For good, whether they were deleted before or not.
+    /// Deletes a person for good.
     Purge {
         person: String,
     },
@@ -50,11 +50,11 @@ pub enum PeopleOperation {
     DeleteGroup {
         group: String,
     },
-    /// What was told of changes before now is not remembered any more.
+    /// Expires all delta tokens up to now.
     ExpireDelta,
 }
 
-/// Somebody who is to come.
+/// A person to add.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NewPerson {
@@ -63,20 +63,20 @@ pub struct NewPerson {
     pub family_name: Option<String>,
     pub aliases: Vec<String>,
     pub unit: Option<String>,
-    /// Nothing: yes.
+    /// `None`: yes.
     pub licensed: Option<bool>,
     pub guest: bool,
     pub admin: bool,
-    /// In the mailbox from the start.
+    /// The number of initial messages.
     pub messages: usize,
 }
 
-/// What is named changes; the rest stays.
+/// A change of a person: only the given fields change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PersonChange {
     pub person: String,
-    /// The one from before stays as an alias.
+    /// The new address; the old one becomes an alias.
     pub address: Option<String>,
     pub given_name: Option<String>,
     pub family_name: Option<String>,
@@ -88,52 +88,52 @@ pub struct PersonChange {
 }
 
 impl PeopleOperation {
-    /// Somebody ordinary, without mail.
+    /// Adds an ordinary person without mail.
     pub fn join(address: &str) -> Self {
         Self::Join(NewPerson { address: address.to_owned(), ..NewPerson::default() })
     }
 }
 
-/// What an operation made or changed, by id.
+/// The ids of what an operation created or changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeopleApplied {
+pub struct PeopleOperationOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
 
-/// Why an operation cannot be done.
+/// The reason why a scripted operation cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeopleRefused {
+pub enum PeopleOperationError {
     NoOrganisation,
     NoPerson,
     NoGroup,
     Taken(String),
-    /// A group would be in itself.
+    /// The group would contain itself.
     Circle,
 }
 
-impl fmt::Display for PeopleRefused {
+impl fmt::Display for PeopleOperationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoOrganisation => f.write_str("there is no such organisation"),
             Self::NoPerson => f.write_str("there is no such person, or not in this state"),
             Self::NoGroup => f.write_str("there is no such group"),
-            Self::Taken(address) => write!(f, "somebody has {address} already"),
+            Self::Taken(address) => write!(f, "{address} is in use"),
             Self::Circle => f.write_str("a group cannot be in itself"),
         }
     }
 }
 
-/// What follows from an operation outside of the directory.
+/// The effects of an operation outside of the directory.
 #[derive(Debug, Default)]
-pub struct Effect {
-    pub applied: PeopleApplied,
-    /// A mailbox is to be made, with so many messages.
-    pub opened: Option<(String, usize)>,
-    /// Whoever had signed in as this one has to do it again.
-    pub ended: Option<String>,
+pub struct OperationEffects {
+    pub applied: PeopleOperationOutcome,
+    /// A mailbox to create, with its number of messages.
+    pub new_mailbox: Option<(String, usize)>,
+    /// The account whose sign-ins end.
+    pub ended_account: Option<String>,
 }
 
 impl Organisations {
@@ -142,8 +142,8 @@ impl Organisations {
         organisation: &str,
         operation: PeopleOperation,
         now_ms: i64,
-    ) -> Result<Effect, PeopleRefused> {
-        let id = self.get(organisation).ok_or(PeopleRefused::NoOrganisation)?.id.clone();
+    ) -> Result<OperationEffects, PeopleOperationError> {
+        let id = self.get(organisation).ok_or(PeopleOperationError::NoOrganisation)?.id.clone();
         match operation {
             PeopleOperation::Join(new) => self.apply_join(&id, new, now_ms),
             PeopleOperation::Set(change) => self.apply_change(&id, change),
@@ -152,24 +152,32 @@ impl Organisations {
                 self.rename(&id, number, None, &add, &remove)?;
                 Ok(self.effect(&id, number, false))
             }
-            PeopleOperation::Delete { person } => self.leave(&id, &person, &[State::Present], State::Deleted, now_ms),
-            PeopleOperation::Purge { person } => {
-                self.leave(&id, &person, &[State::Present, State::Deleted], State::Purged, now_ms)
+            PeopleOperation::Delete { person } => {
+                self.apply_state(&id, &person, &[PersonState::Present], PersonState::Deleted, now_ms)
             }
-            PeopleOperation::Restore { person } => self.leave(&id, &person, &[State::Deleted], State::Present, now_ms),
+            PeopleOperation::Purge { person } => self.apply_state(
+                &id,
+                &person,
+                &[PersonState::Present, PersonState::Deleted],
+                PersonState::Purged,
+                now_ms,
+            ),
+            PeopleOperation::Restore { person } => {
+                self.apply_state(&id, &person, &[PersonState::Deleted], PersonState::Present, now_ms)
+            }
             PeopleOperation::ExpireDelta => {
                 let organisation = self.organisation(&id)?;
                 organisation.changes += 1;
                 organisation.oldest = organisation.changes;
-                Ok(Effect::default())
+                Ok(OperationEffects::default())
             }
             of_groups => self.apply_to_groups(&id, of_groups, now_ms),
         }
     }
 
-    fn apply_join(&mut self, id: &str, new: NewPerson, now_ms: i64) -> Result<Effect, PeopleRefused> {
-        let opened = Some((new.address.to_lowercase(), new.messages));
-        let new = Joining {
+    fn apply_join(&mut self, id: &str, new: NewPerson, now_ms: i64) -> Result<OperationEffects, PeopleOperationError> {
+        let new_mailbox = Some((new.address.to_lowercase(), new.messages));
+        let new = NewPersonRecord {
             given_name: new.given_name.unwrap_or_else(|| name_of(&new.address)),
             family_name: new.family_name.unwrap_or_default(),
             aliases: new.aliases.iter().map(|alias| alias.to_lowercase()).collect(),
@@ -181,58 +189,58 @@ impl Organisations {
             id: String::new(),
         };
         let number = self.join(id, new, now_ms)?;
-        Ok(Effect { opened, ..self.effect(id, number, false) })
+        Ok(OperationEffects { new_mailbox, ..self.effect(id, number, false) })
     }
 
-    fn apply_change(&mut self, id: &str, change: PersonChange) -> Result<Effect, PeopleRefused> {
+    fn apply_change(&mut self, id: &str, change: PersonChange) -> Result<OperationEffects, PeopleOperationError> {
         let number = self.number(id, &change.person, false)?;
         if let Some(address) = &change.address {
             self.rename(id, number, Some(address), &[], &[])?;
         }
         let organisation = self.organisation(id)?;
         if change.given_name.is_some() || change.family_name.is_some() {
-            organisation.touch(number, Field::Name, |person| {
+            organisation.update_field(number, PersonField::Name, |person| {
                 person.given_name = change.given_name.unwrap_or_else(|| person.given_name.clone());
                 person.family_name = change.family_name.unwrap_or_else(|| person.family_name.clone());
             })?;
         }
         if let Some(unit) = change.unit {
-            organisation.touch(number, Field::Unit, |person| person.unit = unit)?;
+            organisation.update_field(number, PersonField::Unit, |person| person.unit = unit)?;
         }
         if let Some(is_licensed) = change.licensed {
-            organisation.touch(number, Field::Licence, |person| person.is_licensed = is_licensed)?;
+            organisation.update_field(number, PersonField::Licence, |person| person.is_licensed = is_licensed)?;
         }
         if let Some(is_suspended) = change.suspended {
-            organisation.touch(number, Field::Suspended, |person| person.is_suspended = is_suspended)?;
+            organisation.update_field(number, PersonField::Suspended, |person| person.is_suspended = is_suspended)?;
         }
         if let Some(is_archived) = change.archived {
-            organisation.touch(number, Field::Archived, |person| person.is_archived = is_archived)?;
+            organisation.update_field(number, PersonField::Archived, |person| person.is_archived = is_archived)?;
         }
         if let Some(is_admin) = change.admin {
-            organisation.touch(number, Field::Admin, |person| person.is_admin = is_admin)?;
+            organisation.update_field(number, PersonField::Admin, |person| person.is_admin = is_admin)?;
         }
-        let is_ended = change.suspended == Some(true) || change.archived == Some(true);
-        let ended = is_ended.then(|| self.account(id, number)).flatten();
-        Ok(Effect { ended, ..self.effect(id, number, false) })
+        let is_locked_out = change.suspended == Some(true) || change.archived == Some(true);
+        let ended_account = is_locked_out.then(|| self.account(id, number)).flatten();
+        Ok(OperationEffects { ended_account, ..self.effect(id, number, false) })
     }
 
-    fn leave(
+    fn apply_state(
         &mut self,
         id: &str,
         person: &str,
-        from: &[State],
-        to: State,
+        from: &[PersonState],
+        to: PersonState,
         now_ms: i64,
-    ) -> Result<Effect, PeopleRefused> {
+    ) -> Result<OperationEffects, PeopleOperationError> {
         let number = self.number(id, person, false)?;
         let organisation = self.organisation(id)?;
-        let turned = from.iter().find_map(|from| organisation.turn(number, *from, to, now_ms).ok());
-        turned.ok_or(PeopleRefused::NoPerson)?;
-        let ended = (to != State::Present).then(|| self.account(id, number)).flatten();
-        Ok(Effect { ended, ..self.effect(id, number, false) })
+        let changed = from.iter().find_map(|from| organisation.change_state(number, *from, to, now_ms).ok());
+        changed.ok_or(PeopleOperationError::NoPerson)?;
+        let ended_account = (to != PersonState::Present).then(|| self.account(id, number)).flatten();
+        Ok(OperationEffects { ended_account, ..self.effect(id, number, false) })
     }
 
-    /// Another address, and other aliases.
+    /// Changes a person's address and aliases.
     fn rename(
         &mut self,
         id: &str,
@@ -240,47 +248,52 @@ impl Organisations {
         address: Option<&str>,
         add: &[String],
         remove: &[String],
-    ) -> Result<(), PeopleRefused> {
-        let lower = |address: &str| address.to_lowercase();
-        let person = &self.get(id).ok_or(PeopleRefused::NoOrganisation)?.people[&number];
+    ) -> Result<(), PeopleOperationError> {
+        let person = &self.get(id).ok_or(PeopleOperationError::NoOrganisation)?.people[&number];
         let own: Vec<String> = person.addresses().map(str::to_owned).collect();
-        let wanted: Vec<String> = address.into_iter().chain(add.iter().map(String::as_str)).map(lower).collect();
+        let wanted: Vec<String> =
+            address.into_iter().chain(add.iter().map(String::as_str)).map(str::to_lowercase).collect();
         if let Some(taken) = wanted.iter().find(|address| !own.contains(address) && !self.is_free(address)) {
-            return Err(PeopleRefused::Taken(taken.clone()));
+            return Err(PeopleOperationError::Taken(taken.clone()));
         }
-        let current = address.map_or_else(|| person.address.clone(), lower);
-        let removed: Vec<String> = remove.iter().map(|address| lower(address)).collect();
+        let current = address.map_or_else(|| person.address.clone(), str::to_lowercase);
+        let removed: Vec<String> = remove.iter().map(|address| address.to_lowercase()).collect();
         let mut aliases: Vec<String> = own.iter().chain(&wanted).filter(|one| **one != current).cloned().collect();
         aliases.retain(|alias| !removed.contains(alias));
         aliases.sort_unstable();
         aliases.dedup();
-        // The mailbox is known by its first address for as long as there is one.
+        // The first address is the mailbox's key and stays.
         let account = person.account.clone();
         for name in removed.iter().filter(|name| own.contains(name) && **name != current && **name != account) {
-            self.forget_name(name);
+            self.remove_name(name);
         }
         for name in &wanted {
-            self.name(name, id, number, false);
+            self.add_name(name, id, number, false);
         }
-        let field = if address.is_some() { Field::Address } else { Field::Aliases };
-        self.organisation(id)?.touch(number, field, |person| {
+        let field = if address.is_some() { PersonField::Address } else { PersonField::Aliases };
+        self.organisation(id)?.update_field(number, field, |person| {
             person.address = current;
             person.aliases = aliases;
         })
     }
 
-    fn apply_to_groups(&mut self, id: &str, operation: PeopleOperation, now_ms: i64) -> Result<Effect, PeopleRefused> {
+    fn apply_to_groups(
+        &mut self,
+        id: &str,
+        operation: PeopleOperation,
+        now_ms: i64,
+    ) -> Result<OperationEffects, PeopleOperationError> {
         let (number, name, add, remove) = match operation {
             PeopleOperation::CreateGroup { address, name, members } => {
                 let address = address.to_lowercase();
                 if self.find(&address).is_some() {
-                    return Err(PeopleRefused::Taken(address));
+                    return Err(PeopleOperationError::Taken(address));
                 }
-                let group_id = (self.naming)("group", &address);
+                let group_id = (self.id_scheme)("group", &address);
                 let name = name.unwrap_or_else(|| name_of(&address));
                 let number = self.organisation(id)?.add_group(&group_id, &address, &name, now_ms);
-                self.name(&address, id, number, true);
-                self.name(&group_id, id, number, true);
+                self.add_name(&address, id, number, true);
+                self.add_name(&group_id, id, number, true);
                 (number, None, members, Vec::new())
             }
             PeopleOperation::ChangeGroup { group, name, add, remove } => {
@@ -288,57 +301,58 @@ impl Organisations {
             }
             PeopleOperation::DeleteGroup { group } => {
                 let number = self.number(id, &group, true)?;
-                let removed = self.organisation(id)?.groups.remove(&number).ok_or(PeopleRefused::NoGroup)?;
-                self.forget_name(&removed.address);
-                self.forget_name(&removed.id);
-                return Ok(Effect::default());
+                let removed = self.organisation(id)?.groups.remove(&number).ok_or(PeopleOperationError::NoGroup)?;
+                self.remove_name(&removed.address);
+                self.remove_name(&removed.id);
+                return Ok(OperationEffects::default());
             }
-            _ => return Ok(Effect::default()),
+            _ => return Ok(OperationEffects::default()),
         };
         for member in add {
             let member = self.member(id, &member)?;
             self.organisation(id)?.add_member(number, member)?;
         }
-        let removed: Vec<Member> =
-            remove.iter().map(|member| self.member(id, member)).collect::<Result<_, PeopleRefused>>()?;
-        let group = self.organisation(id)?.groups.get_mut(&number).ok_or(PeopleRefused::NoGroup)?;
+        let removed: Vec<GroupMember> =
+            remove.iter().map(|member| self.member(id, member)).collect::<Result<_, PeopleOperationError>>()?;
+        let group = self.organisation(id)?.groups.get_mut(&number).ok_or(PeopleOperationError::NoGroup)?;
         group.members.retain(|member| !removed.contains(member));
         group.name = name.unwrap_or_else(|| group.name.clone());
         Ok(self.effect(id, number, true))
     }
 
-    fn member(&self, id: &str, name: &str) -> Result<Member, PeopleRefused> {
-        let found = self.find(name).filter(|found| found.organisation == id).ok_or(PeopleRefused::NoPerson)?;
-        Ok(if found.is_group { Member::Group(found.number) } else { Member::Person(found.number) })
+    fn member(&self, id: &str, name: &str) -> Result<GroupMember, PeopleOperationError> {
+        let found = self.find(name).filter(|found| found.organisation == id).ok_or(PeopleOperationError::NoPerson)?;
+        Ok(if found.is_group { GroupMember::Group(found.number) } else { GroupMember::Person(found.number) })
     }
 
-    fn number(&self, id: &str, name: &str, is_group: bool) -> Result<u64, PeopleRefused> {
-        let missing = if is_group { PeopleRefused::NoGroup } else { PeopleRefused::NoPerson };
+    fn number(&self, id: &str, name: &str, is_group: bool) -> Result<u64, PeopleOperationError> {
+        let missing = if is_group { PeopleOperationError::NoGroup } else { PeopleOperationError::NoPerson };
         let found = self.find(name).filter(|found| found.organisation == id && found.is_group == is_group);
         found.map(|found| found.number).ok_or(missing)
     }
 
-    fn organisation(&mut self, id: &str) -> Result<&mut Organisation, PeopleRefused> {
-        self.get_mut(id).ok_or(PeopleRefused::NoOrganisation)
+    fn organisation(&mut self, id: &str) -> Result<&mut Organisation, PeopleOperationError> {
+        self.get_mut(id).ok_or(PeopleOperationError::NoOrganisation)
     }
 
     fn account(&self, id: &str, number: u64) -> Option<String> {
         Some(self.get(id)?.people.get(&number)?.account.clone())
     }
 
-    fn effect(&self, id: &str, number: u64, is_group: bool) -> Effect {
+    fn effect(&self, id: &str, number: u64, is_group: bool) -> OperationEffects {
         let organisation = self.get(id);
         let person = organisation.and_then(|found| found.people.get(&number)).map(|person| person.id.clone());
         let group = organisation.and_then(|found| found.groups.get(&number)).map(|group| group.id.clone());
-        let applied = match is_group {
-            true => PeopleApplied { person: None, group },
-            false => PeopleApplied { person, group: None },
+        let applied = if is_group {
+            PeopleOperationOutcome { person: None, group }
+        } else {
+            PeopleOperationOutcome { person, group: None }
         };
-        Effect { applied, ..Effect::default() }
+        OperationEffects { applied, ..OperationEffects::default() }
     }
 }
 
-/// What stands before the `@`, in a form that people have.
+/// Derives a given name from an address's local part.
 pub fn name_of(address: &str) -> String {
     let mut letters = address.split('@').next().unwrap_or_default().chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

@@ -1,30 +1,30 @@
-//! One organisation: its domains, its people, its groups, and what changed when.
+//! An organisation: domains, people, groups and its change counter.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::group::{Group, Member};
-use super::operation::PeopleRefused;
-use super::person::{Field, Person, State};
+use super::group::{Group, GroupMember};
+use super::operation::PeopleOperationError;
+use super::person::{Person, PersonField, PersonState};
 
 #[derive(Debug, Default)]
 pub struct Organisation {
-    /// What the provider knows it by.
+    /// The provider's id of the organisation.
     pub id: String,
-    /// The first is the main one.
+    /// The first is the primary domain.
     pub domains: Vec<String>,
-    /// In the order in which they came. Those who are gone stay in it, so that their going can be told.
+    /// In order of joining. Deleted people stay, so that delta queries can report them.
     pub people: BTreeMap<u64, Person>,
     pub groups: BTreeMap<u64, Group>,
-    /// How many changes there were.
+    /// The change counter.
     pub changes: u64,
-    /// What was told before this change is not remembered any more.
+    /// Delta tokens before this change have expired.
     pub oldest: u64,
     next: u64,
 }
 
-/// Who is to come.
+/// A person to add, with all fields resolved.
 #[derive(Debug, Clone, Default)]
-pub struct Joining {
+pub struct NewPersonRecord {
     pub id: String,
     pub address: String,
     pub aliases: Vec<String>,
@@ -45,12 +45,12 @@ impl Organisation {
         self.domains.first().map_or("", String::as_str)
     }
 
-    /// Those who are there, in the order in which they came.
+    /// Iterates over the present people, in order of joining.
     pub fn present(&self) -> impl Iterator<Item = (u64, &Person)> {
         self.people.iter().filter(|(_, person)| person.is_present()).map(|(number, person)| (*number, person))
     }
 
-    pub(super) fn join(&mut self, new: Joining, now_ms: i64) -> u64 {
+    pub(super) fn join(&mut self, new: NewPersonRecord, now_ms: i64) -> u64 {
         let number = self.number();
         self.changes += 1;
         let person = Person {
@@ -61,13 +61,13 @@ impl Organisation {
             given_name: new.given_name,
             family_name: new.family_name,
             unit: if new.unit.is_empty() { "/".to_owned() } else { new.unit },
-            // Somebody has made the organisation.
+            // The first person is an administrator.
             is_admin: new.is_admin || self.people.is_empty(),
             is_suspended: false,
             is_archived: false,
             is_guest: new.is_guest,
             is_licensed: new.is_licensed && !new.is_guest,
-            state: State::Present,
+            state: PersonState::Present,
             joined_ms: now_ms,
             deleted_ms: None,
             changed_at: self.changes,
@@ -78,15 +78,15 @@ impl Organisation {
         number
     }
 
-    /// Something about somebody who is there.
-    pub(super) fn touch(
+    /// Changes a field of a present person.
+    pub(super) fn update_field(
         &mut self,
         number: u64,
-        field: Field,
+        field: PersonField,
         change: impl FnOnce(&mut Person),
-    ) -> Result<(), PeopleRefused> {
+    ) -> Result<(), PeopleOperationError> {
         let person = self.people.get_mut(&number).filter(|person| person.is_present());
-        let person = person.ok_or(PeopleRefused::NoPerson)?;
+        let person = person.ok_or(PeopleOperationError::NoPerson)?;
         self.changes += 1;
         change(person);
         person.changed_at = self.changes;
@@ -94,20 +94,26 @@ impl Organisation {
         Ok(())
     }
 
-    /// From one state to another.
-    pub(super) fn turn(&mut self, number: u64, from: State, to: State, now_ms: i64) -> Result<(), PeopleRefused> {
+    /// Changes a person's state, if it is `from`.
+    pub(super) fn change_state(
+        &mut self,
+        number: u64,
+        from: PersonState,
+        to: PersonState,
+        now_ms: i64,
+    ) -> Result<(), PeopleOperationError> {
         let person = self.people.get_mut(&number).filter(|person| person.state == from);
-        let person = person.ok_or(PeopleRefused::NoPerson)?;
+        let person = person.ok_or(PeopleOperationError::NoPerson)?;
         self.changes += 1;
         person.state = to;
         person.changed_at = self.changes;
         match to {
-            State::Present => {
+            PersonState::Present => {
                 person.entered_at = self.changes;
                 person.deleted_ms = None;
             }
-            State::Deleted => person.deleted_ms = Some(now_ms),
-            State::Purged => {}
+            PersonState::Deleted => person.deleted_ms = Some(now_ms),
+            PersonState::Purged => {}
         }
         Ok(())
     }
@@ -125,14 +131,18 @@ impl Organisation {
         number
     }
 
-    /// A group that has this one in it cannot be one of its members.
-    pub(super) fn add_member(&mut self, group: u64, member: Member) -> Result<(), PeopleRefused> {
-        let leads_back = |inner| inner == group || self.all_members(inner).contains(&Member::Group(group));
-        if matches!(member, Member::Group(inner) if leads_back(inner)) {
-            return Err(PeopleRefused::Circle);
+    /// Adds a member, unless the groups would contain each other.
+    pub(super) fn add_member(&mut self, group: u64, member: GroupMember) -> Result<(), PeopleOperationError> {
+        if matches!(member, GroupMember::Group(inner) if self.contains_group(inner, group)) {
+            return Err(PeopleOperationError::Circle);
         }
-        self.groups.get_mut(&group).ok_or(PeopleRefused::NoGroup)?.members.insert(member);
+        self.groups.get_mut(&group).ok_or(PeopleOperationError::NoGroup)?.members.insert(member);
         Ok(())
+    }
+
+    /// Returns whether a group is another one or contains it, however deep.
+    fn contains_group(&self, outer: u64, inner: u64) -> bool {
+        outer == inner || self.all_members(outer).contains(&GroupMember::Group(inner))
     }
 
     fn number(&mut self) -> u64 {

@@ -1,4 +1,4 @@
-//! Somebody in an organisation.
+//! A person in an organisation.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::operation::name_of;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
-    /// What the directory knows them by, whatever the address.
+    /// The directory's id of the person, which stays when the address changes.
     pub id: String,
-    /// The name of their mailbox: the first address they had.
+    /// The key of the mailbox: the person's first address.
     pub account: String,
     pub address: String,
     pub aliases: Vec<String>,
@@ -21,35 +21,35 @@ pub struct Person {
     pub is_admin: bool,
     pub is_suspended: bool,
     pub is_archived: bool,
-    /// From elsewhere, and without a mailbox here.
+    /// Whether the person is a guest, without a mailbox here.
     pub is_guest: bool,
-    /// Whether a mailbox was paid for.
+    /// Whether the person has a mailbox licence.
     pub is_licensed: bool,
-    pub state: State,
+    pub state: PersonState,
     pub joined_ms: i64,
     pub deleted_ms: Option<i64>,
-    /// When they last changed, counted in changes to the organisation.
+    /// The organisation's change counter at the last change.
     pub(crate) changed_at: u64,
-    /// When they came, or came back, counted likewise.
+    /// The change counter when the person joined or was restored.
     pub(crate) entered_at: u64,
-    /// When each of these last changed, if it ever did.
-    pub(crate) touched: BTreeMap<Field, u64>,
+    /// The change counter at the last change of each field.
+    pub(crate) touched: BTreeMap<PersonField, u64>,
 }
 
-/// Whether somebody is there.
+/// The state of a person in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum PersonState {
     Present,
-    /// And may come back.
+    /// Can be restored.
     Deleted,
-    /// For good.
+    /// Removed for good.
     Purged,
 }
 
-/// What can change about a person.
+/// A field of a person that can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
+pub enum PersonField {
     Address,
     Aliases,
     Name,
@@ -60,14 +60,14 @@ pub enum Field {
     Licence,
 }
 
-/// What stands after the `@`.
+/// Returns the domain of an address.
 pub fn domain_of(address: &str) -> &str {
     address.rsplit_once('@').map_or(address, |(_, domain)| domain)
 }
 
 impl Person {
-    /// Somebody who belongs to no organisation.
-    pub(crate) fn alone(id: &str, address: &str) -> Self {
+    /// Builds a person without an organisation.
+    pub(crate) fn without_organisation(id: &str, address: &str) -> Self {
         Self {
             id: id.to_owned(),
             account: address.to_owned(),
@@ -81,7 +81,7 @@ impl Person {
             is_archived: false,
             is_guest: false,
             is_licensed: true,
-            state: State::Present,
+            state: PersonState::Present,
             joined_ms: 0,
             deleted_ms: None,
             changed_at: 0,
@@ -91,10 +91,10 @@ impl Person {
     }
 
     pub fn is_present(&self) -> bool {
-        self.state == State::Present
+        self.state == PersonState::Present
     }
 
-    /// Whether there is mail to read, as far as the directory is concerned.
+    /// Returns whether the directory gives the person a mailbox.
     pub fn has_mailbox(&self) -> bool {
         self.is_present() && self.is_licensed && !self.is_guest
     }
@@ -103,13 +103,13 @@ impl Person {
         [self.given_name.as_str(), &self.family_name].join(" ").trim().to_owned()
     }
 
-    /// All that they are reached by, the current address first.
+    /// Iterates over all addresses, the primary one first.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.address.as_str()).chain(self.aliases.iter().map(String::as_str))
     }
 
-    /// What changed since, if that was not all of it.
-    pub fn touched_since(&self, change: u64) -> impl Iterator<Item = Field> {
+    /// Iterates over the fields changed since.
+    pub fn touched_since(&self, change: u64) -> impl Iterator<Item = PersonField> {
         self.touched.iter().filter(move |(_, at)| **at > change).map(|(field, _)| *field)
     }
 }

@@ -1,44 +1,44 @@
-//! All organisations of one provider, and who has which name there.
+//! All organisations of one provider, with an index of ids and addresses.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::operation::{PeopleOperation, PeopleRefused};
-use super::organisation::{Joining, Organisation};
-use super::person::{Person, State, domain_of};
+use super::operation::{PeopleOperation, PeopleOperationError};
+use super::organisation::{NewPersonRecord, Organisation};
+use super::person::{Person, PersonState, domain_of};
 
-/// How the provider names things: what it is of, and something that it is made from.
-pub type Naming = fn(&str, &str) -> String;
+/// Builds a provider's ids from the kind of object and its name.
+pub type IdScheme = fn(&str, &str) -> String;
 
 #[derive(Debug)]
-pub struct People {
+pub struct PeopleDirectory {
     inner: RwLock<Organisations>,
 }
 
 #[derive(Debug)]
 pub struct Organisations {
-    pub naming: Naming,
+    pub id_scheme: IdScheme,
     by_id: HashMap<String, Organisation>,
     /// Ids by domain.
     by_domain: HashMap<String, String>,
-    /// Where people and groups are, by their ids and addresses.
-    by_name: HashMap<String, Found>,
-    /// How many have had an address so far.
+    /// People and groups by id and address.
+    by_name: HashMap<String, EntryLocation>,
+    /// The number of people who have had an address so far.
     holders: HashMap<String, u32>,
 }
 
-/// Where somebody is.
+/// The location of a person or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct EntryLocation {
     pub organisation: String,
     pub number: u64,
     pub is_group: bool,
 }
 
-impl People {
-    pub fn new(naming: Naming) -> Self {
+impl PeopleDirectory {
+    pub fn new(id_scheme: IdScheme) -> Self {
         let inner = Organisations {
-            naming,
+            id_scheme,
             by_id: HashMap::new(),
             by_domain: HashMap::new(),
             by_name: HashMap::new(),
@@ -55,33 +55,34 @@ impl People {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody ordinary comes to the organisation of their domain. Its id; nothing: somebody has the address.
-    pub fn enrol(&self, address: &str, now_ms: i64) -> Option<String> {
+    /// Adds an ordinary person to the organisation of the domain and returns its id. Returns `None` if the address is
+    /// in use.
+    pub fn add_person(&self, address: &str, now_ms: i64) -> Option<String> {
         let mut organisations = self.write();
-        let id = organisations.of_domain(domain_of(address));
+        let id = organisations.organisation_of_domain(domain_of(address));
         organisations.apply(&id, PeopleOperation::join(address), now_ms).ok().map(|_| id)
     }
 
-    /// Whoever has this id or address, or had it when they were deleted.
+    /// Finds a person by id or address, deleted ones included.
     pub fn find(&self, name: &str) -> Option<Person> {
         self.read().person(name).cloned()
     }
 }
 
 impl Organisations {
-    /// The organisation of a domain; it is made if there is none yet.
-    pub fn of_domain(&mut self, domain: &str) -> String {
+    /// Returns the id of a domain's organisation, which is created if necessary.
+    pub fn organisation_of_domain(&mut self, domain: &str) -> String {
         let domain = domain.to_lowercase();
         if let Some(id) = self.by_domain.get(&domain) {
             return id.clone();
         }
-        let id = (self.naming)("organisation", &domain);
+        let id = (self.id_scheme)("organisation", &domain);
         self.by_id.insert(id.clone(), Organisation::new(&id, &domain));
         self.by_domain.insert(domain, id.clone());
         id
     }
 
-    /// One that nobody has yet.
+    /// Adds a domain that is not in use.
     pub fn add_domain(&mut self, organisation: &str, domain: &str) {
         let domain = domain.to_lowercase();
         let Some(found) = self.by_id.get_mut(organisation) else { return };
@@ -89,7 +90,7 @@ impl Organisations {
         self.by_domain.insert(domain, organisation.to_owned());
     }
 
-    /// By id or domain.
+    /// Finds an organisation by id or domain.
     pub fn get(&self, name: &str) -> Option<&Organisation> {
         self.by_id.get(&self.id_of(name)?)
     }
@@ -112,7 +113,7 @@ impl Organisations {
         all
     }
 
-    pub fn find(&self, name: &str) -> Option<&Found> {
+    pub fn find(&self, name: &str) -> Option<&EntryLocation> {
         self.by_name.get(name).or_else(|| self.by_name.get(&name.to_lowercase()))
     }
 
@@ -121,41 +122,46 @@ impl Organisations {
         self.by_id.get(&found.organisation)?.people.get(&found.number)
     }
 
-    /// Whether nobody has it, or only somebody who is gone for good.
+    /// Returns whether an address is free: not in use, or its holder is purged.
     pub fn is_free(&self, address: &str) -> bool {
         let Some(found) = self.find(address) else { return true };
-        !found.is_group && self.person(address).is_none_or(|person| person.state == State::Purged)
+        !found.is_group && self.person(address).is_none_or(|person| person.state == PersonState::Purged)
     }
 
-    /// One after the other may have an address; each is somebody else.
-    pub fn join(&mut self, organisation: &str, mut new: Joining, now_ms: i64) -> Result<u64, PeopleRefused> {
+    /// Adds a person. A reused address gets a new id.
+    pub fn join(
+        &mut self,
+        organisation: &str,
+        mut new: NewPersonRecord,
+        now_ms: i64,
+    ) -> Result<u64, PeopleOperationError> {
         new.address = new.address.to_lowercase();
         let wanted = std::iter::once(&new.address).chain(&new.aliases);
         if let Some(taken) = wanted.clone().find(|address| !self.is_free(address)) {
-            return Err(PeopleRefused::Taken(taken.clone()));
+            return Err(PeopleOperationError::Taken(taken.clone()));
         }
         let names: Vec<String> = wanted.cloned().collect();
         let before = self.holders.entry(new.address.clone()).or_default();
         *before += 1;
         new.id = match before {
-            1 => (self.naming)("person", &new.address),
-            more => (self.naming)("person", &format!("{} {more}", new.address)),
+            1 => (self.id_scheme)("person", &new.address),
+            more => (self.id_scheme)("person", &format!("{} {more}", new.address)),
         };
         let id = new.id.clone();
-        let found = self.by_id.get_mut(organisation).ok_or(PeopleRefused::NoOrganisation)?;
+        let found = self.by_id.get_mut(organisation).ok_or(PeopleOperationError::NoOrganisation)?;
         let number = found.join(new, now_ms);
         for name in names.iter().chain([&id]) {
-            self.name(name, organisation, number, false);
+            self.add_name(name, organisation, number, false);
         }
         Ok(number)
     }
 
-    pub fn name(&mut self, name: &str, organisation: &str, number: u64, is_group: bool) {
-        let found = Found { organisation: organisation.to_owned(), number, is_group };
+    pub fn add_name(&mut self, name: &str, organisation: &str, number: u64, is_group: bool) {
+        let found = EntryLocation { organisation: organisation.to_owned(), number, is_group };
         self.by_name.insert(name.to_owned(), found);
     }
 
-    pub fn forget_name(&mut self, name: &str) {
+    pub fn remove_name(&mut self, name: &str) {
         self.by_name.remove(name);
     }
 }

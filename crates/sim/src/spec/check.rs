@@ -1,4 +1,4 @@
-//! A value against a schema.
+//! Checks JSON values against schemas.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::document::Document;
 use super::shape::Shape;
 
 impl Document {
-    /// Whether the value is what the schema says; if not, where it is not.
+    /// Checks a value against a schema. The error names the mismatch.
     pub fn check(&self, schema: &str, value: &Value) -> Result<(), String> {
         self.check_shape(&Shape::Named(schema.to_owned()), value).map_err(|why| format!("{schema}{why}"))
     }
@@ -19,10 +19,10 @@ impl Document {
                 Some(given) if (*least..=*most).contains(&given) => Ok(()),
                 _ => Err(format!(": {number} is not between {least} and {most}")),
             },
-            (Shape::List(inner), Value::Array(items)) => {
-                let check = |(at, item)| self.check_shape(inner, item).map_err(|why| format!("[{at}]{why}"));
-                items.iter().enumerate().try_for_each(check)
-            }
+            (Shape::List(inner), Value::Array(items)) => items
+                .iter()
+                .enumerate()
+                .try_for_each(|(at, item)| self.check_shape(inner, item).map_err(|why| format!("[{at}]{why}"))),
             (Shape::Object(properties), Value::Object(fields)) => {
                 for (name, value) in fields {
                     let inner = properties.get(name).ok_or_else(|| format!(".{name} is not known"))?;
@@ -30,24 +30,22 @@ impl Document {
                 }
                 Ok(())
             }
-            (Shape::Map(inner), Value::Object(fields)) => {
-                let check = |(name, value)| self.check_shape(inner, value).map_err(|why| format!(".{name}{why}"));
-                fields.iter().try_for_each(check)
-            }
+            (Shape::Map(inner), Value::Object(fields)) => fields
+                .iter()
+                .try_for_each(|(name, value)| self.check_shape(inner, value).map_err(|why| format!(".{name}{why}"))),
             (Shape::Named(name), value) => {
-                // What says its own kind is held against that.
+                // A value with `@odata.type` is checked against that type.
                 let own = value["@odata.type"].as_str().and_then(|kind| self.schema(kind.trim_start_matches('#')));
                 let inner = own.or_else(|| self.schema(name)).ok_or_else(|| format!(": there is no schema {name}"))?;
                 self.check_shape(inner, value)
             }
             (Shape::Nullable(_), Value::Null) => Ok(()),
             (Shape::Nullable(inner), value) => self.check_shape(inner, value),
-            (shape, value) => Err(format!(": {} is not {}", kind(value), wanted(shape))),
+            (shape, value) => Err(format!(": {} is not {}", kind(value), expected_type(shape))),
         }
     }
 
-    /// An answer is also held to this: an empty list is told by its absence, so that a client that relies on the key
-    /// notices.
+    /// Checks a response, which must not contain an empty list: Google leaves it out, and clients have to cope.
     pub fn check_answer(&self, schema: &str, value: &Value) -> Result<(), String> {
         if has_empty_list(value) {
             return Err(format!("{schema} has an empty list in it"));
@@ -75,7 +73,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-fn wanted(shape: &Shape) -> &'static str {
+fn expected_type(shape: &Shape) -> &'static str {
     match shape {
         Shape::Any => "anything",
         Shape::Text(_) => "a string",
@@ -84,7 +82,7 @@ fn wanted(shape: &Shape) -> &'static str {
         Shape::Boolean => "a boolean",
         Shape::List(_) => "a list",
         Shape::Object(_) | Shape::Map(_) | Shape::Named(_) => "an object",
-        Shape::Nullable(inner) => wanted(inner),
+        Shape::Nullable(inner) => expected_type(inner),
     }
 }
 
@@ -95,7 +93,7 @@ mod tests {
     use crate::google::spec::gmail;
 
     #[test]
-    fn a_message_with_a_wrong_type_an_unknown_field_or_a_wrong_number_is_refused() {
+    fn value_that_violates_its_schema_is_refused() {
         let good = json!({
             "id": "1", "historyId": "7", "internalDate": "-1", "sizeEstimate": 3, "labelIds": ["INBOX"],
             "payload": {"parts": [{"body": {"size": 1}}]},
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_enum_takes_only_its_values() {
+    fn enum_accepts_only_its_values() {
         assert!(gmail().check("WatchRequest", &json!({"labelFilterBehavior": "include"})).is_ok());
         assert!(gmail().check("WatchRequest", &json!({"labelFilterBehavior": "INCLUDE"})).is_err());
     }

@@ -1,4 +1,4 @@
-//! A discovery document, read once.
+//! A parsed discovery document.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,19 @@ use super::shape::Shape;
 #[derive(Debug)]
 pub struct Document {
     methods: Vec<Method>,
-    /// What every method takes.
+    /// Parameters that every method takes.
     pub(super) common: HashMap<String, Parameter>,
     schemas: HashMap<String, Shape>,
 }
 
 #[derive(Debug)]
 pub struct Method {
-    /// As in `gmail.users.messages.get`.
+    /// The id, as in `gmail.users.messages.get`.
     pub id: String,
     pub verb: String,
-    /// As in `gmail/v1/users/{userId}/messages/{id}`.
+    /// The path, as in `gmail/v1/users/{userId}/messages/{id}`.
     pub path: String,
-    /// Schemas of the bodies.
+    /// The schema of the request body; that of the response follows.
     pub request: Option<String>,
     pub response: Option<String>,
     /// The schema whose fields can be selected.
@@ -64,12 +64,12 @@ impl Document {
         self.schemas.contains_key(schema)
     }
 
-    /// Whether an object of this schema has such a field.
+    /// Returns whether a schema has a field.
     pub fn has_field(&self, schema: &str, field: &str) -> bool {
         matches!(self.schema(schema), Some(Shape::Object(properties)) if properties.contains_key(field))
     }
 
-    /// Whether this leads to something in an object of the schema: names of fields, one inside the other.
+    /// Returns whether a path of field names exists in a schema.
     pub fn has_path(&self, schema: &str, path: &[&str]) -> bool {
         let named = Shape::Named(schema.to_owned());
         let mut shape = &named;
@@ -98,7 +98,7 @@ impl Document {
         }
     }
 
-    /// Schemas that are referred to and not there.
+    /// Lists schemas that are referred to but not defined.
     pub fn dangling(&self) -> Vec<String> {
         let mut named: Vec<String> = Vec::new();
         self.schemas.values().for_each(|schema| schema.named(&mut named));
@@ -110,22 +110,20 @@ impl Document {
 
 impl Method {
     fn read(method: &Value) -> Result<Self, String> {
-        let text = |field: &str| method[field].as_str().map(str::to_owned).ok_or_else(|| format!("no {field}"));
-        let schema = |field: &str| method[field]["$ref"].as_str().map(str::to_owned);
         let scopes = method["scopes"].as_array().into_iter().flatten();
         Ok(Self {
-            id: text("id")?,
-            verb: text("httpMethod")?,
-            path: text("path")?,
-            request: schema("request"),
-            response: schema("response"),
+            id: required_text(method, "id")?,
+            verb: required_text(method, "httpMethod")?,
+            path: required_text(method, "path")?,
+            request: referred_schema(method, "request"),
+            response: referred_schema(method, "response"),
             entity: method["entity"].as_str().map(str::to_owned),
             scopes: scopes.filter_map(Value::as_str).map(str::to_owned).collect(),
             parameters: parameters(&method["parameters"])?,
         })
     }
 
-    /// The values in a path of this method, by name; nothing when it is another method's.
+    /// Returns the path parameters by name, or `None` if the path is another method's.
     pub(super) fn match_path<'a>(&self, path: &'a str) -> Option<Vec<(&str, &'a str)>> {
         let (mut wanted, mut given) = (self.path.split('/'), path.split('/'));
         let mut values = Vec::new();
@@ -143,15 +141,26 @@ impl Method {
     }
 }
 
+fn required_text(method: &Value, field: &str) -> Result<String, String> {
+    method[field].as_str().map(str::to_owned).ok_or_else(|| format!("no {field}"))
+}
+
+fn referred_schema(method: &Value, field: &str) -> Option<String> {
+    method[field]["$ref"].as_str().map(str::to_owned)
+}
+
 fn parameters(all: &Value) -> Result<HashMap<String, Parameter>, String> {
-    let parameter = |(name, described): (&String, &Value)| {
-        let parameter = Parameter {
-            shape: Shape::read(described)?,
-            is_in_path: described["location"] == "path",
-            is_required: described["required"] == true,
-            is_repeated: described["repeated"] == true,
-        };
-        Ok((name.clone(), parameter))
-    };
-    all.as_object().into_iter().flatten().map(parameter).collect()
+    all.as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, described)| {
+            let parameter = Parameter {
+                shape: Shape::read(described)?,
+                is_in_path: described["location"] == "path",
+                is_required: described["required"] == true,
+                is_repeated: described["repeated"] == true,
+            };
+            Ok((name.clone(), parameter))
+        })
+        .collect()
 }

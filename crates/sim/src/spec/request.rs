@@ -1,25 +1,25 @@
-//! A request against the document: which method it is, and whether it says only what that method takes.
+//! Finds the method of a request and validates its parameters and body.
 
 use serde_json::Value;
 
 use super::document::{Document, Method, Parameter};
 use super::shape::Shape;
 
-/// A request that names a method, with its parameters as they were written.
+/// A request to a method, with its raw parameters.
 #[derive(Debug)]
-pub struct Call<'d> {
+pub struct MethodCall<'d> {
     pub method: &'d Method,
     path: Vec<(String, String)>,
     query: Vec<(String, String)>,
 }
 
-impl<'d> Call<'d> {
-    /// Of a path that is not percent-encoded any more segment by segment; nothing when there is no such method.
+impl<'d> MethodCall<'d> {
+    /// Finds the method of a decoded path. Returns `None` if there is none.
     pub fn find(document: &'d Document, verb: &str, path: &str, query: Vec<(String, String)>) -> Option<Self> {
         let path = path.trim_start_matches('/');
         let of_verb = document.methods().iter().filter(|method| method.verb == verb);
         let matching = of_verb.filter_map(|method| Some((method, method.match_path(path)?)));
-        // What is written out goes before what stands for anything.
+        // Literal segments take precedence over parameters.
         let (method, values) = matching.min_by_key(|(_, values)| values.len())?;
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Some(Self { method, path: values, query })
@@ -33,17 +33,17 @@ impl<'d> Call<'d> {
         self.query.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// Everything in the query, in order.
+    /// Iterates over the query in order.
     pub fn queries(&self) -> impl Iterator<Item = (&str, &str)> {
         self.query.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Each value of a parameter that may come several times.
+    /// Iterates over the values of a repeated parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.query.iter().filter(move |(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// What is wrong with the query and the body, if anything.
+    /// Validates query and body. The error names the mismatch.
     pub fn check(&self, document: &Document, body: Option<&Value>) -> Result<(), String> {
         for (at, (name, value)) in self.query.iter().enumerate() {
             let known = self.method.parameters.get(name).filter(|parameter| !parameter.is_in_path);
@@ -90,21 +90,22 @@ mod tests {
 
     fn checked(verb: &str, path: &str, query: &[(&str, &str)], body: Option<Value>) -> Result<(), String> {
         let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Call::find(gmail(), verb, path, query).unwrap().check(gmail(), body.as_ref())
+        MethodCall::find(gmail(), verb, path, query).unwrap().check(gmail(), body.as_ref())
     }
 
     #[test]
-    fn a_path_leads_to_its_method() {
-        let call = Call::find(gmail(), "GET", "/gmail/v1/users/me/messages/12/attachments/ab", Vec::new()).unwrap();
+    fn path_leads_to_its_method() {
+        let call =
+            MethodCall::find(gmail(), "GET", "/gmail/v1/users/me/messages/12/attachments/ab", Vec::new()).unwrap();
 
         assert_eq!(call.method.id, "gmail.users.messages.attachments.get");
         assert_eq!((call.path("userId"), call.path("messageId"), call.path("id")), ("me", "12", "ab"));
-        assert!(Call::find(gmail(), "POST", "/gmail/v1/users/me/messages", Vec::new()).is_none());
-        assert!(Call::find(gmail(), "GET", "/gmail/v1/users//messages", Vec::new()).is_none());
+        assert!(MethodCall::find(gmail(), "POST", "/gmail/v1/users/me/messages", Vec::new()).is_none());
+        assert!(MethodCall::find(gmail(), "GET", "/gmail/v1/users//messages", Vec::new()).is_none());
     }
 
     #[test]
-    fn what_a_method_does_not_take_is_told() {
+    fn unknown_parameters_are_refused() {
         let list = "/gmail/v1/users/me/messages";
         let fine = [("maxResults", "5"), ("labelIds", "INBOX"), ("labelIds", "UNREAD"), ("prettyPrint", "false")];
         assert_eq!(checked("GET", list, &fine, None), Ok(()));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_says_only_what_the_schema_has() {
+    fn body_must_match_its_schema() {
         let watch = |body| checked("POST", "/gmail/v1/users/me/watch", &[], body);
 
         assert_eq!(watch(Some(json!({"topicName": "projects/p/topics/t"}))), Ok(()));

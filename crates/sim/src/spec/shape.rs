@@ -1,34 +1,34 @@
-//! The types of a discovery document.
+//! The types of a discovery document's schemas.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// What a value may look like.
+/// The type of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
     Any,
-    Text(Text),
-    /// With the smallest and the largest.
+    Text(StringFormat),
+    /// With minimum and maximum.
     Integer(i64, i64),
     Number,
     Boolean,
     List(Box<Shape>),
     Object(HashMap<String, Shape>),
-    /// Any names, all with values of this shape.
+    /// Arbitrary names with values of one type.
     Map(Box<Shape>),
     /// A schema of the same document.
     Named(String),
-    /// Or nothing.
+    /// The type or null.
     Nullable(Box<Shape>),
 }
 
-/// What a string may hold.
+/// The format of a string.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Text {
+pub enum StringFormat {
     Any,
     OneOf(Vec<String>),
-    /// 64-bit numbers travel as strings, because JavaScript has no such numbers.
+    /// 64-bit numbers are strings, because JavaScript has no such numbers.
     Int64,
     Uint64,
     Base64,
@@ -36,7 +36,7 @@ pub enum Text {
 }
 
 impl Shape {
-    /// A schema or a parameter: they are written alike.
+    /// Parses a schema or parameter: both have the same format.
     pub fn read(schema: &Value) -> Result<Self, String> {
         let shape = Self::read_inner(schema)?;
         Ok(if schema["nullable"] == true { Self::Nullable(Box::new(shape)) } else { shape })
@@ -48,7 +48,7 @@ impl Shape {
         }
         match schema["type"].as_str() {
             Some("any") => Ok(Self::Any),
-            Some("string") => Text::read(schema).map(Self::Text),
+            Some("string") => StringFormat::read(schema).map(Self::Text),
             Some("integer") => Ok(match schema["format"].as_str() {
                 Some("uint32") => Self::Integer(0, i64::from(u32::MAX)),
                 _ => Self::Integer(i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -70,7 +70,7 @@ impl Shape {
         }
     }
 
-    /// The names of schemas that it refers to.
+    /// Collects the names of schemas that the type refers to.
     pub fn named(&self, found: &mut Vec<String>) {
         match self {
             Self::Named(name) => found.push(name.clone()),
@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-impl Text {
+impl StringFormat {
     fn read(schema: &Value) -> Result<Self, String> {
         if let Some(values) = schema["enum"].as_array() {
             return Ok(Self::OneOf(values.iter().filter_map(Value::as_str).map(str::to_owned).collect()));
@@ -98,7 +98,7 @@ impl Text {
 
     pub fn check(&self, text: &str) -> Result<(), String> {
         let is_fine = match self {
-            // The bytes of messages are not looked at one by one: they are made by an encoder, thousands a second.
+            // Not decoded: an encoder writes them, thousands a second.
             Self::Any | Self::Base64 => true,
             Self::OneOf(values) => values.iter().any(|value| value == text),
             Self::Int64 => text.parse::<i64>().is_ok(),

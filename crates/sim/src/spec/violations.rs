@@ -1,17 +1,17 @@
-//! What did not agree with the documents, for whoever looks after a test.
+//! The record of requests and responses that violate an API description.
 
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// More of the same tell nothing new.
-const KEPT: usize = 1_000;
+/// The number of violations kept.
+const MAX_KEPT_VIOLATIONS: usize = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     Request,
-    /// The simulator itself is wrong.
+    /// A bug of the simulator.
     Response,
     Push,
 }
@@ -30,7 +30,7 @@ pub struct Violations(Mutex<Vec<Violation>>);
 impl Violations {
     pub fn add(&self, side: Side, what: &str, why: &str) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() < KEPT {
+        if all.len() < MAX_KEPT_VIOLATIONS {
             all.push(Violation { side, what: what.to_owned(), why: why.to_owned() });
         }
     }

@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A raw HTTP client.
 
 use std::net::SocketAddr;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An answer as it came.
+/// An HTTP response as received.
 #[derive(Debug)]
-pub struct Answered {
+pub struct HttpReply {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Answered {
+impl HttpReply {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -28,20 +28,20 @@ impl Answered {
         fields.filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
     }
 
-    /// The reason in an error of Google's APIs.
+    /// Returns the reason in an error of Google's APIs.
     pub fn reason(&self) -> String {
         self.json()["error"]["errors"][0]["reason"].as_str().unwrap().to_owned()
     }
 }
 
-/// Nothing when the connection ended without a whole answer.
+/// Sends a request. Returns `None` if the connection ended without a complete response.
 pub async fn send(
     address: SocketAddr,
     method: &str,
     path: &str,
     fields: &[(&str, &str)],
     body: &[u8],
-) -> Option<Answered> {
+) -> Option<HttpReply> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
     fields.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
@@ -53,9 +53,9 @@ pub async fn send(
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8(answer[..end].to_vec()).ok()?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    let answered = Answered { status, head, body: answer[end + 4..].to_vec() };
+    let answered = HttpReply { status, head, body: answer[end + 4..].to_vec() };
     match answered.header("transfer-encoding") {
-        Some(_) => Some(Answered { body: unchunked(&answered.body)?, ..answered }),
+        Some(_) => Some(HttpReply { body: unchunked(&answered.body)?, ..answered }),
         None => Some(answered),
     }
 }

@@ -1,29 +1,29 @@
 use std::collections::HashSet;
 
 use mail_parser::{MessageParser, MimeHeaders};
-use sim::mail::{Generator, Kind, LineEnd, Message, Profile, append_to_mbox, bench_mailbox};
+use sim::mail::{GeneratedMessage, Generator, LineEnd, MailKind, Profile, append_to_mbox, bench_mailbox};
 
 fn ordinary(seed: u64, messages: usize) -> Generator {
     Generator::new(seed, Profile::ordinary(seed, messages))
 }
 
 /// FNV-1a, so that the pin needs no crate.
-fn hash(messages: impl Iterator<Item = Message>) -> u64 {
+fn hash(messages: impl Iterator<Item = GeneratedMessage>) -> u64 {
     messages.fold(0xCBF2_9CE4_8422_2325, |hash, message| {
         message.raw.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
     })
 }
 
 #[test]
-fn a_seed_makes_the_same_bytes_today_and_tomorrow() {
+fn seed_makes_pinned_bytes() {
     assert_eq!(format!("{:016x}", hash(ordinary(1, 200))), "b0b32ffe9aa30b20");
     assert_eq!(format!("{:016x}", hash(bench_mailbox(1, 200))), "c3d264fd6ecfd622");
     assert_ne!(hash(ordinary(1, 20)), hash(ordinary(2, 20)));
 }
 
 #[test]
-fn the_benchmark_mailbox_has_its_share_of_attachments_and_its_size() {
-    let messages: Vec<Message> = bench_mailbox(1, 1_000).collect();
+fn bench_mailbox_has_its_size_and_attachments() {
+    let messages: Vec<GeneratedMessage> = bench_mailbox(1, 1_000).collect();
 
     let carrying = messages.iter().filter(|m| m.attachments + m.inline_images > 0).count();
     let mean = messages.iter().map(|m| m.raw.len()).sum::<usize>() / messages.len();
@@ -33,7 +33,7 @@ fn the_benchmark_mailbox_has_its_share_of_attachments_and_its_size() {
 }
 
 #[test]
-fn bytes_keep_to_the_rules_of_mail() {
+fn messages_obey_line_and_ascii_rules() {
     for message in ordinary(3, 1_000) {
         let raw = &message.raw;
         let header_end = raw.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
@@ -51,12 +51,12 @@ fn bytes_keep_to_the_rules_of_mail() {
 }
 
 #[test]
-fn every_kind_and_folder_comes_up() {
-    let messages: Vec<Message> = ordinary(1, 2_000).collect();
+fn every_kind_and_folder_occurs() {
+    let messages: Vec<GeneratedMessage> = ordinary(1, 2_000).collect();
 
-    let kinds: HashSet<Kind> = messages.iter().map(|m| m.kind).collect();
+    let kinds: HashSet<MailKind> = messages.iter().map(|m| m.kind).collect();
     let folders: HashSet<&str> = messages.iter().map(|m| m.folder).collect();
-    assert_eq!(kinds.len(), Kind::ORDINARY.len());
+    assert_eq!(kinds.len(), MailKind::ORDINARY.len());
     assert_eq!(folders, HashSet::from(["INBOX", "Sent", "Archive"]));
     assert!(messages.iter().any(|m| m.inline_images > 0));
     assert!(messages.windows(2).all(|pair| pair[0].received_at <= pair[1].received_at));
@@ -64,34 +64,34 @@ fn every_kind_and_folder_comes_up() {
     assert_eq!(ids.len(), messages.len());
 }
 
+/// Returns the number of parts with a Content-Disposition.
+fn parts_disposed(message: &mail_parser::Message<'_>, disposition: &str) -> usize {
+    let dispositions = message.parts.iter().filter_map(MimeHeaders::content_disposition);
+    dispositions.filter(|found| found.ctype().eq_ignore_ascii_case(disposition)).count()
+}
+
 #[test]
-fn a_parser_finds_what_the_facts_say() {
+fn parser_agrees_with_the_facts() {
     let parser = MessageParser::default();
     for message in ordinary(5, 1_000) {
         let parsed = parser.parse(&message.raw).unwrap();
 
         let from = parsed.from().and_then(|from| from.first()).unwrap();
-        let disposed = |name: &str| {
-            let is_disposed = |part: &&mail_parser::MessagePart<'_>| {
-                part.content_disposition().is_some_and(|d| d.ctype().eq_ignore_ascii_case(name))
-            };
-            parsed.parts.iter().filter(is_disposed).count()
-        };
         assert_eq!(parsed.subject(), Some(message.subject.as_str()));
         assert_eq!(from.name(), Some(message.from.name.as_str()));
         assert_eq!(from.address(), Some(message.from.address.as_str()));
         assert_eq!(parsed.message_id(), Some(message.message_id.as_str()));
         assert_eq!(parsed.to().map_or(0, |to| to.iter().count()), message.to.len());
         assert_eq!(parsed.cc().map_or(0, |cc| cc.iter().count()), message.cc.len());
-        assert_eq!(disposed("attachment"), message.attachments, "{:?}", message.kind);
-        assert_eq!(disposed("inline"), message.inline_images, "{:?}", message.kind);
+        assert_eq!(parts_disposed(&parsed, "attachment"), message.attachments, "{:?}", message.kind);
+        assert_eq!(parts_disposed(&parsed, "inline"), message.inline_images, "{:?}", message.kind);
         assert!(parsed.date().is_some_and(mail_parser::DateTime::is_valid));
         assert!(parsed.body_text(0).is_some_and(|text| !text.contains('\u{FFFD}')), "{:?}", message.kind);
     }
 }
 
 #[test]
-fn attached_files_begin_as_their_type_says() {
+fn attachments_begin_with_their_signature() {
     let parser = MessageParser::default();
     let mut seen = HashSet::new();
     for message in ordinary(7, 1_500).filter(|m| m.attachments > 0) {
@@ -113,8 +113,8 @@ fn attached_files_begin_as_their_type_says() {
 }
 
 #[test]
-fn an_mbox_gives_the_messages_back() {
-    let messages: Vec<Message> = ordinary(9, 200).collect();
+fn mbox_restores_the_messages() {
+    let messages: Vec<GeneratedMessage> = ordinary(9, 200).collect();
     let mut file = Vec::new();
     for message in &messages {
         append_to_mbox(&mut file, message, LineEnd::CrLf).unwrap();

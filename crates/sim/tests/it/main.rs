@@ -1,10 +1,9 @@
-//! What other crates rely on when they ask for mail.
+//! Integration tests of the simulators and the mail generator.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod client;
-mod control;
 mod google;
+mod harness;
 mod imap;
 mod mailbox;
 mod microsoft;
-mod scripted;

@@ -1,4 +1,4 @@
-//! Whole objects as they are, from one blob store to another, piece by piece.
+//! Copies whole objects from one blob store to another, piece by piece.
 
 use bytes::Bytes;
 use domain::Sha256;
@@ -11,13 +11,13 @@ use super::Blobs;
 use crate::StoreError;
 
 /// Nearly every object is one piece and goes over in one request; S3 wants all pieces but the last over 5 MB.
-const PIECE: usize = 8 << 20;
+const COPY_PIECE_BYTES: usize = 8 << 20;
 
-/// What the bytes must be, or nothing is written.
+/// The size and hash that an object must have to be copied.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected {
+pub struct ExpectedObject {
     pub size_bytes: u64,
-    /// Where it is known.
+    /// `None`: it is not known.
     pub sha256: Option<Sha256>,
 }
 
@@ -35,31 +35,33 @@ impl From<StoreError> for CopyError {
 }
 
 impl Blobs {
-    /// Durable, and just what was expected, when it returns; an object that is not appears nowhere.
-    pub async fn copy_to(&self, to: &Self, key: &str, expected: Expected) -> Result<Sha256, CopyError> {
-        let mut pieces = Pieces::open(self, key).await?;
+    /// Copies an object, durable when it returns. An object that is not as expected is not written.
+    pub async fn copy_to(&self, to: &Self, key: &str, expected: ExpectedObject) -> Result<Sha256, CopyError> {
+        let mut pieces = ObjectPieces::open(self, key).await?;
         let first = pieces.next().await?;
-        if first.len() < PIECE {
+        if first.len() < COPY_PIECE_BYTES {
             let sha256 = pieces.check(expected)?;
-            to.within(key, to.objects.put(&key.into(), PutPayload::from(first))).await.map_err(CopyError::Writing)?;
+            to.with_timeout("write", key, to.objects.put(&key.into(), PutPayload::from(first)))
+                .await
+                .map_err(CopyError::Writing)?;
             return Ok(sha256);
         }
-        let upload = to.within(key, to.objects.put_multipart(&key.into())).await;
+        let upload = to.with_timeout("write", key, to.objects.put_multipart(&key.into())).await;
         let mut upload = upload.map_err(CopyError::Writing)?;
         match copy_pieces(to, &mut *upload, first, pieces, expected).await {
             Ok(sha256) => Ok(sha256),
             Err(e) => {
-                // What failed matters more than what could not be tidied up after it.
-                let _ = to.within(key, upload.abort()).await;
+                // The failure matters more than a failed cleanup.
+                let _ = to.with_timeout("write", key, upload.abort()).await;
                 Err(e)
             }
         }
     }
 
-    /// The size and the hash of an object as it is stored.
+    /// Returns the size and the hash of an object as it is stored.
     pub async fn measure(&self, key: &str) -> Result<(u64, Sha256), StoreError> {
-        let mut pieces = Pieces::open(self, key).await?;
-        while pieces.next().await?.len() == PIECE {}
+        let mut pieces = ObjectPieces::open(self, key).await?;
+        while pieces.next().await?.len() == COPY_PIECE_BYTES {}
         Ok((pieces.size_bytes, pieces.hasher.finish()))
     }
 }
@@ -68,50 +70,50 @@ async fn copy_pieces(
     to: &Blobs,
     upload: &mut dyn MultipartUpload,
     first: Vec<u8>,
-    mut pieces: Pieces,
-    expected: Expected,
+    mut pieces: ObjectPieces,
+    expected: ExpectedObject,
 ) -> Result<Sha256, CopyError> {
     let key = pieces.key.clone();
     let mut piece = first;
     while !piece.is_empty() {
-        to.within(&key, upload.put_part(PutPayload::from(piece))).await.map_err(CopyError::Writing)?;
+        to.with_timeout("write", &key, upload.put_part(PutPayload::from(piece))).await.map_err(CopyError::Writing)?;
         piece = pieces.next().await?;
     }
     let sha256 = pieces.check(expected)?;
-    to.within(&key, upload.complete()).await.map_err(CopyError::Writing)?;
+    to.with_timeout("write", &key, upload.complete()).await.map_err(CopyError::Writing)?;
     Ok(sha256)
 }
 
-/// An object in pieces of one size, measured on the way.
-struct Pieces {
+/// An object in pieces of one size, hashed on the way.
+struct ObjectPieces {
     from: Blobs,
     key: String,
     stream: BoxStream<'static, object_store::Result<Bytes>>,
-    /// What came over beyond the last piece.
+    /// Bytes received beyond the last piece.
     rest: Bytes,
     size_bytes: u64,
     hasher: Hasher,
 }
 
-impl Pieces {
+impl ObjectPieces {
     async fn open(from: &Blobs, key: &str) -> Result<Self, StoreError> {
-        let found = from.within(key, from.objects.get(&key.into())).await?;
+        let found = from.with_timeout("read", key, from.objects.get(&key.into())).await?;
         let (key, stream) = (key.to_owned(), found.into_stream());
         Ok(Self { from: from.clone(), key, stream, rest: Bytes::new(), size_bytes: 0, hasher: Hasher::default() })
     }
 
-    /// Shorter than the others at the end, and then empty.
+    /// Returns the next piece: at the end a shorter one, and then an empty one.
     async fn next(&mut self) -> Result<Vec<u8>, StoreError> {
         let mut piece = Vec::new();
-        while piece.len() < PIECE {
+        while piece.len() < COPY_PIECE_BYTES {
             if self.rest.is_empty() {
                 let next = async { self.stream.next().await.transpose() };
-                match self.from.within(&self.key, next).await? {
+                match self.from.with_timeout("read", &self.key, next).await? {
                     Some(bytes) => self.rest = bytes,
                     None => break,
                 }
             }
-            let fits = self.rest.len().min(PIECE - piece.len());
+            let fits = self.rest.len().min(COPY_PIECE_BYTES - piece.len());
             piece.extend_from_slice(&self.rest.split_to(fits));
         }
         self.hasher.update(&piece);
@@ -119,7 +121,7 @@ impl Pieces {
         Ok(piece)
     }
 
-    fn check(self, expected: Expected) -> Result<Sha256, StoreError> {
+    fn check(self, expected: ExpectedObject) -> Result<Sha256, StoreError> {
         let (key, size) = (&self.key, self.size_bytes);
         if size != expected.size_bytes {
             let wanted = expected.size_bytes;

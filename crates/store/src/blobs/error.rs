@@ -1,4 +1,4 @@
-//! What each failure of an object store means to its caller.
+//! Maps failures of an object store to errors of this crate.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use crate::error::chain;
 /// The same number on every Unix; the standard library has no name for it.
 const EIO: i32 = 5;
 
-/// Of a folder; a bucket has its own words.
+/// Maps an error of a folder; see [`super::remote`] for a bucket's.
 pub(super) fn error(key: &str, e: object_store::Error) -> StoreError {
     match e {
         object_store::Error::NotFound { .. } => StoreError::BlobMissing(key.into()),
         // The process is ending; blob storage is not what failed.
-        object_store::Error::JoinError { .. } => StoreError::other("work on blobs was given up"),
+        object_store::Error::JoinError { .. } => StoreError::other("blob work was cancelled"),
         e => match find::<std::io::Error>(&e) {
             // A disk, not a server: waiting mends nothing, and what it failed to sync may be lost.
             Some(io) if io.raw_os_error() == Some(EIO) => StoreError::Refused(
@@ -42,12 +42,12 @@ pub(super) fn of_io(kind: Option<ErrorKind>, text: &str) -> StoreError {
     }
 }
 
-/// Whether a request may have been carried out though we heard no answer.
+/// Returns whether a request may have been carried out though its answer was lost.
 pub(super) fn is_lost(e: &object_store::Error) -> bool {
     find::<HttpError>(e).is_some_and(|e| matches!(e.kind(), HttpErrorKind::Timeout | HttpErrorKind::Interrupted))
 }
 
-/// The first cause of a kind.
+/// Finds the first cause of a type.
 fn find<'a, T: Error + 'static>(e: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut cause = Some(e);
     while let Some(inner) = cause {

@@ -1,4 +1,4 @@
-//! Objects as files below a folder.
+//! Blob storage in a folder: objects as files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use object_store::local::LocalFileSystem;
 
 use crate::StoreError;
 
-/// The folder is made if it is not there.
+/// Opens the folder, and makes it if it does not exist.
 pub(super) fn open(folder: &Path) -> Result<LocalFileSystem, StoreError> {
     crate::private_folder(folder)?;
     let files = LocalFileSystem::new_with_prefix(folder).map_err(|e| {
@@ -43,7 +43,8 @@ pub(super) fn remove_unfinished(folder: &Path, before: Timestamp) -> io::Result<
     Ok(removed)
 }
 
-/// `LocalFileSystem` writes `NAME#1` (or the next number that is free) and renames it when it is whole.
+/// Returns whether a file is unfinished: `LocalFileSystem` writes `NAME#1` (or the next free number) and renames it when it
+/// is complete.
 fn is_unfinished(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.iter().rposition(|byte| *byte == b'#').is_some_and(|hash| {
@@ -57,7 +58,7 @@ fn remove_if_older(path: &PathBuf, before: SystemTime) -> io::Result<bool> {
     Ok(meta.modified()? < before && if_there(fs::remove_file(path))?.is_some())
 }
 
-/// Others write, rename and remove meanwhile.
+/// Returns `None` if the file is gone: others write, rename and remove meanwhile.
 fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! Bytes at rest: packs in an object store. Durable when a write returns, checked by hash when read.
+//! Blob storage: packs in an object store. Durable when a write returns, checked by hash when read.
 
 mod copy;
 mod error;
@@ -10,8 +10,10 @@ mod stream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
+use domain::metrics as catalogue;
 use domain::{PackId, TenantId};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -20,64 +22,64 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 
 use crate::StoreError;
 use crate::failpoint::{self, Effect};
-use crate::sql::blobs::BlobPlace;
-pub use copy::{CopyError, Expected};
+use crate::sql::blobs::BlobLocation;
+pub use copy::{CopyError, ExpectedObject};
 use error::error;
-pub use pack::{Encoding, Member, Pack, PackBuilder, open};
+pub use pack::{BlobEncoding, Pack, PackBuilder, PackMember, decode_blob};
 pub use remote::{RemoteKind, RemoteSettings};
 pub use stream::ReadError;
 
 #[derive(Debug, Clone)]
 pub struct Blobs {
     objects: Arc<dyn ObjectStore>,
-    home: Home,
+    backend: BlobBackend,
 }
 
-/// Where the objects are.
+/// The kind of store that holds the objects.
 #[derive(Debug, Clone)]
-enum Home {
+enum BlobBackend {
     Folder(PathBuf),
-    Remote(Arc<remote::Remote>),
+    Remote(Arc<remote::RemoteBucket>),
 }
 
-/// An object in blob storage, whether a row names it or not.
+/// An object in blob storage, whether a row refers to it or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Object {
+pub struct StoredObject {
     pub key: String,
     pub size_bytes: u64,
     pub modified_at: Timestamp,
 }
 
 impl Blobs {
-    /// Objects as files below a folder, which is made if it is not there.
+    /// Opens a folder with objects as files, and makes it if it does not exist.
     pub fn local(folder: &Path) -> Result<Self, StoreError> {
-        Ok(Self { objects: Arc::new(local::open(folder)?), home: Home::Folder(folder.to_owned()) })
+        Ok(Self { objects: Arc::new(local::open(folder)?), backend: BlobBackend::Folder(folder.to_owned()) })
     }
 
-    /// Objects in a bucket or container, which must be there. Nothing is asked of it yet.
+    /// Opens a bucket or container, which must exist. No request is sent yet.
     pub fn remote(settings: &RemoteSettings) -> Result<Self, StoreError> {
         let (objects, remote) = remote::open(settings)?;
-        Ok(Self { objects, home: Home::Remote(Arc::new(remote)) })
+        Ok(Self { objects, backend: BlobBackend::Remote(Arc::new(remote)) })
     }
 
-    /// Object keys begin with the tenant. Two digits of the id spread files over folders: its last ones, because the
-    /// first are a time.
+    /// Returns the object key of a pack. It begins with the tenant. Two digits of the id spread files over folders: its last
+    /// ones, because the first are a time.
     pub fn pack_key(tenant: TenantId, pack: PackId) -> String {
         let id = pack.to_string();
         format!("{tenant}/packs/{}/{id}", &id[id.len() - 2..])
     }
 
-    /// Durable when it returns. An object that is there already is never replaced.
+    /// Writes an object, durable when it returns. An existing object is never replaced.
     pub async fn write(&self, key: &str, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
         let bytes: Bytes = bytes.into();
         failpoint::before(Effect::WriteObject);
-        self.refuse_for_a_test()?;
-        let written = self.within(key, async {
+        self.fail_if_injected()?;
+        let written = self.with_timeout("write", key, async {
             loop {
                 let payload = PutPayload::from(bytes.clone());
                 match self.objects.put_opts(&key.into(), payload, PutMode::Create.into()).await {
                     // Whether it was written is unknown, and asking again is safe.
-                    Err(e) if error::is_lost(&e) => tokio::time::sleep(remote::PAUSE).await,
+                    Err(e) if error::is_lost(&e) => tokio::time::sleep(remote::LOST_ANSWER_RETRY_DELAY).await,
                     Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                         return Ok(false);
                     }
@@ -85,98 +87,99 @@ impl Blobs {
                 }
             }
         });
-        // An earlier try of ours may have got through without our hearing of it.
-        if !written.await? && !self.holds(key, &bytes).await? {
-            return Err(self.exists(key));
+        // An earlier attempt may have got through though its answer was lost.
+        if !written.await? && !self.has_same_bytes(key, &bytes).await? {
+            return Err(self.already_exists(key));
         }
         failpoint::after(Effect::WriteObject);
         Ok(())
     }
 
-    fn refuse_for_a_test(&self) -> Result<(), StoreError> {
-        match failpoint::refuses(Effect::WriteObject) {
-            true => Err(StoreError::BlobsUnavailable("a test says so".into())),
-            false => Ok(()),
+    fn fail_if_injected(&self) -> Result<(), StoreError> {
+        if failpoint::refuses(Effect::WriteObject) {
+            return Err(StoreError::BlobsUnavailable("a test says so".into()));
         }
+        Ok(())
     }
 
-    async fn holds(&self, key: &str, bytes: &Bytes) -> Result<bool, StoreError> {
-        let found = self.within(key, async { self.objects.get(&key.into()).await?.bytes().await });
+    async fn has_same_bytes(&self, key: &str, bytes: &Bytes) -> Result<bool, StoreError> {
+        let found = self.with_timeout("read", key, async { self.objects.get(&key.into()).await?.bytes().await });
         Ok(found.await? == bytes)
     }
 
-    fn exists(&self, key: &str) -> StoreError {
+    fn already_exists(&self, key: &str) -> StoreError {
         StoreError::Refused(
             format!("object {key} is in blob storage already, with other bytes; it stays as it is").into(),
         )
     }
 
-    /// The decoded bytes, proven to be those that were stored. All of them in memory: see [`Blobs::read_to`] for blobs
-    /// that may be large.
-    pub async fn read(&self, place: &BlobPlace) -> Result<Vec<u8>, StoreError> {
+    /// Returns the decoded bytes, verified by their hash. All of them in memory: see [`Blobs::read_to`] for blobs that may be
+    /// large.
+    pub async fn read(&self, place: &BlobLocation) -> Result<Vec<u8>, StoreError> {
         if place.stored_bytes == 0 {
-            return pack::open(&[], place); // an empty range is an error to object stores
+            return pack::decode_blob(&[], place); // an empty range is an error to object stores
         }
         let range = place.offset..place.offset + place.stored_bytes;
         let stored = self.read_range(&place.object_key, range).await?;
-        pack::open(&stored, place)
+        pack::decode_blob(&stored, place)
     }
 
-    /// Bytes of an object as they are stored.
+    /// Returns bytes of an object as they are stored.
     pub async fn read_range(&self, key: &str, range: std::ops::Range<u64>) -> Result<Bytes, StoreError> {
-        match self.within(key, self.objects.get_range(&key.into(), range.clone())).await {
+        match self.with_timeout("read", key, self.objects.get_range(&key.into(), range.clone())).await {
             Ok(stored) if stored.len() as u64 == range.end - range.start => Ok(stored),
-            Ok(_) => Err(cut_short(key)),
+            Ok(_) => Err(truncated_pack(key)),
             Err(e) => Err(self.why_unreadable(key, range.end, e).await),
         }
     }
 
-    /// A folder refuses a range that begins beyond the end in words that fit anything.
+    /// Finds out whether a folder refused a range because the object is too short, which its error does not say.
     async fn why_unreadable(&self, key: &str, end: u64, refusal: StoreError) -> StoreError {
         match refusal {
             StoreError::BlobsUnavailable(_) if !self.is_remote() => match self.object_size(key).await {
-                Ok(Some(size)) if size < end => cut_short(key),
+                Ok(Some(size)) if size < end => truncated_pack(key),
                 _ => refusal,
             },
             refusal => refusal,
         }
     }
 
-    /// The length of an object; `None` when there is none.
+    /// Returns the length of an object; `None` when there is none.
     pub async fn object_size(&self, key: &str) -> Result<Option<u64>, StoreError> {
-        match self.within(key, self.objects.head(&key.into())).await {
+        match self.with_timeout("head", key, self.objects.head(&key.into())).await {
             Ok(meta) => Ok(Some(meta.size)),
-            Err(StoreError::BlobMissing(_)) => self.has_bucket().await.map(|()| None),
+            Err(StoreError::BlobMissing(_)) => self.check_bucket_exists().await.map(|()| None),
             Err(e) => Err(e),
         }
     }
 
-    /// Where a single object is asked for, a missing bucket looks like a missing object.
-    async fn has_bucket(&self) -> Result<(), StoreError> {
-        match self.is_remote() {
-            true => self.list("no-such-tenant").next().await.transpose().map(drop),
-            false => Ok(()),
+    /// Fails if the bucket is missing, which looks like a missing object in a request for a single one.
+    async fn check_bucket_exists(&self) -> Result<(), StoreError> {
+        if self.is_remote() {
+            self.list("no-such-tenant").next().await.transpose()?;
         }
+        Ok(())
     }
 
-    /// An object that is not there is as good as deleted.
+    /// Deletes an object. One that does not exist counts as deleted.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
-        match self.within(key, self.objects.delete(&key.into())).await {
+        match self.with_timeout("delete", key, self.objects.delete(&key.into())).await {
             Ok(()) | Err(StoreError::BlobMissing(_)) => Ok(()),
             Err(e) => Err(e),
         }
     }
 
-    /// The objects below a prefix, which is one or more whole steps of a key (`TENANT` or `TENANT/packs`), or empty for
-    /// all. In no order; what is written or deleted meanwhile may be among them or not.
-    pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<Object, StoreError>> {
+    /// Lists the objects below a prefix, which is one or more whole segments of a key (`TENANT` or `TENANT/packs`), or empty
+    /// for all. In no order; objects that are written or deleted meanwhile may be among them or not.
+    pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<StoredObject, StoreError>> {
         let below = object_store::path::Path::from(prefix);
         let (blobs, prefix, pages) = (self.clone(), prefix.to_owned(), self.objects.list(Some(&below)));
         let found = futures_util::stream::unfold(Some((blobs, prefix, pages)), |state| async {
             let (blobs, prefix, mut pages) = state?;
-            let next = blobs.within(&prefix, async { pages.next().await.transpose() }).await.transpose()?;
+            let next =
+                blobs.with_timeout("list", &prefix, async { pages.next().await.transpose() }).await.transpose()?;
             let found = next.and_then(object);
-            let rest = found.is_ok().then_some((blobs, prefix, pages)); // an error is the last word
+            let rest = found.is_ok().then_some((blobs, prefix, pages)); // an error ends the stream
             Some((found, rest))
         });
         found.boxed()
@@ -187,7 +190,7 @@ impl Blobs {
     /// to itself: there a lifecycle rule of the bucket removes them (S3: `AbortIncompleteMultipartUpload`; Azure drops
     /// uncommitted blocks after a week by itself).
     pub async fn remove_unfinished(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let Home::Folder(folder) = &self.home else { return Ok(0) };
+        let BlobBackend::Folder(folder) = &self.backend else { return Ok(0) };
         let folder = folder.clone();
         let removed = tokio::task::spawn_blocking(move || local::remove_unfinished(&folder, before)).await;
         let removed = removed.map_err(|e| StoreError::other(e.to_string()))?;
@@ -205,32 +208,48 @@ impl Blobs {
     }
 
     fn is_remote(&self) -> bool {
-        matches!(self.home, Home::Remote(_))
+        matches!(self.backend, BlobBackend::Remote(_))
     }
 
-    /// A part of an upload. S3 wants all parts but the last to have 5 MiB or more; a folder does not care.
+    /// Returns the size of an upload's parts. S3 wants all but the last to have 5 MiB or more; a folder does not care.
     fn part_bytes(&self) -> usize {
         if self.is_remote() { 5 << 20 } else { 1 << 20 }
     }
 
-    /// An answer in time, or none: retries happen inside, and a store that stays silent must not hold its caller.
-    async fn within<T>(&self, key: &str, work: impl Future<Output = object_store::Result<T>>) -> Result<T, StoreError> {
-        match &self.home {
-            Home::Folder(_) => work.await.map_err(|e| error(key, e)),
-            Home::Remote(remote) => match tokio::time::timeout(remote.retry_for, work).await {
+    /// Limits the time of a request: retries happen inside, and a store that does not answer must not hold its caller.
+    async fn with_timeout<T>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, StoreError> {
+        let started = Instant::now();
+        let outcome = self.within_timeout(key, work).await;
+        metrics::histogram!(catalogue::BLOB_SECONDS, "op" => operation).record(started.elapsed().as_secs_f64());
+        outcome
+    }
+
+    async fn within_timeout<T>(
+        &self,
+        key: &str,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, StoreError> {
+        match &self.backend {
+            BlobBackend::Folder(_) => work.await.map_err(|e| error(key, e)),
+            BlobBackend::Remote(remote) => match tokio::time::timeout(remote.retry_for, work).await {
                 Ok(done) => done.map_err(|e| remote.error(key, e)),
-                Err(_) => Err(remote.silent()),
+                Err(_) => Err(remote.timed_out()),
             },
         }
     }
 }
 
-fn cut_short(key: &str) -> StoreError {
+fn truncated_pack(key: &str) -> StoreError {
     StoreError::corrupt(format!("pack {key} is cut short"))
 }
 
-fn object(meta: ObjectMeta) -> Result<Object, StoreError> {
+fn object(meta: ObjectMeta) -> Result<StoredObject, StoreError> {
     let modified_at = Timestamp::from_microsecond(meta.last_modified.timestamp_micros())
         .map_err(|_| StoreError::corrupt(format!("object {} has an impossible time", meta.location)))?;
-    Ok(Object { key: meta.location.to_string(), size_bytes: meta.size, modified_at })
+    Ok(StoredObject { key: meta.location.to_string(), size_bytes: meta.size, modified_at })
 }

@@ -1,4 +1,4 @@
-//! Many blobs in one object, so that a batch costs one fsync or one PUT: here a small file with fsync takes 5-7 ms,
+//! Packs: many blobs in one object, so that a batch costs one fsync or one PUT: here a small file with fsync takes 5-7 ms,
 //! which would cap everything else at 140 messages a second.
 
 use std::collections::HashSet;
@@ -6,18 +6,18 @@ use std::collections::HashSet;
 use domain::Sha256;
 
 use crate::StoreError;
-use crate::sql::blobs::BlobPlace;
+use crate::sql::blobs::BlobLocation;
 
 /// Fast enough to keep up with the parser; mail text still shrinks to a third.
-pub(super) const LEVEL: i32 = 1;
+pub(super) const COMPRESSION_LEVEL: i32 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoding {
+pub enum BlobEncoding {
     Identity,
     Zstd,
 }
 
-impl Encoding {
+impl BlobEncoding {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -32,26 +32,26 @@ impl Encoding {
 
 /// One blob in a pack.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct PackMember {
     pub sha256: Sha256,
     pub offset: u64,
     pub stored_bytes: u64,
     pub size_bytes: u64,
-    pub encoding: Encoding,
+    pub encoding: BlobEncoding,
 }
 
 /// A finished pack, ready to be written as one object.
 #[derive(Debug)]
 pub struct Pack {
     pub bytes: Vec<u8>,
-    pub members: Vec<Member>,
+    pub members: Vec<PackMember>,
 }
 
-/// Collects blobs; the same bytes are taken once.
+/// Collects blobs into a pack; the same bytes are stored once.
 pub struct PackBuilder {
     compressor: zstd::bulk::Compressor<'static>,
     bytes: Vec<u8>,
-    members: Vec<Member>,
+    members: Vec<PackMember>,
     seen: HashSet<Sha256>,
 }
 
@@ -63,11 +63,11 @@ impl std::fmt::Debug for PackBuilder {
 
 impl PackBuilder {
     pub fn new() -> std::io::Result<Self> {
-        let compressor = zstd::bulk::Compressor::new(LEVEL)?;
+        let compressor = zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?;
         Ok(Self { compressor, bytes: Vec::new(), members: Vec::new(), seen: HashSet::new() })
     }
 
-    /// Makes room at once, since growing would hold the pack twice for a moment.
+    /// Reserves memory at once, since growing would hold the pack twice for a moment.
     pub fn reserve(&mut self, bytes: usize) {
         self.bytes.reserve(bytes);
     }
@@ -82,7 +82,7 @@ impl PackBuilder {
         }
         let offset = self.bytes.len();
         let encoding = self.append(blob)?;
-        self.members.push(Member {
+        self.members.push(PackMember {
             sha256,
             offset: offset as u64,
             stored_bytes: (self.bytes.len() - offset) as u64,
@@ -92,28 +92,28 @@ impl PackBuilder {
         Ok(())
     }
 
-    /// Compressed straight into the pack, or as it is when that would not make it smaller.
-    fn append(&mut self, blob: &[u8]) -> std::io::Result<Encoding> {
+    /// Compresses a blob straight into the pack, or appends it as it is when that would not make it smaller.
+    fn append(&mut self, blob: &[u8]) -> std::io::Result<BlobEncoding> {
         let offset = self.bytes.len();
         self.bytes.resize(offset + zstd::zstd_safe::compress_bound(blob.len()), 0);
         let written = self.compressor.compress_to_buffer(blob, &mut self.bytes[offset..])?;
         if written < blob.len() {
             self.bytes.truncate(offset + written);
-            return Ok(Encoding::Zstd);
+            return Ok(BlobEncoding::Zstd);
         }
         self.bytes.truncate(offset);
         self.bytes.extend_from_slice(blob);
-        Ok(Encoding::Identity)
+        Ok(BlobEncoding::Identity)
     }
 
-    /// `None` when nothing was added.
+    /// Returns the pack; `None` when nothing was added.
     pub fn finish(self) -> Option<Pack> {
         (!self.members.is_empty()).then_some(Pack { bytes: self.bytes, members: self.members })
     }
 }
 
-/// The blob in its stored bytes, proven by its hash.
-pub fn open(stored: &[u8], place: &BlobPlace) -> Result<Vec<u8>, StoreError> {
+/// Decodes a blob from its stored bytes and verifies its hash.
+pub fn decode_blob(stored: &[u8], place: &BlobLocation) -> Result<Vec<u8>, StoreError> {
     let bytes = decode(stored, place)?;
     if Sha256::of(&bytes) != place.sha256 {
         return Err(StoreError::corrupt(format!("blob {} does not match its hash", place.sha256)));
@@ -121,10 +121,10 @@ pub fn open(stored: &[u8], place: &BlobPlace) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
-fn decode(stored: &[u8], place: &BlobPlace) -> Result<Vec<u8>, StoreError> {
+fn decode(stored: &[u8], place: &BlobLocation) -> Result<Vec<u8>, StoreError> {
     match place.encoding {
-        Encoding::Identity => Ok(stored.to_vec()),
-        Encoding::Zstd => {
+        BlobEncoding::Identity => Ok(stored.to_vec()),
+        BlobEncoding::Zstd => {
             let size = usize::try_from(place.size_bytes).map_err(|e| StoreError::other(e.to_string()))?;
             zstd::bulk::decompress(stored, size)
                 .map_err(|e| StoreError::corrupt(format!("blob {} does not decompress: {e}", place.sha256)))

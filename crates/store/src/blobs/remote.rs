@@ -1,4 +1,4 @@
-//! Objects in a bucket: S3 and what speaks like it, Azure Blob Storage, Google Cloud Storage.
+//! Blob storage in a bucket: S3 and compatible stores, Azure Blob Storage, Google Cloud Storage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use object_store::prefix::PrefixStore;
 use object_store::signer::Signer;
 use object_store::{BackoffConfig, ClientOptions, Error, ObjectStore, RetryConfig};
 
-use super::{Blobs, Encoding, Home, cut_short};
+use super::{BlobBackend, BlobEncoding, Blobs, truncated_pack};
 use crate::StoreError;
 use crate::error::chain;
-use crate::sql::blobs::BlobPlace;
+use crate::sql::blobs::BlobLocation;
 
-/// Between two tries of a write whose answer was lost.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts of a write whose answer was lost.
+pub(super) const LOST_ANSWER_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteKind {
@@ -32,18 +32,18 @@ pub struct RemoteSettings {
     pub kind: RemoteKind,
     /// The bucket, or the container on Azure.
     pub bucket: String,
-    /// Before every key; may be empty.
+    /// The prefix of every key; may be empty.
     pub prefix: String,
     /// Endpoint and credentials under the names that the tools of each provider know: `AWS_…`, `AZURE_…`, `GOOGLE_…`.
-    /// Those of other providers do no harm.
+    /// Those of other providers are ignored.
     pub variables: Vec<(String, Secret<String>)>,
-    /// How long one request is tried, all retries included.
+    /// How long one request may take, all retries included.
     pub retry_for: Duration,
 }
 
-/// What is known of a bucket besides its objects.
+/// A bucket's address and credentials.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(super) struct RemoteBucket {
     kind: RemoteKind,
     bucket: String,
     prefix: Path,
@@ -52,7 +52,7 @@ pub(super) struct Remote {
 }
 
 impl RemoteKind {
-    /// As it stands before `://`.
+    /// Returns the scheme of its URLs.
     pub fn scheme(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -69,7 +69,7 @@ impl RemoteKind {
         }
     }
 
-    /// What an operator sets to be let in.
+    /// Returns the names of the variables with the credentials.
     fn credentials(self) -> &'static str {
         match self {
             Self::S3 => "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
@@ -79,16 +79,16 @@ impl RemoteKind {
     }
 }
 
-pub(super) fn open(settings: &RemoteSettings) -> Result<(Arc<dyn ObjectStore>, Remote), StoreError> {
+pub(super) fn open(settings: &RemoteSettings) -> Result<(Arc<dyn ObjectStore>, RemoteBucket), StoreError> {
     refuse_accidental_http(settings)?;
-    // One TLS library for the process; if somebody chose one already, it is this one.
+    // One TLS library for the process; if one was installed before, it is this one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (objects, signer) = build(settings).map_err(|e| {
         let credentials = settings.kind.credentials();
         StoreError::Misconfigured(format!("blobs.url cannot be used ({}); set {credentials}", chain(&e)).into())
     })?;
     let prefix = Path::from(settings.prefix.as_str());
-    let remote = Remote {
+    let remote = RemoteBucket {
         kind: settings.kind,
         bucket: settings.bucket.clone(),
         prefix: prefix.clone(),
@@ -98,10 +98,10 @@ pub(super) fn open(settings: &RemoteSettings) -> Result<(Arc<dyn ObjectStore>, R
     Ok((Arc::new(PrefixStore::new(objects, prefix)), remote))
 }
 
-type Built = (Arc<dyn ObjectStore>, Arc<dyn Signer>);
+type StoreAndSigner = (Arc<dyn ObjectStore>, Arc<dyn Signer>);
 
-/// Settings of ours come after the environment's where they must win.
-fn build(settings: &RemoteSettings) -> object_store::Result<Built> {
+/// Builds the client. Our own settings come after the variables where they must win.
+fn build(settings: &RemoteSettings) -> object_store::Result<StoreAndSigner> {
     let (client, retry) = (client(settings.retry_for), retry(settings.retry_for));
     let variables = settings.variables.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.expose().as_str()));
     Ok(match settings.kind {
@@ -133,12 +133,13 @@ fn build(settings: &RemoteSettings) -> object_store::Result<Built> {
     })
 }
 
-fn both(store: impl ObjectStore + Signer) -> Built {
+fn both(store: impl ObjectStore + Signer) -> StoreAndSigner {
     let store = Arc::new(store);
     (store.clone(), store)
 }
 
-/// One try takes at most a third of the time, so that a hung connection leaves room for two more.
+/// Returns the client's timeouts. One attempt takes at most a third of the time, so that a hung connection leaves room for
+/// two more.
 fn client(retry_for: Duration) -> ClientOptions {
     ClientOptions::new()
         .with_timeout_disabled() // a large object may take long, as long as something comes
@@ -146,7 +147,7 @@ fn client(retry_for: Duration) -> ClientOptions {
         .with_read_timeout(retry_for / 3)
 }
 
-/// The last word of the store is to be heard before we stop listening.
+/// Returns the retry policy. It ends before our own timeout, so that the store's last error is reported.
 fn retry(retry_for: Duration) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -159,15 +160,16 @@ fn retry(retry_for: Duration) -> RetryConfig {
     }
 }
 
-/// Mail over plain HTTP only by somebody's decision.
+/// Refuses plain HTTP unless it is allowed explicitly.
 fn refuse_accidental_http(settings: &RemoteSettings) -> Result<(), StoreError> {
-    let ours = |name: &str| name.to_ascii_uppercase().starts_with(settings.kind.prefix());
-    let is_http = |value: &str| value.to_ascii_lowercase().starts_with("http://");
-    let allow = format!("{}ALLOW_HTTP", settings.kind.prefix());
+    let prefix = settings.kind.prefix();
+    let allow = format!("{prefix}ALLOW_HTTP");
     let is_allowed =
         |(name, value): &(String, Secret<String>)| *name == allow && value.expose().eq_ignore_ascii_case("true");
     let plain = settings.variables.iter().find(|(name, value)| {
-        ours(name) && (name.contains("ENDPOINT") || name.contains("BASE_URL")) && is_http(value.expose())
+        name.to_ascii_uppercase().starts_with(prefix)
+            && (name.contains("ENDPOINT") || name.contains("BASE_URL"))
+            && value.expose().to_ascii_lowercase().starts_with("http://")
     });
     match plain {
         Some((name, _)) if !settings.variables.iter().any(is_allowed) => Err(StoreError::Misconfigured(
@@ -178,22 +180,21 @@ fn refuse_accidental_http(settings: &RemoteSettings) -> Result<(), StoreError> {
     }
 }
 
-/// A bucket that is not there, in the words of each store.
+/// Error texts of each store for a missing bucket.
 const NO_BUCKET: [&str; 4] =
     ["NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "The specified bucket does not exist"];
 
-/// A clock that is wrong, in the words of each store.
+/// Error texts of each store for a wrong clock.
 const WRONG_CLOCK: [&str; 2] = ["RequestTimeTooSkewed", "date header is too old"];
 
-impl Remote {
+impl RemoteBucket {
     pub fn error(&self, key: &str, e: Error) -> StoreError {
         let text = chain(&e);
-        let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
         let shown = self.shown();
-        if says(&NO_BUCKET) {
+        if NO_BUCKET.iter().any(|code| text.contains(code)) {
             return StoreError::Misconfigured(format!("{shown} does not exist; make it, or correct blobs.url").into());
         }
-        if says(&WRONG_CLOCK) {
+        if WRONG_CLOCK.iter().any(|code| text.contains(code)) {
             return StoreError::Refused(
                 format!("{shown} refuses requests because this machine's clock is wrong; let it follow a time server")
                     .into(),
@@ -212,7 +213,7 @@ impl Remote {
             _ if text.contains("incorrectly configured region") => StoreError::Misconfigured(
                 format!("{shown} is in another region; set AWS_REGION to the region of the bucket").into(),
             ),
-            _ if text.contains("status code: 416") => cut_short(key), // the range begins beyond the end
+            _ if text.contains("status code: 416") => truncated_pack(key), // the range begins beyond the end
             Error::NotImplemented { .. } | Error::NotSupported { .. } => {
                 StoreError::Refused(format!("{shown} cannot do what is asked of it ({})", reason(&text)).into())
             }
@@ -220,8 +221,8 @@ impl Remote {
         }
     }
 
-    /// It did not answer, and did not refuse either.
-    pub fn silent(&self) -> StoreError {
+    /// Returns the error of a store that did not answer in time.
+    pub fn timed_out(&self) -> StoreError {
         let seconds = self.retry_for.as_secs_f32();
         StoreError::BlobsUnavailable(format!("{}: no answer within {seconds} s", self.shown()).into())
     }
@@ -231,7 +232,7 @@ impl Remote {
     }
 }
 
-/// What the server said, or the innermost cause: what is around it tells of our own calls.
+/// Returns the server's error, or the innermost cause: what is around it describes our own calls.
 fn reason_of(e: &Error, text: &str) -> String {
     if text.contains("status code: ") {
         return reason(text);
@@ -243,7 +244,7 @@ fn reason_of(e: &Error, text: &str) -> String {
     one_line(&innermost.to_string())
 }
 
-/// The status that a server answered with, and the code in its body.
+/// Returns the status of the server's answer, and the code in its body.
 fn reason(text: &str) -> String {
     let status = text.split("status code: ").nth(1).and_then(|rest| rest.split(": ").next());
     let code = text.split("<Code>").nth(1).and_then(|rest| rest.split("</Code>").next());
@@ -255,23 +256,29 @@ fn reason(text: &str) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    const LONGEST: usize = 160;
+    const MAX_REASON_CHARS: usize = 160;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain("…".chars()).collect() }
+    if text.chars().count() <= MAX_REASON_CHARS {
+        text
+    } else {
+        text.chars().take(MAX_REASON_CHARS).chain("…".chars()).collect()
+    }
 }
 
 impl Blobs {
-    /// A URL under which anybody can fetch the blob for a while, straight from the store. `None` where that is not possible:
-    /// in a folder, and for a blob that is compressed or shares its object with others.
-    pub async fn presign(&self, place: &BlobPlace, lifetime: Duration) -> Result<Option<String>, StoreError> {
-        let Home::Remote(remote) = &self.home else { return Ok(None) };
-        let is_plain = place.encoding == Encoding::Identity && place.offset == 0 && place.stored_bytes > 0;
-        // The size tells whether others are behind it, which the URL would give away as well.
+    /// Returns a URL under which anybody can fetch the blob for a while, straight from the store. `None` where that is not
+    /// possible: in a folder, and for a blob that is compressed or shares its object with others.
+    pub async fn presign(&self, place: &BlobLocation, lifetime: Duration) -> Result<Option<String>, StoreError> {
+        let BlobBackend::Remote(remote) = &self.backend else { return Ok(None) };
+        let is_plain = place.encoding == BlobEncoding::Identity && place.offset == 0 && place.stored_bytes > 0;
+        // The size shows whether other blobs are behind it, which the URL would give away as well.
         if !is_plain || self.object_size(&place.object_key).await? != Some(place.stored_bytes) {
             return Ok(None);
         }
         let path: Path = remote.prefix.parts().chain(Path::from(place.object_key.as_str()).parts()).collect();
-        let url = self.within(&place.object_key, remote.signer.signed_url(http::Method::GET, &path, lifetime)).await?;
+        let url = self
+            .with_timeout("sign", &place.object_key, remote.signer.signed_url(http::Method::GET, &path, lifetime))
+            .await?;
         Ok(Some(url.to_string()))
     }
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL's own backup, by its own programs: `pg_dump` and `pg_restore`.
+//! Backups of PostgreSQL by its own programs: `pg_dump` and `pg_restore`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, IsolationLevel};
 
-use super::rights::{self, SYSTEM_ROLE};
-use super::{Postgres, error, walk};
+use super::roles::{self, SYSTEM_ROLE};
+use super::{Postgres, error, isolation_check};
 use crate::StoreError;
 use crate::snapshot::{LivePack, Snapshot};
 
-/// `pg_dump` and we look at the same moment: it takes the snapshot that we hold open.
+/// Dumps the database. `pg_dump` takes the snapshot that we hold open, so that both read the same state.
 pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     let db = Postgres::open(url, 1)?;
     let mut client = db.client().await?;
     let moment = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let moment = moment.start().await.map_err(error)?;
-    let problems = walk::problems(moment.client()).await?;
+    let problems = isolation_check::find_problems(moment.client()).await?;
     if let Some(first) = problems.iter().find(|problem| !problem.starts_with("the login ")) {
         // A policy that was changed by hand could leave rows out in silence.
         return Err(StoreError::Refused(format!("the dump might not be whole: {first}").into()));
@@ -30,7 +30,6 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     let about = moment.query_one(about, &[]).await.map_err(error)?;
     let packs = "select object_key, coalesce(size_bytes, 0) from packs where state = 'live' order by id";
     let packs = moment.query(packs, &[]).await.map_err(error)?;
-    let size = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
 
     let snapshot = format!("--snapshot={id}");
     // Into a file that is open already: should we be killed, `pg_dump` must not find the next one under its name.
@@ -41,19 +40,25 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
     Ok(Snapshot {
         schema_version: u32::try_from(about.get::<_, i32>(0)).unwrap_or(0),
         origin: about.get(1),
-        packs: packs.iter().map(|row| LivePack { object_key: row.get(0), size_bytes: size(row.get(1)) }).collect(),
+        packs: packs
+            .iter()
+            .map(|row| LivePack {
+                object_key: row.get(0),
+                size_bytes: u64::try_from(row.get::<_, i64>(1)).unwrap_or(0),
+            })
+            .collect(),
     })
 }
 
-/// One transaction, so that a restore that is cut off leaves the database as empty as it was. Should we be killed,
-/// `pg_restore` goes on without us and commits: it inherits `lock`, and who waits for that waits for it.
+/// Restores a dump in one transaction, so that an interrupted restore leaves the database as empty as it was. Should this
+/// process be killed, `pg_restore` goes on and commits: it inherits `lock`, so that the next restore waits for it.
 pub(crate) async fn restore(url: &str, from: &Path, lock: File) -> Result<(), StoreError> {
     let config = config(url)?;
     let name = config.get_dbname().unwrap_or_default();
     // As the owner of the tables, so that they are its again. Without grants: they name logins that this server may not
     // have, and `migrate`, which follows, states what Mailroom needs.
     let role = format!("--role={SYSTEM_ROLE}");
-    rights::make_roles(&*Postgres::open(url, 1)?.client().await?).await?;
+    roles::make_roles(&*Postgres::open(url, 1)?.client().await?).await?;
     let args = ["--exit-on-error", "--single-transaction", "--no-owner", "--no-privileges", &role, "--dbname", name];
     let args = args.map(OsStr::new);
     run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), lock.into(), Stdio::null()).await
@@ -70,7 +75,8 @@ fn config(url: &str) -> Result<Config, StoreError> {
     url.parse().map_err(|_| StoreError::Misconfigured("backup.postgres_url is not a PostgreSQL address".into()))
 }
 
-/// The login goes by the environment, because everybody on the machine can read a command line.
+/// Runs a program of PostgreSQL. The login goes by the environment, because every user of the machine can read a command
+/// line.
 async fn run(program: &'static str, url: &str, args: &[&OsStr], stdin: Stdio, stdout: Stdio) -> Result<(), StoreError> {
     let config = config(url)?;
     let mut command = Command::new(program);
@@ -98,16 +104,16 @@ async fn run(program: &'static str, url: &str, args: &[&OsStr], stdin: Stdio, st
         )
     })?;
     let said = String::from_utf8_lossy(&output.stderr);
-    match output.status.success() {
-        true => Ok(()),
-        false if said.contains("No space left on device") => Err(StoreError::Full("the dump".into())),
-        false => {
-            Err(StoreError::Refused(format!("{}; mend that and run the command again", first_error(&said)).into()))
-        }
+    if output.status.success() {
+        return Ok(());
     }
+    if said.contains("No space left on device") {
+        return Err(StoreError::Full("the dump".into()));
+    }
+    Err(StoreError::Refused(format!("{}; mend that and run the command again", first_error(&said)).into()))
 }
 
-/// What follows repeats statements with the values of rows.
+/// Returns the first error line: what follows repeats statements with the values of rows.
 fn first_error(said: &str) -> &str {
     said.lines().find(|line| line.contains("error:")).or(said.lines().next()).unwrap_or("PostgreSQL's program failed")
 }

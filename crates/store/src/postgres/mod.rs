@@ -1,11 +1,11 @@
-//! The scaled-out database: a pool of connections, a unit as one pipelined transaction.
+//! PostgreSQL: a connection pool, and a unit as one pipelined transaction.
 
 pub(crate) mod dump;
+pub(crate) mod isolation_check;
 pub(crate) mod partitions;
-pub(crate) mod rights;
+pub(crate) mod roles;
 mod tsvector;
 mod values;
-pub(crate) mod walk;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, NoTls};
 
 use crate::error::{REFERENT_GONE, UNSTORABLE_TEXT, chain};
-use crate::unit::{Action, Op, Outcome};
-use crate::value::{Kind, Row, Value};
-use crate::{Committed, Scope, StoreError, Unit};
+use crate::unit::{Op, OpAction, OpOutcome};
+use crate::value::{ColumnType, Row, Value};
+use crate::{CommitOutcome, Scope, StoreError, Unit};
 
-/// A unit that lost a deadlock or a race is sent again; a busy table needs two or three rounds, never this many.
-const MOST_TRIES: u32 = 10;
+/// Attempts for a unit that loses a deadlock or a race; a busy table needs two or three, never this many.
+const MAX_COMMIT_ATTEMPTS: u32 = 10;
 
 /// Longer than a server takes to answer under load, shorter than a person waits.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longer than any of our statements is silent.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than any of our statements takes to send anything.
+const TCP_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that is stopped in the middle of a unit holds locks; after this long the server takes them from it.
-const IDLE_TIMEOUT: &str = "5s";
+const IDLE_IN_TRANSACTION_TIMEOUT: &str = "5s";
 
-/// Units take milliseconds; whoever waits this long for a connection waits for something that is stuck.
-const POOL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Units take milliseconds; a caller that waits this long for a connection waits for something that is stuck.
+const POOL_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
     config: tokio_postgres::Config,
     pool: Pool,
-    partitions: partitions::Known,
+    partitions: partitions::KnownPartitions,
 }
 
 impl Postgres {
@@ -64,29 +64,29 @@ impl Postgres {
         }
         config.application_name("mailroom").connect_timeout(CONNECT_TIMEOUT);
         // A server that vanished without a word would otherwise be waited for during two hours.
-        config.tcp_user_timeout(SILENCE_TIMEOUT).keepalives_idle(SILENCE_TIMEOUT);
+        config.tcp_user_timeout(TCP_SILENCE_TIMEOUT).keepalives_idle(TCP_SILENCE_TIMEOUT);
         let manager =
             Manager::from_config(config.clone(), NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager)
             .max_size(connections)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
-                wait: Some(POOL_TIMEOUT),
+                wait: Some(POOL_WAIT_TIMEOUT),
                 create: Some(CONNECT_TIMEOUT),
                 recycle: Some(CONNECT_TIMEOUT),
             })
             .build()
             .map_err(|e| StoreError::other(e.to_string()))?;
-        Ok(Self { config, pool, partitions: partitions::Known::default() })
+        Ok(Self { config, pool, partitions: partitions::KnownPartitions::default() })
     }
 
-    /// One round trip: all of the transaction leaves at once. Planned for these very values each time: how common a word
-    /// is, or which months a list of ids spans, decides between plans a thousandfold apart.
+    /// Runs a query in one round trip: all of the transaction leaves at once. Planned for these very values each time: how
+    /// common a word is, or which months a list of ids spans, decides between plans a thousandfold apart.
     pub async fn query(&self, scope: Scope, sql: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
         Ok(self.query_all(scope, &[(sql, params)]).await?.pop().unwrap_or_default())
     }
 
-    /// Still one round trip.
+    /// Runs several queries, still in one round trip.
     pub async fn query_all(&self, scope: Scope, reads: &[(&str, &[Value])]) -> Result<Vec<Vec<Row>>, StoreError> {
         let client = &self.client().await?;
         let begin = begin(scope, "begin read only");
@@ -95,19 +95,21 @@ impl Postgres {
                 params.iter().map(|value| (value as &(dyn ToSql + Sync), values::type_of(value))).collect();
             client.query_typed(sql, &params).await
         });
-        // Each sends when it is first polled, in this order; whoever drops the call after that has sent the end as well.
+        // Each sends when it is first polled, in this order; a call that is dropped after that has sent the end as well.
         let (begun, answers, _) =
             join3(client.batch_execute(&begin), join_all(answers), client.batch_execute("commit")).await;
         begun.map_err(error)?;
-        let rows = |answer: Result<Vec<_>, _>| answer.map_err(error)?.iter().map(values::row).collect();
-        answers.into_iter().map(rows).collect()
+        answers
+            .into_iter()
+            .map(|answer: Result<Vec<_>, _>| answer.map_err(error)?.iter().map(values::row).collect())
+            .collect()
     }
 
     pub async fn notify(&self) -> Result<(), StoreError> {
         self.client().await?.batch_execute("notify mailroom_jobs").await.map_err(error)
     }
 
-    /// On a connection of its own, until it ends.
+    /// Listens for notifications on a connection of its own, until that ends.
     pub async fn listen(&self, heard: impl Fn()) -> Result<(), StoreError> {
         let (client, mut connection) = self.config.connect(NoTls).await.map_err(error)?;
         let mut messages = poll_fn(move |context| connection.poll_message(context));
@@ -121,46 +123,46 @@ impl Postgres {
         Err(StoreError::Unavailable("the connection ended".into()))
     }
 
-    /// As the login itself: for the schema.
+    /// Runs a query about the schema as the login itself.
     pub async fn query_schema(&self, sql: &str) -> Result<Vec<Row>, StoreError> {
         let client = self.client().await?;
         let rows = client.query_typed(sql, &[]).await.map_err(error)?;
         rows.iter().map(values::row).collect()
     }
 
-    pub async fn commit(&self, scope: Scope, unit: &Unit) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, scope: Scope, unit: &Unit) -> Result<CommitOutcome, StoreError> {
         if !unit.emails.is_empty() {
-            // A unit of its own, and so no part of this one: a partition too many harms nobody.
+            // A unit of its own, and so no part of this one: a partition too many does no harm.
             Box::pin(partitions::prepare(self, &unit.emails)).await?;
         }
-        let steps: Vec<Step<'_>> = unit.ops.iter().map(Step::of).collect();
+        let steps: Vec<WireStatement<'_>> = unit.ops.iter().map(WireStatement::of).collect();
         let begin = begin(scope, "begin");
         let mut tries = 1;
         loop {
             match self.try_commit(&begin, &steps).await {
-                Err(TryError::Again(e)) if tries < MOST_TRIES => {
-                    tracing::debug!(tries, "a unit is sent again: {e}");
-                    // The other side of a deadlock has gone on; a growing pause lets a crowd sort itself out.
+                Err(CommitError::Retryable(e)) if tries < MAX_COMMIT_ATTEMPTS => {
+                    tracing::debug!(attempt = tries, error = %e, "retrying unit");
+                    // The other side of a deadlock has gone on; a growing delay spreads the contenders.
                     tokio::time::sleep(Duration::from_millis(u64::from(tries * tries))).await;
                     tries += 1;
                 }
-                Err(TryError::Again(e) | TryError::Final(e)) => return Err(e),
+                Err(CommitError::Retryable(e) | CommitError::Final(e)) => return Err(e),
                 Ok(committed) => return Ok(committed),
             }
         }
     }
 
-    /// Two round trips: `begin` and every statement, then `commit` once the counts are as expected.
-    async fn try_commit(&self, begin: &str, steps: &[Step<'_>]) -> Result<Committed, TryError> {
-        let open = OpenTransaction(Some(self.client().await.map_err(TryError::Final)?));
+    /// Commits in two round trips: `begin` and every statement, then `commit` once the counts are as expected.
+    async fn try_commit(&self, begin: &str, steps: &[WireStatement<'_>]) -> Result<CommitOutcome, CommitError> {
+        let open = OpenTransaction(Some(self.client().await.map_err(CommitError::Final)?));
         let outcomes = send(open.client(), begin, steps).await;
         let end = if outcomes.is_ok() { "commit" } else { "rollback" };
-        let ended = open.client().batch_execute(end).await.map_err(TryError::of);
+        let ended = open.client().batch_execute(end).await.map_err(CommitError::of);
         if ended.is_ok() {
             open.close();
         }
         let outcomes = outcomes?;
-        ended.map(|()| Committed { outcomes })
+        ended.map(|()| CommitOutcome { outcomes })
     }
 
     pub async fn client(&self) -> Result<Object, StoreError> {
@@ -172,38 +174,38 @@ impl Postgres {
     }
 }
 
-/// Whose rows the transaction sees. Local to it, so a connection that goes back to a pool, ours or PgBouncer's, carries
-/// nothing along.
+/// Returns the statements that begin a transaction of a scope. Its settings are local to the transaction, so a connection
+/// that goes back to a pool, ours or PgBouncer's, carries nothing along.
 fn begin(scope: Scope, begin: &str) -> String {
     let (role, tenant) = match scope {
-        Scope::System => (rights::SYSTEM_ROLE, String::new()),
-        Scope::Tenant(id) => (rights::TENANT_ROLE, id.to_string()),
+        Scope::System => (roles::SYSTEM_ROLE, String::new()),
+        Scope::Tenant(id) => (roles::TENANT_ROLE, id.to_string()),
     };
     format!(
         "{begin}; select set_config('role', '{role}', true), set_config('mailroom.tenant', '{tenant}', true),
-         set_config('idle_in_transaction_session_timeout', '{IDLE_TIMEOUT}', true)"
+         set_config('idle_in_transaction_session_timeout', '{IDLE_IN_TRANSACTION_TIMEOUT}', true)"
     )
 }
 
-/// A test may want it one by one.
-async fn send(client: &Object, begin: &str, steps: &[Step<'_>]) -> Result<Vec<Outcome>, TryError> {
+/// Sends a unit all at once, or statement by statement for a test that steps through it.
+async fn send(client: &Object, begin: &str, steps: &[WireStatement<'_>]) -> Result<Vec<OpOutcome>, CommitError> {
     #[cfg(feature = "testing")]
-    if let Some(gate) = crate::testing::steps::gate() {
-        client.batch_execute(begin).await.map_err(TryError::of)?;
-        gate.begun(client).await.map_err(TryError::Final)?;
+    if let Some(gate) = crate::testing::stepping::gate() {
+        client.batch_execute(begin).await.map_err(CommitError::of)?;
+        gate.begun(client).await.map_err(CommitError::Final)?;
         let mut outcomes = Vec::with_capacity(steps.len());
         for step in steps {
-            gate.turn().await;
-            outcomes.push(step.check(step.execute(client).await.map_err(TryError::of)?)?);
+            gate.wait_for_turn().await;
+            outcomes.push(step.check(step.execute(client).await.map_err(CommitError::of)?)?);
         }
-        gate.turn().await; // to commit
+        gate.wait_for_turn().await; // to commit
         return Ok(outcomes);
     }
     send_all(client, begin, steps).await
 }
 
-/// Sends `begin` and all statements without waiting in between, and collects what each did.
-async fn send_all(client: &Object, begin: &str, steps: &[Step<'_>]) -> Result<Vec<Outcome>, TryError> {
+/// Sends `begin` and all statements without waiting in between, and collects the result of each.
+async fn send_all(client: &Object, begin: &str, steps: &[WireStatement<'_>]) -> Result<Vec<OpOutcome>, CommitError> {
     let mut begun = Box::pin(maybe_done(client.batch_execute(begin)));
     let _ = poll!(begun.as_mut()); // the first poll is what sends it
     let mut replies = Vec::with_capacity(steps.len());
@@ -212,19 +214,22 @@ async fn send_all(client: &Object, begin: &str, steps: &[Step<'_>]) -> Result<Ve
         let _ = poll!(reply.as_mut());
         replies.push(reply);
     }
-    let unanswered = || TryError::Final(StoreError::other("a statement was not answered"));
     begun.as_mut().await;
-    begun.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
+    begun.as_mut().take_output().ok_or_else(unanswered)?.map_err(CommitError::of)?;
     let mut outcomes = Vec::with_capacity(steps.len());
     for (mut reply, step) in replies.into_iter().zip(steps) {
         reply.as_mut().await;
-        let outcome = reply.as_mut().take_output().ok_or_else(unanswered)?.map_err(TryError::of)?;
+        let outcome = reply.as_mut().take_output().ok_or_else(unanswered)?.map_err(CommitError::of)?;
         outcomes.push(step.check(outcome)?);
     }
     Ok(outcomes)
 }
 
-/// A connection in a transaction. Given up half-way, it is closed instead of going back to the pool.
+fn unanswered() -> CommitError {
+    CommitError::Final(StoreError::other("a statement has no result"))
+}
+
+/// A connection in a transaction. When the call is cancelled half-way, it is closed instead of going back to the pool.
 struct OpenTransaction(Option<Object>);
 
 impl OpenTransaction {
@@ -246,20 +251,20 @@ impl Drop for OpenTransaction {
 }
 
 /// A statement ready to be sent, more than once if need be.
-struct Step<'a> {
+struct WireStatement<'a> {
     sql: Cow<'a, str>,
-    params: Vec<Param<'a>>,
+    params: Vec<WireParam<'a>>,
     returns: bool,
     expect: Option<(u64, &'static str)>,
 }
 
-/// What a statement did, as the driver tells it.
-enum Reply {
+/// The driver's reply to a statement.
+enum StatementReply {
     Changed(u64),
     Returned(Vec<tokio_postgres::Row>),
 }
 
-impl Reply {
+impl StatementReply {
     fn rows(&self) -> u64 {
         match self {
             Self::Changed(rows) => *rows,
@@ -267,21 +272,25 @@ impl Reply {
         }
     }
 
-    fn collect(self) -> Result<Outcome, StoreError> {
+    fn collect(self) -> Result<OpOutcome, StoreError> {
         Ok(match self {
-            Self::Changed(rows) => Outcome::Changed(rows),
-            Self::Returned(rows) => Outcome::Returned(rows.iter().map(values::row).collect::<Result<_, _>>()?),
+            Self::Changed(rows) => OpOutcome::Changed(rows),
+            Self::Returned(rows) => OpOutcome::Returned(rows.iter().map(values::row).collect::<Result<_, _>>()?),
         })
     }
 }
 
-enum Param<'a> {
+enum WireParam<'a> {
     One(&'a Value),
     /// A column of a bulk insert.
-    Many(Kind, Vec<&'a Value>),
+    Many(ColumnType, Vec<&'a Value>),
 }
 
-impl Param<'_> {
+impl<'a> WireParam<'a> {
+    fn each(params: &'a [Value]) -> Vec<Self> {
+        params.iter().map(Self::One).collect()
+    }
+
     fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
         match self {
             Self::One(value) => (*value, values::type_of(value)),
@@ -290,50 +299,57 @@ impl Param<'_> {
     }
 }
 
-impl<'a> Step<'a> {
-    /// Unnamed, because a prepared statement belongs to a session and PgBouncer hands sessions round.
-    async fn execute(&self, client: &Object) -> Result<Reply, tokio_postgres::Error> {
-        let params: Vec<(&(dyn ToSql + Sync), Type)> = self.params.iter().map(Param::typed).collect();
+impl<'a> WireStatement<'a> {
+    /// Sends the statement unnamed, because a prepared statement belongs to a session and PgBouncer shares sessions.
+    async fn execute(&self, client: &Object) -> Result<StatementReply, tokio_postgres::Error> {
+        let params: Vec<(&(dyn ToSql + Sync), Type)> = self.params.iter().map(WireParam::typed).collect();
         if self.returns {
-            client.query_typed(&self.sql, &params).await.map(Reply::Returned)
+            client.query_typed(&self.sql, &params).await.map(StatementReply::Returned)
         } else {
-            client.execute_typed(&self.sql, &params).await.map(Reply::Changed)
+            client.execute_typed(&self.sql, &params).await.map(StatementReply::Changed)
         }
     }
 
-    /// What it did, if that is what was expected.
-    fn check(&self, reply: Reply) -> Result<Outcome, TryError> {
+    /// Returns the result, if it is the expected one.
+    fn check(&self, reply: StatementReply) -> Result<OpOutcome, CommitError> {
         match self.expect {
             Some((expected, or_else)) if expected != reply.rows() => {
-                Err(TryError::Final(StoreError::Precondition(or_else)))
+                Err(CommitError::Final(StoreError::Precondition(or_else)))
             }
-            _ => reply.collect().map_err(TryError::Final),
+            _ => reply.collect().map_err(CommitError::Final),
         }
     }
 
     fn of(op: &'a Op) -> Self {
         let expect = op.expect.as_ref().map(|expect| (expect.rows, expect.or_else));
-        let ones = |params: &'a [Value]| params.iter().map(Param::One).collect();
         match &op.action {
-            Action::Statement { sql, params } => Self { sql: sql.into(), params: ones(params), returns: false, expect },
-            Action::Returning { sql, params } => Self { sql: sql.into(), params: ones(params), returns: true, expect },
-            Action::Insert(insert) => {
-                let column = |(n, (_, kind)): (usize, &(&str, Kind))| {
-                    Param::Many(*kind, insert.rows.iter().map(|row| &row[n]).collect())
-                };
-                let params = insert.columns.iter().enumerate().map(column).collect();
+            OpAction::Statement { sql, params } => {
+                Self { sql: sql.into(), params: WireParam::each(params), returns: false, expect }
+            }
+            OpAction::Returning { sql, params } => {
+                Self { sql: sql.into(), params: WireParam::each(params), returns: true, expect }
+            }
+            OpAction::Insert(insert) => {
+                let params = insert
+                    .columns
+                    .iter()
+                    .enumerate()
+                    .map(|(n, (_, kind)): (usize, &(&str, ColumnType))| {
+                        WireParam::Many(*kind, insert.rows.iter().map(|row| &row[n]).collect())
+                    })
+                    .collect();
                 Self { sql: insert.postgres_sql().into(), params, returns: false, expect }
             }
         }
     }
 }
 
-enum TryError {
-    Again(StoreError),
+enum CommitError {
+    Retryable(StoreError),
     Final(StoreError),
 }
 
-impl TryError {
+impl CommitError {
     fn of(e: tokio_postgres::Error) -> Self {
         let again = match e.code() {
             Some(&SqlState::T_R_DEADLOCK_DETECTED | &SqlState::T_R_SERIALIZATION_FAILURE) => true,
@@ -344,7 +360,7 @@ impl TryError {
             _ => false,
         };
         let e = error(e);
-        if again { Self::Again(e) } else { Self::Final(e) }
+        if again { Self::Retryable(e) } else { Self::Final(e) }
     }
 }
 
@@ -352,7 +368,7 @@ pub(crate) fn error(e: tokio_postgres::Error) -> StoreError {
     let Some(refusal) = e.as_db_error() else {
         return StoreError::Unavailable(chain(&e).into());
     };
-    // Not its detail or hint: they hold contents of rows, over several lines.
+    // Not the detail or hint: they hold contents of rows, over several lines.
     let text: Arc<str> = refusal.message().into();
     match refusal.code().code() {
         "28P01" | "28000" => StoreError::Misconfigured(

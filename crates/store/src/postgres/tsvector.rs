@@ -7,20 +7,20 @@ use std::collections::HashMap;
 use bytes::{BufMut, BytesMut};
 
 /// Positions above this are all the same to PostgreSQL.
-const LAST_POSITION: u16 = 16_383;
+const MAX_POSITION: u16 = 16_383;
 /// PostgreSQL keeps no more positions per lexeme.
-const MOST_POSITIONS: usize = 255;
+const MAX_LEXEME_POSITIONS: usize = 255;
 
-/// Lexemes with their positions, counted from 1; gaps count but are not lexemes.
+/// Writes lexemes with their positions, counted from 1; gaps count but are not lexemes.
 pub(super) fn write(tokens: &str, out: &mut BytesMut) {
     let mut lexemes: HashMap<&str, Vec<u16>> = HashMap::new();
     for (n, token) in tokens.split(' ').filter(|token| !token.is_empty()).enumerate() {
-        let position = u16::try_from(n + 1).unwrap_or(LAST_POSITION).min(LAST_POSITION);
-        if token == domain::search::GAP {
+        let position = u16::try_from(n + 1).unwrap_or(MAX_POSITION).min(MAX_POSITION);
+        if token == domain::search::PHRASE_GAP {
             continue;
         }
         let positions = lexemes.entry(token).or_default();
-        if positions.len() < MOST_POSITIONS && positions.last() != Some(&position) {
+        if positions.len() < MAX_LEXEME_POSITIONS && positions.last() != Some(&position) {
             positions.push(position);
         }
     }

@@ -1,4 +1,4 @@
-//! Our values in PostgreSQL's binary formats.
+//! Conversion of values to and from PostgreSQL's binary formats.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::tsvector;
 use crate::StoreError;
-use crate::value::{Kind, Row, Value};
+use crate::value::{ColumnType, Row, Value};
 
 /// PostgreSQL counts microseconds from here.
 const EPOCH_2000_SECONDS: i64 = 946_684_800;
@@ -59,7 +59,6 @@ impl ToSql for Value {
 
 impl<'a> FromSql<'a> for Value {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, SqlError> {
-        let text = |raw: &[u8]| String::from_utf8(raw.to_vec()).map(Self::Text);
         Ok(match *ty {
             Type::BOOL => Self::Bool(bool::from_sql(ty, raw)?),
             Type::INT8 => Self::Int(i64::from_sql(ty, raw)?),
@@ -74,8 +73,8 @@ impl<'a> FromSql<'a> for Value {
                 Ok(hash) => Self::Hash(Sha256(hash)),
                 Err(_) => Self::Bytes(raw.to_vec()),
             },
-            Type::JSONB => text(raw.get(1..).unwrap_or_default())?,
-            _ => text(raw)?,
+            Type::JSONB => Self::Text(String::from_utf8(raw.get(1..).unwrap_or_default().to_vec())?),
+            _ => Self::Text(String::from_utf8(raw.to_vec())?),
         })
     }
 
@@ -88,7 +87,7 @@ impl<'a> FromSql<'a> for Value {
     }
 }
 
-/// What a statement that is not prepared is told about a value.
+/// Returns the type of a value for a statement that is not prepared.
 pub(super) fn type_of(value: &Value) -> Type {
     match value {
         Value::Bool(_) => Type::BOOL,
@@ -112,17 +111,17 @@ pub(super) fn type_of(value: &Value) -> Type {
     }
 }
 
-/// A column of a bulk insert.
-pub(super) fn array_of(kind: Kind) -> Type {
+/// Returns the array type of a column of a bulk insert.
+pub(super) fn array_of(kind: ColumnType) -> Type {
     match kind {
-        Kind::Bool => Type::BOOL_ARRAY,
-        Kind::Int => Type::INT8_ARRAY,
-        Kind::Text => Type::TEXT_ARRAY,
-        Kind::Uuid => Type::UUID_ARRAY,
-        Kind::Time => Type::TIMESTAMPTZ_ARRAY,
-        Kind::Hash => Type::BYTEA_ARRAY,
-        Kind::Json => Type::JSONB_ARRAY,
-        Kind::Tokens => Type::TS_VECTOR_ARRAY,
+        ColumnType::Bool => Type::BOOL_ARRAY,
+        ColumnType::Int => Type::INT8_ARRAY,
+        ColumnType::Text => Type::TEXT_ARRAY,
+        ColumnType::Uuid => Type::UUID_ARRAY,
+        ColumnType::Time => Type::TIMESTAMPTZ_ARRAY,
+        ColumnType::Hash => Type::BYTEA_ARRAY,
+        ColumnType::Json => Type::JSONB_ARRAY,
+        ColumnType::Tokens => Type::TS_VECTOR_ARRAY,
     }
 }
 

@@ -1,11 +1,11 @@
-//! Reading attachments.
+//! Queries for attachments.
 
 use domain::{AttachmentId, AttachmentStatus, EmailId, Sha256};
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::any;
-use crate::{Dialect, Read, Row, StoreError, TenantStore, params};
+use crate::{Dialect, ReadQuery, Row, StoreError, TenantStore, params};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Attachment {
@@ -24,13 +24,13 @@ pub struct Attachment {
     pub message: Option<serde_json::Value>,
 }
 
-/// Those of some emails, in the order they stand in each; see [`attachment`].
-pub(super) fn of_emails(tenant: &TenantStore, emails: &[EmailId]) -> Read {
+/// Returns the query for the attachments of emails, in their order in each; see [`attachment`].
+pub(super) fn of_emails(tenant: &TenantStore, emails: &[EmailId]) -> ReadQuery {
     let mut params = params![tenant.id, emails.to_vec()];
-    // An attachment has the time bits of its email, so a range of its own ids tells which partitions to look at.
+    // An attachment has the time bits of its email, so a range of its own ids selects the partitions to read.
     let range = match (tenant.store.dialect(), emails.iter().min(), emails.iter().max()) {
         (Dialect::Postgres, Some(oldest), Some(newest)) => {
-            params.extend(params![first_of_its_time(oldest.0), last_of_its_time(newest.0)]);
+            params.extend(params![first_id_of_its_time(oldest.0), last_id_of_its_time(newest.0)]);
             "and id between $3 and $4"
         }
         _ => "",
@@ -46,25 +46,25 @@ const COLUMNS: &str = "email_id, id, filename, content_type, size_bytes, sha256,
     sniffed_type, md5, message";
 
 impl TenantStore {
-    /// With the email that it belongs to.
+    /// Finds an attachment, with the email that it belongs to.
     pub async fn find_attachment(&self, id: AttachmentId) -> Result<Option<(EmailId, Attachment)>, StoreError> {
         let sql = format!("select {COLUMNS} from attachments where tenant_id = $1 and id = $2");
         self.query_one(sql, params![self.id, id]).await?.as_ref().map(attachment).transpose()
     }
 }
 
-/// Ids begin with 48 bits of time.
-const AFTER_TIME: u128 = (1 << 80) - 1;
+/// The bits of an id after its 48 bits of time.
+const AFTER_TIME_BITS: u128 = (1 << 80) - 1;
 
-fn first_of_its_time(id: Uuid) -> Uuid {
-    Uuid::from_u128(id.as_u128() & !AFTER_TIME)
+fn first_id_of_its_time(id: Uuid) -> Uuid {
+    Uuid::from_u128(id.as_u128() & !AFTER_TIME_BITS)
 }
 
-fn last_of_its_time(id: Uuid) -> Uuid {
-    Uuid::from_u128(id.as_u128() | AFTER_TIME)
+fn last_id_of_its_time(id: Uuid) -> Uuid {
+    Uuid::from_u128(id.as_u128() | AFTER_TIME_BITS)
 }
 
-/// With the email that it belongs to.
+/// Reads an attachment, with the email that it belongs to.
 pub(super) fn attachment(row: &Row) -> Result<(EmailId, Attachment), StoreError> {
     let attachment = Attachment {
         id: row.get(1)?,

@@ -1,5 +1,5 @@
-//! Who changed what, in the order of commits. Each entry's hash covers the hash before it and the entry's very bytes, so
-//! that one that is altered, left out or put in later shows.
+//! The audit log: who changed what, in the order of commits. Each entry's hash covers the hash before it and the entry's
+//! bytes, so that an altered, removed or inserted entry is detected.
 
 use domain::{Sha256, TenantId};
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ pub struct AuditEntry {
     pub hash: String,
 }
 
-/// Where a chain ends.
+/// The last entry of a hash chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditHead {
     pub tenant: TenantId,
@@ -25,23 +25,19 @@ pub struct AuditHead {
 
 const COLUMNS: &str = "seq, at, entry, hash";
 
-/// The hash of an entry that follows the one with that hash; the first follows the empty text.
-pub fn chained(before: &str, entry: &str) -> String {
+/// Returns the hash of an entry that follows the one with that hash; the first follows the empty text.
+pub fn chain_hash(before: &str, entry: &str) -> String {
     Sha256::of(format!("{before}{entry}").as_bytes()).hex()
 }
 
 impl Unit {
-    /// As the last thing of the unit: whoever has the head is about to commit.
+    /// Appends an entry, as the last operation of the unit: a unit that holds the head is about to commit.
     pub(crate) fn audit(&mut self, dialect: Dialect, tenant: TenantId, at: Timestamp, entry: &str) {
-        let hash = |text: &str| match dialect {
-            Dialect::Postgres => format!("encode(sha256(convert_to({text}, 'UTF8')), 'hex')"),
-            Dialect::Sqlite => format!("mailroom_sha256({text})"),
-        };
         let text = match dialect {
             Dialect::Postgres => "$2::text",
             Dialect::Sqlite => "$2",
         };
-        let (first, next) = (hash(text), hash(&format!("audit_heads.hash || {text}")));
+        let (first, next) = (sha256(dialect, text), sha256(dialect, &format!("audit_heads.hash || {text}")));
         self.op(
             format!(
                 "insert into audit_heads (tenant_id, seq, hash) values ($1, 1, {first})
@@ -57,8 +53,15 @@ impl Unit {
     }
 }
 
+fn sha256(dialect: Dialect, text: &str) -> String {
+    match dialect {
+        Dialect::Postgres => format!("encode(sha256(convert_to({text}, 'UTF8')), 'hex')"),
+        Dialect::Sqlite => format!("mailroom_sha256({text})"),
+    }
+}
+
 impl TenantStore {
-    /// The newest first, before a given number.
+    /// Lists entries, the newest first, before a given number.
     pub async fn list_audit(&self, before: Option<u64>, limit: u64) -> Result<Vec<AuditEntry>, StoreError> {
         let before = before.unwrap_or(i64::MAX as u64);
         let sql = format!("select {COLUMNS} from audit where tenant_id = $1 and seq < $2 order by seq desc limit $3");
@@ -67,8 +70,8 @@ impl TenantStore {
 }
 
 impl SystemStore {
-    /// Everybody of whom there is an entry or a head.
-    pub async fn list_audited(&self) -> Result<Vec<TenantId>, StoreError> {
+    /// Lists the tenants that have an entry or a head.
+    pub async fn list_audited_tenants(&self) -> Result<Vec<TenantId>, StoreError> {
         let sql = "select tenant_id from audit_heads union select distinct tenant_id from audit order by 1";
         self.query(sql, vec![]).await?.iter().map(|row| row.get(0)).collect()
     }
@@ -78,7 +81,7 @@ impl SystemStore {
         row.map(|row| Ok(AuditHead { tenant, seq: row.get(0)?, hash: row.get(1)? })).transpose()
     }
 
-    /// In their order, after a number.
+    /// Reads entries in their order, after a number.
     pub async fn read_audit(&self, tenant: TenantId, after: u64, limit: u64) -> Result<Vec<AuditEntry>, StoreError> {
         let sql = format!("select {COLUMNS} from audit where tenant_id = $1 and seq > $2 order by seq limit $3");
         self.query(sql, params![tenant, after, limit]).await?.iter().map(entry).collect()

@@ -1,7 +1,7 @@
-//! Directories that tenants have let us look at: what is wanted of them, where a listing stands, and what came of it.
+//! Directories of tenants: their configuration, the cursor of a listing, and the results of discovery.
 //!
-//! Whoever begins to work on one takes its token. Everything that is written in that work checks it, so of two who work on
-//! the same one, the first stops.
+//! A process that begins discovery takes a new fence token of the directory. Everything that it writes checks the token, so
+//! that of two processes on the same directory the first stops.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::jobs::later;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
 
-/// What who works on a directory is told when somebody else does by now, it was removed, or its tenant is switched off.
-pub const NO_LONGER_DISCOVERING: &str = "somebody else looks at this directory now";
+/// The error of a discovery that another process has superseded, or whose directory was removed or tenant deactivated.
+pub const NO_LONGER_DISCOVERING: &str = "another process has begun to discover this directory";
 
-/// What somebody is told who changes what another has changed meanwhile.
+/// The error of changing a directory that was changed meanwhile.
 pub const DIRECTORY_CHANGED: &str = "the directory was changed meanwhile";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,9 +47,9 @@ pub struct Directory {
     pub updated_at: Timestamp,
 }
 
-/// What somebody wants of a directory.
+/// The configuration of a directory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DirectoryWish {
+pub struct DirectoryDefinition {
     pub provider: Provider,
     pub settings: Json,
     pub rules: Json,
@@ -58,71 +58,72 @@ pub struct DirectoryWish {
     pub is_paused: bool,
 }
 
-/// A directory, and the right to work on it.
+/// A directory with the fence token of a discovery.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Begun {
+pub struct DiscoveryClaim {
     pub directory: Directory,
     pub token: u64,
     pub now: Timestamp,
 }
 
-/// By which right something is written.
+/// The fence token of a discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct By {
+pub struct DiscoveryToken {
     pub provider: Provider,
     pub token: u64,
 }
 
-/// What came of a look at a directory.
+/// The result of a discovery.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RunEnd {
+pub struct DiscoveryResult {
     /// `done`, `held` or `failed`.
     pub outcome: &'static str,
     pub report: Json,
-    /// What was told before is not gone on from: the next listing is of everybody.
-    pub forgets: bool,
+    /// The cursors are dropped: the next listing is a full one.
+    pub resets_listing: bool,
 }
 
-/// Whoever works on a directory has this right, as long as the tenant is at work.
-const HELD: &str = "tenant_id = $1 and provider = $2 and token = $3
+/// Whether the discovery still holds the directory, and its tenant is active.
+const IS_HELD: &str = "tenant_id = $1 and provider = $2 and token = $3
     and exists (select 1 from tenants where id = $1 and is_active)";
 
-const DIRECTORY: &str =
+const DIRECTORY_COLUMNS: &str =
     "provider, settings, rules, backfill_seconds, interval_seconds, is_paused, version, next_at, run,
     is_listing, is_whole, begun_at, cursors, whole_at, outcome, last_run, last_run_at, dry_run, dry_run_at, created_at,
     updated_at";
 
 impl TenantStore {
     pub async fn find_directory(&self, provider: Provider) -> Result<Option<Directory>, StoreError> {
-        let sql = format!("select {DIRECTORY} from directories where tenant_id = $1 and provider = $2");
+        let sql = format!("select {DIRECTORY_COLUMNS} from directories where tenant_id = $1 and provider = $2");
         self.query_one(sql, params![self.id, provider]).await?.as_ref().map(directory).transpose()
     }
 
     pub async fn list_directories(&self) -> Result<Vec<Directory>, StoreError> {
-        let sql = format!("select {DIRECTORY} from directories where tenant_id = $1 order by provider");
+        let sql = format!("select {DIRECTORY_COLUMNS} from directories where tenant_id = $1 order by provider");
         self.query(sql, params![self.id]).await?.iter().map(directory).collect()
     }
 
-    /// The right to work on it, which ends that of whoever had it. `None`: there is no such directory.
-    pub async fn begin_discovery(&self, provider: Provider) -> Result<Option<Begun>, StoreError> {
+    /// Begins a discovery, which supersedes any other one. Returns `None` if there is no such directory.
+    pub async fn begin_discovery(&self, provider: Provider) -> Result<Option<DiscoveryClaim>, StoreError> {
         let mut unit = self.write();
         let taken = unit.unit.op_returning(
             format!(
                 "update directories set token = token + 1 where tenant_id = $1 and provider = $2
-                 returning {DIRECTORY}, token, mailroom_now()"
+                 returning {DIRECTORY_COLUMNS}, token, mailroom_now()"
             ),
             params![self.id, provider],
         );
-        failpoint::before(Effect::BeginDiscovery);
-        let committed = unit.commit().await?;
-        failpoint::after(Effect::BeginDiscovery);
-        let begun = |row: &Row| Ok(Begun { directory: directory(row)?, token: row.get(21)?, now: row.get(22)? });
-        committed.returned(taken).first().map(begun).transpose()
+        let committed = unit.commit_at(Effect::BeginDiscovery).await?;
+        committed
+            .returned(taken)
+            .first()
+            .map(|row: &Row| Ok(DiscoveryClaim { directory: directory(row)?, token: row.get(21)?, now: row.get(22)? }))
+            .transpose()
     }
 }
 
 impl SystemStore {
-    /// Those that are due, the longest overdue first, none of tenants that are switched off.
+    /// Lists the directories that are due, the longest overdue first, without inactive tenants.
     pub async fn list_due_directories(&self, limit: u64) -> Result<Vec<(TenantId, Provider)>, StoreError> {
         let sql = "select d.tenant_id, d.provider from directories d join tenants t on t.id = d.tenant_id
                    where d.next_at <= (select mailroom_now()) and not d.is_paused and t.is_active
@@ -132,9 +133,9 @@ impl SystemStore {
 }
 
 impl TenantUnit {
-    /// It is as wanted from now on. With a version: if it is of that one, else if there is none.
-    pub fn put_directory(&mut self, wish: &DirectoryWish, known: Option<u64>) {
-        let DirectoryWish { provider, settings, rules, backfill_seconds, interval_seconds, is_paused } = wish;
+    /// Creates a directory or, with a version, changes the one that still has it.
+    pub fn put_directory(&mut self, wish: &DirectoryDefinition, known: Option<u64>) {
+        let DirectoryDefinition { provider, settings, rules, backfill_seconds, interval_seconds, is_paused } = wish;
         let mut values = params![
             self.tenant,
             *provider,
@@ -157,7 +158,7 @@ impl TenantUnit {
             return;
         };
         values.extend(params![known]);
-        // Another directory under the same name would go on where this one was: everybody is listed anew.
+        // The cursors could belong to another directory of the same name: the next listing is a full one.
         self.unit.op_exactly(
             1,
             DIRECTORY_CHANGED,
@@ -169,7 +170,7 @@ impl TenantUnit {
         );
     }
 
-    /// With the people that it told of. Their mailboxes stay as they are.
+    /// Removes a directory with its people. Their mailboxes stay as they are.
     pub fn remove_directory(&mut self, provider: Provider, version: u64) {
         self.unit.op_exactly(
             1,
@@ -180,8 +181,8 @@ impl TenantUnit {
         self.unit.op("delete from users where tenant_id = $1 and provider = $2", params![self.tenant, provider]);
     }
 
-    /// Somebody looks at it now; if nothing comes of that, again after so long.
-    pub fn put_off_directory(&mut self, provider: Provider, again: Duration) {
+    /// Defers a directory whose discovery begins now; should that fail, it is due again after so long.
+    pub fn defer_directory(&mut self, provider: Provider, again: Duration) {
         let next = later(self.store.dialect(), "$3");
         self.unit.op(
             format!("update directories set next_at = {next} where tenant_id = $1 and provider = $2"),
@@ -189,47 +190,47 @@ impl TenantUnit {
         );
     }
 
-    /// A listing begins.
-    pub fn begin_listing(&mut self, by: By, run: u64, is_whole: bool, cursors: &Cursors) {
+    /// Begins a listing.
+    pub fn begin_listing(&mut self, by: DiscoveryToken, run: u64, is_whole: bool, cursors: &Cursors) {
         self.unit.op_exactly(
             1,
             NO_LONGER_DISCOVERING,
             format!(
                 "update directories set run = $4, is_listing = true, is_whole = $5, cursors = $6,
                      begun_at = mailroom_now()
-                 where {HELD}"
+                 where {IS_HELD}"
             ),
             params![self.tenant, by.provider, by.token, run, is_whole, cursors_json(cursors)],
         );
     }
 
-    /// Where it stands. Nothing of the unit happens when somebody else works on it by now.
-    pub fn move_listing(&mut self, by: By, cursors: &Cursors, is_last: bool) {
+    /// Advances the cursors of a listing. Nothing of the unit happens when the discovery was superseded.
+    pub fn advance_listing(&mut self, by: DiscoveryToken, cursors: &Cursors, is_last: bool) {
         self.unit.op_exactly(
             1,
             NO_LONGER_DISCOVERING,
             format!(
                 "update directories set cursors = $4, is_listing = not $5,
                      whole_at = case when $5 and is_whole then mailroom_now() else whole_at end
-                 where {HELD}"
+                 where {IS_HELD}"
             ),
             params![self.tenant, by.provider, by.token, cursors_json(cursors), is_last],
         );
     }
 
-    /// Nothing of the unit happens when somebody else works on it by now.
-    pub fn guard_directory(&mut self, by: By) {
+    /// Refuses the unit when the discovery was superseded.
+    pub fn guard_directory(&mut self, by: DiscoveryToken) {
         let lock = if self.store.dialect() == crate::Dialect::Postgres { " for share" } else { "" };
         self.unit.op_returning_exactly(
             1,
             NO_LONGER_DISCOVERING,
-            format!("select 1 from directories where {HELD}{lock}"),
+            format!("select 1 from directories where {IS_HELD}{lock}"),
             params![self.tenant, by.provider, by.token],
         );
     }
 
-    /// What came of it, and when it is looked at again.
-    pub fn end_discovery(&mut self, by: By, end: &RunEnd, again: Duration) {
+    /// Records the result of a discovery, and when the next one is due.
+    pub fn end_discovery(&mut self, by: DiscoveryToken, end: &DiscoveryResult, again: Duration) {
         let next = later(self.store.dialect(), "$6");
         self.unit.op_exactly(
             1,
@@ -239,7 +240,7 @@ impl TenantUnit {
                      is_listing = case when $7 then false else is_listing end,
                      cursors = case when $7 then '{{}}' else cursors end,
                      whole_at = case when $7 then null else whole_at end
-                 where {HELD}"
+                 where {IS_HELD}"
             ),
             params![
                 self.tenant,
@@ -248,12 +249,12 @@ impl TenantUnit {
                 end.outcome,
                 end.report.clone(),
                 super::sync::millis(again),
-                end.forgets,
+                end.resets_listing,
             ],
         );
     }
 
-    /// What would happen. Not for a tenant that is switched off meanwhile.
+    /// Records the report of a dry run. Refused for a tenant that was deactivated meanwhile.
     pub fn record_dry_run(&mut self, provider: Provider, version: u64, report: Json) {
         self.unit.op_returning_exactly(
             1,
@@ -277,8 +278,8 @@ fn cursors_json(cursors: &Cursors) -> Json {
 
 fn directory(row: &Row) -> Result<Directory, StoreError> {
     let cursors: Json = row.get(12)?;
-    let cursors =
-        serde_json::from_value(cursors).map_err(|_| StoreError::corrupt("the cursors of a directory are none"))?;
+    let cursors = serde_json::from_value(cursors)
+        .map_err(|_| StoreError::corrupt("the cursors of a directory are not readable"))?;
     Ok(Directory {
         provider: row.get(0)?,
         settings: row.get(1)?,

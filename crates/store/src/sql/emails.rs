@@ -1,4 +1,4 @@
-//! Reading emails.
+//! Queries for whole emails.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::any;
 use super::attachments::{self, Attachment};
-use crate::{Dialect, Read, Row, StoreError, TenantStore, Value, params};
+use crate::{Dialect, ReadQuery, Row, StoreError, TenantStore, Value, params};
 
 /// A whole email, in the shape of the public surface.
 #[derive(Debug, Clone, Serialize)]
@@ -45,14 +45,14 @@ pub struct Email {
 
 /// How much of an email to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Detail {
+enum EmailDetail {
     Whole,
-    /// What a search looks at: no HTML, no headers, the beginning of the text. A page of large mails would otherwise
-    /// take gigabytes.
+    /// What a search compares: no HTML, no headers, the beginning of the text. A page of large mails would otherwise take
+    /// gigabytes.
     Searched,
 }
 
-/// Characters of body text that are looked at; who searches for what stands behind them still finds the email.
+/// Characters of body text that are compared; a search for later words still finds the email by the index.
 pub const SEARCHED_CHARS: u32 = 65_536;
 
 const COLUMNS: &str = "id, mailbox_id, provider_message_id, internet_message_id, thread_id, conversation_id, subject,
@@ -70,7 +70,7 @@ pub struct IncompleteEmail {
 }
 
 impl TenantStore {
-    /// In the order of their ids, after a given one.
+    /// Lists emails that lack bytes, in the order of their ids, after a given one.
     pub async fn list_incomplete_emails(
         &self,
         mailbox: MailboxId,
@@ -81,26 +81,29 @@ impl TenantStore {
                    where tenant_id = $1 and mailbox_id = $2 and processing_status = 'failed' and id > $3
                    order by id limit $4";
         let after = after.unwrap_or(EmailId(uuid::Uuid::nil()));
-        let incomplete = |row: &Row| {
-            Ok(IncompleteEmail {
-                id: row.get(0)?,
-                raw_sha256: row.get(1)?,
-                raw_is_stored: row.get(2)?,
-                received_at: row.get(3)?,
-                provider_message_id: row.get(4)?,
+        self.query(sql, params![self.id, mailbox, after, limit])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                Ok(IncompleteEmail {
+                    id: row.get(0)?,
+                    raw_sha256: row.get(1)?,
+                    raw_is_stored: row.get(2)?,
+                    received_at: row.get(3)?,
+                    provider_message_id: row.get(4)?,
+                })
             })
-        };
-        self.query(sql, params![self.id, mailbox, after, limit]).await?.iter().map(incomplete).collect()
+            .collect()
     }
 
-    /// Some emails of a mailbox, whichever.
+    /// Lists some emails of a mailbox, in no order.
     pub async fn list_email_ids(&self, mailbox: MailboxId, limit: u64) -> Result<Vec<EmailId>, StoreError> {
         let sql = "select id from emails where tenant_id = $1 and mailbox_id = $2 limit $3";
         self.query(sql, params![self.id, mailbox, limit]).await?.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Whether there is such an email that is not deleted.
-    pub async fn is_email_there(&self, id: EmailId) -> Result<bool, StoreError> {
+    /// Returns whether the email exists and is not deleted.
+    pub async fn has_live_email(&self, id: EmailId) -> Result<bool, StoreError> {
         let sql = "select 1 from emails where tenant_id = $1 and id = $2 and deleted_at is null";
         Ok(self.query_one(sql, params![self.id, id]).await?.is_some())
     }
@@ -109,38 +112,39 @@ impl TenantStore {
         Ok(self.get_emails(&[id]).await?.pop())
     }
 
-    /// Whole emails in the order asked for; those that are not there are left out. Four queries, however many.
+    /// Returns whole emails in the given order, without those that do not exist. Four queries, however many.
     pub async fn get_emails(&self, ids: &[EmailId]) -> Result<Vec<Email>, StoreError> {
-        self.read_emails(ids, Detail::Whole).await
+        self.read_emails(ids, EmailDetail::Whole).await
     }
 
-    /// The same without HTML and headers, and with at most [`SEARCHED_CHARS`] of text.
+    /// Returns emails without HTML and headers, and with at most [`SEARCHED_CHARS`] of text.
     pub async fn get_searched_emails(&self, ids: &[EmailId]) -> Result<Vec<Email>, StoreError> {
-        self.read_emails(ids, Detail::Searched).await
+        self.read_emails(ids, EmailDetail::Searched).await
     }
 
-    async fn read_emails(&self, ids: &[EmailId], detail: Detail) -> Result<Vec<Email>, StoreError> {
+    async fn read_emails(&self, ids: &[EmailId], detail: EmailDetail) -> Result<Vec<Email>, StoreError> {
         let dialect = self.store.dialect();
-        let list = || Value::from(ids.to_vec());
+        let list = Value::from(ids.to_vec());
         let columns = match detail {
-            Detail::Whole => COLUMNS.to_owned(),
-            Detail::Searched => COLUMNS
+            EmailDetail::Whole => COLUMNS.to_owned(),
+            EmailDetail::Searched => COLUMNS
                 .replace("body_text", &format!("substr(body_text, 1, {SEARCHED_CHARS})"))
                 .replace("body_html", "cast(null as text)")
                 .replace("headers", "'[]'"),
         };
         let sql = format!("select {columns} from emails where tenant_id = $1 and {}", any(dialect, "id", 2));
         // Planning a read takes longer than its rows, except for the emails themselves: side by side with the rest.
-        let parts = [self.recipients(list()), self.live_placements(list()), attachments::of_emails(self, ids)];
+        let parts =
+            [self.recipients(list.clone()), self.live_placements(list.clone()), attachments::of_emails(self, ids)];
         let (whole, [recipients, placements, attachments]) =
-            try_join(self.query(sql, params![self.id, list()]), self.query_all(parts)).await?;
+            try_join(self.query(sql, params![self.id, list]), self.query_all(parts)).await?;
         let mut emails: HashMap<EmailId, Email> = HashMap::new();
         for row in whole {
             let email = email(&row)?;
             emails.insert(email.id, email);
         }
         add_recipients(&mut emails, recipients)?;
-        for (id, Places { folders, flags }) in places(placements)? {
+        for (id, EmailPlacements { folders, flags }) in placements_by_email(placements)? {
             if let Some(email) = emails.get_mut(&id) {
                 (email.folders, email.flags) = (folders, flags);
             }
@@ -154,7 +158,7 @@ impl TenantStore {
         Ok(ids.iter().filter_map(|id| emails.remove(id)).collect())
     }
 
-    fn recipients(&self, ids: Value) -> Read {
+    fn recipients(&self, ids: Value) -> ReadQuery {
         let sql = format!(
             "select email_id, kind, name, address from email_recipients where tenant_id = $1 and {} order by email_id, position",
             any(self.store.dialect(), "email_id", 2)
@@ -162,7 +166,7 @@ impl TenantStore {
         (sql, params![self.id, ids])
     }
 
-    pub(super) fn live_placements(&self, ids: Value) -> Read {
+    pub(super) fn live_placements(&self, ids: Value) -> ReadQuery {
         if self.store.dialect() == Dialect::Postgres {
             // A function, because its plan lasts: planning this takes as long as its rows.
             return ("select email_id, folder, flags from mailroom_places($1)".to_owned(), params![ids]);
@@ -193,22 +197,22 @@ fn add_recipients(emails: &mut HashMap<EmailId, Email>, rows: Vec<Row>) -> Resul
     Ok(())
 }
 
-/// Where an email is and what it is marked with: the union over its live placements.
+/// Folders and flags of an email: the union over its live placements.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct EmailPlacements {
     pub folders: Vec<String>,
     pub flags: Vec<String>,
 }
 
-pub(super) fn places(rows: Vec<Row>) -> Result<HashMap<EmailId, Places>, StoreError> {
-    let mut places: HashMap<EmailId, Places> = HashMap::with_capacity(rows.len());
+pub(super) fn placements_by_email(rows: Vec<Row>) -> Result<HashMap<EmailId, EmailPlacements>, StoreError> {
+    let mut places: HashMap<EmailId, EmailPlacements> = HashMap::with_capacity(rows.len());
     for row in rows {
-        let Places { folders, flags } = places.entry(row.get(0)?).or_default();
+        let EmailPlacements { folders, flags } = places.entry(row.get(0)?).or_default();
         let more: serde_json::Value = row.get(2)?;
         folders.push(row.get(1)?);
         flags.extend(more.as_array().into_iter().flatten().filter_map(|flag| flag.as_str().map(str::to_owned)));
     }
-    for Places { folders, flags } in places.values_mut() {
+    for EmailPlacements { folders, flags } in places.values_mut() {
         folders.dedup();
         flags.sort();
         flags.dedup();

@@ -1,7 +1,7 @@
-//! What happened to a tenant's mail, in the order of commits and without gaps.
+//! A tenant's event log, in the order of commits and without gaps.
 //!
-//! A unit first drafts what it will say. What an email was like before the unit is drafted too, as an image, so that at the
-//! end it can be told what became of it. The numbers are taken last: whoever has a tenant's counter is about to commit, so a
+//! A unit first drafts its events. Of an email that may change it also drafts an image of the state before, so that the
+//! change is known at the end. Sequence numbers are taken last: a unit that holds a tenant's counter is about to commit, so a
 //! reader that has seen a number has seen all before it.
 
 use domain::{EmailId, MailboxId, TenantId};
@@ -25,32 +25,38 @@ pub struct Event {
     pub at: Timestamp,
 }
 
-/// Drafts of a unit: images come first, then what is said.
-pub(super) const IMAGE: i64 = 0;
-pub(super) const SAID: i64 = 1;
+/// The steps of a unit's drafts: images come first, then events.
+pub(super) const IMAGE_STEP: i64 = 0;
+pub(super) const EVENT_STEP: i64 = 1;
 
-pub(super) const DRAFTS: &str = "event_drafts (tenant_id, unit, step, type, mailbox_id, email_id, is_backfill, data)";
+pub(super) const INTO_DRAFTS: &str =
+    "event_drafts (tenant_id, unit, step, type, mailbox_id, email_id, is_backfill, data)";
 
-/// Which events are wanted; none of these: all.
+/// A filter of events; empty: all of them.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
     pub kinds: Vec<String>,
     pub mailbox: Option<MailboxId>,
-    /// Also those about mail that was there before.
+    /// Also events about mail that was there before its mailbox was connected.
     pub with_backfill: bool,
 }
 
 impl TenantStore {
-    /// Those after a number, oldest first.
+    /// Lists the events after a number, oldest first.
     pub async fn list_events(&self, after: u64, limit: u64) -> Result<Vec<Event>, StoreError> {
-        self.list_events_of(&EventFilter { with_backfill: true, ..EventFilter::default() }, after, limit).await
+        self.list_filtered_events(&EventFilter { with_backfill: true, ..EventFilter::default() }, after, limit).await
     }
 
-    pub async fn list_events_of(&self, filter: &EventFilter, after: u64, limit: u64) -> Result<Vec<Event>, StoreError> {
+    pub async fn list_filtered_events(
+        &self,
+        filter: &EventFilter,
+        after: u64,
+        limit: u64,
+    ) -> Result<Vec<Event>, StoreError> {
         self.list_events_between(filter, after, i64::MAX as u64, limit).await
     }
 
-    /// Not those after `up_to`, so that a filter that nothing passes does not look at all there is.
+    /// Lists filtered events up to a number, so that a filter without matches does not read the whole log.
     pub async fn list_events_between(
         &self,
         filter: &EventFilter,
@@ -58,16 +64,13 @@ impl TenantStore {
         up_to: u64,
         limit: u64,
     ) -> Result<Vec<Event>, StoreError> {
-        let kinds = match filter.kinds.is_empty() {
-            true => "true".to_owned(),
-            false => any(self.store.dialect(), "type", 7),
-        };
+        let kinds = if filter.kinds.is_empty() { "true".to_owned() } else { any(self.store.dialect(), "type", 7) };
         let mut params = params![self.id, after, limit, filter.mailbox, filter.with_backfill, up_to];
         if !filter.kinds.is_empty() {
             params.extend(params![filter.kinds.clone()]);
         }
         let sql = format!(
-            "select {EVENT} from events
+            "select {EVENT_COLUMNS} from events
              where tenant_id = $1 and seq > $2 and seq <= $6 and (mailbox_id = $4 or $4 is null) and ($5 or not is_backfill) and {kinds}
              order by seq limit $3"
         );
@@ -76,10 +79,10 @@ impl TenantStore {
 }
 
 impl SystemStore {
-    /// Forgets some events of before that moment; whether there may be more of them.
+    /// Deletes events of before that moment; returns whether there may be more of them.
     pub async fn prune_events(&self, tenant: TenantId, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
         let mut unit = crate::Unit::default();
-        // Numbers rise with time, so only the first need to be looked at.
+        // Numbers rise with time, so only the first need to be read.
         let pruned = unit.op(
             "delete from events where tenant_id = $1 and seq in (
                  select first.seq from (select seq, at from events where tenant_id = $1 order by seq limit $3) first
@@ -89,7 +92,7 @@ impl SystemStore {
         Ok(self.commit(unit).await?.changed(pruned) >= limit)
     }
 
-    /// The number of the newest event of each of these tenants; none of one to which nothing ever happened.
+    /// Lists the number of the newest event of each of these tenants; a tenant without events is left out.
     pub async fn list_event_heads(&self, tenants: Vec<TenantId>) -> Result<Vec<(TenantId, u64)>, StoreError> {
         let among = any(self.store.dialect(), "tenant_id", 1);
         let sql = format!("select tenant_id, event_seq from tenant_counters where {among}");
@@ -98,29 +101,25 @@ impl SystemStore {
 }
 
 impl TenantUnit {
-    /// The name under which this unit's drafts stand.
-    pub(super) fn drafting(&mut self) -> Uuid {
+    /// Returns the id under which this unit's events are drafted.
+    pub(super) fn draft_id(&mut self) -> Uuid {
         let clock = self.store.clock();
-        *self.drafts.get_or_insert_with(|| domain::JobId::new(clock).0)
+        *self.draft_id.get_or_insert_with(|| domain::JobId::new(clock).0)
     }
 
-    /// Something about a mailbox or the tenant that needs no comparison.
-    pub fn say(&mut self, kind: &str, mailbox: Option<MailboxId>, data: serde_json::Value) {
-        let unit = self.drafting();
+    /// Adds an event about a mailbox or the tenant to the unit.
+    pub fn emit_event(&mut self, kind: &str, mailbox: Option<MailboxId>, data: serde_json::Value) {
+        let unit = self.draft_id();
         self.unit.op(
-            format!("insert into {DRAFTS} values ($1, $2, {SAID}, $3, $4, null, false, $5)"),
+            format!("insert into {INTO_DRAFTS} values ($1, $2, {EVENT_STEP}, $3, $4, null, false, $5)"),
             params![self.tenant, unit, kind, mailbox, data],
         );
     }
 
-    /// What became of the emails of which there are images.
-    pub(super) fn tell_changes(&mut self) {
-        let unit = self.drafting();
+    /// Drafts the events of emails that differ from their images.
+    pub(super) fn draft_changes(&mut self) {
+        let unit = self.draft_id();
         let dialect = self.store.dialect();
-        let part = |name: &str| match dialect {
-            Dialect::Postgres => format!("b.data -> '{name}'"),
-            Dialect::Sqlite => format!("b.data -> '$.{name}'"),
-        };
         let object = match dialect {
             Dialect::Postgres => "jsonb_build_object",
             Dialect::Sqlite => "json_object",
@@ -130,18 +129,19 @@ impl TenantUnit {
             Dialect::Sqlite => ("json", "'[]'"),
         };
         let image = image(dialect, "b");
-        let (was, flags_were) = (part("folders"), part("flags"));
+        let (was, flags_were) =
+            (format!("b.data {}", arrow(dialect, "folders")), format!("b.data {}", arrow(dialect, "flags")));
         let (now, flags_now) =
             (format!("n.now {}", arrow(dialect, "folders")), format!("n.now {}", arrow(dialect, "flags")));
         let compared = format!(
             "from (select b.tenant_id, b.unit, b.mailbox_id, b.email_id, {was} as folders, {flags_were} as flags, {image} as now
                    from (select distinct tenant_id, unit, mailbox_id, email_id, data from event_drafts
-                         where tenant_id = $1 and unit = $2 and step = {IMAGE}) b) n
+                         where tenant_id = $1 and unit = $2 and step = {IMAGE_STEP}) b) n
              where not exists (select 1 from discarded_emails d where d.tenant_id = n.tenant_id and d.email_id = n.email_id)"
         );
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select n.tenant_id, n.unit, {SAID},
+                "insert into {INTO_DRAFTS} select n.tenant_id, n.unit, {EVENT_STEP},
                     case when {now} = {empty} then 'email.deleted' when n.folders = {empty} then 'email.restored'
                          else 'email.moved' end,
                     n.mailbox_id, n.email_id, false, {object}('from', {json}(n.folders), 'to', {json}({now}))
@@ -151,40 +151,38 @@ impl TenantUnit {
         );
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select n.tenant_id, n.unit, {SAID}, 'email.flags_changed', n.mailbox_id, n.email_id, false,
+                "insert into {INTO_DRAFTS} select n.tenant_id, n.unit, {EVENT_STEP}, 'email.flags_changed', n.mailbox_id, n.email_id, false,
                     {object}('from', {json}(n.flags), 'to', {json}({flags_now}))
                  {compared} and n.folders <> {empty} and {now} <> {empty} and n.flags <> {flags_now}"
             ),
             params![self.tenant, unit],
         );
         self.unit.op(
-            format!("delete from event_drafts where tenant_id = $1 and unit = $2 and step = {IMAGE}"),
+            format!("delete from event_drafts where tenant_id = $1 and unit = $2 and step = {IMAGE_STEP}"),
             params![self.tenant, unit],
         );
-        // An email without a place is deleted, and one that has a place again is not.
+        // An email without a placement is deleted, and one that has a placement again is not.
         if dialect == Dialect::Postgres {
-            // One by one, where there is one: a statement for any number would open every partition.
+            // A function that handles one by one: a statement for any number would open every partition.
             self.unit.op("select mailroom_settle_emails($1, $2)", params![self.tenant, unit]);
             return;
         }
-        let changed = |kind: &str| {
-            format!(
-                "(select email_id from event_drafts where tenant_id = $1 and unit = $2 and step = {SAID} and type = '{kind}')"
-            )
-        };
-        let (gone, back) = (changed("email.deleted"), changed("email.restored"));
-        for (emails, deleted_at) in [(gone, "mailroom_now()"), (back, "null")] {
+        for (kind, deleted_at) in [("email.deleted", "mailroom_now()"), ("email.restored", "null")] {
             self.unit.op(
-                format!("update emails set deleted_at = {deleted_at} where tenant_id = $1 and id in {emails}"),
+                format!(
+                    "update emails set deleted_at = {deleted_at} where tenant_id = $1 and id in (
+                         select email_id from event_drafts
+                         where tenant_id = $1 and unit = $2 and step = {EVENT_STEP} and type = '{kind}')"
+                ),
                 params![self.tenant, unit],
             );
         }
     }
 
-    /// The last thing that a unit does: what was drafted gets its numbers.
+    /// Gives the drafted events their numbers, as the last operation of a unit.
     pub(crate) fn number_events(&mut self) {
-        let Some(unit) = self.drafts else { return };
-        let drafted = format!("from event_drafts where tenant_id = $1 and unit = $2 and step = {SAID}");
+        let Some(unit) = self.draft_id else { return };
+        let drafted = format!("from event_drafts where tenant_id = $1 and unit = $2 and step = {EVENT_STEP}");
         if !failpoint::is_off(Guard::EventCounter) {
             self.unit.op(
                 format!(
@@ -194,11 +192,10 @@ impl TenantUnit {
                 params![self.tenant, unit],
             );
         }
-        let last = match failpoint::is_off(Guard::EventCounter) {
-            false => "(select event_seq from tenant_counters where tenant_id = $1)".to_owned(),
-            true => {
-                format!("(select coalesce(max(seq), 0) from events where tenant_id = $1) + (select count(*) {drafted})")
-            }
+        let last = if failpoint::is_off(Guard::EventCounter) {
+            format!("(select coalesce(max(seq), 0) from events where tenant_id = $1) + (select count(*) {drafted})")
+        } else {
+            "(select event_seq from tenant_counters where tenant_id = $1)".to_owned()
         };
         self.unit.op(
             format!(
@@ -212,9 +209,9 @@ impl TenantUnit {
     }
 }
 
-pub(super) const EVENT: &str = "seq, type, mailbox_id, email_id, is_backfill, data, at";
+pub(super) const EVENT_COLUMNS: &str = "seq, type, mailbox_id, email_id, is_backfill, data, at";
 
-/// From the columns of [`EVENT`], the first of which is this one.
+/// Reads the columns of [`EVENT_COLUMNS`], the first of which is `first`.
 pub(super) fn event(row: &Row, first: usize) -> Result<Event, StoreError> {
     Ok(Event {
         seq: row.get(first)?,
@@ -234,7 +231,7 @@ fn arrow(dialect: Dialect, name: &str) -> String {
     }
 }
 
-/// Where the email of a row is and what it is marked with, over all its live places.
+/// Returns the image of a row's email: its folders and flags over all its live placements.
 pub(super) fn image(dialect: Dialect, row: &str) -> String {
     let live =
         format!("placements p where p.tenant_id = {row}.tenant_id and p.email_id = {row}.email_id and p.is_live");

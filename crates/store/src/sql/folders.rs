@@ -1,12 +1,12 @@
-//! Folders and labels.
+//! Folders and labels of mailboxes.
 
 use std::collections::HashMap;
 
 use domain::{FolderId, MailboxId};
 
-use crate::failpoint::{self, Effect};
-use crate::unit::{By, Insert};
-use crate::value::Kind;
+use crate::failpoint::Effect;
+use crate::unit::{Insert, InsertBatching};
+use crate::value::ColumnType;
 use crate::{Row, StoreError, TenantStore, Value, params};
 
 #[derive(Debug, Clone)]
@@ -14,13 +14,13 @@ pub struct FolderCount {
     pub id: FolderId,
     pub name: String,
     pub role: Option<String>,
-    /// Whether its mail is wanted.
+    /// Whether its mail is synced.
     pub is_in_scope: bool,
     pub emails: u64,
 }
 
 impl TenantStore {
-    /// The ids of folders by name, made now where there are none. Imported folders are known by their name.
+    /// Returns the ids of folders by name, and makes missing ones. Imported folders are identified by their name.
     pub async fn ensure_folders(
         &self,
         mailbox: MailboxId,
@@ -35,27 +35,25 @@ impl TenantStore {
         unit.unit.insert(Insert {
             into: "folders (id, tenant_id, mailbox_id, provider_folder_id, name, delimiter, name_key, last_segment_key, created_at)".into(),
             columns: &[
-                ("id", Kind::Uuid),
-                ("tenant_id", Kind::Uuid),
-                ("mailbox_id", Kind::Uuid),
-                ("name", Kind::Text),
-                ("name_key", Kind::Text),
-                ("last_segment_key", Kind::Text),
+                ("id", ColumnType::Uuid),
+                ("tenant_id", ColumnType::Uuid),
+                ("mailbox_id", ColumnType::Uuid),
+                ("name", ColumnType::Text),
+                ("name_key", ColumnType::Text),
+                ("last_segment_key", ColumnType::Text),
             ],
             rows: missing.into_iter().map(|name| self.folder_row(mailbox, name)).collect(),
             select: "u.id, u.tenant_id, u.mailbox_id, u.name, u.name, '/', u.name_key, u.last_segment_key, mailroom_now()"
                 .into(),
             join_where: "",
             on_conflict: "on conflict do nothing".into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
-        failpoint::before(Effect::MakeFolders);
-        unit.commit().await?;
-        failpoint::after(Effect::MakeFolders);
+        unit.commit_at(Effect::MakeFolders).await?;
         self.list_folders(mailbox).await
     }
 
-    /// Of the folders at a provider, whether mail is taken in from them.
+    /// Lists the folders at the provider, with whether their mail is synced.
     pub async fn list_folder_scopes(&self, mailbox: MailboxId) -> Result<HashMap<String, bool>, StoreError> {
         let sql = "select provider_folder_id, is_in_scope and gone_at is null from folders
                    where tenant_id = $1 and mailbox_id = $2";
@@ -63,22 +61,25 @@ impl TenantStore {
         rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
-    /// Those that are there, by name, with how many emails are in each.
+    /// Lists existing folders by name, with the number of emails in each.
     pub async fn list_folder_counts(&self, mailbox: MailboxId) -> Result<Vec<FolderCount>, StoreError> {
         let sql = "select f.id, f.name, f.role, f.is_in_scope,
                        (select count(*) from placements p where p.tenant_id = f.tenant_id
                         and p.mailbox_id = f.mailbox_id and p.folder_id = f.id and p.is_live)
                    from folders f where f.tenant_id = $1 and f.mailbox_id = $2 and f.gone_at is null order by f.name, f.id";
-        let folder = |row: &Row| {
-            Ok(FolderCount {
-                id: row.get(0)?,
-                name: row.get(1)?,
-                role: row.get(2)?,
-                is_in_scope: row.get(3)?,
-                emails: row.get(4)?,
+        self.query(sql, params![self.id, mailbox])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                Ok(FolderCount {
+                    id: row.get(0)?,
+                    name: row.get(1)?,
+                    role: row.get(2)?,
+                    is_in_scope: row.get(3)?,
+                    emails: row.get(4)?,
+                })
             })
-        };
-        self.query(sql, params![self.id, mailbox]).await?.iter().map(folder).collect()
+            .collect()
     }
 
     fn folder_row(&self, mailbox: MailboxId, name: &str) -> Vec<Value> {

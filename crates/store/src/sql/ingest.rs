@@ -1,7 +1,7 @@
-//! Recording emails: the one unit in which a message becomes an email.
+//! Records emails: the unit in which a message becomes an email.
 //!
-//! Every statement is safe to repeat and safe beside another process that records the same message: the first to
-//! insert into `email_contents` decides the email's id, and whoever comes second binds to it.
+//! Every statement is safe to repeat and safe beside another process that records the same message: the first to insert into
+//! `email_contents` decides the email's id, and the second binds to it.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ use domain::{
 };
 use jiff::Timestamp;
 
-use super::cut;
-use crate::unit::{By, Insert};
-use crate::value::Kind;
+use super::truncate_chars;
+use crate::unit::{Insert, InsertBatching};
+use crate::value::ColumnType;
 use crate::{Dialect, OpId, TenantUnit, Value, params};
 
 #[derive(Debug, Clone)]
@@ -32,16 +32,18 @@ pub struct NewEmail {
     pub received_at: Timestamp,
     pub size_bytes: u64,
     pub raw_sha256: Sha256,
-    /// Emails of a mailbox with the same key are one: the hash of the bytes, or, where the provider's ids are to be relied
-    /// on, of the id.
+    /// Emails of a mailbox with the same key are one: the hash of the bytes, or, where the provider's ids are reliable, of the
+    /// id.
     pub content_key: Sha256,
     pub thread_id: Option<String>,
-    /// Of these very bytes, where the provider tells it.
+    /// The provider's revision of these bytes, where it has one.
     pub revision: Option<String>,
     /// It was there before its mailbox was connected.
     pub is_backfill: bool,
     /// Whether the raw message is among the blobs, from before or from this unit.
     pub raw_is_stored: bool,
+    /// When its processing began; it ends with the commit.
+    pub processing_started_at: Timestamp,
     /// A JSON list of `[name, value]`, ready to store.
     pub headers: String,
     pub defects: Vec<String>,
@@ -68,9 +70,9 @@ pub struct NewAttachment {
     pub status: AttachmentStatus,
 }
 
-/// The operations that count what was not there before.
+/// The operations that count new emails and attachments.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded {
+pub struct RecordedOps {
     pub emails: OpId,
     pub attachments: OpId,
 }
@@ -86,32 +88,29 @@ pub struct NewPlacement {
 }
 
 impl NewEmail {
-    /// Whether all its bytes are where they should be.
+    /// Returns `Processed` if all its bytes are stored.
     fn status(&self) -> ProcessingStatus {
-        let is_missing = |part: &NewAttachment| part.status == AttachmentStatus::Pending;
-        match self.raw_is_stored && !self.attachments.iter().any(is_missing) {
-            true => ProcessingStatus::Processed,
-            false => ProcessingStatus::Failed,
-        }
+        let is_missing = self.attachments.iter().any(|part| part.status == AttachmentStatus::Pending);
+        if self.raw_is_stored && !is_missing { ProcessingStatus::Processed } else { ProcessingStatus::Failed }
     }
 }
 
 impl TenantUnit {
-    /// `revised` are emails that have another text now: what was stored of them gives way.
-    pub fn record_emails(&mut self, mut emails: Vec<NewEmail>, revised: &[EmailId]) -> Recorded {
+    /// Records emails. `revised` are existing emails with new contents: their old rows are deleted.
+    pub fn record_emails(&mut self, mut emails: Vec<NewEmail>, revised: &[EmailId]) -> RecordedOps {
         if self.store.dialect() == Dialect::Postgres {
-            // Everybody in the same order, so that two who record the same messages wait for each other only one way.
+            // All units in the same order, so that two that record the same messages do not deadlock.
             emails.sort_by_key(|email| (email.mailbox, email.content_key));
         }
         self.unit.emails.extend(emails.iter().map(|email| email.id.0));
         self.record_contents(&emails);
-        self.tell_received(&emails);
+        self.draft_received(&emails);
         if !revised.is_empty() {
-            self.tell_updated(revised);
-            self.remove_parts(revised);
+            self.draft_updated(revised);
+            self.delete_email_rows(revised);
         }
         self.record_ledger(&emails);
-        let mut rows = Rows::default();
+        let mut rows = IngestRows::default();
         for email in emails {
             rows.add(self.tenant.into(), email);
         }
@@ -119,16 +118,14 @@ impl TenantUnit {
         self.unit.insert(recipients_insert(rows.recipients));
         let attachments = self.unit.insert(attachments_insert(rows.attachments));
         self.unit.insert(search_insert(self.store.dialect(), rows.search));
-        Recorded { emails, attachments }
+        RecordedOps { emails, attachments }
     }
 
     fn record_contents(&mut self, emails: &[NewEmail]) {
-        let (tenant, unit) = (self.tenant, self.drafting());
-        let row = |email: &NewEmail| params![email.mailbox, email.content_key, tenant, email.id, unit];
+        let (tenant, unit) = (self.tenant, self.draft_id());
         let mut seen = HashSet::new();
-        let first = |email: &&NewEmail| seen.insert((email.mailbox, email.content_key));
-        // Two units that bring the same content at the same time change the same email: the second waits for the first,
-        // and tells what it changes from there. On SQLite nobody else writes meanwhile.
+        // Two units with the same content at the same time change the same email: the second waits for the first, and drafts
+        // its events from there. SQLite has one writer.
         let on_conflict = match self.store.dialect() {
             Dialect::Postgres => {
                 "on conflict (tenant_id, mailbox_id, raw_sha256) do update set email_id = email_contents.email_id"
@@ -138,22 +135,43 @@ impl TenantUnit {
         self.unit.insert(Insert {
             into: "email_contents (mailbox_id, raw_sha256, tenant_id, email_id, unit)".into(),
             columns: &[
-                ("mailbox_id", Kind::Uuid),
-                ("raw_sha256", Kind::Hash),
-                ("tenant_id", Kind::Uuid),
-                ("email_id", Kind::Uuid),
-                ("unit", Kind::Uuid),
+                ("mailbox_id", ColumnType::Uuid),
+                ("raw_sha256", ColumnType::Hash),
+                ("tenant_id", ColumnType::Uuid),
+                ("email_id", ColumnType::Uuid),
+                ("unit", ColumnType::Uuid),
             ],
-            rows: emails.iter().filter(first).map(row).collect(),
+            rows: emails
+                .iter()
+                .filter(|email: &&NewEmail| seen.insert((email.mailbox, email.content_key)))
+                .map(|email: &NewEmail| params![email.mailbox, email.content_key, tenant, email.id, unit])
+                .collect(),
             select: "u.mailbox_id, u.raw_sha256, u.tenant_id, u.email_id, u.unit".into(),
             join_where: "",
             on_conflict: on_conflict.into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
     }
 
     fn record_ledger(&mut self, emails: &[NewEmail]) {
-        let row = |email: &NewEmail| {
+        self.unit.insert(Insert {
+            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, reason, size_bytes, raw_sha256, email_id, revision,
+                   first_seen_at, processing_started_at, processing_completed_at)"
+                .into(),
+            columns: &[
+                ("mailbox_id", ColumnType::Uuid),
+                ("provider_message_id", ColumnType::Text),
+                ("tenant_id", ColumnType::Uuid),
+                ("state", ColumnType::Text),
+                ("reason", ColumnType::Text),
+                ("size_bytes", ColumnType::Int),
+                ("raw_sha256", ColumnType::Hash),
+                ("email_id", ColumnType::Uuid),
+                ("content_key", ColumnType::Hash),
+                ("revision", ColumnType::Text),
+                ("started_at", ColumnType::Time),
+            ],
+            rows: emails.iter().map(|email: &NewEmail| {
             let (state, reason) = match email.status() {
                 ProcessingStatus::Processed => (LedgerState::Processed, None),
                 ProcessingStatus::Failed => (LedgerState::Failed, Some("some of its bytes are not stored yet")),
@@ -168,37 +186,22 @@ impl TenantUnit {
                 email.raw_sha256,
                 email.id,
                 email.content_key,
-                email.revision.clone()
+                email.revision.clone(),
+                email.processing_started_at
             ]
-        };
-        self.unit.insert(Insert {
-            into: "ledger (mailbox_id, provider_message_id, tenant_id, state, reason, size_bytes, raw_sha256, email_id, revision,
-                   first_seen_at, processing_started_at, processing_completed_at)"
-                .into(),
-            columns: &[
-                ("mailbox_id", Kind::Uuid),
-                ("provider_message_id", Kind::Text),
-                ("tenant_id", Kind::Uuid),
-                ("state", Kind::Text),
-                ("reason", Kind::Text),
-                ("size_bytes", Kind::Int),
-                ("raw_sha256", Kind::Hash),
-                ("email_id", Kind::Uuid),
-                ("content_key", Kind::Hash),
-                ("revision", Kind::Text),
-            ],
-            rows: emails.iter().map(row).collect(),
-            // Bound to another's email that lacks bytes, it is not done either: what we brought fills in our own only.
+        }).collect(),
+            // Bound to another unit's email that lacks bytes, it is not done either: this unit fills in its own email only.
             select: "u.mailbox_id, u.provider_message_id, u.tenant_id,
                      case when c.email_id <> u.email_id and exists (
                          select 1 from ledger l where l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
                          and l.provider_message_id = u.provider_message_id and l.state = 'failed')
                      then 'failed' else u.state end,
-                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, u.revision, mailroom_now(), mailroom_now(), mailroom_now()"
+                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, u.revision, mailroom_now(),
+                     case when u.started_at < mailroom_now() then u.started_at else mailroom_now() end, mailroom_now()"
                 .into(),
             join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
                          and c.raw_sha256 = u.content_key",
-            // One that was not done, or that was gone and is back.
+            // A message that was not processed, or that was gone and is back.
             on_conflict: format!(
                 "on conflict ({}mailbox_id, provider_message_id)
                  do update set state = excluded.state, reason = excluded.reason, email_id = excluded.email_id,
@@ -207,49 +210,51 @@ impl TenantUnit {
                  attempts = ledger.attempts + 1, processing_started_at = excluded.processing_started_at,
                  processing_completed_at = excluded.processing_completed_at
                  where ledger.state <> 'processed'",
-                self.key_begins()
+                self.key_prefix()
             )
             .into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
     }
 
-    /// PostgreSQL's keys begin with the tenant, because one that does not would tell that another tenant has such a row.
-    fn key_begins(&self) -> &'static str {
+    /// Returns the first column of keys: PostgreSQL's begin with the tenant, because others would reveal rows of another tenant.
+    fn key_prefix(&self) -> &'static str {
         match self.store.dialect() {
             Dialect::Sqlite => "",
             Dialect::Postgres => "tenant_id, ",
         }
     }
 
-    /// Messages must be in the ledger, from before or from this unit.
+    /// Records placements of messages, which must be in the ledger, from before or from this unit.
     pub fn record_placements(&mut self, placements: &[NewPlacement]) {
         let tenant = self.tenant;
         let mut placements: Vec<&NewPlacement> = placements.iter().collect();
         placements.sort_by_key(|placement| (placement.mailbox, placement.folder, &placement.provider_uid));
-        let row = |placement: &NewPlacement| {
-            params![
-                placement.mailbox,
-                placement.folder,
-                &placement.provider_uid,
-                tenant,
-                &placement.provider_message_id,
-                serde_json::json!(placement.flags.names())
-            ]
-        };
         self.unit.insert(Insert {
             into: "placements (mailbox_id, folder_id, provider_uid, tenant_id, provider_message_id, email_id, flags,
                    is_live, created_at, updated_at)"
                 .into(),
             columns: &[
-                ("mailbox_id", Kind::Uuid),
-                ("folder_id", Kind::Uuid),
-                ("provider_uid", Kind::Text),
-                ("tenant_id", Kind::Uuid),
-                ("provider_message_id", Kind::Text),
-                ("flags", Kind::Json),
+                ("mailbox_id", ColumnType::Uuid),
+                ("folder_id", ColumnType::Uuid),
+                ("provider_uid", ColumnType::Text),
+                ("tenant_id", ColumnType::Uuid),
+                ("provider_message_id", ColumnType::Text),
+                ("flags", ColumnType::Json),
             ],
-            rows: placements.into_iter().map(row).collect(),
+            rows: placements
+                .into_iter()
+                .map(|placement: &NewPlacement| {
+                    params![
+                        placement.mailbox,
+                        placement.folder,
+                        &placement.provider_uid,
+                        tenant,
+                        &placement.provider_message_id,
+                        serde_json::json!(placement.flags.names())
+                    ]
+                })
+                .collect(),
             select:
                 "u.mailbox_id, u.folder_id, u.provider_uid, u.tenant_id, u.provider_message_id, l.email_id, u.flags,
                      true, mailroom_now(), mailroom_now()"
@@ -262,31 +267,31 @@ impl TenantUnit {
                  updated_at = excluded.updated_at
                  where placements.flags is distinct from excluded.flags or not placements.is_live
                  or placements.email_id is distinct from excluded.email_id",
-                self.key_begins()
+                self.key_prefix()
             )
             .into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
     }
 }
 
 /// The rows of a batch, by table.
 #[derive(Default)]
-struct Rows {
+struct IngestRows {
     emails: Vec<Vec<Value>>,
     recipients: Vec<Vec<Value>>,
     attachments: Vec<Vec<Value>>,
     search: Vec<Vec<Value>>,
 }
 
-impl Rows {
+impl IngestRows {
     fn add(&mut self, tenant: Value, email: NewEmail) {
         let id = email.id;
         let has_attachments = !email.attachments.is_empty();
         let (status, raw_blob) = (email.status(), email.raw_is_stored.then_some(email.raw_sha256));
         for (position, recipient) in email.recipients.into_iter().enumerate() {
             let Address { name, address } = recipient.address;
-            let address = cut(&address, 320).to_lowercase();
+            let address = truncate_chars(&address, 320).to_lowercase();
             let kind = recipient.kind.as_str();
             self.recipients.push(params![
                 id,
@@ -319,11 +324,11 @@ impl Rows {
             email.mailbox,
             email.provider,
             email.provider_message_id,
-            email.internet_message_id.as_deref().map(|id| cut(id, 1000)),
+            email.internet_message_id.as_deref().map(|id| truncate_chars(id, 1000)),
             email.internet_message_id.as_deref().map(|id| Sha256::of(id.as_bytes())),
-            email.subject.as_deref().map(|subject| cut(subject, 1000)),
+            email.subject.as_deref().map(|subject| truncate_chars(subject, 1000)),
             from_name.flatten(),
-            from_address.as_deref().map(|address| cut(address, 320).to_lowercase()),
+            from_address.as_deref().map(|address| truncate_chars(address, 320).to_lowercase()),
             email.body_text,
             email.body_html,
             email.sent_at,
@@ -350,7 +355,7 @@ fn attachment_row(tenant: Value, email: EmailId, position: usize, attachment: Ne
         email,
         position,
         attachment.part_path,
-        attachment.filename.as_deref().map(|name| cut(name, 500)),
+        attachment.filename.as_deref().map(|name| truncate_chars(name, 500)),
         attachment.content_type,
         attachment.sniffed_type,
         attachment.size_bytes,
@@ -364,37 +369,37 @@ fn attachment_row(tenant: Value, email: EmailId, position: usize, attachment: Ne
     ]
 }
 
-/// Seconds since 1990, which no email id precedes; 31 bits last until 2058.
+/// Returns the seconds since 1990, which no email id precedes; 31 bits last until 2058.
 pub(super) fn search_second(id: EmailId) -> i64 {
     const SECONDS_1990: i64 = 631_152_000;
     (id.received_at().as_second() - SECONDS_1990).clamp(0, (1 << 31) - 1)
 }
 
-const EMAIL_COLUMNS: &[(&str, Kind)] = &[
-    ("id", Kind::Uuid),
-    ("tenant_id", Kind::Uuid),
-    ("mailbox_id", Kind::Uuid),
-    ("provider", Kind::Text),
-    ("provider_message_id", Kind::Text),
-    ("internet_message_id", Kind::Text),
-    ("message_id_hash", Kind::Hash),
-    ("subject", Kind::Text),
-    ("from_name", Kind::Text),
-    ("from_address", Kind::Text),
-    ("body_text", Kind::Text),
-    ("body_html", Kind::Text),
-    ("sent_at", Kind::Time),
-    ("received_at", Kind::Time),
-    ("processing_status", Kind::Text),
-    ("has_attachments", Kind::Bool),
-    ("size_bytes", Kind::Int),
-    ("raw_sha256", Kind::Hash),
-    ("raw_blob_sha256", Kind::Hash),
-    ("headers", Kind::Json),
-    ("defects", Kind::Json),
-    ("search_second", Kind::Int),
-    ("content_key", Kind::Hash),
-    ("thread_id", Kind::Text),
+const EMAIL_COLUMNS: &[(&str, ColumnType)] = &[
+    ("id", ColumnType::Uuid),
+    ("tenant_id", ColumnType::Uuid),
+    ("mailbox_id", ColumnType::Uuid),
+    ("provider", ColumnType::Text),
+    ("provider_message_id", ColumnType::Text),
+    ("internet_message_id", ColumnType::Text),
+    ("message_id_hash", ColumnType::Hash),
+    ("subject", ColumnType::Text),
+    ("from_name", ColumnType::Text),
+    ("from_address", ColumnType::Text),
+    ("body_text", ColumnType::Text),
+    ("body_html", ColumnType::Text),
+    ("sent_at", ColumnType::Time),
+    ("received_at", ColumnType::Time),
+    ("processing_status", ColumnType::Text),
+    ("has_attachments", ColumnType::Bool),
+    ("size_bytes", ColumnType::Int),
+    ("raw_sha256", ColumnType::Hash),
+    ("raw_blob_sha256", ColumnType::Hash),
+    ("headers", ColumnType::Json),
+    ("defects", ColumnType::Json),
+    ("search_second", ColumnType::Int),
+    ("content_key", ColumnType::Hash),
+    ("thread_id", ColumnType::Text),
 ];
 
 const EMAILS_INTO: &str = "id, tenant_id, mailbox_id, provider, provider_message_id, internet_message_id,
@@ -420,7 +425,7 @@ const NEXT_SEARCH_ROWID: &str = "(select coalesce(
     from (select t.number, (t.number << 47) | (u.search_second << 16) as first
           from tenants t where t.id = u.tenant_id) b)";
 
-/// Only emails whose id won in `email_contents`.
+/// Inserts only emails whose id won in `email_contents`.
 fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
     let (into, select) = match dialect {
         Dialect::Sqlite => {
@@ -441,12 +446,11 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
                       processing_status = excluded.processing_status, processed_at = excluded.processed_at
                       where emails.processing_status = 'failed' and excluded.raw_blob_sha256 is not null"
             .into(),
-        by: By::One,
+        batching: InsertBatching::One,
     }
 }
 
-/// Parts follow their email: where it lost against another, there is none with this id. Asked of the table that decided
-/// it, because emails are many partitions.
+/// Inserts parts only of emails whose id won. Checked in the table that decided it, because emails have many partitions.
 const IF_EMAIL_WON: &str = "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
      and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.content_key and c.email_id = u.email_id)";
 
@@ -454,20 +458,20 @@ fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
     Insert {
         into: "email_recipients (email_id, position, tenant_id, kind, address, name)".into(),
         columns: &[
-            ("email_id", Kind::Uuid),
-            ("position", Kind::Int),
-            ("tenant_id", Kind::Uuid),
-            ("kind", Kind::Text),
-            ("address", Kind::Text),
-            ("name", Kind::Text),
-            ("mailbox_id", Kind::Uuid),
-            ("content_key", Kind::Hash),
+            ("email_id", ColumnType::Uuid),
+            ("position", ColumnType::Int),
+            ("tenant_id", ColumnType::Uuid),
+            ("kind", ColumnType::Text),
+            ("address", ColumnType::Text),
+            ("name", ColumnType::Text),
+            ("mailbox_id", ColumnType::Uuid),
+            ("content_key", ColumnType::Hash),
         ],
         rows,
         select: "u.email_id, u.position, u.tenant_id, u.kind, u.address, u.name".into(),
         join_where: IF_EMAIL_WON,
         on_conflict: "on conflict do nothing".into(),
-        by: By::Many,
+        batching: InsertBatching::Many,
     }
 }
 
@@ -477,24 +481,24 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
                size_bytes, sha256, md5, is_inline, content_id, message, status, blob_sha256, created_at)"
             .into(),
         columns: &[
-            ("id", Kind::Uuid),
-            ("tenant_id", Kind::Uuid),
-            ("email_id", Kind::Uuid),
-            ("position", Kind::Int),
-            ("part_path", Kind::Text),
-            ("filename", Kind::Text),
-            ("content_type", Kind::Text),
-            ("sniffed_type", Kind::Text),
-            ("size_bytes", Kind::Int),
-            ("sha256", Kind::Hash),
-            ("md5", Kind::Text),
-            ("is_inline", Kind::Bool),
-            ("content_id", Kind::Text),
-            ("message", Kind::Json),
-            ("status", Kind::Text),
-            ("blob_sha256", Kind::Hash),
-            ("mailbox_id", Kind::Uuid),
-            ("content_key", Kind::Hash),
+            ("id", ColumnType::Uuid),
+            ("tenant_id", ColumnType::Uuid),
+            ("email_id", ColumnType::Uuid),
+            ("position", ColumnType::Int),
+            ("part_path", ColumnType::Text),
+            ("filename", ColumnType::Text),
+            ("content_type", ColumnType::Text),
+            ("sniffed_type", ColumnType::Text),
+            ("size_bytes", ColumnType::Int),
+            ("sha256", ColumnType::Hash),
+            ("md5", ColumnType::Text),
+            ("is_inline", ColumnType::Bool),
+            ("content_id", ColumnType::Text),
+            ("message", ColumnType::Json),
+            ("status", ColumnType::Text),
+            ("blob_sha256", ColumnType::Hash),
+            ("mailbox_id", ColumnType::Uuid),
+            ("content_key", ColumnType::Hash),
         ],
         rows,
         select: "u.id, u.tenant_id, u.email_id, u.position, u.part_path, u.filename, u.content_type, u.sniffed_type,
@@ -506,18 +510,18 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
                       do update set status = excluded.status, blob_sha256 = excluded.blob_sha256
                       where attachments.status in ('pending', 'failed') and excluded.status = 'stored'"
             .into(),
-        by: By::Many,
+        batching: InsertBatching::Many,
     }
 }
 
 fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
     let columns = &[
-        ("tenant_id", Kind::Uuid),
-        ("email_id", Kind::Uuid),
-        ("mailbox_id", Kind::Uuid),
-        ("received_at", Kind::Time),
-        ("content_key", Kind::Hash),
-        ("tokens", Kind::Tokens),
+        ("tenant_id", ColumnType::Uuid),
+        ("email_id", ColumnType::Uuid),
+        ("mailbox_id", ColumnType::Uuid),
+        ("received_at", ColumnType::Time),
+        ("content_key", ColumnType::Hash),
+        ("tokens", ColumnType::Tokens),
     ];
     match dialect {
         Dialect::Postgres => Insert {
@@ -527,7 +531,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             select: "u.tenant_id, u.email_id, u.mailbox_id, u.received_at, u.tokens".into(),
             join_where: IF_EMAIL_WON,
             on_conflict: "on conflict (tenant_id, email_id) do nothing".into(),
-            by: By::Group,
+            batching: InsertBatching::Group,
         },
         // In row order, because FTS5 writes its index out whenever a row number goes down.
         Dialect::Sqlite => Insert {
@@ -541,12 +545,12 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
                          where not exists (select 1 from email_search_docsize d where d.id = e.search_rowid)
                          group by e.search_rowid order by e.search_rowid",
             on_conflict: "".into(),
-            by: By::Group,
+            batching: InsertBatching::Group,
         },
     }
 }
 
-/// Last, so that it moves no position.
+/// Appends the tenant's lexeme, last so that it shifts no position.
 fn with_tenant_lexeme(mut row: Vec<Value>) -> Vec<Value> {
     if let [Value::Uuid(tenant), .., Value::Tokens(tokens)] = row.as_mut_slice() {
         tokens.push_str(&format!(" {}", super::search::tenant_lexeme(*tenant)));

@@ -1,11 +1,11 @@
-//! API keys: only a hash of the secret is here.
+//! API keys: only a hash of the secret is stored.
 
 use domain::{ApiKeyId, PlanTier, Sha256, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::any;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -56,7 +56,7 @@ impl TenantStore {
         self.query(sql, params![self.id]).await?.iter().map(api_key).collect()
     }
 
-    /// Whether there was such a key that was not revoked yet.
+    /// Revokes a key; returns whether there was one that was not revoked yet.
     pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<bool, StoreError> {
         let mut unit = self.write();
         unit.unit.op_exactly(
@@ -73,7 +73,7 @@ impl TenantStore {
     }
 }
 
-/// Whose key it is. One that is revoked or has expired is nobody's.
+/// The owner and rights of a valid API key.
 #[derive(Debug, Clone)]
 pub struct KeyHolder {
     pub key: ApiKeyId,
@@ -83,11 +83,12 @@ pub struct KeyHolder {
     pub scopes: Vec<String>,
 }
 
-/// The name of the operator's key among the fingerprints; its fingerprint is its whole hash, for it is random.
-const OPERATOR: &str = "operator";
+/// The name of the operator's key among the fingerprints; its fingerprint is its whole hash, because it is random.
+const OPERATOR_KEY_NAME: &str = "operator";
 
 impl SystemStore {
-    /// One read for each request, so that a revocation holds at once, everywhere.
+    /// Finds the holder of a key that is neither revoked nor expired. One query per request, so that a revocation holds at
+    /// once, everywhere.
     pub async fn find_key_holder(&self, key_hash: Sha256) -> Result<Option<KeyHolder>, StoreError> {
         let sql = "select k.id, k.tenant_id, t.is_active, k.scopes, t.plan_tier from api_keys k join tenants t on t.id = k.tenant_id
                    where k.key_hash = $1 and k.revoked_at is null
@@ -103,7 +104,7 @@ impl SystemStore {
         Ok(Some(holder))
     }
 
-    /// That these keys were used, a moment ago.
+    /// Records that these keys were used now.
     pub async fn record_key_uses(&self, keys: Vec<ApiKeyId>) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         let sql =
@@ -114,20 +115,18 @@ impl SystemStore {
 
     pub async fn find_operator_key(&self) -> Result<Option<String>, StoreError> {
         let sql = "select fingerprint from key_fingerprints where name = $1 and state = 'current'";
-        self.query_one(sql, params![OPERATOR]).await?.map(|row| row.get(0)).transpose()
+        self.query_one(sql, params![OPERATOR_KEY_NAME]).await?.map(|row| row.get(0)).transpose()
     }
 
-    /// The first one stays; read it again to see whose that is.
+    /// Records a key unless there is one; read it again to see which it is.
     pub async fn record_first_operator_key(&self, key_hash: Sha256) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "insert into key_fingerprints (name, fingerprint, state, created_at)
              values ($1, $2, 'current', mailroom_now()) on conflict do nothing",
-            params![OPERATOR, key_hash.hex()],
+            params![OPERATOR_KEY_NAME, key_hash.hex()],
         );
-        failpoint::before(Effect::RecordOperatorKey);
-        self.commit(unit).await?;
-        failpoint::after(Effect::RecordOperatorKey);
+        self.commit_at(Effect::RecordOperatorKey, unit).await?;
         Ok(())
     }
 }

@@ -1,5 +1,8 @@
-//! Who may act for all. A lease is speed: it keeps others from doing the same. Safety is its token, which grows with
-//! every change of holder and is checked inside the commit of whatever the holder writes.
+//! Leases with fence tokens. The lease keeps other processes from doing the same work; safety comes from the token, which grows
+//! with every change of holder and is checked in the commit of whatever the holder writes.
+//!
+//! These are leases by name. A sync holds its lease in the row of its state (`sql::sync`, `guard_sync`), a running job in its
+//! own row (`sql::jobs::finish`); webhooks, directories and listeners keep theirs in their rows too.
 
 use std::time::Duration;
 
@@ -9,12 +12,12 @@ use super::jobs::later;
 use crate::failpoint::{self, Effect, Guard};
 use crate::{Dialect, StoreError, SystemStore, TenantUnit, Unit, params};
 
-/// What a holder is told that somebody else has followed.
-pub const NO_LONGER_LEADER: &str = "somebody else holds this lease now";
+/// The error of a holder whose lease another process has taken over.
+pub const LEASE_TAKEN_OVER: &str = "another process holds this lease now";
 
 impl SystemStore {
-    /// The token, if the lease was free or had run out by the database's clock. A lease that is held is not given again,
-    /// not even to its holder.
+    /// Acquires a lease that is free or has expired by the database's clock, and returns its token. A lease that is held is not
+    /// given again, not even to its holder.
     pub async fn acquire_lease(&self, name: &str, holder: &str, duration: Duration) -> Result<Option<u64>, StoreError> {
         let until = later(self.store.dialect(), "$3");
         let mut unit = Unit::default();
@@ -27,13 +30,11 @@ impl SystemStore {
             ),
             params![name, holder, millis(duration)],
         );
-        failpoint::before(Effect::TakeLease);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::TakeLease);
+        let committed = self.commit_at(Effect::TakeLease, unit).await?;
         committed.returned(taken).first().map(|row| row.get(0)).transpose()
     }
 
-    /// `false`: somebody else has it. One that ran out and that nobody took goes on.
+    /// Renews a lease, also one that has expired and that no process took. Returns `false` if another process holds it.
     pub async fn renew_lease(
         &self,
         name: &str,
@@ -47,27 +48,23 @@ impl SystemStore {
             format!("update leases set until = {until} where name = $1 and holder = $2 and token = $3"),
             params![name, holder, token, millis(duration)],
         );
-        failpoint::before(Effect::RenewLease);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::RenewLease);
+        let committed = self.commit_at(Effect::RenewLease, unit).await?;
         Ok(committed.changed(renewed) == 1)
     }
 
-    /// Others need not wait until it has run out. The row stays, so that tokens never fall.
+    /// Releases a lease before it expires. The row stays, so that tokens never fall.
     pub async fn release_lease(&self, name: &str, holder: &str, token: u64) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "update leases set until = mailroom_now() where name = $1 and holder = $2 and token = $3",
             params![name, holder, token],
         );
-        failpoint::before(Effect::ReleaseLease);
-        self.commit(unit).await?;
-        failpoint::after(Effect::ReleaseLease);
+        self.commit_at(Effect::ReleaseLease, unit).await?;
         Ok(())
     }
 
-    /// Forgets some whose names begin so and that nobody has held since; whether there may be more. Their tokens begin anew,
-    /// so it has to be long after anybody could act by one.
+    /// Deletes leases with this prefix that expired before that moment; returns whether there may be more. Their tokens begin
+    /// anew, so it must be long after any process could act by one.
     pub async fn prune_leases(&self, prefix: &str, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let pruned = unit.op(
@@ -78,7 +75,7 @@ impl SystemStore {
         Ok(self.commit(unit).await?.changed(pruned) >= limit)
     }
 
-    /// Who holds it, if anybody does.
+    /// Finds the holder of a lease that has not expired.
     pub async fn find_lease_holder(&self, name: &str) -> Result<Option<String>, StoreError> {
         let sql = "select holder from leases where name = $1 and until > mailroom_now()";
         self.query_one(sql, params![name]).await?.map(|row| row.get(0)).transpose()
@@ -86,20 +83,19 @@ impl SystemStore {
 }
 
 impl TenantUnit {
-    /// Nothing of the unit happens when the lease has gone to somebody else. For units of the system: a tenant sees no
-    /// leases.
+    /// Refuses the unit when another process has taken over the lease. For units of the system: a tenant sees no leases.
     pub fn guard_lease(&mut self, name: &str, token: u64) {
         if failpoint::is_off(Guard::LeaseToken) {
             return;
         }
-        // Whoever wants to take it over waits for this unit.
+        // A process that takes it over waits for this unit.
         let lock = match self.store.dialect() {
             Dialect::Postgres => "for share",
             Dialect::Sqlite => "",
         };
         self.unit.op_returning_exactly(
             1,
-            NO_LONGER_LEADER,
+            LEASE_TAKEN_OVER,
             format!("select 1 from leases where name = $1 and token = $2 {lock}"),
             params![name, token],
         );

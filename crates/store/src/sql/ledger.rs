@@ -1,4 +1,4 @@
-//! Which messages of a mailbox we have met.
+//! The ledger: which messages of a mailbox a provider has shown us.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,52 +7,53 @@ use domain::{EmailId, LedgerState, MailboxId, Sha256};
 use super::any;
 use crate::{Row, StoreError, TenantStore, TenantUnit, params};
 
-/// A message that the ledger has.
+/// A message in the ledger.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct LedgerEntry {
     pub state: LedgerState,
-    /// Given when it was first recorded, and never changed.
+    /// Assigned when it was first recorded, and never changed.
     pub email: Option<EmailId>,
     pub revision: Option<String>,
-    /// Of the bytes that its email was last made of.
+    /// The hash of the bytes that its email was last made of.
     pub raw_sha256: Option<Sha256>,
-    /// It went before all of it was stored.
-    pub went_unfinished: bool,
-    /// Somebody removed it for good: it is not fetched again.
+    /// It was removed at the provider before all of it was stored.
+    pub is_gone_unfinished: bool,
+    /// Its email was purged: it is not fetched again.
     pub is_purged: bool,
 }
 
-/// Why a message is gone: it went before all of it was stored, so it is fetched when it comes back.
+/// The reason of a message that was removed before all of it was stored: it is fetched when it comes back.
 pub(crate) const UNFINISHED: &str = "unfinished";
 
-/// Why a message is gone: somebody removed its email for good.
+/// The reason of a message whose email was purged.
 pub(crate) const PURGED: &str = "purged";
 
 impl TenantStore {
-    /// Those of the given provider ids that the ledger has.
-    pub async fn known_messages(
+    /// Finds the ledger entries of the given provider ids.
+    pub async fn find_ledger_entries(
         &self,
         mailbox: MailboxId,
         provider_message_ids: Vec<String>,
-    ) -> Result<HashMap<String, Known>, StoreError> {
+    ) -> Result<HashMap<String, LedgerEntry>, StoreError> {
         let sql = format!(
             "select provider_message_id, state, email_id, revision, raw_sha256, reason
              from ledger where tenant_id = $1 and mailbox_id = $2 and {}",
             any(self.store.dialect(), "provider_message_id", 3)
         );
         let rows = self.query(sql, params![self.id, mailbox, provider_message_ids]).await?;
-        let known = |row: &Row| {
-            let (state, email, revision) = (row.get(1)?, row.get(2)?, row.get(3)?);
-            let (raw_sha256, reason): (_, Option<String>) = (row.get(4)?, row.get(5)?);
-            let is_gone_by = |why: &str| state == LedgerState::Gone && reason.as_deref() == Some(why);
-            let (went_unfinished, is_purged) = (is_gone_by(UNFINISHED), is_gone_by(PURGED));
-            Ok((row.get(0)?, Known { state, email, revision, raw_sha256, went_unfinished, is_purged }))
-        };
-        rows.iter().map(known).collect()
+        rows.iter()
+            .map(|row: &Row| {
+                let (state, email, revision) = (row.get(1)?, row.get(2)?, row.get(3)?);
+                let (raw_sha256, reason): (_, Option<String>) = (row.get(4)?, row.get(5)?);
+                let reason = reason.as_deref().filter(|_| state == LedgerState::Gone);
+                let (is_gone_unfinished, is_purged) = (reason == Some(UNFINISHED), reason == Some(PURGED));
+                Ok((row.get(0)?, LedgerEntry { state, email, revision, raw_sha256, is_gone_unfinished, is_purged }))
+            })
+            .collect()
     }
 
-    /// Emails with these contents that lack bytes. Whoever brings the same bytes under another name completes them.
-    pub async fn unfinished_emails(
+    /// Finds emails with these contents that lack bytes. An ingest of the same bytes under another name completes them.
+    pub async fn find_unfinished_emails(
         &self,
         mailbox: MailboxId,
         contents: Vec<Sha256>,
@@ -81,7 +82,7 @@ impl TenantStore {
 }
 
 impl TenantUnit {
-    /// The unit is refused unless all of these still wait for their bytes: one that was removed must not come back.
+    /// Refuses the unit unless all of these messages still wait for their bytes: one that was removed must not come back.
     pub fn expect_failed(&mut self, mailbox: MailboxId, provider_message_ids: Vec<String>) {
         let rows = provider_message_ids.len() as u64;
         let sql = format!(

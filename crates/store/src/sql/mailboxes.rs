@@ -1,11 +1,11 @@
-//! Mailboxes.
+//! Mailboxes: their rows, states and settings.
 
-use domain::{MailboxId, MailboxState, Provider, TenantId};
+use domain::{MailboxEvent, MailboxId, MailboxState, Provider, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::events::{DRAFTS, SAID};
-use crate::failpoint::{self, Effect};
+use super::events::{EVENT_STEP, INTO_DRAFTS};
+use crate::failpoint::Effect;
 use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -29,26 +29,26 @@ pub(crate) const COLUMNS: &str =
     "id, tenant_id, provider, address, state, is_active, created_at, state_reason, state_since, settings, secret_ref,
      updated_at, version";
 
-/// What the provider of a mailbox `m` knows its account by. There is an index for this very text.
+/// The account's name at the provider, of a mailbox `m`. There is an index for this very text.
 pub(crate) const ACCOUNT: &str = "coalesce(m.settings -> 'connection' ->> 'account', m.address)";
 
-/// Whether a mailbox `m` is looked at, in a tenant that is not switched off; see [`Mailbox::is_looked_at`].
-pub(crate) const IS_LOOKED_AT: &str = "m.is_active and m.state in ('connecting', 'active', 'error')";
+/// Whether a mailbox `m` of an active tenant is synced; see [`Mailbox::is_sync_enabled`].
+pub(crate) const IS_SYNC_ENABLED: &str = "m.is_active and m.state in ('connecting', 'active', 'error')";
 
 impl Mailbox {
-    /// Neither switched off nor waiting for somebody.
-    pub fn is_looked_at(&self) -> bool {
+    /// Returns whether the mailbox is active and does not wait for a person.
+    pub fn is_sync_enabled(&self) -> bool {
         self.is_active && self.state.is_synced()
     }
 
-    /// What its provider knows the account by. The mailbox may be called otherwise, where its name was taken.
+    /// Returns the account's name at the provider. The mailbox may have another address, where that was taken.
     pub fn account(&self) -> &str {
         self.settings["connection"]["account"].as_str().unwrap_or(&self.address)
     }
 }
 
 impl TenantStore {
-    /// The mailbox with this (canonical) address, made now if there is none. Two callers at once get the same one.
+    /// Returns the mailbox with this (canonical) address, and makes it if there is none. Concurrent callers get the same one.
     pub async fn ensure_files_mailbox(&self, address: &str) -> Result<Mailbox, StoreError> {
         if let Some(found) = self.find_mailbox(address).await? {
             return Ok(found);
@@ -60,13 +60,11 @@ impl TenantStore {
              on conflict (tenant_id, address) do nothing",
             params![MailboxId::new(self.clock()), self.id, Provider::Files, address, MailboxState::Active],
         );
-        failpoint::before(Effect::MakeMailbox);
-        unit.commit().await?;
-        failpoint::after(Effect::MakeMailbox);
+        unit.commit_at(Effect::MakeMailbox).await?;
         self.find_mailbox(address).await?.ok_or(StoreError::Precondition("the mailbox was removed meanwhile"))
     }
 
-    /// A place for files. `false`: there is a mailbox of that address.
+    /// Adds a mailbox for imported files. Returns `false` if there is a mailbox of that address.
     pub async fn add_files_mailbox(&self, id: MailboxId, address: &str) -> Result<bool, StoreError> {
         let mut unit = self.write();
         unit.unit.op_exactly(
@@ -84,7 +82,7 @@ impl TenantStore {
         }
     }
 
-    /// By address or by id.
+    /// Finds a mailbox by address or by id.
     pub async fn find_mailbox(&self, address_or_id: &str) -> Result<Option<Mailbox>, StoreError> {
         let row = match address_or_id.parse::<MailboxId>() {
             Ok(id) => {
@@ -104,7 +102,7 @@ impl TenantStore {
         self.query(sql, params![self.id]).await?.iter().map(mailbox).collect()
     }
 
-    /// In the order in which they were made, after a given one.
+    /// Lists mailboxes in the order in which they were made, after a given one.
     pub async fn list_mailboxes_after(&self, after: Option<MailboxId>, limit: u64) -> Result<Vec<Mailbox>, StoreError> {
         let after = after.unwrap_or(MailboxId(uuid::Uuid::nil()));
         let sql = format!("select {COLUMNS} from mailboxes where tenant_id = $1 and id > $2 order by id limit $3");
@@ -112,7 +110,7 @@ impl TenantStore {
     }
 }
 
-/// A mailbox that lives somewhere else. With the id of one that was disconnected, or that took files so far, it is that one.
+/// A mailbox at a provider. With the id of one that was disconnected, or that held imported files so far, it replaces that one.
 #[derive(Debug, Clone)]
 pub struct NewMailbox {
     pub id: MailboxId,
@@ -120,18 +118,18 @@ pub struct NewMailbox {
     pub address: String,
     pub settings: serde_json::Value,
     pub secret_ref: Option<String>,
-    /// What arrived before this is left out.
+    /// Messages that arrived before this are left out.
     pub since: Option<Timestamp>,
 }
 
-/// What somebody is told who changes what another has changed meanwhile.
+/// The error of changing a mailbox that was changed meanwhile.
 pub const MAILBOX_CHANGED: &str = "the mailbox was changed meanwhile";
 
-/// What who adds a mailbox is told when there is one of that address.
+/// The error of adding a mailbox when there is one of that address.
 pub const MAILBOX_EXISTS: &str = "the tenant has a mailbox of this address already";
 
 impl TenantUnit {
-    /// It is looked at from the commit on.
+    /// Adds a mailbox, which is synced from the commit on.
     pub fn add_mailbox(&mut self, new: NewMailbox) {
         let NewMailbox { id, provider, address, settings, secret_ref, since } = new;
         self.unit.op_exactly(
@@ -150,7 +148,7 @@ impl TenantUnit {
         self.start_syncing(id, since);
     }
 
-    /// Nothing of the unit happens unless the mailbox is of this version.
+    /// Refuses the unit unless the mailbox has this version.
     pub fn expect_mailbox(&mut self, mailbox: MailboxId, version: u64) {
         let lock = if self.store.dialect() == Dialect::Postgres { " for update" } else { "" };
         self.unit.op_returning_exactly(
@@ -161,8 +159,8 @@ impl TenantUnit {
         );
     }
 
-    /// Nothing of the unit happens when our app opens the mailbox of somebody else for it by now.
-    pub fn expect_user(&mut self, mailbox: MailboxId, user: &str) {
+    /// Refuses the unit when our app opens the mailbox of another user for it by now.
+    pub fn expect_impersonated_user(&mut self, mailbox: MailboxId, user: &str) {
         self.unit.op_returning_exactly(
             1,
             MAILBOX_CHANGED,
@@ -171,7 +169,7 @@ impl TenantUnit {
         );
     }
 
-    /// How it is reached and what is wanted of it.
+    /// Changes the settings and the secret of a mailbox.
     pub fn change_mailbox(&mut self, mailbox: MailboxId, settings: serde_json::Value, secret_ref: Option<&str>) {
         self.unit.op(
             "update mailboxes set settings = $3, secret_ref = $4, version = version + 1, updated_at = mailroom_now()
@@ -180,24 +178,19 @@ impl TenantUnit {
         );
     }
 
-    /// If it is in one of these states, it is in that one now, which is told.
-    pub fn move_mailbox(&mut self, mailbox: MailboxId, from: &[MailboxState], to: MailboxState, reason: Option<&str>) {
-        self.move_if("true", mailbox, from, to, reason);
+    /// Applies an event to a mailbox: changes its state as [`MailboxState::after`] says, and emits
+    /// `mailbox.state_changed` if it does.
+    pub fn apply_mailbox_event(&mut self, mailbox: MailboxId, event: MailboxEvent, reason: Option<&str>) {
+        self.move_if("true", mailbox, event, reason);
     }
 
-    /// The same, unless somebody has changed it since it was read.
-    pub fn move_mailbox_as_it_was(
-        &mut self,
-        mailbox: &Mailbox,
-        from: &[MailboxState],
-        to: MailboxState,
-        reason: Option<&str>,
-    ) {
-        self.move_if(&format!("version = {}", mailbox.version), mailbox.id, from, to, reason);
+    /// Applies an event like [`TenantUnit::apply_mailbox_event`], unless the mailbox was changed since it was read.
+    pub fn apply_mailbox_event_if_unchanged(&mut self, mailbox: &Mailbox, event: MailboxEvent, reason: Option<&str>) {
+        self.move_if(&format!("version = {}", mailbox.version), mailbox.id, event, reason);
     }
 
-    /// If it is in this state it stays there, and says why from now on.
-    pub fn explain_mailbox(&mut self, mailbox: MailboxId, state: MailboxState, reason: &str) {
+    /// Sets the reason of a state, if the mailbox is in it.
+    pub fn set_mailbox_state_reason(&mut self, mailbox: MailboxId, state: MailboxState, reason: &str) {
         self.unit.op(
             "update mailboxes set state_reason = $4, version = version + 1, updated_at = mailroom_now()
              where tenant_id = $1 and id = $2 and state = $3 and (state_reason is null or state_reason <> $4)",
@@ -205,26 +198,20 @@ impl TenantUnit {
         );
     }
 
-    fn move_if(
-        &mut self,
-        condition: &str,
-        mailbox: MailboxId,
-        from: &[MailboxState],
-        to: MailboxState,
-        reason: Option<&str>,
-    ) {
+    fn move_if(&mut self, condition: &str, mailbox: MailboxId, event: MailboxEvent, reason: Option<&str>) {
+        let (from, to) = event.transition();
         let states: Vec<String> = from.iter().map(|state| format!("'{}'", state.as_str())).collect();
         let here = format!("tenant_id = $1 and id = $2 and {condition} and state in ({})", states.join(", "));
-        let unit = self.drafting();
+        let unit = self.draft_id();
         if self.store.dialect() == Dialect::Postgres {
-            // Of two who move it at once, one tells.
+            // Of two concurrent changes, one drafts the event.
             let sql = "select id from mailboxes where tenant_id = $1 and id = $2 for update";
             self.unit.op(sql, params![self.tenant, mailbox]);
         }
         let data = serde_json::json!({"state": to.as_str(), "reason": reason});
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'mailbox.state_changed', id, null, false, $4
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.state_changed', id, null, false, $4
                  from mailboxes where {here}"
             ),
             params![self.tenant, mailbox, unit, data],

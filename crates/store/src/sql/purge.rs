@@ -1,26 +1,26 @@
-//! Removing emails for good.
+//! Purges emails: removes them for good.
 
 use domain::{EmailId, MailboxId, Sha256};
 
 use super::any;
 use super::ledger::PURGED;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Dialect, StoreError, TenantStore, params};
 
 impl TenantStore {
     /// Removes the rows of these emails and returns how many there were. The ledger remembers their messages as gone,
-    /// so that nothing fetches them again by itself; bytes that nobody else names are left to the collector.
+    /// so that they are not fetched again; bytes that no other row refers to are left to the collector.
     pub async fn purge_emails(&self, ids: &[EmailId]) -> Result<u64, StoreError> {
         let dialect = self.store.dialect();
         let (mailboxes, keys) = self.content_keys(ids).await?;
-        let of = |column| format!("tenant_id = $1 and {}", any(dialect, column, 2));
+        let by_email = format!("tenant_id = $1 and {}", any(dialect, "email_id", 2));
+        let by_id = format!("tenant_id = $1 and {}", any(dialect, "id", 2));
         let search = match dialect {
-            Dialect::Postgres => format!("delete from email_search where {}", of("email_id")),
+            Dialect::Postgres => format!("delete from email_search where {by_email}"),
             Dialect::Sqlite => {
-                format!("delete from email_search where rowid in (select search_rowid from emails where {})", of("id"))
+                format!("delete from email_search where rowid in (select search_rowid from emails where {by_id})")
             }
         };
-        let (by_email, by_id) = (of("email_id"), of("id"));
         let statements = [
             search,
             format!("delete from discarded_emails where {by_email}"),
@@ -47,12 +47,11 @@ impl TenantStore {
             params![self.id, ids.to_vec(), mailboxes, keys],
         );
         let purged = unit.unit.op(format!("delete from emails where {by_id}"), params![self.id, ids.to_vec()]);
-        failpoint::before(Effect::PurgeEmails);
-        let committed = unit.commit().await?;
-        failpoint::after(Effect::PurgeEmails);
+        let committed = unit.commit_at(Effect::PurgeEmails).await?;
         Ok(committed.changed(purged))
     }
-    /// By which emails may be known in their mailboxes: the hash of their bytes, or of their provider's id.
+
+    /// Returns the keys of emails in their mailboxes: the hash of their bytes, or of their provider's id.
     async fn content_keys(&self, ids: &[EmailId]) -> Result<(Vec<MailboxId>, Vec<Sha256>), StoreError> {
         let sql = format!(
             "select mailbox_id, provider_message_id, raw_sha256 from emails where tenant_id = $1 and {}",

@@ -1,61 +1,61 @@
-//! What providers have told us: a hint that something happened in an account, whosever it is.
+//! Pushes: notifications of providers that something happened in an account, of whichever tenants.
 
 use std::collections::{BTreeMap, HashSet};
 
 use domain::{MailboxId, Provider, Sha256, TenantId};
 use jiff::Timestamp;
 
-use super::events::{DRAFTS, SAID};
+use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::jobs::NewJob;
-use super::mailboxes::{ACCOUNT, IS_LOOKED_AT};
-use super::sync::Key;
-use super::watches::WATCHED;
-use super::{any, given};
-use crate::failpoint::{self, Effect};
-use crate::value::Kind;
+use super::mailboxes::{ACCOUNT, IS_SYNC_ENABLED};
+use super::sync::MailboxKey;
+use super::watches::MAILBOX_KEY_COLUMNS;
+use super::{any, given_rows};
+use crate::failpoint::Effect;
+use crate::value::ColumnType;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantUnit, Unit, Value, params};
 
-/// A mailbox that is an account of which something was told, and at work.
+/// A mailbox whose account a push is about, and that is synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pushed {
-    /// What the provider knows the account by.
+pub struct PushedMailbox {
+    /// The account's name at the provider.
     pub address: String,
     pub tenant: TenantId,
     pub mailbox: MailboxId,
-    /// It was told that no pushes come.
+    /// Its pushes counted as lost.
     pub is_lost: bool,
 }
 
-/// What a push means for a mailbox.
+/// The effects of a push on a mailbox.
 #[derive(Debug)]
-pub struct Look {
-    pub pushed: Pushed,
+pub struct MailboxPush {
+    pub mailbox: PushedMailbox,
     pub jobs: Vec<NewJob>,
-    /// It tells of something that happened there, and not of pushes themselves.
-    pub is_told: bool,
-    /// Something may be gone that only a look at every folder shows.
-    pub sweeps: bool,
-    /// Its provider is to be asked anew.
-    pub renews: bool,
+    /// It reports something that happened in the mailbox, rather than about the watch itself.
+    pub is_received: bool,
+    /// Messages may be gone that only a full listing of every folder shows.
+    pub needs_full_sweep: bool,
+    /// Its watch must be renewed.
+    pub renews_watch: bool,
 }
 
-/// What pushes say of the subscriptions that they come for.
+/// What pushes say about the subscriptions that they belong to.
 #[derive(Debug, Default)]
-pub struct Learned {
-    /// What the provider says with each call, and what those are called of which nobody knew the name.
+pub struct SubscriptionChanges {
+    /// The password of each subscription whose name was unknown, and its name.
     pub named: Vec<(Sha256, String)>,
     /// The accounts of those that have ended.
     pub ended: Vec<String>,
 }
 
-/// What somebody is told who records a push that another has recorded meanwhile.
-pub const PUSHED_BEFORE: &str = "a push was recorded before";
+/// The error of recording a push that another process has recorded meanwhile.
+pub const PUSH_ALREADY_RECORDED: &str = "a push was recorded before";
 
-const MESSAGE: &[(&str, Kind)] = &[("message_id", Kind::Text)];
+const MESSAGE_COLUMNS: &[(&str, ColumnType)] = &[("message_id", ColumnType::Text)];
 
 impl SystemStore {
-    /// Those of these messages that have come before.
-    pub async fn list_known_pushes(
+    /// Finds those of these pushes that are recorded already.
+    pub async fn find_recorded_pushes(
         &self,
         provider: Provider,
         messages: Vec<String>,
@@ -67,42 +67,54 @@ impl SystemStore {
         self.query(sql, params![provider, messages]).await?.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Over all tenants, none that is switched off or waits for somebody.
-    pub async fn list_pushed(&self, provider: Provider, addresses: Vec<String>) -> Result<Vec<Pushed>, StoreError> {
+    /// Lists the mailboxes of these accounts over all tenants that are synced.
+    pub async fn list_pushed_mailboxes(
+        &self,
+        provider: Provider,
+        addresses: Vec<String>,
+    ) -> Result<Vec<PushedMailbox>, StoreError> {
         let sql = format!(
             "select {ACCOUNT}, m.tenant_id, m.id, w.lost_at is not null from mailboxes m
              join tenants t on t.id = m.tenant_id
              left join push_watches w on w.tenant_id = m.tenant_id and w.mailbox_id = m.id
-             where {} and m.provider = $1 and {IS_LOOKED_AT} and t.is_active",
+             where {} and m.provider = $1 and {IS_SYNC_ENABLED} and t.is_active",
             any(self.store.dialect(), ACCOUNT, 2)
         );
-        let pushed = |row: &Row| {
-            Ok(Pushed { address: row.get(0)?, tenant: row.get(1)?, mailbox: row.get(2)?, is_lost: row.get(3)? })
-        };
-        self.query(sql, params![provider, addresses]).await?.iter().map(pushed).collect()
+        self.query(sql, params![provider, addresses])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                Ok(PushedMailbox {
+                    address: row.get(0)?,
+                    tenant: row.get(1)?,
+                    mailbox: row.get(2)?,
+                    is_lost: row.get(3)?,
+                })
+            })
+            .collect()
     }
 
-    /// Messages, the looks at mailboxes that follow from them, and what was learned of subscriptions, in one commit. Fails
-    /// with [`PUSHED_BEFORE`], and nothing happens, when somebody has recorded one of the messages.
+    /// Records pushes, their effects on mailboxes, and changes of subscriptions, in one commit. Fails with
+    /// [`PUSH_ALREADY_RECORDED`], and nothing happens, when another process has recorded one of the pushes.
     pub async fn record_pushes(
         &self,
         provider: Provider,
         messages: &[String],
-        looks: Vec<Look>,
-        learned: Learned,
+        pushes: Vec<MailboxPush>,
+        learned: SubscriptionChanges,
     ) -> Result<(), StoreError> {
         let mut messages = messages.to_vec();
-        // Two who record some of the same must not wait for each other.
+        // Sorted, so that two units that record some of the same do not deadlock.
         messages.sort_unstable();
         let dialect = self.store.dialect();
         let mut whole = self.write_for(TenantId::SYSTEM);
         let rows = messages.iter().map(|message| params![message]).collect();
         if !messages.is_empty() {
-            let (these, mut values) = given(dialect, 2, MESSAGE, rows);
+            let (these, mut values) = given_rows(dialect, 2, MESSAGE_COLUMNS, rows);
             values.insert(0, Value::from(provider));
             whole.unit.op_exactly(
                 messages.len() as u64,
-                PUSHED_BEFORE,
+                PUSH_ALREADY_RECORDED,
                 format!(
                     "insert into push_messages (provider, message_id, received_at)
                      select $1, g.message_id, mailroom_now() from {these} where true on conflict do nothing"
@@ -112,14 +124,12 @@ impl SystemStore {
         }
         whole.name_subscriptions(provider, &learned.named);
         whole.end_subscriptions(provider, &learned.ended);
-        whole.look(looks);
-        failpoint::before(Effect::RecordPushes);
-        whole.commit().await?;
-        failpoint::after(Effect::RecordPushes);
+        whole.apply_pushes(pushes);
+        whole.commit_at(Effect::RecordPushes).await?;
         Ok(())
     }
 
-    /// Forgets some messages that came before that moment; whether there may be more.
+    /// Deletes pushes that came before that moment; returns whether there may be more.
     pub async fn prune_pushes(&self, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let pruned = unit.op(
@@ -131,46 +141,50 @@ impl SystemStore {
     }
 }
 
-impl Look {
-    fn key(&self) -> Key {
-        (self.pushed.tenant, self.pushed.mailbox)
+impl MailboxPush {
+    fn key(&self) -> MailboxKey {
+        (self.mailbox.tenant, self.mailbox.mailbox)
     }
 }
 
 impl TenantUnit {
-    /// What pushes mean for mailboxes of any tenants. For units of the system.
-    pub(super) fn look(&mut self, mut looks: Vec<Look>) {
-        if looks.is_empty() {
+    /// Applies the effects of pushes on mailboxes of any tenants. For units of the system.
+    pub(super) fn apply_pushes(&mut self, mut pushes: Vec<MailboxPush>) {
+        if pushes.is_empty() {
             return;
         }
-        // Two who record something for the same mailboxes must not wait for each other.
-        looks.sort_unstable_by_key(Look::key);
-        self.hold_watches(&looks);
+        // Sorted, so that two units for the same mailboxes do not deadlock.
+        pushes.sort_unstable_by_key(MailboxPush::key);
+        self.lock_watches(&pushes);
         let mut jobs: BTreeMap<TenantId, (Vec<MailboxId>, Vec<NewJob>)> = BTreeMap::new();
-        for look in &mut looks {
-            let (restored, jobs) = jobs.entry(look.pushed.tenant).or_default();
-            restored.extend((look.is_told && look.pushed.is_lost).then_some(look.pushed.mailbox));
-            jobs.append(&mut look.jobs);
+        for push in &mut pushes {
+            let (restored, jobs) = jobs.entry(push.mailbox.tenant).or_default();
+            restored.extend((push.is_received && push.mailbox.is_lost).then_some(push.mailbox.mailbox));
+            jobs.append(&mut push.jobs);
         }
         for (tenant, (restored, jobs)) in jobs {
             let mut unit = self.store.system().write_for(tenant);
-            restored.into_iter().for_each(|mailbox| unit.tell_of_push(mailbox));
+            restored.into_iter().for_each(|mailbox| unit.draft_push_restored(mailbox));
             unit.enqueue(jobs);
             unit.number_events();
             self.unit.ops.extend(unit.unit.ops);
             self.enqueues |= unit.enqueues;
         }
-        self.change_watches(&looks, |look| look.is_told, "last_push_at = mailroom_now(), missed = 0, lost_at = null");
-        self.change_watches(&looks, |look| look.sweeps, "sweep_since = mailroom_now()");
+        self.update_watches(
+            &pushes,
+            |push| push.is_received,
+            "last_push_at = mailroom_now(), missed = 0, lost_at = null",
+        );
+        self.update_watches(&pushes, |push| push.needs_full_sweep, "sweep_since = mailroom_now()");
         let anew = "next_at = mailroom_now(), wanted_at = mailroom_now(), version = version + 1";
-        self.change_watches(&looks, |look| look.renews, anew);
+        self.update_watches(&pushes, |push| push.renews_watch, anew);
     }
 
-    fn hold_watches(&mut self, looks: &[Look]) {
+    fn lock_watches(&mut self, pushes: &[MailboxPush]) {
         if self.store.dialect() != Dialect::Postgres {
             return;
         }
-        let (these, values) = given(Dialect::Postgres, 1, WATCHED, keys(looks, |_| true));
+        let (these, values) = given_rows(Dialect::Postgres, 1, MAILBOX_KEY_COLUMNS, keys(pushes, |_| true));
         self.unit.op(
             format!(
                 "select count(*) from {these} cross join lateral (
@@ -181,12 +195,12 @@ impl TenantUnit {
         );
     }
 
-    fn change_watches(&mut self, looks: &[Look], which: fn(&Look) -> bool, set: &str) {
-        let rows = keys(looks, which);
+    fn update_watches(&mut self, pushes: &[MailboxPush], which: fn(&MailboxPush) -> bool, set: &str) {
+        let rows = keys(pushes, which);
         if rows.is_empty() {
             return;
         }
-        let (these, values) = given(self.store.dialect(), 1, WATCHED, rows);
+        let (these, values) = given_rows(self.store.dialect(), 1, MAILBOX_KEY_COLUMNS, rows);
         self.unit.op(
             format!(
                 "update push_watches set {set}
@@ -196,12 +210,12 @@ impl TenantUnit {
         );
     }
 
-    /// Pushes come again, if it was told that none did.
-    fn tell_of_push(&mut self, mailbox: MailboxId) {
-        let unit = self.drafting();
+    /// Drafts the event that pushes come again, if they counted as lost.
+    fn draft_push_restored(&mut self, mailbox: MailboxId) {
+        let unit = self.draft_id();
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'mailbox.push_restored', mailbox_id, null, false, $4
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.push_restored', mailbox_id, null, false, $4
                  from push_watches where tenant_id = $1 and mailbox_id = $2 and lost_at is not null"
             ),
             params![self.tenant, mailbox, unit, serde_json::json!({})],
@@ -209,7 +223,7 @@ impl TenantUnit {
     }
 }
 
-fn keys(looks: &[Look], which: fn(&Look) -> bool) -> Vec<Vec<Value>> {
-    let those = looks.iter().filter(|look| which(look));
-    those.map(|look| params![look.pushed.tenant, look.pushed.mailbox]).collect()
+fn keys(pushes: &[MailboxPush], which: fn(&MailboxPush) -> bool) -> Vec<Vec<Value>> {
+    let those = pushes.iter().filter(|push| which(push));
+    those.map(|push| params![push.mailbox.tenant, push.mailbox.mailbox]).collect()
 }

@@ -1,27 +1,27 @@
-//! Work that comes back by the calendar. What a cron line means is the business of `jobs`; here are rows, and that each
-//! time is used once.
+//! Recurring jobs by cron schedules. The crate `jobs` evaluates cron lines; here are the rows, and the guarantee that each time
+//! fires once.
 
 use domain::{JobId, Lane, TenantId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::NewJob;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Row, StoreError, SystemStore, Unit, params};
 
-/// What happens when times have passed at which nobody was there.
+/// What happens with times at which no scheduler ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Missed {
+pub enum MissedPolicy {
     /// One run for all of them.
     RunOnce,
     Skip,
 }
 
-/// What happens when it is time and the last one still lives.
+/// What happens when it is time and the last job is still live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Overlap {
+pub enum OverlapPolicy {
     Skip,
     /// Side by side.
     Allow,
@@ -29,7 +29,7 @@ pub enum Overlap {
     Queue,
 }
 
-/// What is to be done when.
+/// The definition of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSchedule {
     pub name: String,
@@ -39,8 +39,8 @@ pub struct NewSchedule {
     pub payload: serde_json::Value,
     pub cron: String,
     pub zone: String,
-    pub missed: Missed,
-    pub overlap: Overlap,
+    pub missed: MissedPolicy,
+    pub overlap: OverlapPolicy,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,30 +52,29 @@ pub struct Schedule {
     pub payload: serde_json::Value,
     pub cron: String,
     pub zone: String,
-    pub missed: Missed,
-    pub overlap: Overlap,
+    pub missed: MissedPolicy,
+    pub overlap: OverlapPolicy,
     pub is_paused: bool,
     pub next_at: Timestamp,
     pub last_at: Option<Timestamp>,
     pub last_job: Option<JobId>,
 }
 
-/// The right to act, as [`SystemStore::acquire_lease`] gave it.
+/// A held lease, from [`SystemStore::acquire_lease`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseToken<'a> {
     pub name: &'a str,
     pub token: u64,
 }
 
-/// Another instance was there first, or somebody paused it.
+/// Another instance was first, or it was paused.
 const ALREADY_FIRED: &str = "this time of the schedule is used already";
 
 const COLUMNS: &str =
     "name, tenant_id, kind, lane, payload, cron, zone, missed, overlap, is_paused, next_at, last_at, last_job";
 
 impl SystemStore {
-    /// A definition, new or changed. Whether it is paused stays; so does the next time, unless the times themselves have
-    /// changed.
+    /// Stores a new or changed definition. Its pause stays; so does the next time, unless the cron line has changed.
     pub async fn put_schedule(&self, schedule: &NewSchedule, next_at: Timestamp) -> Result<(), StoreError> {
         let NewSchedule { name, tenant, kind, lane, payload, cron, zone, missed, overlap } = schedule;
         let mut unit = Unit::default();
@@ -100,13 +99,11 @@ impl SystemStore {
                 next_at
             ],
         );
-        failpoint::before(Effect::PutSchedule);
-        self.commit(unit).await?;
-        failpoint::after(Effect::PutSchedule);
+        self.commit_at(Effect::PutSchedule, unit).await?;
         Ok(())
     }
 
-    /// `false`: there was none of that name.
+    /// Removes a schedule. Returns `false` if there was none of that name.
     pub async fn remove_schedule(&self, tenant: TenantId, name: &str) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let removed = unit.op("delete from job_schedules where tenant_id = $1 and name = $2", params![tenant, name]);
@@ -123,28 +120,33 @@ impl SystemStore {
         self.query_one(sql, params![tenant, name]).await?.as_ref().map(schedule).transpose()
     }
 
-    /// Those whose time has come, the earliest first. Paused ones never, and none that only a newer version can read.
+    /// Lists the schedules that are due, the earliest first, without paused ones and those that only a newer version can read.
     pub async fn list_due_schedules(&self, now: Timestamp) -> Result<Vec<Schedule>, StoreError> {
         let sql =
             format!("select {COLUMNS} from job_schedules where not is_paused and next_at <= $1 order by next_at, name");
-        let readable = |row: &Row| match schedule(row) {
-            Ok(schedule) => Some(schedule),
-            Err(e) => {
-                tracing::warn!("a schedule that is due cannot be read and is left alone: {e}");
-                None
-            }
-        };
-        Ok(self.query(sql, params![now]).await?.iter().filter_map(readable).collect())
+        Ok(self
+            .query(sql, params![now])
+            .await?
+            .iter()
+            .filter_map(|row: &Row| match schedule(row) {
+                Ok(schedule) => Some(schedule),
+                Err(e) => {
+                    tracing::warn!(error = %e, "skipped unreadable schedule");
+                    None
+                }
+            })
+            .collect())
     }
 
-    /// Whether anything changed. `next_at` is from when on it runs again: what passed while it was paused is not missed.
+    /// Resumes a schedule; returns whether anything changed. `next_at` is the next time that fires: times that passed during the
+    /// pause are not missed.
     pub async fn resume_schedule(&self, tenant: TenantId, name: &str, next_at: Timestamp) -> Result<bool, StoreError> {
         let sql = "update job_schedules set is_paused = false, next_at = $3, updated_at = mailroom_now()
                    where tenant_id = $1 and name = $2 and is_paused";
         self.switch_schedule(sql, params![tenant, name, next_at]).await
     }
 
-    /// Whether anything changed.
+    /// Pauses a schedule; returns whether anything changed.
     pub async fn pause_schedule(&self, tenant: TenantId, name: &str) -> Result<bool, StoreError> {
         let sql = "update job_schedules set is_paused = true, updated_at = mailroom_now()
                    where tenant_id = $1 and name = $2 and not is_paused";
@@ -154,15 +156,13 @@ impl SystemStore {
     async fn switch_schedule(&self, sql: &str, params: Vec<crate::Value>) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let changed = unit.op(sql, params);
-        failpoint::before(Effect::PauseSchedule);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::PauseSchedule);
+        let committed = self.commit_at(Effect::PauseSchedule, unit).await?;
         Ok(committed.changed(changed) == 1)
     }
 
-    /// Uses up the time that `schedule` stands at: the job comes with the commit that moves the schedule on, so it comes
-    /// once, however many instances try. No job: the time passes unused. `false`: another instance was first. Fails with
-    /// [`super::leases::NO_LONGER_LEADER`] when the lease is somebody else's.
+    /// Fires the schedule's current time: the job is enqueued by the commit that advances the schedule, so that it is enqueued
+    /// once, however many instances try. No job: the time passes unused. Returns `false` if another instance was first. Fails
+    /// with [`super::leases::LEASE_TAKEN_OVER`] when another process has the lease.
     pub async fn fire_schedule(
         &self,
         schedule: &Schedule,
@@ -184,33 +184,29 @@ impl SystemStore {
         if let Some(job) = job {
             let id = job.id;
             unit.enqueue(vec![job]);
-            remember_run(&mut unit.unit, &schedule.name, schedule.tenant_id, id);
+            record_run(&mut unit.unit, &schedule.name, schedule.tenant_id, id);
         }
-        failpoint::before(Effect::FireSchedule);
-        let fired = match unit.commit().await {
+        let fired = match unit.commit_at(Effect::FireSchedule).await {
             Ok(_) => true,
             Err(StoreError::Precondition(ALREADY_FIRED)) => false,
             Err(e) => return Err(e),
         };
-        failpoint::after(Effect::FireSchedule);
         Ok(fired)
     }
 
-    /// Beside the calendar. `false`: the last one still lives, and they may not overlap.
+    /// Runs a schedule now. Returns `false` if its last job is still live, and they may not overlap.
     pub async fn run_schedule(&self, schedule: &Schedule, job: NewJob) -> Result<bool, StoreError> {
         let id = job.id;
         let mut unit = self.write_for(schedule.tenant_id);
         unit.enqueue(vec![job]);
-        let ran = remember_run(&mut unit.unit, &schedule.name, schedule.tenant_id, id);
-        failpoint::before(Effect::FireSchedule);
-        let committed = unit.commit().await?;
-        failpoint::after(Effect::FireSchedule);
+        let ran = record_run(&mut unit.unit, &schedule.name, schedule.tenant_id, id);
+        let committed = unit.commit_at(Effect::FireSchedule).await?;
         Ok(committed.changed(ran) == 1)
     }
 }
 
-/// If the job was not dropped for one that still lives.
-fn remember_run(unit: &mut Unit, name: &str, tenant: TenantId, job: JobId) -> crate::OpId {
+/// Records the last run, if the job was not dropped for a live one.
+fn record_run(unit: &mut Unit, name: &str, tenant: TenantId, job: JobId) -> crate::OpId {
     unit.op(
         "update job_schedules set last_at = mailroom_now(), last_job = $3
          where tenant_id = $2 and name = $1 and exists (select 1 from jobs where tenant_id = $2 and id = $3)",
@@ -218,7 +214,7 @@ fn remember_run(unit: &mut Unit, name: &str, tenant: TenantId, job: JobId) -> cr
     )
 }
 
-impl Missed {
+impl MissedPolicy {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RunOnce => "run_once",
@@ -231,7 +227,7 @@ impl Missed {
     }
 }
 
-impl Overlap {
+impl OverlapPolicy {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -246,7 +242,6 @@ impl Overlap {
 }
 
 fn schedule(row: &Row) -> Result<Schedule, StoreError> {
-    let unknown = |what: &str| StoreError::corrupt(format!("a schedule has an unknown {what}"));
     Ok(Schedule {
         name: row.get(0)?,
         tenant_id: row.get(1)?,
@@ -255,8 +250,10 @@ fn schedule(row: &Row) -> Result<Schedule, StoreError> {
         payload: row.get(4)?,
         cron: row.get(5)?,
         zone: row.get(6)?,
-        missed: Missed::parse(&row.get::<String>(7)?).ok_or_else(|| unknown("policy for missed runs"))?,
-        overlap: Overlap::parse(&row.get::<String>(8)?).ok_or_else(|| unknown("policy for overlaps"))?,
+        missed: MissedPolicy::parse(&row.get::<String>(7)?)
+            .ok_or_else(|| StoreError::corrupt("a schedule has an unknown policy for missed runs"))?,
+        overlap: OverlapPolicy::parse(&row.get::<String>(8)?)
+            .ok_or_else(|| StoreError::corrupt("a schedule has an unknown policy for overlaps"))?,
         is_paused: row.get(9)?,
         next_at: row.get(10)?,
         last_at: row.get(11)?,

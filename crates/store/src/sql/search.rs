@@ -1,29 +1,29 @@
-//! Finding emails by our own tokens, the same set on both databases.
+//! Search for emails by our own tokens, with the same results on both databases.
 
-use domain::search::{GAP, Phrase, Query};
+use domain::search::{PHRASE_GAP, Phrase, SearchQuery};
 use domain::{EmailId, MailboxId};
 use uuid::Uuid;
 
 use super::ingest::search_second;
 use crate::{Dialect, StoreError, TenantStore, Value, params};
 
-/// What to find besides the query, and how much of it.
+/// The page of a search: where it begins, how long it is, and of which mailbox.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub struct SearchPage {
     pub mailbox: Option<MailboxId>,
-    pub start: Option<Start>,
+    pub start: Option<PageStart>,
     pub limit: u64,
 }
 
-/// Where in the list to begin.
+/// The start of a page in the list.
 #[derive(Debug, Clone, Copy)]
-pub enum Start {
+pub enum PageStart {
     At(EmailId),
     After(EmailId),
 }
 
-impl Start {
-    /// How rows compare with the given email when the newest come first.
+impl PageStart {
+    /// Returns how rows compare with the given email when the newest come first.
     pub(super) fn comparison(self) -> (&'static str, EmailId) {
         match self {
             Self::At(id) => ("<=", id),
@@ -33,11 +33,11 @@ impl Start {
 }
 
 impl TenantStore {
-    /// Ids of matching emails that are not deleted, newest first (by the second, on SQLite).
-    pub async fn search(&self, query: &Query, page: &Page) -> Result<Vec<EmailId>, StoreError> {
+    /// Returns the ids of matching emails that are not deleted, newest first (by the second, on SQLite).
+    pub async fn search(&self, query: &SearchQuery, page: &SearchPage) -> Result<Vec<EmailId>, StoreError> {
         let (sql, params) = match self.store.dialect() {
             Dialect::Sqlite => {
-                let mut sql = Sql::default();
+                let mut sql = SqlBuilder::default();
                 (sql.sqlite(self, query, page), sql.params)
             }
             Dialect::Postgres => postgres(query, page),
@@ -46,21 +46,20 @@ impl TenantStore {
     }
 }
 
-/// Through the function that may use the text index under row security; see migrations/each_time/2_search.
-fn postgres(query: &Query, page: &Page) -> (String, Vec<Value>) {
-    let labels = |labels: &[String]| Value::from(labels.iter().map(|label| label.to_lowercase()).collect::<Vec<_>>());
+/// Returns a call of the function that may use the text index under row security; see migrations/each_time/2_search.
+fn postgres(query: &SearchQuery, page: &SearchPage) -> (String, Vec<Value>) {
     let (start, is_start_found) = match page.start {
         None => (None, false),
-        Some(Start::At(id)) => (Some(id), true),
-        Some(Start::After(id)) => (Some(id), false),
+        Some(PageStart::At(id)) => (Some(id), true),
+        Some(PageStart::After(id)) => (Some(id), false),
     };
     let params = params![
         query.has_text().then(|| tsquery(query)),
         page.mailbox,
         query.after,
         query.before,
-        labels(&query.labels),
-        labels(&query.not_labels),
+        lower_case(&query.labels),
+        lower_case(&query.not_labels),
         start,
         is_start_found,
         page.limit
@@ -68,21 +67,25 @@ fn postgres(query: &Query, page: &Page) -> (String, Vec<Value>) {
     ("select mailroom_search($1, $2, $3, $4, $5, $6, $7, $8, $9)".to_owned(), params)
 }
 
+fn lower_case(labels: &[String]) -> Vec<String> {
+    labels.iter().map(|label| label.to_lowercase()).collect()
+}
+
 /// A statement under construction.
 #[derive(Default)]
-struct Sql {
+struct SqlBuilder {
     params: Vec<Value>,
     conditions: Vec<String>,
 }
 
-impl Sql {
-    /// Binds a value and gives its place.
+impl SqlBuilder {
+    /// Binds a value and returns its placeholder.
     fn bind(&mut self, value: impl Into<Value>) -> String {
         self.params.push(value.into());
         format!("${}", self.params.len())
     }
 
-    fn sqlite(&mut self, tenant: &TenantStore, query: &Query, page: &Page) -> String {
+    fn sqlite(&mut self, tenant: &TenantStore, query: &SearchQuery, page: &SearchPage) -> String {
         let id = self.bind(tenant.id);
         let number = format!("(select number from tenants where id = {id})");
         // The rows of one tenant are one range of the index; see migrations/0001.
@@ -103,11 +106,11 @@ impl Sql {
             ));
         }
         self.conditions.push(format!("e.tenant_id = {id} and e.deleted_at is null"));
-        if let Some((than, start)) = page.start.map(Start::comparison) {
+        if let Some((than, start)) = page.start.map(PageStart::comparison) {
             let (place, second) = (self.bind(start), self.bind(search_second(start)));
             self.conditions.push(match order {
                 "e.id" => format!("e.id {than} {place}"),
-                // An email that is gone meanwhile still tells by its id where the list stood.
+                // An email that is gone meanwhile still shows by its id where the page begins.
                 _ => format!(
                     "s.rowid {than} coalesce((select search_rowid from emails where tenant_id = {id} and id = {place}),
                                              ({number} << 47) | ({second} << 16))"
@@ -118,8 +121,8 @@ impl Sql {
         self.finish(&from, order, page)
     }
 
-    /// Mailbox, dates and labels.
-    fn narrow(&mut self, query: &Query, page: &Page) {
+    /// Adds conditions for mailbox, dates and labels.
+    fn narrow(&mut self, query: &SearchQuery, page: &SearchPage) {
         if let Some(mailbox) = page.mailbox {
             let mailbox = self.bind(mailbox);
             self.conditions.push(format!("e.mailbox_id = {mailbox}"));
@@ -144,21 +147,21 @@ impl Sql {
         }
     }
 
-    fn finish(&mut self, from: &str, order: &str, page: &Page) -> String {
+    fn finish(&mut self, from: &str, order: &str, page: &SearchPage) -> String {
         let limit = self.bind(page.limit);
         let conditions = self.conditions.join(" and ");
         format!("select e.id from {from} where {conditions} order by {order} desc limit {limit}")
     }
 }
 
-/// `(all) NOT (none)` in FTS5's language; every token is quoted, so no text can be an operator.
-fn fts5(query: &Query) -> String {
+/// Returns `(all) NOT (none)` in FTS5's syntax; every token is quoted, so no text can be an operator.
+fn fts5(query: &SearchQuery) -> String {
     let all_of: Vec<String> = query.all_of.iter().map(fts5_phrase).collect();
     let none_of: Vec<String> = query.none_of.iter().map(fts5_phrase).collect();
-    match none_of.is_empty() {
-        true => all_of.join(" AND "),
-        false => format!("({}) NOT ({})", all_of.join(" AND "), none_of.join(" OR ")),
+    if none_of.is_empty() {
+        return all_of.join(" AND ");
     }
+    format!("({}) NOT ({})", all_of.join(" AND "), none_of.join(" OR "))
 }
 
 fn fts5_phrase(phrase: &Phrase) -> String {
@@ -166,8 +169,8 @@ fn fts5_phrase(phrase: &Phrase) -> String {
     format!("\"{words}\"{}", if phrase.is_prefix { "*" } else { "" })
 }
 
-/// Without the tenant's lexeme, which the database adds itself.
-fn tsquery(query: &Query) -> String {
+/// Returns the query in PostgreSQL's syntax, without the tenant's lexeme, which the database adds itself.
+fn tsquery(query: &SearchQuery) -> String {
     let mut clauses: Vec<String> = query.all_of.iter().map(tsquery_phrase).collect();
     clauses.extend(query.none_of.iter().map(|phrase| format!("!{}", tsquery_phrase(phrase))));
     clauses.join(" & ")
@@ -175,15 +178,18 @@ fn tsquery(query: &Query) -> String {
 
 fn tsquery_phrase(phrase: &Phrase) -> String {
     if phrase.tokens.iter().all(String::is_empty) {
-        return format!("'{GAP}'"); // an empty lexeme is a syntax error; a gap is in no index, so nothing matches
+        return format!("'{PHRASE_GAP}'"); // an empty lexeme is a syntax error; a gap is in no index, so nothing matches
     }
-    let quoted = |token: &String| format!("'{}'", token.replace('\\', "\\\\").replace('\'', "''"));
-    let words: Vec<String> = phrase.tokens.iter().map(quoted).collect();
+    let words: Vec<String> = phrase
+        .tokens
+        .iter()
+        .map(|token: &String| format!("'{}'", token.replace('\\', "\\\\").replace('\'', "''")))
+        .collect();
     format!("({}{})", words.join(" <-> "), if phrase.is_prefix { ":*" } else { "" })
 }
 
-/// One per email, so that a search on PostgreSQL reads one tenant's entries only. No word begins with a colon, so no
-/// prefix finds it.
+/// Returns the lexeme that every email of a tenant has, so that a search on PostgreSQL reads one tenant's entries only. No
+/// word begins with a colon, so no prefix finds it.
 pub(crate) fn tenant_lexeme(tenant: Uuid) -> String {
     format!(":tenant:{}", tenant.simple())
 }

@@ -1,17 +1,17 @@
-//! What opens mailboxes, encrypted, and the keys that it is encrypted with, wrapped. Nothing here can be read without the
-//! master key, which is never in the database; of that there is only a fingerprint.
+//! Encrypted secrets, such as credentials of mailboxes, and the wrapped tenant keys that they are encrypted with. Nothing here
+//! can be read without the master key, of which the database has only a fingerprint.
 
 use domain::{SecretId, SecretKind, TenantId};
 
-use super::subscriptions::disown_subscriptions;
-use crate::failpoint::{self, Effect};
+use super::subscriptions::invalidate_subscriptions;
+use crate::failpoint::Effect;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
-/// What somebody is told who wraps with a master key that is not the current one any more.
+/// The error of wrapping with a master key that is not the current one any more.
 pub const MASTER_KEY_CHANGED: &str = "the master key was changed meanwhile";
 
 /// The name under which fingerprints of master keys are kept.
-const MASTER: &str = "master";
+const MASTER_KEY_NAME: &str = "master";
 
 /// A secret as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct SealedSecret {
     pub ciphertext: Vec<u8>,
 }
 
-/// A tenant's key as it is stored. The last version encrypts, the others open what they encrypted.
+/// A tenant's key as it is stored. The last version encrypts, the others decrypt older secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrappedKey {
     pub version: u32,
@@ -31,24 +31,24 @@ pub struct WrappedKey {
     pub master: String,
 }
 
-/// Where a master key stands in the life of this database.
+/// The state of a master key in this database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MasterState {
-    /// It will be the current one, and wraps nothing yet.
+pub enum MasterKeyState {
+    /// It becomes the current one next, and wraps nothing yet.
     Next,
     Current,
-    /// There may still be something that it wraps.
+    /// It may still wrap tenant keys.
     Retiring,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MasterFingerprint {
     pub fingerprint: String,
-    pub state: MasterState,
+    pub state: MasterKeyState,
 }
 
-pub(crate) const SECRET: &str = "id, kind, key_version, ciphertext";
-const KEY: &str = "version, wrapped, master";
+pub(crate) const SECRET_COLUMNS: &str = "id, kind, key_version, ciphertext";
+const KEY_COLUMNS: &str = "version, wrapped, master";
 
 impl Unit {
     pub(crate) fn put_secret(&mut self, tenant: TenantId, secret: &SealedSecret) {
@@ -63,7 +63,7 @@ impl Unit {
 }
 
 impl TenantUnit {
-    /// Stores or replaces it, together with the rest of the unit.
+    /// Stores or replaces a secret, together with the rest of the unit.
     pub fn put_secret(&mut self, secret: &SealedSecret) {
         self.unit.put_secret(self.tenant, secret);
     }
@@ -75,34 +75,34 @@ impl TenantUnit {
 
 impl TenantStore {
     pub async fn find_secret(&self, id: SecretId) -> Result<Option<SealedSecret>, StoreError> {
-        let sql = format!("select {SECRET} from secrets where tenant_id = $1 and id = $2");
+        let sql = format!("select {SECRET_COLUMNS} from secrets where tenant_id = $1 and id = $2");
         self.query_one(sql, params![self.id, id]).await?.map(|row| sealed(&row)).transpose()
     }
 
-    /// The key that encrypts.
+    /// Finds the key that encrypts.
     pub async fn find_last_key(&self) -> Result<Option<WrappedKey>, StoreError> {
-        let sql = format!("select {KEY} from tenant_keys where tenant_id = $1 order by version desc limit 1");
+        let sql = format!("select {KEY_COLUMNS} from tenant_keys where tenant_id = $1 order by version desc limit 1");
         self.query_one(sql, params![self.id]).await?.map(|row| wrapped(&row)).transpose()
     }
 
     pub async fn find_key(&self, version: u32) -> Result<Option<WrappedKey>, StoreError> {
-        let sql = format!("select {KEY} from tenant_keys where tenant_id = $1 and version = $2");
+        let sql = format!("select {KEY_COLUMNS} from tenant_keys where tenant_id = $1 and version = $2");
         self.query_one(sql, params![self.id, version]).await?.map(|row| wrapped(&row)).transpose()
     }
 
     pub async fn list_keys(&self) -> Result<Vec<WrappedKey>, StoreError> {
-        let sql = format!("select {KEY} from tenant_keys where tenant_id = $1 order by version");
+        let sql = format!("select {KEY_COLUMNS} from tenant_keys where tenant_id = $1 order by version");
         self.query(sql, params![self.id]).await?.iter().map(wrapped).collect()
     }
 
-    /// Secrets that an older key than the last one encrypts, after this id.
+    /// Lists secrets that are encrypted with an older key than the last one, after this id.
     pub async fn list_secrets_under_old_keys(
         &self,
         after: Option<SecretId>,
         limit: u64,
     ) -> Result<Vec<SealedSecret>, StoreError> {
         let sql = format!(
-            "select {SECRET} from secrets where tenant_id = $1 and ($2 is null or id > $2)
+            "select {SECRET_COLUMNS} from secrets where tenant_id = $1 and ($2 is null or id > $2)
              and key_version < (select max(version) from tenant_keys where tenant_id = $1) order by id limit $3"
         );
         let sql = match self.store.dialect() {
@@ -112,40 +112,36 @@ impl TenantStore {
         self.query(sql, params![self.id, after, limit]).await?.iter().map(sealed).collect()
     }
 
-    /// Puts each second in the place of its first, unless that was replaced or deleted meanwhile. How many were put.
+    /// Replaces each first by its second, unless it was replaced or deleted meanwhile. Returns how many were replaced.
     pub async fn replace_sealed(&self, pairs: &[(SealedSecret, SealedSecret)]) -> Result<u64, StoreError> {
         let mut unit = self.write();
         let ops: Vec<_> = pairs
             .iter()
             .map(|(from, to)| {
-                // Two ciphertexts are never the same, so this one tells whether the row is what was read.
+                // Two ciphertexts are never the same, so this one shows whether the row is what was read.
                 unit.unit.op(
                     "update secrets set key_version = $3, ciphertext = $4 where tenant_id = $1 and id = $2 and ciphertext = $5",
                     params![self.id, to.id, to.key_version, to.ciphertext.as_slice(), from.ciphertext.as_slice()],
                 )
             })
             .collect();
-        failpoint::before(Effect::SealAgain);
-        let committed = unit.commit().await?;
-        failpoint::after(Effect::SealAgain);
+        let committed = unit.commit_at(Effect::SealAgain).await?;
         Ok(ops.into_iter().map(|op| committed.changed(op)).sum())
     }
 }
 
 impl SystemStore {
-    /// Refused with [`MASTER_KEY_CHANGED`] unless the current master key wraps it. When there is such a version already,
-    /// that one stays: read it again afterwards.
+    /// Adds a tenant key. Refused with [`MASTER_KEY_CHANGED`] unless the current master key wraps it. An existing version stays:
+    /// read it again afterwards.
     pub async fn add_tenant_key(&self, tenant: TenantId, key: &WrappedKey) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         self.guard_current(&mut unit, &key.master);
         unit.op(INSERT_KEY, key_values(tenant, key));
-        failpoint::before(Effect::MakeTenantKey);
-        self.commit(unit).await?;
-        failpoint::after(Effect::MakeTenantKey);
+        self.commit_at(Effect::MakeTenantKey, unit).await?;
         Ok(())
     }
 
-    /// Tenants with a key that this master key wraps.
+    /// Lists the tenants with a key that this master key wraps.
     pub async fn list_tenants_wrapped_by(&self, master: &str) -> Result<Vec<TenantId>, StoreError> {
         let sql = "select distinct tenant_id from tenant_keys where master = $1 order by tenant_id";
         self.query(sql, params![master]).await?.iter().map(|row| row.get(0)).collect()
@@ -156,43 +152,41 @@ impl SystemStore {
         self.query(sql, vec![]).await?.iter().map(|row| row.get(0)).collect()
     }
 
-    /// All of a tenant's keys go over to the current master key, a new one comes, and those go that encrypt nothing and
-    /// were not the last one. `false` when somebody else was first.
+    /// Rewraps all keys of a tenant with the current master key, adds a new one, and deletes those that encrypt nothing and were
+    /// not the last one. Returns `false` if another process was first.
     pub async fn rotate_tenant_key(
         &self,
         tenant: TenantId,
         rewrapped: &[(WrappedKey, WrappedKey)],
         new: &WrappedKey,
     ) -> Result<bool, StoreError> {
-        const OTHERS_WERE_FIRST: &str = "a key of this tenant was changed meanwhile";
+        const TENANT_KEY_CHANGED: &str = "a key of this tenant was changed meanwhile";
         let mut unit = Unit::default();
         self.guard_current(&mut unit, &new.master);
         for (from, to) in rewrapped {
             unit.op_exactly(
                 1,
-                OTHERS_WERE_FIRST,
+                TENANT_KEY_CHANGED,
                 "update tenant_keys set wrapped = $3, master = $4 where tenant_id = $1 and version = $2 and master = $5",
                 params![tenant, to.version, to.wrapped.as_slice(), to.master.as_str(), from.master.as_str()],
             );
         }
-        // The one before stays until the next time: somebody may have encrypted with it and not stored that yet.
+        // The previous key stays until the next time: a process may have encrypted with it and not stored that yet.
         unit.op(
             "delete from tenant_keys where tenant_id = $1 and version < $2 - 1
              and not exists (select 1 from secrets s where s.tenant_id = $1 and s.key_version = tenant_keys.version)",
             params![tenant, new.version],
         );
-        unit.op_exactly(1, OTHERS_WERE_FIRST, INSERT_KEY, key_values(tenant, new));
-        failpoint::before(Effect::RotateTenantKey);
-        let outcome = self.commit(unit).await;
-        failpoint::after(Effect::RotateTenantKey);
+        unit.op_exactly(1, TENANT_KEY_CHANGED, INSERT_KEY, key_values(tenant, new));
+        let outcome = self.commit_at(Effect::RotateTenantKey, unit).await;
         match outcome {
             Ok(_) => Ok(true),
-            Err(StoreError::Precondition(OTHERS_WERE_FIRST)) => Ok(false),
+            Err(StoreError::Precondition(TENANT_KEY_CHANGED)) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// Whoever changes the current master key waits for this unit.
+    /// Refuses the unit unless this is the current master key, and locks it against a switch.
     fn guard_current(&self, unit: &mut Unit, master: &str) {
         let lock = match self.store.dialect() {
             Dialect::Postgres => "for share",
@@ -202,7 +196,7 @@ impl SystemStore {
             1,
             MASTER_KEY_CHANGED,
             format!("select 1 from key_fingerprints where name = $1 and fingerprint = $2 and state = 'current' {lock}"),
-            params![MASTER, master],
+            params![MASTER_KEY_NAME, master],
         );
     }
 }
@@ -210,72 +204,67 @@ impl SystemStore {
 impl SystemStore {
     pub async fn list_master_fingerprints(&self) -> Result<Vec<MasterFingerprint>, StoreError> {
         let sql = "select fingerprint, state from key_fingerprints where name = $1 order by created_at, fingerprint";
-        let fingerprint = |row: &Row| {
-            let state: String = row.get(1)?;
-            let state = match state.as_str() {
-                "next" => MasterState::Next,
-                "current" => MasterState::Current,
-                "retiring" => MasterState::Retiring,
-                _ => return Err(StoreError::corrupt(format!("a master key is {state}"))),
-            };
-            Ok(MasterFingerprint { fingerprint: row.get(0)?, state })
-        };
-        self.query(sql, params![MASTER]).await?.iter().map(fingerprint).collect()
+        self.query(sql, params![MASTER_KEY_NAME])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                let state: String = row.get(1)?;
+                let state = match state.as_str() {
+                    "next" => MasterKeyState::Next,
+                    "current" => MasterKeyState::Current,
+                    "retiring" => MasterKeyState::Retiring,
+                    _ => return Err(StoreError::corrupt(format!("a master key is {state}"))),
+                };
+                Ok(MasterFingerprint { fingerprint: row.get(0)?, state })
+            })
+            .collect()
     }
 
-    /// The first one stays; read them again to see whose that is.
+    /// Records a master key unless there is one; read them again to see which it is.
     pub async fn record_first_master_key(&self, fingerprint: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
-        unit.op(ADD_MASTER_KEY, params![MASTER, fingerprint, "current"]);
-        failpoint::before(Effect::RecordMasterKey);
-        self.commit(unit).await?;
-        failpoint::after(Effect::RecordMasterKey);
+        unit.op(ADD_MASTER_KEY, params![MASTER_KEY_NAME, fingerprint, "current"]);
+        self.commit_at(Effect::RecordMasterKey, unit).await?;
         Ok(())
     }
 
-    /// It comes next, in the place of whichever was to: that one has wrapped nothing.
+    /// Announces the next master key, instead of any announced before: that one has wrapped nothing.
     pub async fn announce_master_key(&self, fingerprint: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "delete from key_fingerprints where name = $1 and state = 'next' and fingerprint <> $2",
-            params![MASTER, fingerprint],
+            params![MASTER_KEY_NAME, fingerprint],
         );
-        unit.op(ADD_MASTER_KEY, params![MASTER, fingerprint, "next"]);
-        failpoint::before(Effect::AnnounceMasterKey);
-        self.commit(unit).await?;
-        failpoint::after(Effect::AnnounceMasterKey);
+        unit.op(ADD_MASTER_KEY, params![MASTER_KEY_NAME, fingerprint, "next"]);
+        self.commit_at(Effect::AnnounceMasterKey, unit).await?;
         Ok(())
     }
 
-    /// The next one becomes the current one, in one step. Refused when they are not that any more.
-    pub async fn turn_master_key(&self, current: &str, next: &str) -> Result<(), StoreError> {
+    /// Makes the next master key the current one. Refused with [`MASTER_KEY_CHANGED`] when their states have changed.
+    pub async fn switch_master_key(&self, current: &str, next: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         for (fingerprint, from, to) in [(current, "current", "retiring"), (next, "next", "current")] {
             unit.op_exactly(
                 1,
                 MASTER_KEY_CHANGED,
                 "update key_fingerprints set state = $4 where name = $1 and fingerprint = $2 and state = $3",
-                params![MASTER, fingerprint, from, to],
+                params![MASTER_KEY_NAME, fingerprint, from, to],
             );
         }
-        disown_subscriptions(&mut unit);
-        failpoint::before(Effect::TurnMasterKey);
-        self.commit(unit).await?;
-        failpoint::after(Effect::TurnMasterKey);
+        invalidate_subscriptions(&mut unit);
+        self.commit_at(Effect::TurnMasterKey, unit).await?;
         Ok(())
     }
 
-    /// A retired key that wraps nothing any more is no key of this database. `false`: it still wraps something.
+    /// Forgets a retiring master key. Returns `false` if it still wraps something.
     pub async fn forget_master_key(&self, fingerprint: &str) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let forgotten = unit.op(
             "delete from key_fingerprints where name = $1 and fingerprint = $2 and state = 'retiring'
              and not exists (select 1 from tenant_keys where master = $2)",
-            params![MASTER, fingerprint],
+            params![MASTER_KEY_NAME, fingerprint],
         );
-        failpoint::before(Effect::ForgetMasterKey);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ForgetMasterKey);
+        let committed = self.commit_at(Effect::ForgetMasterKey, unit).await?;
         Ok(committed.changed(forgotten) == 1)
     }
 }
@@ -294,7 +283,7 @@ pub(crate) fn sealed(row: &Row) -> Result<SealedSecret, StoreError> {
     sealed_from(row, 0)
 }
 
-/// From this column on.
+/// Reads a secret from this column on.
 pub(crate) fn sealed_from(row: &Row, first: usize) -> Result<SealedSecret, StoreError> {
     let key_version = version(row, first + 2)?;
     Ok(SealedSecret { id: row.get(first)?, kind: row.get(first + 1)?, key_version, ciphertext: row.get(first + 3)? })

@@ -1,5 +1,5 @@
-//! What a provider calls us for, where that is one thing of an account with a name: whoever of the tenants has the account,
-//! it is asked for once. Of what the provider says with each call only the hash is kept.
+//! Push subscriptions at providers that have one named subscription per account: it is requested once, whichever tenants
+//! have the account. Of the password that the provider sends with each push only the hash is stored.
 
 use std::time::Duration;
 
@@ -9,33 +9,34 @@ use jiff::Timestamp;
 use super::any;
 use super::jobs::later;
 use super::mailboxes::ACCOUNT;
-use super::pushes::Look;
+use super::pushes::MailboxPush;
 use super::sync::millis;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Row, StoreError, SystemStore, TenantUnit, Unit, params};
 
-/// What who asked is told when somebody else does by now.
-pub const CLAIMED_BY_ANOTHER: &str = "somebody else asks for this subscription now";
+/// The error of a process whose claim has passed to another one.
+pub const CLAIMED_BY_ANOTHER: &str = "another process has claimed this subscription";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// Nothing: it was begun, and nobody knows what came of that, or it has ended.
+    /// `None`: it was begun with an unknown result, or it has ended.
     pub name: Option<String>,
     pub expires_at: Option<Timestamp>,
-    /// When it was asked for what it agreed to last.
+    /// When it was last granted.
     pub renewed_at: Option<Timestamp>,
-    /// Whose mailbox it is of, as their directory calls them: an address may pass to somebody else. Nothing: it is not known.
+    /// The owner of the account by their id in the directory, because an address may pass to somebody else. `None`: it is
+    /// not known.
     pub owner: Option<String>,
 }
 
-/// The right to ask for it.
+/// A subscription with the claim on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedSubscription {
     pub subscription: Subscription,
     pub claimed_at: Timestamp,
 }
 
-/// Whose it is, and how whoever calls for it is known.
+/// A subscription's account, and the password by which its pushes are recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownSubscription {
     pub address: String,
@@ -43,13 +44,13 @@ pub struct KnownSubscription {
     pub password: Sha256,
 }
 
-/// Which, and by which right.
+/// The claim of one process on a subscription.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim<'a> {
+pub struct SubscriptionClaim<'a> {
     pub provider: Provider,
     pub address: &'a str,
-    /// A random word.
-    pub word: &'a str,
+    /// A random text that identifies the claim.
+    pub nonce: &'a str,
 }
 
 impl SystemStore {
@@ -63,7 +64,7 @@ impl SystemStore {
         self.query_one(sql, params![provider, address]).await?.as_ref().map(subscription).transpose()
     }
 
-    /// Those that are called so, or that say this.
+    /// Lists the subscriptions with these names or passwords.
     pub async fn list_subscriptions(
         &self,
         provider: Provider,
@@ -84,10 +85,10 @@ impl SystemStore {
         self.query(sql, params![provider, names, passwords]).await?.iter().map(known).collect()
     }
 
-    /// `None`: somebody else asks for it at this moment.
+    /// Claims the subscription of an account. Returns `None` if another process holds the claim.
     pub async fn claim_subscription(
         &self,
-        claim: Claim<'_>,
+        claim: SubscriptionClaim<'_>,
         hold: Duration,
     ) -> Result<Option<ClaimedSubscription>, StoreError> {
         let until = later(self.store.dialect(), "$4");
@@ -99,19 +100,21 @@ impl SystemStore {
                  where push_subscriptions.held_until <= mailroom_now()
                  returning name, expires_at, renewed_at, owner, mailroom_now()"
             ),
-            params![claim.provider, claim.address, claim.word, millis(hold)],
+            params![claim.provider, claim.address, claim.nonce, millis(hold)],
         );
-        failpoint::before(Effect::ClaimSubscription);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ClaimSubscription);
-        let claimed = |row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(4)? });
-        committed.returned(taken).first().map(claimed).transpose()
+        let committed = self.commit_at(Effect::ClaimSubscription, unit).await?;
+        committed
+            .returned(taken)
+            .first()
+            .map(|row: &Row| Ok(ClaimedSubscription { subscription: subscription(row)?, claimed_at: row.get(4)? }))
+            .transpose()
     }
 
-    /// From now on whoever says this is believed to call for it, and nobody else. Refused with [`CLAIMED_BY_ANOTHER`].
+    /// Stores the password of a new subscription: from now on only pushes with it are accepted. Refused with
+    /// [`CLAIMED_BY_ANOTHER`].
     pub async fn begin_subscription(
         &self,
-        claim: Claim<'_>,
+        claim: SubscriptionClaim<'_>,
         password: Sha256,
         owner: Option<&str>,
     ) -> Result<(), StoreError> {
@@ -121,21 +124,19 @@ impl SystemStore {
             CLAIMED_BY_ANOTHER,
             "update push_subscriptions set password_sha256 = $4, name = null, expires_at = null, owner = $5
              where provider = $1 and address = $2 and claim = $3",
-            params![claim.provider, claim.address, claim.word, password, owner],
+            params![claim.provider, claim.address, claim.nonce, password, owner],
         );
-        failpoint::before(Effect::BeginSubscription);
-        self.commit(unit).await?;
-        failpoint::after(Effect::BeginSubscription);
+        self.commit_at(Effect::BeginSubscription, unit).await?;
         Ok(())
     }
 
-    /// What the provider agreed to, with the looks at mailboxes that follow. Others may ask from now on. Refused with
+    /// Records the granted subscription, with the syncs that follow, and releases the claim. Refused with
     /// [`CLAIMED_BY_ANOTHER`].
     pub async fn record_subscription(
         &self,
-        claim: Claim<'_>,
+        claim: SubscriptionClaim<'_>,
         agreed: Subscription,
-        looks: Vec<Look>,
+        pushes: Vec<MailboxPush>,
     ) -> Result<(), StoreError> {
         let mut whole = self.write_for(domain::TenantId::SYSTEM);
         whole.unit.op_exactly(
@@ -147,48 +148,43 @@ impl SystemStore {
             params![
                 claim.provider,
                 claim.address,
-                claim.word,
+                claim.nonce,
                 agreed.name,
                 agreed.expires_at,
                 agreed.renewed_at,
                 agreed.owner,
             ],
         );
-        whole.look(looks);
-        failpoint::before(Effect::RecordSubscription);
-        whole.commit().await?;
-        failpoint::after(Effect::RecordSubscription);
+        whole.apply_pushes(pushes);
+        whole.commit_at(Effect::RecordSubscription).await?;
         Ok(())
     }
 
-    /// The provider agreed to nothing: others may ask.
-    pub async fn release_subscription(&self, claim: Claim<'_>) -> Result<(), StoreError> {
+    /// Releases the claim without a subscription.
+    pub async fn release_subscription(&self, claim: SubscriptionClaim<'_>) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "update push_subscriptions set held_until = mailroom_now()
              where provider = $1 and address = $2 and claim = $3",
-            params![claim.provider, claim.address, claim.word],
+            params![claim.provider, claim.address, claim.nonce],
         );
-        failpoint::before(Effect::ReleaseSubscription);
-        self.commit(unit).await?;
-        failpoint::after(Effect::ReleaseSubscription);
+        self.commit_at(Effect::ReleaseSubscription, unit).await?;
         Ok(())
     }
 
-    /// It was ended, and there is nobody to ask for it again.
-    pub async fn forget_subscription(&self, claim: Claim<'_>) -> Result<(), StoreError> {
+    /// Deletes a subscription that was ended and is not needed any more.
+    pub async fn forget_subscription(&self, claim: SubscriptionClaim<'_>) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "delete from push_subscriptions where provider = $1 and address = $2 and claim = $3",
-            params![claim.provider, claim.address, claim.word],
+            params![claim.provider, claim.address, claim.nonce],
         );
-        failpoint::before(Effect::ForgetSubscription);
-        self.commit(unit).await?;
-        failpoint::after(Effect::ForgetSubscription);
+        self.commit_at(Effect::ForgetSubscription, unit).await?;
         Ok(())
     }
 
-    /// Forgets some that ended before that moment and are of nobody's account: those that nobody could end in time.
+    /// Deletes subscriptions that ended before that moment and have no connected mailbox: those that could not be ended in
+    /// time.
     pub async fn prune_subscriptions(&self, before: Timestamp, limit: u64) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let pruned = unit.op(
@@ -207,7 +203,7 @@ impl SystemStore {
 }
 
 impl TenantUnit {
-    /// What a provider calls those of which nobody heard that they began, by what it says for them.
+    /// Records the names of subscriptions whose creation was not confirmed, found by their passwords.
     pub(super) fn name_subscriptions(&mut self, provider: Provider, named: &[(Sha256, String)]) {
         for (password, name) in named {
             self.unit.op(
@@ -218,7 +214,7 @@ impl TenantUnit {
         }
     }
 
-    /// The provider has ended those of these accounts. What it says goes on to be believed: it may be late.
+    /// Records that the provider has ended the subscriptions of these accounts. Their passwords stay valid, for late pushes.
     pub(super) fn end_subscriptions(&mut self, provider: Provider, addresses: &[String]) {
         if !addresses.is_empty() {
             self.unit.op(
@@ -232,8 +228,8 @@ impl TenantUnit {
     }
 }
 
-/// What providers were told to say was signed by a master key that is not in force any more: all are begun anew.
-pub(super) fn disown_subscriptions(unit: &mut Unit) {
+/// Resets all subscriptions, because their passwords were signed by a master key that is not current any more.
+pub(super) fn invalidate_subscriptions(unit: &mut Unit) {
     unit.op(
         format!(
             "update push_watches set next_at = mailroom_now(), version = version + 1 where (tenant_id, mailbox_id) in (

@@ -1,20 +1,20 @@
-//! Lines of lists: as little of many emails as a page shows.
+//! Rows of email lists: as little of many emails as a page shows.
 
 use std::collections::HashMap;
 
-use domain::search::Query;
+use domain::search::SearchQuery;
 use domain::{Address, EmailId, MailboxId};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::any;
-use super::emails::{Places, places};
-use super::search::Page;
+use super::emails::{EmailPlacements, placements_by_email};
+use super::search::SearchPage;
 use crate::{Dialect, Row, StoreError, TenantStore, Value, params};
 
-/// Enough for a line in a list.
+/// A row of an email list.
 #[derive(Debug, Clone)]
-pub struct Summary {
+pub struct SummaryRow {
     pub id: EmailId,
     pub mailbox_id: MailboxId,
     pub subject: Option<String>,
@@ -28,50 +28,50 @@ pub struct Summary {
     pub text: String,
 }
 
-/// How far back a page is looked for directly. Most lists begin with mail of the last days, and a month is in two
-/// partitions at most.
-const LATELY: SignedDuration = SignedDuration::from_hours(31 * 24);
+/// How far back a page is read directly. Most lists begin with mail of the last days, and a month is in two partitions at
+/// most.
+const DIRECT_WINDOW: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 impl TenantStore {
-    /// What [`TenantStore::search`] finds, with so many characters of text each.
+    /// Lists what [`TenantStore::search`] finds, with so many characters of text each.
     pub async fn list_summaries(
         &self,
-        query: &Query,
-        page: &Page,
+        query: &SearchQuery,
+        page: &SearchPage,
         text_chars: u32,
-    ) -> Result<Vec<Summary>, StoreError> {
-        if *query == Query::default()
+    ) -> Result<Vec<SummaryRow>, StoreError> {
+        if *query == SearchQuery::default()
             && let Some(newest) = self.find_newest(page, text_chars).await?
         {
             let ids: Vec<EmailId> = newest.iter().map(|summary| summary.id).collect();
             let (sql, params) = self.live_placements(ids.into());
-            return self.query(sql, params).await.and_then(|rows| with_places(newest, rows));
+            return self.query(sql, params).await.and_then(|rows| with_placements(newest, rows));
         }
         let ids = self.search(query, page).await?;
         self.get_summaries(&ids, text_chars).await
     }
 
-    /// In the order asked for. Two queries and one round trip, however many.
-    pub async fn get_summaries(&self, ids: &[EmailId], text_chars: u32) -> Result<Vec<Summary>, StoreError> {
+    /// Returns rows in the given order. Two queries and one round trip, however many.
+    pub async fn get_summaries(&self, ids: &[EmailId], text_chars: u32) -> Result<Vec<SummaryRow>, StoreError> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let list = || Value::from(ids.to_vec());
+        let list = Value::from(ids.to_vec());
         let sql = format!(
             "select {} from emails where tenant_id = $1 and {}",
             columns(text_chars),
             any(self.store.dialect(), "id", 2)
         );
         let [rows, placements] =
-            self.query_all([(sql, params![self.id, list()]), self.live_placements(list())]).await?;
+            self.query_all([(sql, params![self.id, list.clone()]), self.live_placements(list)]).await?;
         let rows = rows.iter().map(|row| summary(row).map(|summary| (summary.id, summary)));
-        let mut summaries: HashMap<EmailId, Summary> = rows.collect::<Result<_, _>>()?;
-        with_places(ids.iter().filter_map(|id| summaries.remove(id)).collect(), placements)
+        let mut summaries: HashMap<EmailId, SummaryRow> = rows.collect::<Result<_, _>>()?;
+        with_placements(ids.iter().filter_map(|id| summaries.remove(id)).collect(), placements)
     }
 
-    /// The page by one read, and not by one for the ids and one for the emails. `None` on PostgreSQL when the last month
-    /// is not enough: the search knows which partitions to open.
-    async fn find_newest(&self, page: &Page, text_chars: u32) -> Result<Option<Vec<Summary>>, StoreError> {
+    /// Reads the page by one query, instead of one for the ids and one for the emails. Returns `None` on PostgreSQL when the
+    /// last month is not enough: the search knows which partitions to open.
+    async fn find_newest(&self, page: &SearchPage, text_chars: u32) -> Result<Option<Vec<SummaryRow>>, StoreError> {
         let mut params = params![self.id, page.limit];
         let mut sql = format!("select {} from emails where tenant_id = $1 and deleted_at is null", columns(text_chars));
         let mut narrow = |condition: &str, value: Value| {
@@ -88,7 +88,7 @@ impl TenantStore {
             newest = id.received_at();
         }
         if self.store.dialect() == Dialect::Postgres {
-            narrow("id >=", first_id(newest.checked_sub(LATELY).unwrap_or(Timestamp::MIN)).into());
+            narrow("id >=", first_id(newest.checked_sub(DIRECT_WINDOW).unwrap_or(Timestamp::MIN)).into());
         }
         let rows = self.query(format!("{sql} order by id desc limit $2"), params).await?;
         let is_page = self.store.dialect() == Dialect::Sqlite || rows.len() as u64 == page.limit;
@@ -96,7 +96,7 @@ impl TenantStore {
     }
 }
 
-/// The lowest that an email received then can have.
+/// Returns the lowest id that an email received then can have.
 fn first_id(received_at: Timestamp) -> EmailId {
     let millis = u64::try_from(received_at.as_millisecond()).unwrap_or(0);
     EmailId(Uuid::from_u128(u128::from(millis) << 80))
@@ -109,9 +109,9 @@ fn columns(text_chars: u32) -> String {
     )
 }
 
-fn summary(row: &Row) -> Result<Summary, StoreError> {
+fn summary(row: &Row) -> Result<SummaryRow, StoreError> {
     let (name, address): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
-    Ok(Summary {
+    Ok(SummaryRow {
         id: row.get(0)?,
         mailbox_id: row.get(1)?,
         subject: row.get(2)?,
@@ -125,10 +125,11 @@ fn summary(row: &Row) -> Result<Summary, StoreError> {
     })
 }
 
-fn with_places(mut summaries: Vec<Summary>, placements: Vec<Row>) -> Result<Vec<Summary>, StoreError> {
-    let mut places = places(placements)?;
+fn with_placements(mut summaries: Vec<SummaryRow>, placements: Vec<Row>) -> Result<Vec<SummaryRow>, StoreError> {
+    let mut places = placements_by_email(placements)?;
     for summary in &mut summaries {
-        Places { folders: summary.folders, flags: summary.flags } = places.remove(&summary.id).unwrap_or_default();
+        EmailPlacements { folders: summary.folders, flags: summary.flags } =
+            places.remove(&summary.id).unwrap_or_default();
     }
     Ok(summaries)
 }

@@ -1,11 +1,11 @@
-//! Facts about the database itself.
+//! Facts about the database itself, and its maintenance.
 
 use jiff::Timestamp;
 
 use crate::{Database, Dialect, Store, StoreError, SystemStore, postgres};
 
 impl Store {
-    /// For people: which database this is, in which version. Asked as the login itself, for there may be no roles yet.
+    /// Returns the kind and version of the database, for people. Queried as the login itself, because there may be no roles yet.
     pub async fn describe(&self) -> Result<String, StoreError> {
         let (name, rows) = match &*self.database {
             Database::Sqlite(db) => ("SQLite", db.query("select sqlite_version()".into(), vec![]).await?),
@@ -13,19 +13,19 @@ impl Store {
                 ("PostgreSQL", db.query_schema("select current_setting('server_version')").await?)
             }
         };
-        let row = rows.first().ok_or_else(|| StoreError::other("the database does not tell its version"))?;
+        let row = rows.first().ok_or_else(|| StoreError::other("the database does not return its version"))?;
         Ok(format!("{name} {}", row.get::<String>(0)?))
     }
 }
 
 impl SystemStore {
-    /// What the database's clock says.
+    /// Returns the time of the database's clock.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
         let row = self.query_one("select mailroom_now()", vec![]).await?;
-        row.ok_or_else(|| StoreError::other("the database does not tell the time"))?.get(0)
+        row.ok_or_else(|| StoreError::other("the database does not return its time"))?.get(0)
     }
 
-    /// What the database needs from time to time: today, partitions for the mail that came and that will come.
+    /// Runs the database's maintenance: partitions for the mail that came and that will come.
     pub async fn upkeep(&self) -> Result<(), StoreError> {
         match &*self.store.database {
             Database::Sqlite(_) => Ok(()),
@@ -33,21 +33,20 @@ impl SystemStore {
         }
     }
 
-    /// What is not in place of that which keeps tenants apart in a PostgreSQL, a sentence each.
+    /// Returns the problems of tenant isolation in a PostgreSQL, a sentence each.
     pub async fn isolation_problems(&self) -> Result<Vec<String>, StoreError> {
         match &*self.store.database {
             Database::Sqlite(_) => Ok(Vec::new()),
-            Database::Postgres(db) => postgres::walk::problems(&*db.client().await?).await,
+            Database::Postgres(db) => postgres::isolation_check::find_problems(&*db.client().await?).await,
         }
     }
 
-    /// Refreshes what the planner knows after many rows have come in.
-    pub async fn analyze(&self) -> Result<(), StoreError> {
+    /// Refreshes the planner's statistics after many rows have come in.
+    pub async fn refresh_statistics(&self) -> Result<(), StoreError> {
         let mut unit = crate::Unit::default();
         unit.op("analyze", vec![]);
         if self.store.dialect() == Dialect::Sqlite {
-            // A table that is small today is planned for ever as one to read from end to end; and one that is empty
-            // is told of again as the migration does.
+            // A small table would be planned as one to scan for ever; an empty one gets the statistics of the migration again.
             unit.op("delete from sqlite_stat1 where cast(stat as integer) < 1000", vec![]);
             unit.op(
                 "insert into sqlite_stat1 (tbl, idx, stat)
@@ -62,8 +61,7 @@ impl SystemStore {
         self.commit(unit).await.map(drop)
     }
 
-    /// Gives back disk that deleted rows took, when it is worth the while; how many bytes. PostgreSQL reuses it by
-    /// itself.
+    /// Releases the disk space of deleted rows when it is worth it, and returns how many bytes. PostgreSQL reuses it by itself.
     pub async fn compact(&self) -> Result<u64, StoreError> {
         match &*self.store.database {
             crate::Database::Sqlite(db) => db.compact().await,

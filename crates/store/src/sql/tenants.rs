@@ -1,12 +1,12 @@
-//! Tenants.
+//! Tenants: their rows, activation and deletion.
 
 use domain::{PlanTier, TenantId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::failpoint::{self, Effect};
-use crate::sql::jobs::control::{catch_up, disown_running};
-use crate::sql::jobs::{NewJob, Target};
+use crate::failpoint::Effect;
+use crate::sql::jobs::control::{catch_up_shares, revoke_running_jobs};
+use crate::sql::jobs::{JobScope, NewJob};
 use crate::{Row, StoreError, SystemStore, TenantStore, Unit, params};
 
 #[derive(Debug, Clone, Serialize)]
@@ -18,13 +18,13 @@ pub struct Tenant {
     pub version: u64,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// When somebody deleted it; it is erased some time after.
+    /// When it was deleted; it is erased some time after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<Timestamp>,
-    /// Why it must not be deleted.
+    /// The legal hold: why it must not be deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_reason: Option<String>,
-    /// Since when it is being erased: it does not come back from there.
+    /// Since when it is being erased, which cannot be undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub erasing_at: Option<Timestamp>,
 }
@@ -32,13 +32,13 @@ pub struct Tenant {
 const COLUMNS: &str =
     "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason, erasing_at";
 
-/// What somebody is told who takes a name that is not free.
+/// The error of taking a name that is not free.
 pub const NAME_TAKEN: &str = "there is a tenant of this name already";
-/// What somebody is told who changes what another has changed meanwhile.
+/// The error of changing a tenant that was changed meanwhile.
 pub const TENANT_CHANGED: &str = "the tenant was changed meanwhile";
 
 impl SystemStore {
-    /// `None` when the name is taken.
+    /// Creates a tenant. Returns `None` if the name is taken.
     pub async fn create_tenant(&self, name: &str, plan: PlanTier) -> Result<Option<Tenant>, StoreError> {
         let tenant = Tenant::new(TenantId::new(self.store.clock()), name, plan, self.now().await?);
         match self.add_tenant(&tenant).await {
@@ -48,7 +48,7 @@ impl SystemStore {
         }
     }
 
-    /// Fails with [`NAME_TAKEN`].
+    /// Adds a tenant. Fails with [`NAME_TAKEN`].
     pub async fn add_tenant(&self, tenant: &Tenant) -> Result<(), StoreError> {
         let Tenant { id, name, plan_tier, created_at, .. } = tenant;
         let mut unit = Unit::default();
@@ -59,19 +59,16 @@ impl SystemStore {
              on conflict (name) do nothing",
             params![*id, name, *plan_tier, *created_at],
         );
-        failpoint::before(Effect::MakeTenant);
-        self.commit(unit).await?;
-        failpoint::after(Effect::MakeTenant);
+        self.commit_at(Effect::MakeTenant, unit).await?;
         Ok(())
     }
 
-    /// Everything that can change is as in `after`, if it is as it was `before`. Fails with [`TENANT_CHANGED`] or
-    /// [`NAME_TAKEN`].
+    /// Changes a tenant from `before` to `after`. Fails with [`TENANT_CHANGED`] or [`NAME_TAKEN`].
     pub async fn change_tenant(&self, before: &Tenant, after: &Tenant) -> Result<(), StoreError> {
         self.commit(self.changed_tenant(before, after)).await.map(drop)
     }
 
-    /// Nobody gets in any more, at once; the job erases what it has.
+    /// Deletes a tenant: its access ends at once, and the job erases its data.
     pub async fn delete_tenant(&self, before: &Tenant, after: &Tenant, erase: NewJob) -> Result<(), StoreError> {
         let mut unit = self.write_for(TenantId::SYSTEM);
         unit.unit = self.changed_tenant(before, after);
@@ -79,7 +76,7 @@ impl SystemStore {
         unit.commit().await.map(drop)
     }
 
-    /// From here on it does not come back. `false`: somebody brought it back, put it on hold or changed it meanwhile.
+    /// Begins to erase a tenant, which cannot be undone. Returns `false` if it was restored, put on hold or changed meanwhile.
     pub async fn begin_erasing(&self, tenant: &Tenant) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let begun = unit.op(
@@ -92,7 +89,7 @@ impl SystemStore {
 
     fn changed_tenant(&self, before: &Tenant, after: &Tenant) -> Unit {
         let mut unit = Unit::default();
-        // Of two who take a name at once, one is told something less friendly.
+        // Of two that take a name at once, one gets a less friendly error.
         unit.op_returning_exactly(
             0,
             NAME_TAKEN,
@@ -117,20 +114,20 @@ impl SystemStore {
             ],
         );
         if after.is_active && !before.is_active {
-            catch_up(&mut unit, &Target::Tenant(before.id));
+            catch_up_shares(&mut unit, &JobScope::Tenant(before.id));
         }
         if before.is_active && !after.is_active {
-            // Whoever lists one of its mailboxes at this moment does not get to record another page.
+            // A sync that lists one of its mailboxes at this moment cannot record another page.
             unit.op(
                 "update sync_states set token = token + 1, holder = null, held_until = null where tenant_id = $1",
                 params![before.id],
             );
-            disown_running(&mut unit, self.store.dialect(), before.id);
+            revoke_running_jobs(&mut unit, self.store.dialect(), before.id);
         }
         unit
     }
 
-    /// By name or by id.
+    /// Finds a tenant by name or by id.
     pub async fn find_tenant(&self, name_or_id: &str) -> Result<Option<Tenant>, StoreError> {
         let row = match name_or_id.parse::<TenantId>() {
             Ok(id) => self.query_one(format!("select {COLUMNS} from tenants where id = $1"), params![id]).await?,
@@ -146,21 +143,21 @@ impl SystemStore {
         rows.iter().map(tenant).collect()
     }
 
-    /// In the order in which they were made, after a given one.
+    /// Lists tenants in the order in which they were made, after a given one.
     pub async fn list_tenants_after(&self, after: Option<TenantId>, limit: u64) -> Result<Vec<Tenant>, StoreError> {
         let after = after.unwrap_or(TenantId(uuid::Uuid::nil()));
         let sql = format!("select {COLUMNS} from tenants where id > $1 order by id limit $2");
         self.query(sql, params![after, limit]).await?.iter().map(tenant).collect()
     }
 
-    /// Whether anything changed.
+    /// Activates or deactivates a tenant; returns whether anything changed.
     pub async fn set_tenant_active(&self, id: TenantId, is_active: bool) -> Result<bool, StoreError> {
         loop {
             let Some(before) = self.find_tenant(&id.to_string()).await? else { return Ok(false) };
             if before.is_active == is_active || before.erasing_at.is_some() {
                 return Ok(false);
             }
-            // Who comes back is not to be erased.
+            // A tenant that is activated again is not to be erased.
             let deleted_at = before.deleted_at.filter(|_| !is_active);
             let after = Tenant { is_active, deleted_at, ..before.changed_at(self.now().await?) };
             match self.change_tenant(&before, &after).await {
@@ -172,7 +169,7 @@ impl SystemStore {
 }
 
 impl TenantStore {
-    /// Whether anything is done for it.
+    /// Returns whether the tenant is active.
     pub async fn is_active(&self) -> Result<bool, StoreError> {
         Ok(self.query_one("select 1 from tenants where id = $1 and is_active", params![self.id]).await?.is_some())
     }
@@ -194,7 +191,7 @@ impl Tenant {
         }
     }
 
-    /// As it is after one more change.
+    /// Returns a copy with the next version.
     pub fn changed_at(&self, now: Timestamp) -> Self {
         Self { version: self.version + 1, updated_at: now, ..self.clone() }
     }

@@ -1,113 +1,113 @@
-//! People that directories have told of, and whose mailbox is whose. Always many at once: an organisation has thousands.
+//! People of directories, and their mailboxes. Always many at once: an organisation has thousands.
 
-use domain::{LeftOut, MailboxId, Person, Provider, UserId};
+use domain::{DirectoryPerson, ExclusionReason, MailboxId, Provider, UserId};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::events::{DRAFTS, SAID};
+use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::mailboxes::{self, MAILBOX_EXISTS, Mailbox, NewMailbox};
-use super::{any, cut, given};
-use crate::unit::{By, Insert};
-use crate::value::Kind;
+use super::{any, given_rows, truncate_chars};
+use crate::unit::{Insert, InsertBatching};
+use crate::value::ColumnType;
 use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, Value, params};
 
-/// Somebody whom a directory has told of.
+/// A person in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub id: UserId,
     pub provider: Provider,
-    pub person: Person,
-    /// The directory has them.
-    pub is_there: bool,
-    /// Their mailbox is looked at.
+    pub person: DirectoryPerson,
+    /// The directory lists them.
+    pub is_listed: bool,
+    /// Their mailbox is synced.
     pub is_active: bool,
-    pub left_out: Option<LeftOut>,
+    pub left_out: Option<ExclusionReason>,
     pub mailbox: Option<MailboxId>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// The same, with what is known of their mailbox.
+/// A user with their mailbox.
 #[derive(Debug, Clone)]
-pub struct KnownUser {
+pub struct UserWithMailbox {
     pub user: User,
-    /// The listing that told of them last.
+    /// The listing that they were last in.
     pub listed: u64,
     pub mailbox: Option<Mailbox>,
 }
 
-/// A mailbox of an address, and whose it is if a directory says so.
+/// The mailbox of an address, and its user if it has one.
 #[derive(Debug, Clone)]
-pub struct Holder {
+pub struct MailboxHolder {
     pub mailbox: Mailbox,
     pub user: Option<(UserId, Provider)>,
-    /// The address that they have by now, if the directory still has them.
+    /// The user's current address, if the directory still lists them.
     pub user_address: Option<String>,
 }
 
-/// What becomes of somebody.
+/// The decision about a user: whether their mailbox is synced, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settled {
+pub struct UserSettlement {
     pub user: UserId,
     pub is_active: bool,
-    pub left_out: Option<LeftOut>,
+    pub left_out: Option<ExclusionReason>,
     pub mailbox: Option<MailboxId>,
 }
 
-/// Which of them are wanted; none of these: all.
+/// A filter of users; empty: all of them.
 #[derive(Debug, Clone, Default)]
 pub struct UserFilter {
     pub provider: Option<Provider>,
     pub is_active: Option<bool>,
-    pub left_out: Option<LeftOut>,
+    pub left_out: Option<ExclusionReason>,
     /// The address or an alias, in canonical case.
     pub address: Option<String>,
 }
 
-const USER: &str =
+const USER_COLUMNS: &str =
     "u.id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, u.is_suspended, u.is_guest,
     u.is_licensed, u.is_there, u.state, u.left_out, u.mailbox_id, u.created_at, u.updated_at";
-const USER_COLUMNS: usize = 16;
+const USER_COLUMN_COUNT: usize = 16;
 
-const PERSON: &[(&str, Kind)] = &[
-    ("id", Kind::Uuid),
-    ("tenant_id", Kind::Uuid),
-    ("provider", Kind::Text),
-    ("provider_user_id", Kind::Text),
-    ("address", Kind::Text),
-    ("aliases", Kind::Json),
-    ("name", Kind::Text),
-    ("unit", Kind::Text),
-    ("is_suspended", Kind::Bool),
-    ("is_guest", Kind::Bool),
-    ("is_licensed", Kind::Bool),
-    ("listed", Kind::Int),
+const PERSON_COLUMNS: &[(&str, ColumnType)] = &[
+    ("id", ColumnType::Uuid),
+    ("tenant_id", ColumnType::Uuid),
+    ("provider", ColumnType::Text),
+    ("provider_user_id", ColumnType::Text),
+    ("address", ColumnType::Text),
+    ("aliases", ColumnType::Json),
+    ("name", ColumnType::Text),
+    ("unit", ColumnType::Text),
+    ("is_suspended", ColumnType::Bool),
+    ("is_guest", ColumnType::Bool),
+    ("is_licensed", ColumnType::Bool),
+    ("listed", ColumnType::Int),
 ];
 
-/// Mailboxes as texts: PostgreSQL is told what a list holds by its first item, which may be nothing.
-const SETTLED: &[(&str, Kind)] = &[
-    ("tenant_id", Kind::Uuid),
-    ("id", Kind::Uuid),
-    ("state", Kind::Text),
-    ("left_out", Kind::Text),
-    ("mailbox", Kind::Text),
+/// Mailboxes as texts: the type of a list is that of its first item, which may be null.
+const SETTLEMENT_COLUMNS: &[(&str, ColumnType)] = &[
+    ("tenant_id", ColumnType::Uuid),
+    ("id", ColumnType::Uuid),
+    ("state", ColumnType::Text),
+    ("left_out", ColumnType::Text),
+    ("mailbox", ColumnType::Text),
 ];
 
-const MAILBOX: &[(&str, Kind)] = &[
-    ("id", Kind::Uuid),
-    ("tenant_id", Kind::Uuid),
-    ("provider", Kind::Text),
-    ("address", Kind::Text),
-    ("settings", Kind::Json),
-    ("secret_ref", Kind::Text),
-    ("since", Kind::Time),
+const NEW_MAILBOX_COLUMNS: &[(&str, ColumnType)] = &[
+    ("id", ColumnType::Uuid),
+    ("tenant_id", ColumnType::Uuid),
+    ("provider", ColumnType::Text),
+    ("address", ColumnType::Text),
+    ("settings", ColumnType::Json),
+    ("secret_ref", ColumnType::Text),
+    ("since", ColumnType::Time),
 ];
 
-/// The longest name or unit that is kept.
-const LONGEST: usize = 500;
+/// The longest address, name or unit that is stored.
+const MAX_TEXT_CHARS: usize = 500;
 
 impl TenantStore {
-    /// In the order in which pages first told of them, after a given one.
+    /// Lists users in the order in which they were first listed, after a given one.
     pub async fn list_users(
         &self,
         filter: &UserFilter,
@@ -119,7 +119,7 @@ impl TenantStore {
             Dialect::Sqlite => "exists (select 1 from json_each(u.aliases) where value = $7)",
         };
         let sql = format!(
-            "select {USER} from users u where u.tenant_id = $1 and u.id > $2 and (u.provider = $4 or $4 is null)
+            "select {USER_COLUMNS} from users u where u.tenant_id = $1 and u.id > $2 and (u.provider = $4 or $4 is null)
                  and (u.state = $5 or $5 is null) and (u.left_out = $6 or $6 is null)
                  and (u.address = $7 or {is_alias} or $7 is null)
              order by u.id limit $3"
@@ -137,50 +137,53 @@ impl TenantStore {
         self.query(sql, values).await?.iter().map(user).collect()
     }
 
-    /// Those of one directory with their mailboxes, in the order of ids.
-    pub async fn list_known_users(
+    /// Lists the users of one directory with their mailboxes, in the order of ids.
+    pub async fn list_users_with_mailboxes(
         &self,
         provider: Provider,
         after: Option<UserId>,
         limit: u64,
-    ) -> Result<Vec<KnownUser>, StoreError> {
+    ) -> Result<Vec<UserWithMailbox>, StoreError> {
         let after = after.unwrap_or(UserId(uuid::Uuid::nil()));
         let sql = format!(
-            "select {USER}, u.listed, {} from users u
+            "select {USER_COLUMNS}, u.listed, {} from users u
              left join mailboxes m on m.tenant_id = u.tenant_id and m.id = u.mailbox_id
              where u.tenant_id = $1 and u.provider = $2 and u.id > $3 order by u.id limit $4",
-            of_mailbox()
+            mailbox_columns()
         );
-        let known = |row: &Row| {
-            let at = USER_COLUMNS;
-            let mailbox = row.get::<Option<MailboxId>>(at + 1)?.map(|_| mailbox_at(row, at + 1)).transpose()?;
-            Ok(KnownUser { user: user(row)?, listed: row.get(at)?, mailbox })
-        };
-        self.query(sql, params![self.id, provider, after, limit]).await?.iter().map(known).collect()
+        self.query(sql, params![self.id, provider, after, limit])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                let at = USER_COLUMN_COUNT;
+                let mailbox = row.get::<Option<MailboxId>>(at + 1)?.map(|_| mailbox_at(row, at + 1)).transpose()?;
+                Ok(UserWithMailbox { user: user(row)?, listed: row.get(at)?, mailbox })
+            })
+            .collect()
     }
 
-    /// How many of a directory have a mailbox that is looked at.
+    /// Counts the users of a directory whose mailbox is synced.
     pub async fn count_active_users(&self, provider: Provider) -> Result<u64, StoreError> {
         let sql = "select count(*) from users where tenant_id = $1 and provider = $2 and state = 'active'";
         let row = self.query_one(sql, params![self.id, provider]).await?;
         row.map_or(Ok(0), |row| row.get(0))
     }
 
-    /// Whether it is somebody's of a directory, which says whether it is looked at.
+    /// Returns whether the mailbox belongs to a user of a directory, which then decides whether it is synced.
     pub async fn has_owner(&self, mailbox: MailboxId) -> Result<bool, StoreError> {
         let sql = "select 1 from users where tenant_id = $1 and mailbox_id = $2 limit 1";
         Ok(self.query_one(sql, params![self.id, mailbox]).await?.is_some())
     }
 
-    /// Why its owner is left out, if it is somebody's of a directory and they are.
-    pub async fn find_left_out(&self, mailbox: MailboxId) -> Result<Option<LeftOut>, StoreError> {
+    /// Finds why the mailbox's user is excluded, if it has one who is.
+    pub async fn find_exclusion(&self, mailbox: MailboxId) -> Result<Option<ExclusionReason>, StoreError> {
         let sql =
             "select left_out from users where tenant_id = $1 and mailbox_id = $2 and left_out is not null limit 1";
         self.query_one(sql, params![self.id, mailbox]).await?.map_or(Ok(None), |row| row.get(0))
     }
 
-    /// The mailboxes that have these addresses.
-    pub async fn list_holders(&self, addresses: Vec<String>) -> Result<Vec<Holder>, StoreError> {
+    /// Lists the mailboxes that have these addresses.
+    pub async fn list_mailbox_holders(&self, addresses: Vec<String>) -> Result<Vec<MailboxHolder>, StoreError> {
         if addresses.is_empty() {
             return Ok(Vec::new());
         }
@@ -188,55 +191,63 @@ impl TenantStore {
             "select {}, u.id, u.provider, case when u.is_there then u.address end from mailboxes m
              left join users u on u.tenant_id = m.tenant_id and u.mailbox_id = m.id
              where m.tenant_id = $1 and {}",
-            of_mailbox(),
+            mailbox_columns(),
             any(self.store.dialect(), "m.address", 2)
         );
-        let holder = |row: &Row| {
-            let user: Option<UserId> = row.get(13)?;
-            let user = user.map(|id| Ok::<_, StoreError>((id, row.get(14)?))).transpose()?;
-            Ok(Holder { mailbox: mailboxes::mailbox(row)?, user, user_address: row.get(15)? })
-        };
-        self.query(sql, params![self.id, addresses]).await?.iter().map(holder).collect()
+        self.query(sql, params![self.id, addresses])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                let user: Option<UserId> = row.get(13)?;
+                let user = user.map(|id| Ok::<_, StoreError>((id, row.get(14)?))).transpose()?;
+                Ok(MailboxHolder { mailbox: mailboxes::mailbox(row)?, user, user_address: row.get(15)? })
+            })
+            .collect()
     }
 }
 
 impl TenantUnit {
-    /// As a page of a listing told of them. Of changes, what was not said stays as it was.
-    pub fn record_people(&mut self, provider: Provider, run: u64, people: &[Person], is_whole: bool) {
+    /// Records the people of a page. In a delta, facts that are omitted stay as they were.
+    pub fn record_people(&mut self, provider: Provider, run: u64, people: &[DirectoryPerson], is_whole: bool) {
         if people.is_empty() {
             return;
         }
         let clock = self.store.clock();
-        let text = |text: &Option<String>| Value::from(text.as_deref().map(|text| cut(text, LONGEST)));
-        let row = |person: &Person| -> Vec<Value> {
-            let aliases = person.aliases.as_ref().map(|aliases| json!(aliases));
-            vec![
-                UserId::new(clock).into(),
-                self.tenant.into(),
-                provider.into(),
-                (&person.id).into(),
-                text(&person.address),
-                aliases.into(),
-                text(&person.name),
-                text(&person.unit),
-                person.is_suspended.into(),
-                person.is_guest.into(),
-                person.is_licensed.into(),
-                run.into(),
-            ]
-        };
-        let rows = people.iter().map(row).collect();
-        let now = |column: &str| match is_whole {
-            true => format!("excluded.{column}"),
-            false => format!("coalesce(excluded.{column}, users.{column})"),
-        };
+        let text =
+            |text: &Option<String>| Value::from(text.as_deref().map(|text| truncate_chars(text, MAX_TEXT_CHARS)));
+        let rows = people
+            .iter()
+            .map(|person: &DirectoryPerson| -> Vec<Value> {
+                let aliases = person.aliases.as_ref().map(|aliases| json!(aliases));
+                vec![
+                    UserId::new(clock).into(),
+                    self.tenant.into(),
+                    provider.into(),
+                    (&person.id).into(),
+                    text(&person.address),
+                    aliases.into(),
+                    text(&person.name),
+                    text(&person.unit),
+                    person.is_suspended.into(),
+                    person.is_guest.into(),
+                    person.is_licensed.into(),
+                    run.into(),
+                ]
+            })
+            .collect();
         let facts = ["address", "aliases", "name", "unit", "is_suspended", "is_guest", "is_licensed"];
-        let set: Vec<String> = facts.iter().map(|column| format!("{column} = {}", now(column))).collect();
+        let set = facts.map(|column| {
+            if is_whole {
+                format!("{column} = excluded.{column}")
+            } else {
+                format!("{column} = coalesce(excluded.{column}, users.{column})")
+            }
+        });
         self.unit.insert(Insert {
             into: "users (id, tenant_id, provider, provider_user_id, address, aliases, name, unit, is_suspended, is_guest, \
                    is_licensed, listed, state, created_at, updated_at)"
                 .into(),
-            columns: PERSON,
+            columns: PERSON_COLUMNS,
             rows,
             select: "u.id, u.tenant_id, u.provider, u.provider_user_id, u.address, u.aliases, u.name, u.unit, \
                      u.is_suspended, u.is_guest, u.is_licensed, u.listed, 'inactive', mailroom_now(), mailroom_now()"
@@ -247,12 +258,12 @@ impl TenantUnit {
                 set.join(", "),
             )
             .into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
     }
 
-    /// By what the directory calls them.
-    pub fn record_gone(&mut self, provider: Provider, run: u64, gone: &[String]) {
+    /// Records people that left the directory, by their ids there.
+    pub fn record_departures(&mut self, provider: Provider, run: u64, gone: &[String]) {
         if gone.is_empty() {
             return;
         }
@@ -266,8 +277,8 @@ impl TenantUnit {
         );
     }
 
-    /// Whoever a listing of everybody did not tell of is there no more.
-    pub fn forget_unlisted(&mut self, provider: Provider, run: u64) {
+    /// Marks people as departed that a full listing did not contain.
+    pub fn mark_unlisted_departed(&mut self, provider: Provider, run: u64) {
         self.unit.op(
             "update users set is_there = false, updated_at = mailroom_now()
              where tenant_id = $1 and provider = $2 and listed <> $3 and is_there",
@@ -275,7 +286,7 @@ impl TenantUnit {
         );
     }
 
-    pub fn settle_users(&mut self, settled: &[Settled]) {
+    pub fn settle_users(&mut self, settled: &[UserSettlement]) {
         if settled.is_empty() {
             return;
         }
@@ -287,7 +298,7 @@ impl TenantUnit {
             })
             .collect();
         // With the tenant in each row, for SQLite would otherwise look through all of them for each of its people.
-        let (these, values) = given(self.store.dialect(), 1, SETTLED, rows);
+        let (these, values) = given_rows(self.store.dialect(), 1, SETTLEMENT_COLUMNS, rows);
         let mailbox = if self.store.dialect() == Dialect::Postgres { "cast(g.mailbox as uuid)" } else { "g.mailbox" };
         self.unit.op(
             format!(
@@ -299,20 +310,22 @@ impl TenantUnit {
         );
     }
 
-    /// They are looked at from the commit on; who is to be told asks for the jobs. Refused with
-    /// [`MAILBOX_EXISTS`] when one of the addresses is taken by now.
+    /// Adds mailboxes, which are synced from the commit on; the caller enqueues the jobs. Refused with [`MAILBOX_EXISTS`] when
+    /// one of the addresses is taken by now.
     pub fn add_mailboxes(&mut self, new: Vec<NewMailbox>) {
         if new.is_empty() {
             return;
         }
-        let pushing: Vec<MailboxId> = new.iter().filter(|new| new.provider.pushes()).map(|new| new.id).collect();
+        let pushing: Vec<MailboxId> = new.iter().filter(|new| new.provider.supports_push()).map(|new| new.id).collect();
         let count = new.len() as u64;
-        let row = |new: NewMailbox| -> Vec<Value> {
-            let NewMailbox { id, provider, address, settings, secret_ref, since } = new;
-            params![id, self.tenant, provider, address, settings, secret_ref, since]
-        };
-        let rows: Vec<Vec<Value>> = new.into_iter().map(row).collect();
-        let (these, values) = given(self.store.dialect(), 1, MAILBOX, rows.clone());
+        let rows: Vec<Vec<Value>> = new
+            .into_iter()
+            .map(|new: NewMailbox| -> Vec<Value> {
+                let NewMailbox { id, provider, address, settings, secret_ref, since } = new;
+                params![id, self.tenant, provider, address, settings, secret_ref, since]
+            })
+            .collect();
+        let (these, values) = given_rows(self.store.dialect(), 1, NEW_MAILBOX_COLUMNS, rows.clone());
         self.unit.op_exactly(
             count,
             MAILBOX_EXISTS,
@@ -325,7 +338,7 @@ impl TenantUnit {
             ),
             values,
         );
-        let (these, values) = given(self.store.dialect(), 1, MAILBOX, rows);
+        let (these, values) = given_rows(self.store.dialect(), 1, NEW_MAILBOX_COLUMNS, rows);
         self.unit.op(
             format!(
                 "insert into sync_states (tenant_id, mailbox_id, next_sync_at, since, updated_at)
@@ -333,11 +346,11 @@ impl TenantUnit {
             ),
             values,
         );
-        self.want_watches(&pushing);
+        self.request_watches(&pushing);
     }
 
-    /// Their provider is asked soon, by whoever looks for what is due.
-    pub fn want_watches(&mut self, mailboxes: &[MailboxId]) {
+    /// Requests watches for mailboxes, due at once.
+    pub fn request_watches(&mut self, mailboxes: &[MailboxId]) {
         if mailboxes.is_empty() {
             return;
         }
@@ -353,37 +366,37 @@ impl TenantUnit {
         );
     }
 
-    /// Whether mailboxes are looked at; what they are otherwise, and their mail, stays. It is told of each that changes.
-    pub fn switch_mailboxes(&mut self, mailboxes: &[(MailboxId, Option<LeftOut>)], is_active: bool) {
+    /// Switches the sync of mailboxes on or off, with an event for each that changes; their mail stays.
+    pub fn set_mailboxes_active(&mut self, mailboxes: &[(MailboxId, Option<ExclusionReason>)], is_active: bool) {
         if mailboxes.is_empty() {
             return;
         }
         let dialect = self.store.dialect();
-        let columns: &[(&str, Kind)] = &[("id", Kind::Uuid), ("reason", Kind::Text)];
+        let columns: &[(&str, ColumnType)] = &[("id", ColumnType::Uuid), ("reason", ColumnType::Text)];
         let mut rows: Vec<Vec<Value>> = Vec::with_capacity(mailboxes.len());
         let mut sorted = mailboxes.to_vec();
         sorted.sort_unstable();
         for (id, reason) in sorted {
             rows.push(params![id, reason]);
         }
-        let unit = self.drafting();
+        let unit = self.draft_id();
         let (kind, object) = match (is_active, dialect) {
             (true, Dialect::Postgres) => ("mailbox.activated", "jsonb_build_object('reason', g.reason)"),
             (true, Dialect::Sqlite) => ("mailbox.activated", "json_object('reason', g.reason)"),
             (false, Dialect::Postgres) => ("mailbox.deactivated", "jsonb_build_object('reason', g.reason)"),
             (false, Dialect::Sqlite) => ("mailbox.deactivated", "json_object('reason', g.reason)"),
         };
-        let (these, values) = given(dialect, 4, columns, rows.clone());
+        let (these, values) = given_rows(dialect, 4, columns, rows.clone());
         let mut all = params![self.tenant, unit, is_active];
         all.extend(values);
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select m.tenant_id, $2, {SAID}, '{kind}', m.id, null, false, {object}
+                "insert into {INTO_DRAFTS} select m.tenant_id, $2, {EVENT_STEP}, '{kind}', m.id, null, false, {object}
                  from mailboxes m join {these} on g.id = m.id where m.tenant_id = $1 and m.is_active <> $3"
             ),
             all,
         );
-        let (these, values) = given(dialect, 3, columns, rows);
+        let (these, values) = given_rows(dialect, 3, columns, rows);
         let mut all = params![self.tenant, is_active];
         all.extend(values);
         self.unit.op(
@@ -395,7 +408,7 @@ impl TenantUnit {
         );
     }
 
-    /// It is called so from now on. Refused with [`MAILBOX_EXISTS`] when another is.
+    /// Renames a mailbox. Refused with [`MAILBOX_EXISTS`] when another one has the address.
     pub fn rename_mailbox(&mut self, mailbox: MailboxId, address: &str, settings: serde_json::Value) {
         self.unit.op_exactly(
             1,
@@ -406,7 +419,7 @@ impl TenantUnit {
             params![self.tenant, mailbox, address, settings],
         );
         let data = json!({"address": address});
-        self.say("mailbox.renamed", Some(mailbox), data);
+        self.emit_event("mailbox.renamed", Some(mailbox), data);
     }
 }
 
@@ -414,8 +427,8 @@ fn state(is_active: bool) -> &'static str {
     if is_active { "active" } else { "inactive" }
 }
 
-/// In the order in which a mailbox is read.
-fn of_mailbox() -> String {
+/// Returns the columns of a mailbox, in the order in which they are read.
+fn mailbox_columns() -> String {
     mailboxes::COLUMNS.split(',').map(|column| format!("m.{}", column.trim())).collect::<Vec<_>>().join(", ")
 }
 
@@ -428,7 +441,7 @@ fn user(row: &Row) -> Result<User, StoreError> {
     Ok(User {
         id: row.get(0)?,
         provider: row.get(1)?,
-        person: Person {
+        person: DirectoryPerson {
             id: row.get(2)?,
             address: row.get(3)?,
             aliases: aliases.and_then(|aliases| serde_json::from_value(aliases).ok()),
@@ -438,7 +451,7 @@ fn user(row: &Row) -> Result<User, StoreError> {
             is_guest: row.get(8)?,
             is_licensed: row.get(9)?,
         },
-        is_there: row.get(10)?,
+        is_listed: row.get(10)?,
         is_active: row.get::<String>(11)? == "active",
         left_out: row.get(12)?,
         mailbox: row.get(13)?,
@@ -452,8 +465,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_columns_are_read_as_are_asked_for() {
-        assert_eq!(USER.split(',').count(), USER_COLUMNS);
-        assert_eq!(of_mailbox().split(',').count(), 13);
+    fn column_counts_match_the_queries() {
+        assert_eq!(USER_COLUMNS.split(',').count(), USER_COLUMN_COUNT);
+        assert_eq!(mailbox_columns().split(',').count(), 13);
     }
 }

@@ -1,22 +1,22 @@
-//! Whether the rows of a tenant agree with each other.
+//! Consistency checks over the rows of a tenant.
 
 use domain::{MailboxId, PackId, Sha256};
 use serde::Serialize;
 
 use super::any;
-use super::blobs::{BlobPlace, PLACE_COLUMNS, place};
+use super::blobs::{BlobLocation, LOCATION_COLUMNS, blob_location};
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, Unit, Value, params};
 
-/// Something that should not be, how often, and one example.
+/// An inconsistency, how often it occurs, and one example.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct RowDifference {
     pub what: String,
     pub count: u64,
     pub example: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct TenantTotals {
     pub emails: u64,
     pub ledger: u64,
     pub placements: u64,
@@ -25,15 +25,15 @@ pub struct Totals {
 }
 
 #[derive(Debug, Clone)]
-pub struct PackPlace {
+pub struct PackLocation {
     pub id: PackId,
     pub object_key: String,
     pub size_bytes: Option<u64>,
 }
 
-/// Each finds rows by an id as text; the same text on both databases. `{l}` and `{e}` stand for the
-/// condition on ledger rows or emails that narrows a check to the tenant, or to one of its mailboxes; blobs and index
-/// entries belong to the tenant as a whole.
+/// Checks that find wrong rows by an id as text; the same SQL on both databases. `{l}` and `{e}` stand for the condition on
+/// ledger rows or emails that narrows a check to the tenant, or to one of its mailboxes; blobs and index entries belong to
+/// the tenant as a whole.
 const CHECKS: &[(&str, &str)] = &[
     (
         "ledger rows say processed but have no email",
@@ -119,7 +119,7 @@ const CHECKS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The text index is where the databases differ.
+/// Returns the checks of the text index, where the databases differ.
 fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
     let (missing, dangling) = match dialect {
         Dialect::Sqlite => (
@@ -142,24 +142,27 @@ fn index_checks(dialect: Dialect) -> [(&'static str, &'static str); 2] {
 }
 
 impl TenantStore {
-    pub async fn verify_rows(&self, mailbox: Option<MailboxId>) -> Result<Vec<Difference>, StoreError> {
+    pub async fn verify_rows(&self, mailbox: Option<MailboxId>) -> Result<Vec<RowDifference>, StoreError> {
         let mut differences = Vec::new();
         // By mailbox either way: that is what the keys of these tables begin with.
-        let narrow = |table: &str| match mailbox {
-            Some(_) => format!("{table}.tenant_id = $1 and {table}.mailbox_id = $2"),
-            None => format!("{table}.mailbox_id in (select id from mailboxes where tenant_id = $1)"),
+        let condition = match mailbox {
+            Some(_) => "{table}.tenant_id = $1 and {table}.mailbox_id = $2",
+            None => "{table}.mailbox_id in (select id from mailboxes where tenant_id = $1)",
         };
-        let params = || [Value::from(self.id)].into_iter().chain(mailbox.map(Value::from)).collect::<Vec<_>>();
+        let of_ledger = condition.replace("{table}", "l");
+        let of_emails = condition.replace("{table}", "e");
+        let mut params = params![self.id];
+        params.extend(mailbox.map(Value::from));
         for (what, sql) in CHECKS.iter().copied().chain(index_checks(self.store.dialect())) {
             if mailbox.is_some() && !sql.contains('{') {
                 continue;
             }
-            let sql = sql.replace("{l}", &narrow("l")).replace("{e}", &narrow("e"));
+            let sql = sql.replace("{l}", &of_ledger).replace("{e}", &of_emails);
             let sql = format!("select count(*), min(found.id) from ({sql}) found");
-            let Some(row) = self.query_one(sql, params()).await? else { continue };
+            let Some(row) = self.query_one(sql, params.clone()).await? else { continue };
             let count: u64 = row.get(0)?;
             if count > 0 {
-                differences.push(Difference { what: what.to_owned(), count, example: row.get(1)? });
+                differences.push(RowDifference { what: what.to_owned(), count, example: row.get(1)? });
             }
         }
         Ok(differences)
@@ -169,7 +172,7 @@ impl TenantStore {
 impl SystemStore {
     /// Reads the whole text index, which all tenants share on SQLite, and checks it against itself. To SQLite this is a
     /// write, so others wait for it.
-    pub async fn verify_index(&self) -> Result<Option<Difference>, StoreError> {
+    pub async fn verify_index(&self) -> Result<Option<RowDifference>, StoreError> {
         if self.store.dialect() == Dialect::Postgres {
             return Ok(None); // PostgreSQL checks its indexes with amcheck, which needs a superuser.
         }
@@ -177,7 +180,7 @@ impl SystemStore {
         unit.op("insert into email_search (email_search) values ('integrity-check')", vec![]);
         match self.commit(unit).await {
             Ok(_) => Ok(None),
-            Err(StoreError::Corrupt(what)) => Ok(Some(Difference {
+            Err(StoreError::Corrupt(what)) => Ok(Some(RowDifference {
                 what: "the text index is damaged".to_owned(),
                 count: 1,
                 example: what.to_string(),
@@ -188,7 +191,7 @@ impl SystemStore {
 }
 
 impl TenantStore {
-    pub async fn totals(&self) -> Result<Totals, StoreError> {
+    pub async fn totals(&self) -> Result<TenantTotals, StoreError> {
         let sql = "select (select count(*) from emails where tenant_id = $1),
                           (select count(*) from ledger
                            where mailbox_id in (select id from mailboxes where tenant_id = $1)),
@@ -196,8 +199,8 @@ impl TenantStore {
                            where mailbox_id in (select id from mailboxes where tenant_id = $1) and is_live),
                           (select count(*) from attachments where tenant_id = $1),
                           (select count(*) from blobs where tenant_id = $1)";
-        let Some(row) = self.query_one(sql, params![self.id]).await? else { return Ok(Totals::default()) };
-        Ok(Totals {
+        let Some(row) = self.query_one(sql, params![self.id]).await? else { return Ok(TenantTotals::default()) };
+        Ok(TenantTotals {
             emails: row.get(0)?,
             ledger: row.get(1)?,
             placements: row.get(2)?,
@@ -206,31 +209,32 @@ impl TenantStore {
         })
     }
 
-    pub async fn list_live_packs(&self) -> Result<Vec<PackPlace>, StoreError> {
+    pub async fn list_live_packs(&self) -> Result<Vec<PackLocation>, StoreError> {
         let sql = "select id, object_key, size_bytes from packs where tenant_id = $1 and state = 'live' order by id";
         let rows = self.query(sql, params![self.id]).await?;
-        let pack = |row: &Row| Ok(PackPlace { id: row.get(0)?, object_key: row.get(1)?, size_bytes: row.get(2)? });
-        rows.iter().map(pack).collect()
+        rows.iter()
+            .map(|row: &Row| Ok(PackLocation { id: row.get(0)?, object_key: row.get(1)?, size_bytes: row.get(2)? }))
+            .collect()
     }
 
-    /// The blobs of a pack as they lie in it.
-    pub async fn list_members(&self, id: PackId) -> Result<Vec<BlobPlace>, StoreError> {
+    /// Lists the blobs of a pack in their order.
+    pub async fn list_pack_members(&self, id: PackId) -> Result<Vec<BlobLocation>, StoreError> {
         let sql = format!(
-            "select {PLACE_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
+            "select {LOCATION_COLUMNS} from blobs b join packs p on p.tenant_id = b.tenant_id and p.id = b.pack_id
              where b.tenant_id = $1 and b.pack_id = $2 order by b.pack_offset"
         );
-        self.query(sql, params![self.id, id]).await?.iter().map(place).collect()
+        self.query(sql, params![self.id, id]).await?.iter().map(blob_location).collect()
     }
 
-    /// How many emails have their original or an attachment among these blobs.
+    /// Counts the emails that have their original or an attachment among these blobs.
     pub async fn count_emails_with(&self, blobs: Vec<Sha256>) -> Result<u64, StoreError> {
-        let among = |column: &str| any(self.store.dialect(), column, 2);
+        let dialect = self.store.dialect();
         let sql = format!(
             "select count(*) from (
                  select e.id as id from emails e where e.tenant_id = $1 and {}
                  union select a.email_id as id from attachments a where a.tenant_id = $1 and {}) named",
-            among("e.raw_blob_sha256"),
-            among("a.blob_sha256")
+            any(dialect, "e.raw_blob_sha256", 2),
+            any(dialect, "a.blob_sha256", 2)
         );
         self.query_one(sql, params![self.id, blobs]).await?.map_or(Ok(0), |row| row.get(0))
     }

@@ -1,4 +1,4 @@
-//! What providers were asked to tell us of, and whether they do.
+//! Push watches: what providers were asked to notify us of, and whether they do.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use domain::{MailboxId, Provider};
 use jiff::Timestamp;
 
 use super::any;
-use super::events::{DRAFTS, SAID};
+use super::events::{EVENT_STEP, INTO_DRAFTS};
 use super::jobs::later;
-use super::mailboxes::{ACCOUNT, IS_LOOKED_AT};
-use super::sync::{Key, millis};
-use crate::value::Kind;
+use super::mailboxes::{ACCOUNT, IS_SYNC_ENABLED};
+use super::sync::{MailboxKey, millis};
+use crate::value::ColumnType;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
-/// As many listings in a row have found something of which no push had told before it is believed that none come.
-pub const MISSED: u64 = 3;
+/// So many listings in a row find something without a push before pushes count as lost.
+pub const MAX_MISSED_PUSHES: u64 = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchState {
-    /// Until when the provider tells us. Nothing: it was not asked yet, or has refused.
+    /// Until when the provider notifies us. `None`: it was not asked yet, or has refused.
     pub expires_at: Option<Timestamp>,
     pub renewed_at: Option<Timestamp>,
     pub next_at: Timestamp,
-    /// Grows when somebody wants it to be asked anew.
+    /// Grows with every request to renew the watch.
     pub version: u64,
-    /// How often it was asked in vain since it last agreed.
+    /// Failed attempts since the provider last agreed.
     pub failures: u64,
     pub problem: Option<String>,
     pub last_push_at: Option<Timestamp>,
     /// When a listing last found something.
     pub news_at: Option<Timestamp>,
-    /// Since when nothing comes although it should.
+    /// Since when pushes are missing.
     pub lost_at: Option<Timestamp>,
-    /// When somebody last wanted it to be asked, whatever was agreed to.
-    pub wanted_at: Option<Timestamp>,
+    /// When a renewal was last requested, whatever the expiry.
+    pub requested_at: Option<Timestamp>,
 }
 
-/// What came of asking.
+/// The result of asking a provider for a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum WatchOutcome<'a> {
     Until(Timestamp),
-    /// Nobody has said where pushes go.
+    /// Pushes are not configured.
     Off,
     Failed(&'a str),
-    /// Not now; that is no failure.
-    Later,
+    /// Not now, which is no failure.
+    Deferred,
 }
 
 impl TenantStore {
@@ -66,17 +66,17 @@ fn watch(row: &Row) -> Result<WatchState, StoreError> {
         last_push_at: row.get(6)?,
         news_at: row.get(7)?,
         lost_at: row.get(8)?,
-        wanted_at: row.get(9)?,
+        requested_at: row.get(9)?,
     })
 }
 
-/// Nothing has come between the last two times that a listing found something.
+/// Whether no push came between the last two listings that found something.
 const IS_MISSED: &str = "(news_at is not null and (last_push_at is null or last_push_at <= news_at))";
 
 impl TenantUnit {
-    /// Its provider is asked soon, whenever it was to be. One that was there before may have been switched off for a while,
-    /// and nobody has heard what was told then: it is looked at whole.
-    pub fn want_watch(&mut self, mailbox: MailboxId) {
+    /// Requests a watch, due at once. A mailbox that had one may have been inactive for a while, in which its pushes were
+    /// lost: it gets a full sweep.
+    pub fn request_watch(&mut self, mailbox: MailboxId) {
         self.unit.op(
             "insert into push_watches (tenant_id, mailbox_id, next_at, wanted_at)
              values ($1, $2, mailroom_now(), mailroom_now())
@@ -86,8 +86,8 @@ impl TenantUnit {
         );
     }
 
-    /// Its provider is asked as soon as may be, for nothing stands in the way any more.
-    pub fn hurry_watch(&mut self, mailbox: MailboxId) {
+    /// Makes the watch due now, because what blocked it is gone.
+    pub fn make_watch_due(&mut self, mailbox: MailboxId) {
         self.unit.op(
             "update push_watches set next_at = mailroom_now(), version = version + 1
              where tenant_id = $1 and mailbox_id = $2",
@@ -95,28 +95,28 @@ impl TenantUnit {
         );
     }
 
-    /// What came of asking when the watch was of this version, and when it is asked again. Somebody who wanted it to be
-    /// asked anew meanwhile still gets that.
-    pub fn record_watch(&mut self, mailbox: MailboxId, version: u64, asked: Asked<'_>, again: Duration) {
+    /// Records the result of asking when the watch had this version, and when it is asked again. A renewal that was requested
+    /// meanwhile stays due.
+    pub fn record_watch(&mut self, mailbox: MailboxId, version: u64, asked: WatchOutcome<'_>, again: Duration) {
         let set = match &asked {
-            Asked::Until(_) => {
+            WatchOutcome::Until(_) => {
                 "expires_at = $5, renewed_at = mailroom_now(), failures = 0, problem = null, missed = 0,"
             }
-            // It may have told us for as long as somebody had said where.
-            Asked::Off => {
+            // It may have notified us as long as pushes were configured.
+            WatchOutcome::Off => {
                 "expires_at = $5, failures = 0, problem = null, missed = 0, lost_at = null, renewed_at = mailroom_now(),"
             }
             // What it agreed to before goes on until it ends.
-            Asked::Failed(_) => "failures = failures + 1, problem = $5,",
-            Asked::Later => "",
+            WatchOutcome::Failed(_) => "failures = failures + 1, problem = $5,",
+            WatchOutcome::Deferred => "",
         };
         let next = later(self.store.dialect(), "$4");
         let mut values = params![self.tenant, mailbox, version, millis(again)];
         match asked {
-            Asked::Until(expires_at) => values.extend(params![Some(expires_at)]),
-            Asked::Off => values.extend(params![None::<Timestamp>]),
-            Asked::Failed(problem) => values.extend(params![problem]),
-            Asked::Later => {}
+            WatchOutcome::Until(expires_at) => values.extend(params![Some(expires_at)]),
+            WatchOutcome::Off => values.extend(params![None::<Timestamp>]),
+            WatchOutcome::Failed(problem) => values.extend(params![problem]),
+            WatchOutcome::Deferred => {}
         }
         self.unit.op(
             format!(
@@ -127,8 +127,8 @@ impl TenantUnit {
         );
     }
 
-    /// They are asked by somebody now; if nothing comes of that, again after so long.
-    pub fn put_off_watches(&mut self, mailboxes: &[MailboxId], again: Duration) {
+    /// Defers watches that are being asked for now; should that fail, they are due again after so long.
+    pub fn defer_watches(&mut self, mailboxes: &[MailboxId], again: Duration) {
         let dialect = self.store.dialect();
         self.unit.op(
             format!(
@@ -140,10 +140,10 @@ impl TenantUnit {
         );
     }
 
-    /// Unless somebody has connected it again.
+    /// Deletes the watch unless the mailbox is connected again.
     pub fn forget_watch(&mut self, mailbox: MailboxId) {
         if self.store.dialect() == Dialect::Postgres {
-            // Whoever connects it at this moment is waited for, and seen.
+            // Waits for a transaction that connects it at this moment, and sees the result.
             let sql = "select 1 from mailboxes where tenant_id = $1 and id = $2 for update";
             self.unit.op(sql, params![self.tenant, mailbox]);
         }
@@ -154,15 +154,15 @@ impl TenantUnit {
         );
     }
 
-    /// A listing has found something. When that happens again and again and no push has told of it, there is something
-    /// wrong with the watch: that is told, and the provider is asked anew.
-    pub fn found_news(&mut self, mailbox: MailboxId) {
-        let unit = self.drafting();
+    /// Counts a listing that found something. When that happens repeatedly without a push, the watch is broken: an event says
+    /// so, and the provider is asked again.
+    pub fn count_missed_pushes(&mut self, mailbox: MailboxId) {
+        let unit = self.draft_id();
         let here = "tenant_id = $1 and mailbox_id = $2 and expires_at is not null";
-        let is_lost = format!("({IS_MISSED} and missed + 1 >= {MISSED} and lost_at is null)");
+        let is_lost = format!("({IS_MISSED} and missed + 1 >= {MAX_MISSED_PUSHES} and lost_at is null)");
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select tenant_id, $3, {SAID}, 'mailbox.push_lost', mailbox_id, null, false, $4
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, 'mailbox.push_lost', mailbox_id, null, false, $4
                  from push_watches where {here} and {is_lost}"
             ),
             params![self.tenant, mailbox, unit, serde_json::json!({})],
@@ -181,20 +181,20 @@ impl TenantUnit {
 }
 
 impl SystemStore {
-    /// Watches that are to be asked for, the longest overdue first, none of tenants or mailboxes that are switched off.
-    pub async fn list_due_watches(&self, limit: u64) -> Result<Vec<Key>, StoreError> {
+    /// Lists the watches that are due, the longest overdue first, without inactive tenants and mailboxes.
+    pub async fn list_due_watches(&self, limit: u64) -> Result<Vec<MailboxKey>, StoreError> {
         let sql = format!(
             "select w.tenant_id, w.mailbox_id from push_watches w
              join mailboxes m on m.tenant_id = w.tenant_id and m.id = w.mailbox_id
              join tenants t on t.id = w.tenant_id
-             where w.next_at <= (select mailroom_now()) and {IS_LOOKED_AT} and t.is_active
+             where w.next_at <= (select mailroom_now()) and {IS_SYNC_ENABLED} and t.is_active
              order by w.next_at limit $1"
         );
         self.query(sql, params![limit]).await?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
-    /// Whether a mailbox of any tenant is this account.
-    pub async fn is_connected(&self, provider: Provider, address: &str) -> Result<bool, StoreError> {
+    /// Returns whether a mailbox of any tenant is this account.
+    pub async fn is_account_connected(&self, provider: Provider, address: &str) -> Result<bool, StoreError> {
         let sql = format!(
             "select 1 from mailboxes m join tenants t on t.id = m.tenant_id
              where {ACCOUNT} = $1 and m.provider = $2 and m.state <> 'disconnected' and t.deleted_at is null limit 1"
@@ -202,8 +202,8 @@ impl SystemStore {
         Ok(self.query_one(sql, params![address, provider]).await?.is_some())
     }
 
-    /// The provider is asked soon for every mailbox that is this account, for what it had agreed to may have ended.
-    pub async fn want_watches(&self, provider: Provider, address: &str) -> Result<(), StoreError> {
+    /// Requests new watches for every mailbox that is this account, because the old ones may have ended.
+    pub async fn request_watches_of_account(&self, provider: Provider, address: &str) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             format!(
@@ -216,8 +216,8 @@ impl SystemStore {
         self.commit(unit).await.map(drop)
     }
 
-    /// Somebody may have said by now where pushes go: those that are off are asked for soon.
-    pub async fn want_watches_that_are_off(&self) -> Result<(), StoreError> {
+    /// Makes watches due that are off, because pushes may be configured by now.
+    pub async fn request_disabled_watches(&self) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "update push_watches set next_at = mailroom_now() where expires_at is null and failures = 0",
@@ -227,5 +227,6 @@ impl SystemStore {
     }
 }
 
-/// Which mailbox, in a statement.
-pub(super) const WATCHED: &[(&str, Kind)] = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid)];
+/// The columns of [`MailboxKey`] in a statement.
+pub(super) const MAILBOX_KEY_COLUMNS: &[(&str, ColumnType)] =
+    &[("tenant_id", ColumnType::Uuid), ("mailbox_id", ColumnType::Uuid)];

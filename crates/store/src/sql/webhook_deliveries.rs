@@ -1,4 +1,4 @@
-//! One event for one webhook: what became of it, and what is still to be tried.
+//! Deliveries: one event for one webhook, with the results and the next attempt.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::any;
-use super::events::{DRAFTS, EVENT, Event, SAID, event};
+use super::events::{EVENT_COLUMNS, EVENT_STEP, Event, INTO_DRAFTS, event};
 use super::jobs::later;
-use super::webhooks::{HeldWebhook, millis};
+use super::webhooks::{WebhookLease, millis};
 use crate::failpoint::{self, Effect, Guard};
-use crate::unit::{By, Insert};
-use crate::value::Kind;
+use crate::unit::{Insert, InsertBatching};
+use crate::value::ColumnType;
 use crate::{Dialect, OpId, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, Value, params};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Delivery {
     pub id: DeliveryId,
     pub webhook_id: WebhookId,
-    /// Nothing: a ping.
+    /// `None`: a ping.
     pub event_seq: Option<u64>,
     #[serde(rename = "type")]
     pub kind: String,
     pub state: DeliveryState,
     pub attempts: u64,
-    /// When it is tried again.
+    /// When it is delivered next.
     pub next_at: Option<Timestamp>,
     pub last_at: Option<Timestamp>,
     pub last_status: Option<u64>,
-    /// The beginning of what was answered, or what went wrong.
+    /// The beginning of the response, or the error.
     pub last_answer: Option<String>,
     pub last_millis: Option<u64>,
     pub created_at: Timestamp,
 }
 
-/// One that is to be tried now.
+/// A delivery that is due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueDelivery {
     pub id: DeliveryId,
@@ -44,28 +44,28 @@ pub struct DueDelivery {
     pub event_seq: Option<u64>,
     pub attempts: u64,
     pub created_at: Timestamp,
-    /// Nothing: it is a ping, or the event is no more.
+    /// `None`: it is a ping, or the event was pruned.
     pub event: Option<Event>,
 }
 
-/// What a ping is called.
+/// The event type of a ping.
 pub const PING: &str = "webhook.ping";
 
-/// What is told when a webhook is switched off because nothing comes through.
+/// The event of a webhook that is disabled because deliveries fail.
 pub const WEBHOOK_DISABLED: &str = "webhook.disabled";
 
-/// What a holder is told who is none any more.
-pub const NO_LONGER_DELIVERING: &str = "somebody else delivers to this webhook now, or it was removed";
+/// The error of a process whose lease on the webhook was lost.
+pub const NO_LONGER_DELIVERING: &str = "another process delivers to this webhook now, or it was removed";
 
-/// As many as are well in one commit.
-pub const MOST_RESENT: u64 = 10_000;
+/// As many as fit well into one commit.
+pub const MAX_RESENT_DELIVERIES: u64 = 10_000;
 
 const COLUMNS: &str = "id, webhook_id, event_seq, type, state, attempts, next_at, last_at, last_status, last_answer,
     last_millis, created_at";
 
-/// Which of those that are over are delivered again.
+/// The finished deliveries that are sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resent {
+pub enum ResendFilter {
     Failed,
     FailedAndDelivered,
 }
@@ -77,7 +77,7 @@ impl TenantStore {
         self.query_one(sql, params![self.id, webhook, id]).await?.as_ref().map(delivery).transpose()
     }
 
-    /// The newest first, before a given one; only those in this state, if one is given.
+    /// Lists deliveries, the newest first, before a given one; only those in this state, if one is given.
     pub async fn list_deliveries(
         &self,
         webhook: WebhookId,
@@ -99,9 +99,9 @@ impl TenantStore {
         self.query(sql, params).await?.iter().map(delivery).collect()
     }
 
-    /// Those that are to be tried now, with what they tell.
+    /// Lists the deliveries that are due, with their events.
     pub async fn list_due_deliveries(&self, webhook: WebhookId, limit: u64) -> Result<Vec<DueDelivery>, StoreError> {
-        let of_event: Vec<String> = EVENT.split(", ").map(|column| format!("e.{column}")).collect();
+        let of_event: Vec<String> = EVENT_COLUMNS.split(", ").map(|column| format!("e.{column}")).collect();
         let sql = format!(
             "select d.id, d.type, d.event_seq, d.attempts, d.created_at, {} from webhook_deliveries d
              left join events e on e.tenant_id = d.tenant_id and e.seq = d.event_seq
@@ -109,23 +109,26 @@ impl TenantStore {
              order by d.next_at, d.id limit $3",
             of_event.join(", ")
         );
-        let due = |row: &Row| {
-            let is_there = row.get::<Option<u64>>(5)?.is_some();
-            Ok(DueDelivery {
-                id: row.get(0)?,
-                kind: row.get(1)?,
-                event_seq: row.get(2)?,
-                attempts: row.get(3)?,
-                created_at: row.get(4)?,
-                event: is_there.then(|| event(row, 5)).transpose()?,
+        self.query(sql, params![self.id, webhook, limit])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                let is_there = row.get::<Option<u64>>(5)?.is_some();
+                Ok(DueDelivery {
+                    id: row.get(0)?,
+                    kind: row.get(1)?,
+                    event_seq: row.get(2)?,
+                    attempts: row.get(3)?,
+                    created_at: row.get(4)?,
+                    event: is_there.then(|| event(row, 5)).transpose()?,
+                })
             })
-        };
-        self.query(sql, params![self.id, webhook, limit]).await?.iter().map(due).collect()
+            .collect()
     }
 }
 
 impl TenantUnit {
-    /// Delivers something without an event, as soon as somebody looks.
+    /// Adds a delivery without an event, due at once.
     pub fn ping(&mut self, webhook: WebhookId) -> DeliveryId {
         let id = DeliveryId::new(self.store.clock());
         self.unit.op(
@@ -137,28 +140,28 @@ impl TenantUnit {
         id
     }
 
-    /// Those of these that are over are delivered again, under their ids. `Committed::changed` says how many that are.
+    /// Sends those of these deliveries that are finished again, under their ids. `CommitOutcome::changed` returns how many.
     pub fn resend(&mut self, webhook: WebhookId, ids: Vec<DeliveryId>) -> OpId {
         let among = any(self.store.dialect(), "id", 3);
         let resent = self.unit.op(
-            format!("{AGAIN} where tenant_id = $1 and webhook_id = $2 and {among} and state <> 'waiting'"),
+            format!("{RESEND} where tenant_id = $1 and webhook_id = $2 and {among} and state <> 'waiting'"),
             params![self.tenant, webhook, ids],
         );
         self.wake(webhook);
         resent
     }
 
-    /// The same for what happened since then, the oldest first and at most [`MOST_RESENT`].
-    pub fn resend_since(&mut self, webhook: WebhookId, since: Timestamp, which: Resent) -> OpId {
+    /// Sends finished deliveries since then again, the oldest first and at most [`MAX_RESENT_DELIVERIES`].
+    pub fn resend_since(&mut self, webhook: WebhookId, since: Timestamp, which: ResendFilter) -> OpId {
         let over = match which {
-            Resent::Failed => "state = 'failed'",
-            Resent::FailedAndDelivered => "state in ('failed', 'delivered')",
+            ResendFilter::Failed => "state = 'failed'",
+            ResendFilter::FailedAndDelivered => "state in ('failed', 'delivered')",
         };
         let resent = self.unit.op(
             format!(
-                "{AGAIN} where tenant_id = $1 and webhook_id = $2 and id in (
+                "{RESEND} where tenant_id = $1 and webhook_id = $2 and id in (
                     select id from webhook_deliveries
-                    where tenant_id = $1 and webhook_id = $2 and id >= $3 and {over} order by id limit {MOST_RESENT})"
+                    where tenant_id = $1 and webhook_id = $2 and id >= $3 and {over} order by id limit {MAX_RESENT_DELIVERIES})"
             ),
             params![self.tenant, webhook, DeliveryId::first_at(since)],
         );
@@ -166,7 +169,7 @@ impl TenantUnit {
         resent
     }
 
-    /// Somebody wants it now, so it does not rest.
+    /// Makes the webhook due at once, also if it is in backoff.
     fn wake(&mut self, webhook: WebhookId) {
         self.unit.op(
             "update webhooks set due_at = mailroom_now(), rest_until = null
@@ -176,54 +179,54 @@ impl TenantUnit {
     }
 }
 
-const AGAIN: &str = "update webhook_deliveries set state = 'waiting', next_at = mailroom_now()";
+const RESEND: &str = "update webhook_deliveries set state = 'waiting', next_at = mailroom_now()";
 
-/// What became of one delivery.
+/// The result of one attempt to deliver.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried {
+pub struct DeliveryAttempt {
     pub id: DeliveryId,
     pub event_seq: Option<u64>,
     pub kind: String,
     pub state: DeliveryState,
     pub attempts: u64,
     /// When it is tried again.
-    pub again_in: Option<Duration>,
+    pub retry_in: Option<Duration>,
     pub status: Option<u16>,
     pub answer: Option<String>,
     pub took: Duration,
 }
 
-/// What became of a webhook by what was tried.
+/// The health of a webhook after the attempts of a batch.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Health {
-    /// Nothing was tried.
+pub enum WebhookHealth {
+    /// There was no attempt.
     Unknown,
-    /// Something came through. `rest`: it asked not to be disturbed for so long.
-    Well { rest: Option<Duration> },
-    /// Nothing came through. It is switched off when that has been so for too long.
+    /// A delivery succeeded. `rest`: it asked for a pause of so long.
+    Healthy { rest: Option<Duration> },
+    /// No delivery succeeded. It is disabled when that has been so for too long.
     Failing { why: String, rest: Duration, too_long: Duration },
-    /// It does not want anything any more.
+    /// It wants no more deliveries.
     Gone { why: String },
 }
 
-/// A batch, as its holder leaves it.
+/// The result of a batch of deliveries.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    pub tried: Vec<Tried>,
-    /// All events up to this one are delivered, have a delivery of their own, or are not wanted.
+pub struct DeliveryBatch {
+    pub attempts: Vec<DeliveryAttempt>,
+    /// All events up to this one are delivered, have a delivery row, or are filtered out.
     pub cursor: u64,
-    pub health: Health,
+    pub health: WebhookHealth,
     /// It was failing before.
     pub was_failing: bool,
-    /// How long it is held from now on; `None`: others may take it.
+    /// How long the lease is extended; `None`: it is released.
     pub hold: Option<Duration>,
 }
 
 impl TenantUnit {
-    /// Only if the webhook is still held by this token.
-    pub fn record_deliveries(&mut self, held: HeldWebhook, batch: Batch) {
-        let HeldWebhook { id, token, .. } = held;
-        let Batch { tried, cursor, health, was_failing, hold } = batch;
+    /// Records the results of a batch, only if the webhook is still held by this token.
+    pub fn record_deliveries(&mut self, held: WebhookLease, batch: DeliveryBatch) {
+        let WebhookLease { id, token, .. } = held;
+        let DeliveryBatch { attempts: tried, cursor, health, was_failing, hold } = batch;
         if !failpoint::is_off(Guard::WebhookToken) {
             let lock = match self.store.dialect() {
                 Dialect::Postgres => "for no key update",
@@ -239,8 +242,8 @@ impl TenantUnit {
             );
         }
         self.record_tried(id, tried);
-        if was_failing && matches!(health, Health::Well { .. }) {
-            // It is back, and what waited for that need not wait for its own time.
+        if was_failing && matches!(health, WebhookHealth::Healthy { .. }) {
+            // It works again, so that waiting deliveries are due at once.
             self.unit.op(
                 "update webhook_deliveries set next_at = mailroom_now()
                  where tenant_id = $1 and webhook_id = $2 and state = 'waiting' and next_at > mailroom_now()",
@@ -261,13 +264,19 @@ impl TenantUnit {
         );
     }
 
-    fn record_tried(&mut self, webhook: WebhookId, tried: Vec<Tried>) {
+    fn record_tried(&mut self, webhook: WebhookId, tried: Vec<DeliveryAttempt>) {
         if tried.is_empty() {
             return;
         }
         let dialect = self.store.dialect();
-        let row = |tried: Tried| {
-            let Tried { id, event_seq, kind, state, attempts, again_in, status, answer, took } = tried;
+        let again_at = format!("case when u.again_in is not null then {} end", later(dialect, "u.again_in"));
+        self.unit.insert(Insert {
+            into: "webhook_deliveries (tenant_id, id, webhook_id, event_seq, type, state, attempts, last_status, last_answer,
+                last_millis, next_at, last_at, created_at)"
+                .into(),
+            columns: ATTEMPT_COLUMNS,
+            rows: tried.into_iter().map(|tried: DeliveryAttempt| {
+            let DeliveryAttempt { id, event_seq, kind, state, attempts, retry_in: again_in, status, answer, took } = tried;
             let again_in = again_in.map(millis);
             params![
                 self.tenant,
@@ -282,14 +291,7 @@ impl TenantUnit {
                 answer,
                 millis(took)
             ]
-        };
-        let again_at = format!("case when u.again_in is not null then {} end", later(dialect, "u.again_in"));
-        self.unit.insert(Insert {
-            into: "webhook_deliveries (tenant_id, id, webhook_id, event_seq, type, state, attempts, last_status, last_answer,
-                last_millis, next_at, last_at, created_at)"
-                .into(),
-            columns: TRIED,
-            rows: tried.into_iter().map(row).collect(),
+        }).collect(),
             select: format!(
                 "u.tenant_id, u.id, u.webhook_id, u.event_seq, u.type, u.state, u.attempts, u.status, u.answer, u.took,
                  {again_at}, mailroom_now(), mailroom_now()"
@@ -300,15 +302,15 @@ impl TenantUnit {
                 last_status = excluded.last_status, last_answer = excluded.last_answer, last_millis = excluded.last_millis,
                 next_at = excluded.next_at, last_at = excluded.last_at"
                 .into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
     }
 
-    fn record_health(&mut self, webhook: WebhookId, health: &Health) {
+    fn record_health(&mut self, webhook: WebhookId, health: &WebhookHealth) {
         let dialect = self.store.dialect();
         match health {
-            Health::Unknown => {}
-            Health::Well { rest } => {
+            WebhookHealth::Unknown => {}
+            WebhookHealth::Healthy { rest } => {
                 let rest_until = rest.map_or("null".to_owned(), |_| later(dialect, "$3"));
                 let mut params = params![self.tenant, webhook];
                 params.extend(rest.map(|rest| Value::from(millis(rest))));
@@ -320,7 +322,7 @@ impl TenantUnit {
                     params,
                 );
             }
-            Health::Failing { why, rest, too_long } => {
+            WebhookHealth::Failing { why, rest, too_long } => {
                 self.unit.op(
                     format!(
                         "update webhooks set failing_since = coalesce(failing_since, mailroom_now()), failures = failures + 1,
@@ -333,13 +335,13 @@ impl TenantUnit {
                 let long_ago = format!("failing_since <= {}", later(dialect, "$4"));
                 self.disable(webhook, &format!("nothing came through for too long: {why}"), &long_ago, Some(ago));
             }
-            Health::Gone { why } => self.disable(webhook, why, "true", None),
+            WebhookHealth::Gone { why } => self.disable(webhook, why, "true", None),
         }
     }
 
-    /// If this holds of an active one, whose owner is told.
+    /// Disables an active webhook that meets the condition, with an event for its owner.
     fn disable(&mut self, webhook: WebhookId, reason: &str, condition: &str, value: Option<i64>) {
-        let unit = self.drafting();
+        let unit = self.draft_id();
         let here = format!("tenant_id = $1 and id = $2 and state = 'active' and {condition}");
         let mut params = params![self.tenant, webhook, reason];
         params.extend(value.map(Value::from));
@@ -350,7 +352,7 @@ impl TenantUnit {
         draft.extend(params![data]);
         self.unit.op(
             format!(
-                "insert into {DRAFTS} select tenant_id, $3, {SAID}, '{WEBHOOK_DISABLED}', null, null, false, ${}
+                "insert into {INTO_DRAFTS} select tenant_id, $3, {EVENT_STEP}, '{WEBHOOK_DISABLED}', null, null, false, ${}
                  from webhooks where {here}",
                 n + 1
             ),
@@ -366,26 +368,25 @@ impl TenantUnit {
     }
 }
 
-const TRIED: &[(&str, Kind)] = &[
-    ("tenant_id", Kind::Uuid),
-    ("id", Kind::Uuid),
-    ("webhook_id", Kind::Uuid),
-    ("event_seq", Kind::Int),
-    ("type", Kind::Text),
-    ("state", Kind::Text),
-    ("attempts", Kind::Int),
-    ("again_in", Kind::Int),
-    ("status", Kind::Int),
-    ("answer", Kind::Text),
-    ("took", Kind::Int),
+const ATTEMPT_COLUMNS: &[(&str, ColumnType)] = &[
+    ("tenant_id", ColumnType::Uuid),
+    ("id", ColumnType::Uuid),
+    ("webhook_id", ColumnType::Uuid),
+    ("event_seq", ColumnType::Int),
+    ("type", ColumnType::Text),
+    ("state", ColumnType::Text),
+    ("attempts", ColumnType::Int),
+    ("again_in", ColumnType::Int),
+    ("status", ColumnType::Int),
+    ("answer", ColumnType::Text),
+    ("took", ColumnType::Int),
 ];
 
 /// As many as fit well into one commit.
-const PRUNED: u64 = 5000;
+const PRUNE_BATCH_ROWS: u64 = 5000;
 
 impl SystemStore {
-    /// Forgets deliveries that were over before then, and webhooks that were removed, in one batch; `true` while there may be
-    /// more.
+    /// Deletes old finished deliveries, and removed webhooks, in one batch; returns `true` while there may be more.
     pub async fn prune_deliveries(&self, keep: Duration) -> Result<bool, StoreError> {
         let ago = i64::try_from(millis(keep)).map_or(i64::MIN, |millis| -millis);
         let mut unit = Unit::default();
@@ -393,7 +394,7 @@ impl SystemStore {
             format!(
                 "delete from webhook_deliveries where (tenant_id, id) in (
                     select tenant_id, id from webhook_deliveries
-                    where state <> 'waiting' and created_at < {} order by created_at limit {PRUNED})",
+                    where state <> 'waiting' and created_at < {} order by created_at limit {PRUNE_BATCH_ROWS})",
                 later(self.store.dialect(), "$1")
             ),
             params![ago],
@@ -403,7 +404,7 @@ impl SystemStore {
                 "delete from webhook_deliveries where (tenant_id, id) in (
                     select d.tenant_id, d.id from webhooks w
                     join webhook_deliveries d on d.tenant_id = w.tenant_id and d.webhook_id = w.id
-                    where w.state = 'removed' limit {PRUNED})"
+                    where w.state = 'removed' limit {PRUNE_BATCH_ROWS})"
             ),
             vec![],
         );
@@ -412,10 +413,8 @@ impl SystemStore {
                 select 1 from webhook_deliveries d where d.tenant_id = webhooks.tenant_id and d.webhook_id = webhooks.id)",
             vec![],
         );
-        failpoint::before(Effect::PruneDeliveries);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::PruneDeliveries);
-        Ok(committed.changed(old).max(committed.changed(removed)) >= PRUNED)
+        let committed = self.commit_at(Effect::PruneDeliveries, unit).await?;
+        Ok(committed.changed(old).max(committed.changed(removed)) >= PRUNE_BATCH_ROWS)
     }
 }
 

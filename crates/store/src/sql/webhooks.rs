@@ -1,7 +1,7 @@
-//! Where tenants want to be told of events, and who tells them.
+//! Webhooks of tenants, and the leases of the processes that deliver to them.
 //!
-//! A webhook has a place among its tenant's events, and deliveries of its own for what did not come through at once. Whoever
-//! delivers holds it for a while by a token, which every record of what was delivered checks.
+//! A webhook has a cursor in its tenant's events, and deliveries of its own for what did not come through at once. The
+//! process that delivers holds a lease on it, whose fence token is checked by every record of a delivery.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::events::EventFilter;
 use super::jobs::later;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Dialect, Row, StoreError, SystemStore, TenantStore, TenantUnit, Unit, params};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,33 +20,33 @@ pub struct Webhook {
     pub id: WebhookId,
     pub url: String,
     pub description: String,
-    /// Names of events; none: all.
+    /// Names of events; empty: all.
     pub types: Vec<String>,
-    /// Only about this mailbox.
+    /// Only events about this mailbox.
     pub mailbox_id: Option<MailboxId>,
-    /// Also about mail that was there before its mailbox was connected.
+    /// Also events about mail that was there before its mailbox was connected.
     pub with_backfill: bool,
-    /// Each of them signs, the newest first.
+    /// The secrets that sign, the newest first.
     #[serde(skip)]
-    pub signing: Vec<Signing>,
+    pub signing: Vec<SigningSecret>,
     pub state: WebhookState,
     pub state_reason: Option<String>,
-    /// The number of the last event that is delivered, or has a delivery of its own.
+    /// The number of the last event that is delivered, or has a delivery row.
     pub cursor: u64,
     /// Since when nothing has come through, how often in a row, and why the last time.
     pub failing_since: Option<Timestamp>,
     pub failures: u64,
     pub last_error: Option<String>,
-    /// Until when nothing is tried.
+    /// Until when nothing is delivered.
     pub rest_until: Option<Timestamp>,
     pub version: u64,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// A secret that signs, until it is replaced and its time is over.
+/// A secret that signs, until it is replaced and has expired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Signing {
+pub struct SigningSecret {
     pub id: SecretId,
     pub until: Option<Timestamp>,
 }
@@ -59,31 +59,31 @@ pub struct NewWebhook {
     pub types: Vec<String>,
     pub mailbox_id: Option<MailboxId>,
     pub with_backfill: bool,
-    /// What signs; `unit.put_secret` belongs into the same unit.
+    /// The signing secret; `unit.put_secret` belongs into the same unit.
     pub signing: SecretId,
 }
 
-/// A webhook that somebody holds.
+/// The lease on a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldWebhook {
+pub struct WebhookLease {
     pub tenant: TenantId,
     pub id: WebhookId,
     pub token: u64,
 }
 
-/// What who adds one is told. More than anybody needs; each costs a look whenever something happens.
+/// The error of adding one too many. The limit is more than a tenant needs; each webhook costs a query with every event.
 pub const TOO_MANY_WEBHOOKS: &str = "a tenant has at most 100 webhooks; remove one first";
-const MOST_WEBHOOKS: u64 = 100;
+const MAX_WEBHOOKS: u64 = 100;
 
-/// What who changes or removes one is told that somebody else changed or removed first.
+/// The error of changing or removing a webhook that was changed or removed meanwhile.
 pub const WEBHOOK_CHANGED: &str = "the webhook was changed or removed meanwhile";
 
 const COLUMNS: &str =
     "w.id, w.url, w.description, w.types, w.mailbox_id, w.with_backfill, w.signing, w.state, w.state_reason,
     w.cursor, w.failing_since, w.failures, w.last_error, w.rest_until, w.version, w.created_at, w.updated_at";
 
-/// How many columns those are.
-const WIDTH: usize = 17;
+/// The number of [`COLUMNS`].
+const COLUMN_COUNT: usize = 17;
 
 impl Webhook {
     pub fn filter(&self) -> EventFilter {
@@ -92,10 +92,10 @@ impl Webhook {
 }
 
 impl TenantUnit {
-    /// It is told of what happens after the commit.
+    /// Adds a webhook; it gets the events after the commit.
     pub fn add_webhook(&mut self, new: &NewWebhook) {
         let NewWebhook { id, url, description, types, mailbox_id, with_backfill, signing } = new;
-        let signing = json!([Signing { id: *signing, until: None }]);
+        let signing = json!([SigningSecret { id: *signing, until: None }]);
         self.unit.op_exactly(
             1,
             TOO_MANY_WEBHOOKS,
@@ -104,26 +104,21 @@ impl TenantUnit {
                                        created_at, updated_at)
                  select $1, $2, $3, $4, $5, $6, $7, $8,
                         coalesce((select event_seq from tenant_counters where tenant_id = $1), 0), mailroom_now(), mailroom_now()
-                 where (select count(*) from webhooks where tenant_id = $1 and state <> 'removed') < {MOST_WEBHOOKS}"
+                 where (select count(*) from webhooks where tenant_id = $1 and state <> 'removed') < {MAX_WEBHOOKS}"
             ),
             params![self.tenant, *id, url, description, json!(types), *mailbox_id, *with_backfill, signing],
         );
     }
 
-    /// Writes what an owner may change (where, what about, what signs, whether it is active), unless it has another version
-    /// by now. With another address or state it begins as if nothing had ever failed.
+    /// Writes what an owner may change (address, filter, secrets, whether it is active), unless it has another version by now.
+    /// With another address or state its failures are forgotten.
     pub fn change_webhook(&mut self, webhook: &Webhook) {
         let Webhook { id, url, description, types, mailbox_id, with_backfill, signing, state, state_reason, .. } =
             webhook;
-        let anew = |column: &str, fresh: &str| {
-            format!("{column} = case when url = $4 and state = $10 then {column} else {fresh} end")
-        };
-        let anew = [
-            anew("failing_since", "null"),
-            anew("failures", "0"),
-            anew("last_error", "null"),
-            anew("rest_until", "null"),
-        ];
+        let reset = [("failing_since", "null"), ("failures", "0"), ("last_error", "null"), ("rest_until", "null")];
+        let reset = reset.map(|(column, initial)| {
+            format!("{column} = case when url = $4 and state = $10 then {column} else {initial} end")
+        });
         self.unit.op_exactly(
             1,
             WEBHOOK_CHANGED,
@@ -132,7 +127,7 @@ impl TenantUnit {
                     signing = $9, state = $10, state_reason = $11, version = version + 1, updated_at = mailroom_now(),
                     token = token + 1, held_until = null
                  where tenant_id = $1 and id = $2 and version = $3 and state <> 'removed'",
-                anew.join(", ")
+                reset.join(", ")
             ),
             params![
                 self.tenant,
@@ -150,8 +145,8 @@ impl TenantUnit {
         );
     }
 
-    /// Nothing is delivered any more, and what signed is gone, unless it has another version by now. Its deliveries are
-    /// forgotten later, for there may be many.
+    /// Removes a webhook with its secrets, unless it has another version by now. Its deliveries are deleted later, for there
+    /// may be many.
     pub fn remove_webhook(&mut self, webhook: &Webhook) {
         self.unit.op_exactly(
             1,
@@ -174,7 +169,7 @@ impl TenantStore {
         self.query_one(sql, params![self.id, id]).await?.as_ref().map(webhook).transpose()
     }
 
-    /// In the order in which they were made, after a given one.
+    /// Lists webhooks in the order in which they were made, after a given one.
     pub async fn list_webhooks_after(&self, after: Option<WebhookId>, limit: u64) -> Result<Vec<Webhook>, StoreError> {
         let after = after.unwrap_or(WebhookId(uuid::Uuid::nil()));
         let sql = format!(
@@ -184,39 +179,39 @@ impl TenantStore {
         self.query(sql, params![self.id, after, limit]).await?.iter().map(webhook).collect()
     }
 
-    /// What its holder goes by, with the number of the newest event. `None`: it is somebody else's by now, or nothing is to
-    /// be delivered any more, because it or its tenant was switched off.
-    pub async fn find_held_webhook(&self, held: HeldWebhook) -> Result<Option<(Webhook, u64)>, StoreError> {
+    /// Finds the webhook of a lease, with the number of the newest event. Returns `None` if the lease was lost, or if the
+    /// webhook or its tenant is inactive.
+    pub async fn find_held_webhook(&self, held: WebhookLease) -> Result<Option<(Webhook, u64)>, StoreError> {
         let sql = format!(
             "select {COLUMNS}, coalesce(c.event_seq, 0) from webhooks w join tenants t on t.id = w.tenant_id
              left join tenant_counters c on c.tenant_id = w.tenant_id
              where w.tenant_id = $1 and w.id = $2 and w.token = $3 and w.state = 'active' and t.is_active"
         );
         let row = self.query_one(sql, params![self.id, held.id, held.token]).await?;
-        row.map(|row| Ok((webhook(&row)?, row.get(WIDTH)?))).transpose()
+        row.map(|row| Ok((webhook(&row)?, row.get(COLUMN_COUNT)?))).transpose()
     }
 }
 
-/// Of `webhooks w`, `tenants t` and `tenant_counters c`: there is something to deliver, and nobody is at it.
-const DUE: &str =
+/// Of `webhooks w`, `tenants t` and `tenant_counters c`: there is something to deliver, and no process holds it.
+const IS_DUE: &str =
     "w.state = 'active' and t.is_active and (w.rest_until is null or w.rest_until <= (select mailroom_now()))
     and (w.held_until is null or w.held_until <= (select mailroom_now()))
     and (w.due_at <= (select mailroom_now()) or c.event_seq > w.cursor)";
 
 impl SystemStore {
-    /// At most so many that have something to deliver and that nobody holds, those first that had no turn for longest. They
-    /// are held from now on.
-    pub async fn claim_webhooks(&self, me: &str, most: u64, hold: Duration) -> Result<Vec<HeldWebhook>, StoreError> {
+    /// Claims up to `most` webhooks that have something to deliver and that no process holds, those first that were not
+    /// served for longest.
+    pub async fn claim_webhooks(&self, me: &str, most: u64, hold: Duration) -> Result<Vec<WebhookLease>, StoreError> {
         let from = format!(
             "from webhooks w join tenants t on t.id = w.tenant_id left join tenant_counters c on c.tenant_id = w.tenant_id
-             where {DUE}"
+             where {IS_DUE}"
         );
         // Most of the time there is nothing, and then nothing is written.
         if self.query_one(format!("select 1 {from} limit 1"), vec![]).await?.is_none() {
             return Ok(Vec::new());
         }
         let dialect = self.store.dialect();
-        // Who looks at the same time takes others, and neither waits.
+        // Concurrent claims take different ones, and none waits.
         let lock = match dialect {
             Dialect::Postgres => "for no key update of w skip locked",
             Dialect::Sqlite => "",
@@ -233,17 +228,18 @@ impl SystemStore {
             ),
             params![me, millis(hold), most],
         );
-        failpoint::before(Effect::ClaimWebhooks);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ClaimWebhooks);
-        let held = |row: &Row| Ok(HeldWebhook { tenant: row.get(0)?, id: row.get(1)?, token: row.get(2)? });
-        committed.returned(claimed).iter().map(held).collect()
+        let committed = self.commit_at(Effect::ClaimWebhooks, unit).await?;
+        committed
+            .returned(claimed)
+            .iter()
+            .map(|row: &Row| Ok(WebhookLease { tenant: row.get(0)?, id: row.get(1)?, token: row.get(2)? }))
+            .collect()
     }
 
-    /// Others may take them at once.
-    pub async fn release_webhooks(&self, held: &[HeldWebhook]) -> Result<(), StoreError> {
+    /// Releases leases, so that other processes can claim the webhooks at once.
+    pub async fn release_webhooks(&self, held: &[WebhookLease]) -> Result<(), StoreError> {
         let mut unit = Unit::default();
-        for HeldWebhook { tenant, id, token } in held {
+        for WebhookLease { tenant, id, token } in held {
             unit.op(
                 "update webhooks set holder = null, held_until = mailroom_now()
                  where tenant_id = $1 and id = $2 and token = $3",
@@ -258,16 +254,19 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+fn unreadable(_: serde_json::Error) -> StoreError {
+    StoreError::corrupt("the settings of a webhook are not readable")
+}
+
 fn webhook(row: &Row) -> Result<Webhook, StoreError> {
-    let damaged = |_| StoreError::corrupt("a webhook has settings that nobody can read");
     Ok(Webhook {
         id: row.get(0)?,
         url: row.get(1)?,
         description: row.get(2)?,
-        types: serde_json::from_value(row.get(3)?).map_err(damaged)?,
+        types: serde_json::from_value(row.get(3)?).map_err(unreadable)?,
         mailbox_id: row.get(4)?,
         with_backfill: row.get(5)?,
-        signing: serde_json::from_value(row.get(6)?).map_err(damaged)?,
+        signing: serde_json::from_value(row.get(6)?).map_err(unreadable)?,
         state: row.get(7)?,
         state_reason: row.get(8)?,
         cursor: row.get(9)?,

@@ -1,9 +1,9 @@
-//! The embedded database: one file, one writer thread, a few readers.
+//! SQLite: one file, one writer thread, a pool of readers.
 
 mod compact;
 mod reader;
 mod snapshot;
-mod undo;
+mod statement_journal;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, ffi};
 
 use crate::error::REFERENT_GONE;
-use crate::snapshot::{Snapshot, Watch};
+use crate::snapshot::{ProgressCallback, Snapshot};
 use crate::value::{Row, Value, time_text};
-use crate::{Committed, Read, StoreError, Unit};
-use reader::Readers;
+use crate::{CommitOutcome, ReadQuery, StoreError, Unit};
+use reader::ReaderPool;
 use writer::Writer;
 
-/// How long we wait for another process to let go of the file; a unit takes milliseconds, so this is a stuck one.
-const BUSY_SECONDS: u64 = 60;
+/// How long to wait for another process to release the file; a unit takes milliseconds, so this one is stuck.
+const BUSY_TIMEOUT_SECONDS: u64 = 60;
 
 /// A sixth of the memory that an import may take; the pages that a batch touches stay in it.
 const WRITER_CACHE_KIB: i64 = 24 << 10;
@@ -33,16 +33,16 @@ const WRITER_CACHE_KIB: i64 = 24 << 10;
 /// the more disk the log takes (32 MB).
 const CHECKPOINT_PAGES: i64 = 4000;
 
-/// How often to look whether another process has changed the file: soon enough that nobody notices, and seldom enough that
-/// a process with nothing to do needs less than a hundredth of a core for it.
-const LOOK_FOR_OTHERS: Duration = Duration::from_millis(40);
+/// How often to check whether another process has changed the file: soon enough that people do not notice, and seldom
+/// enough that an idle process needs less than a hundredth of a core for it.
+const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(40);
 
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     path: PathBuf,
     clock: Arc<dyn Clock>,
     writer: Writer,
-    readers: Readers,
+    readers: ReaderPool,
 }
 
 impl Sqlite {
@@ -51,16 +51,16 @@ impl Sqlite {
             crate::private_folder(folder)?;
         }
         let writer = open_connection(path, &clock, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-        until_free(|| prepare_for_writing(&writer)).map_err(error)?;
+        retry_while_busy(|| prepare_for_writing(&writer)).map_err(error)?;
         Ok(Self {
             path: path.to_owned(),
             writer: Writer::start(writer)?,
-            readers: Readers::new(path.to_owned(), readers, clock.clone()),
+            readers: ReaderPool::new(path.to_owned(), readers, clock.clone()),
             clock,
         })
     }
 
-    pub async fn commit(&self, unit: Arc<Unit>) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, unit: Arc<Unit>) -> Result<CommitOutcome, StoreError> {
         self.writer.commit(unit).await
     }
 
@@ -68,16 +68,16 @@ impl Sqlite {
         self.readers.query(sql, params).await
     }
 
-    pub async fn query_all(&self, reads: Vec<Read>) -> Result<Vec<Vec<Row>>, StoreError> {
+    pub async fn query_all(&self, reads: Vec<ReadQuery>) -> Result<Vec<Vec<Row>>, StoreError> {
         self.readers.query_all(reads).await
     }
 
-    /// Calls `heard` whenever others have changed the file, until that cannot be told any more.
+    /// Calls `heard` whenever another process has changed the file, until the writer has stopped.
     pub async fn listen(&self, heard: impl Fn()) -> Result<(), StoreError> {
-        let mut seen = self.writer.version().await?;
+        let mut seen = self.writer.data_version().await?;
         loop {
-            tokio::time::sleep(LOOK_FOR_OTHERS).await;
-            let now = self.writer.version().await?;
+            tokio::time::sleep(CHANGE_POLL_INTERVAL).await;
+            let now = self.writer.data_version().await?;
             if now != seen {
                 seen = now;
                 heard();
@@ -85,15 +85,15 @@ impl Sqlite {
         }
     }
 
-    /// See [`crate::Store::snapshot`].
-    pub async fn snapshot(&self, to: &Path, watch: Arc<Watch>) -> Result<Snapshot, StoreError> {
+    /// Copies the database; see [`crate::Store::snapshot`].
+    pub async fn snapshot(&self, to: &Path, watch: Arc<ProgressCallback>) -> Result<Snapshot, StoreError> {
         let from = open_connection(&self.path, &self.clock, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let to = to.to_owned();
         let taken = tokio::task::spawn_blocking(move || snapshot::take(&from, &to, &*watch)).await;
         taken.map_err(|e| StoreError::other(e.to_string()))?
     }
 
-    /// A connection of its own for schema changes, outside the writer thread.
+    /// Opens a connection for schema changes, outside the writer thread.
     pub fn migration_connection(&self) -> Result<Connection, StoreError> {
         open_connection(&self.path, &self.clock, OpenFlags::SQLITE_OPEN_READ_WRITE)
     }
@@ -102,7 +102,7 @@ impl Sqlite {
 fn open_connection(path: &Path, clock: &Arc<dyn Clock>, flags: OpenFlags) -> Result<Connection, StoreError> {
     let mut connection =
         Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(|e| open_error(path, e))?;
-    connection.busy_handler(Some(wait_for_turn)).map_err(error)?;
+    connection.busy_handler(Some(wait_while_busy)).map_err(error)?;
     connection.set_prepared_statement_cache_capacity(256);
     // Otherwise a statement is planned anew for each value that it is given.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(error)?;
@@ -140,21 +140,22 @@ fn prepare_for_writing(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)
 }
 
-/// SQLite's own handler backs off to 100 ms, in which a busy writer has long taken the lock again; short even naps
-/// give everybody a turn.
-fn wait_for_turn(tries: i32) -> bool {
-    const NAP: Duration = Duration::from_millis(2);
-    std::thread::sleep(NAP);
-    u64::try_from(tries).unwrap_or(0) * 2 < BUSY_SECONDS * 1000
+/// Waits for the lock, as SQLite's busy handler. Its own one backs off to 100 ms, in which a busy writer has long taken the
+/// lock again; short and even delays let every process have it.
+fn wait_while_busy(tries: i32) -> bool {
+    const BUSY_RETRY_DELAY: Duration = Duration::from_millis(2);
+    std::thread::sleep(BUSY_RETRY_DELAY);
+    u64::try_from(tries).unwrap_or(0) * 2 < BUSY_TIMEOUT_SECONDS * 1000
 }
 
-/// Processes that start together on a new file all want to turn its log on. SQLite then answers "busy" at once instead of
-/// asking the handler, since waiting with a read lock in hand could be a deadlock; trying again from the start is not.
-fn until_free(mut work: impl FnMut() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
+/// Runs `work` again while the file is busy. Processes that start together on a new file all want to turn its log on. SQLite
+/// then answers "busy" at once instead of asking the handler, since waiting with a read lock could be a deadlock; trying
+/// again from the start is not.
+fn retry_while_busy(mut work: impl FnMut() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
     let mut tries = 0;
     loop {
         match work() {
-            Err(e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) && wait_for_turn(tries) => {
+            Err(e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) && wait_while_busy(tries) => {
                 tries += 1;
             }
             outcome => return outcome,
@@ -182,7 +183,7 @@ pub(crate) fn error(e: rusqlite::Error) -> StoreError {
             StoreError::Precondition(REFERENT_GONE)
         }
         Some(Code::DiskFull) => StoreError::Full("the database".into()),
-        Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Busy(BUSY_SECONDS),
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => StoreError::Busy(BUSY_TIMEOUT_SECONDS),
         Some(Code::ReadOnly | Code::CannotOpen | Code::PermissionDenied) => StoreError::Refused(
             "the database file cannot be written; check the rights of the data folder and that its disk is not read-only"
                 .into(),
@@ -211,7 +212,6 @@ fn extended(e: &rusqlite::Error) -> Option<i32> {
 
 impl ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        let text = |text: String| Ok(ToSqlOutput::from(text));
         match self {
             Self::Null => Ok(ToSqlOutput::Borrowed(ValueRef::Null)),
             Self::Bool(truth) => Ok(ToSqlOutput::from(i64::from(*truth))),
@@ -220,15 +220,15 @@ impl ToSql for Value {
                 Ok(ToSqlOutput::Borrowed(ValueRef::Text(value.as_bytes())))
             }
             Self::Bytes(bytes) => Ok(ToSqlOutput::Borrowed(ValueRef::Blob(bytes))),
-            Self::Uuid(id) => text(id.to_string()),
-            Self::Time(time) => text(time_text(*time)),
-            Self::Hash(hash) => text(hash.hex()),
-            Self::List(values) => text(serde_json::Value::Array(values.iter().map(json).collect()).to_string()),
+            Self::Uuid(id) => Ok(id.to_string().into()),
+            Self::Time(time) => Ok(time_text(*time).into()),
+            Self::Hash(hash) => Ok(hash.hex().into()),
+            Self::List(values) => Ok(serde_json::Value::Array(values.iter().map(json).collect()).to_string().into()),
         }
     }
 }
 
-/// A list element as `json_each` gives it back.
+/// Returns a list element as `json_each` gives it back.
 fn json(value: &Value) -> serde_json::Value {
     match value {
         Value::Int(number) => (*number).into(),

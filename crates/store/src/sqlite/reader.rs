@@ -1,4 +1,4 @@
-//! Reads: a handful of connections, used on blocking threads.
+//! The pool of connections for reads, used on blocking threads.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -9,28 +9,28 @@ use tokio::sync::Semaphore;
 
 use super::{error, open_connection, value};
 use crate::value::{Row, Value};
-use crate::{Read, StoreError};
+use crate::{ReadQuery, StoreError};
 
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(super) struct ReaderPool {
     path: PathBuf,
     clock: Arc<dyn Clock>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
-impl Readers {
+impl ReaderPool {
     pub fn new(path: PathBuf, readers: usize, clock: Arc<dyn Clock>) -> Self {
-        Self { path, clock, turns: Arc::new(Semaphore::new(readers)), idle: Arc::default() }
+        Self { path, clock, permits: Arc::new(Semaphore::new(readers)), idle: Arc::default() }
     }
 
     pub async fn query(&self, sql: String, params: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         Ok(self.query_all(vec![(sql, params)]).await?.pop().unwrap_or_default())
     }
 
-    /// One after the other on one thread: handing them to several takes longer than most of them.
-    pub async fn query_all(&self, reads: Vec<Read>) -> Result<Vec<Vec<Row>>, StoreError> {
-        let turn = self.turns.clone().acquire_owned().await.map_err(|e| StoreError::other(e.to_string()))?;
+    /// Runs queries one after the other on one thread: handing them to several takes longer than most of them.
+    pub async fn query_all(&self, reads: Vec<ReadQuery>) -> Result<Vec<Vec<Row>>, StoreError> {
+        let permit = self.permits.clone().acquire_owned().await.map_err(|e| StoreError::other(e.to_string()))?;
         let connection = match self.idle.lock().expect("no reader panics while it holds the list").pop() {
             Some(connection) => connection,
             None => self.open()?,
@@ -39,7 +39,7 @@ impl Readers {
         tokio::task::spawn_blocking(move || {
             let rows: Result<_, _> = reads.iter().map(|(sql, params)| run(&connection, sql, params)).collect();
             idle.lock().expect("no reader panics while it holds the list").push(connection);
-            drop(turn);
+            drop(permit);
             rows.map_err(error)
         })
         .await
@@ -68,7 +68,8 @@ pub(super) fn run(connection: &Connection, sql: &str, params: &[Value]) -> rusql
     Ok(found)
 }
 
-/// SQLite reads `$1` as a name, numbered by first appearance: bound by name, so that the order in the text is free.
+/// Binds parameters by name: SQLite reads `$1` as a name, numbered by first appearance, so that the order in the text is
+/// free.
 pub(super) fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> rusqlite::Result<()> {
     for (n, param) in params.iter().enumerate() {
         if let Some(index) = statement.parameter_index(&format!("${}", n + 1))? {

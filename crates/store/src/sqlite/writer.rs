@@ -1,4 +1,5 @@
-//! The one writer: a thread that takes waiting units together and answers everybody after the one durable commit.
+//! The one writer: a thread with group commit. It takes waiting units together and answers all callers after one durable
+//! commit.
 //!
 //! Units rarely fail, and a savepoint for each copies every page that it changes. So a group runs without them first;
 //! when a member fails or takes long, all of it is rolled back and run once more, now each in a savepoint of its own.
@@ -12,103 +13,105 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error;
 use super::reader::{bind, run as run_query};
-use super::undo::{Undo, is_stopped};
-use crate::unit::{Action, By, Insert, Op, Outcome};
-use crate::{Committed, StoreError, Unit, Value};
+use super::statement_journal::{StatementJournal, is_interrupted};
+use crate::unit::{Insert, InsertBatching, Op, OpAction, OpOutcome};
+use crate::{CommitOutcome, StoreError, Unit, Value};
 
-/// Enough that callers rarely wait for a place, few enough that memory stays bounded.
-const WAITING_UNITS: usize = 256;
+/// Enough that callers rarely wait for the queue, few enough that memory stays bounded.
+const MAX_QUEUED_UNITS: usize = 256;
 
-/// Units in one commit, and rows of all together: the more, the fewer times a hot page is written; but everybody waits
+/// Units in one commit, and rows of all together: the more, the fewer times a hot page is written; but every caller waits
 /// for all of them, which should stay about 100 ms.
-const GROUP: usize = 64;
-const GROUP_ROWS: usize = 8000;
-const SMALL_ROWS: usize = 64;
+const MAX_GROUP_UNITS: usize = 64;
+const MAX_GROUP_ROWS: usize = 8000;
+const MAX_SMALL_UNIT_ROWS: usize = 64;
 
-/// Between groups the lock is free for this long, so that commands in other processes get their turn.
-const REST: Duration = Duration::from_millis(2);
+/// Between groups the lock is free for this long, so that other processes can take it.
+const PAUSE_BETWEEN_GROUPS: Duration = Duration::from_millis(2);
 
 /// SQLite takes at most 32,766 values in a statement.
-const MOST_PARAMETERS: usize = 32_000;
+const MAX_STATEMENT_PARAMETERS: usize = 32_000;
 
-/// Rows in a statement, which is kept prepared: few numbers, so that all of them are.
-const STATEMENT_ROWS: [usize; 3] = [100, 10, 1];
+/// Numbers of rows for which a statement is kept prepared: few, so that all of them are.
+const ROWS_PER_STATEMENT: [usize; 3] = [100, 10, 1];
 
-type Answer = oneshot::Sender<Result<Committed, StoreError>>;
+type CommitReply = oneshot::Sender<Result<CommitOutcome, StoreError>>;
 
-enum Request {
-    Commit(Arc<Unit>, Answer),
-    /// What SQLite's `data_version` is for the writer's connection.
-    Version(oneshot::Sender<Result<i64, StoreError>>),
+enum WriterRequest {
+    Commit(Arc<Unit>, CommitReply),
+    /// Asks for SQLite's `data_version` of the writer's connection.
+    DataVersion(oneshot::Sender<Result<i64, StoreError>>),
 }
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<WriterRequest>,
 }
 
 impl Writer {
     pub fn start(mut connection: Connection) -> Result<Self, StoreError> {
-        let undo = Undo::watch(&mut connection).map_err(error)?;
-        let (requests, waiting) = mpsc::channel(WAITING_UNITS);
+        let journal = StatementJournal::install(&mut connection).map_err(error)?;
+        let (requests, waiting) = mpsc::channel(MAX_QUEUED_UNITS);
         std::thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || run(&connection, &undo, waiting))
+            .spawn(move || run(&connection, &journal, waiting))
             .map_err(|e| StoreError::other(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { requests })
     }
 
-    pub async fn commit(&self, unit: Arc<Unit>) -> Result<Committed, StoreError> {
+    pub async fn commit(&self, unit: Arc<Unit>) -> Result<CommitOutcome, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Commit(unit, answer)).await.map_err(|_| stopped())?;
-        answered.await.map_err(|_| stopped())?
+        self.requests.send(WriterRequest::Commit(unit, answer)).await.map_err(|_| writer_stopped())?;
+        answered.await.map_err(|_| writer_stopped())?
     }
 
-    /// Differs from the last answer when others have committed since; what this writer commits does not change it.
-    pub async fn version(&self) -> Result<i64, StoreError> {
+    /// Returns a number that differs from the last one when other processes have committed since; what this writer commits
+    /// does not change it.
+    pub async fn data_version(&self) -> Result<i64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Version(answer)).await.map_err(|_| stopped())?;
-        answered.await.map_err(|_| stopped())?
+        self.requests.send(WriterRequest::DataVersion(answer)).await.map_err(|_| writer_stopped())?;
+        answered.await.map_err(|_| writer_stopped())?
     }
 }
 
-fn stopped() -> StoreError {
+fn writer_stopped() -> StoreError {
     StoreError::other("the database writer has stopped")
 }
 
-fn run(connection: &Connection, undo: &Undo, mut waiting: mpsc::Receiver<Request>) {
-    let mut queue = Queue::default();
+fn run(connection: &Connection, journal: &StatementJournal, mut waiting: mpsc::Receiver<WriterRequest>) {
+    let mut queue = WriteQueue::default();
     while let Some(group) = queue.next(connection, &mut waiting) {
-        commit_group(connection, undo, group);
-        std::thread::sleep(REST);
+        commit_group(connection, journal, group);
+        std::thread::sleep(PAUSE_BETWEEN_GROUPS);
     }
 }
 
-/// Units that wait. Small ones overtake large ones: whoever renews a lease or takes a job must not wait for a page of mail.
+/// Units that wait. Small ones overtake large ones: a renewed lease or a claimed job must not wait for a page of mail.
 #[derive(Default)]
-struct Queue {
-    small: VecDeque<(Arc<Unit>, Answer)>,
-    large: VecDeque<(Arc<Unit>, Answer)>,
+struct WriteQueue {
+    small: VecDeque<(Arc<Unit>, CommitReply)>,
+    large: VecDeque<(Arc<Unit>, CommitReply)>,
 }
 
-impl Queue {
-    /// The units of the next commit, once there are any. `None`: nobody will ever ask again.
+impl WriteQueue {
+    /// Waits for units and returns those of the next commit. `None`: the store was dropped.
     fn next(
         &mut self,
         connection: &Connection,
-        waiting: &mut mpsc::Receiver<Request>,
-    ) -> Option<Vec<(Arc<Unit>, Answer)>> {
+        waiting: &mut mpsc::Receiver<WriterRequest>,
+    ) -> Option<Vec<(Arc<Unit>, CommitReply)>> {
         while self.small.is_empty() && self.large.is_empty() {
             self.take(connection, waiting.blocking_recv()?);
         }
-        while self.small.len() + self.large.len() < WAITING_UNITS
+        while self.small.len() + self.large.len() < MAX_QUEUED_UNITS
             && let Ok(request) = waiting.try_recv()
         {
             self.take(connection, request);
         }
-        let mut group: Vec<(Arc<Unit>, Answer)> = self.small.drain(..self.small.len().min(GROUP)).collect();
+        let mut group: Vec<(Arc<Unit>, CommitReply)> =
+            self.small.drain(..self.small.len().min(MAX_GROUP_UNITS)).collect();
         let mut rows: usize = group.iter().map(|(unit, _)| unit.rows()).sum();
-        while rows < GROUP_ROWS
+        while rows < MAX_GROUP_ROWS
             && let Some((unit, answer)) = self.large.pop_front()
         {
             rows += unit.rows();
@@ -117,23 +120,25 @@ impl Queue {
         Some(group)
     }
 
-    fn take(&mut self, connection: &Connection, request: Request) {
+    fn take(&mut self, connection: &Connection, request: WriterRequest) {
         match request {
-            Request::Version(answer) => drop(answer.send(version(connection))), // whoever asked may be gone
-            Request::Commit(unit, answer) if unit.rows() <= SMALL_ROWS => self.small.push_back((unit, answer)),
-            Request::Commit(unit, answer) => self.large.push_back((unit, answer)),
+            WriterRequest::DataVersion(answer) => drop(answer.send(data_version(connection))), // the caller may be gone
+            WriterRequest::Commit(unit, answer) if unit.rows() <= MAX_SMALL_UNIT_ROWS => {
+                self.small.push_back((unit, answer))
+            }
+            WriterRequest::Commit(unit, answer) => self.large.push_back((unit, answer)),
         }
     }
 }
 
-fn version(connection: &Connection) -> Result<i64, StoreError> {
+fn data_version(connection: &Connection) -> Result<i64, StoreError> {
     let mut statement = connection.prepare_cached("pragma data_version").map_err(error)?;
     statement.query_row([], |row| row.get(0)).map_err(error)
 }
 
-fn commit_group(connection: &Connection, undo: &Undo, group: Vec<(Arc<Unit>, Answer)>) {
-    let (units, answers): (Vec<Arc<Unit>>, Vec<Answer>) = group.into_iter().unzip();
-    let outcomes = match run_group(connection, undo, &units) {
+fn commit_group(connection: &Connection, journal: &StatementJournal, group: Vec<(Arc<Unit>, CommitReply)>) {
+    let (units, answers): (Vec<Arc<Unit>>, Vec<CommitReply>) = group.into_iter().unzip();
+    let outcomes = match run_group(connection, journal, &units) {
         Ok(outcomes) => outcomes,
         Err(e) => {
             if !connection.is_autocommit() {
@@ -150,51 +155,63 @@ fn commit_group(connection: &Connection, undo: &Undo, group: Vec<(Arc<Unit>, Ans
     }
 }
 
-type Outcomes = Vec<Result<Committed, StoreError>>;
+type GroupOutcomes = Vec<Result<CommitOutcome, StoreError>>;
 
-fn run_group(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
-    undo.in_memory(connection)?;
+fn run_group(
+    connection: &Connection,
+    journal: &StatementJournal,
+    units: &[Arc<Unit>],
+) -> rusqlite::Result<GroupOutcomes> {
+    journal.keep_in_memory(connection)?;
     connection.execute_batch("begin immediate")?;
-    let outcomes = match run_together(connection, undo, units) {
+    let outcomes = match run_together(connection, journal, units) {
         Ok(Some(outcomes)) => outcomes,
-        Err(e) if !is_stopped(&e) => return Err(e),
+        Err(e) if !is_interrupted(&e) => return Err(e),
         Ok(None) | Err(_) => {
             if !connection.is_autocommit() {
                 connection.execute_batch("rollback")?;
             }
-            undo.in_file(connection)?;
+            journal.keep_in_file(connection)?;
             connection.execute_batch("begin immediate")?;
-            run_apart(connection, undo, units)?
+            run_in_savepoints(connection, journal, units)?
         }
     };
     connection.execute_batch("commit")?;
     Ok(outcomes)
 }
 
-/// Nothing if one of them failed; what they changed is still there then.
-fn run_together(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusqlite::Result<Option<Outcomes>> {
+/// Runs the units without savepoints. Returns `None` if one of them failed; what they changed is still there then.
+fn run_together(
+    connection: &Connection,
+    journal: &StatementJournal,
+    units: &[Arc<Unit>],
+) -> rusqlite::Result<Option<GroupOutcomes>> {
     let mut outcomes = Vec::with_capacity(units.len());
     for unit in units {
-        match alive(connection, run_ops(connection, undo, unit))? {
+        match unless_aborted(connection, run_ops(connection, journal, unit))? {
             Ok(committed) => outcomes.push(Ok(committed)),
             Err(_) => return Ok(None),
         }
     }
-    undo.stop_nothing();
-    let indexed = alive(connection, insert_at_once(connection, units).map_err(UnitError::Sql))?;
+    journal.lift_limit();
+    let indexed = unless_aborted(connection, insert_grouped(connection, units).map_err(UnitError::Sql))?;
     Ok(indexed.is_ok().then_some(outcomes))
 }
 
-/// One that fails costs the others nothing.
-fn run_apart(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusqlite::Result<Outcomes> {
+/// Runs each unit in a savepoint, so that one that fails does not affect the others.
+fn run_in_savepoints(
+    connection: &Connection,
+    journal: &StatementJournal,
+    units: &[Arc<Unit>],
+) -> rusqlite::Result<GroupOutcomes> {
     let mut outcomes = Vec::with_capacity(units.len());
     for unit in units {
         connection.execute_batch("savepoint unit")?;
-        let outcome = run_ops(connection, undo, unit).and_then(|committed| {
-            insert_at_once(connection, std::slice::from_ref(unit))?;
+        let outcome = run_ops(connection, journal, unit).and_then(|committed| {
+            insert_grouped(connection, std::slice::from_ref(unit))?;
             Ok(committed)
         });
-        let outcome = alive(connection, outcome)?;
+        let outcome = unless_aborted(connection, outcome)?;
         connection.execute_batch(match outcome {
             Ok(_) => "release unit",
             Err(_) => "rollback to unit; release unit",
@@ -204,12 +221,18 @@ fn run_apart(connection: &Connection, undo: &Undo, units: &[Arc<Unit>]) -> rusql
     Ok(outcomes)
 }
 
-/// A full disk or a failed write ends the whole transaction by itself: the outer error, and nobody in the group is stored.
-fn alive<T>(connection: &Connection, outcome: Result<T, UnitError>) -> rusqlite::Result<Result<T, StoreError>> {
-    let aborted = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT), None);
+/// Checks that the transaction is still open. A full disk or a failed write ends it: then the outer error is returned, and
+/// no unit of the group is stored.
+fn unless_aborted<T>(
+    connection: &Connection,
+    outcome: Result<T, UnitError>,
+) -> rusqlite::Result<Result<T, StoreError>> {
     match (outcome, connection.is_autocommit()) {
         (Err(UnitError::Sql(e)), true) => Err(e),
-        (_, true) => Err(aborted()),
+        (_, true) => {
+            let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT);
+            Err(rusqlite::Error::SqliteFailure(aborted, None))
+        }
         (Ok(done), false) => Ok(Ok(done)),
         (Err(UnitError::Sql(e)), false) => Ok(Err(error(e))),
         (Err(UnitError::Precondition(what)), false) => Ok(Err(StoreError::Precondition(what))),
@@ -227,21 +250,20 @@ impl From<rusqlite::Error> for UnitError {
     }
 }
 
-fn run_ops(connection: &Connection, undo: &Undo, unit: &Unit) -> Result<Committed, UnitError> {
+fn run_ops(connection: &Connection, journal: &StatementJournal, unit: &Unit) -> Result<CommitOutcome, UnitError> {
     let mut outcomes = Vec::with_capacity(unit.ops.len());
-    let changed = |rows: usize| Outcome::Changed(rows as u64);
     for Op { action, expect } in &unit.ops {
-        undo.statement_begins();
+        journal.begin_statement();
         let outcome = match action {
-            Action::Returning { sql, params } => Outcome::Returned(run_query(connection, sql, params)?),
-            Action::Statement { sql, params } => {
+            OpAction::Returning { sql, params } => OpOutcome::Returned(run_query(connection, sql, params)?),
+            OpAction::Statement { sql, params } => {
                 let mut statement = connection.prepare_cached(sql)?;
                 bind(&mut statement, params)?;
-                changed(statement.raw_execute()?)
+                OpOutcome::Changed(statement.raw_execute()? as u64)
             }
-            // Comes last, with those of the others.
-            Action::Insert(insert) if insert.by == By::Group => changed(0),
-            Action::Insert(insert) => changed(insert_rows(connection, undo, insert)?),
+            // Inserted last, with the rows of the other units.
+            OpAction::Insert(insert) if insert.batching == InsertBatching::Group => OpOutcome::Changed(0),
+            OpAction::Insert(insert) => OpOutcome::Changed(insert_rows(connection, journal, insert)? as u64),
         };
         if let Some(expect) = expect
             && expect.rows != outcome.rows()
@@ -250,32 +272,32 @@ fn run_ops(connection: &Connection, undo: &Undo, unit: &Unit) -> Result<Committe
         }
         outcomes.push(outcome);
     }
-    Ok(Committed { outcomes })
+    Ok(CommitOutcome { outcomes })
 }
 
-/// Many rows by a statement: each one copies the pages that it changes, in case it fails.
-fn insert_rows(connection: &Connection, undo: &Undo, insert: &Insert) -> rusqlite::Result<usize> {
+/// Inserts many rows by a statement: each statement copies the pages that it changes, in case it fails.
+fn insert_rows(connection: &Connection, journal: &StatementJournal, insert: &Insert) -> rusqlite::Result<usize> {
     let mut changed = 0;
     let mut rows = insert.rows.as_slice();
     while !rows.is_empty() {
-        let most = if insert.by == By::One { 1 } else { rows.len() };
-        let count = STATEMENT_ROWS.into_iter().find(|count| *count <= most).unwrap_or(1);
+        let most = if insert.batching == InsertBatching::One { 1 } else { rows.len() };
+        let count = ROWS_PER_STATEMENT.into_iter().find(|count| *count <= most).unwrap_or(1);
         let (these, others) = rows.split_at(count);
         let mut statement = connection.prepare_cached(&insert.sqlite_sql(count))?;
         for (n, value) in these.iter().flatten().enumerate() {
             statement.raw_bind_parameter(n + 1, value)?;
         }
-        undo.statement_begins();
+        journal.begin_statement();
         changed += statement.raw_execute()?;
         rows = others;
     }
     Ok(changed)
 }
 
-/// All the rows of all the units by one statement: the text index is written out whenever another one begins.
-fn insert_at_once(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<()> {
+/// Inserts the grouped rows of all units by one statement: the text index is written out whenever another one begins.
+fn insert_grouped(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Result<()> {
     let inserts = units.iter().flat_map(|unit| &unit.ops).filter_map(|op| match &op.action {
-        Action::Insert(insert) if insert.by == By::Group => Some(insert),
+        OpAction::Insert(insert) if insert.batching == InsertBatching::Group => Some(insert),
         _ => None,
     });
     let mut by_table: BTreeMap<&str, (&Insert, Vec<&Vec<Value>>)> = BTreeMap::new();
@@ -283,7 +305,7 @@ fn insert_at_once(connection: &Connection, units: &[Arc<Unit>]) -> rusqlite::Res
         by_table.entry(&insert.into).or_insert_with(|| (insert, Vec::new())).1.extend(&insert.rows);
     }
     for (insert, rows) in by_table.values() {
-        for rows in rows.chunks(MOST_PARAMETERS / insert.columns.len()) {
+        for rows in rows.chunks(MAX_STATEMENT_PARAMETERS / insert.columns.len()) {
             let mut statement = connection.prepare(&insert.sqlite_sql(rows.len()))?;
             for (n, value) in rows.iter().copied().flatten().enumerate() {
                 statement.raw_bind_parameter(n + 1, value)?;
@@ -305,20 +327,20 @@ mod tests {
     }
 
     #[test]
-    fn a_vast_statement_is_committed_with_those_of_its_group_but_not_with_one_that_fails() {
+    fn vast_statement_commits_beside_a_failing_unit() {
         let mut connection = Connection::open_in_memory().unwrap();
-        let undo = Undo::watch(&mut connection).unwrap();
+        let journal = StatementJournal::install(&mut connection).unwrap();
         connection.execute_batch("create table t (i integer primary key)").unwrap();
         let vast = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 300000)
                     insert into t select i from n";
         let units = [unit("insert into t values (-1)"), unit(vast), unit("insert into t values (7)")];
 
-        let outcomes = run_group(&connection, &undo, &units).unwrap();
+        let outcomes = run_group(&connection, &journal, &units).unwrap();
 
         assert!(outcomes[0].is_ok() && outcomes[1].is_ok() && outcomes[2].is_err(), "{outcomes:?}");
         let count: u32 = connection.query_row("select count(*) from t", [], |row| row.get(0)).unwrap();
         assert_eq!(count, 300_001);
-        let after = run_group(&connection, &undo, &[unit("insert into t values (-2)")]).unwrap();
+        let after = run_group(&connection, &journal, &[unit("insert into t values (-2)")]).unwrap();
         assert!(after[0].is_ok());
     }
 }

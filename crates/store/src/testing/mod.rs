@@ -1,25 +1,27 @@
-//! Databases for tests: the same test on SQLite and on PostgreSQL, each time on a fresh one.
+//! Databases for tests: the same test on SQLite and on PostgreSQL, each time on a database of its own.
 
-pub(crate) mod steps;
+pub(crate) mod stepping;
+mod templates;
 
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
+use tokio::sync::OnceCell;
 
-use crate::postgres::{Postgres, walk};
+use crate::postgres::{Postgres, isolation_check};
 use crate::{Location, Row, Store, Unit, scratch};
 
-pub use steps::{Standing, Stepped, Watcher};
+pub use stepping::{CallProgress, LockWatcher, SteppedCall};
 
-/// Names the server to test against; `make test` starts one and sets it.
+/// The variable with the URL of the server to test against; `make test` starts one and sets it.
 pub const POSTGRES_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_URL";
 
-/// `HOST:PORT` of a pooler before that server. With it, the login's connections go through there.
+/// The variable with `HOST:PORT` of a pooler before that server. With it, the login's connections go through there.
 pub const POOLER_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_POOLER";
 
-/// A fresh, migrated database.
+/// A migrated database of one test.
 #[derive(Debug)]
 pub struct TestDatabase {
     pub store: Store,
@@ -27,12 +29,12 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// A statement of the test's own, with the rights of the system.
+    /// Runs a statement of the test's own, with the rights of the system.
     pub async fn run(&self, sql: &str) {
         self.run_all(&[sql]).await;
     }
 
-    /// Several, as one unit.
+    /// Runs several statements as one unit.
     pub async fn run_all(&self, statements: &[&str]) {
         let mut unit = Unit::default();
         for sql in statements {
@@ -41,12 +43,12 @@ impl TestDatabase {
         self.store.system().commit(unit).await.unwrap_or_else(|e| panic!("{statements:?}: {e}"));
     }
 
-    /// What a query of the test's own finds, with the rights of the system.
+    /// Runs a query of the test's own, with the rights of the system.
     pub async fn rows(&self, sql: &str) -> Vec<Row> {
         self.store.system().query(sql, vec![]).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
     }
 
-    /// Another process, so to speak: it has connections of its own.
+    /// Opens the database again, as another process would, with connections of its own.
     pub fn second_store(&self) -> Store {
         Store::open(&self.location, clock()).expect("the test database opens")
     }
@@ -55,31 +57,43 @@ impl TestDatabase {
 /// Runs a test on each kind of database, one after the other.
 pub async fn on_each_database<F: Future<Output = ()>>(test: impl Fn(TestDatabase) -> F) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    test(open(Location::Sqlite { path: folder.path().join("mailroom.db"), connections: 4 }).await).await;
-    test(open(fresh_postgres().await).await).await;
+    test(migrated_sqlite(folder.path()).await).await;
+    test(migrated_postgres().await).await;
 }
 
-/// Where it makes no difference which one it is.
+/// Copies the template of SQLite into the folder: for tests to which the kind of database makes no difference.
 pub async fn migrated_sqlite(folder: &Path) -> TestDatabase {
-    open(Location::Sqlite { path: folder.join("mailroom.db"), connections: 4 }).await
+    let path = folder.join("mailroom.db");
+    templates::copy_sqlite(&path).await;
+    open(Location::Sqlite { path, connections: 4 })
 }
 
-/// For what PostgreSQL alone has.
+/// Copies the template of PostgreSQL: for tests of what PostgreSQL alone has.
 pub async fn migrated_postgres() -> TestDatabase {
-    open(fresh_postgres().await).await
+    open(scratch::location(migrated_postgres_url().await))
 }
 
-async fn open(location: Location) -> TestDatabase {
-    let store = Store::open(&location, clock()).expect("the test database opens");
-    store.migrate().await.expect("the test database migrates");
-    TestDatabase { store, location }
+/// Copies the template of PostgreSQL and returns the URL of the copy.
+pub async fn migrated_postgres_url() -> String {
+    login_url(&templates::copy_postgres().await)
+}
+
+/// Runs every migration on an empty database: for tests of what the migrations themselves leave.
+pub async fn migrate_fresh_postgres() -> TestDatabase {
+    let db = open(fresh_postgres().await);
+    db.store.migrate().await.expect("the test database migrates");
+    db
+}
+
+fn open(location: Location) -> TestDatabase {
+    TestDatabase { store: Store::open(&location, clock()).expect("the test database opens"), location }
 }
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-/// An empty database on the test server, of a login like that of a careful operator: it owns the database and may make
+/// Makes an empty database on the test server, for a login like that of a careful operator: it owns the database and may make
 /// roles, but row security holds for it.
 pub async fn fresh_postgres() -> Location {
     scratch::location(fresh_postgres_url().await)
@@ -87,45 +101,58 @@ pub async fn fresh_postgres() -> Location {
 
 pub async fn fresh_postgres_url() -> String {
     let server = server_url();
-    make_login(&server).await;
-    let url = scratch::create_database(&server).await.expect("the test server makes a database");
-    let name = url.rsplit('/').next().unwrap_or_default();
-    scratch::run_sql(&url, &format!("alter database {name} owner to {LOGIN}"))
-        .await
-        .expect("the database is given away");
-    let host = server.rsplit('@').next().and_then(|rest| rest.split('/').next()).unwrap_or_default().to_owned();
-    format!("postgres://{LOGIN}:{LOGIN}@{}/{name}", variable(POOLER_VARIABLE).unwrap_or(host))
+    ensure_login(&server).await;
+    let name = scratch::database_name();
+    let create = format!("create database {name} owner {LOGIN}");
+    scratch::run_sql(&server, &create).await.expect("the test server makes a database");
+    login_url(&name)
 }
 
-/// What Mailroom logs in as in tests.
+/// The login of Mailroom in tests.
 pub const LOGIN: &str = "mailroom_test_login";
 
-/// Once per server; tests in other processes try as well.
-async fn make_login(server: &str) {
+/// Makes the login unless the server has it; tests in other processes try as well.
+async fn ensure_login(server: &str) {
+    static MADE: OnceCell<()> = OnceCell::const_new();
     let make = format!(
         "do $$ begin
              create role {LOGIN} login createrole password '{LOGIN}';
          exception when duplicate_object or unique_violation then null; end $$"
     );
-    scratch::run_sql(server, &make).await.expect("the test server makes a login");
+    let made = MADE.get_or_try_init(|| scratch::run_sql(server, &make)).await;
+    made.expect("the test server makes a login");
 }
 
-/// The same database for whoever runs the test server, who sees and may do everything.
+/// Returns the URL of a database for the login: through the pooler, where there is one.
+fn login_url(name: &str) -> String {
+    let server = server_url();
+    match variable(POOLER_VARIABLE) {
+        Some(pooler) => format!("postgres://{LOGIN}:{LOGIN}@{pooler}/{name}"),
+        None => direct_url(&server, name),
+    }
+}
+
+/// Returns the URL of a database for the login, without a pooler.
+fn direct_url(server: &str, name: &str) -> String {
+    let host = server.rsplit('@').next().and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    format!("postgres://{LOGIN}:{LOGIN}@{host}/{name}")
+}
+
+/// Returns the URL of the same database for the administrator of the test server.
 pub fn admin_url(url: &str) -> String {
     if !url.contains(&format!("//{LOGIN}:")) {
         return url.to_owned();
     }
-    let (server, name) = (server_url(), url.rsplit('/').next().unwrap_or_default());
-    let base = server.rsplit_once('/').map_or(server.as_str(), |(base, _)| base);
-    format!("{base}/{name}")
+    let name = url.rsplit('/').next().unwrap_or_default();
+    scratch::sibling_url(&server_url(), name).expect("the URL of the test server names a database")
 }
 
-/// Statements outside of our code, and above row security.
+/// Runs statements as the server's administrator, without row security.
 pub async fn run_sql(url: &str, sql: &str) -> Result<(), crate::StoreError> {
     scratch::run_sql(&admin_url(url), sql).await
 }
 
-/// A missing server fails the test; it is never skipped.
+/// Returns the URL of the test server. A missing server fails the test; it is never skipped.
 pub fn server_url() -> String {
     variable(POSTGRES_VARIABLE).unwrap_or_else(|| {
         panic!("{POSTGRES_VARIABLE} is not set: run the tests with `make test`, or set it to a server of your own")
@@ -137,12 +164,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What the catalog looks like after a change that others must not see: it is made, looked at and rolled back.
+/// Returns the isolation problems after a change, which is made, checked and rolled back.
 pub async fn isolation_problems_after(url: &str, change: &str) -> Vec<String> {
     let db = Postgres::open(&admin_url(url), 1).expect("the test server is there");
     let client = db.client().await.expect("the test server answers");
     client.batch_execute(&format!("begin; {change}")).await.expect("the change works");
-    let problems = walk::problems(&client).await.expect("the catalog can be walked");
+    let problems = isolation_check::find_problems(&client).await.expect("the catalog can be walked");
     client.batch_execute("rollback").await.expect("the change is undone");
     problems
 }
@@ -156,21 +183,21 @@ pub mod object_stores {
 
     use crate::blobs::{RemoteKind, RemoteSettings};
 
-    /// Name the servers; `make test` starts them and sets these.
+    /// The variables with the URLs of the servers; `make test` starts them and sets these.
     pub const S3_VARIABLE: &str = "MAILROOM_TEST_S3_URL";
     pub const AZURE_VARIABLE: &str = "MAILROOM_TEST_AZURE_URL";
 
     /// The bucket that `make test` makes in each.
     pub const BUCKET: &str = "mailroom-test";
 
-    /// The key of every Azure emulator, in their documentation for all to read.
+    /// The public key of every Azure emulator.
     const AZURE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-    /// Of a service account that nobody asks about.
+    /// A service account that is not checked.
     const GOOGLE_KEY: &str =
         r#"{"gcs_base_url":"URL","disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}"#;
 
-    /// A missing server fails the test; it is never skipped.
+    /// Returns the URL of a server. A missing server fails the test; it is never skipped.
     pub fn url(kind: RemoteKind) -> String {
         let variable = match kind {
             RemoteKind::S3 => S3_VARIABLE,
@@ -181,7 +208,7 @@ pub mod object_stores {
         std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests with `make test`"))
     }
 
-    /// What an operator would set for a server at this URL.
+    /// Returns the variables that an operator would set for a server at this URL.
     pub fn variables(kind: RemoteKind, url: &str) -> Vec<(&'static str, String)> {
         match kind {
             RemoteKind::S3 => vec![
@@ -203,19 +230,21 @@ pub mod object_stores {
         }
     }
 
-    /// A prefix that no other test has.
+    /// Returns a prefix that no other test has.
     pub fn fresh_prefix() -> String {
         static PREFIXES: AtomicU64 = AtomicU64::new(0);
         format!("test-{}-{}", std::process::id(), PREFIXES.fetch_add(1, Ordering::Relaxed))
     }
 
     pub fn settings(kind: RemoteKind, url: &str, retry_for: Duration) -> RemoteSettings {
-        let secret = |(name, value): (&str, String)| (name.to_owned(), Secret::new(value));
         RemoteSettings {
             kind,
             bucket: BUCKET.to_owned(),
             prefix: fresh_prefix(),
-            variables: variables(kind, url).into_iter().map(secret).collect(),
+            variables: variables(kind, url)
+                .into_iter()
+                .map(|(name, value): (&str, String)| (name.to_owned(), Secret::new(value)))
+                .collect(),
             retry_for,
         }
     }

@@ -2,14 +2,14 @@ use domain::{Clock, Sha256, SystemClock};
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::SignedDuration;
 use store::StoreError;
-use store::blobs::{Blobs, Encoding};
+use store::blobs::{BlobEncoding, Blobs};
 use store::testing::on_each_database;
 use tempfile::tempdir;
 
 use crate::samples::{blobs, pack, tenant};
 
 #[tokio::test]
-async fn every_member_of_a_pack_reads_back_and_the_same_bytes_are_kept_once() {
+async fn pack_members_read_back_and_are_deduplicated() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let blobs = blobs(&folder);
@@ -25,15 +25,15 @@ async fn every_member_of_a_pack_reads_back_and_the_same_bytes_are_kept_once() {
             assert_eq!(blobs.read(&place).await.unwrap(), content);
         }
         assert_eq!(acme.totals().await.unwrap().blobs, 4);
-        assert_eq!(acme.find_blob(Sha256::of(&noise)).await.unwrap().unwrap().encoding, Encoding::Identity);
-        let known = acme.stored_blobs(vec![Sha256::of(b"a"), Sha256::of(b"new")]).await.unwrap();
+        assert_eq!(acme.find_blob(Sha256::of(&noise)).await.unwrap().unwrap().encoding, BlobEncoding::Identity);
+        let known = acme.find_stored_blobs(vec![Sha256::of(b"a"), Sha256::of(b"new")]).await.unwrap();
         assert!(known.contains(&Sha256::of(b"a")) && known.len() == 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_flipped_bit_or_a_missing_object_is_noticed_on_read() {
+async fn damaged_or_missing_object_fails_the_read() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let blobs = blobs(&folder);
@@ -55,7 +55,7 @@ async fn a_flipped_bit_or_a_missing_object_is_noticed_on_read() {
 }
 
 #[tokio::test]
-async fn objects_are_listed_below_a_prefix_and_deleting_one_that_is_gone_is_fine() {
+async fn listing_by_prefix_and_repeated_delete_work() {
     let folder = tempdir().unwrap();
     let blobs = blobs(&folder);
     for key in ["acme/packs/00/a", "acme/packs/01/b", "acme2/packs/00/c"] {
@@ -82,13 +82,13 @@ async fn keys(blobs: &Blobs, prefix: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_killed_writer_left_is_removed_once_it_is_old() {
+async fn old_unfinished_writes_are_removed() {
     let folder = tempdir().unwrap();
     let blobs = blobs(&folder);
     blobs.write("acme/packs/00/a", b"whole".to_vec()).await.unwrap();
     let left = folder.path().join("acme/packs/00/b#1");
     std::fs::write(&left, b"hal").unwrap();
-    // Names that only look like it are somebody's.
+    // Names that only look like it belong to objects.
     let others = ["acme/packs/00/c#", "acme/packs/00/d#x1"].map(|name| folder.path().join(name));
     others.iter().for_each(|path| std::fs::write(path, b"").unwrap());
     let now = SystemClock.now();
@@ -103,7 +103,7 @@ async fn what_a_killed_writer_left_is_removed_once_it_is_old() {
 }
 
 #[tokio::test]
-async fn a_blob_store_that_fails_is_not_the_database() {
+async fn blob_store_failure_is_not_a_database_error() {
     let folder = tempdir().unwrap();
     let blobs = blobs(&folder);
     std::fs::write(folder.path().join("acme"), b"a file where a folder should be").unwrap();

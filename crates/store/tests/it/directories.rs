@@ -1,14 +1,16 @@
-//! Directories and the people that they tell of.
+//! Directories and their people.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::connector::Cursors;
-use domain::{LeftOut, MailboxId, Person, Provider, SystemClock};
+use domain::{DirectoryPerson, ExclusionReason, MailboxId, Provider, SystemClock};
 use serde_json::json;
-use store::sql::directories::{By, DIRECTORY_CHANGED, DirectoryWish, NO_LONGER_DISCOVERING, RunEnd};
+use store::sql::directories::{
+    DIRECTORY_CHANGED, DirectoryDefinition, DiscoveryResult, DiscoveryToken, NO_LONGER_DISCOVERING,
+};
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
-use store::sql::users::{Settled, User, UserFilter};
+use store::sql::users::{User, UserFilter, UserSettlement};
 use store::testing::on_each_database;
 use store::{StoreError, TenantStore};
 
@@ -16,8 +18,8 @@ use crate::samples::tenant;
 
 const GMAIL: Provider = Provider::Gmail;
 
-fn wish() -> DirectoryWish {
-    DirectoryWish {
+fn wish() -> DirectoryDefinition {
+    DirectoryDefinition {
         provider: GMAIL,
         settings: json!({"administrator": "admin@acme.test"}),
         rules: json!({}),
@@ -27,14 +29,14 @@ fn wish() -> DirectoryWish {
     }
 }
 
-fn person(id: &str, address: &str) -> Person {
-    Person {
+fn person(id: &str, address: &str) -> DirectoryPerson {
+    DirectoryPerson {
         id: id.to_owned(),
         address: Some(address.to_owned()),
         aliases: Some(vec![format!("alias.{address}")]),
         name: Some("Ann".to_owned()),
         is_suspended: Some(false),
-        ..Person::default()
+        ..DirectoryPerson::default()
     }
 }
 
@@ -44,15 +46,15 @@ async fn put(tenant: &TenantStore, known: Option<u64>) -> Result<(), StoreError>
     unit.commit().await.map(drop)
 }
 
-async fn begin(tenant: &TenantStore) -> By {
-    By { provider: GMAIL, token: tenant.begin_discovery(GMAIL).await.unwrap().unwrap().token }
+async fn begin(tenant: &TenantStore) -> DiscoveryToken {
+    DiscoveryToken { provider: GMAIL, token: tenant.begin_discovery(GMAIL).await.unwrap().unwrap().token }
 }
 
-async fn tell(tenant: &TenantStore, run: u64, people: &[Person], is_whole: bool) {
+async fn record_people(tenant: &TenantStore, run: u64, people: &[DirectoryPerson], is_whole: bool) {
     let mut unit = tenant.write();
     unit.record_people(GMAIL, run, people, is_whole);
     if is_whole {
-        unit.forget_unlisted(GMAIL, run);
+        unit.mark_unlisted_departed(GMAIL, run);
     }
     unit.commit().await.unwrap();
 }
@@ -66,7 +68,7 @@ fn is_refused(done: Result<impl Sized, StoreError>, why: &'static str) {
 }
 
 #[tokio::test]
-async fn a_directory_is_put_once_and_changed_by_whoever_knows_it() {
+async fn directory_changes_need_the_current_version() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
 
@@ -79,7 +81,7 @@ async fn a_directory_is_put_once_and_changed_by_whoever_knows_it() {
         assert_eq!((found.version, found.backfill_seconds, found.interval_seconds), (2, Some(3600), 600));
         assert_eq!(acme.list_directories().await.unwrap(), [found]);
         assert_eq!(acme.find_directory(Provider::Outlook).await.unwrap(), None);
-        tell(&acme, 1, &[person("1", "ann@acme.test")], true).await;
+        record_people(&acme, 1, &[person("1", "ann@acme.test")], true).await;
         let mut unit = acme.write();
         unit.remove_directory(GMAIL, 2);
         unit.commit().await.unwrap();
@@ -89,7 +91,7 @@ async fn a_directory_is_put_once_and_changed_by_whoever_knows_it() {
 }
 
 #[tokio::test]
-async fn whoever_is_overtaken_writes_nothing() {
+async fn overtaken_discovery_writes_nothing() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         put(&acme, None).await.unwrap();
@@ -105,7 +107,7 @@ async fn whoever_is_overtaken_writes_nothing() {
         let cursors = Cursors::from([("next".to_owned(), "2".to_owned())]);
         let page = |by, is_last| {
             let mut unit = acme.write();
-            unit.move_listing(by, &cursors, is_last);
+            unit.advance_listing(by, &cursors, is_last);
             unit.guard_directory(by);
             unit.record_people(GMAIL, 1, &[person("1", "ann@acme.test")], true);
             unit.commit()
@@ -117,10 +119,10 @@ async fn whoever_is_overtaken_writes_nothing() {
         let again = acme.begin_discovery(GMAIL).await.unwrap().unwrap();
         assert_eq!((again.directory.is_listing, again.directory.run, &again.directory.cursors), (true, 1, &cursors));
         is_refused(page(second, true).await, NO_LONGER_DISCOVERING);
-        let third = By { provider: GMAIL, token: again.token };
+        let third = DiscoveryToken { provider: GMAIL, token: again.token };
         page(third, true).await.unwrap();
         let mut unit = acme.write();
-        let end = RunEnd { outcome: "held", report: json!({"people": 1}), forgets: true };
+        let end = DiscoveryResult { outcome: "held", report: json!({"people": 1}), resets_listing: true };
         unit.end_discovery(third, &end, Duration::from_secs(600));
         unit.commit().await.unwrap();
         let found = acme.find_directory(GMAIL).await.unwrap().unwrap();
@@ -131,7 +133,7 @@ async fn whoever_is_overtaken_writes_nothing() {
 }
 
 #[tokio::test]
-async fn directories_are_due_when_their_time_has_come_and_nobody_has_switched_them_off() {
+async fn only_active_directories_become_due() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let system = db.store.system();
@@ -143,7 +145,7 @@ async fn directories_are_due_when_their_time_has_come_and_nobody_has_switched_th
         assert_eq!(due().await, []);
         system.set_tenant_active(acme.id, true).await.unwrap();
         let mut unit = system.write_for(acme.id);
-        unit.put_off_directory(GMAIL, Duration::from_secs(3600));
+        unit.defer_directory(GMAIL, Duration::from_secs(3600));
         unit.commit().await.unwrap();
         assert_eq!(due().await, []);
     })
@@ -151,22 +153,23 @@ async fn directories_are_due_when_their_time_has_come_and_nobody_has_switched_th
 }
 
 #[tokio::test]
-async fn people_are_recorded_many_at_once_and_are_the_same_ones_when_told_of_again() {
+async fn people_keep_their_ids_when_listed_again() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
-        let people: Vec<Person> = (0..1_500).map(|n| person(&n.to_string(), &format!("p{n}@acme.test"))).collect();
+        let people: Vec<DirectoryPerson> =
+            (0..1_500).map(|n| person(&n.to_string(), &format!("p{n}@acme.test"))).collect();
 
-        tell(&acme, 1, &people, true).await;
+        record_people(&acme, 1, &people, true).await;
         let first = acme.list_users(&UserFilter::default(), None, 2_000).await.unwrap();
-        tell(&acme, 2, &people[..1_499], true).await;
+        record_people(&acme, 2, &people[..1_499], true).await;
         let second = acme.list_users(&UserFilter::default(), None, 2_000).await.unwrap();
 
-        let ids = |users: &[User]| users.iter().map(|user| user.id).collect::<Vec<_>>();
-        assert_eq!((first.len(), ids(&first)), (1_500, ids(&second)));
-        assert_eq!(second.iter().filter(|user| !user.is_there).count(), 1);
+        assert_eq!(first.len(), 1_500);
+        assert!(first.iter().map(|user| user.id).eq(second.iter().map(|user| user.id)));
+        assert_eq!(second.iter().filter(|user| !user.is_listed).count(), 1);
         let mut after = None;
         let mut seen = 0;
-        while let Some(last) = acme.list_known_users(GMAIL, after, 400).await.unwrap().last() {
+        while let Some(last) = acme.list_users_with_mailboxes(GMAIL, after, 400).await.unwrap().last() {
             (after, seen) = (Some(last.user.id), seen + 1);
         }
         assert_eq!(seen, 4);
@@ -175,24 +178,24 @@ async fn people_are_recorded_many_at_once_and_are_the_same_ones_when_told_of_aga
 }
 
 #[tokio::test]
-async fn of_changes_what_is_not_said_stays_and_of_everybody_it_is_not_known() {
+async fn delta_keeps_omitted_facts_full_listing_clears() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
-        tell(&acme, 1, &[person("1", "ann@acme.test")], true).await;
-        let change = Person { id: "1".to_owned(), is_suspended: Some(true), ..Person::default() };
+        record_people(&acme, 1, &[person("1", "ann@acme.test")], true).await;
+        let change = DirectoryPerson { id: "1".to_owned(), is_suspended: Some(true), ..DirectoryPerson::default() };
 
-        tell(&acme, 2, std::slice::from_ref(&change), false).await;
-        let expected = Person { is_suspended: Some(true), ..person("1", "ann@acme.test") };
+        record_people(&acme, 2, std::slice::from_ref(&change), false).await;
+        let expected = DirectoryPerson { is_suspended: Some(true), ..person("1", "ann@acme.test") };
         assert_eq!(users(&acme).await[0].person, expected);
-        tell(&acme, 3, std::slice::from_ref(&change), true).await;
+        record_people(&acme, 3, std::slice::from_ref(&change), true).await;
         assert_eq!(users(&acme).await[0].person, change);
 
         let mut unit = acme.write();
-        unit.record_gone(GMAIL, 4, &["1".to_owned(), "2".to_owned()]);
+        unit.record_departures(GMAIL, 4, &["1".to_owned(), "2".to_owned()]);
         unit.commit().await.unwrap();
-        assert!(!users(&acme).await[0].is_there);
-        tell(&acme, 5, &[change], false).await;
-        assert!(users(&acme).await[0].is_there, "who is told of is there");
+        assert!(!users(&acme).await[0].is_listed);
+        record_people(&acme, 5, &[change], false).await;
+        assert!(users(&acme).await[0].is_listed, "a listed person is in the directory");
     })
     .await;
 }
@@ -209,18 +212,23 @@ fn new_mailbox(address: &str) -> NewMailbox {
 }
 
 #[tokio::test]
-async fn mailboxes_of_many_people_come_go_and_come_back_in_one_commit_each() {
+async fn mailboxes_are_switched_in_one_commit_each() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
-        let people: Vec<Person> = (0..50).map(|n| person(&n.to_string(), &format!("p{n}@acme.test"))).collect();
-        tell(&acme, 1, &people, true).await;
+        let people: Vec<DirectoryPerson> =
+            (0..50).map(|n| person(&n.to_string(), &format!("p{n}@acme.test"))).collect();
+        record_people(&acme, 1, &people, true).await;
         let users = users(&acme).await;
         let new: Vec<NewMailbox> = people.iter().map(|one| new_mailbox(one.address.as_ref().unwrap())).collect();
         let ids: Vec<MailboxId> = new.iter().map(|new| new.id).collect();
-        let settled = |is_active: bool| -> Vec<Settled> {
-            let left_out = (!is_active).then_some(LeftOut::Suspended);
-            let one =
-                |(user, id): (&User, &MailboxId)| Settled { user: user.id, is_active, left_out, mailbox: Some(*id) };
+        let settled = |is_active: bool| -> Vec<UserSettlement> {
+            let left_out = (!is_active).then_some(ExclusionReason::Suspended);
+            let one = |(user, id): (&User, &MailboxId)| UserSettlement {
+                user: user.id,
+                is_active,
+                left_out,
+                mailbox: Some(*id),
+            };
             users.iter().zip(&ids).map(one).collect()
         };
 
@@ -233,19 +241,19 @@ async fn mailboxes_of_many_people_come_go_and_come_back_in_one_commit_each() {
         assert_eq!(db.store.system().list_due_watches(100).await.unwrap().len(), 50);
 
         let mut unit = acme.write();
-        let off: Vec<_> = ids.iter().map(|id| (*id, Some(LeftOut::Suspended))).collect();
-        unit.switch_mailboxes(&off, false);
+        let off: Vec<_> = ids.iter().map(|id| (*id, Some(ExclusionReason::Suspended))).collect();
+        unit.set_mailboxes_active(&off, false);
         unit.settle_users(&settled(false));
         unit.commit().await.unwrap();
         assert_eq!(db.store.system().list_due_mailboxes(100).await.unwrap(), []);
-        let known = acme.list_known_users(GMAIL, None, 1).await.unwrap().remove(0);
-        assert_eq!((known.user.is_active, known.user.left_out), (false, Some(LeftOut::Suspended)));
+        let known = acme.list_users_with_mailboxes(GMAIL, None, 1).await.unwrap().remove(0);
+        assert_eq!((known.user.is_active, known.user.left_out), (false, Some(ExclusionReason::Suspended)));
         assert!(!known.mailbox.unwrap().is_active);
 
         let mut unit = acme.write();
         let on: Vec<_> = ids.iter().map(|id| (*id, None)).collect();
-        unit.switch_mailboxes(&on, true);
-        unit.switch_mailboxes(&on[..1], true);
+        unit.set_mailboxes_active(&on, true);
+        unit.set_mailboxes_active(&on[..1], true);
         unit.commit().await.unwrap();
         let events = acme.list_events(0, 1_000).await.unwrap();
         let kinds = |kind: &str| events.iter().filter(|event| event.kind == kind).count();
@@ -261,15 +269,15 @@ async fn mailboxes_of_many_people_come_go_and_come_back_in_one_commit_each() {
 }
 
 #[tokio::test]
-async fn a_name_is_one_mailboxs_and_whoever_has_it_is_known() {
+async fn address_belongs_to_one_mailbox() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
-        tell(&acme, 1, &[person("1", "ann@acme.test")], true).await;
+        record_people(&acme, 1, &[person("1", "ann@acme.test")], true).await;
         let (ann, bob) = (new_mailbox("ann@acme.test"), new_mailbox("bob@acme.test"));
         let user = users(&acme).await[0].id;
         let mut unit = acme.write();
         unit.add_mailboxes(vec![ann.clone(), bob.clone()]);
-        unit.settle_users(&[Settled { user, is_active: true, left_out: None, mailbox: Some(ann.id) }]);
+        unit.settle_users(&[UserSettlement { user, is_active: true, left_out: None, mailbox: Some(ann.id) }]);
         unit.commit().await.unwrap();
 
         let rename = |address: &'static str| {
@@ -280,7 +288,7 @@ async fn a_name_is_one_mailboxs_and_whoever_has_it_is_known() {
         is_refused(rename("ann@acme.test").await, MAILBOX_EXISTS);
         rename("carol@acme.test").await.unwrap();
         let wanted = ["ann@acme.test", "bob@acme.test", "carol@acme.test"].map(str::to_owned).to_vec();
-        let mut holders = acme.list_holders(wanted).await.unwrap();
+        let mut holders = acme.list_mailbox_holders(wanted).await.unwrap();
         holders.sort_by(|one, other| one.mailbox.address.cmp(&other.mailbox.address));
 
         assert_eq!(holders.len(), 2);
@@ -290,24 +298,30 @@ async fn a_name_is_one_mailboxs_and_whoever_has_it_is_known() {
     .await;
 }
 
+fn by(address: &str) -> UserFilter {
+    UserFilter { address: Some(address.to_owned()), ..UserFilter::default() }
+}
+
 #[tokio::test]
-async fn users_are_found_by_what_is_known_of_them_and_only_by_their_tenant() {
+async fn users_are_filtered_within_their_tenant() {
     on_each_database(|db| async move {
         let (acme, other) = (tenant(&db.store, "acme").await, tenant(&db.store, "other").await);
-        tell(&acme, 1, &[person("1", "ann@acme.test"), person("2", "bob@acme.test")], true).await;
-        tell(&other, 1, &[person("1", "ann@acme.test")], true).await;
+        record_people(&acme, 1, &[person("1", "ann@acme.test"), person("2", "bob@acme.test")], true).await;
+        record_people(&other, 1, &[person("1", "ann@acme.test")], true).await;
         let found = async |filter: UserFilter| {
             let found = acme.list_users(&filter, None, 10).await.unwrap();
-            // Who was told of in one moment has no order.
+            // People of one page have no order.
             found.into_iter().map(|user| user.person.id).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
         };
 
-        let by = |address: &str| UserFilter { address: Some(address.to_owned()), ..UserFilter::default() };
         assert_eq!(found(by("ann@acme.test")).await, ["1"]);
         assert_eq!(found(by("alias.bob@acme.test")).await, ["2"]);
         assert_eq!(found(UserFilter { is_active: Some(true), ..UserFilter::default() }).await, [""; 0]);
         assert_eq!(found(UserFilter { provider: Some(GMAIL), ..UserFilter::default() }).await, ["1", "2"]);
-        assert_eq!(found(UserFilter { left_out: Some(LeftOut::Guest), ..UserFilter::default() }).await, [""; 0]);
+        assert_eq!(
+            found(UserFilter { left_out: Some(ExclusionReason::Guest), ..UserFilter::default() }).await,
+            [""; 0]
+        );
         let first = acme.list_users(&UserFilter::default(), None, 1).await.unwrap();
         assert_eq!(acme.list_users(&UserFilter::default(), Some(first[0].id), 10).await.unwrap().len(), 1);
     })

@@ -20,7 +20,7 @@ fn another(db: &TestDatabase) -> Store {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_beside_many_writers_misses_nothing() {
+async fn event_reader_beside_writers_misses_nothing() {
     on_each_database(|db| async move {
         let tenant = tenant(&db.store, "acme").await.id;
         let is_over = AtomicBool::new(false);
@@ -29,7 +29,7 @@ async fn a_reader_beside_many_writers_misses_nothing() {
             for n in 0..UNITS {
                 let mut unit = store.tenant(tenant).write();
                 for event in 0..=(n + writer) % 3 {
-                    unit.say("x", None, json!({"writer": writer, "unit": n, "event": event}));
+                    unit.emit_event("x", None, json!({"writer": writer, "unit": n, "event": event}));
                 }
                 unit.commit().await.unwrap();
             }
@@ -61,7 +61,7 @@ async fn a_reader_beside_many_writers_misses_nothing() {
         assert_eq!(count, (0..WRITERS).flat_map(|w| (0..UNITS).map(move |n| (n + w) % 3 + 1)).sum::<u64>());
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len() as u64, count, "an event was told twice");
+        assert_eq!(seen.len() as u64, count, "an event was listed twice");
         assert!(db.rows("select 1 from event_drafts").await.is_empty(), "drafts are left");
     })
     .await;
@@ -69,10 +69,10 @@ async fn a_reader_beside_many_writers_misses_nothing() {
 
 /// The same test in a process in which numbers are taken from what is there.
 #[test]
-fn without_the_counter_that_test_fails() {
+fn event_reader_fails_without_the_counter() {
     let program = std::env::current_exe().unwrap();
     let outcome = std::process::Command::new(program)
-        .args(["--exact", "events::a_reader_beside_many_writers_misses_nothing", "--nocapture"])
+        .args(["--exact", "events::event_reader_beside_writers_misses_nothing", "--nocapture"])
         .env(VARIABLE, format!("off={}", Guard::EventCounter.name()))
         .output()
         .unwrap();

@@ -1,12 +1,12 @@
 use domain::{EmailId, Sha256};
-use store::sql::search::Page;
+use store::sql::search::SearchPage;
 use store::testing::on_each_database;
 use tempfile::tempdir;
 
 use crate::samples::{attachment, blobs, email, mailbox, record, tenant, time};
 
 #[tokio::test]
-async fn an_email_reads_back_as_it_was_recorded() {
+async fn email_reads_back_as_recorded() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
@@ -51,7 +51,7 @@ async fn recording_again_stores_nothing_new() {
 
 /// The second import of the same bytes derives another id, because its mbox names another time.
 #[tokio::test]
-async fn the_loser_of_a_race_binds_to_the_winners_email() {
+async fn race_loser_binds_to_the_winners_email() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
@@ -71,7 +71,7 @@ async fn the_loser_of_a_race_binds_to_the_winners_email() {
 }
 
 #[tokio::test]
-async fn many_writers_of_the_same_messages_record_each_once() {
+async fn concurrent_writers_record_each_message_once() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
@@ -120,7 +120,8 @@ async fn another_tenant_sees_nothing() {
         assert!(other.find_email(new.id).await.unwrap().is_none());
         assert!(other.find_mailbox("me@acme.test").await.unwrap().is_none());
         assert!(other.find_blob(new.raw_sha256).await.unwrap().is_none());
-        let found = other.search(&Default::default(), &Page { limit: 10, ..Page::default() }).await.unwrap();
+        let found =
+            other.search(&Default::default(), &SearchPage { limit: 10, ..SearchPage::default() }).await.unwrap();
         assert_eq!(found, Vec::<EmailId>::new());
     })
     .await;

@@ -1,17 +1,19 @@
-//! Tenants are kept apart by the database itself, also from whoever goes round our code.
+//! Tenants are isolated by the database itself, also from clients that bypass our code.
 
 use std::time::Duration;
 
 use domain::{JobId, Sha256, SystemClock, TenantId};
-use store::sql::jobs::{AfterFailure, End, Failure, Outcome};
-use store::sql::search::Page;
-use store::testing::{LOGIN, TestDatabase, isolation_problems_after, migrated_postgres, run_sql};
+use store::sql::jobs::{AfterFailure, AttemptFailure, AttemptOutcome, JobEnd};
+use store::sql::search::SearchPage;
+use store::testing::{
+    LOGIN, TestDatabase, isolation_problems_after, migrate_fresh_postgres, migrated_postgres, run_sql,
+};
 use store::{Location, TenantStore};
 use tempfile::tempdir;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use crate::jobs::moves::{claim, job};
+use crate::jobs::transitions::{claim, job};
 use crate::samples::{attachment, blobs, email, mailbox, record, tenant, time};
 
 fn url(db: &TestDatabase) -> &str {
@@ -26,15 +28,15 @@ async fn problems(db: &TestDatabase) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn everything_that_keeps_tenants_apart_is_in_place() {
-    let db = migrated_postgres().await;
+async fn fresh_schema_has_no_isolation_problems() {
+    let db = migrate_fresh_postgres().await;
 
     assert_eq!(problems(&db).await, Vec::<String>::new());
 }
 
 /// Each is named, and `migrate` puts it right.
 #[tokio::test]
-async fn what_was_changed_by_hand_is_named_and_mended() {
+async fn manual_damage_is_reported_and_mended() {
     let damages = [
         (
             "drop policy mailroom_tenant on emails_default",
@@ -78,7 +80,7 @@ async fn what_was_changed_by_hand_is_named_and_mended() {
 }
 
 #[tokio::test]
-async fn what_only_an_administrator_can_mend_is_named() {
+async fn administrator_problems_are_reported() {
     let db = migrated_postgres().await;
     let by_login = format!("set session authorization {LOGIN}");
     let changes = [
@@ -140,11 +142,15 @@ async fn leave_jobs(db: &TestDatabase, tenant: &TenantStore) {
     let claimed = claim(&db.store, worker, 10).await;
     assert_eq!(claimed.len(), 2);
     let mut unit = tenant.write();
-    unit.finish(&claimed[0], End::Done, JobId::new(&SystemClock));
+    unit.finish(&claimed[0], JobEnd::Done, JobId::new(&SystemClock));
     unit.enqueue(vec![job("a")]);
     unit.commit().await.unwrap();
-    let failure =
-        Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() };
+    let failure = AttemptFailure {
+        outcome: AttemptOutcome::Failed,
+        error_class: "x".into(),
+        message: "x".into(),
+        fingerprint: "x".into(),
+    };
     let later = AfterFailure::RetryIn(Duration::from_secs(3600));
     system.fail_job(&claimed[1], &failure, later, JobId::new(&SystemClock)).await.unwrap();
     db.run(&format!("insert into job_tenants (tenant_id) values ('{}')", tenant.id)).await;
@@ -160,7 +166,7 @@ async fn leave_jobs(db: &TestDatabase, tenant: &TenantStore) {
     ))
     .await;
     leave_sync(db, tenant).await;
-    // What it left behind is nobody's while the other tenant's jobs are claimed.
+    // Its jobs must not be claimed with those of the other tenant.
     db.run("update jobs set run_at = now() + interval '1 hour', state = 'scheduled' where state = 'ready'").await;
 }
 
@@ -204,7 +210,7 @@ async fn leave_sync(db: &TestDatabase, tenant: &TenantStore) {
     .await;
 }
 
-/// A key that two tenants could share would tell one of them of the other.
+/// A key that two tenants could share would reveal one of them to the other.
 #[tokio::test]
 async fn every_unique_key_begins_with_the_tenant() {
     let db = migrated_postgres().await;
@@ -220,7 +226,7 @@ async fn every_unique_key_begins_with_the_tenant() {
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// The connection of somebody who has the login and nothing of our code.
+/// Connects with the login, without our code.
 async fn connect(db: &TestDatabase) -> Client {
     let (client, connection) = tokio_postgres::connect(url(db), NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -255,7 +261,7 @@ async fn relations(client: &Client) -> Vec<(String, bool)> {
 }
 
 #[tokio::test]
-async fn raw_sql_sees_nothing_of_another_tenant() {
+async fn raw_sql_sees_only_its_own_tenant() {
     let db = migrated_postgres().await;
     let (acme, other) = two_tenants(&db).await;
     let client = connect(&db).await;
@@ -305,7 +311,7 @@ async fn raw_sql_sees_nothing_of_another_tenant() {
     assert_eq!(found, Ok(2));
     let moved = format!("update emails set tenant_id = '{}' where tenant_id = '{}'", acme.id, other.id);
     assert_eq!(count(&client, &moved).await, Err(SqlState::INSUFFICIENT_PRIVILEGE));
-    // There is no sequence whose numbers would tell how much the others have.
+    // There is no sequence whose numbers would reveal how much the others have.
     assert_eq!(
         count(&client, "select from pg_class where relkind = 'S' and relnamespace = 'public'::regnamespace").await,
         Ok(0)
@@ -313,7 +319,7 @@ async fn raw_sql_sees_nothing_of_another_tenant() {
 }
 
 #[tokio::test]
-async fn copying_out_gives_ones_own_rows() {
+async fn copy_out_gives_only_own_rows() {
     use futures_util::TryStreamExt;
     let db = migrated_postgres().await;
     let (_, other) = two_tenants(&db).await;
@@ -330,7 +336,7 @@ async fn copying_out_gives_ones_own_rows() {
 }
 
 #[tokio::test]
-async fn without_a_tenant_there_are_no_rows() {
+async fn transaction_without_tenant_sees_no_rows() {
     let db = migrated_postgres().await;
     two_tenants(&db).await;
     let client = connect(&db).await;
@@ -356,11 +362,11 @@ async fn without_a_tenant_there_are_no_rows() {
 
 /// A key that is there and one that is nowhere are refused, or taken, in the same words.
 #[tokio::test]
-async fn unique_keys_tell_nothing_of_another_tenant() {
+async fn unique_keys_reveal_no_other_tenant() {
     let db = migrated_postgres().await;
     let (acme, other) = two_tenants(&db).await;
     let (mine, theirs) = (mailbox(&other).await.id, mailbox(&acme).await.id);
-    let page = Page { limit: 1, ..Page::default() };
+    let page = SearchPage { limit: 1, ..SearchPage::default() };
     let email_id = acme.search(&Default::default(), &page).await.unwrap()[0];
     let email = acme.find_email(email_id).await.unwrap().unwrap();
     let (tenant, there, nowhere) = (other.id, email.sha256.hex(), Sha256::of(b"nowhere").hex());
@@ -415,9 +421,9 @@ async fn unique_keys_tell_nothing_of_another_tenant() {
     client.batch_execute("rollback").await.unwrap();
 }
 
-/// Whoever gives up a call half-way leaves nothing behind for the next one on the same connection.
+/// A call that is cancelled half-way leaves nothing behind for the next one on the same connection.
 #[tokio::test]
-async fn a_call_that_is_given_up_leaves_no_transaction_open() {
+async fn cancelled_call_leaves_no_open_transaction() {
     let db = migrated_postgres().await;
     let (acme, other) = two_tenants(&db).await;
     for _ in 0..50 {

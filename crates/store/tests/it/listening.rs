@@ -1,4 +1,4 @@
-//! Who may listen to which mailbox.
+//! Leases on mailboxes that processes listen to.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use domain::{MailboxId, Provider, SystemClock};
 use serde_json::json;
 use store::sql::mailboxes::NewMailbox;
-use store::sql::sync::ToListen;
+use store::sql::sync::ListenDemand;
 use store::testing::{TestDatabase, on_each_database};
 
 use crate::samples::tenant;
 
 const LEASE: Duration = Duration::from_secs(60);
-const WHO: &[Provider] = &[Provider::Imap];
+const PROVIDERS: &[Provider] = &[Provider::Imap];
 
 async fn mailboxes(db: &TestDatabase, name: &str, provider: Provider, count: u32) -> Vec<MailboxId> {
     let store = db.store.tenant(tenant(&db.store, name).await.id);
@@ -30,7 +30,7 @@ async fn mailboxes(db: &TestDatabase, name: &str, provider: Provider, count: u32
 }
 
 #[tokio::test]
-async fn of_many_who_want_the_same_mailboxes_each_gets_others() {
+async fn listeners_acquire_disjoint_mailboxes() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let there: HashSet<_> = mailboxes(&db, "acme", Provider::Imap, 30)
@@ -38,44 +38,45 @@ async fn of_many_who_want_the_same_mailboxes_each_gets_others() {
             .into_iter()
             .chain(mailboxes(&db, "beta", Provider::Imap, 10).await)
             .collect();
-        mailboxes(&db, "gamma", Provider::Scripted, 3).await;
+        mailboxes(&db, "gamma", Provider::Gmail, 3).await;
 
         let names: Vec<String> = (0..8).map(|n| format!("process-{n}")).collect();
         let taken =
-            futures_util::future::join_all(names.iter().map(|me| system.take_listening(me, WHO, 20, LEASE))).await;
+            futures_util::future::join_all(names.iter().map(|me| system.acquire_listening(me, PROVIDERS, 20, LEASE)))
+                .await;
         let taken: Vec<_> = taken.into_iter().flat_map(Result::unwrap).map(|((_, mailbox), _)| mailbox).collect();
         assert_eq!(taken.iter().collect::<HashSet<_>>().len(), taken.len(), "one was given twice");
-        let rest = system.take_listening("rest", WHO, 100, LEASE).await.unwrap();
+        let rest = system.acquire_listening("rest", PROVIDERS, 100, LEASE).await.unwrap();
         let all: HashSet<_> = taken.into_iter().chain(rest.iter().map(|((_, mailbox), _)| *mailbox)).collect();
         assert_eq!(all, there, "none of a provider that was not asked for");
-        assert!(system.take_listening("late", WHO, 100, LEASE).await.unwrap().is_empty());
+        assert!(system.acquire_listening("late", PROVIDERS, 100, LEASE).await.unwrap().is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_ran_out_and_went_to_another_is_not_renewed_and_cannot_be_given_away() {
+async fn lost_listen_lease_is_neither_renewed_nor_released() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let there = mailboxes(&db, "acme", Provider::Imap, 3).await;
-        let ours = system.take_listening("me", WHO, 3, LEASE).await.unwrap();
+        let ours = system.acquire_listening("me", PROVIDERS, 3, LEASE).await.unwrap();
         assert_eq!(system.renew_listening("me", &ours, LEASE).await.unwrap().len(), 3);
         assert!(system.renew_listening("other", &ours, LEASE).await.unwrap().is_empty(), "not by another's token");
-        let count = ToListen { mailboxes: 3, others: 1 };
-        assert_eq!(system.count_to_listen("me", WHO).await.unwrap(), count);
+        let count = ListenDemand { mailboxes: 3, other_listeners: 1 };
+        assert_eq!(system.find_listen_demand("me", PROVIDERS).await.unwrap(), count);
 
         db.run(&format!("update leases set until = '2020-01-01T00:00:00.000Z' where name = 'idle:{}'", there[0])).await;
-        let theirs = system.take_listening("other", WHO, 3, LEASE).await.unwrap();
+        let theirs = system.acquire_listening("other", PROVIDERS, 3, LEASE).await.unwrap();
         assert_eq!(theirs.iter().map(|((_, mailbox), _)| *mailbox).collect::<Vec<_>>(), [there[0]]);
         let kept = system.renew_listening("me", &ours, LEASE).await.unwrap();
         assert!(kept.len() == 2 && !kept.contains(&there[0]), "{kept:?}");
         system.release_listening("me", &ours).await.unwrap();
         assert_eq!(system.renew_listening("other", &theirs, LEASE).await.unwrap().len(), 1, "it is theirs");
 
-        system.leave_listening("me").await.unwrap();
-        system.leave_listening("other").await.unwrap();
-        assert_eq!(system.count_to_listen("late", WHO).await.unwrap().others, 0);
-        assert_eq!(system.take_listening("late", WHO, 3, LEASE).await.unwrap().len(), 2);
+        system.stop_listening("me").await.unwrap();
+        system.stop_listening("other").await.unwrap();
+        assert_eq!(system.find_listen_demand("late", PROVIDERS).await.unwrap().other_listeners, 0);
+        assert_eq!(system.acquire_listening("late", PROVIDERS, 3, LEASE).await.unwrap().len(), 2);
     })
     .await;
 }

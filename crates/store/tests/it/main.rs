@@ -12,6 +12,7 @@ mod listening;
 mod migrate;
 mod objects;
 mod partitions;
+mod removed_provider;
 mod samples;
 mod search;
 mod secrets;

@@ -1,7 +1,8 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use domain::SystemClock;
-use store::testing::{admin_url, fresh_postgres, migrated_postgres, on_each_database, run_sql};
+use store::testing::{admin_url, fresh_postgres, migrated_postgres, migrated_sqlite, on_each_database, run_sql};
 use store::{Location, Store, StoreError, migrate};
 use tempfile::tempdir;
 
@@ -10,17 +11,49 @@ fn open(location: &Location) -> Store {
 }
 
 #[tokio::test]
-async fn a_second_run_changes_nothing() {
+async fn second_migration_changes_nothing() {
+    let folder = tempdir().unwrap();
+    for location in [Location::Sqlite { path: folder.path().join("m.db"), connections: 4 }, fresh_postgres().await] {
+        let store = open(&location);
+        assert_eq!(store.migrate().await.unwrap().len(), migrate::latest_version() as usize);
+
+        assert_eq!(store.migrate().await.unwrap(), Vec::<&str>::new());
+        assert_eq!(store.schema_version().await.unwrap(), migrate::latest_version());
+        store.check_schema().await.unwrap();
+    }
+}
+
+/// What most tests run on is as if it had been migrated.
+#[tokio::test]
+async fn template_copy_needs_no_migration() {
     on_each_database(|db| async move {
         assert_eq!(db.store.migrate().await.unwrap(), Vec::<&str>::new());
-        assert_eq!(db.store.schema_version().await.unwrap(), migrate::known());
         db.store.check_schema().await.unwrap();
+        assert_eq!(db.store.system().isolation_problems().await.unwrap(), Vec::<String>::new());
     })
     .await;
 }
 
 #[tokio::test]
-async fn processes_that_migrate_at_once_apply_each_migration_once() {
+async fn template_copies_have_origins_of_their_own() {
+    let folders = [tempdir().unwrap(), tempdir().unwrap()];
+    let databases = [
+        migrated_sqlite(folders[0].path()).await,
+        migrated_sqlite(folders[1].path()).await,
+        migrated_postgres().await,
+        migrated_postgres().await,
+    ];
+    let mut origins = HashSet::new();
+    for db in &databases {
+        let rows = db.rows("select applied_at from schema_migrations where version = 1").await;
+        origins.insert(rows[0].get::<String>(0).unwrap());
+    }
+
+    assert_eq!(origins.len(), databases.len());
+}
+
+#[tokio::test]
+async fn concurrent_migrations_apply_each_once() {
     let folder = tempdir().unwrap();
     for location in [Location::Sqlite { path: folder.path().join("m.db"), connections: 4 }, fresh_postgres().await] {
         let stores: Vec<Store> = (0..4).map(|_| open(&location)).collect();
@@ -31,12 +64,12 @@ async fn processes_that_migrate_at_once_apply_each_migration_once() {
             applied += run.await.unwrap().unwrap().len();
         }
 
-        assert_eq!(applied, migrate::known() as usize);
+        assert_eq!(applied, migrate::latest_version() as usize);
     }
 }
 
 #[tokio::test]
-async fn an_empty_database_is_outdated_until_migrated() {
+async fn empty_database_is_outdated() {
     let folder = tempdir().unwrap();
     for location in [Location::Sqlite { path: folder.path().join("m.db"), connections: 4 }, fresh_postgres().await] {
         let store = open(&location);
@@ -46,7 +79,7 @@ async fn an_empty_database_is_outdated_until_migrated() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
+async fn newer_schema_is_refused() {
     let newer = "insert into schema_migrations values (9999, 'future', '', '')";
     on_each_database(|db| async move {
         match &db.location {
@@ -63,7 +96,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn openers_of_a_new_file_at_the_same_moment_wait_for_each_other() {
+async fn concurrent_openers_of_a_new_file_succeed() {
     for _ in 0..50 {
         let folder = tempdir().unwrap();
         let location = Location::Sqlite { path: folder.path().join("m.db"), connections: 1 };
@@ -86,7 +119,7 @@ async fn openers_of_a_new_file_at_the_same_moment_wait_for_each_other() {
 
 /// As on many a server: an administrator makes roles, and the login owns its database.
 #[tokio::test]
-async fn a_login_that_may_not_make_roles_is_told_what_an_administrator_must_run() {
+async fn login_without_createrole_gets_the_statements() {
     drop(migrated_postgres().await); // the server has the roles; the login has nothing of them
     let Location::Postgres { url, .. } = fresh_postgres().await else { panic!("it is a PostgreSQL") };
     let name = url.rsplit('/').next().unwrap();
@@ -107,6 +140,6 @@ async fn a_login_that_may_not_make_roles_is_told_what_an_administrator_must_run(
     let statements: Vec<&str> = advice.split(';').filter(|statement| !statement.contains("create role")).collect();
     run_sql(&url, &statements.join(";")).await.unwrap();
 
-    assert_eq!(store.migrate().await.unwrap().len(), migrate::known() as usize);
+    assert_eq!(store.migrate().await.unwrap().len(), migrate::latest_version() as usize);
     assert_eq!(store.system().isolation_problems().await.unwrap(), Vec::<String>::new());
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use domain::{EmailId, SystemClock};
 use jiff::{SignedDuration, Timestamp, ToSpan};
-use store::sql::search::{Page, Start};
-use store::testing::{TestDatabase, admin_url, migrated_postgres, run_sql};
+use store::sql::search::{PageStart, SearchPage};
+use store::testing::{TestDatabase, admin_url, migrate_fresh_postgres, migrated_postgres, run_sql};
 use store::{Location, Store, StoreError, TenantStore};
 use tempfile::tempdir;
 use tokio_postgres::{Client, NoTls};
@@ -70,8 +70,8 @@ fn all_ages(db: &TestDatabase) -> Vec<Timestamp> {
 }
 
 #[tokio::test]
-async fn months_are_there_before_their_mail_and_years_when_it_comes() {
-    let db = migrated_postgres().await;
+async fn month_partitions_exist_ahead_years_on_demand() {
+    let db = migrate_fresh_postgres().await;
     let client = admin(&db).await;
     let names = "select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
                  where i.inhparent = 'emails'::regclass order by 1";
@@ -95,7 +95,7 @@ async fn months_are_there_before_their_mail_and_years_when_it_comes() {
     }
     assert_eq!(acme.get_emails(&ids).await.unwrap().len(), ids.len());
     assert!(acme.get_emails(&ids).await.unwrap().iter().all(|email| email.attachments.len() == 1));
-    let page = Page { limit: 1000, ..Page::default() };
+    let page = SearchPage { limit: 1000, ..SearchPage::default() };
     let found = acme.search(&Default::default(), &page).await.unwrap();
     assert!(found.len() == ids.len() && found.is_sorted_by(|a, b| a > b), "{found:?}");
     assert!(acme.verify_rows(None).await.unwrap().is_empty());
@@ -119,7 +119,7 @@ async fn return_to_default(client: &Client, suffix: &str) {
 }
 
 #[tokio::test]
-async fn the_default_partition_is_emptied_while_mail_comes_in() {
+async fn default_partition_is_emptied_during_ingest() {
     let db = migrated_postgres().await;
     let (client, acme) = (admin(&db).await, tenant(&db.store, "acme").await);
     let mut ids = fill(&acme, &all_ages(&db)).await;
@@ -157,7 +157,7 @@ async fn the_default_partition_is_emptied_while_mail_comes_in() {
 
 /// As when a database of an earlier schema is migrated: mail of all ages is in the default partition and nothing else is there.
 #[tokio::test]
-async fn everything_is_moved_out_of_the_default_partition_at_once() {
+async fn migration_empties_the_default_partition() {
     let db = migrated_postgres().await;
     let (client, acme) = (admin(&db).await, tenant(&db.store, "acme").await);
     let mut ages = all_ages(&db);
@@ -177,26 +177,29 @@ async fn everything_is_moved_out_of_the_default_partition_at_once() {
     assert!(acme.verify_rows(None).await.unwrap().is_empty());
 }
 
+fn page(start: Option<PageStart>) -> SearchPage {
+    SearchPage { limit: 2, start, ..SearchPage::default() }
+}
+
 #[tokio::test]
-async fn what_the_default_partition_holds_is_found_in_its_place() {
+async fn emails_in_the_default_partition_are_found() {
     let db = migrated_postgres().await;
     let (client, acme) = (admin(&db).await, tenant(&db.store, "acme").await);
     let years = [1980, 1990, 1995, 2001, 2002, 2003, 2019, 2020, 2110];
     let mut ids = fill(&acme, &years.map(|year| time(&format!("{year}-06-07T08:09:10Z")))).await;
     ids.sort_by(|a, b| b.cmp(a));
-    let page = |start: Option<Start>| Page { limit: 2, start, ..Page::default() };
-    let all = Page { limit: 100, ..Page::default() };
+    let all = SearchPage { limit: 100, ..SearchPage::default() };
     for suffix in ["1990", "2002", "2110", "2020", "1995", "2003", "2019"] {
         return_to_default(&client, suffix).await;
 
         assert_eq!(acme.search(&Default::default(), &all).await.unwrap(), ids, "{suffix}");
         let mut paged = acme.search(&Default::default(), &page(None)).await.unwrap();
         while let Some(last) = paged.last().copied().filter(|last| ids.last() != Some(last)) {
-            paged.extend(acme.search(&Default::default(), &page(Some(Start::After(last)))).await.unwrap());
+            paged.extend(acme.search(&Default::default(), &page(Some(PageStart::After(last)))).await.unwrap());
         }
         assert_eq!(paged, ids, "{suffix}");
         let (after, before) = (Some(time("1995-01-01T00:00:00Z")), Some(time("2003-01-01T00:00:00Z")));
-        let dated = domain::search::Query { after, before, ..Default::default() };
+        let dated = domain::search::SearchQuery { after, before, ..Default::default() };
         assert_eq!(acme.search(&dated, &all).await.unwrap(), ids[4..7], "{suffix}");
     }
 
@@ -210,7 +213,7 @@ async fn wait_for_a_waiter(client: &Client) {
                    where d.datname = current_database() and l.locktype = 'relation' and not l.granted";
     let deadline = Instant::now() + Duration::from_secs(60);
     while number(client, waiting).await == 0 {
-        assert!(Instant::now() < deadline, "nobody waits");
+        assert!(Instant::now() < deadline, "no session waits");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -232,7 +235,7 @@ async fn read_during_a_move<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn a_reader_that_waits_while_rows_are_moved_finds_them_all() {
+async fn reader_during_a_move_finds_all_rows() {
     let db = migrated_postgres().await;
     let acme = tenant(&db.store, "acme").await;
     let ids =
@@ -243,21 +246,21 @@ async fn a_reader_that_waits_while_rows_are_moved_finds_them_all() {
     assert_eq!(read.len(), 3);
     assert!(read.iter().all(|email| email.attachments.len() == 1 && email.to.len() == 1));
 
-    let page = Page { limit: 10, ..Page::default() };
+    let page = SearchPage { limit: 10, ..SearchPage::default() };
     let (reader, wanted) = (acme.clone(), page.clone());
     let found = read_during_a_move(&db, async move { reader.search(&Default::default(), &wanted).await }).await;
     assert_eq!(found.len(), 3);
 
     // A range that leaves the default partition out once it has a partition of its own.
     let (after, before) = (Some(time("2001-02-01T00:00:00Z")), Some(time("2001-11-01T00:00:00Z")));
-    let dated = domain::search::Query { after, before, ..Default::default() };
+    let dated = domain::search::SearchQuery { after, before, ..Default::default() };
     let reader = acme.clone();
     let found = read_during_a_move(&db, async move { reader.search(&dated, &page).await }).await;
     assert_eq!(found, [ids[1], ids[0]]);
 }
 
 #[tokio::test]
-async fn an_upkeep_that_is_cut_off_leaves_everything_as_it_was() {
+async fn interrupted_upkeep_changes_nothing() {
     let db = migrated_postgres().await;
     let (client, acme) = (admin(&db).await, tenant(&db.store, "acme").await);
     let ids = fill(&acme, &[time("2001-02-03T04:05:06Z")]).await;
@@ -275,21 +278,25 @@ async fn an_upkeep_that_is_cut_off_leaves_everything_as_it_was() {
     assert_eq!(acme.get_emails(&ids).await.unwrap()[0].attachments.len(), 1);
 }
 
+fn shape(name: &str) -> String {
+    format!(
+        "select a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || a.attcompression::text || a.attstorage::text || a.attnotnull || a.attstattarget
+         from pg_attribute a where a.attrelid = '{name}'::regclass and a.attnum > 0 order by a.attnum"
+    )
+}
+
+fn indexes(name: &str) -> String {
+    format!("select count(*) from pg_index where indrelid = '{name}'::regclass")
+}
+
 #[tokio::test]
-async fn partitions_have_what_their_parents_have() {
+async fn partitions_have_their_parents_shape() {
     let db = migrated_postgres().await;
     let client = admin(&db).await;
     for table in TABLES {
-        let shape = |name: &str| {
-            format!(
-                "select a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || a.attcompression::text || a.attstorage::text || a.attnotnull || a.attstattarget
-                 from pg_attribute a where a.attrelid = '{name}'::regclass and a.attnum > 0 order by a.attnum"
-            )
-        };
         let parent = texts(&client, &shape(table)).await;
         for part in [format!("{table}_before_1990"), format!("{table}_default")] {
             assert_eq!(texts(&client, &shape(&part)).await, parent, "{part}");
-            let indexes = |name: &str| format!("select count(*) from pg_index where indrelid = '{name}'::regclass");
             assert_eq!(number(&client, &indexes(&part)).await, number(&client, &indexes(table)).await, "{part}");
         }
     }
@@ -299,16 +306,16 @@ async fn partitions_have_what_their_parents_have() {
     assert_eq!(number(&client, keys).await, 1);
 }
 
-/// Plans of everything that a store does, also inside functions and for foreign keys: the server tells them as notices,
+/// Plans of everything that a store does, also inside functions and for foreign keys: the server sends them as notices,
 /// which the driver logs.
 mod plans {
     use std::sync::{Mutex, Once};
 
-    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    static RECORDED_PLANS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-    struct Listener;
+    struct PlanRecorder;
 
-    impl log::Log for Listener {
+    impl log::Log for PlanRecorder {
         fn enabled(&self, _: &log::Metadata<'_>) -> bool {
             true
         }
@@ -316,7 +323,7 @@ mod plans {
         fn log(&self, record: &log::Record<'_>) {
             let text = record.args().to_string();
             if text.contains("Query Text:") {
-                TOLD.lock().unwrap().push(text);
+                RECORDED_PLANS.lock().unwrap().push(text);
             }
         }
 
@@ -326,23 +333,23 @@ mod plans {
     pub fn listen() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            log::set_logger(&Listener).unwrap();
+            log::set_logger(&PlanRecorder).unwrap();
             log::set_max_level(log::LevelFilter::Info);
         });
     }
 
     /// Since the last time.
-    pub fn told() -> Vec<String> {
-        let told = std::mem::take(&mut *TOLD.lock().unwrap());
-        assert!(!told.is_empty(), "the server tells no plans");
-        told
+    pub fn recorded() -> Vec<String> {
+        let recorded = std::mem::take(&mut *RECORDED_PLANS.lock().unwrap());
+        assert!(!recorded.is_empty(), "the server sends no plans");
+        recorded
     }
 
     /// Partitions that they read from.
     pub fn opened() -> Vec<String> {
-        let told = told();
+        let recorded = recorded();
         let scanned =
-            told.iter().flat_map(|plan| plan.lines()).filter(|line| line.contains("Scan") && line.contains(" on "));
+            recorded.iter().flat_map(|plan| plan.lines()).filter(|line| line.contains("Scan") && line.contains(" on "));
         let mut names: Vec<String> = scanned
             .filter_map(|line| line.split(" on ").nth(1)?.split_whitespace().next())
             .filter(|name| super::TABLES.iter().any(|table| name.starts_with(&format!("{table}_"))))
@@ -356,7 +363,7 @@ mod plans {
 }
 
 /// The same database, telling its plans.
-fn telling(db: &TestDatabase) -> Store {
+fn with_plan_notices(db: &TestDatabase) -> Store {
     let settings = [
         "session_preload_libraries=auto_explain",
         "auto_explain.log_min_duration=0",
@@ -368,17 +375,17 @@ fn telling(db: &TestDatabase) -> Store {
     Store::open(&Location::Postgres { url, connections: 1 }, Arc::new(SystemClock)).unwrap()
 }
 
-/// One test, because all plans are told at one place.
+/// One test, because all plans are recorded in one list.
 #[tokio::test]
-async fn the_usual_queries_open_only_the_partitions_they_need() {
+async fn usual_queries_prune_partitions() {
     let db = migrated_postgres().await;
     let ids = fill(&tenant(&db.store, "acme").await, &all_ages(&db)).await;
     let acme = db.store.system().find_tenant("acme").await.unwrap().unwrap().id;
     let client = admin(&db).await;
     client.batch_execute("analyze").await.unwrap();
-    let acme = telling(&db).tenant(acme);
+    let acme = with_plan_notices(&db).tenant(acme);
     plans::listen();
-    let of = |year: &str| TABLES.map(|table| format!("{table}_{year}")).to_vec();
+    let of_2003 = TABLES.map(|table| format!("{table}_2003"));
     // Months end in `_MM`, years in `_YYYY`.
     let is_month =
         |name: &String| name.ends_with("_default") || name.rsplit('_').next().is_some_and(|end| end.len() == 2);
@@ -394,23 +401,23 @@ async fn the_usual_queries_open_only_the_partitions_they_need() {
         "{opened:?}"
     );
 
-    let (newest, one) = (Default::default(), Page { limit: 1, ..Page::default() });
+    let (newest, one) = (Default::default(), SearchPage { limit: 1, ..SearchPage::default() });
     assert_eq!(acme.search(&newest, &one).await.unwrap(), [*ids.iter().max().unwrap()]);
     let opened = plans::opened();
     assert!(opened.len() <= 6 && opened.iter().all(is_month), "{opened:?}");
 
-    let dated = domain::search::Query {
+    let dated = domain::search::SearchQuery {
         after: Some(time("2003-01-01T00:00:00Z")),
         before: Some(time("2004-01-01T00:00:00Z")),
         ..Default::default()
     };
-    let page = Page { limit: 50, ..Page::default() };
+    let page = SearchPage { limit: 50, ..SearchPage::default() };
     assert_eq!(acme.search(&dated, &page).await.unwrap().len(), 1);
     assert_eq!(plans::opened(), ["email_search_2003"]);
 
     fill(&acme, &[time("2003-02-03T04:05:06Z")]).await;
     let opened = plans::opened();
-    assert!(opened.iter().all(|name| of("2003").contains(name) || name == "emails_default"), "{opened:?}");
+    assert!(opened.iter().all(|name| of_2003.contains(name) || name == "emails_default"), "{opened:?}");
 
     let part = email.attachments[0].id;
     let sql = format!("explain select * from attachments where tenant_id = '{}' and id = '{part}'", acme.id);
@@ -428,13 +435,13 @@ async fn uses_the_text_index(db: &TestDatabase, client: &Client, acme: &TenantSt
     let many: Vec<Timestamp> = (0..5000).map(|n| time("2003-03-01T00:00:00Z") + SignedDuration::from_secs(n)).collect();
     fill(acme, &many).await;
     client.batch_execute("vacuum analyze email_search_2003").await.unwrap();
-    plans::told();
+    plans::recorded();
     let word = "2003-03-01t00:07:09z";
     let phrase = domain::search::Phrase { tokens: vec![word.to_owned()], is_prefix: false };
-    let query = domain::search::Query { all_of: vec![phrase], ..Default::default() };
+    let query = domain::search::SearchQuery { all_of: vec![phrase], ..Default::default() };
 
-    assert_eq!(acme.search(&query, &Page { limit: 10, ..Page::default() }).await.unwrap().len(), 1);
-    let plan = plans::told().join("\n");
+    assert_eq!(acme.search(&query, &SearchPage { limit: 10, ..SearchPage::default() }).await.unwrap().len(), 1);
+    let plan = plans::recorded().join("\n");
     assert!(plan.contains("Bitmap Index Scan on email_search_2003_tokens_idx"), "{plan}");
 
     let login = connect_in(db, acme).await;

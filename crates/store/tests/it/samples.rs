@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use store::blobs::{Blobs, PackBuilder};
 use store::sql::ingest::{NewAttachment, NewEmail, NewPlacement};
 use store::sql::mailboxes::Mailbox;
-use store::{Committed, OpId, Store, StoreError, TenantStore, TenantUnit};
+use store::{CommitOutcome, OpId, Store, StoreError, TenantStore, TenantUnit};
 
 pub async fn tenant(store: &Store, name: &str) -> TenantStore {
     let tenant = store.system().create_tenant(name, PlanTier::Standard).await.unwrap().expect("a free name");
@@ -51,6 +51,7 @@ pub fn email(mailbox: MailboxId, subject: &str, received_at: Timestamp) -> NewEm
         revision: None,
         is_backfill: true,
         raw_is_stored: true,
+        processing_started_at: received_at,
         headers: serde_json::json!([["Subject", subject]]).to_string(),
         defects: vec!["bad_date".into()],
         attachments: vec![],
@@ -99,7 +100,7 @@ pub async fn record(
     tenant: &TenantStore,
     blobs: &Blobs,
     emails: Vec<NewEmail>,
-) -> Result<(Committed, OpId), StoreError> {
+) -> Result<(CommitOutcome, OpId), StoreError> {
     let mut unit = tenant.write();
     let subjects: Vec<String> = emails.iter().filter_map(|email| email.subject.clone()).collect();
     let contents: Vec<&[u8]> = subjects.iter().map(String::as_bytes).collect();

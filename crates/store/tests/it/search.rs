@@ -1,6 +1,6 @@
 use domain::EmailId;
-use domain::search::{Phrase, Query};
-use store::sql::search::{Page, Start};
+use domain::search::{Phrase, SearchQuery};
+use store::sql::search::{PageStart, SearchPage};
 use store::testing::on_each_database;
 use store::{Location, TenantStore};
 use tempfile::tempdir;
@@ -12,23 +12,23 @@ fn phrase(text: &str) -> Phrase {
     Phrase { tokens: text.split(' ').map(str::to_owned).collect(), is_prefix }
 }
 
-fn query(all_of: &[&str], none_of: &[&str]) -> Query {
-    Query {
+fn query(all_of: &[&str], none_of: &[&str]) -> SearchQuery {
+    SearchQuery {
         all_of: all_of.iter().map(|text| phrase(text)).collect(),
         none_of: none_of.iter().map(|text| phrase(text)).collect(),
-        ..Query::default()
+        ..SearchQuery::default()
     }
 }
 
 /// Subjects of what is found, in order.
-async fn found(tenant: &TenantStore, query: Query) -> Vec<String> {
-    let ids = tenant.search(&query, &Page { limit: 100, ..Page::default() }).await.unwrap();
+async fn found(tenant: &TenantStore, query: SearchQuery) -> Vec<String> {
+    let ids = tenant.search(&query, &SearchPage { limit: 100, ..SearchPage::default() }).await.unwrap();
     let emails = tenant.get_emails(&ids).await.unwrap();
     emails.into_iter().filter_map(|email| email.subject).collect()
 }
 
 #[tokio::test]
-async fn words_phrases_prefixes_and_exclusions_find_the_same_on_both() {
+async fn queries_find_the_same_on_both_databases() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
@@ -60,22 +60,22 @@ async fn labels_and_dates_narrow_a_search() {
             email(mailbox.id, "new", time("2026-01-02T00:00:00Z")),
         ];
         record(&acme, &blobs(&folder), emails).await.unwrap();
-        let all = Query::default();
+        let all = SearchQuery::default();
 
-        let labelled = Query { labels: vec!["Inbox".into()], ..all.clone() };
+        let labelled = SearchQuery { labels: vec!["Inbox".into()], ..all.clone() };
         assert_eq!(found(&acme, labelled).await.len(), 2);
-        let unlabelled = Query { not_labels: vec!["inbox".into()], ..all.clone() };
+        let unlabelled = SearchQuery { not_labels: vec!["inbox".into()], ..all.clone() };
         assert_eq!(found(&acme, unlabelled).await.len(), 0);
-        let after = Query { after: Some(time("2025-01-01T00:00:00Z")), ..all.clone() };
+        let after = SearchQuery { after: Some(time("2025-01-01T00:00:00Z")), ..all.clone() };
         assert_eq!(found(&acme, after).await, ["new"]);
-        let before = Query { before: Some(time("2026-01-02T00:00:00Z")), ..all };
+        let before = SearchQuery { before: Some(time("2026-01-02T00:00:00Z")), ..all };
         assert_eq!(found(&acme, before).await, ["old"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_without_gap_or_repeat() {
+async fn search_pages_have_no_gap_or_repeat() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
@@ -89,10 +89,11 @@ async fn pages_follow_each_other_without_gap_or_repeat() {
         });
         record(&acme, &blobs(&folder), emails.collect()).await.unwrap();
 
-        for query in [query(&["word"], &[]), Query::default()] {
+        for query in [query(&["word"], &[]), SearchQuery::default()] {
             let mut seen: Vec<EmailId> = Vec::new();
             loop {
-                let page = Page { start: seen.last().copied().map(Start::After), limit: 4, ..Page::default() };
+                let page =
+                    SearchPage { start: seen.last().copied().map(PageStart::After), limit: 4, ..SearchPage::default() };
                 let ids = acme.search(&query, &page).await.unwrap();
                 if ids.is_empty() {
                     break;
@@ -110,7 +111,7 @@ async fn pages_follow_each_other_without_gap_or_repeat() {
 }
 
 #[tokio::test]
-async fn no_token_text_can_break_out_of_the_query() {
+async fn token_text_cannot_break_out_of_the_query() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
 
@@ -124,7 +125,7 @@ async fn no_token_text_can_break_out_of_the_query() {
 
 /// A second has 65,536 places; what comes after them must be stored and found all the same.
 #[tokio::test]
-async fn more_emails_than_a_second_has_places_for_are_found() {
+async fn overfull_second_is_still_searchable() {
     on_each_database(|db| async move {
         let Location::Sqlite { path, .. } = &db.location else { return }; // PostgreSQL has no such places
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
@@ -146,18 +147,21 @@ async fn more_emails_than_a_second_has_places_for_are_found() {
     .await;
 }
 
+fn at(second: i64) -> jiff::Timestamp {
+    time("2026-01-02T00:00:00Z") + jiff::SignedDuration::from_secs(second)
+}
+
 #[tokio::test]
-async fn a_page_goes_on_after_an_email_that_is_gone() {
+async fn page_continues_after_a_removed_email() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
-        let at = |second: i64| time("2026-01-02T00:00:00Z") + jiff::SignedDuration::from_secs(second);
         let emails = (0..3).map(|n| email(mailbox.id, &format!("word {n}"), at(n * 10)));
         record(&acme, &blobs(&folder), emails.collect()).await.unwrap();
         let gone = email(mailbox.id, "word gone", at(15)).id;
 
-        for query in [query(&["word"], &[]), Query::default()] {
-            let page = Page { start: Some(Start::After(gone)), limit: 10, ..Page::default() };
+        for query in [query(&["word"], &[]), SearchQuery::default()] {
+            let page = SearchPage { start: Some(PageStart::After(gone)), limit: 10, ..SearchPage::default() };
             assert_eq!(acme.search(&query, &page).await.unwrap().len(), 2);
         }
     })

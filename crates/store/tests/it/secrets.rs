@@ -1,5 +1,5 @@
 use domain::{SecretId, SecretKind, TenantId};
-use store::sql::secrets::{MASTER_KEY_CHANGED, MasterFingerprint, MasterState, SealedSecret, WrappedKey};
+use store::sql::secrets::{MASTER_KEY_CHANGED, MasterFingerprint, MasterKeyState, SealedSecret, WrappedKey};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Store, StoreError, TenantStore};
 
@@ -29,7 +29,7 @@ async fn put(store: &TenantStore, secret: &SealedSecret) {
 }
 
 #[tokio::test]
-async fn a_secret_is_stored_replaced_and_deleted_and_is_its_tenants_alone() {
+async fn secret_belongs_to_its_tenant_alone() {
     on_each_database(|db| async move {
         let acme = ready(&db).await;
         let other = tenant(&db.store, "other").await;
@@ -52,7 +52,7 @@ async fn a_secret_is_stored_replaced_and_deleted_and_is_its_tenants_alone() {
 }
 
 #[tokio::test]
-async fn a_secret_commits_with_what_it_belongs_to_or_not_at_all() {
+async fn secret_commits_with_its_unit() {
     on_each_database(|db| async move {
         let acme = ready(&db).await;
         let kept = secret(&db.store, b"kept");
@@ -67,7 +67,7 @@ async fn a_secret_commits_with_what_it_belongs_to_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn of_many_first_keys_one_stays() {
+async fn one_of_many_first_keys_stays() {
     on_each_database(|db| async move {
         db.store.system().record_first_master_key("one").await.unwrap();
         let acme = tenant(&db.store, "acme").await;
@@ -85,28 +85,29 @@ async fn of_many_first_keys_one_stays() {
     .await;
 }
 
+fn assert_refused(outcome: Result<(), StoreError>) {
+    assert!(matches!(outcome, Err(StoreError::Precondition(MASTER_KEY_CHANGED))), "{outcome:?}");
+}
+
 #[tokio::test]
 async fn only_the_current_master_key_wraps() {
     on_each_database(|db| async move {
         let (acme, system) = (ready(&db).await, db.store.system());
         system.announce_master_key("two").await.unwrap();
 
-        let refused = |outcome: Result<(), StoreError>| {
-            assert!(matches!(outcome, Err(StoreError::Precondition(MASTER_KEY_CHANGED))), "{outcome:?}");
-        };
-        refused(system.add_tenant_key(acme.id, &wrapped(2, b"x", "two")).await);
-        system.turn_master_key("one", "two").await.unwrap();
-        refused(system.add_tenant_key(acme.id, &wrapped(2, b"x", "one")).await);
-        refused(system.turn_master_key("one", "two").await);
+        assert_refused(system.add_tenant_key(acme.id, &wrapped(2, b"x", "two")).await);
+        system.switch_master_key("one", "two").await.unwrap();
+        assert_refused(system.add_tenant_key(acme.id, &wrapped(2, b"x", "one")).await);
+        assert_refused(system.switch_master_key("one", "two").await);
         system.add_tenant_key(acme.id, &wrapped(2, b"x", "two")).await.unwrap();
     })
     .await;
 }
 
-/// Somebody makes a tenant's first key while the master key changes: either that key is wrapped by the new one, or
-/// whoever looks for what the old one wraps finds it.
+/// A tenant's first key is made while the master key changes: either that key is wrapped by the new one, or a search for what
+/// the old one wraps finds it.
 #[tokio::test]
-async fn no_key_slips_in_behind_a_change_of_the_master_key() {
+async fn no_key_slips_behind_a_master_key_switch() {
     on_each_database(|db| async move {
         let system = db.store.system();
         system.record_first_master_key("0").await.unwrap();
@@ -118,7 +119,7 @@ async fn no_key_slips_in_behind_a_change_of_the_master_key() {
             let key = wrapped(1, b"x", &old);
             let adds = tokio::spawn(async move { second.system().add_tenant_key(fresh.id, &key).await });
 
-            system.turn_master_key(&old, &new).await.unwrap();
+            system.switch_master_key(&old, &new).await.unwrap();
             let found: Vec<TenantId> = system.list_tenants_wrapped_by(&old).await.unwrap();
 
             let was_added = adds.await.unwrap().is_ok();
@@ -130,41 +131,44 @@ async fn no_key_slips_in_behind_a_change_of_the_master_key() {
     .await;
 }
 
+fn master(fingerprint: &str, state: MasterKeyState) -> MasterFingerprint {
+    MasterFingerprint { fingerprint: fingerprint.to_owned(), state }
+}
+
 #[tokio::test]
-async fn the_first_fingerprint_stays_and_one_key_follows_another() {
+async fn first_master_fingerprint_stays() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let known = async || system.list_master_fingerprints().await.unwrap();
-        let is = |fingerprint: &str, state| MasterFingerprint { fingerprint: fingerprint.to_owned(), state };
         let second = db.second_store();
         let second = second.system();
         let (a, b) = tokio::join!(system.record_first_master_key("a"), second.record_first_master_key("b"));
         a.and(b).unwrap();
         let [first] = known().await.try_into().unwrap();
-        assert_eq!(first.state, MasterState::Current);
+        assert_eq!(first.state, MasterKeyState::Current);
         let acme = tenant(&db.store, "acme").await;
         system.add_tenant_key(acme.id, &wrapped(1, b"x", &first.fingerprint)).await.unwrap();
 
         system.announce_master_key("lost").await.unwrap();
         system.announce_master_key("next").await.unwrap();
         system.announce_master_key("next").await.unwrap();
-        assert!(system.turn_master_key(&first.fingerprint, "lost").await.is_err());
+        assert!(system.switch_master_key(&first.fingerprint, "lost").await.is_err());
         assert!(!system.forget_master_key(&first.fingerprint).await.unwrap(), "it is in force");
-        system.turn_master_key(&first.fingerprint, "next").await.unwrap();
+        system.switch_master_key(&first.fingerprint, "next").await.unwrap();
         assert!(!system.forget_master_key(&first.fingerprint).await.unwrap(), "it wraps something");
         let pairs = [(wrapped(1, b"x", &first.fingerprint), wrapped(1, b"y", "next"))];
         assert!(system.rotate_tenant_key(acme.id, &pairs, &wrapped(2, b"z", "next")).await.unwrap());
         assert!(!system.rotate_tenant_key(acme.id, &pairs, &wrapped(3, b"z", "next")).await.unwrap());
         assert!(system.forget_master_key(&first.fingerprint).await.unwrap());
 
-        assert_eq!(known().await, [is("next", MasterState::Current)]);
+        assert_eq!(known().await, [master("next", MasterKeyState::Current)]);
         assert_eq!(acme.list_keys().await.unwrap(), [wrapped(1, b"y", "next"), wrapped(2, b"z", "next")]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn keys_that_encrypt_nothing_go_and_the_one_before_the_last_stays() {
+async fn unused_tenant_keys_are_deleted_but_the_previous() {
     on_each_database(|db| async move {
         let (acme, system) = (ready(&db).await, db.store.system());
         for version in 2..=4 {
@@ -180,8 +184,13 @@ async fn keys_that_encrypt_nothing_go_and_the_one_before_the_last_stays() {
     .await;
 }
 
+/// A secret, and the same one sealed again.
+fn again(old: &SealedSecret) -> (SealedSecret, SealedSecret) {
+    (old.clone(), SealedSecret { key_version: 2, ciphertext: b"again".to_vec(), ..old.clone() })
+}
+
 #[tokio::test]
-async fn a_secret_that_was_changed_meanwhile_is_not_put_back() {
+async fn changed_secret_is_not_overwritten_by_resealing() {
     on_each_database(|db| async move {
         let acme = ready(&db).await;
         db.store.system().add_tenant_key(acme.id, &wrapped(2, b"k2", "one")).await.unwrap();
@@ -199,9 +208,6 @@ async fn a_secret_that_was_changed_meanwhile_is_not_put_back() {
         unit.delete_secret(deleted.id);
         unit.commit().await.unwrap();
 
-        let again = |old: &SealedSecret| {
-            (old.clone(), SealedSecret { key_version: 2, ciphertext: b"again".to_vec(), ..old.clone() })
-        };
         let put = acme.replace_sealed(&[again(&changed), again(&deleted), again(&same)]).await.unwrap();
 
         assert_eq!(put, 1);

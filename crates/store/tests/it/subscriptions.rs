@@ -1,22 +1,26 @@
-//! Subscriptions: who may ask for one, and how whoever calls for it is known.
+//! Subscriptions: claims on them, and how their pushes are recognised.
 
 use std::time::Duration;
 
 use domain::{Provider, Sha256};
 use store::StoreError;
-use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Claim, Subscription};
+use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, Subscription, SubscriptionClaim};
 use store::testing::{migrated_postgres, on_each_database};
 
 use crate::samples::time;
 
 const HOLD: Duration = Duration::from_secs(60);
 
-fn claim(word: &str) -> Claim<'_> {
-    Claim { provider: Provider::Outlook, address: "me@acme.test", word }
+fn claim(word: &str) -> SubscriptionClaim<'_> {
+    SubscriptionClaim { provider: Provider::Outlook, address: "me@acme.test", nonce: word }
+}
+
+fn assert_refused(done: Result<(), StoreError>) {
+    assert!(matches!(done, Err(StoreError::Precondition(CLAIMED_BY_ANOTHER))), "{done:?}");
 }
 
 #[tokio::test]
-async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
+async fn expired_subscription_claim_changes_nothing() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let first = system.claim_subscription(claim("one"), HOLD).await.unwrap().unwrap();
@@ -34,18 +38,15 @@ async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
         assert_eq!(found.as_ref(), Some(&agreed));
         assert_eq!(system.find_subscription(Provider::Gmail, "me@acme.test").await.unwrap(), None);
 
-        // Free again; and the first one, who thinks that it still holds it, is refused whatever it wants.
+        // Free again; and the first claim, which has expired, is refused.
         let second = system.claim_subscription(claim("two"), HOLD).await.unwrap().unwrap();
         assert_eq!(second.subscription, agreed);
         let by_hand = Subscription { owner: None, ..agreed.clone() };
         system.record_subscription(claim("two"), by_hand, Vec::new()).await.unwrap();
         let second = system.claim_subscription(claim("two"), HOLD).await.unwrap().unwrap();
-        assert_eq!(second.subscription, agreed, "who does not know whose it is leaves what others know");
-        let refused = |done: Result<(), StoreError>| {
-            assert!(matches!(done, Err(StoreError::Precondition(CLAIMED_BY_ANOTHER))), "{done:?}");
-        };
-        refused(system.begin_subscription(claim("one"), Sha256::of(b"b"), None).await);
-        refused(system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await);
+        assert_eq!(second.subscription, agreed, "an unknown owner does not replace a known one");
+        assert_refused(system.begin_subscription(claim("one"), Sha256::of(b"b"), None).await);
+        assert_refused(system.record_subscription(claim("one"), agreed.clone(), Vec::new()).await);
         system.release_subscription(claim("one")).await.unwrap();
         system.forget_subscription(claim("one")).await.unwrap();
         assert_eq!(system.claim_subscription(claim("three"), HOLD).await.unwrap(), None, "the second has it");
@@ -59,12 +60,12 @@ async fn one_at_a_time_asks_and_whoever_was_too_slow_changes_nothing() {
 }
 
 #[tokio::test]
-async fn they_are_found_by_their_names_and_by_what_they_say() {
+async fn subscriptions_are_found_by_name_or_password() {
     on_each_database(|db| async move {
         let system = db.store.system();
         for n in 0..3 {
             let (address, word) = (format!("{n}@acme.test"), n.to_string());
-            let claim = Claim { provider: Provider::Outlook, address: &address, word: &word };
+            let claim = SubscriptionClaim { provider: Provider::Outlook, address: &address, nonce: &word };
             let claimed = system.claim_subscription(claim, HOLD).await.unwrap().unwrap();
             system.begin_subscription(claim, Sha256::of(word.as_bytes()), None).await.unwrap();
             let name = (n != 2).then(|| format!("s{n}"));
@@ -90,7 +91,7 @@ async fn they_are_found_by_their_names_and_by_what_they_say() {
 }
 
 #[tokio::test]
-async fn no_tenant_sees_any() {
+async fn tenants_see_no_subscriptions() {
     let db = migrated_postgres().await;
     db.store.system().claim_subscription(claim("one"), HOLD).await.unwrap();
     let granted = "select 1 from information_schema.role_table_grants

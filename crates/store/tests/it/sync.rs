@@ -1,14 +1,15 @@
-//! Who may record what a mailbox's provider lists.
+//! Sync leases: which process may record what a mailbox's provider lists.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::connector::{Cursors, Place, Seen, SeenFolder};
-use domain::{Flags, LedgerState, MailboxId, MailboxState, PlanTier, Provider, SystemClock};
+use domain::connector::{Cursors, ListedFolder, Placement, SeenMessage};
+use domain::{Flags, LedgerState, MailboxEvent, MailboxId, PlanTier, Provider, SystemClock};
 use serde_json::json;
+use store::bench::{self, StoredPlacement};
 use store::failpoint::{Guard, VARIABLE};
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
-use store::sql::sync::{NO_LONGER_SYNCING, NOT_DUE, PageRows, Phase, StoredPlace, SyncEnd};
+use store::sql::sync::{ListingPhase, NO_LONGER_SYNCING, NOT_DUE, PageRows, SyncEnd};
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 use store::{StoreError, TenantStore};
 
@@ -17,7 +18,7 @@ use crate::samples::tenant;
 fn new_mailbox(address: &str) -> NewMailbox {
     NewMailbox {
         id: MailboxId::new(&SystemClock),
-        provider: Provider::Scripted,
+        provider: Provider::Gmail,
         address: address.into(),
         settings: json!({}),
         secret_ref: None,
@@ -35,36 +36,37 @@ async fn mailbox(store: &TenantStore, address: &str) -> MailboxId {
 }
 
 fn page(message: &str, cursor: &str) -> PageRows {
-    let place = Place { folder: "in".into(), uid: message.into() };
-    let folder = SeenFolder { id: "in".into(), name: "INBOX".into(), role: None, delimiter: None, uid_validity: None };
+    let placement = Placement { folder: "in".into(), uid: message.into() };
+    let folder =
+        ListedFolder { id: "in".into(), name: "INBOX".into(), role: None, delimiter: None, uid_validity: None };
     PageRows {
-        phase: Phase::Changes,
+        phase: ListingPhase::Changes,
         folders: vec![(folder, true)],
         gone_folders: vec![],
-        messages: vec![Seen {
+        messages: vec![SeenMessage {
             message: message.into(),
-            place,
+            placement,
             flags: Flags::default(),
             size_bytes: None,
             received_at: None,
             revision: None,
         }],
-        whole: Vec::new(),
-        told: Vec::new(),
-        there: Vec::new(),
+        fully_placed: Vec::new(),
+        bumped: Vec::new(),
+        unchanged: Vec::new(),
         vanished: vec![],
-        present: vec![],
+        snapshots: vec![],
         cursors: Cursors::from([(String::new(), cursor.into())]),
         listing: None,
-        is_listed: false,
+        is_comparison_done: false,
         is_history_done: false,
-        found: 1,
+        new_messages: 1,
         is_backfill: false,
-        left_folders: vec![],
+        excluded_folders: vec![],
     }
 }
 
-/// The token of who may list it now.
+/// Begins a sync and returns its token.
 async fn begin(db: &TestDatabase, store: &TenantStore, mailbox: MailboxId, holder: &str) -> Option<u64> {
     let key = (store.id, mailbox);
     let begun = db.store.system().begin_syncs(&[key], holder, Duration::from_secs(60)).await.unwrap();
@@ -72,7 +74,7 @@ async fn begin(db: &TestDatabase, store: &TenantStore, mailbox: MailboxId, holde
 }
 
 #[tokio::test]
-async fn many_are_begun_and_ended_at_once_but_for_those_that_another_holds() {
+async fn batch_sync_skips_mailboxes_held_by_others() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let (acme, other) = (tenant(&db.store, "acme").await.id, tenant(&db.store, "other").await.id);
@@ -109,7 +111,7 @@ async fn many_are_begun_and_ended_at_once_but_for_those_that_another_holds() {
 }
 
 #[tokio::test]
-async fn who_was_followed_records_nothing_more() {
+async fn superseded_sync_records_nothing() {
     on_each_database(|db| async move {
         let store = db.store.tenant(tenant(&db.store, "acme").await.id);
         let mailbox = mailbox(&store, "me@acme.test").await;
@@ -139,10 +141,10 @@ async fn who_was_followed_records_nothing_more() {
 }
 
 #[test]
-fn without_the_token_that_test_fails() {
+fn superseded_sync_records_without_the_token() {
     let program = std::env::current_exe().unwrap();
     let outcome = std::process::Command::new(program)
-        .args(["--exact", "sync::who_was_followed_records_nothing_more"])
+        .args(["--exact", "sync::superseded_sync_records_nothing"])
         .env(VARIABLE, format!("off={}", Guard::SyncToken.name()))
         .output()
         .unwrap();
@@ -150,7 +152,7 @@ fn without_the_token_that_test_fails() {
 }
 
 #[tokio::test]
-async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read() {
+async fn only_readable_mailboxes_become_due() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acme = system.create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap().id;
@@ -162,17 +164,17 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
         assert_eq!(due().await, [one, two]);
 
         let mut unit = system.write_for(acme);
-        unit.sync_again_in(&[(one, Duration::from_secs(300))]);
+        unit.reschedule_syncs(&[(one, Duration::from_secs(300))]);
         unit.commit().await.unwrap();
         assert_eq!(due().await, [two]);
         let mut unit = system.write_for(acme);
-        unit.sync_again_in(&[(one, Duration::from_secs(300)), (two, Duration::from_secs(300))]);
+        unit.reschedule_syncs(&[(one, Duration::from_secs(300)), (two, Duration::from_secs(300))]);
         let late = unit.commit().await;
         assert!(matches!(late, Err(StoreError::Precondition(NOT_DUE))), "another scheduler was first: {late:?}");
         assert_eq!(due().await, [two]);
 
         let mut unit = store.write();
-        unit.move_mailbox(two, &[MailboxState::Connecting], MailboxState::NeedsReauth, Some("no"));
+        unit.apply_mailbox_event(two, MailboxEvent::CredentialsRefused, Some("no"));
         unit.commit().await.unwrap();
         assert!(due().await.is_empty());
 
@@ -187,7 +189,7 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
         let mut unit = store.write();
         unit.end_sync(one, token, SyncEnd::Failed("it is away"));
         unit.commit().await.unwrap();
-        let state = store.find_sync(one).await.unwrap().unwrap();
+        let state = store.find_sync_state(one).await.unwrap().unwrap();
         assert_eq!(
             (state.status.as_str(), state.error_count, state.last_error.as_deref()),
             ("error", 1, Some("it is away"))
@@ -197,7 +199,7 @@ async fn mailboxes_are_due_one_after_the_other_and_only_while_they_may_be_read()
 }
 
 #[tokio::test]
-async fn what_is_stored_is_listed_place_by_place_to_its_tenant() {
+async fn stored_placements_are_listed_to_their_tenant() {
     on_each_database(|db| async move {
         let [acme, other] = [tenant(&db.store, "acme").await.id, tenant(&db.store, "other").await.id];
         let (store, other) = (db.store.tenant(acme), db.store.tenant(other));
@@ -210,7 +212,7 @@ async fn what_is_stored_is_listed_place_by_place_to_its_tenant() {
         unit.record_page(mailbox, rows);
         unit.commit().await.unwrap();
 
-        let place = StoredPlace {
+        let place = StoredPlacement {
             message: "a".into(),
             folder: "in".into(),
             uid: "a".into(),
@@ -220,17 +222,20 @@ async fn what_is_stored_is_listed_place_by_place_to_its_tenant() {
             email: None,
             is_deleted: false,
         };
-        assert_eq!(store.list_stored_places(mailbox).await.unwrap(), std::slice::from_ref(&place));
-        assert_eq!(store.count_live_emails(mailbox).await.unwrap(), 0);
-        assert_eq!(other.list_stored_places(mailbox).await.unwrap(), []);
+        assert_eq!(bench::list_stored_placements(&store, mailbox).await.unwrap(), std::slice::from_ref(&place));
+        assert_eq!(bench::count_live_emails(&store, mailbox).await.unwrap(), 0);
+        assert_eq!(bench::list_stored_placements(&other, mailbox).await.unwrap(), []);
         db.run("update folders set gone_at = created_at").await;
-        assert_eq!(store.list_stored_places(mailbox).await.unwrap(), [StoredPlace { is_deleted: true, ..place }]);
+        assert_eq!(
+            bench::list_stored_placements(&store, mailbox).await.unwrap(),
+            [StoredPlacement { is_deleted: true, ..place }]
+        );
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_backfill_is_told_with_how_far_it_is_until_it_is_done() {
+async fn backfill_reports_progress_until_done() {
     on_each_database(|db| async move {
         let store = db.store.tenant(tenant(&db.store, "acme").await.id);
         let (mailbox, other) = (mailbox(&store, "me@acme.test").await, mailbox(&store, "you@acme.test").await);
@@ -271,7 +276,7 @@ async fn a_backfill_is_told_with_how_far_it_is_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn the_places_of_a_message_are_found_without_reading_all_of_its_mailbox() {
+async fn placements_of_a_message_are_found_by_index() {
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let finds = "explain query plan select exists (
@@ -288,17 +293,17 @@ async fn the_places_of_a_message_are_found_without_reading_all_of_its_mailbox() 
 }
 
 #[tokio::test]
-async fn a_pause_is_told_until_it_is_over_and_not_for_a_few_seconds_more() {
+async fn pause_is_listed_until_it_ends() {
     on_each_database(|db| async move {
         let store = db.store.tenant(tenant(&db.store, "acme").await.id);
         let (ours, other) = (mailbox(&store, "1@acme.test").await, mailbox(&store, "2@acme.test").await);
         let pause = async |seconds: u64, reason: &str| {
             let mut unit = store.write();
-            unit.pause_sync(ours, Duration::from_secs(seconds), reason);
+            unit.record_pause(ours, Duration::from_secs(seconds), reason);
             unit.commit().await.unwrap();
-            store.find_sync(ours).await.unwrap().unwrap().paused.unwrap()
+            store.find_sync_state(ours).await.unwrap().unwrap().paused.unwrap()
         };
-        assert_eq!(store.find_sync(ours).await.unwrap().unwrap().paused, None);
+        assert_eq!(store.find_sync_state(ours).await.unwrap().unwrap().paused, None);
 
         let first = pause(600, "one").await;
         assert_eq!(first.reason, "one");
@@ -312,22 +317,22 @@ async fn a_pause_is_told_until_it_is_over_and_not_for_a_few_seconds_more() {
             let mut unit = store.write();
             unit.end_pause(ours, pause);
             unit.commit().await.unwrap();
-            store.find_sync(ours).await.unwrap().unwrap().paused
+            store.find_sync_state(ours).await.unwrap().unwrap().paused
         };
         assert_eq!(end(&first).await.as_ref(), Some(&second), "another has begun");
         assert_eq!(end(&second).await, None);
 
         pause(900, "five").await;
         db.run("update sync_states set paused_until = mailroom_now()").await;
-        assert_eq!(store.find_sync(ours).await.unwrap().unwrap().paused, None);
-        assert_eq!(store.find_sync(other).await.unwrap().unwrap().paused, None);
+        assert_eq!(store.find_sync_state(ours).await.unwrap().unwrap().paused, None);
+        assert_eq!(store.find_sync_state(other).await.unwrap().unwrap().paused, None);
         assert!(store.list_pauses().await.unwrap().is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_lists_a_mailbox_of_a_tenant_that_is_stopped_records_nothing_more() {
+async fn deactivated_tenants_sync_records_nothing() {
     on_each_database(|db| async move {
         let store = tenant(&db.store, "acme").await;
         let mailbox = mailbox(&store, "me@acme.test").await;
@@ -345,7 +350,7 @@ async fn who_lists_a_mailbox_of_a_tenant_that_is_stopped_records_nothing_more() 
 }
 
 #[tokio::test]
-async fn a_mailbox_of_a_tenant_that_is_stopped_is_neither_opened_nor_listed_until_it_is_back() {
+async fn deactivated_tenants_mailboxes_are_not_opened() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let mut keys = Vec::new();
@@ -359,21 +364,21 @@ async fn a_mailbox_of_a_tenant_that_is_stopped_is_neither_opened_nor_listed_unti
         assert_eq!(opened.keys().collect::<Vec<_>>(), [&keys[1]]);
         let begun = system.begin_syncs(&keys, "me", Duration::from_secs(60)).await.unwrap();
         assert_eq!(begun.keys().collect::<Vec<_>>(), [&keys[1]]);
-        assert_eq!(system.list_sync_lags().await.unwrap().len(), 1);
+        assert_eq!(system.list_sync_lags(Duration::from_secs(60)).await.unwrap().len(), 1);
         assert!(system.set_tenant_active(keys[1].0, false).await.unwrap());
-        assert!(system.list_sync_lags().await.unwrap().is_empty(), "nobody is late for them");
+        assert!(system.list_sync_lags(Duration::from_secs(60)).await.unwrap().is_empty(), "they are not overdue");
         assert!(system.set_tenant_active(keys[1].0, true).await.unwrap());
 
         assert!(system.set_tenant_active(keys[0].0, true).await.unwrap());
         assert_eq!(system.open_mailboxes(&keys).await.unwrap().len(), 2);
         let begun = system.begin_syncs(&keys, "me", Duration::from_secs(60)).await.unwrap();
-        assert_eq!(begun.len(), 2, "who listed one of them when it was stopped has to let go");
+        assert_eq!(begun.len(), 2, "a sync that was stopped has lost its lease");
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_nobody_is_about_to_fetch_is_found_by_tenant_and_without_what_dead_letters_are_about() {
+async fn unfetched_messages_exclude_dead_letters() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let mut keys = Vec::new();
@@ -390,7 +395,7 @@ async fn what_nobody_is_about_to_fetch_is_found_by_tenant_and_without_what_dead_
         db.run("delete from jobs").await;
         let (acme, ours) = keys[0];
         let found = async |only| {
-            let mut found = system.list_forgetful_mailboxes(only).await.unwrap();
+            let mut found = system.list_mailboxes_without_fetches(only).await.unwrap();
             found.sort_unstable();
             found
         };
@@ -406,9 +411,65 @@ async fn what_nobody_is_about_to_fetch_is_found_by_tenant_and_without_what_dead_
         assert_eq!(found(None).await, keys, "there is more than that");
         let mut open = Vec::new();
         for (tenant, mailbox) in keys {
-            open.push(db.store.tenant(tenant).list_open_messages(mailbox, 10).await.unwrap());
+            open.push(db.store.tenant(tenant).list_unfetched_messages(mailbox, 10).await.unwrap());
         }
         assert_eq!(open, [vec!["b"], vec!["a", "b"]]);
+    })
+    .await;
+}
+
+/// The lag of IMAP mailboxes with an interval of a minute, rounded to minutes.
+async fn lag_minutes(db: &TestDatabase) -> u64 {
+    let lags = db.store.system().list_sync_lags(Duration::from_secs(60)).await.unwrap();
+    let seconds = lags.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
+    (seconds / 60.0).round() as u64
+}
+
+#[tokio::test]
+async fn lag_counts_from_the_last_successful_sync() {
+    on_each_database(|db| async move {
+        let store = db.store.tenant(tenant(&db.store, "acme").await.id);
+        mailbox(&store, "me@acme.test").await;
+        let now = db.store.system().now().await.unwrap();
+        let minutes_ago = |minutes: u64| now - Duration::from_secs(60 * minutes);
+        let hour_later = now + Duration::from_secs(3600);
+        let synced = async |minutes: u64| {
+            db.run(&format!("update sync_states set last_sync_at = '{:.3}'", minutes_ago(minutes))).await;
+        };
+        db.run(&format!(
+            "update mailboxes set created_at = '{0:.3}', state_since = '{0:.3}', state = 'active'",
+            minutes_ago(10_000)
+        ))
+        .await;
+        db.run(&format!("update sync_states set next_sync_at = '{hour_later:.3}'")).await;
+
+        synced(1).await;
+        assert_eq!(lag_minutes(&db).await, 0, "it is in time");
+        // No worker runs: the scheduler plans the next poll all the same.
+        synced(61).await;
+        assert_eq!(lag_minutes(&db).await, 60);
+        // The provider is down: the next poll is put off again and again.
+        db.run(&format!("update mailboxes set state = 'error', state_since = '{now:.3}'")).await;
+        db.run("update sync_states set status = 'error', error_count = 5").await;
+        assert_eq!(lag_minutes(&db).await, 60);
+        db.run(r#"update mailboxes set settings = '{"interval_seconds": 1800}'"#).await;
+        assert_eq!(lag_minutes(&db).await, 28, "a longer interval of its own, with jitter");
+        db.run(r#"update mailboxes set settings = '{"interval_seconds": "often"}'"#).await;
+        assert!(lag_minutes(&db).await >= 60, "an invalid interval hides nothing");
+        // No scheduler runs.
+        synced(1).await;
+        db.run(&format!("update sync_states set next_sync_at = '{:.3}'", minutes_ago(20))).await;
+        assert_eq!(lag_minutes(&db).await, 20);
+        // Paused by its owner for long, and resumed just now.
+        synced(10_000).await;
+        db.run(&format!("update mailboxes set state = 'active', state_since = '{now:.3}'")).await;
+        db.run(&format!("update sync_states set next_sync_at = '{now:.3}'")).await;
+        assert_eq!(lag_minutes(&db).await, 0);
+        db.run("update mailboxes set state = 'paused'").await;
+        assert_eq!(lag_minutes(&db).await, 0, "it is not synced at all");
+
+        let counts = db.store.system().count_mailboxes().await.unwrap();
+        assert!(matches!(&counts[..], [(_, state, 1)] if state == "paused"), "{counts:?}");
     })
     .await;
 }

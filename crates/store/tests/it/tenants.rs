@@ -5,7 +5,7 @@ use store::testing::on_each_database;
 use crate::samples::tenant;
 
 #[tokio::test]
-async fn a_tenant_is_found_by_name_and_by_id_and_its_name_is_taken_once() {
+async fn tenant_is_found_by_name_and_id() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let made = system.create_tenant("acme", PlanTier::Vip).await.unwrap().unwrap();
@@ -35,7 +35,7 @@ async fn deactivating_changes_the_version_once() {
 }
 
 #[tokio::test]
-async fn a_key_is_listed_without_its_secret_and_revoked_once() {
+async fn api_key_is_revoked_once() {
     on_each_database(|db| async move {
         let (acme, other) = (tenant(&db.store, "acme").await, tenant(&db.store, "other").await);
         let id = ApiKeyId::new(db.store.clock());
@@ -57,7 +57,7 @@ async fn a_key_is_listed_without_its_secret_and_revoked_once() {
 }
 
 #[tokio::test]
-async fn two_callers_that_want_a_mailbox_get_the_same_one() {
+async fn concurrent_callers_get_the_same_mailbox() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
 
@@ -70,7 +70,7 @@ async fn two_callers_that_want_a_mailbox_get_the_same_one() {
 }
 
 #[tokio::test]
-async fn the_database_tells_the_time() {
+async fn database_clock_is_readable() {
     on_each_database(|db| async move {
         let apart = db.store.system().now().await.unwrap().duration_since(db.store.clock().now());
 

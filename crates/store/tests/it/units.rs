@@ -5,7 +5,7 @@ use tempfile::tempdir;
 use crate::samples::{blobs, email, mailbox, pack, tenant, time};
 
 #[tokio::test]
-async fn a_unit_with_a_failed_precondition_changes_nothing_and_harms_no_other() {
+async fn failed_precondition_changes_nothing() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;
@@ -39,7 +39,7 @@ async fn a_unit_with_a_failed_precondition_changes_nothing_and_harms_no_other() 
 }
 
 #[tokio::test]
-async fn an_empty_unit_is_nothing() {
+async fn empty_unit_commits() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
 

@@ -21,7 +21,7 @@ async fn differences(tenant: &TenantStore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_kind_of_damage_to_rows_is_named() {
+async fn each_kind_of_row_damage_is_reported() {
     on_each_database(|db| async move {
         let (folder, acme) = (tempdir().unwrap(), tenant(&db.store, "acme").await);
         let mailbox = mailbox(&acme).await;

@@ -1,12 +1,14 @@
-//! Webhooks at rest: who may deliver to which, and what is recorded of it.
+//! Webhooks: leases on them, and the records of deliveries.
 
 use std::time::Duration;
 
 use domain::{DeliveryId, DeliveryState, SecretId, SystemClock, WebhookId, WebhookState};
 use jiff::Timestamp;
 use serde_json::json;
-use store::sql::webhook_deliveries::{Batch, Health, NO_LONGER_DELIVERING, PING, Resent, Tried, WEBHOOK_DISABLED};
-use store::sql::webhooks::{HeldWebhook, NewWebhook, TOO_MANY_WEBHOOKS, WEBHOOK_CHANGED, Webhook};
+use store::sql::webhook_deliveries::{
+    DeliveryAttempt, DeliveryBatch, NO_LONGER_DELIVERING, PING, ResendFilter, WEBHOOK_DISABLED, WebhookHealth,
+};
+use store::sql::webhooks::{NewWebhook, TOO_MANY_WEBHOOKS, WEBHOOK_CHANGED, Webhook, WebhookLease};
 use store::testing::{TestDatabase, on_each_database};
 use store::{StoreError, TenantStore};
 
@@ -36,50 +38,50 @@ async fn add(tenant: &TenantStore) -> Webhook {
     tenant.find_webhook(new.id).await.unwrap().unwrap()
 }
 
-async fn say(tenant: &TenantStore, kind: &str) {
+async fn emit(tenant: &TenantStore, kind: &str) {
     let mut unit = tenant.write();
-    unit.say(kind, None, json!({"n": 1}));
+    unit.emit_event(kind, None, json!({"n": 1}));
     unit.commit().await.unwrap();
 }
 
-async fn claim(db: &TestDatabase) -> Vec<HeldWebhook> {
+async fn claim(db: &TestDatabase) -> Vec<WebhookLease> {
     db.store.system().claim_webhooks("me", 10, HOLD).await.unwrap()
 }
 
-fn tried(webhook: WebhookId, seq: u64, state: DeliveryState, again_in: Option<Duration>) -> Tried {
+fn attempt(webhook: WebhookId, seq: u64, state: DeliveryState, again_in: Option<Duration>) -> DeliveryAttempt {
     let at = Timestamp::from_second(1_800_000_000 + seq as i64).unwrap();
-    Tried {
+    DeliveryAttempt {
         id: DeliveryId::derive(at, webhook, seq),
         event_seq: Some(seq),
         kind: "email.received".to_owned(),
         state,
         attempts: 1,
-        again_in,
+        retry_in: again_in,
         status: Some(500),
         answer: Some("no".to_owned()),
         took: Duration::from_millis(7),
     }
 }
 
-fn batch(cursor: u64, tried: Vec<Tried>, health: Health) -> Batch {
-    Batch { tried, cursor, health, was_failing: false, hold: None }
+fn batch(cursor: u64, tried: Vec<DeliveryAttempt>, health: WebhookHealth) -> DeliveryBatch {
+    DeliveryBatch { attempts: tried, cursor, health, was_failing: false, hold: None }
 }
 
-async fn record(tenant: &TenantStore, held: HeldWebhook, batch: Batch) -> Result<(), StoreError> {
+async fn record(tenant: &TenantStore, held: WebhookLease, batch: DeliveryBatch) -> Result<(), StoreError> {
     let mut unit = tenant.write();
     unit.record_deliveries(held, batch);
     unit.commit().await.map(drop)
 }
 
-fn failing() -> Health {
-    Health::Failing { why: "status 500".to_owned(), rest: Duration::from_secs(5), too_long: LONG }
+fn failing() -> WebhookHealth {
+    WebhookHealth::Failing { why: "status 500".to_owned(), rest: Duration::from_secs(5), too_long: LONG }
 }
 
 #[tokio::test]
-async fn a_webhook_is_made_changed_and_removed_by_version() {
+async fn webhook_changes_need_the_current_version() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
-        say(&acme, "before.it").await;
+        emit(&acme, "before.it").await;
         let (first, second) = (add(&acme).await, add(&acme).await);
         assert_eq!((first.cursor, first.state, first.version), (1, WebhookState::Active, 1));
         assert_eq!(acme.list_webhooks_after(None, 10).await.unwrap(), [first.clone(), second.clone()]);
@@ -120,7 +122,7 @@ async fn a_webhook_is_made_changed_and_removed_by_version() {
 }
 
 #[tokio::test]
-async fn a_tenant_has_a_hundred_at_most() {
+async fn tenant_has_at_most_100_webhooks() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let mut unit = acme.write();
@@ -134,23 +136,23 @@ async fn a_tenant_has_a_hundred_at_most() {
 }
 
 #[tokio::test]
-async fn a_webhook_is_claimed_by_one_when_there_is_something_to_tell() {
+async fn due_webhook_is_claimed_once() {
     on_each_database(|db| async move {
         let (acme, other) = (tenant(&db.store, "acme").await, tenant(&db.store, "other").await);
         let (ours, theirs) = (add(&acme).await, add(&other).await);
         assert!(claim(&db).await.is_empty(), "nothing has happened");
 
-        say(&acme, "mailbox.state_changed").await;
+        emit(&acme, "mailbox.state_changed").await;
         let held = claim(&db).await;
-        assert_eq!(held, [HeldWebhook { tenant: acme.id, id: ours.id, token: 1 }]);
+        assert_eq!(held, [WebhookLease { tenant: acme.id, id: ours.id, token: 1 }]);
         assert!(claim(&db).await.is_empty(), "it is held");
         let (found, newest) = acme.find_held_webhook(held[0]).await.unwrap().unwrap();
         assert_eq!((found.id, newest), (ours.id, 1));
-        record(&acme, held[0], batch(1, vec![], Health::Unknown)).await.unwrap();
+        record(&acme, held[0], batch(1, vec![], WebhookHealth::Unknown)).await.unwrap();
         assert!(claim(&db).await.is_empty(), "no event was wanted, and it is not claimed for ever");
 
-        say(&acme, "email.received").await;
-        say(&other, "email.received").await;
+        emit(&acme, "email.received").await;
+        emit(&other, "email.received").await;
         for (column, value, set_back) in [
             ("state", "'paused'", "'active'"),
             ("state", "'disabled'", "'active'"),
@@ -163,7 +165,7 @@ async fn a_webhook_is_claimed_by_one_when_there_is_something_to_tell() {
         }
         db.store.system().set_tenant_active(acme.id, false).await.unwrap();
         let held = claim(&db).await;
-        assert_eq!(held.iter().map(|held| held.id).collect::<Vec<_>>(), [theirs.id], "not of one who is switched off");
+        assert_eq!(held.iter().map(|held| held.id).collect::<Vec<_>>(), [theirs.id], "not of an inactive tenant");
         db.store.system().set_tenant_active(other.id, false).await.unwrap();
         assert_eq!(other.find_held_webhook(held[0]).await.unwrap(), None, "not even when it is held");
         db.store.system().release_webhooks(&held).await.unwrap();
@@ -171,19 +173,19 @@ async fn a_webhook_is_claimed_by_one_when_there_is_something_to_tell() {
             db.store.system().set_tenant_active(id, true).await.unwrap();
         }
         let first = db.store.system().claim_webhooks("me", 1, HOLD).await.unwrap();
-        assert_eq!(first[0].id, ours.id, "who had no turn for longest");
+        assert_eq!(first[0].id, ours.id, "the one that was not served for longest");
     })
     .await;
 }
 
 #[tokio::test]
-async fn of_many_who_look_at_once_each_gets_others() {
+async fn concurrent_claims_get_disjoint_webhooks() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let mut unit = acme.write();
         (0..40).for_each(|_| unit.add_webhook(&new_webhook()));
         unit.commit().await.unwrap();
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let system = db.store.system();
         let claims = (0..8).map(|n| {
             let system = system.clone();
@@ -201,18 +203,23 @@ async fn of_many_who_look_at_once_each_gets_others() {
 }
 
 #[tokio::test]
-async fn what_a_former_holder_records_changes_nothing() {
+async fn former_webhook_holder_records_nothing() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let old = claim(&db).await[0];
         db.run(&format!("update webhooks set held_until = {PAST}")).await;
         let new = claim(&db).await[0];
         assert_eq!(new.token, old.token + 1);
 
-        let delivered =
-            || batch(1, vec![tried(webhook.id, 1, DeliveryState::Delivered, None)], Health::Well { rest: None });
+        let delivered = || {
+            batch(
+                1,
+                vec![attempt(webhook.id, 1, DeliveryState::Delivered, None)],
+                WebhookHealth::Healthy { rest: None },
+            )
+        };
         let outcome = record(&acme, old, delivered()).await;
         assert!(matches!(outcome, Err(StoreError::Precondition(NO_LONGER_DELIVERING))), "{outcome:?}");
         assert!(acme.list_deliveries(webhook.id, None, None, 10).await.unwrap().is_empty());
@@ -224,14 +231,14 @@ async fn what_a_former_holder_records_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_failed_waits_and_what_is_back_catches_up() {
+async fn failed_deliveries_wait_then_catch_up() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let held = claim(&db).await[0];
         let hour = Some(Duration::from_secs(3600));
-        let waiting = vec![tried(webhook.id, 1, DeliveryState::Waiting, hour)];
+        let waiting = vec![attempt(webhook.id, 1, DeliveryState::Waiting, hour)];
         record(&acme, held, batch(1, waiting, failing())).await.unwrap();
         let found = acme.find_webhook(webhook.id).await.unwrap().unwrap();
         assert_eq!((found.failures, found.last_error.as_deref()), (1, Some("status 500")));
@@ -247,10 +254,10 @@ async fn what_failed_waits_and_what_is_back_catches_up() {
         assert_eq!(acme.find_delivery(webhook.id, delivery.id).await.unwrap().as_ref(), Some(delivery));
 
         db.run("update webhooks set rest_until = null").await;
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let held = claim(&db).await[0];
-        let delivered = vec![tried(webhook.id, 2, DeliveryState::Delivered, None)];
-        let back = Batch { was_failing: true, ..batch(2, delivered, Health::Well { rest: None }) };
+        let delivered = vec![attempt(webhook.id, 2, DeliveryState::Delivered, None)];
+        let back = DeliveryBatch { was_failing: true, ..batch(2, delivered, WebhookHealth::Healthy { rest: None }) };
         record(&acme, held, back).await.unwrap();
         let found = acme.find_webhook(webhook.id).await.unwrap().unwrap();
         assert_eq!((found.failures, found.failing_since, found.last_error), (0, None, None));
@@ -263,11 +270,11 @@ async fn what_failed_waits_and_what_is_back_catches_up() {
 }
 
 #[tokio::test]
-async fn after_too_long_it_is_switched_off_and_told_once() {
+async fn webhook_is_disabled_once_after_too_long() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let held = claim(&db).await[0];
         record(&acme, held, batch(0, vec![], failing())).await.unwrap();
         assert_eq!(acme.find_webhook(webhook.id).await.unwrap().unwrap().state, WebhookState::Active);
@@ -282,10 +289,10 @@ async fn after_too_long_it_is_switched_off_and_told_once() {
         assert_eq!(events[0].data["webhook_id"], json!(webhook.id));
 
         let gone = add(&acme).await;
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let held = claim(&db).await[0];
         assert_eq!(held.id, gone.id);
-        record(&acme, held, batch(1, vec![], Health::Gone { why: "status 410".to_owned() })).await.unwrap();
+        record(&acme, held, batch(1, vec![], WebhookHealth::Gone { why: "status 410".to_owned() })).await.unwrap();
         let found = acme.find_webhook(gone.id).await.unwrap().unwrap();
         assert_eq!((found.state, found.state_reason.as_deref()), (WebhookState::Disabled, Some("status 410")));
         assert_eq!(acme.list_events(3, 10).await.unwrap()[0].kind, WEBHOOK_DISABLED);
@@ -294,19 +301,21 @@ async fn after_too_long_it_is_switched_off_and_told_once() {
 }
 
 #[tokio::test]
-async fn what_is_over_is_delivered_again_when_somebody_asks() {
+async fn finished_deliveries_can_be_resent() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
         for _ in 0..3 {
-            say(&acme, "email.received").await;
+            emit(&acme, "email.received").await;
         }
         let held = claim(&db).await[0];
         let all: Vec<_> = (1..=3)
-            .map(|n| tried(webhook.id, n, if n == 2 { DeliveryState::Failed } else { DeliveryState::Delivered }, None))
+            .map(|n| {
+                attempt(webhook.id, n, if n == 2 { DeliveryState::Failed } else { DeliveryState::Delivered }, None)
+            })
             .collect();
         let ids: Vec<DeliveryId> = all.iter().map(|tried| tried.id).collect();
-        record(&acme, held, batch(3, all, Health::Well { rest: None })).await.unwrap();
+        record(&acme, held, batch(3, all, WebhookHealth::Healthy { rest: None })).await.unwrap();
         let newest = acme.list_deliveries(webhook.id, None, None, 2).await.unwrap();
         assert_eq!(newest.iter().map(|it| it.id).collect::<Vec<_>>(), [ids[2], ids[1]]);
         let rest = acme.list_deliveries(webhook.id, None, Some(ids[1]), 2).await.unwrap();
@@ -321,7 +330,7 @@ async fn what_is_over_is_delivered_again_when_somebody_asks() {
             db.run("update webhook_deliveries set state = 'failed', next_at = null where event_seq = 2").await;
             seqs
         };
-        let resend = async |which: Resent, since: i64| {
+        let resend = async |which: ResendFilter, since: i64| {
             let mut unit = acme.write();
             let resent = unit.resend_since(webhook.id, Timestamp::from_second(1_800_000_000 + since).unwrap(), which);
             unit.commit().await.unwrap().changed(resent)
@@ -330,11 +339,11 @@ async fn what_is_over_is_delivered_again_when_somebody_asks() {
         let resent = unit.resend(webhook.id, vec![ids[0], DeliveryId::new(&SystemClock)]);
         assert_eq!(unit.commit().await.unwrap().changed(resent), 1);
         assert_eq!(waiting().await, [(Some(1), 1)]);
-        assert_eq!(resend(Resent::Failed, 0).await, 1);
+        assert_eq!(resend(ResendFilter::Failed, 0).await, 1);
         assert_eq!(waiting().await, [(Some(2), 1)]);
-        assert_eq!(resend(Resent::FailedAndDelivered, 2).await, 2);
+        assert_eq!(resend(ResendFilter::FailedAndDelivered, 2).await, 2);
         assert_eq!(waiting().await, [(Some(2), 1), (Some(3), 1)]);
-        assert_eq!(resend(Resent::FailedAndDelivered, 4).await, 0);
+        assert_eq!(resend(ResendFilter::FailedAndDelivered, 4).await, 0);
 
         db.run("update webhooks set rest_until = '2100-01-01T00:00:00.000Z'").await;
         let mut unit = acme.write();
@@ -348,16 +357,16 @@ async fn what_is_over_is_delivered_again_when_somebody_asks() {
 }
 
 #[tokio::test]
-async fn old_deliveries_are_forgotten_and_those_that_wait_are_not() {
+async fn only_finished_deliveries_are_pruned() {
     on_each_database(|db| async move {
         let acme = tenant(&db.store, "acme").await;
         let webhook = add(&acme).await;
-        say(&acme, "email.received").await;
+        emit(&acme, "email.received").await;
         let held = claim(&db).await[0];
         let states =
             [DeliveryState::Delivered, DeliveryState::Failed, DeliveryState::Waiting, DeliveryState::Delivered];
-        let all = states.into_iter().zip(1..).map(|(state, n)| tried(webhook.id, n, state, None)).collect();
-        record(&acme, held, batch(4, all, Health::Well { rest: None })).await.unwrap();
+        let all = states.into_iter().zip(1..).map(|(state, n)| attempt(webhook.id, n, state, None)).collect();
+        record(&acme, held, batch(4, all, WebhookHealth::Healthy { rest: None })).await.unwrap();
         db.run(&format!("update webhook_deliveries set created_at = {PAST} where event_seq < 4")).await;
 
         assert!(!db.store.system().prune_deliveries(LONG).await.unwrap());

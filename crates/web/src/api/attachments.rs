@@ -1,4 +1,4 @@
-//! Attachments and their bytes.
+//! Attachments and their content.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,32 +10,33 @@ use store::sql::attachments::Attachment;
 use utoipa::ToSchema;
 
 use super::Path;
-use super::auth::Reader;
+use super::auth::TenantReader;
 use super::download::{Download, send};
 use super::problem::Problem;
-use super::signed::Bearer;
+use super::signed_urls::AttachmentAccess;
 use crate::App;
 
+/// An attachment of an email.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Attachment)]
 pub struct AttachmentView {
     #[schema(value_type = String, format = "uuid")]
     id: AttachmentId,
     filename: Option<String>,
-    /// As the sender declared it.
+    /// Type declared by the sender.
     #[schema(example = "application/pdf")]
     content_type: String,
-    /// As its first bytes say.
+    /// Type detected from the content.
     sniffed_type: Option<String>,
     size_bytes: u64,
-    /// Of the decoded bytes, in hexadecimal digits.
+    /// SHA-256 of the decoded bytes, in hexadecimal digits.
     sha256: Option<String>,
     md5: Option<String>,
     inline: bool,
     content_id: Option<String>,
     #[schema(example = "stored")]
     status: &'static str,
-    /// Of an attached message: its own subject, sender, time and id.
+    /// For an attached message: its subject, sender, time and id.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     message: Option<serde_json::Value>,
@@ -59,7 +60,7 @@ impl From<Attachment> for AttachmentView {
     }
 }
 
-/// An attachment, and the email that it came with.
+/// An attachment with the id of its email.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AttachmentOfEmail {
     #[schema(value_type = String, format = "uuid")]
@@ -68,27 +69,32 @@ pub struct AttachmentOfEmail {
     attachment: AttachmentView,
 }
 
-/// One attachment.
+/// Get an attachment.
 #[utoipa::path(get, path = "/v1/attachments/{id}", operation_id = "get_attachment", tag = "attachments", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = AttachmentOfEmail)))]
-pub async fn get(Reader(store): Reader, Path(id): Path<AttachmentId>) -> Result<Json<AttachmentOfEmail>, Problem> {
-    let (email_id, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::absent("attachment"))?;
+    (status = 200, description = "The attachment", body = AttachmentOfEmail)))]
+pub async fn get(
+    TenantReader(store): TenantReader,
+    Path(id): Path<AttachmentId>,
+) -> Result<Json<AttachmentOfEmail>, Problem> {
+    let (email_id, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::not_found("attachment"))?;
     Ok(Json(AttachmentOfEmail { email_id, attachment: attachment.into() }))
 }
 
-/// The decoded bytes of an attachment. With a key, or under a URL that `…/url` gave, which needs none.
+/// Download the decoded bytes of an attachment.
+///
+/// Requires a key, or a URL from `GET /v1/attachments/{id}/url`, which needs none.
 #[utoipa::path(get, path = "/v1/attachments/{id}/content", operation_id = "get_attachment_content", tag = "attachments", params(("id" = String, Path)), responses(
-    (status = 200, body = super::download::Binary, content_type = "*/*", description = "Of the type that its bytes say"),
-    (status = 206, body = super::download::Binary, content_type = "*/*", description = "A part of it, by `Range`"),
-    (status = 304, description = "It is what `If-None-Match` names"),
-    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
+    (status = 200, body = super::download::Binary, content_type = "*/*", description = "The decoded bytes, with the detected type"),
+    (status = 206, body = super::download::Binary, content_type = "*/*", description = "The requested range"),
+    (status = 304, description = "Not modified: `If-None-Match` matches"),
+    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond the end")))]
 pub async fn content(
-    Bearer(store): Bearer,
+    AttachmentAccess(store): AttachmentAccess,
     State(app): State<App>,
     Path(id): Path<AttachmentId>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (_, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::absent("attachment"))?;
+    let (_, attachment) = store.find_attachment(id).await?.ok_or_else(|| Problem::not_found("attachment"))?;
     let place = match attachment.sha256 {
         Some(sha256) => store.find_blob(sha256).await?,
         None => None,

@@ -1,10 +1,10 @@
-//! Who asks, and for which tenant.
+//! Extractors for authentication and authorisation: who sends a request, and for which tenant.
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request};
 use domain::TenantId;
-use engine::keys::{Caller, Holder};
+use engine::api_keys::{Caller, Principal};
 use store::TenantStore;
 use store::sql::tenants::Tenant;
 
@@ -12,22 +12,22 @@ use super::caller::caller;
 use super::problem::Problem;
 use crate::App;
 
-/// By which the operator says for whom a request is.
-const TENANT: &str = "x-tenant-id";
+/// Header by which the operator selects a tenant.
+const TENANT_HEADER: &str = "x-tenant-id";
 
-/// Who changes something.
-pub trait Principal: FromRequestParts<App, Rejection = Problem> + Send {
-    /// For the audit.
+/// Authenticated sender of a change.
+pub trait ChangeActor: FromRequestParts<App, Rejection = Problem> + Send {
+    /// Returns the name of the actor for the audit log.
     fn actor(&self) -> String;
-    /// Whose idempotency keys are theirs.
+    /// Returns the tenant that scopes the idempotency keys of this sender.
     fn tenant(&self) -> TenantId;
 }
 
-/// Whoever runs this installation; nobody else gets here.
+/// Admits the operator only.
 #[derive(Debug, Clone, Copy)]
 pub struct Operator;
 
-impl Principal for Operator {
+impl ChangeActor for Operator {
     fn actor(&self) -> String {
         Caller::Operator.actor()
     }
@@ -43,34 +43,35 @@ impl FromRequestParts<App> for Operator {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         match caller(parts, app).await? {
             Caller::Operator => Ok(Self),
-            Caller::Tenant(_) => Err(Problem::forbidden("this is for the operator")),
+            Caller::Tenant(_) => Err(Problem::forbidden("this operation requires the operator's key")),
         }
     }
 }
 
-/// Who sees rows of all tenants, or of one.
+/// Read access to the rows of all tenants, or of one.
 #[derive(Debug, Clone, Copy)]
-pub struct Viewer {
-    /// `None`: all, which only the operator sees.
+pub struct ReadAccess {
+    /// `None` for all tenants, which only the operator may read.
     pub tenant: Option<TenantId>,
 }
 
-impl Viewer {
+impl ReadAccess {
+    /// Returns whether rows of this tenant may be read.
     pub fn may_see(self, tenant: TenantId) -> bool {
         self.tenant.is_none_or(|own| own == tenant)
     }
 
-    /// Of the operator it is asked for which tenant.
-    fn named(self) -> Result<TenantId, Problem> {
-        self.tenant.ok_or_else(|| Problem::invalid("X-Tenant-Id", "the operator says for which tenant"))
+    /// Fails if the operator has not selected a tenant.
+    fn required_tenant(self) -> Result<TenantId, Problem> {
+        self.tenant.ok_or_else(|| Problem::invalid("X-Tenant-Id", "is required with the operator's key"))
     }
 
     async fn of(caller: &Caller, parts: &Parts, app: &App) -> Result<Self, Problem> {
-        let tenant = match (caller, named_tenant(parts)?) {
+        let tenant = match (caller, tenant_header(parts)?) {
             (Caller::Operator, None) => None,
             (Caller::Operator, Some(named)) => {
                 let found = app.engine.store.system().find_tenant(&named.to_string()).await?;
-                Some(found.ok_or_else(|| Problem::absent("tenant"))?.id)
+                Some(found.ok_or_else(|| Problem::not_found("tenant"))?.id)
             }
             (Caller::Tenant(holder), named) => Some(own_tenant(holder, named)?),
         };
@@ -78,7 +79,7 @@ impl Viewer {
     }
 }
 
-impl FromRequestParts<App> for Viewer {
+impl FromRequestParts<App> for ReadAccess {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
@@ -86,99 +87,99 @@ impl FromRequestParts<App> for Viewer {
     }
 }
 
-/// The door to one tenant's rows, for a caller who may read them.
+/// Read access to the rows of one tenant.
 #[derive(Debug, Clone)]
-pub struct Reader(pub TenantStore);
+pub struct TenantReader(pub TenantStore);
 
-impl FromRequestParts<App> for Reader {
+impl FromRequestParts<App> for TenantReader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let viewer = Viewer::from_request_parts(parts, app).await?;
-        Ok(Self(app.engine.store.tenant(viewer.named()?)))
+        let access = ReadAccess::from_request_parts(parts, app).await?;
+        Ok(Self(app.engine.store.tenant(access.required_tenant()?)))
     }
 }
 
-/// The operator, at work on the tenant that the address names.
+/// The operator, with the tenant that the path names.
 #[derive(Debug, Clone)]
-pub struct Landlord {
-    pub of: Tenant,
+pub struct OperatorForTenant {
+    pub tenant: Tenant,
 }
 
-impl FromRequestParts<App> for Landlord {
+impl FromRequestParts<App> for OperatorForTenant {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         Operator::from_request_parts(parts, app).await?;
-        let named = RawPathParams::from_request_parts(parts, app).await.map_err(|_| Problem::absent("tenant"))?;
+        let named = RawPathParams::from_request_parts(parts, app).await.map_err(|_| Problem::not_found("tenant"))?;
         let id = named.iter().find(|(name, _)| *name == "id").and_then(|(_, id)| id.parse::<TenantId>().ok());
-        let id = id.ok_or_else(Problem::nowhere)?;
+        let id = id.ok_or_else(Problem::no_such_route)?;
         let found = app.engine.store.system().find_tenant(&id.to_string()).await?;
-        Ok(Self { of: found.ok_or_else(|| Problem::absent("tenant"))? })
+        Ok(Self { tenant: found.ok_or_else(|| Problem::not_found("tenant"))? })
     }
 }
 
-impl Principal for Landlord {
+impl ChangeActor for OperatorForTenant {
     fn actor(&self) -> String {
         Caller::Operator.actor()
     }
 
     fn tenant(&self) -> TenantId {
-        self.of.id
+        self.tenant.id
     }
 }
 
-/// Who may change rows of all tenants, or of one.
+/// Write access to the rows of all tenants, or of one.
 #[derive(Debug, Clone)]
-pub struct Changer {
-    pub seen: Viewer,
+pub struct WriteAccess {
+    pub scope: ReadAccess,
     is_operator: bool,
     actor: String,
 }
 
-impl FromRequestParts<App> for Changer {
+impl FromRequestParts<App> for WriteAccess {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let caller = caller(parts, app).await?;
-        let seen = Viewer::of(&caller, parts, app).await?;
+        let scope = ReadAccess::of(&caller, parts, app).await?;
         if let Caller::Tenant(holder) = &caller
             && !holder.scopes.iter().any(|scope| scope == "write" || scope == "admin")
         {
-            return Err(Problem::forbidden("this key may only read; it takes one with the scope write"));
+            return Err(Problem::forbidden("this key cannot write; use a key with the scope `write`"));
         }
-        Ok(Self { seen, is_operator: matches!(caller, Caller::Operator), actor: caller.actor() })
+        Ok(Self { scope, is_operator: matches!(caller, Caller::Operator), actor: caller.actor() })
     }
 }
 
-impl Principal for Changer {
+impl ChangeActor for WriteAccess {
     fn actor(&self) -> String {
         self.actor.clone()
     }
 
     fn tenant(&self) -> TenantId {
-        self.seen.tenant.unwrap_or(TenantId::SYSTEM)
+        self.scope.tenant.unwrap_or(TenantId::SYSTEM)
     }
 }
 
-/// The door to one tenant's rows, for a caller who may change them.
+/// Write access to the rows of one tenant.
 #[derive(Debug, Clone)]
-pub struct Writer {
+pub struct TenantWriter {
     pub store: TenantStore,
     pub is_operator: bool,
     actor: String,
 }
 
-impl FromRequestParts<App> for Writer {
+impl FromRequestParts<App> for TenantWriter {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let Changer { seen, is_operator, actor } = Changer::from_request_parts(parts, app).await?;
-        Ok(Self { store: app.engine.store.tenant(seen.named()?), is_operator, actor })
+        let WriteAccess { scope, is_operator, actor } = WriteAccess::from_request_parts(parts, app).await?;
+        Ok(Self { store: app.engine.store.tenant(scope.required_tenant()?), is_operator, actor })
     }
 }
 
-impl Principal for Writer {
+impl ChangeActor for TenantWriter {
     fn actor(&self) -> String {
         self.actor.clone()
     }
@@ -188,30 +189,30 @@ impl Principal for Writer {
     }
 }
 
-/// Whether whoever sent these headers may still read the tenant: for answers that go on for hours.
+/// Returns whether the key in these headers may still read the tenant: for event streams, which last for hours.
 pub async fn may_still_read(headers: &HeaderMap, app: &App, tenant: TenantId) -> bool {
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.headers.clone_from(headers);
-    Viewer::from_request_parts(&mut parts, app).await.is_ok_and(|viewer| viewer.may_see(tenant))
+    ReadAccess::from_request_parts(&mut parts, app).await.is_ok_and(|access| access.may_see(tenant))
 }
 
-/// That of the key, if the key may read it.
-fn own_tenant(holder: &Holder, named: Option<TenantId>) -> Result<TenantId, Problem> {
+/// Returns the tenant of a key, if the key may read it.
+fn own_tenant(holder: &Principal, named: Option<TenantId>) -> Result<TenantId, Problem> {
     if named.is_some_and(|named| named != holder.tenant) {
-        return Err(Problem::forbidden("this key is for another tenant than X-Tenant-Id names"));
+        return Err(Problem::forbidden("this key belongs to another tenant than X-Tenant-Id"));
     }
     if !holder.is_tenant_active {
         return Err(Problem::forbidden("this tenant is not active"));
     }
-    // Whoever may write or administer may read.
+    // The scopes `write` and `admin` include `read`.
     if holder.scopes.is_empty() {
-        return Err(Problem::forbidden("this key has no scope, so it may do nothing"));
+        return Err(Problem::forbidden("this key has no scope"));
     }
     Ok(holder.tenant)
 }
 
-fn named_tenant(parts: &Parts) -> Result<Option<TenantId>, Problem> {
-    let Some(value) = parts.headers.get(TENANT) else { return Ok(None) };
+fn tenant_header(parts: &Parts) -> Result<Option<TenantId>, Problem> {
+    let Some(value) = parts.headers.get(TENANT_HEADER) else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.parse().ok());
-    id.map(Some).ok_or_else(|| Problem::invalid("X-Tenant-Id", "it is not the id of a tenant"))
+    id.map(Some).ok_or_else(|| Problem::invalid("X-Tenant-Id", "must be the id of a tenant"))
 }

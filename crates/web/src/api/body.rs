@@ -1,4 +1,4 @@
-//! What somebody sends as JSON, read so that a mistake is named: which field, and what about it.
+//! Parses JSON request bodies into types, with errors that name the field.
 
 use std::any::TypeId;
 
@@ -9,87 +9,87 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::problem::Problem;
-use crate::edge::was_too_slow;
+use crate::edge::is_body_timeout;
 
-/// What a request says that has nothing to say.
+/// Body of a request without parameters: absent or `{}`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Nothing {}
+pub struct EmptyBody {}
 
-/// Only a request that has nothing to say may come without a body.
-pub fn parse_sent<T: DeserializeOwned + 'static>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
+/// Parses a request body. Only [`EmptyBody`] may be absent.
+pub fn parse_body<T: DeserializeOwned + 'static>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
     if bytes.is_empty() {
-        return match TypeId::of::<T>() == TypeId::of::<Nothing>() {
-            true => parse(b"{}"),
-            false => Err(Problem::invalid("body", "there has to be one, of JSON")),
-        };
+        if TypeId::of::<T>() == TypeId::of::<EmptyBody>() {
+            return parse(b"{}");
+        }
+        return Err(Problem::invalid("body", "must be a JSON object"));
     }
     if !is_json(headers) {
-        let detail = "send JSON, and say so: `Content-Type: application/json`";
+        let detail = "the body must be JSON; send `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
     parse(bytes)
 }
 
-/// `application/json`, or what is built on it, like `application/merge-patch+json`.
+/// Accepts `application/json` and types with the suffix `+json`, such as `application/merge-patch+json`.
 fn is_json(headers: &HeaderMap) -> bool {
-    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let Some((kind, subtype)) = given.and_then(|text| text.split(';').next()?.trim().split_once('/')) else {
+    let non_null = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let Some((kind, subtype)) = non_null.and_then(|text| text.split(';').next()?.trim().split_once('/')) else {
         return false;
     };
     let ends_in_json = subtype.len() > 5 && subtype.as_bytes()[subtype.len() - 5..].eq_ignore_ascii_case(b"+json");
     kind.eq_ignore_ascii_case("application") && (subtype.eq_ignore_ascii_case("json") || ends_in_json)
 }
 
-/// A field that may be left out but is not null.
-pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<T>, D::Error> {
+/// Deserialises a field that may be absent but not null.
+pub fn non_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<T>, D::Error> {
     T::deserialize(field).map(Some)
 }
 
-/// A field that may be left out, and for which null means something.
-pub fn given_or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<Option<T>>, D::Error> {
+/// Deserialises a field for which null means something else than its absence.
+pub fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(field).map(Some)
 }
 
-/// 400 for what is no JSON, 422 for JSON that means nothing here.
+/// Parses a JSON object. Invalid JSON is a 400, an invalid value a 422.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // A list would do for a struct, its items in the order of the fields: nobody means that.
+    // Serde would accept an array for a struct, with its items in the order of the fields.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|first| *first != b'{') {
         return Err(match serde_json::from_slice::<IgnoredAny>(bytes) {
-            Ok(_) => Problem::invalid("body", "it is an object, with names and values"),
-            Err(e) => refusal(WHOLE, &e),
+            Ok(_) => Problem::invalid("body", "must be a JSON object"),
+            Err(e) => json_problem(ROOT_PATH, &e),
         });
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|e| {
         let field = e.path().to_string();
-        refusal(&field, e.inner())
+        json_problem(&field, e.inner())
     })?;
-    reader.end().map_err(|e| refusal(WHOLE, &e))?;
+    reader.end().map_err(|e| json_problem(ROOT_PATH, &e))?;
     Ok(value)
 }
 
-/// How the path to everything is written.
-const WHOLE: &str = ".";
+/// Path of the whole document.
+const ROOT_PATH: &str = ".";
 
-fn refusal(field: &str, e: &serde_json::Error) -> Problem {
+fn json_problem(field: &str, e: &serde_json::Error) -> Problem {
     if e.classify() != Category::Data {
-        return Problem::new(StatusCode::BAD_REQUEST, format!("this is not JSON: {e}"));
+        return Problem::new(StatusCode::BAD_REQUEST, format!("the body is not valid JSON: {e}"));
     }
-    // What follows is where in the text, which says less than the name of the field.
-    let told = e.to_string();
-    let detail = told.rsplit_once(" at line ").map_or(told.as_str(), |(detail, _)| detail);
+    // The position at the end says less than the name of the field.
+    let message = e.to_string();
+    let detail = message.rsplit_once(" at line ").map_or(message.as_str(), |(detail, _)| detail);
     match ["unknown field", "missing field", "duplicate field"].iter().find_map(|what| unquoted(detail, what)) {
-        // The path leads to what holds it.
-        Some(name) if field == WHOLE || field == name => Problem::invalid(name, detail),
+        // The path names the object that holds the field.
+        Some(name) if field == ROOT_PATH || field == name => Problem::invalid(name, detail),
         Some(name) if field.ends_with(&format!(".{name}")) => Problem::invalid(field, detail),
         Some(name) => Problem::invalid(&format!("{field}.{name}"), detail),
-        None if field == WHOLE => Problem::invalid("body", detail),
+        None if field == ROOT_PATH => Problem::invalid("body", detail),
         None => Problem::invalid(field, detail),
     }
 }
 
-/// The name in "missing field `name`".
+/// Returns the name in "missing field `name`".
 fn unquoted<'a>(detail: &'a str, what: &str) -> Option<&'a str> {
     detail.strip_prefix(what)?.strip_prefix(" `")?.split('`').next()
 }
@@ -97,9 +97,9 @@ fn unquoted<'a>(detail: &'a str, what: &str) -> Option<&'a str> {
 impl From<BytesRejection> for Problem {
     fn from(e: BytesRejection) -> Self {
         match e.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Self::too_large(),
-            _ if was_too_slow(&e) => Self::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-            _ => Self::new(StatusCode::BAD_REQUEST, "the body broke off before its end"),
+            StatusCode::PAYLOAD_TOO_LARGE => Self::payload_too_large(),
+            _ if is_body_timeout(&e) => Self::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+            _ => Self::new(StatusCode::BAD_REQUEST, "the body ended early"),
         }
     }
 }
@@ -113,30 +113,30 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Order {
+    struct TestOrder {
         name: String,
         #[serde(default)]
-        lines: Vec<Line>,
+        lines: Vec<TestLine>,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Line {
+    struct TestLine {
         count: u32,
     }
 
-    async fn told(problem: Problem) -> Value {
+    async fn problem_json(problem: Problem) -> Value {
         let body = to_bytes(problem.into_response().into_body(), usize::MAX).await.unwrap();
         serde_json::from_slice(&body).unwrap()
     }
 
     #[tokio::test]
-    async fn what_is_wrong_in_json_is_named() {
+    async fn errors_name_the_field() {
         for (text, status, field, says) in [
-            ("", 400, "", "not JSON"),
-            ("{\"name\":", 400, "", "not JSON"),
-            ("{\"name\": \"a\"} x", 400, "", "not JSON"),
-            ("{name: 1}", 400, "", "not JSON"),
+            ("", 400, "", "not valid JSON"),
+            ("{\"name\":", 400, "", "not valid JSON"),
+            ("{\"name\": \"a\"} x", 400, "", "not valid JSON"),
+            ("{name: 1}", 400, "", "not valid JSON"),
             ("[\"a\"]", 422, "body", "object"),
             ("7", 422, "body", "object"),
             ("{}", 422, "name", "missing field"),
@@ -147,31 +147,33 @@ mod tests {
             ("{\"name\": \"a\", \"lines\": [{\"cuont\": 1}]}", 422, "lines[0].cuont", "unknown field"),
             ("{\"name\": \"a\", \"lines\": [{}]}", 422, "lines[0].count", "missing field"),
         ] {
-            let told = told(parse::<Order>(text.as_bytes()).map(drop).unwrap_err()).await;
+            let message = problem_json(parse::<TestOrder>(text.as_bytes()).map(drop).unwrap_err()).await;
 
-            assert_eq!(told["status"], status, "{text}: {told}");
-            assert!(told["detail"].as_str().unwrap().contains(says), "{text}: {told}");
+            assert_eq!(message["status"], status, "{text}: {message}");
+            assert!(message["detail"].as_str().unwrap().contains(says), "{text}: {message}");
             if !field.is_empty() {
-                assert_eq!(told["errors"][0]["field"], field, "{text}: {told}");
+                assert_eq!(message["errors"][0]["field"], field, "{text}: {message}");
             }
         }
-        assert_eq!(parse::<Order>(br#"{"name": "a", "lines": [{"count": 3}]}"#).unwrap().lines[0].count, 3);
+        assert_eq!(parse::<TestOrder>(br#"{"name": "a", "lines": [{"count": 3}]}"#).unwrap().lines[0].count, 3);
+    }
+
+    /// Returns the parsed name, or the status of the problem.
+    async fn parse_as(content_type: &str) -> Value {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())]);
+        match parse_body::<TestOrder>(&headers, b"{\"name\": \"a\"}") {
+            Ok(order) => Value::from(order.name),
+            Err(problem) => problem_json(problem).await["status"].clone(),
+        }
     }
 
     #[tokio::test]
-    async fn only_what_says_that_it_is_json_is_read() {
-        let status = async |content_type: &str| {
-            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())]);
-            match parse_sent::<Order>(&headers, b"{\"name\": \"a\"}") {
-                Ok(order) => Value::from(order.name),
-                Err(problem) => told(problem).await["status"].clone(),
-            }
-        };
+    async fn other_content_types_are_refused() {
         for good in ["application/json", "Application/JSON; charset=utf-8", "application/merge-patch+json"] {
-            assert_eq!(status(good).await, "a", "{good}");
+            assert_eq!(parse_as(good).await, "a", "{good}");
         }
         for bad in ["text/plain", "application/x-www-form-urlencoded", "", "json", "application/+json", "text/json"] {
-            assert_eq!(status(bad).await, 415, "{bad}");
+            assert_eq!(parse_as(bad).await, 415, "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What became of events on their way to a webhook.
+//! Deliveries of events to a webhook: their state, test deliveries, and resending.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,45 +9,46 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::TenantStore;
-use store::sql::webhook_deliveries::{Delivery, Resent};
+use store::sql::webhook_deliveries::{Delivery, ResendFilter};
 use store::sql::webhooks::Webhook;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Reader, Writer};
-use super::change::{Change, Told, What};
+use super::auth::{TenantReader, TenantWriter};
+use super::change::{AuditAction, ChangeRequest, Reply};
 use super::page::{self, Page};
 use super::problem::Problem;
 use super::webhooks::find;
 use super::{Path, Query};
 use crate::App;
 
-/// One event for one webhook, however often it was tried.
+/// Delivery of one event to one webhook, with all its attempts.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Delivery)]
 pub struct DeliveryView {
-    /// What the receiver sees as `webhook-id`, the same at each try.
+    /// Sent to the receiver as `webhook-id`; the same for each attempt.
     #[schema(value_type = String, format = "uuid")]
     id: DeliveryId,
     #[schema(value_type = String, format = "uuid")]
     webhook_id: WebhookId,
-    /// The number of the event; null: a ping.
+    /// Sequence number of the event; null for a ping.
     event_seq: Option<u64>,
     #[serde(rename = "type")]
     #[schema(example = "email.received")]
     kind: String,
-    /// waiting, delivered or failed.
+    /// `waiting`, `delivered` or `failed`.
     #[schema(example = "delivered")]
     state: &'static str,
     attempts: u64,
-    /// When it is tried again.
+    /// Time of the next attempt.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_at: Option<Timestamp>,
     #[schema(value_type = Option<String>, format = DateTime)]
     last_at: Option<Timestamp>,
-    /// What the receiver answered.
+    /// HTTP status of the last response.
     last_status: Option<u64>,
-    /// The beginning of it, or what went wrong.
+    /// Beginning of the last response, or the error.
     last_answer: Option<String>,
+    /// Duration of the last attempt in milliseconds.
     last_millis: Option<u64>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
@@ -75,41 +76,42 @@ impl From<Delivery> for DeliveryView {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WantedDeliveries {
-    /// Only in this state: waiting, delivered or failed.
+pub struct DeliveryQuery {
+    /// Only deliveries in this state: `waiting`, `delivered` or `failed`.
     #[param(example = "failed")]
     state: Option<String>,
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`.
+    /// `next_cursor` of the previous page.
     #[param(value_type = Option<String>, format = "uuid")]
     cursor: Option<DeliveryId>,
 }
 
-/// What became of events on their way to a webhook, the newest first.
+/// List the deliveries of a webhook, newest first.
 #[utoipa::path(get, path = "/v1/webhooks/{id}/deliveries", operation_id = "list_deliveries", tag = "webhooks",
-    params(("id" = String, Path), WantedDeliveries), responses(
-    (status = 200, description = "What was asked for", body = Page<DeliveryView>)))]
+    params(("id" = String, Path), DeliveryQuery), responses(
+    (status = 200, description = "Matching deliveries", body = Page<DeliveryView>)))]
 pub async fn list(
-    Reader(store): Reader,
+    TenantReader(store): TenantReader,
     Path(id): Path<WebhookId>,
-    Query(wanted): Query<WantedDeliveries>,
+    Query(query): Query<DeliveryQuery>,
 ) -> Result<Json<Page<DeliveryView>>, Problem> {
     find(&store, id).await?;
-    let state = wanted.state.as_deref().map(|state| {
-        DeliveryState::parse(state).ok_or_else(|| Problem::invalid("state", "it is waiting, delivered or failed"))
+    let state = query.state.as_deref().map(|state| {
+        DeliveryState::parse(state).ok_or_else(|| Problem::invalid("state", "must be waiting, delivered or failed"))
     });
-    let limit = page::limit(wanted.limit)?;
-    let deliveries = store.list_deliveries(id, state.transpose()?, wanted.cursor, limit + 1).await?;
+    let limit = page::limit(query.limit)?;
+    let deliveries = store.list_deliveries(id, state.transpose()?, query.cursor, limit + 1).await?;
     Ok(Json(Page::cut(deliveries, limit, |delivery| delivery.id).map(DeliveryView::from)))
 }
 
-/// One delivery.
+/// Get a delivery.
 #[utoipa::path(get, path = "/v1/webhooks/{id}/deliveries/{delivery}", operation_id = "get_delivery", tag = "webhooks",
     params(("id" = String, Path), ("delivery" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = DeliveryView)))]
+    (status = 200, description = "The delivery", body = DeliveryView)))]
 pub async fn get(
-    Reader(store): Reader,
+    TenantReader(store): TenantReader,
     Path((webhook, id)): Path<(WebhookId, DeliveryId)>,
 ) -> Result<Json<DeliveryView>, Problem> {
     Ok(Json(find_delivery(&store, webhook, id).await?.into()))
@@ -117,86 +119,95 @@ pub async fn get(
 
 async fn find_delivery(store: &TenantStore, webhook: WebhookId, id: DeliveryId) -> Result<Delivery, Problem> {
     find(store, webhook).await?;
-    store.find_delivery(webhook, id).await?.ok_or_else(|| Problem::absent("delivery"))
+    store.find_delivery(webhook, id).await?.ok_or_else(|| Problem::not_found("delivery"))
 }
 
-fn what(store: &TenantStore, action: &'static str, webhook: WebhookId, after: serde_json::Value) -> What {
-    What { tenant: store.id, action, target: webhook.to_string(), before: None, after: Some(after) }
+fn audit_action(
+    store: &TenantStore,
+    action: &'static str,
+    webhook: WebhookId,
+    after: serde_json::Value,
+) -> AuditAction {
+    AuditAction { tenant: store.id, action, target: webhook.to_string(), before: None, after: Some(after) }
 }
 
-/// Nothing is sent to one that is not active.
-fn active(webhook: &Webhook) -> Result<(), Problem> {
+/// Fails with 409 unless the webhook is active.
+fn check_active(webhook: &Webhook) -> Result<(), Problem> {
     match webhook.state {
         WebhookState::Active => Ok(()),
-        state => Err(Problem::conflict(format!("this webhook is {}; make it active first", state.as_str()))),
+        state => Err(Problem::conflict(format!("this webhook is {}; activate it first", state.as_str()))),
     }
 }
 
-/// Send something to a webhook to see whether it comes through. The list of deliveries shows what became of it.
+/// Send a test delivery to a webhook.
+///
+/// The list of deliveries shows its outcome.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/ping", operation_id = "ping_webhook", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It will be sent")))]
+    (status = 202, description = "The test delivery will be sent")))]
 pub async fn ping(
     State(app): State<App>,
     Path(id): Path<WebhookId>,
-    change: Change<Writer>,
+    change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
     let store = &change.by.store;
-    active(&find(store, id).await?)?;
-    let what = what(store, "webhook.ping", id, json!({}));
-    let recording = change.record(&app, what, Told::empty(StatusCode::ACCEPTED)).await?;
+    check_active(&find(store, id).await?)?;
+    let action = audit_action(store, "webhook.ping", id, json!({}));
+    let recording = change.record(&app, action, Reply::empty(StatusCode::ACCEPTED)).await?;
     let mut unit = recording.engine.store.tenant(store.id).write();
     unit.ping(id);
     unit.commit().await?;
-    recording.done().await
+    recording.finish().await
 }
 
-/// Deliver something again, under the same id.
+/// Send a delivery again, with the same id.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/deliveries/{delivery}/resend", operation_id = "resend_delivery", tag = "webhooks",
     params(("id" = String, Path), ("delivery" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It will be sent")))]
+    (status = 202, description = "The delivery will be sent again")))]
 pub async fn resend(
     State(app): State<App>,
     Path((webhook, id)): Path<(WebhookId, DeliveryId)>,
-    change: Change<Writer>,
+    change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
     let store = &change.by.store;
     find_delivery(store, webhook, id).await?;
-    active(&find(store, webhook).await?)?;
-    let what = what(store, "webhook.resend", webhook, json!({"delivery": id}));
-    let recording = change.record(&app, what, Told::empty(StatusCode::ACCEPTED)).await?;
+    check_active(&find(store, webhook).await?)?;
+    let action = audit_action(store, "webhook.resend", webhook, json!({"delivery": id}));
+    let recording = change.record(&app, action, Reply::empty(StatusCode::ACCEPTED)).await?;
     let mut unit = recording.engine.store.tenant(store.id).write();
     unit.resend(webhook, vec![id]);
     unit.commit().await?;
-    recording.done().await
+    recording.finish().await
 }
 
+/// Deliveries to send again.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResendSince {
+    /// Deliveries created at or after this time.
     #[schema(value_type = String, format = DateTime)]
     since: Timestamp,
-    /// Also what came through.
+    /// Include deliveries that succeeded.
     #[serde(default)]
     delivered_too: bool,
 }
 
-/// Deliver again what failed since then, the oldest first and at most 10,000 at once.
+/// Send failed deliveries since a time again, oldest first and at most 10,000 at once.
 #[utoipa::path(post, path = "/v1/webhooks/{id}/resend", operation_id = "resend_since", tag = "webhooks",
     params(("id" = String, Path), super::IdempotencyKey), request_body = ResendSince, responses(
-    (status = 202, description = "They will be sent")))]
+    (status = 202, description = "The deliveries will be sent again")))]
 pub async fn resend_since(
     State(app): State<App>,
     Path(id): Path<WebhookId>,
-    change: Change<Writer, ResendSince>,
+    change: ChangeRequest<TenantWriter, ResendSince>,
 ) -> Result<Response, Problem> {
     let store = &change.by.store;
-    active(&find(store, id).await?)?;
+    check_active(&find(store, id).await?)?;
     let ResendSince { since, delivered_too } = change.body;
-    let what = what(store, "webhook.resend", id, json!({"since": since, "delivered_too": delivered_too}));
-    let recording = change.record(&app, what, Told::empty(StatusCode::ACCEPTED)).await?;
+    let action = audit_action(store, "webhook.resend", id, json!({"since": since, "delivered_too": delivered_too}));
+    let recording = change.record(&app, action, Reply::empty(StatusCode::ACCEPTED)).await?;
     let mut unit = recording.engine.store.tenant(store.id).write();
-    unit.resend_since(id, since, if delivered_too { Resent::FailedAndDelivered } else { Resent::Failed });
+    unit.resend_since(id, since, if delivered_too { ResendFilter::FailedAndDelivered } else { ResendFilter::Failed });
     unit.commit().await?;
-    recording.done().await
+    recording.finish().await
 }

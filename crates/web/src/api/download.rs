@@ -1,163 +1,170 @@
-//! Stored bytes, as a file that no browser opens by itself.
+//! Downloads of stored blobs, with headers that keep browsers from rendering them.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{Engine, HELD_BYTES};
+use engine::{Engine, MAX_BUFFERED_BLOB_BYTES};
 use futures_util::stream;
 use store::blobs::ReadError;
-use store::sql::blobs::BlobPlace;
+use store::sql::blobs::BlobLocation;
 use store::{StoreError, TenantStore};
 
 use super::problem::Problem;
 
-/// As they are, for the description.
+/// Binary body, for the OpenAPI description.
 #[derive(utoipa::ToSchema)]
 #[schema(value_type = String, format = Binary)]
-#[expect(dead_code, reason = "only described")]
+#[expect(dead_code, reason = "for the OpenAPI description only")]
 pub struct Binary(Vec<u8>);
 
-/// Bytes that are under way at once for a download that is too large to be held.
-const PIECE: usize = 256 << 10;
+/// Chunk size of downloads that are too large for memory.
+const CHUNK_BYTES: usize = 256 << 10;
 
+/// A blob to send, with its type and file name.
 #[derive(Debug)]
 pub struct Download {
-    /// `None`: its bytes are not stored, or not yet.
-    pub place: Option<BlobPlace>,
+    /// `None` if the bytes are not stored (yet).
+    pub place: Option<BlobLocation>,
     pub content_type: String,
     pub filename: Option<String>,
 }
 
-/// Not a byte is sent before all are proven; a large one waits for that in a file without a name.
+/// Sends a blob after its hash has been verified; a large one is copied to an unnamed temporary file for that.
 pub async fn send(
     engine: &Engine,
     store: &TenantStore,
     download: Download,
-    asked: &HeaderMap,
+    headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    let place = download.place.clone().ok_or_else(|| Problem::absent("content: its bytes are not stored"))?;
+    let place = download.place.clone().ok_or_else(|| Problem::not_found("content: the bytes are not stored"))?;
     let tag = format!("\"{}\"", place.sha256.hex());
-    let is_known = asked.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     if is_known {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
     let size = place.size_bytes;
-    let (status, range) = match wanted(asked, size) {
-        Wanted::All => (StatusCode::OK, 0..size),
-        Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Wanted::Nonsense => {
-            let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("there are {size} bytes"));
+    let (status, range) = match requested_range(headers, size) {
+        RequestedRange::Whole => (StatusCode::OK, 0..size),
+        RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+        RequestedRange::Unsatisfiable => {
+            let problem = Problem::new(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                format!("the range is beyond the end: the content has {size} bytes"),
+            );
             return Ok(([(header::CONTENT_RANGE, format!("bytes */{size}"))], problem).into_response());
         }
     };
     let body = read(engine, store, place, range.clone()).await?;
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
-    let mut set = |name: HeaderName, value: String| {
+    let content_range = (status == StatusCode::PARTIAL_CONTENT)
+        .then(|| (header::CONTENT_RANGE, format!("bytes {}-{}/{size}", range.start, range.end - 1)));
+    let values = [
+        (header::CONTENT_TYPE, download.content_type),
+        (header::CONTENT_LENGTH, (range.end - range.start).to_string()),
+        (header::CONTENT_DISPOSITION, disposition(download.filename.as_deref())),
+        (header::ETAG, tag),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+    ];
+    for (name, value) in values.into_iter().chain(content_range) {
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(name, value);
         }
-    };
-    set(header::CONTENT_TYPE, download.content_type);
-    set(header::CONTENT_LENGTH, (range.end - range.start).to_string());
-    set(header::CONTENT_DISPOSITION, disposition(download.filename.as_deref()));
-    set(header::ETAG, tag);
-    set(header::ACCEPT_RANGES, "bytes".to_owned());
-    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned());
-    set(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned());
-    if status == StatusCode::PARTIAL_CONTENT {
-        set(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", range.start, range.end - 1));
     }
     Ok(response)
 }
 
-async fn read(engine: &Engine, store: &TenantStore, place: BlobPlace, range: Range<u64>) -> Result<Body, Problem> {
-    if place.size_bytes <= HELD_BYTES {
+async fn read(engine: &Engine, store: &TenantStore, place: BlobLocation, range: Range<u64>) -> Result<Body, Problem> {
+    if place.size_bytes <= MAX_BUFFERED_BLOB_BYTES {
         let bytes = Bytes::from(engine.read_blob(store, place).await?);
-        // Not more than HELD_BYTES, so it fits.
+        // At most HELD_BYTES, so the casts cannot overflow.
         return Ok(Body::from(bytes.slice(range.start as usize..range.end as usize)));
     }
-    let mut file = match copy(engine, &place).await {
-        // Its pack may have been merged with others since we asked where it is.
+    let mut file = match copy_to_temporary_file(engine, &place).await {
+        // Its pack may have been merged with others since its place was read.
         Err(e @ StoreError::BlobMissing(_)) => match store.find_blob(place.sha256).await? {
-            Some(now) if now.object_key != place.object_key => copy(engine, &now).await?,
+            Some(now) if now.object_key != place.object_key => copy_to_temporary_file(engine, &now).await?,
             _ => return Err(e.into()),
         },
         copied => copied?,
     };
     file.seek(SeekFrom::Start(range.start)).map_err(|e| StoreError::Other(e.to_string().into()))?;
     let left = range.end - range.start;
-    let pieces = stream::try_unfold((file, left), |(mut file, left)| async move {
+    let chunks = stream::try_unfold((file, left), |(mut file, left)| async move {
         if left == 0 {
             return Ok::<_, std::io::Error>(None);
         }
         tokio::task::spawn_blocking(move || {
-            let mut piece = vec![0; PIECE.min(usize::try_from(left).unwrap_or(PIECE))];
-            file.read_exact(&mut piece)?;
-            let left = left - piece.len() as u64;
-            Ok(Some((Bytes::from(piece), (file, left))))
+            let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES))];
+            file.read_exact(&mut chunk)?;
+            let left = left - chunk.len() as u64;
+            Ok(Some((Bytes::from(chunk), (file, left))))
         })
         .await
         .map_err(std::io::Error::other)?
     });
-    Ok(Body::from_stream(pieces))
+    Ok(Body::from_stream(chunks))
 }
 
-/// Into a file without a name.
-async fn copy(engine: &Engine, place: &BlobPlace) -> Result<File, StoreError> {
-    let failed =
-        |what: &str, e: std::io::Error| StoreError::Other(format!("cannot {what} a temporary file: {e}").into());
-    let file = tempfile::tempfile().map_err(|e| failed("make", e))?;
+/// Copies a blob to an unnamed temporary file, verifying its hash.
+async fn copy_to_temporary_file(engine: &Engine, place: &BlobLocation) -> Result<File, StoreError> {
+    let file = tempfile::tempfile().map_err(|e| temporary_file_error("create", &e))?;
     match engine.blobs.read_to(place, file).await {
         Ok(file) => Ok(file),
         Err(ReadError::Store(e)) => Err(e),
-        Err(ReadError::Writer(e)) => Err(failed("write", e)),
+        Err(ReadError::Writer(e)) => Err(temporary_file_error("write", &e)),
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Wanted {
-    All,
-    Part(Range<u64>),
-    Nonsense,
+fn temporary_file_error(action: &str, e: &std::io::Error) -> StoreError {
+    StoreError::Other(format!("cannot {action} a temporary file: {e}").into())
 }
 
-/// One range of bytes; of several, all is sent, which is allowed.
-fn wanted(asked: &HeaderMap, size: u64) -> Wanted {
-    let text = asked.get(header::RANGE).and_then(|value| value.to_str().ok());
+/// Range of bytes that a request asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum RequestedRange {
+    Whole,
+    Part(Range<u64>),
+    Unsatisfiable,
+}
+
+/// Reads the `Range` header. A list of ranges is ignored, as RFC 9110 permits.
+fn requested_range(headers: &HeaderMap, size: u64) -> RequestedRange {
+    let text = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
     let Some((first, last)) = text.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
-        return Wanted::All;
+        return RequestedRange::Whole;
     };
     let range = match (first.trim().parse::<u64>(), last.trim()) {
         (Ok(first), "") => first..size,
         (Ok(first), last) => match last.parse::<u64>() {
             Ok(last) if last >= first => first..last.saturating_add(1).min(size),
-            _ => return Wanted::All,
+            _ => return RequestedRange::Whole,
         },
         (Err(_), last) if first.trim().is_empty() => match last.parse::<u64>() {
             Ok(count) => size.saturating_sub(count)..size,
-            Err(_) => return Wanted::All,
+            Err(_) => return RequestedRange::Whole,
         },
-        _ => return Wanted::All,
+        _ => return RequestedRange::Whole,
     };
-    if range.start >= range.end { Wanted::Nonsense } else { Wanted::Part(range) }
+    if range.start >= range.end { RequestedRange::Unsatisfiable } else { RequestedRange::Part(range) }
 }
 
-/// RFC 6266: the name for everybody, and the true one for whoever reads UTF-8.
+/// Formats `Content-Disposition` (RFC 6266): an ASCII name, and the exact one in UTF-8.
 fn disposition(filename: Option<&str>) -> String {
     let Some(name) = filename else { return "attachment".to_owned() };
-    let plain = |c: char| if c.is_ascii_graphic() && !"\"\\/".contains(c) || c == ' ' { c } else { '_' };
-    let ascii: String = name.chars().map(plain).collect();
-    let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte);
+    let ascii: String = name.replace(|c: char| !c.is_ascii_graphic() && c != ' ' || "\"\\/".contains(c), "_");
     let mut encoded = String::new();
     for byte in name.bytes() {
-        match is_safe(byte) {
-            true => encoded.push(char::from(byte)),
-            false => encoded += &format!("%{byte:02X}"),
+        if byte.is_ascii_alphanumeric() || b"!#$&+-.^_`|~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded += &format!("%{byte:02X}");
         }
     }
     format!("attachment; filename=\"{ascii}\"; filename*=UTF-8''{encoded}")
@@ -167,29 +174,30 @@ fn disposition(filename: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_range_is_a_part_and_what_makes_no_sense_is_everything_or_refused() {
-        let of = |range: &'static str, size| {
-            wanted(&HeaderMap::from_iter([(header::RANGE, HeaderValue::from_static(range))]), size)
-        };
-        assert_eq!(of("bytes=0-3", 10), Wanted::Part(0..4));
-        assert_eq!(of("bytes=4-", 10), Wanted::Part(4..10));
-        assert_eq!(of("bytes=-3", 10), Wanted::Part(7..10));
-        assert_eq!(of("bytes=-30", 10), Wanted::Part(0..10));
-        assert_eq!(of("bytes=9-100", 10), Wanted::Part(9..10));
-        assert_eq!(of("bytes=0-18446744073709551615", 10), Wanted::Part(0..10));
-        for nonsense in ["bytes=10-", "bytes=11-20", "bytes=-0"] {
-            assert_eq!(of(nonsense, 10), Wanted::Nonsense, "{nonsense}");
-        }
-        assert_eq!(of("bytes=0-", 0), Wanted::Nonsense);
-        for ignored in ["bytes=3-1", "bytes=a-b", "lines=0-1", "bytes=0-1,3-4", "bytes=", "bytes=-"] {
-            assert_eq!(of(ignored, 10), Wanted::All, "{ignored}");
-        }
-        assert_eq!(wanted(&HeaderMap::new(), 10), Wanted::All);
+    fn of(range: &'static str, size: u64) -> RequestedRange {
+        requested_range(&HeaderMap::from_iter([(header::RANGE, HeaderValue::from_static(range))]), size)
     }
 
     #[test]
-    fn names_become_neither_headers_nor_paths() {
+    fn one_satisfiable_range_is_a_part() {
+        assert_eq!(of("bytes=0-3", 10), RequestedRange::Part(0..4));
+        assert_eq!(of("bytes=4-", 10), RequestedRange::Part(4..10));
+        assert_eq!(of("bytes=-3", 10), RequestedRange::Part(7..10));
+        assert_eq!(of("bytes=-30", 10), RequestedRange::Part(0..10));
+        assert_eq!(of("bytes=9-100", 10), RequestedRange::Part(9..10));
+        assert_eq!(of("bytes=0-18446744073709551615", 10), RequestedRange::Part(0..10));
+        for nonsense in ["bytes=10-", "bytes=11-20", "bytes=-0"] {
+            assert_eq!(of(nonsense, 10), RequestedRange::Unsatisfiable, "{nonsense}");
+        }
+        assert_eq!(of("bytes=0-", 0), RequestedRange::Unsatisfiable);
+        for ignored in ["bytes=3-1", "bytes=a-b", "lines=0-1", "bytes=0-1,3-4", "bytes=", "bytes=-"] {
+            assert_eq!(of(ignored, 10), RequestedRange::Whole, "{ignored}");
+        }
+        assert_eq!(requested_range(&HeaderMap::new(), 10), RequestedRange::Whole);
+    }
+
+    #[test]
+    fn file_names_cannot_inject_headers_or_paths() {
         assert_eq!(disposition(None), "attachment");
         assert_eq!(disposition(Some("a b.pdf")), "attachment; filename=\"a b.pdf\"; filename*=UTF-8''a%20b.pdf");
         let odd = disposition(Some("../Ünïcode\"\r\nX: y"));

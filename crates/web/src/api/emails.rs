@@ -1,21 +1,21 @@
-//! Emails: found, read, and their exact original bytes.
+//! Emails: search, details, original bytes, deletion.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use domain::search::Order;
+use domain::search::SearchOrder;
 use domain::{Address, EmailId, MailboxId};
-use engine::search::{Hit, Search};
+use engine::search::{SearchHit, SearchRequest};
 use serde::{Deserialize, Serialize};
 use store::StoreError;
-use store::sql::discard::NO_SUCH_EMAIL;
+use store::sql::email_deletion::NO_SUCH_EMAIL;
 use store::sql::emails::Email;
 use utoipa::{IntoParams, ToSchema};
 
 use super::attachments::AttachmentView;
-use super::auth::{Reader, Writer};
-use super::change::{Change, Told, What};
+use super::auth::{TenantReader, TenantWriter};
+use super::change::{AuditAction, ChangeRequest, Reply};
 use super::download::{Download, send};
 use super::page::{self, Page};
 use super::problem::Problem;
@@ -25,33 +25,34 @@ use crate::App;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Wanted {
-    /// What to search for, in the search language: `from:ann "past due" has:attachment -draft`. All, when it is empty.
+pub struct EmailQuery {
+    /// Search query, such as `from:ann "past due" has:attachment -draft`. An empty query matches all emails.
     #[param(example = "subject:invoice")]
     q: Option<String>,
-    /// Only of this mailbox.
+    /// Only emails of this mailbox.
     #[param(value_type = Option<String>, format = "uuid")]
     mailbox: Option<MailboxId>,
-    /// Only in the folder of this name.
+    /// Only emails in the folder of this name.
     folder: Option<String>,
-    /// Received from then on: a year, month, day or instant.
+    /// Only emails received at or after this time: a year, month, day or instant.
     #[param(example = "2026-01")]
     after: Option<String>,
-    /// Received before then.
+    /// Only emails received before this time.
     before: Option<String>,
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-impl Wanted {
-    /// As one would type it.
+impl EmailQuery {
+    /// Joins all parameters into one search query.
     fn text(&self) -> Result<String, Problem> {
         let mut text = self.q.clone().unwrap_or_default();
         if let Some(folder) = &self.folder {
             if folder.is_empty() || folder.contains('"') {
-                return Err(Problem::invalid("folder", "it is not the name of a folder"));
+                return Err(Problem::invalid("folder", "must be the name of a folder"));
             }
             text += &format!(" label:\"{folder}\"");
         }
@@ -60,7 +61,7 @@ impl Wanted {
             let term = format!("{field}:{value}");
             let is_time = !value.contains(|c: char| c.is_whitespace() || c == '"');
             if !is_time || content::query::parse(&term).is_err() {
-                return Err(Problem::invalid(field, "it is a year, month, day or instant, like 2026-01-31"));
+                return Err(Problem::invalid(field, "must be a year, month, day or instant, such as 2026-01-31"));
             }
             text += &format!(" {term}");
         }
@@ -68,7 +69,7 @@ impl Wanted {
     }
 }
 
-/// Enough of an email for a line in a list.
+/// Summary of an email, for lists.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EmailSummary {
     #[schema(value_type = String, format = "uuid")]
@@ -76,41 +77,43 @@ pub struct EmailSummary {
     #[schema(value_type = String, format = "uuid")]
     mailbox_id: MailboxId,
     subject: Option<String>,
-    from: Option<Person>,
+    from: Option<Correspondent>,
     #[schema(value_type = String, format = DateTime)]
     received_at: jiff::Timestamp,
     folders: Vec<String>,
     flags: Vec<String>,
     size_bytes: u64,
     has_attachments: bool,
-    /// A piece of the text around the first hit, which stands between `**`.
+    /// Excerpt around the first match, which is enclosed in `**`.
     snippet: String,
 }
 
+/// Sender or recipient of an email.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Person {
+#[schema(as = Person)]
+pub struct Correspondent {
     name: Option<String>,
     #[schema(example = "ann@acme.test")]
     address: String,
 }
 
-impl From<Address> for Person {
+impl From<Address> for Correspondent {
     fn from(address: Address) -> Self {
         Self { name: address.name, address: address.address }
     }
 }
 
-fn people(addresses: Vec<Address>) -> Vec<Person> {
-    addresses.into_iter().map(Person::from).collect()
+fn correspondents(addresses: Vec<Address>) -> Vec<Correspondent> {
+    addresses.into_iter().map(Correspondent::from).collect()
 }
 
-impl From<Hit> for EmailSummary {
-    fn from(Hit { email, snippet }: Hit) -> Self {
+impl From<SearchHit> for EmailSummary {
+    fn from(SearchHit { email, snippet }: SearchHit) -> Self {
         Self {
             id: email.id,
             mailbox_id: email.mailbox_id,
             subject: email.subject,
-            from: email.from.map(Person::from),
+            from: email.from.map(Correspondent::from),
             received_at: email.received_at,
             folders: email.folders,
             flags: email.flags,
@@ -121,20 +124,20 @@ impl From<Hit> for EmailSummary {
     }
 }
 
-/// Search, or the newest.
-#[utoipa::path(get, path = "/v1/emails", operation_id = "search_emails", tag = "emails", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<EmailSummary>)))]
+/// Search emails, newest first.
+#[utoipa::path(get, path = "/v1/emails", operation_id = "search_emails", tag = "emails", params(EmailQuery), responses(
+    (status = 200, description = "Matching emails", body = Page<EmailSummary>)))]
 pub async fn list(
-    Reader(store): Reader,
+    TenantReader(store): TenantReader,
     State(app): State<App>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<EmailQuery>,
 ) -> Result<Json<Page<EmailSummary>>, Problem> {
-    let text = wanted.text()?;
-    let search = Search {
-        mailbox: wanted.mailbox,
-        limit: page::limit(wanted.limit)?,
-        order: Order::Newest,
-        cursor: wanted.cursor,
+    let text = query.text()?;
+    let search = SearchRequest {
+        mailbox: query.mailbox,
+        limit: page::limit(query.limit)?,
+        order: SearchOrder::Newest,
+        cursor: query.cursor,
         marks: ("**", "**"),
     };
     let found = app.engine.search(&store, &text, &search).await?;
@@ -142,7 +145,7 @@ pub async fn list(
     Ok(Json(Page { items, next_cursor: found.next_cursor }))
 }
 
-/// A whole email.
+/// An email with all details.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Email)]
 pub struct EmailView {
@@ -155,11 +158,11 @@ pub struct EmailView {
     thread_id: Option<String>,
     conversation_id: Option<String>,
     subject: Option<String>,
-    from: Option<Person>,
-    to: Vec<Person>,
-    cc: Vec<Person>,
-    bcc: Vec<Person>,
-    reply_to: Vec<Person>,
+    from: Option<Correspondent>,
+    to: Vec<Correspondent>,
+    cc: Vec<Correspondent>,
+    bcc: Vec<Correspondent>,
+    reply_to: Vec<Correspondent>,
     #[schema(value_type = Option<String>, format = DateTime)]
     sent_at: Option<jiff::Timestamp>,
     #[schema(value_type = String, format = DateTime)]
@@ -171,15 +174,15 @@ pub struct EmailView {
     folders: Vec<String>,
     flags: Vec<String>,
     size_bytes: u64,
-    /// Of the original bytes, in hexadecimal digits.
+    /// SHA-256 of the original bytes, in hexadecimal digits.
     sha256: String,
     body_text: Option<String>,
     body_html: Option<String>,
     has_attachments: bool,
-    /// Name and value of each, in their order.
+    /// Name and value of each header, in order.
     #[schema(value_type = Vec<Vec<String>>)]
     headers: serde_json::Value,
-    /// What is wrong with it.
+    /// Defects found while parsing the message.
     #[schema(value_type = Vec<String>)]
     defects: serde_json::Value,
     attachments: Vec<AttachmentView>,
@@ -197,11 +200,11 @@ impl From<Email> for EmailView {
             thread_id: email.thread_id,
             conversation_id: email.conversation_id,
             subject: email.subject,
-            from: email.from.map(Person::from),
-            to: people(email.to),
-            cc: people(email.cc),
-            bcc: people(email.bcc),
-            reply_to: people(email.reply_to),
+            from: email.from.map(Correspondent::from),
+            to: correspondents(email.to),
+            cc: correspondents(email.cc),
+            bcc: correspondents(email.bcc),
+            reply_to: correspondents(email.reply_to),
             sent_at: email.sent_at,
             received_at: email.received_at,
             processed_at: email.processed_at,
@@ -221,52 +224,54 @@ impl From<Email> for EmailView {
     }
 }
 
-/// One email, whole.
+/// Get an email.
 #[utoipa::path(get, path = "/v1/emails/{id}", operation_id = "get_email", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = EmailView)))]
-pub async fn get(Reader(store): Reader, Path(id): Path<EmailId>) -> Result<Json<EmailView>, Problem> {
-    let email = store.find_email(id).await?.ok_or_else(|| Problem::absent("email"))?;
+    (status = 200, description = "The email", body = EmailView)))]
+pub async fn get(TenantReader(store): TenantReader, Path(id): Path<EmailId>) -> Result<Json<EmailView>, Problem> {
+    let email = store.find_email(id).await?.ok_or_else(|| Problem::not_found("email"))?;
     Ok(Json(email.into()))
 }
 
-/// The exact original bytes of an email.
+/// Download the original bytes of an email.
 #[utoipa::path(get, path = "/v1/emails/{id}/raw", operation_id = "get_email_raw", tag = "emails", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = super::download::Binary, content_type = "message/rfc822"),
-    (status = 206, body = super::download::Binary, content_type = "message/rfc822", description = "A part of it, by `Range`"),
-    (status = 304, description = "It is what `If-None-Match` names"),
-    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond its end")))]
+    (status = 200, description = "The original message", body = super::download::Binary, content_type = "message/rfc822"),
+    (status = 206, body = super::download::Binary, content_type = "message/rfc822", description = "The requested range"),
+    (status = 304, description = "Not modified: `If-None-Match` matches"),
+    (status = 416, body = Problem, content_type = "application/problem+json", description = "The range is beyond the end")))]
 pub async fn raw(
-    Reader(store): Reader,
+    TenantReader(store): TenantReader,
     State(app): State<App>,
     Path(id): Path<EmailId>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let email = store.find_email(id).await?.ok_or_else(|| Problem::absent("email"))?;
+    let email = store.find_email(id).await?.ok_or_else(|| Problem::not_found("email"))?;
     let place = store.find_blob(email.sha256).await?;
     let name = format!("{id}.eml");
     let download = Download { place, content_type: "message/rfc822".to_owned(), filename: Some(name) };
     send(&app.engine, &store, download, &headers).await
 }
 
-/// Delete an email here: it is found by no search any more, whatever becomes of it at its provider.
+/// Delete an email.
+///
+/// It is hidden from searches; the message at its provider is not changed.
 #[utoipa::path(delete, path = "/v1/emails/{id}", operation_id = "delete_email", tag = "emails",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is deleted")))]
+    (status = 204, description = "The email was deleted")))]
 pub async fn delete(
     State(app): State<App>,
     Path(id): Path<EmailId>,
-    change: Change<Writer>,
+    change: ChangeRequest<TenantWriter>,
 ) -> Result<Response, Problem> {
     let tenant = change.by.store.id;
-    let email = change.by.store.find_email(id).await?.ok_or_else(|| Problem::absent("email"))?;
+    let email = change.by.store.find_email(id).await?.ok_or_else(|| Problem::not_found("email"))?;
     let before = Some(serde_json::json!({"mailbox_id": email.mailbox_id, "deleted_at": email.deleted_at}));
-    let what = What { tenant, action: "email.delete", target: id.to_string(), before, after: None };
-    let recording = change.record(&app, what, Told::done()).await?;
+    let action = AuditAction { tenant, action: "email.delete", target: id.to_string(), before, after: None };
+    let recording = change.record(&app, action, Reply::no_content()).await?;
     let mut unit = recording.engine.store.tenant(tenant).write();
     unit.discard_email(id);
     match unit.commit().await {
-        // Deleted before, or gone at its provider.
-        Ok(_) | Err(StoreError::Precondition(NO_SUCH_EMAIL)) => recording.done().await,
+        // Already deleted, or gone at its provider.
+        Ok(_) | Err(StoreError::Precondition(NO_SUCH_EMAIL)) => recording.finish().await,
         Err(e) => Err(e.into()),
     }
 }

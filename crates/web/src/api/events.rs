@@ -1,4 +1,4 @@
-//! What happened to a tenant's mail, numbered without gaps.
+//! Events of a tenant, numbered without gaps: as a list, and as a stream of server-sent events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Query;
-use super::auth::{Reader, may_still_read};
+use super::auth::{TenantReader, may_still_read};
 use super::page::{self, Page};
 use super::problem::Problem;
 use crate::App;
@@ -26,26 +26,29 @@ use crate::App;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Wanted {
-    /// The number of the last event that was seen; 0 for all.
+pub struct EventQuery {
+    /// Sequence number of the last event that was read; 0 for all events.
     after: Option<u64>,
-    /// Only these types, separated by commas.
+    /// Only events of these types, separated by commas.
     #[param(example = "email.received,email.deleted")]
     types: Option<String>,
-    /// Only about this mailbox.
+    /// Only events of this mailbox.
     #[param(value_type = Option<String>, format = "uuid")]
     mailbox: Option<MailboxId>,
-    /// Also about mail that was there before the mailbox was connected.
+    /// Include events of mail that existed before the mailbox was connected.
     backfill: Option<bool>,
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`; the same as `after`.
+    /// `next_cursor` of the previous page; the same as `after`.
     cursor: Option<u64>,
 }
 
+/// Something that happened to a mailbox or an email.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Event)]
 pub struct EventView {
+    /// Sequence number, without gaps per tenant.
     seq: u64,
     #[serde(rename = "type")]
     #[schema(example = "email.received")]
@@ -54,6 +57,7 @@ pub struct EventView {
     mailbox_id: Option<MailboxId>,
     #[schema(value_type = Option<String>, format = "uuid")]
     email_id: Option<EmailId>,
+    /// Whether the email existed before its mailbox was connected.
     backfill: bool,
     #[schema(value_type = Object)]
     data: serde_json::Value,
@@ -68,14 +72,17 @@ impl From<Event> for EventView {
     }
 }
 
-/// Events after a number, oldest first.
-#[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<EventView>)))]
-pub async fn list(Reader(store): Reader, Query(wanted): Query<Wanted>) -> Result<Json<Page<EventView>>, Problem> {
-    let limit = page::limit(wanted.limit)?;
-    let filter = filter(wanted.types.as_deref(), wanted.mailbox, wanted.backfill);
-    let after = number(wanted.cursor.or(wanted.after).unwrap_or(0))?;
-    let events = store.list_events_of(&filter, after, limit + 1).await?;
+/// List events after a sequence number, oldest first.
+#[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(EventQuery), responses(
+    (status = 200, description = "Matching events", body = Page<EventView>)))]
+pub async fn list(
+    TenantReader(store): TenantReader,
+    Query(params): Query<EventQuery>,
+) -> Result<Json<Page<EventView>>, Problem> {
+    let limit = page::limit(params.limit)?;
+    let filter = filter(params.types.as_deref(), params.mailbox, params.backfill);
+    let after = check_sequence(params.cursor.or(params.after).unwrap_or(0))?;
+    let events = store.list_filtered_events(&filter, after, limit + 1).await?;
     Ok(Json(Page::cut(events, limit, |event| event.seq).map(EventView::from)))
 }
 
@@ -84,93 +91,96 @@ fn filter(types: Option<&str>, mailbox: Option<MailboxId>, backfill: Option<bool
     EventFilter { kinds: kinds.map(str::to_owned).collect(), mailbox, with_backfill: backfill.unwrap_or(false) }
 }
 
-fn number(after: u64) -> Result<u64, Problem> {
+fn check_sequence(after: u64) -> Result<u64, Problem> {
     match i64::try_from(after) {
         Ok(_) => Ok(after),
-        Err(_) => Err(Problem::invalid("after", "it is the number of an event")),
+        Err(_) => Err(Problem::invalid("after", "must be the sequence number of an event")),
     }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Followed {
-    /// The number of the last event that was seen; without it, only what happens from now on. `Last-Event-ID` says the
-    /// same, and counts when both are there: a browser that connects again sends it by itself.
+pub struct EventStreamParams {
+    /// Sequence number of the last event that was read. Default: only new events. The header `Last-Event-ID`, which browsers
+    /// send when they reconnect, takes precedence.
     after: Option<u64>,
-    /// Only these types, separated by commas.
+    /// Only events of these types, separated by commas.
     #[param(example = "email.received")]
     types: Option<String>,
-    /// Only about this mailbox.
+    /// Only events of this mailbox.
     #[param(value_type = Option<String>, format = "uuid")]
     mailbox: Option<MailboxId>,
-    /// Also about mail that was there before the mailbox was connected.
+    /// Include events of mail that existed before the mailbox was connected.
     backfill: Option<bool>,
 }
 
-/// Events that are read at once for one who follows.
-const AT_ONCE: u64 = 100;
+/// Events that are read at once for one stream.
+const EVENTS_PER_READ: u64 = 100;
 
-/// How often a comment is sent, so that nobody takes the connection for dead, and how often the key is looked at again.
-const ALIVE: Duration = Duration::from_secs(15);
+/// Interval of keep-alive comments, and of checks whether the key is still valid.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Events as they happen, as server-sent events: `id` is the number, `event` the type, `data` the event.
-#[utoipa::path(get, path = "/v1/events/stream", operation_id = "follow_events", tag = "events", params(Followed), responses(
-    (status = 200, description = "What was asked for", body = String, content_type = "text/event-stream")))]
+/// Follow events as server-sent events.
+///
+/// `id` is the sequence number, `event` the type, `data` the event as in the list.
+#[utoipa::path(get, path = "/v1/events/stream", operation_id = "follow_events", tag = "events", params(EventStreamParams), responses(
+    (status = 200, description = "A stream of events without an end", body = String, content_type = "text/event-stream")))]
 pub async fn follow(
-    Reader(store): Reader,
+    TenantReader(store): TenantReader,
     State(app): State<App>,
     headers: HeaderMap,
-    Query(wanted): Query<Followed>,
+    Query(params): Query<EventStreamParams>,
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Problem> {
     let last = headers.get("last-event-id").map(|value| value.to_str().ok().and_then(|text| text.parse().ok()));
-    let last = last
-        .map(|last: Option<u64>| last.ok_or_else(|| Problem::invalid("Last-Event-ID", "it is the number of an event")));
-    let after = match last.transpose()?.or(wanted.after) {
-        Some(after) => number(after)?,
+    let last = last.map(|last: Option<u64>| {
+        last.ok_or_else(|| Problem::invalid("Last-Event-ID", "must be the sequence number of an event"))
+    });
+    let after = match last.transpose()?.or(params.after) {
+        Some(after) => check_sequence(after)?,
         None => {
             let heads = app.engine.store.system().list_event_heads(vec![store.id]).await?;
             heads.first().map_or(0, |(_, newest)| *newest)
         }
     };
-    let follower = Follower {
-        filter: filter(wanted.types.as_deref(), wanted.mailbox, wanted.backfill),
-        news: app.hub.follow(store.id),
+    let stream = EventStream {
+        filter: filter(params.types.as_deref(), params.mailbox, params.backfill),
+        head: app.event_hub.subscribe(store.id),
         is_open: app.is_open.clone(),
         app,
         headers,
         store,
         after,
-        looked_at: None,
+        idle_at_head: None,
         ready: VecDeque::new(),
         allowed_at: Instant::now(),
     };
-    let events = stream::unfold(follower, |mut follower| async move {
-        let event = follower.next().await?;
-        Some((Ok(event), follower))
+    let events = stream::unfold(stream, |mut stream| async move {
+        let event = stream.next().await?;
+        Some((Ok(event), stream))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)))
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)))
 }
 
-struct Follower {
+struct EventStream {
     app: App,
     headers: HeaderMap,
     store: TenantStore,
     filter: EventFilter,
-    /// All up to this one were looked at.
+    /// Events up to this sequence number have been read.
     after: u64,
-    /// What was the newest when nothing more was found.
-    looked_at: Option<u64>,
+    /// Newest sequence number when the last read found nothing.
+    idle_at_head: Option<u64>,
     ready: VecDeque<Event>,
-    news: watch::Receiver<u64>,
+    head: watch::Receiver<u64>,
     is_open: watch::Receiver<bool>,
-    /// When it was last seen that the key still holds.
+    /// When the key was last checked.
     allowed_at: Instant,
 }
 
-impl Follower {
-    /// `None` when the stream ends: the server stops, the database cannot be reached, or the key is no more. Who connects
-    /// again misses nothing.
+impl EventStream {
+    /// Returns `None` when the stream ends: the server stops, the database is unavailable, or the key is not valid any more.
+    /// A client that reconnects with `Last-Event-ID` misses nothing.
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -179,29 +189,29 @@ impl Follower {
                 let sent = sse::Event::default().id(view.seq.to_string()).event(view.kind.clone());
                 return sent.json_data(view).ok();
             }
-            self.may_go_on().await?;
-            // Numbers come in the order of commits: what is not found now is not among those up to this one.
-            let head = *self.news.borrow_and_update();
-            if self.looked_at == Some(head) {
-                self.wait().await?; // thousands of others wait as well, and each look is a read
+            self.check_access().await?;
+            // Sequence numbers are in commit order: what a read up to the head does not find will not appear below it.
+            let head = *self.head.borrow_and_update();
+            if self.idle_at_head == Some(head) {
+                self.wait().await?; // thousands of streams wait as well, and each read is a query
                 continue;
             }
-            let found = self.store.list_events_of(&self.filter, self.after, AT_ONCE).await.ok()?;
+            let found = self.store.list_filtered_events(&self.filter, self.after, EVENTS_PER_READ).await.ok()?;
             if found.is_empty() {
                 self.after = self.after.max(head);
-                self.looked_at = Some(head);
+                self.idle_at_head = Some(head);
                 self.wait().await?;
             }
             self.ready.extend(found);
         }
     }
 
-    /// Also while there is always more to tell: the server is not about to stop, and the key still holds.
-    async fn may_go_on(&mut self) -> Option<()> {
+    /// Ends the stream if the server is about to stop or the key is not valid any more, also while there are always events.
+    async fn check_access(&mut self) -> Option<()> {
         if !*self.is_open.borrow() {
             return None;
         }
-        if self.allowed_at.elapsed() >= ALIVE {
+        if self.allowed_at.elapsed() >= KEEP_ALIVE_INTERVAL {
             if !may_still_read(&self.headers, &self.app, self.store.id).await {
                 return None;
             }
@@ -210,13 +220,13 @@ impl Follower {
         Some(())
     }
 
-    /// For news, or until the key is to be looked at again.
+    /// Waits for new events, or until the key has to be checked again.
     async fn wait(&mut self) -> Option<()> {
         let closed = async { drop(self.is_open.wait_for(|is_open| !is_open).await) };
         tokio::select! {
-            news = self.news.changed() => news.ok(),
+            head = self.head.changed() => head.ok(),
             () = closed => None,
-            () = tokio::time::sleep(ALIVE) => Some(()),
+            () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => Some(()),
         }
     }
 }

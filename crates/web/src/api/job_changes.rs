@@ -1,4 +1,4 @@
-//! The hand on what Mailroom does by itself. A tenant has it on its own jobs; lanes and schedules are the operator's.
+//! Changes of jobs, queues and schedules. A tenant may change its own jobs; queues and schedules are the operator's.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -7,248 +7,262 @@ use domain::{JobId, JobState, Lane, TenantId};
 use jobs::recurring;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::sql::jobs::{Cancelling, JobFilter, JobRow, Replay, Retrying, Target};
+use store::sql::jobs::{CancelOutcome, JobFilter, JobRow, JobScope, ReplayOptions, RetryOutcome};
 use store::sql::schedules::Schedule;
 use utoipa::ToSchema;
 
 use super::Path;
-use super::auth::{Changer, Operator};
-use super::body::given;
-use super::change::{Change, Told, What};
+use super::auth::{Operator, WriteAccess};
+use super::body::non_null;
+use super::change::{AuditAction, ChangeRequest, Reply};
 use super::jobs::find;
 use super::problem::Problem;
 use crate::App;
 
-fn what(action: &'static str, job: &JobRow) -> What {
+fn audit_action(action: &'static str, job: &JobRow) -> AuditAction {
     let before = Some(json!({"kind": job.kind, "state": job.state.as_str(), "lane": job.lane.as_str()}));
-    What { tenant: job.tenant_id, action, target: job.id.to_string(), before, after: None }
+    AuditAction { tenant: job.tenant_id, action, target: job.id.to_string(), before, after: None }
 }
 
-/// Run a job now: one that waits for its time is due, one that is dead or was cancelled starts again.
+/// Retry a job now.
+///
+/// A job that waits for its time becomes ready; a dead or cancelled job starts again.
 #[utoipa::path(post, path = "/v1/jobs/{id}/retry", operation_id = "retry_job", tag = "jobs",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is on its way")))]
+    (status = 204, description = "The job is ready")))]
 pub async fn retry(
     State(app): State<App>,
     Path(id): Path<JobId>,
-    change: Change<Changer>,
+    change: ChangeRequest<WriteAccess>,
 ) -> Result<Response, Problem> {
-    let job = find(change.by.seen, &app, id).await?;
+    let job = find(change.by.scope, &app, id).await?;
     if !matches!(job.state, JobState::Scheduled | JobState::Retry | JobState::Dead | JobState::Cancelled) {
-        return Err(Problem::conflict(format!("this job is {}; there is nothing to hurry", job.state.as_str())));
+        return Err(Problem::conflict(format!("this job is {} and cannot be retried", job.state.as_str())));
     }
-    let what = what("job.retry", &job);
-    change.intend(&app, &what).await?;
+    let action = audit_action("job.retry", &job);
+    change.record_intent(&app, &action).await?;
     match app.engine.store.system().retry_now(id).await? {
-        Some(Retrying::Due | Retrying::Replayed) => app.engine.tell_workers().await,
-        Some(Retrying::Not { state }) => {
-            let detail = format!("this job is {}; it runs, or another with its unique key does", state.as_str());
+        Some(RetryOutcome::Due | RetryOutcome::Replayed) => app.engine.notify_workers().await,
+        Some(RetryOutcome::Not { state }) => {
+            let detail = format!("this job is {}: it is running, or another job has its unique key", state.as_str());
             return Err(Problem::conflict(detail));
         }
-        None => return Err(Problem::absent("job")),
+        None => return Err(Problem::not_found("job")),
     }
-    change.conclude(&app, &what, Told::done()).await
+    change.record_reply(&app, action, Reply::no_content()).await
 }
 
-/// Cancel a job; one that runs is told to stop.
+/// Cancel a job; a running job is asked to stop.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", operation_id = "cancel_job", tag = "jobs",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It ends")))]
+    (status = 204, description = "The job is cancelled, or stops soon")))]
 pub async fn cancel(
     State(app): State<App>,
     Path(id): Path<JobId>,
-    change: Change<Changer>,
+    change: ChangeRequest<WriteAccess>,
 ) -> Result<Response, Problem> {
-    let job = find(change.by.seen, &app, id).await?;
+    let job = find(change.by.scope, &app, id).await?;
     if matches!(job.state, JobState::Done | JobState::Dead | JobState::Cancelled) {
-        return Err(Problem::conflict(format!("this job is {} already", job.state.as_str())));
+        return Err(Problem::conflict(format!("this job is already {}", job.state.as_str())));
     }
-    let what = what("job.cancel", &job);
-    change.intend(&app, &what).await?;
+    let action = audit_action("job.cancel", &job);
+    change.record_intent(&app, &action).await?;
     match app.engine.store.system().cancel_job(job.tenant_id, id, "cancelled by somebody").await? {
-        Cancelling::Cancelled | Cancelling::Asked => change.conclude(&app, &what, Told::done()).await,
-        Cancelling::NotLive => Err(Problem::conflict("this job has just ended")),
+        CancelOutcome::Cancelled | CancelOutcome::Requested => {
+            change.record_reply(&app, action, Reply::no_content()).await
+        }
+        CancelOutcome::NotLive => Err(Problem::conflict("this job has already ended")),
     }
 }
 
+/// New lane of a job.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Destination {
-    /// critical, high, normal or low.
+pub struct LaneChange {
+    /// `critical`, `high`, `normal` or `low`.
     #[schema(example = "high")]
     lane: String,
 }
 
-/// Move a job to another lane; one that runs goes on, and its next attempt is there.
+/// Move a job to another lane.
+///
+/// A running job continues; its next attempt is in the new lane.
 #[utoipa::path(post, path = "/v1/jobs/{id}/move", operation_id = "move_job", tag = "jobs",
-    params(("id" = String, Path), super::IdempotencyKey), request_body = Destination, responses(
-    (status = 204, description = "It is there")))]
+    params(("id" = String, Path), super::IdempotencyKey), request_body = LaneChange, responses(
+    (status = 204, description = "The job was moved")))]
 pub async fn move_to(
     State(app): State<App>,
     Path(id): Path<JobId>,
-    change: Change<Operator, Destination>,
+    change: ChangeRequest<Operator, LaneChange>,
 ) -> Result<Response, Problem> {
     let lane = lane(&change.body.lane, "lane")?;
-    let job = app.engine.store.system().find_job(id).await?.ok_or_else(|| Problem::absent("job"))?;
+    let job = app.engine.store.system().find_job(id).await?.ok_or_else(|| Problem::not_found("job"))?;
     if matches!(job.state, JobState::Done | JobState::Dead | JobState::Cancelled) {
-        return Err(Problem::conflict(format!("this job is {} and in no lane any more", job.state.as_str())));
+        return Err(Problem::conflict(format!("this job is {} and cannot be moved", job.state.as_str())));
     }
     let after = Some(json!({"lane": lane.as_str()}));
-    let recording = change.record(&app, What { after, ..what("job.move", &job) }, Told::done()).await?;
+    let recording =
+        change.record(&app, AuditAction { after, ..audit_action("job.move", &job) }, Reply::no_content()).await?;
     recording.engine.store.system().move_job(job.tenant_id, id, lane).await?;
-    recording.done().await
+    recording.finish().await
 }
 
 fn lane(name: &str, field: &str) -> Result<Lane, Problem> {
-    Lane::parse(name).ok_or_else(|| Problem::invalid(field, "it is critical, high, normal or low"))
+    Lane::parse(name).ok_or_else(|| Problem::invalid(field, "must be critical, high, normal or low"))
 }
 
-/// A lane by its name in the address.
+/// Parses the lane in a path; an unknown one is a 404.
 fn queue(name: &str) -> Result<Lane, Problem> {
-    Lane::parse(name).ok_or_else(|| Problem::absent("queue"))
+    Lane::parse(name).ok_or_else(|| Problem::not_found("queue"))
 }
 
-fn of_nobody(action: &'static str, target: &str) -> What {
-    What { tenant: TenantId::SYSTEM, action, target: target.to_owned(), before: None, after: None }
+fn system_action(action: &'static str, target: &str) -> AuditAction {
+    AuditAction { tenant: TenantId::SYSTEM, action, target: target.to_owned(), before: None, after: None }
 }
 
-/// Pause a lane: what runs goes on, nothing more begins.
+/// Pause a queue: running jobs continue, no other is started.
 #[utoipa::path(post, path = "/v1/queues/{name}/pause", operation_id = "pause_queue", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is paused")))]
+    (status = 204, description = "The queue is paused")))]
 pub async fn pause_queue(
     State(app): State<App>,
     Path(name): Path<String>,
-    change: Change<Operator>,
+    change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
-    let target = Target::Lane(queue(&name)?);
-    let recording = change.record(&app, of_nobody("queue.pause", &name), Told::done()).await?;
+    let target = JobScope::Lane(queue(&name)?);
+    let recording = change.record(&app, system_action("queue.pause", &name), Reply::no_content()).await?;
     recording.engine.store.system().pause_jobs(&target).await?;
-    recording.done().await
+    recording.finish().await
 }
 
-/// Resume a lane.
+/// Resume a queue.
 #[utoipa::path(post, path = "/v1/queues/{name}/resume", operation_id = "resume_queue", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It goes on")))]
+    (status = 204, description = "The queue is resumed")))]
 pub async fn resume_queue(
     State(app): State<App>,
     Path(name): Path<String>,
-    change: Change<Operator>,
+    change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
-    let target = Target::Lane(queue(&name)?);
-    let recording = change.record(&app, of_nobody("queue.resume", &name), Told::done()).await?;
+    let target = JobScope::Lane(queue(&name)?);
+    let recording = change.record(&app, system_action("queue.resume", &name), Reply::no_content()).await?;
     recording.engine.store.system().resume_jobs(&target).await?;
-    app.engine.tell_workers().await;
-    recording.done().await
+    app.engine.notify_workers().await;
+    recording.finish().await
 }
 
 async fn schedule(app: &App, name: &str) -> Result<Schedule, Problem> {
     let found = app.engine.store.system().find_schedule(TenantId::SYSTEM, name).await?;
-    found.ok_or_else(|| Problem::absent("schedule"))
+    found.ok_or_else(|| Problem::not_found("schedule"))
 }
 
-/// Run something that recurs, beside its calendar.
+/// Run a recurring job now, in addition to its schedule.
 #[utoipa::path(post, path = "/v1/recurring/{name}/run", operation_id = "run_recurring", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 202, description = "It runs, or the last one still does")))]
+    (status = 202, description = "The job was enqueued, unless its last run is still in progress")))]
 pub async fn run_recurring(
     State(app): State<App>,
     Path(name): Path<String>,
-    change: Change<Operator>,
+    change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
     let schedule = schedule(&app, &name).await?;
-    let told = Told::empty(StatusCode::ACCEPTED);
-    let recording = change.record(&app, of_nobody("recurring.run", &name), told).await?;
+    let reply = Reply::empty(StatusCode::ACCEPTED);
+    let recording = change.record(&app, system_action("recurring.run", &name), reply).await?;
     let ran = recurring::run_now(&recording.engine.store, app.engine.store.clock(), &schedule).await;
     ran.map_err(anyhow::Error::from)?;
-    app.engine.tell_workers().await;
-    recording.done().await
+    app.engine.notify_workers().await;
+    recording.finish().await
 }
 
-/// Pause something that recurs.
+/// Pause a recurring job.
 #[utoipa::path(post, path = "/v1/recurring/{name}/pause", operation_id = "pause_recurring", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is paused")))]
+    (status = 204, description = "The recurring job is paused")))]
 pub async fn pause_recurring(
     State(app): State<App>,
     Path(name): Path<String>,
-    change: Change<Operator>,
+    change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
     let schedule = schedule(&app, &name).await?;
-    let recording = change.record(&app, of_nobody("recurring.pause", &name), Told::done()).await?;
+    let recording = change.record(&app, system_action("recurring.pause", &name), Reply::no_content()).await?;
     recording.engine.store.system().pause_schedule(schedule.tenant_id, &name).await?;
-    recording.done().await
+    recording.finish().await
 }
 
-/// Resume something that recurs; what passed during the pause does not count as missed.
+/// Resume a recurring job; runs missed during the pause are not made up.
 #[utoipa::path(post, path = "/v1/recurring/{name}/resume", operation_id = "resume_recurring", tag = "jobs",
     params(("name" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It goes on")))]
+    (status = 204, description = "The recurring job is resumed")))]
 pub async fn resume_recurring(
     State(app): State<App>,
     Path(name): Path<String>,
-    change: Change<Operator>,
+    change: ChangeRequest<Operator>,
 ) -> Result<Response, Problem> {
     let schedule = schedule(&app, &name).await?;
-    let recording = change.record(&app, of_nobody("recurring.resume", &name), Told::done()).await?;
+    let recording = change.record(&app, system_action("recurring.resume", &name), Reply::no_content()).await?;
     let resumed = recurring::resume(&recording.engine.store, app.engine.store.clock(), &schedule).await;
     resumed.map_err(anyhow::Error::from)?;
-    recording.done().await
+    recording.finish().await
 }
 
-/// Which dead letters start again; nothing said: all.
+/// Dead letters to replay; without a filter, all.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Replayed {
-    /// Only this one.
-    #[serde(default, deserialize_with = "given")]
+pub struct DeadLetterSelection {
+    /// Only this job.
+    #[serde(default, deserialize_with = "non_null")]
     #[schema(value_type = Option<String>, format = "uuid", nullable = false)]
     id: Option<JobId>,
-    /// Only of this kind.
-    #[serde(default, deserialize_with = "given")]
+    /// Only jobs of this kind.
+    #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     kind: Option<String>,
-    /// Only failures of one sort.
-    #[serde(default, deserialize_with = "given")]
+    /// Only dead letters with this error fingerprint.
+    #[serde(default, deserialize_with = "non_null")]
     #[schema(nullable = false)]
     fingerprint: Option<String>,
-    /// At most so many a second; left out: all at once.
-    #[serde(default, deserialize_with = "given")]
+    /// Maximum number of jobs per second. Default: all at once.
+    #[serde(default, deserialize_with = "non_null")]
     #[schema(minimum = 0.001, maximum = 1_000_000, nullable = false)]
     per_second: Option<f64>,
 }
 
+/// Number of replayed dead letters.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ReplayCount {
-    /// How many start again.
+    /// How many dead letters were replayed.
     replayed: u64,
 }
 
-/// Start dead letters again. Those of whose unique key another lives stay dead.
+/// Replay dead letters.
+///
+/// A dead letter stays dead while another job has its unique key.
 #[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "jobs",
-    params(super::IdempotencyKey), request_body = Replayed, responses(
-    (status = 200, description = "They are on their way", body = ReplayCount)))]
-pub async fn replay(State(app): State<App>, change: Change<Changer, Replayed>) -> Result<Response, Problem> {
-    let Replayed { id, kind, fingerprint, per_second } = &change.body;
+    params(super::IdempotencyKey), request_body = DeadLetterSelection, responses(
+    (status = 200, description = "The dead letters were replayed", body = ReplayCount)))]
+pub async fn replay(
+    State(app): State<App>,
+    change: ChangeRequest<WriteAccess, DeadLetterSelection>,
+) -> Result<Response, Problem> {
+    let DeadLetterSelection { id, kind, fingerprint, per_second } = &change.body;
     if per_second.is_some_and(|rate| !(0.001..=1e6).contains(&rate)) {
-        return Err(Problem::invalid("per_second", "it is 0.001 to 1000000"));
+        return Err(Problem::invalid("per_second", "must be from 0.001 to 1000000"));
     }
-    let seen = change.by.seen;
+    let seen = change.by.scope;
     let job = match id {
         Some(id) => Some(find(seen, &app, *id).await?),
         None => None,
     };
-    let what = What {
+    let action = AuditAction {
         tenant: job.as_ref().map(|job| job.tenant_id).or(seen.tenant).unwrap_or(TenantId::SYSTEM),
         action: "dead_letters.replay",
         target: id.map_or_else(|| "all".to_owned(), |id| id.to_string()),
         before: None,
         after: Some(serde_json::to_value(&change.body).map_err(anyhow::Error::from)?),
     };
-    // Many commits: what is wanted is written down first, and what came of it is kept last. Begun again, it goes on.
-    change.intend(&app, &what).await?;
-    let (system, replay) = (app.engine.store.system(), Replay { per_second: *per_second, payload: None });
+    // Many commits: the audit entry is written first, the reply last. A repeated request continues.
+    change.record_intent(&app, &action).await?;
+    let (system, replay) = (app.engine.store.system(), ReplayOptions { per_second: *per_second, payload: None });
     let replayed = match job {
         Some(job) => u64::from(system.replay_one(job.tenant_id, job.id, &replay).await?),
         None => {
@@ -261,6 +275,6 @@ pub async fn replay(State(app): State<App>, change: Change<Changer, Replayed>) -
             system.replay_dead(&filter, &replay).await?
         }
     };
-    app.engine.tell_workers().await;
-    change.conclude(&app, &what, Told::json(StatusCode::OK, &ReplayCount { replayed })?).await
+    app.engine.notify_workers().await;
+    change.record_reply(&app, action, Reply::json(StatusCode::OK, &ReplayCount { replayed })?).await
 }

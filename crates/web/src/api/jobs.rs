@@ -1,13 +1,14 @@
-//! What Mailroom does by itself: the operator sees all of it, a tenant its own.
+//! Jobs, dead letters, queues and recurring jobs. The operator sees all, a tenant its own jobs.
 
 use axum::Json;
 use axum::extract::State;
 use domain::{JobId, JobState, TenantId};
 use serde::{Deserialize, Serialize};
-use store::sql::jobs::{JobFilter, JobRow};
+use store::sql::jobs::{JobFilter, JobRow, LaneDepth};
+use store::sql::schedules::Schedule;
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Operator, Viewer};
+use super::auth::{Operator, ReadAccess};
 use super::page::{self, Page};
 use super::problem::Problem;
 use super::{Path, Query};
@@ -16,20 +17,22 @@ use crate::App;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Wanted {
-    /// Only in this state: scheduled, blocked, ready, running, retry, done, dead or cancelled.
+pub struct JobQuery {
+    /// Only jobs in this state: `scheduled`, `blocked`, `ready`, `running`, `retry`, `done`, `dead` or `cancelled`.
     #[param(example = "retry")]
     state: Option<String>,
-    /// Only of this kind.
+    /// Only jobs of this kind.
     #[param(example = "fetch_emails")]
     kind: Option<String>,
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`.
+    /// `next_cursor` of the previous page.
     #[param(value_type = Option<String>, format = "uuid")]
     cursor: Option<JobId>,
 }
 
+/// A unit of background work.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Job)]
 pub struct JobView {
@@ -45,7 +48,7 @@ pub struct JobView {
     state: &'static str,
     #[schema(value_type = Object)]
     payload: serde_json::Value,
-    /// Attempts spent.
+    /// Number of failed attempts.
     attempt: u64,
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<jiff::Timestamp>,
@@ -55,7 +58,7 @@ pub struct JobView {
     started_at: Option<jiff::Timestamp>,
     #[schema(value_type = Option<String>, format = DateTime)]
     ended_at: Option<jiff::Timestamp>,
-    /// Why it is dead or cancelled.
+    /// Why the job is dead or cancelled.
     reason: Option<String>,
     error_class: Option<String>,
 }
@@ -80,22 +83,24 @@ impl From<JobRow> for JobView {
     }
 }
 
-/// Jobs, the newest first.
-#[utoipa::path(get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<JobView>)))]
+/// List jobs, newest first.
+#[utoipa::path(get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs", params(JobQuery), responses(
+    (status = 200, description = "Matching jobs", body = Page<JobView>)))]
 pub async fn list(
-    viewer: Viewer,
+    access: ReadAccess,
     State(app): State<App>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<JobQuery>,
 ) -> Result<Json<Page<JobView>>, Problem> {
-    let state = wanted.state.as_deref().map(|state| {
-        JobState::parse(state).ok_or_else(|| Problem::invalid("state", "it is not a state that a job can be in"))
+    let state = query.state.as_deref().map(|state| {
+        JobState::parse(state).ok_or_else(|| {
+            Problem::invalid("state", "must be scheduled, blocked, ready, running, retry, done, dead or cancelled")
+        })
     });
-    let filter = JobFilter { state: state.transpose()?, kind: wanted.kind, tenant: viewer.tenant, fingerprint: None };
-    page_of(&app, &filter, wanted.cursor, wanted.limit).await
+    let filter = JobFilter { state: state.transpose()?, kind: query.kind, tenant: access.tenant, fingerprint: None };
+    job_page(&app, &filter, query.cursor, query.limit).await
 }
 
-async fn page_of(
+async fn job_page(
     app: &App,
     filter: &JobFilter,
     after: Option<JobId>,
@@ -106,92 +111,99 @@ async fn page_of(
     Ok(Json(Page::cut(jobs, limit, |job| job.id).map(JobView::from)))
 }
 
-/// One job.
+/// Get a job.
 #[utoipa::path(get, path = "/v1/jobs/{id}", operation_id = "get_job", tag = "jobs", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = JobView)))]
-pub async fn get(viewer: Viewer, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<JobView>, Problem> {
-    Ok(Json(find(viewer, &app, id).await?.into()))
+    (status = 200, description = "The job", body = JobView)))]
+pub async fn get(access: ReadAccess, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<JobView>, Problem> {
+    Ok(Json(find(access, &app, id).await?.into()))
 }
 
-pub async fn find(viewer: Viewer, app: &App, id: JobId) -> Result<JobRow, Problem> {
+pub async fn find(access: ReadAccess, app: &App, id: JobId) -> Result<JobRow, Problem> {
     let job = app.engine.store.system().find_job(id).await?;
-    job.filter(|job| viewer.may_see(job.tenant_id)).ok_or_else(|| Problem::absent("job"))
+    job.filter(|job| access.may_see(job.tenant_id)).ok_or_else(|| Problem::not_found("job"))
 }
 
-/// Why a job is not running, or what became of it.
+/// Explanation why a job is not running, or how it ended.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Reasons {
+pub struct JobExplanation {
     #[schema(example = "ready")]
     state: &'static str,
-    /// In plain sentences.
+    /// Reasons, as sentences.
     #[schema(example = json!(["It failed once and is tried again at 2026-01-31T08:15:00Z."]))]
     reasons: Vec<String>,
 }
 
-/// Why a job is not running.
+/// Explain why a job is not running.
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", operation_id = "why_job", tag = "jobs", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Reasons)))]
-pub async fn why(viewer: Viewer, State(app): State<App>, Path(id): Path<JobId>) -> Result<Json<Reasons>, Problem> {
-    let job = find(viewer, &app, id).await?;
-    // It may end and be pruned at this moment.
-    let explained = app.engine.store.system().why(id).await?.ok_or_else(|| Problem::absent("job"))?;
-    let reasons = explained.reasons.iter().map(store::sql::jobs::Why::sentence).collect();
-    Ok(Json(Reasons { state: job.state.as_str(), reasons }))
+    (status = 200, description = "State of the job and its reasons", body = JobExplanation)))]
+pub async fn why(
+    access: ReadAccess,
+    State(app): State<App>,
+    Path(id): Path<JobId>,
+) -> Result<Json<JobExplanation>, Problem> {
+    let job = find(access, &app, id).await?;
+    // The job may have ended and been pruned meanwhile.
+    let explained = app.engine.store.system().diagnose_job(id).await?.ok_or_else(|| Problem::not_found("job"))?;
+    let reasons = explained.reasons.iter().map(store::sql::jobs::WaitReason::sentence).collect();
+    Ok(Json(JobExplanation { state: job.state.as_str(), reasons }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct WantedDead {
-    /// Only of this kind.
+pub struct DeadLetterQuery {
+    /// Only jobs of this kind.
     kind: Option<String>,
-    /// Only failures of one sort.
+    /// Only dead letters with this error fingerprint.
     fingerprint: Option<String>,
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`.
+    /// `next_cursor` of the previous page.
     #[param(value_type = Option<String>, format = "uuid")]
     cursor: Option<JobId>,
 }
 
-/// Jobs that went wrong too often, the newest first.
-#[utoipa::path(get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "jobs", params(WantedDead), responses(
-    (status = 200, description = "What was asked for", body = Page<JobView>)))]
+/// List dead letters, newest first: jobs that failed too often.
+#[utoipa::path(get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "jobs", params(DeadLetterQuery), responses(
+    (status = 200, description = "Matching dead letters", body = Page<JobView>)))]
 pub async fn dead_letters(
-    viewer: Viewer,
+    access: ReadAccess,
     State(app): State<App>,
-    Query(wanted): Query<WantedDead>,
+    Query(query): Query<DeadLetterQuery>,
 ) -> Result<Json<Page<JobView>>, Problem> {
-    let WantedDead { kind, fingerprint, limit, cursor } = wanted;
-    let filter = JobFilter { state: Some(JobState::Dead), kind, tenant: viewer.tenant, fingerprint };
-    page_of(&app, &filter, cursor, limit).await
+    let DeadLetterQuery { kind, fingerprint, limit, cursor } = query;
+    let filter = JobFilter { state: Some(JobState::Dead), kind, tenant: access.tenant, fingerprint };
+    job_page(&app, &filter, cursor, limit).await
 }
 
-/// A lane, and what waits in it.
+/// A queue (lane) and its backlog.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Queue)]
 pub struct QueueView {
     #[schema(example = "normal")]
     name: &'static str,
+    /// Number of jobs that are ready to run.
     ready: u64,
-    /// For how long the oldest has waited.
+    /// Age of the oldest ready job.
     oldest_seconds: f64,
 }
 
-/// All lanes, and what waits in each.
+/// List all queues and their backlog.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "jobs", responses(
-    (status = 200, description = "What was asked for", body = Page<QueueView>)))]
+    (status = 200, description = "Queues", body = Page<QueueView>)))]
 pub async fn queues(_: Operator, State(app): State<App>) -> Result<Json<Page<QueueView>>, Problem> {
     let depths = app.engine.store.system().lane_depths().await?;
-    let queue = |depth: store::sql::jobs::LaneDepth| QueueView {
-        name: depth.lane.as_str(),
-        ready: depth.waiting,
-        oldest_seconds: depth.oldest_micros as f64 / 1e6,
-    };
-    Ok(Json(Page { items: depths.into_iter().map(queue).collect(), next_cursor: None }))
+    Ok(Json(Page { items: depths.into_iter().map(QueueView::from).collect(), next_cursor: None }))
 }
 
-/// What happens by itself, and when.
+impl From<LaneDepth> for QueueView {
+    fn from(depth: LaneDepth) -> Self {
+        Self { name: depth.lane.as_str(), ready: depth.waiting, oldest_seconds: depth.oldest_micros as f64 / 1e6 }
+    }
+}
+
+/// A job that runs on a schedule.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Recurring)]
 pub struct RecurringView {
@@ -209,19 +221,24 @@ pub struct RecurringView {
     last_at: Option<jiff::Timestamp>,
 }
 
-/// What happens by itself.
+/// List all recurring jobs.
 #[utoipa::path(get, path = "/v1/recurring", operation_id = "list_recurring", tag = "jobs", responses(
-    (status = 200, description = "What was asked for", body = Page<RecurringView>)))]
+    (status = 200, description = "Recurring jobs", body = Page<RecurringView>)))]
 pub async fn recurring(_: Operator, State(app): State<App>) -> Result<Json<Page<RecurringView>>, Problem> {
     let schedules = app.engine.store.system().list_schedules().await?;
-    let view = |schedule: store::sql::schedules::Schedule| RecurringView {
-        name: schedule.name,
-        kind: schedule.kind,
-        cron: schedule.cron,
-        zone: schedule.zone,
-        is_paused: schedule.is_paused,
-        next_at: schedule.next_at,
-        last_at: schedule.last_at,
-    };
-    Ok(Json(Page { items: schedules.into_iter().map(view).collect(), next_cursor: None }))
+    Ok(Json(Page { items: schedules.into_iter().map(RecurringView::from).collect(), next_cursor: None }))
+}
+
+impl From<Schedule> for RecurringView {
+    fn from(schedule: Schedule) -> Self {
+        Self {
+            name: schedule.name,
+            kind: schedule.kind,
+            cron: schedule.cron,
+            zone: schedule.zone,
+            is_paused: schedule.is_paused,
+            next_at: schedule.next_at,
+            last_at: schedule.last_at,
+        }
+    }
 }

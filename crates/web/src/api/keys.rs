@@ -1,11 +1,11 @@
-//! Keys of tenants, for the operator.
+//! API keys of tenants, managed by the operator.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use domain::{ApiKeyId, TenantId};
-use engine::keys::{self, NewKey};
+use engine::api_keys::{self, NewKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,14 +13,15 @@ use store::sql::keys::ApiKey;
 use utoipa::ToSchema;
 
 use super::Path;
-use super::auth::{Landlord, Operator};
-use super::body::given;
-use super::change::{Change, Told, What};
+use super::auth::{Operator, OperatorForTenant};
+use super::body::non_null;
+use super::change::{AuditAction, ChangeRequest, Reply};
 use super::page::Page;
 use super::problem::Problem;
 use super::tenants::find;
 use crate::App;
 
+/// An API key, without the key itself.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ApiKey)]
 pub struct KeyView {
@@ -46,9 +47,11 @@ impl From<ApiKey> for KeyView {
     }
 }
 
-/// The keys of a tenant, also those that are revoked; never the keys themselves.
+/// List the API keys of a tenant, including revoked ones.
+///
+/// The keys themselves are never shown.
 #[utoipa::path(get, path = "/v1/tenants/{id}/api-keys", operation_id = "list_api_keys", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Page<KeyView>)))]
+    (status = 200, description = "API keys of the tenant", body = Page<KeyView>)))]
 pub async fn list(
     _: Operator,
     State(app): State<App>,
@@ -58,26 +61,27 @@ pub async fn list(
     Ok(Json(Page { items: keys.into_iter().map(KeyView::from).collect(), next_cursor: None }))
 }
 
+/// API key to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WantedKey {
-    /// For people.
+pub struct NewApiKey {
+    /// Name for people.
     #[schema(example = "crm", min_length = 1, max_length = 100)]
     name: String,
-    /// read, write, admin; who may write may read. Left out: read.
-    #[serde(default = "only_read")]
+    /// Any of `read`, `write` and `admin`; `write` includes `read`. Default: `read`.
+    #[serde(default = "default_scopes")]
     #[schema(example = json!(["read", "write"]))]
     scopes: Vec<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "non_null")]
     #[schema(value_type = Option<String>, format = DateTime, nullable = false)]
     expires_at: Option<Timestamp>,
 }
 
-fn only_read() -> Vec<String> {
+fn default_scopes() -> Vec<String> {
     vec!["read".to_owned()]
 }
 
-/// A new key, which is shown only now.
+/// A new API key. The key is shown only in this response.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CreatedKey {
     #[schema(value_type = String, format = "uuid")]
@@ -88,19 +92,24 @@ pub struct CreatedKey {
     expires_at: Option<Timestamp>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
-    /// Keep it somewhere safe.
+    /// The key; store it safely.
     key: String,
 }
 
-/// Make a key for a tenant; it is shown only in this answer.
+/// Create an API key for a tenant.
+///
+/// The key is shown only in this response.
 #[utoipa::path(post, path = "/v1/tenants/{id}/api-keys", operation_id = "create_api_key", tag = "tenants",
-    params(("id" = String, Path), super::IdempotencyKey), request_body = WantedKey, responses(
-    (status = 201, description = "It is valid from now on", body = CreatedKey, headers(("Location" = String)))))]
-pub async fn create(State(app): State<App>, change: Change<Landlord, WantedKey>) -> Result<Response, Problem> {
-    let WantedKey { name, scopes, expires_at } = &change.body;
+    params(("id" = String, Path), super::IdempotencyKey), request_body = NewApiKey, responses(
+    (status = 201, description = "The key was created", body = CreatedKey, headers(("Location" = String)))))]
+pub async fn create(
+    State(app): State<App>,
+    change: ChangeRequest<OperatorForTenant, NewApiKey>,
+) -> Result<Response, Problem> {
+    let NewApiKey { name, scopes, expires_at } = &change.body;
     check(name, scopes, *expires_at, change.now)?;
-    let tenant = change.by.of.id;
-    let (id, key) = keys::new_key(app.engine.store.clock())?;
+    let tenant = change.by.tenant.id;
+    let (id, key) = api_keys::new_key(app.engine.store.clock())?;
     let created = CreatedKey {
         id,
         name: name.clone(),
@@ -109,46 +118,46 @@ pub async fn create(State(app): State<App>, change: Change<Landlord, WantedKey>)
         created_at: change.now,
         key: key.expose().clone(),
     };
-    let told = Told::created(format!("/v1/tenants/{tenant}/api-keys/{id}"), &created)?.with_secret();
+    let reply = Reply::created(format!("/v1/tenants/{tenant}/api-keys/{id}"), &created)?.with_secret();
     let after = Some(json!({"id": id, "name": name, "scopes": scopes, "expires_at": expires_at}));
-    let what = What { tenant, action: "api_key.create", target: id.to_string(), before: None, after };
-    let recording = change.record(&app, what, told).await?;
+    let action = AuditAction { tenant, action: "api_key.create", target: id.to_string(), before: None, after };
+    let recording = change.record(&app, action, reply).await?;
     let new = NewKey { id, key: &key, name, scopes, expires_at: *expires_at, created_at: change.now };
-    keys::store_key(&recording.engine.store.tenant(tenant), &new).await?;
-    recording.done().await
+    api_keys::store_key(&recording.engine.store.tenant(tenant), &new).await?;
+    recording.finish().await
 }
 
 fn check(name: &str, scopes: &[String], expires_at: Option<Timestamp>, now: Timestamp) -> Result<(), Problem> {
     if name.trim().is_empty() || name.chars().count() > 100 || name.chars().any(char::is_control) {
-        return Err(Problem::invalid("name", "it is 1 to 100 characters on one line"));
+        return Err(Problem::invalid("name", "must have 1 to 100 characters on one line"));
     }
-    if scopes.is_empty() || scopes.iter().any(|scope| !keys::SCOPES.contains(&scope.as_str())) {
-        return Err(Problem::invalid("scopes", format!("they are any of {}", keys::SCOPES.join(", "))));
+    if scopes.is_empty() || scopes.iter().any(|scope| !api_keys::SCOPES.contains(&scope.as_str())) {
+        return Err(Problem::invalid("scopes", format!("must be one or more of {}", api_keys::SCOPES.join(", "))));
     }
     if expires_at.is_some_and(|at| at <= now) {
-        return Err(Problem::invalid("expires_at", "it is in the past"));
+        return Err(Problem::invalid("expires_at", "must be in the future"));
     }
     Ok(())
 }
 
-/// Revoke a key: from now on it opens nothing, anywhere.
+/// Revoke an API key, effective at once.
 #[utoipa::path(delete, path = "/v1/tenants/{id}/api-keys/{key}", operation_id = "revoke_api_key", tag = "tenants",
     params(("id" = String, Path), ("key" = String, Path), super::IdempotencyKey), responses(
-    (status = 204, description = "It is not valid any more")))]
+    (status = 204, description = "The key was revoked")))]
 pub async fn revoke(
     State(app): State<App>,
     Path((_, id)): Path<(TenantId, ApiKeyId)>,
-    change: Change<Landlord>,
+    change: ChangeRequest<OperatorForTenant>,
 ) -> Result<Response, Problem> {
-    let tenant = change.by.of.id;
+    let tenant = change.by.tenant.id;
     let keys = app.engine.store.tenant(tenant).list_api_keys().await?;
     let key = keys.into_iter().find(|key| key.id == id && key.revoked_at.is_none());
-    let key = key.ok_or_else(|| Problem::absent("key that is valid"))?;
+    let key = key.ok_or_else(|| Problem::not_found("valid key"))?;
     let before = Some(json!({"id": id, "name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}));
-    let what = What { tenant, action: "api_key.revoke", target: id.to_string(), before, after: None };
-    let recording = change.record(&app, what, Told::done()).await?;
+    let action = AuditAction { tenant, action: "api_key.revoke", target: id.to_string(), before, after: None };
+    let recording = change.record(&app, action, Reply::no_content()).await?;
     if !recording.engine.store.tenant(tenant).revoke_api_key(id).await? {
-        return Err(Problem::new(StatusCode::NOT_FOUND, "there is no such key that is valid"));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "there is no such valid key"));
     }
-    recording.done().await
+    recording.finish().await
 }

@@ -1,4 +1,4 @@
-//! How a mailbox is reached and what is wanted of it, as somebody says it and as it is kept.
+//! Checks mailbox settings given over HTTP and converts them into the stored JSON.
 
 use connectors::imap::{self, Auth, Connection};
 use connectors::microsoft::is_directory;
@@ -8,9 +8,10 @@ use serde_json::{Map, Value, json};
 use store::sql::mailboxes::Mailbox;
 use utoipa::ToSchema;
 
-use super::oauth::Site;
+use super::oauth::ConsentSite;
 use super::problem::Problem;
 
+/// How an IMAP connection is encrypted: `implicit` TLS, `starttls`, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Encryption {
@@ -29,9 +30,9 @@ impl From<Encryption> for imap::Tls {
     }
 }
 
-/// What somebody says of a mailbox; everything may be left out.
+/// Settings of a new or changed mailbox; each may be absent.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct MailboxSettingsInput {
     pub host: Option<String>,
     pub port: Option<u16>,
     pub tls: Option<Encryption>,
@@ -49,29 +50,29 @@ pub struct Wanted {
     pub bytes_per_day: Option<u64>,
 }
 
-/// Nobody looks at a mailbox less often than once in a month.
-const LONGEST_INTERVAL: u64 = 30 * 86_400;
-const MOST_BYTES_PER_DAY: u64 = 1 << 40;
-const LONGEST_TEXT: usize = 1000;
-const MOST_FOLDERS: usize = 1000;
-const LONGEST_PEM: usize = 64 << 10;
+/// A month.
+const MAX_INTERVAL_SECONDS: u64 = 30 * 86_400;
+const MAX_BYTES_PER_DAY: u64 = 1 << 40;
+const MAX_TEXT_BYTES: usize = 1000;
+const MAX_FOLDERS: usize = 1000;
+const MAX_PEM_BYTES: usize = 64 << 10;
 
-impl Wanted {
+impl MailboxSettingsInput {
     pub fn for_files(&self) -> Result<Value, Problem> {
-        let of_any = [
+        let common_fields = [
             ("folders", self.folders.is_some()),
             ("exclude", self.exclude.is_some()),
             ("interval_seconds", self.interval_seconds.is_some()),
         ];
-        let mut said = self.of_imap().into_iter().chain(self.of_consent()).chain(of_any);
-        match said.find(|(_, is_said)| *is_said) {
-            Some((field, _)) => Err(Problem::invalid(field, "a mailbox for files is at no server")),
+        let mut given = self.imap_fields().into_iter().chain(self.consent_fields()).chain(common_fields);
+        match given.find(|(_, is_given)| *is_given) {
+            Some((field, _)) => Err(Problem::invalid(field, "is not supported by a mailbox for imported files")),
             None => Ok(json!({})),
         }
     }
 
-    /// What only a server that speaks IMAP has.
-    fn of_imap(&self) -> [(&'static str, bool); 8] {
+    /// Fields of IMAP mailboxes, and whether each is given.
+    fn imap_fields(&self) -> [(&'static str, bool); 8] {
         [
             ("host", self.host.is_some()),
             ("port", self.port.is_some()),
@@ -84,8 +85,8 @@ impl Wanted {
         ]
     }
 
-    /// What only a mailbox has that somebody lets us into.
-    fn of_consent(&self) -> [(&'static str, bool); 3] {
+    /// Fields of Gmail and Outlook mailboxes, and whether each is given.
+    fn consent_fields(&self) -> [(&'static str, bool); 3] {
         [
             ("refresh_token", self.refresh_token.is_some()),
             ("app_only", self.app_only),
@@ -93,15 +94,15 @@ impl Wanted {
         ]
     }
 
-    /// Either what its owner's consent gave, or the right that their organization gave to our app.
+    /// Requires either the refresh token of the owner's consent, or access by our own app.
     pub fn for_consent(self, provider: Provider) -> Result<(Value, Option<Secret<String>>), Problem> {
         match (&self.refresh_token, self.app_only) {
             (Some(_), true) => {
-                return Err(Problem::invalid("app_only", "there is a refresh_token already; send one of them"));
+                return Err(Problem::invalid("app_only", "cannot be combined with refresh_token"));
             }
             (None, false) => {
-                let start = Site::of(provider).map_or("/v1/oauth", |site| site.start);
-                let detail = format!("there has to be one, or app_only; an owner connects it under {start}");
+                let start = ConsentSite::of(provider).map_or("/v1/oauth", |site| site.start);
+                let detail = format!("is required, unless app_only is set; an owner connects a mailbox by {start}");
                 return Err(Problem::invalid("refresh_token", detail));
             }
             _ => {}
@@ -115,15 +116,18 @@ impl Wanted {
         mut settings: Map<String, Value>,
     ) -> Result<(Value, Option<Secret<String>>), Problem> {
         let not_theirs = ("directory", self.directory.is_some() && provider != Provider::Outlook);
-        if let Some((field, _)) = self.of_imap().into_iter().chain([not_theirs]).find(|(_, is_said)| *is_said) {
-            let detail = format!("a mailbox at {} has no such thing", provider.as_str());
+        if let Some((field, _)) = self.imap_fields().into_iter().chain([not_theirs]).find(|(_, is_given)| *is_given) {
+            let detail = format!("is not supported by {} mailboxes", provider.as_str());
             return Err(Problem::invalid(field, detail));
         }
         if self.directory.is_some() && !self.app_only {
-            return Err(Problem::invalid("directory", "it is for app_only: an owner's consent knows where it is from"));
+            return Err(Problem::invalid(
+                "directory",
+                "requires app_only: with a refresh_token the directory is known",
+            ));
         }
         if self.directory.as_ref().is_some_and(|directory| !is_directory(directory)) {
-            return Err(Problem::invalid("directory", "it is the id of a directory, or one of its domains"));
+            return Err(Problem::invalid("directory", "must be the id of a directory or one of its domains"));
         }
         let mut connection = Map::new();
         if self.app_only {
@@ -131,15 +135,15 @@ impl Wanted {
         }
         connection.extend(self.directory.clone().map(|directory| ("directory".to_owned(), directory.into())));
         let secret = self.refresh_token.clone();
-        settings.extend(self.of_any_mailbox()?);
+        settings.extend(self.common_settings()?);
         if secret.is_some() || !settings.contains_key("connection") {
             settings.insert("connection".to_owned(), connection.into());
         }
         Ok((Value::Object(settings), secret))
     }
 
-    /// What is wanted of a mailbox, wherever it is.
-    pub fn of_any_mailbox(self) -> Result<Map<String, Value>, Problem> {
+    /// Settings that mailboxes of all providers have.
+    pub fn common_settings(self) -> Result<Map<String, Value>, Problem> {
         self.check()?;
         let mut settings = Map::new();
         for (key, value) in [("folders", self.folders), ("exclude", self.exclude)] {
@@ -156,7 +160,7 @@ impl Wanted {
     }
 
     pub fn for_imap(self, address: &str) -> Result<(Value, Secret<String>), Problem> {
-        let host = self.host.clone().ok_or_else(|| Problem::invalid("host", "missing field `host`"))?;
+        let host = self.host.clone().ok_or_else(|| Problem::invalid("host", "is required"))?;
         let tls = self.tls.map_or(imap::Tls::Implicit, imap::Tls::from);
         let connection = Connection {
             host,
@@ -168,18 +172,18 @@ impl Wanted {
             compress: None,
         };
         let (settings, secret) = self.over_connection(connection, Map::new(), true)?;
-        let secret = secret.ok_or_else(|| Problem::invalid("password", "there has to be a password or a token"))?;
+        let secret = secret.ok_or_else(|| Problem::invalid("password", "is required, unless a token is given"))?;
         Ok((settings, secret))
     }
 
-    /// What is said now over what is there.
+    /// Applies the given settings to those of an existing mailbox.
     pub fn over(self, mailbox: &Mailbox) -> Result<(Value, Option<Secret<String>>), Problem> {
         match mailbox.provider {
             Provider::Imap => {}
             provider @ (Provider::Gmail | Provider::Outlook) => {
                 return self.over_consent(provider, mailbox.settings.as_object().cloned().unwrap_or_default());
             }
-            Provider::Files | Provider::Scripted => return Ok((self.for_files()?, None)),
+            Provider::Files => return Ok((self.for_files()?, None)),
         }
         let connection = serde_json::from_value(mailbox.settings["connection"].clone()).map_err(anyhow::Error::from)?;
         self.over_connection(connection, mailbox.settings.as_object().cloned().unwrap_or_default(), false)
@@ -191,8 +195,8 @@ impl Wanted {
         mut settings: Map<String, Value>,
         is_new: bool,
     ) -> Result<(Value, Option<Secret<String>>), Problem> {
-        if let Some((field, _)) = self.of_consent().into_iter().find(|(_, is_said)| *is_said) {
-            return Err(Problem::invalid(field, "a server that speaks IMAP has no such thing"));
+        if let Some((field, _)) = self.consent_fields().into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Problem::invalid(field, "is not supported by IMAP mailboxes"));
         }
         self.check()?;
         let before = connection.clone();
@@ -214,12 +218,12 @@ impl Wanted {
             connection.authority = self.ca_pem;
         }
         if connection.tls == imap::Tls::None && !self.allow_plaintext && !imap::is_this_machine(&connection.host) {
-            let detail = "this would send the password in the open; use starttls or implicit, or say allow_plaintext";
+            let detail = "must be starttls or implicit, since the password would be sent unencrypted; set allow_plaintext to allow that";
             return Err(Problem::invalid("tls", detail));
         }
         let secret = match (self.password, self.token) {
             (Some(_), Some(_)) => {
-                return Err(Problem::invalid("token", "there is a password already; send one of them"));
+                return Err(Problem::invalid("token", "cannot be combined with password"));
             }
             (Some(password), None) => {
                 connection.auth = Auth::Password;
@@ -231,58 +235,76 @@ impl Wanted {
             }
             (None, None) => None,
         };
-        // Who may change where a mailbox lives must not get to see what opens it.
-        let place = |at: &Connection| (at.host.clone(), at.port, at.tls, at.user.clone(), at.authority.clone());
-        if !is_new && secret.is_none() && place(&before) != place(&connection) {
-            let detail = "send it, or a token, along with a change of where the mailbox is and who logs in";
+        // The stored credentials must not be sent to a server that the caller chooses.
+        if !is_new && secret.is_none() && !is_same_login(&before, &connection) {
+            let detail = "is required, or a token, to change host, port, tls, user or ca_pem";
             return Err(Problem::invalid("password", detail));
         }
         settings.insert("connection".to_owned(), serde_json::to_value(connection).map_err(anyhow::Error::from)?);
         let (folders, exclude) = (self.folders, self.exclude);
         let (interval_seconds, bytes_per_day) = (self.interval_seconds, self.bytes_per_day);
         let wanted = Self { folders, exclude, interval_seconds, bytes_per_day, ..Self::default() };
-        settings.extend(wanted.of_any_mailbox()?);
+        settings.extend(wanted.common_settings()?);
         Ok((Value::Object(settings), secret))
     }
 
     fn check(&self) -> Result<(), Problem> {
-        let plain = |text: &str| !text.is_empty() && text.len() <= LONGEST_TEXT && !text.chars().any(char::is_control);
         for (field, text) in [("host", &self.host), ("user", &self.user)] {
-            if text.as_ref().is_some_and(|text| !plain(text) || (field == "host" && text.contains([' ', '/', '@']))) {
-                return Err(Problem::invalid(field, "it is not one that a server can have"));
+            if text.as_ref().is_some_and(|text| !is_plain(text) || (field == "host" && text.contains([' ', '/', '@'])))
+            {
+                return Err(Problem::invalid(
+                    field,
+                    format!(
+                        "must have 1 to {MAX_TEXT_BYTES} characters{}",
+                        if field == "host" { " and be a host name" } else { " on one line" }
+                    ),
+                ));
             }
         }
         for (field, secret) in
             [("password", &self.password), ("token", &self.token), ("refresh_token", &self.refresh_token)]
         {
-            let is_bad = |text: &str| text.is_empty() || text.len() > LONGEST_PEM || text.contains(['\0', '\r', '\n']);
-            if secret.as_ref().is_some_and(|secret| is_bad(secret.expose())) {
-                return Err(Problem::invalid(field, "it is empty, too long, or on several lines"));
+            if secret.as_ref().is_some_and(|secret| !is_secret(secret.expose())) {
+                return Err(Problem::invalid(field, format!("must have 1 to {MAX_PEM_BYTES} characters on one line")));
             }
         }
         if self.port == Some(0) {
-            return Err(Problem::invalid("port", "it is at least 1"));
+            return Err(Problem::invalid("port", "must be at least 1"));
         }
-        if self.ca_pem.as_ref().is_some_and(|pem| pem.len() > LONGEST_PEM || !imap::has_authority(pem)) {
+        if self.ca_pem.as_ref().is_some_and(|pem| pem.len() > MAX_PEM_BYTES || !imap::has_ca_certificate(pem)) {
             return Err(Problem::invalid(
                 "ca_pem",
-                "there is no certificate in it; it begins with -----BEGIN CERTIFICATE-----",
+                "must contain a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----",
             ));
         }
         for (field, folders) in [("folders", &self.folders), ("exclude", &self.exclude)] {
             if folders
                 .as_ref()
-                .is_some_and(|folders| folders.len() > MOST_FOLDERS || !folders.iter().all(|name| plain(name)))
+                .is_some_and(|folders| folders.len() > MAX_FOLDERS || !folders.iter().all(|name| is_plain(name)))
             {
-                return Err(Problem::invalid(field, "they are at most 1000 names of folders"));
+                return Err(Problem::invalid(field, format!("must be at most {MAX_FOLDERS} folder names")));
             }
         }
-        if self.interval_seconds.is_some_and(|seconds| !(1..=LONGEST_INTERVAL).contains(&seconds)) {
-            return Err(Problem::invalid("interval_seconds", format!("it is 1 to {LONGEST_INTERVAL}")));
+        if self.interval_seconds.is_some_and(|seconds| !(1..=MAX_INTERVAL_SECONDS).contains(&seconds)) {
+            return Err(Problem::invalid("interval_seconds", format!("must be from 1 to {MAX_INTERVAL_SECONDS}")));
         }
-        if self.bytes_per_day.is_some_and(|bytes| bytes > MOST_BYTES_PER_DAY) {
-            return Err(Problem::invalid("bytes_per_day", format!("it is at most {MOST_BYTES_PER_DAY}")));
+        if self.bytes_per_day.is_some_and(|bytes| bytes > MAX_BYTES_PER_DAY) {
+            return Err(Problem::invalid("bytes_per_day", format!("must be at most {MAX_BYTES_PER_DAY}")));
         }
         Ok(())
     }
+}
+
+/// Returns whether credentials that are sent to one connection would be sent to the same account of the same server.
+fn is_same_login(one: &Connection, other: &Connection) -> bool {
+    (&one.host, one.port, one.tls, &one.user, &one.authority)
+        == (&other.host, other.port, other.tls, &other.user, &other.authority)
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control)
+}
+
+fn is_secret(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_PEM_BYTES && !text.contains(['\0', '\r', '\n'])
 }

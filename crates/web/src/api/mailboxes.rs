@@ -1,27 +1,28 @@
-//! Mailboxes and how they do.
+//! Mailboxes: their state, health, folders and completeness.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use domain::{FolderId, LeftOut, MailboxId, TenantId};
-use engine::push::{self, Standing};
+use domain::{ExclusionReason, FolderId, MailboxId, TenantId};
+use engine::push::{self, PushStatus};
 use engine::usage;
 use serde::Serialize;
 use store::TenantStore;
 use store::sql::folders::FolderCount;
 use store::sql::mailboxes::Mailbox;
+use store::sql::sync::LedgerCounts;
 use utoipa::ToSchema;
 
-use super::auth::Reader;
+use super::auth::TenantReader;
 use super::change::etag;
-use super::page::{Page, Paging};
+use super::page::{Page, PageParams};
 use super::problem::Problem;
-use super::usage::{Budget, ForecastView};
+use super::usage::{ForecastView, MailboxBudget};
 use super::{Path, Query};
 use crate::App;
 
-/// A connected account, or a place that files are imported into. Its secret is nowhere in here.
+/// A connected account, or a mailbox for imported files. Its credentials are never shown.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Mailbox)]
 pub struct MailboxView {
@@ -35,35 +36,37 @@ pub struct MailboxView {
     address: String,
     #[schema(example = "active")]
     state: &'static str,
-    /// False: nobody looks at it, for its owner is not in the directory any more or not wanted by its rules. Its mail stays.
+    /// `false`: the mailbox is not synced, because its owner left the directory or the directory's rules exclude them. Its
+    /// mail is kept.
     is_active: bool,
-    /// Why it is in this state.
+    /// Reason of the state.
     state_reason: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     state_since: jiff::Timestamp,
-    /// How it is reached and what is wanted of it.
+    /// Connection and sync settings.
     #[schema(value_type = Object)]
     settings: serde_json::Value,
     #[schema(value_type = String, format = DateTime)]
     created_at: jiff::Timestamp,
     #[schema(value_type = String, format = DateTime)]
     updated_at: jiff::Timestamp,
-    /// Whether its provider tells us of news; not there where it never does, and in lists.
+    /// State of push notifications; absent in lists, and for providers without push.
     #[serde(skip_serializing_if = "Option::is_none")]
-    push: Option<Push>,
+    push: Option<PushView>,
 }
 
-/// Whether a provider tells us of news by itself. Where it does not, the mailbox is looked at by the clock.
+/// State of push notifications of a mailbox. Without them, it is synced at intervals.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Push {
+#[schema(as = Push)]
+pub struct PushView {
     #[schema(example = "on")]
     state: PushState,
-    /// Until when it has agreed to; that is renewed every day.
+    /// When the subscription at the provider expires; it is renewed every day.
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<jiff::Timestamp>,
     #[schema(value_type = Option<String>, format = DateTime)]
     last_push_at: Option<jiff::Timestamp>,
-    /// Why it is off or failing.
+    /// Reason of the states `off` and `failing`.
     reason: Option<String>,
 }
 
@@ -75,20 +78,20 @@ enum PushState {
     Failing,
 }
 
-impl From<Standing> for Push {
-    fn from(standing: Standing) -> Self {
+impl From<PushStatus> for PushView {
+    fn from(standing: PushStatus) -> Self {
         let state = match standing.state {
             push::PushState::Off => PushState::Off,
             push::PushState::On => PushState::On,
             push::PushState::Failing => PushState::Failing,
         };
-        let Standing { expires_at, last_push_at, reason, .. } = standing;
+        let PushStatus { expires_at, last_push_at, reason, .. } = standing;
         Self { state, expires_at, last_push_at, reason }
     }
 }
 
-async fn find_push(store: &TenantStore, mailbox: &Mailbox) -> Result<Option<Push>, Problem> {
-    Ok(push::find_standing(store, mailbox).await?.map(Push::from))
+async fn find_push(store: &TenantStore, mailbox: &Mailbox) -> Result<Option<PushView>, Problem> {
+    Ok(push::find_push_status(store, mailbox).await?.map(PushView::from))
 }
 
 impl From<Mailbox> for MailboxView {
@@ -110,19 +113,22 @@ impl From<Mailbox> for MailboxView {
     }
 }
 
-/// All mailboxes of the tenant.
-#[utoipa::path(get, path = "/v1/mailboxes", operation_id = "list_mailboxes", tag = "mailboxes", params(Paging), responses(
-    (status = 200, description = "What was asked for", body = Page<MailboxView>)))]
-pub async fn list(Reader(store): Reader, Query(paging): Query<Paging>) -> Result<Json<Page<MailboxView>>, Problem> {
+/// List the mailboxes of the tenant.
+#[utoipa::path(get, path = "/v1/mailboxes", operation_id = "list_mailboxes", tag = "mailboxes", params(PageParams), responses(
+    (status = 200, description = "Mailboxes of the tenant", body = Page<MailboxView>)))]
+pub async fn list(
+    TenantReader(store): TenantReader,
+    Query(paging): Query<PageParams>,
+) -> Result<Json<Page<MailboxView>>, Problem> {
     let limit = paging.limit()?;
     let mailboxes = store.list_mailboxes_after(paging.after()?, limit + 1).await?;
     Ok(Json(Page::cut(mailboxes, limit, |mailbox| mailbox.id).map(MailboxView::from)))
 }
 
-/// One mailbox.
+/// Get a mailbox.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}", operation_id = "get_mailbox", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = MailboxView, headers(("ETag" = String)))))]
-pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Response, Problem> {
+    (status = 200, description = "The mailbox", body = MailboxView, headers(("ETag" = String)))))]
+pub async fn get(TenantReader(store): TenantReader, Path(id): Path<MailboxId>) -> Result<Response, Problem> {
     let mailbox = find(&store, id).await?;
     let tag = [(header::ETAG, etag(mailbox.version))];
     let push = find_push(&store, &mailbox).await?;
@@ -130,71 +136,76 @@ pub async fn get(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Res
 }
 
 pub async fn find(store: &TenantStore, id: MailboxId) -> Result<Mailbox, Problem> {
-    store.find_mailbox(&id.to_string()).await?.ok_or_else(|| Problem::absent("mailbox"))
+    store.find_mailbox(&id.to_string()).await?.ok_or_else(|| Problem::not_found("mailbox"))
 }
 
-/// Whether mail comes in, and if not, why.
+/// Whether a mailbox is synced, and if not, why.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Health {
+#[schema(as = Health)]
+pub struct MailboxHealth {
     #[schema(example = "active")]
     state: &'static str,
     state_reason: Option<String>,
-    /// False: nobody looks at it, whatever its state, for its owner is not in the directory any more or not wanted by its rules.
+    /// `false`: the mailbox is not synced in any state, because its owner left the directory or the directory's rules exclude
+    /// them.
     is_active: bool,
-    /// Why its owner is left out, as in what is told of users; nothing where nobody is, and for what a directory left behind that was removed.
+    /// Why the owner is left out, as in the list of users. Null if they are not, or if the directory was removed.
     #[schema(example = "gone")]
     left_out: Option<&'static str>,
-    /// When it was last up to date.
+    /// When the mailbox was last up to date.
     #[schema(value_type = Option<String>, format = DateTime)]
     last_sync_at: Option<jiff::Timestamp>,
-    /// Nothing: nobody looks at it.
+    /// Null if the mailbox is not synced.
     #[schema(value_type = Option<String>, format = DateTime)]
     next_sync_at: Option<jiff::Timestamp>,
-    /// Looks in a row that failed, and what the last of them met.
+    /// Number of consecutive failed syncs; `last_error` is the error of the last one.
     error_count: u64,
     last_error: Option<String>,
-    /// It is not called until then, and why.
-    paused: Option<Paused>,
-    /// Whether all that was there before is known.
+    /// Set while the provider is not called, as after a `Retry-After`.
+    paused: Option<PauseView>,
+    /// Whether all older mail is listed.
     is_backfill_listed: bool,
-    /// How far it is with that; nothing: all of it is here.
+    /// Progress of the backfill of older mail; null when it is complete.
     backfill: Option<ForecastView>,
-    /// Messages that are known and not here yet, old and new.
+    /// Messages, old and new, that are listed and not stored yet.
     backlog: u64,
-    /// What is used of its provider, and what is left.
-    budget: Budget,
-    /// Whether its provider tells us of news; nothing where it never does.
-    push: Option<Push>,
+    /// Usage of the provider's budgets.
+    budget: MailboxBudget,
+    /// State of push notifications; null for providers without push.
+    push: Option<PushView>,
 }
 
+/// Time until when a provider is not called, and the reason.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Paused {
+#[schema(as = Pause)]
+pub struct PauseView {
     #[schema(value_type = String, format = DateTime)]
     until: jiff::Timestamp,
     reason: String,
 }
 
-/// Whether mail of a mailbox comes in, and if not, why.
+/// Get the health of a mailbox: whether it is synced, and if not, why.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/health", operation_id = "get_mailbox_health", tag = "mailboxes", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Health)))]
+    (status = 200, description = "Health of the mailbox", body = MailboxHealth)))]
 pub async fn health(
-    Reader(store): Reader,
+    TenantReader(store): TenantReader,
     State(app): State<App>,
     Path(id): Path<MailboxId>,
-) -> Result<Json<Health>, Problem> {
+) -> Result<Json<MailboxHealth>, Problem> {
     let mailbox = find(&store, id).await?;
-    let sync = store.find_sync(id).await?;
+    let sync = store.find_sync_state(id).await?;
     let push = find_push(&store, &mailbox).await?;
-    let left_out = store.find_left_out(id).await?;
-    let is_looked_at = mailbox.is_looked_at();
+    let left_out = store.find_exclusion(id).await?;
+    let is_looked_at = mailbox.is_sync_enabled();
     let pause = sync.as_ref().and_then(|sync| sync.paused.as_ref());
-    let (budget, backlog, backfill) = Budget::of(usage::of_mailbox(&store, &mailbox, pause, &app.budgets).await?);
+    let (budget, backlog, backfill) =
+        MailboxBudget::of(usage::of_mailbox(&store, &mailbox, pause, &app.budgets).await?);
     let (mut health, sync) = (
-        Health {
+        MailboxHealth {
             state: mailbox.state.as_str(),
             state_reason: mailbox.state_reason,
             is_active: mailbox.is_active,
-            left_out: left_out.map(LeftOut::as_str),
+            left_out: left_out.map(ExclusionReason::as_str),
             last_sync_at: None,
             next_sync_at: None,
             error_count: 0,
@@ -213,12 +224,12 @@ pub async fn health(
         health.next_sync_at = sync.next_sync_at.filter(|_| is_looked_at);
         health.error_count = sync.error_count;
         health.last_error = sync.last_error;
-        health.paused = sync.paused.map(|pause| Paused { until: pause.until, reason: pause.reason });
+        health.paused = sync.paused.map(|pause| PauseView { until: pause.until, reason: pause.reason });
     }
     Ok(Json(health))
 }
 
-/// A folder or label, and how many emails are in it.
+/// A folder or label, with its number of emails.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Folder)]
 pub struct FolderView {
@@ -226,9 +237,9 @@ pub struct FolderView {
     id: FolderId,
     #[schema(example = "INBOX")]
     name: String,
-    /// What it is for, where the provider says so: inbox, sent, drafts, trash, …
+    /// Role of the folder, where the provider has one: `inbox`, `sent`, `drafts`, `trash`, …
     role: Option<String>,
-    /// Whether its mail is wanted.
+    /// Whether its mail is synced.
     is_in_scope: bool,
     emails: u64,
 }
@@ -240,53 +251,65 @@ impl From<FolderCount> for FolderView {
     }
 }
 
-/// The folders of a mailbox, all of them.
+/// List all folders of a mailbox.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/folders", operation_id = "list_folders", tag = "mailboxes",
     params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Page<FolderView>)))]
-pub async fn folders(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Page<FolderView>>, Problem> {
+    (status = 200, description = "Folders of the mailbox", body = Page<FolderView>)))]
+pub async fn folders(
+    TenantReader(store): TenantReader,
+    Path(id): Path<MailboxId>,
+) -> Result<Json<Page<FolderView>>, Problem> {
     let mailbox = find(&store, id).await?;
     let folders = store.list_folder_counts(mailbox.id).await?;
     Ok(Json(Page { items: folders.into_iter().map(FolderView::from).collect(), next_cursor: None }))
 }
 
-/// How far the messages that the provider showed have come. Each is in exactly one of these.
+/// Number of the provider's messages in each state. Each message is in exactly one of them.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Completeness {
     /// Stored and searchable.
     processed: u64,
-    /// Known, and on the way.
+    /// Listed, and waiting to be fetched.
     queued: u64,
     processing: u64,
     /// Could not be fetched or stored.
     failed: u64,
-    /// Not wanted.
+    /// Not to be stored.
     skipped: u64,
     /// No longer at the provider.
     gone: u64,
-    /// Those of which we are not sure; there are none, or something is wrong.
+    /// Inconsistent ledger rows; anything but 0 is a defect.
     unbalanced: u64,
-    /// Nothing is on the way, and nothing is wrong.
+    /// Whether nothing is pending, failed or inconsistent.
     is_complete: bool,
 }
 
-/// How far the messages of a mailbox have come. `mailroom verify` compares with the provider, too.
+/// Get the completeness of a mailbox: the number of messages in each state.
+///
+/// `mailroom verify` also compares them with the provider.
 #[utoipa::path(get, path = "/v1/mailboxes/{id}/completeness", operation_id = "get_completeness", tag = "mailboxes",
     params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Completeness)))]
-pub async fn completeness(Reader(store): Reader, Path(id): Path<MailboxId>) -> Result<Json<Completeness>, Problem> {
+    (status = 200, description = "Completeness of the mailbox", body = Completeness)))]
+pub async fn completeness(
+    TenantReader(store): TenantReader,
+    Path(id): Path<MailboxId>,
+) -> Result<Json<Completeness>, Problem> {
     let mailbox = find(&store, id).await?;
     let counts = store.count_ledger(mailbox.id).await?;
-    let of = |state: &str| counts.live.get(state).copied().unwrap_or(0);
-    let (queued, processing, failed) = (of("queued"), of("processing"), of("failed"));
+    let (queued, processing, failed) =
+        (live_count(&counts, "queued"), live_count(&counts, "processing"), live_count(&counts, "failed"));
     Ok(Json(Completeness {
-        processed: of("processed"),
+        processed: live_count(&counts, "processed"),
         queued,
         processing,
         failed,
-        skipped: of("skipped"),
+        skipped: live_count(&counts, "skipped"),
         gone: counts.gone,
         unbalanced: counts.unbalanced,
         is_complete: queued + processing + failed + counts.unbalanced == 0,
     }))
+}
+
+fn live_count(counts: &LedgerCounts, state: &str) -> u64 {
+    counts.live.get(state).copied().unwrap_or(0)
 }

@@ -1,6 +1,6 @@
-//! The HTTP API: what CONTRACT names under `/v1`, described by `/openapi.json`.
+//! The HTTP API under `/v1`, described by `/openapi.json`.
 //!
-//! Every route is declared beside its handler, so the description and the router cannot differ.
+//! Each route is declared beside its handler, so that the description and the router cannot differ.
 
 mod attachments;
 mod audit;
@@ -9,7 +9,6 @@ mod body;
 mod caller;
 mod change;
 mod deliveries;
-mod describe;
 mod directories;
 mod download;
 mod emails;
@@ -21,9 +20,10 @@ mod mailbox_changes;
 mod mailbox_settings;
 mod mailboxes;
 mod oauth;
+mod openapi;
 mod page;
 mod problem;
-mod signed;
+mod signed_urls;
 mod tenants;
 mod usage;
 mod users;
@@ -38,39 +38,43 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
-pub use change::UnderWay;
-pub use oauth::Site;
+pub use change::InFlightKeys;
+pub use oauth::ConsentSite;
 pub use problem::Problem;
 
-/// As axum's, but what is wrong is told as a problem.
+/// Query parameters; like axum's, but a rejection is a [`Problem`].
 #[derive(Debug, FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(Problem))]
 struct Query<T>(T);
 
+/// Path parameters; like axum's, but a rejection is a [`Problem`].
 #[derive(Debug, FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(Problem))]
 struct Path<T>(T);
 
-/// With it a request can be sent again: it is answered the same for 24 hours, and nothing happens twice.
+/// Header that makes a repeated request safe.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described")]
+#[expect(dead_code, reason = "for the OpenAPI description only")]
 struct IdempotencyKey {
+    /// Makes the request safe to repeat: for 24 hours, a request with the same key gets the same response and changes
+    /// nothing again.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     key: Option<String>,
 }
 
-/// Only if it is still the version with this `ETag`.
+/// Header that makes a change conditional.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "only described")]
+#[expect(dead_code, reason = "for the OpenAPI description only")]
 struct IfMatch {
+    /// Makes the change only if the current version has this `ETag`; otherwise the response is 412.
     #[param(rename = "If-Match")]
     tags: Option<String>,
 }
 
 pub fn router(app: &App) -> Router<App> {
-    let (routes, mut description) = OpenApiRouter::with_openapi(describe::begin())
+    let (routes, mut description) = OpenApiRouter::with_openapi(openapi::base_description())
         .routes(routes!(tenants::list, tenants::create))
         .routes(routes!(tenants::get, tenants::change, tenants::delete))
         .routes(routes!(keys::list, keys::create))
@@ -97,7 +101,7 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(emails::raw))
         .routes(routes!(attachments::get))
         .routes(routes!(attachments::content))
-        .routes(routes!(signed::url))
+        .routes(routes!(signed_urls::url))
         .routes(routes!(events::list))
         .routes(routes!(events::follow))
         .routes(routes!(jobs::list))
@@ -126,15 +130,15 @@ pub fn router(app: &App) -> Router<App> {
         .routes(routes!(deliveries::resend_since))
         .routes(routes!(crate::hooks::gmail::notify))
         .routes(routes!(crate::hooks::graph::notify))
-        .routes(routes!(crate::hooks::graph::tell_lifecycle))
+        .routes(routes!(crate::hooks::graph::notify_lifecycle))
         .with_state::<App>(app.clone())
         .split_for_parts();
-    describe::complete(&mut description);
+    openapi::add_common_responses(&mut description);
     Router::new()
         .merge(routes.with_state(app.clone()))
         .route("/openapi.json", get(|| async move { Json(description) }))
-        .fallback(|| async { Problem::nowhere() })
+        .fallback(|| async { Problem::no_such_route() })
         .method_not_allowed_fallback(|| async {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this address does not take that method")
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this route does not support the method")
         })
 }

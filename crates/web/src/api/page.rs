@@ -1,4 +1,4 @@
-//! Lists come in pages.
+//! Pagination of lists by cursor.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,49 +8,59 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::problem::Problem;
 
-const USUAL: u64 = 50;
-const MOST: u64 = 500;
+const DEFAULT_PAGE_SIZE: u64 = 50;
+const MAX_PAGE_SIZE: u64 = 500;
 
+/// One page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Where the next page begins; null when this is the last one.
+    /// Cursor of the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// Which page.
+/// Page size and cursor.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Paging {
+pub struct PageParams {
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-impl Paging {
+impl PageParams {
     pub fn limit(&self) -> Result<u64, Problem> {
         limit(self.limit)
     }
 
-    /// The last item of the page before.
+    /// Parses the cursor: the id of the last item on the previous page.
     pub fn after<Id: FromStr>(&self) -> Result<Option<Id>, Problem> {
-        let read = |cursor: &String| cursor.parse().map_err(|_| Problem::invalid("cursor", "no list gave this"));
-        self.cursor.as_ref().map(read).transpose()
+        self.cursor.as_deref().map(parse_cursor).transpose()
     }
 }
 
+pub fn parse_cursor<Id: FromStr>(cursor: &str) -> Result<Id, Problem> {
+    cursor.parse().map_err(|_| invalid_cursor())
+}
+
+pub fn invalid_cursor() -> Problem {
+    Problem::invalid("cursor", "is not a cursor of this list")
+}
+
+/// Checks a page size and applies the default.
 pub fn limit(given: Option<u64>) -> Result<u64, Problem> {
-    match given.unwrap_or(USUAL) {
-        0 => Err(Problem::invalid("limit", "it is at least 1")),
-        limit if limit > MOST => Err(Problem::invalid("limit", format!("it is at most {MOST}"))),
+    match given.unwrap_or(DEFAULT_PAGE_SIZE) {
+        0 => Err(Problem::invalid("limit", "must be at least 1")),
+        limit if limit > MAX_PAGE_SIZE => Err(Problem::invalid("limit", format!("must be at most {MAX_PAGE_SIZE}"))),
         limit => Ok(limit),
     }
 }
 
 impl<T> Page<T> {
-    /// Of one item more than fits, which only tells that there is another page.
+    /// Cuts a page from a list that was read with one item more than the limit: that item says whether there is another page.
     pub fn cut<Id: Display>(mut items: Vec<T>, limit: u64, id: impl Fn(&T) -> Id) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let has_more = items.len() > limit;

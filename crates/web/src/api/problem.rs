@@ -1,4 +1,4 @@
-//! What went wrong, as `application/problem+json` (RFC 9457).
+//! Errors as `application/problem+json` (RFC 9457).
 
 use std::time::Duration;
 
@@ -14,34 +14,35 @@ use store::sql::webhooks::WEBHOOK_CHANGED;
 use store::{StoreError, UNSTORABLE_TEXT};
 use utoipa::ToSchema;
 
-/// An answer that is not what was asked for.
+/// Error response (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[schema(example = json!({"type": "about:blank", "title": "Not Found", "status": 404, "detail": "there is no such email"}))]
 pub struct Problem {
-    /// `about:blank`: the status says it all.
+    /// Always `about:blank`: the status says what kind of problem it is.
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
     status: u16,
-    /// For people.
+    /// Explanation for people.
     #[schema(value_type = String)]
     detail: Box<str>,
-    /// Where it happened: the path of the request.
+    /// Path of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "/v1/emails/018f6d0c-2b1f-7c3e-9a55-3c1f2b7d8e90")]
     instance: Option<Box<str>>,
-    /// What is wrong with which field.
+    /// Invalid fields, for status 422.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldError>,
     #[serde(skip)]
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
 
+/// An invalid field of a request.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct FieldError {
     #[schema(example = "limit")]
     field: String,
-    #[schema(example = "it is at most 500")]
+    #[schema(example = "must be at most 500")]
     detail: String,
 }
 
@@ -58,8 +59,8 @@ impl Problem {
         }
     }
 
-    /// Also when it is another tenant's: nobody learns which ids there are.
-    pub fn absent(what: &str) -> Self {
+    /// Also for rows of other tenants, so that nobody learns which ids exist.
+    pub fn not_found(what: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("there is no such {what}"))
     }
 
@@ -68,26 +69,29 @@ impl Problem {
         Self { headers, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
     }
 
-    /// Come again then.
-    pub fn too_many(detail: &str, wait: Duration) -> Self {
+    /// 429 with `Retry-After`.
+    pub fn too_many_requests(detail: &str, wait: Duration) -> Self {
         let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
         let headers = vec![(header::RETRY_AFTER, HeaderValue::from(seconds))];
         Self { headers, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
-    /// Come again soon.
+    /// 503 with `Retry-After: 1`.
     pub fn overloaded(detail: &str) -> Self {
         let headers = vec![(header::RETRY_AFTER, HeaderValue::from_static("1"))];
-        Self { headers, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{detail}; try again soon")) }
+        Self { headers, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{detail}; try again shortly")) }
     }
 
-    pub fn too_large() -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server takes (limits.api_body)")
+    pub fn payload_too_large() -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server accepts (limits.api_body)")
     }
 
-    /// What happened is for the log, not for strangers.
+    /// 500 without details: these are for the log, not for clients.
     pub fn internal() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong here; the log of the server says what")
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "an internal error occurred; see the server log for this request id",
+        )
     }
 
     pub fn status(&self) -> u16 {
@@ -98,12 +102,12 @@ impl Problem {
         &self.detail
     }
 
-    pub fn at(self, path: String) -> Self {
+    pub fn with_instance(self, path: String) -> Self {
         Self { instance: Some(path.into_boxed_str()), ..self }
     }
 
-    /// Who asks again in the same way is told the same.
-    pub fn is_of_the_client(&self) -> bool {
+    /// Returns whether the status is 4xx: repeating the request would not help.
+    pub fn is_client_error(&self) -> bool {
         (400..500).contains(&self.status)
     }
 
@@ -115,16 +119,16 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// A path whose id is no id leads nowhere.
-    pub fn nowhere() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "there is nothing at this address")
+    /// 404 for an unknown path, also for one with a malformed id.
+    pub fn no_such_route() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "there is no such route")
     }
 
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
-    /// A value that cannot be meant.
+    /// 422 for an invalid field; the detail completes the sentence that begins with its name.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = vec![FieldError { field: field.to_owned(), detail: detail.clone() }];
@@ -139,13 +143,13 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.extend(self.headers.iter().cloned());
-        // Who knows at which path it happened writes it anew.
+        // The outermost middleware adds the path and writes the body again.
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// What the database says is for the log, not for strangers.
+/// Database errors are logged, not sent to clients.
 impl From<StoreError> for Problem {
     fn from(e: StoreError) -> Self {
         match e {
@@ -156,11 +160,11 @@ impl From<StoreError> for Problem {
                 return Self::new(StatusCode::UNPROCESSABLE_ENTITY, UNSTORABLE_TEXT);
             }
             StoreError::Precondition(_) => return Self::new(StatusCode::CONFLICT, e.to_string()),
-            _ => tracing::error!("a request met a problem: {e}"),
+            _ => tracing::error!(error = %e, "request failed"),
         }
         match e {
             StoreError::Unavailable(_) | StoreError::BlobsUnavailable(_) | StoreError::Busy(_) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "what is stored cannot be reached now; try again")
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database or blob store is unavailable; try again")
             }
             _ => Self::internal(),
         }
@@ -172,7 +176,7 @@ impl From<anyhow::Error> for Problem {
         match e.downcast::<StoreError>() {
             Ok(e) => e.into(),
             Err(e) => {
-                tracing::error!("a request met a problem: {e:#}");
+                tracing::error!(error = format!("{e:#}"), "request failed");
                 Self::internal()
             }
         }
@@ -197,6 +201,6 @@ impl From<QueryRejection> for Problem {
 
 impl From<PathRejection> for Problem {
     fn from(_: PathRejection) -> Self {
-        Self::nowhere()
+        Self::no_such_route()
     }
 }

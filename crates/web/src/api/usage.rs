@@ -1,9 +1,11 @@
-//! What is used of providers, what is left, and when what waits will be here.
+//! Usage of provider budgets, and the forecast of backfills.
 
 use axum::Json;
 use axum::extract::State;
 use domain::TenantId;
-use engine::usage::{self, Forecast, Limit, MailboxUsage, ProviderUsage, Span, Spent, Whose};
+use engine::usage::{
+    self, BackfillForecast, LimitOwner, LimitPeriod, MailboxUsage, ProviderUsage, QuotaUsage, UsageLimit,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -12,46 +14,46 @@ use super::problem::Problem;
 use super::{Path, tenants};
 use crate::App;
 
-/// How much a tenant has stored, and what it uses of its providers.
+/// Stored data of a tenant and its usage of providers.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Usage {
     emails: u64,
     attachments: u64,
     blobs: u64,
-    /// Those where it has mailboxes that are looked at, or had in the last day.
+    /// Providers at which the tenant has synced mailboxes, or had some within the last day.
     providers: Vec<ProviderUsageView>,
 }
 
-/// What a tenant uses of a provider.
+/// Usage of one provider by a tenant.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ProviderUsage)]
 pub struct ProviderUsageView {
     #[schema(example = "gmail")]
     provider: &'static str,
-    /// Those that are looked at. Those that are switched off, paused or refused count neither here nor below.
+    /// Number of synced mailboxes. Inactive, paused and refused mailboxes are not counted here or below.
     mailboxes: u64,
-    /// Calls as budgets count them.
+    /// Calls, weighted as the budgets count them.
     calls: SpentView,
-    /// Bytes of messages that were fetched.
+    /// Bytes of fetched messages.
     bytes: SpentView,
-    /// Messages that are known and not here yet.
+    /// Messages that are listed and not stored yet.
     backlog: u64,
-    /// How far it is with what was there before; nothing: all of it is here.
+    /// Progress of the backfill of older mail; null when it is complete.
     backfill: Option<ForecastView>,
 }
 
-/// How much was used. Where nobody has set a limit, none is told.
+/// Amount used, with the limits that are configured.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Spent)]
 pub struct SpentView {
-    /// Since the hour began.
+    /// Since the beginning of the hour.
     this_hour: u64,
-    /// In this hour and the 23 before.
+    /// In this hour and the 23 hours before.
     last_day: u64,
     limits: Vec<LimitView>,
 }
 
-/// Who may use how much in which time, and what is left of that.
+/// A limit, and what is left of it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Limit)]
 pub struct LimitView {
@@ -76,28 +78,29 @@ pub enum LimitPer {
     Day,
 }
 
-/// When what was there before is here.
+/// Progress and expected end of a backfill.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Forecast)]
 pub struct ForecastView {
     stored: u64,
     to_fetch: u64,
-    /// Whether that is all there is.
+    /// Whether all older mail is listed, so that the numbers are final.
     is_listed: bool,
-    /// About then, if it goes on as in the last minutes.
+    /// Expected end at the rate of the last minutes.
     #[schema(value_type = Option<String>, format = DateTime)]
     ends_at: Option<jiff::Timestamp>,
-    /// Why nobody knows when.
+    /// Why the end cannot be estimated.
     #[schema(example = "older mail is still being listed")]
     unknown: Option<&'static str>,
 }
 
-/// What a mailbox uses of its provider.
+/// Usage of its provider by a mailbox.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Budget {
-    /// Of all the tenant's mailboxes at this provider: they share what may be called.
+#[schema(as = Budget)]
+pub struct MailboxBudget {
+    /// Calls of all the tenant's mailboxes at this provider, which share a budget.
     calls: SpentView,
-    /// Of this mailbox's messages.
+    /// Bytes of this mailbox's messages.
     bytes: SpentView,
 }
 
@@ -109,44 +112,44 @@ impl From<ProviderUsage> for ProviderUsageView {
     }
 }
 
-impl From<Spent> for SpentView {
-    fn from(Spent { this_hour, last_day, limits }: Spent) -> Self {
+impl From<QuotaUsage> for SpentView {
+    fn from(QuotaUsage { this_hour, last_day, limits }: QuotaUsage) -> Self {
         Self { this_hour, last_day, limits: limits.into_iter().map(LimitView::from).collect() }
     }
 }
 
-impl From<Limit> for LimitView {
-    fn from(Limit { of, per, allowed, left }: Limit) -> Self {
+impl From<UsageLimit> for LimitView {
+    fn from(UsageLimit { of, per, allowed, left }: UsageLimit) -> Self {
         let of = match of {
-            Whose::Mailbox => LimitOf::Mailbox,
-            Whose::Tenant => LimitOf::Tenant,
-            Whose::AllTenants => LimitOf::AllTenants,
+            LimitOwner::Mailbox => LimitOf::Mailbox,
+            LimitOwner::Tenant => LimitOf::Tenant,
+            LimitOwner::AllTenants => LimitOf::AllTenants,
         };
         let per = match per {
-            Span::Hour => LimitPer::Hour,
-            Span::Day => LimitPer::Day,
+            LimitPeriod::Hour => LimitPer::Hour,
+            LimitPeriod::Day => LimitPer::Day,
         };
         Self { of, per, allowed, left }
     }
 }
 
-impl From<Forecast> for ForecastView {
-    fn from(Forecast { stored, to_fetch, is_listed, ends_at, unknown }: Forecast) -> Self {
+impl From<BackfillForecast> for ForecastView {
+    fn from(BackfillForecast { stored, to_fetch, is_listed, ends_at, unknown }: BackfillForecast) -> Self {
         Self { stored, to_fetch, is_listed, ends_at, unknown }
     }
 }
 
-impl Budget {
-    /// And what waits, and how far it is with what was there before.
+impl MailboxBudget {
+    /// Returns the budget, the backlog and the progress of the backfill.
     pub fn of(usage: MailboxUsage) -> (Self, u64, Option<ForecastView>) {
         let MailboxUsage { calls, bytes, backlog, backfill } = usage;
         (Self { calls: calls.into(), bytes: bytes.into() }, backlog, backfill.map(ForecastView::from))
     }
 }
 
-/// How much a tenant has stored, and what it uses of its providers.
+/// Get the stored data of a tenant and its usage of providers.
 #[utoipa::path(get, path = "/v1/tenants/{id}/usage", operation_id = "get_usage", tag = "tenants", params(("id" = String, Path)), responses(
-    (status = 200, description = "What was asked for", body = Usage)))]
+    (status = 200, description = "Usage of the tenant", body = Usage)))]
 pub async fn usage(_: Operator, State(app): State<App>, Path(id): Path<TenantId>) -> Result<Json<Usage>, Problem> {
     let store = app.engine.store.tenant(tenants::find(&app, id).await?.id);
     let totals = store.totals().await?;

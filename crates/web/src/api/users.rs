@@ -1,19 +1,19 @@
-//! People that directories have told of.
+//! Users found in the directories of a tenant.
 
 use axum::Json;
 use domain::address::canonical;
-use domain::{LeftOut, MailboxId, Provider, UserId};
+use domain::{ExclusionReason, MailboxId, Provider, UserId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::sql::users::{User, UserFilter};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Query;
-use super::auth::Reader;
-use super::page::{Page, limit};
+use super::auth::TenantReader;
+use super::page::{Page, limit, parse_cursor};
 use super::problem::Problem;
 
-/// Somebody in a directory, and whether their mailbox is looked at.
+/// A user in a directory, and whether their mailbox is synced.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = User)]
 pub struct UserView {
@@ -21,22 +21,23 @@ pub struct UserView {
     id: UserId,
     #[schema(example = "gmail")]
     provider: &'static str,
-    /// What the directory calls them, for ever.
+    /// Permanent id of the user in the directory.
     provider_user_id: String,
     #[schema(example = "ann@acme.test")]
     address: Option<String>,
     aliases: Vec<String>,
     name: Option<String>,
-    /// Where in the organisation.
+    /// Organisational unit or department.
     unit: Option<String>,
-    /// Null, here and below: that is not known.
+    /// Null here and below: unknown.
     is_suspended: Option<bool>,
     is_guest: Option<bool>,
     is_licensed: Option<bool>,
-    /// active: their mailbox is looked at. inactive: it is not, or there is none.
+    /// `active`: the mailbox is synced. `inactive`: it is not synced, or does not exist.
     #[schema(example = "active")]
     state: &'static str,
-    /// Why it is not: gone, no_address, suspended, guest, unlicensed, excluded, not_included, address_taken or disconnected.
+    /// Why the mailbox is not synced: `gone`, `no_address`, `suspended`, `guest`, `unlicensed`, `excluded`, `not_included`,
+    /// `address_taken` or `disconnected`.
     left_out: Option<&'static str>,
     #[schema(value_type = Option<String>, format = "uuid")]
     mailbox_id: Option<MailboxId>,
@@ -61,7 +62,7 @@ impl From<User> for UserView {
             is_guest: person.is_guest,
             is_licensed: person.is_licensed,
             state: if user.is_active { "active" } else { "inactive" },
-            left_out: user.left_out.map(LeftOut::as_str),
+            left_out: user.left_out.map(ExclusionReason::as_str),
             mailbox_id: user.mailbox,
             created_at: user.created_at,
             updated_at: user.updated_at,
@@ -72,50 +73,68 @@ impl From<User> for UserView {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Wanted {
-    /// gmail or outlook.
+pub struct UserQuery {
+    /// Only users of this directory: `gmail` or `outlook`.
     provider: Option<String>,
-    /// active or inactive.
+    /// Only users in this state: `active` or `inactive`.
     state: Option<String>,
-    /// Left out for this reason.
+    /// Only users that are left out for this reason.
     left_out: Option<String>,
-    /// Whose address or alias this is.
+    /// Only the user with this address or alias.
     address: Option<String>,
+    /// Maximum number of items.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u64>,
-    /// What the page before gave as `next_cursor`.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-impl Wanted {
+impl UserQuery {
     fn filter(&self) -> Result<UserFilter, Problem> {
-        let one = |field: &str, known: &str| Problem::invalid(field, format!("it is {known}"));
-        let provider = |name: &String| Provider::parse(name).ok_or_else(|| one("provider", "gmail or outlook"));
-        let state = |state: &String| match state.as_str() {
-            "active" => Ok(true),
-            "inactive" => Ok(false),
-            _ => Err(one("state", "active or inactive")),
-        };
-        let words = || LeftOut::ALL.map(LeftOut::as_str).join(", ");
-        let left_out =
-            |word: &String| LeftOut::parse(word).ok_or_else(|| one("left_out", &format!("one of {}", words())));
-        let address = |text: &String| canonical(text).ok_or_else(|| one("address", "like somebody@somewhere"));
         Ok(UserFilter {
-            provider: self.provider.as_ref().map(provider).transpose()?,
-            is_active: self.state.as_ref().map(state).transpose()?,
-            left_out: self.left_out.as_ref().map(left_out).transpose()?,
-            address: self.address.as_ref().map(address).transpose()?,
+            provider: self.provider.as_deref().map(parse_provider).transpose()?,
+            is_active: self.state.as_deref().map(parse_state).transpose()?,
+            left_out: self.left_out.as_deref().map(parse_left_out).transpose()?,
+            address: self.address.as_deref().map(parse_address).transpose()?,
         })
     }
 }
 
-/// People that the tenant's directories have told of, in the order in which they were found.
-#[utoipa::path(get, path = "/v1/users", operation_id = "list_users", tag = "directories", params(Wanted), responses(
-    (status = 200, description = "What was asked for", body = Page<UserView>)))]
-pub async fn list(Reader(store): Reader, Query(wanted): Query<Wanted>) -> Result<Json<Page<UserView>>, Problem> {
-    let limit = limit(wanted.limit)?;
-    let read = |cursor: &String| cursor.parse().map_err(|_| Problem::invalid("cursor", "no list gave this"));
-    let after = wanted.cursor.as_ref().map(read).transpose()?;
-    let users = store.list_users(&wanted.filter()?, after, limit + 1).await?;
+fn parse_provider(name: &str) -> Result<Provider, Problem> {
+    Provider::parse(name).ok_or_else(|| Problem::invalid("provider", "must be gmail or outlook"))
+}
+
+/// Returns whether the state is `active`.
+fn parse_state(state: &str) -> Result<bool, Problem> {
+    match state {
+        "active" => Ok(true),
+        "inactive" => Ok(false),
+        _ => Err(Problem::invalid("state", "must be active or inactive")),
+    }
+}
+
+fn parse_left_out(word: &str) -> Result<ExclusionReason, Problem> {
+    ExclusionReason::parse(word).ok_or_else(|| {
+        Problem::invalid(
+            "left_out",
+            format!("must be one of {}", ExclusionReason::ALL.map(ExclusionReason::as_str).join(", ")),
+        )
+    })
+}
+
+pub fn parse_address(text: &str) -> Result<String, Problem> {
+    canonical(text).ok_or_else(|| Problem::invalid("address", "must be an email address, such as me@acme.test"))
+}
+
+/// List the users of the tenant's directories, in the order in which they were found.
+#[utoipa::path(get, path = "/v1/users", operation_id = "list_users", tag = "directories", params(UserQuery), responses(
+    (status = 200, description = "Matching users", body = Page<UserView>)))]
+pub async fn list(
+    TenantReader(store): TenantReader,
+    Query(query): Query<UserQuery>,
+) -> Result<Json<Page<UserView>>, Problem> {
+    let limit = limit(query.limit)?;
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    let users = store.list_users(&query.filter()?, after, limit + 1).await?;
     Ok(Json(Page::cut(users, limit, |user| user.id).map(UserView::from)))
 }

@@ -104,7 +104,7 @@ async function send(method, path, inputs, out) {
     const type = answer.headers.get("Content-Type") || "";
     let text = "";
     if (type.includes("event-stream")) {
-      text = "It goes on for ever; use curl -N.";
+      text = "This response is a stream without an end; use curl -N.";
       answer.body.cancel();
     } else {
       text = await answer.text();
@@ -153,5 +153,5 @@ function show(api) {
 }
 
 fetch("/openapi.json").then((answer) => answer.json()).then(show).catch((e) => {
-  document.getElementById("operations").textContent = `The description cannot be read: ${e}`;
+  document.getElementById("operations").textContent = `The API description cannot be loaded: ${e}`;
 });

@@ -1,4 +1,4 @@
-//! Bodies that know when they are late, and that hold something until they have been sent.
+//! Body wrappers: one with a timeout, and one that keeps a guard alive until it has been sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,24 +8,24 @@ use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 use tokio::time::Sleep;
 
-/// The client took too long to send it.
+/// The client took too long to send the request body.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
-pub(crate) struct TooSlow;
+pub(crate) struct BodyTimeout;
 
-/// What a client sends, for as long as we wait for it.
-struct Timed {
+/// Request body that must arrive within a timeout.
+struct TimedBody {
     body: Body,
-    /// Begins with the first look, for that is when a body is wanted.
-    late: Option<Pin<Box<Sleep>>>,
-    patience: Duration,
+    /// Starts with the first poll: that is when a handler asks for the body.
+    deadline: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
 }
 
-pub(super) fn timed(body: Body, patience: Duration) -> Body {
-    Body::new(Timed { body, late: None, patience })
+pub(super) fn with_timeout(body: Body, timeout: Duration) -> Body {
+    Body::new(TimedBody { body, deadline: None, timeout })
 }
 
-impl http_body::Body for Timed {
+impl http_body::Body for TimedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -33,10 +33,10 @@ impl http_body::Body for Timed {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             return Poll::Ready(frame);
         }
-        let patience = self.patience;
-        let late = self.late.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(late.as_mut().poll(cx));
-        Poll::Ready(Some(Err(axum::Error::new(TooSlow))))
+        let timeout = self.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Some(Err(axum::Error::new(BodyTimeout))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -48,24 +48,24 @@ impl http_body::Body for Timed {
     }
 }
 
-/// What we send; `kept` is let go when the last byte is, or nobody wants it any more.
-struct Holding<T> {
+/// Response body that drops `guard` with its last byte, or when the client goes away.
+struct GuardedBody<T> {
     body: Body,
-    kept: Option<T>,
+    guard: Option<T>,
 }
 
-pub(super) fn holding<T: Send + Unpin + 'static>(body: Body, kept: T) -> Body {
-    Body::new(Holding { body, kept: Some(kept) })
+pub(super) fn with_guard<T: Send + Unpin + 'static>(body: Body, guard: T) -> Body {
+    Body::new(GuardedBody { body, guard: Some(guard) })
 }
 
-impl<T: Unpin> http_body::Body for Holding<T> {
+impl<T: Unpin> http_body::Body for GuardedBody<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if frame.is_none() {
-            self.kept = None;
+            self.guard = None;
         }
         Poll::Ready(frame)
     }
@@ -87,27 +87,27 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_does_not_end_is_late_and_one_that_does_is_whole() {
-        let patience = Duration::from_secs(30);
+    async fn endless_body_times_out() {
+        let timeout = Duration::from_secs(30);
         let piece = |text: &'static str| Ok::<_, axum::Error>(Bytes::from(text));
         let endless = stream::unfold((), async |()| {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Some((Ok::<_, axum::Error>(Bytes::from("x")), ()))
         });
 
-        let late = to_bytes(timed(Body::from_stream(endless), patience), usize::MAX).await.unwrap_err();
-        let whole = to_bytes(timed(Body::from_stream(stream::iter([piece("a"), piece("b")])), patience), 9).await;
+        let deadline = to_bytes(with_timeout(Body::from_stream(endless), timeout), usize::MAX).await.unwrap_err();
+        let whole = to_bytes(with_timeout(Body::from_stream(stream::iter([piece("a"), piece("b")])), timeout), 9).await;
 
-        assert!(crate::edge::was_too_slow(&late), "{late:?}");
+        assert!(crate::edge::is_body_timeout(&deadline), "{deadline:?}");
         assert_eq!(whole.unwrap(), "ab");
     }
 
     #[tokio::test]
-    async fn what_is_kept_goes_with_the_last_byte_or_with_the_reader() {
-        let kept = Arc::new(());
-        let bytes = to_bytes(holding(Body::from("abc"), kept.clone()), 9).await.unwrap();
-        assert_eq!((bytes.as_ref(), Arc::strong_count(&kept)), (b"abc".as_slice(), 1));
-        drop(holding(Body::from("abc"), kept.clone()));
-        assert_eq!(Arc::strong_count(&kept), 1);
+    async fn guard_is_dropped_with_the_last_byte_or_the_body() {
+        let guard = Arc::new(());
+        let bytes = to_bytes(with_guard(Body::from("abc"), guard.clone()), 9).await.unwrap();
+        assert_eq!((bytes.as_ref(), Arc::strong_count(&guard)), (b"abc".as_slice(), 1));
+        drop(with_guard(Body::from("abc"), guard.clone()));
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! A connection, and for how long we wait for whoever is at its other end.
+//! Activity of a connection, from which its timeouts follow, and a socket that fails when the client stops reading.
 
 use std::io;
 use std::pin::Pin;
@@ -11,88 +11,91 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
-use super::settings::Patience;
+use super::settings::Timeouts;
 
-/// What a connection is doing.
+/// Tracks what a connection is doing, to apply head and idle timeouts.
 #[derive(Debug)]
-pub(super) struct Activity {
-    patience: Patience,
-    state: Mutex<State>,
-    /// That there is less time than was thought.
-    sooner: Notify,
+pub(super) struct ConnectionActivity {
+    timeouts: Timeouts,
+    state: Mutex<ConnectionState>,
+    /// Signals that the deadline is earlier than before.
+    deadline_moved: Notify,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Requests that are not answered to the last byte.
+struct ConnectionState {
+    /// Requests whose response is not sent completely.
     open: usize,
-    /// Without one: since when it waits, and whether the head of the next has begun.
+    /// Without an open request: since when the connection waits, and whether the next head has started.
     since: Instant,
     is_reading_head: bool,
-    /// Whose frames between requests are no heads.
+    /// In HTTP/2, frames between requests are not heads.
     is_http2: bool,
 }
 
+/// Whether a connection has timed out.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Look again then.
+pub(super) enum IdleVerdict {
+    /// Not before this instant.
     Wait(Instant),
-    /// Nobody wants anything any more.
+    /// No request came within the idle timeout.
     Idle,
-    /// A head that does not end.
-    TooSlow,
+    /// A request head did not arrive completely in time.
+    HeadTimeout,
 }
 
-impl Activity {
-    /// The first head is due at once.
-    pub fn begin(patience: Patience) -> Arc<Self> {
-        let state = State { open: 0, since: Instant::now(), is_reading_head: true, is_http2: false };
-        Arc::new(Self { patience, state: Mutex::new(state), sooner: Notify::new() })
+impl ConnectionActivity {
+    /// Starts with the head timeout: the first head is due at once.
+    pub fn begin(timeouts: Timeouts) -> Arc<Self> {
+        let state = ConnectionState { open: 0, since: Instant::now(), is_reading_head: true, is_http2: false };
+        Arc::new(Self { timeouts, state: Mutex::new(state), deadline_moved: Notify::new() })
     }
 
-    /// A head is complete; the request goes on until this is dropped.
-    pub fn request(self: &Arc<Self>, is_http2: bool) -> Request {
+    /// Registers a request whose head is complete; it is open until the returned value is dropped.
+    pub fn request(self: &Arc<Self>, is_http2: bool) -> OpenRequest {
         let mut state = self.state();
         state.open += 1;
         state.is_reading_head = false;
         state.is_http2 = is_http2;
-        Request(self.clone())
+        OpenRequest(self.clone())
     }
 
-    pub fn verdict(&self, now: Instant) -> Verdict {
+    pub fn verdict(&self, now: Instant) -> IdleVerdict {
         let state = self.state();
-        let (due, otherwise) = match &*state {
-            State { open: 1.., .. } => return Verdict::Wait(now + self.patience.idle),
-            State { is_reading_head: true, since, .. } => (*since + self.patience.head, Verdict::TooSlow),
-            State { since, .. } => (*since + self.patience.idle, Verdict::Idle),
+        let (due, expired) = match &*state {
+            ConnectionState { open: 1.., .. } => return IdleVerdict::Wait(now + self.timeouts.idle),
+            ConnectionState { is_reading_head: true, since, .. } => {
+                (*since + self.timeouts.head, IdleVerdict::HeadTimeout)
+            }
+            ConnectionState { since, .. } => (*since + self.timeouts.idle, IdleVerdict::Idle),
         };
-        if now < due { Verdict::Wait(due) } else { otherwise }
+        if now < due { IdleVerdict::Wait(due) } else { expired }
     }
 
-    pub async fn sooner(&self) {
-        self.sooner.notified().await;
+    pub async fn deadline_moved(&self) {
+        self.deadline_moved.notified().await;
     }
 
-    fn bytes_came(&self) {
+    fn bytes_received(&self) {
         let mut state = self.state();
         if state.open == 0 && !state.is_reading_head && !state.is_http2 {
             state.is_reading_head = true;
             state.since = Instant::now();
             drop(state);
-            self.sooner.notify_one();
+            self.deadline_moved.notify_one();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One request, until its answer is sent.
+/// A request whose response is not sent completely yet.
 #[derive(Debug)]
-pub(super) struct Request(Arc<Activity>);
+pub(super) struct OpenRequest(Arc<ConnectionActivity>);
 
-impl Drop for Request {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.open -= 1;
@@ -102,15 +105,15 @@ impl Drop for Request {
     }
 }
 
-/// The bytes of a connection. Fails when the other end takes none of ours for too long.
-pub(super) struct Socket {
+/// Socket whose writes fail when the client reads nothing for the stall timeout.
+pub(super) struct StallGuard {
     stream: TcpStream,
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Socket {
-    pub fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
+impl StallGuard {
+    pub fn new(stream: TcpStream, activity: Arc<ConnectionActivity>) -> Self {
         Self { stream, activity, stalled: None }
     }
 
@@ -119,8 +122,8 @@ impl Socket {
             self.stalled = None;
             return written;
         }
-        let patience: Duration = self.activity.patience.stalled;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let timeouts: Duration = self.activity.timeouts.stalled;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeouts)));
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -128,18 +131,18 @@ impl Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for StallGuard {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.activity.bytes_came();
+            self.activity.bytes_received();
         }
         read
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for StallGuard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.unless_stalled(written, cx)
@@ -172,28 +175,28 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_has_less_time_than_the_pause_before_it() {
-        let patience = Patience::default();
-        let activity = Activity::begin(patience);
+    async fn head_timeout_is_shorter_than_idle_timeout() {
+        let timeouts = Timeouts::default();
+        let activity = ConnectionActivity::begin(timeouts);
         let after = |time| activity.verdict(Instant::now() + time);
-        assert_eq!(after(patience.head), Verdict::TooSlow, "also the first, of which there is nothing yet");
+        assert_eq!(after(timeouts.head), IdleVerdict::HeadTimeout, "also the first head, of which no byte has arrived");
 
         let request = activity.request(false);
-        assert!(matches!(after(patience.idle * 9), Verdict::Wait(_)), "an answer takes the time that it takes");
+        assert!(matches!(after(timeouts.idle * 9), IdleVerdict::Wait(_)), "an open request is not idle");
         drop(request);
-        assert!(matches!(after(patience.head), Verdict::Wait(_)));
-        assert_eq!(after(patience.idle), Verdict::Idle);
-        activity.bytes_came();
-        activity.sooner().await;
-        assert_eq!(after(patience.head), Verdict::TooSlow);
+        assert!(matches!(after(timeouts.head), IdleVerdict::Wait(_)));
+        assert_eq!(after(timeouts.idle), IdleVerdict::Idle);
+        activity.bytes_received();
+        activity.deadline_moved().await;
+        assert_eq!(after(timeouts.head), IdleVerdict::HeadTimeout);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn frames_of_http2_between_requests_are_no_head() {
-        let patience = Patience::default();
-        let activity = Activity::begin(patience);
+    async fn http2_frames_between_requests_are_no_head() {
+        let timeouts = Timeouts::default();
+        let activity = ConnectionActivity::begin(timeouts);
         drop(activity.request(true));
-        activity.bytes_came();
-        assert!(matches!(activity.verdict(Instant::now() + patience.head), Verdict::Wait(_)));
+        activity.bytes_received();
+        assert!(matches!(activity.verdict(Instant::now() + timeouts.head), IdleVerdict::Wait(_)));
     }
 }

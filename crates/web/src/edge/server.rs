@@ -1,4 +1,4 @@
-//! Connections, from the first byte to the last. In the place of `axum::serve`, which waits for everybody for ever.
+//! Accepts and serves connections with timeouts. Replaces `axum::serve`, which has none.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,52 +20,52 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
 
-use super::body::holding;
-use super::connection::{Activity, Socket, Verdict};
-use super::settings::{EdgeSettings, Patience};
+use super::body::with_guard;
+use super::connection::{ConnectionActivity, IdleVerdict, StallGuard};
+use super::settings::{EdgeSettings, Timeouts};
 
-/// All lines of a head together, the longest URLs of searches included.
-const HEAD_BYTES: usize = 64 << 10;
+/// Size of a request head, with room for the longest search URLs.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Browsers behind proxies send some thirty.
-const HEADERS: usize = 100;
+/// Header lines per request; browsers behind proxies send about thirty.
+const MAX_HEADERS: usize = 100;
 
-/// At the same time on one connection of HTTP/2.
-const STREAMS: u32 = 100;
+/// Concurrent streams on one HTTP/2 connection.
+const MAX_HTTP2_STREAMS: u32 = 100;
 
-/// Streams that a client opened and took back before we looked: CVE-2023-44487 is many of them.
-const RESETS: usize = 20;
+/// HTTP/2 streams that a client reset before they were handled; CVE-2023-44487 (rapid reset) sends many of them.
+const MAX_HTTP2_RESETS: usize = 20;
 
-/// What is sent ahead on one stream of HTTP/2, whether its reader is slow or not.
-const SENT_AHEAD: usize = 256 << 10;
+/// Bytes buffered per HTTP/2 stream for a slow reader.
+const HTTP2_SEND_BUFFER_BYTES: usize = 256 << 10;
 
-/// When the system has no more sockets, it has some again when others are closed.
-const BREATH: Duration = Duration::from_millis(100);
+/// Pause after a failed accept: out of file descriptors, the system has some again when other connections close.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Until `closed` holds; requests under way are answered first.
+/// Serves connections until `closed` turns true; requests in flight are answered first.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,
     settings: &EdgeSettings,
     mut closed: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let (protocol, patience) = (protocol(settings), settings.patience);
-    // Idle ones may be there besides those that are answered.
-    let most = settings.max_streams + 4 * settings.max_in_flight;
+    let (protocol, timeouts) = (protocol(settings), settings.timeouts);
+    // Idle connections may be open besides those with a request.
+    let max_connections = settings.max_streams + 4 * settings.max_in_flight;
     let mut connections = JoinSet::new();
     let is_closed = closed.clone();
     let mut closing = pin!(is_true(&mut closed));
     loop {
         tokio::select! {
-            // When there are too many, the next ones wait outside.
-            accepted = listener.accept(), if connections.len() < most => match accepted {
+            // Above the limit, further connections wait in the listen backlog.
+            accepted = listener.accept(), if connections.len() < max_connections => match accepted {
                 Ok((stream, peer)) => {
-                    let connection = answer(stream, peer, routes.clone(), protocol.clone(), patience, is_closed.clone());
+                    let connection = serve_connection(stream, peer, routes.clone(), protocol.clone(), timeouts, is_closed.clone());
                     connections.spawn(connection);
                 }
                 Err(e) => {
-                    tracing::debug!("a connection could not be accepted: {e}");
-                    tokio::time::sleep(BREATH).await;
+                    tracing::debug!(error = %e, "accepting a connection failed");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
             Some(_) = connections.join_next() => {}
@@ -79,53 +79,58 @@ pub(crate) async fn serve(
 
 fn protocol(settings: &EdgeSettings) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // We have our own clock for heads, which does not count the pause before them.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    // `ConnectionActivity` times heads itself, without the pause before them.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_pending_accept_reset_streams(RESETS)
-        .max_local_error_reset_streams(RESETS)
-        .max_header_list_size(HEAD_BYTES as u32)
-        .max_send_buf_size(SENT_AHEAD)
-        // One that is gone without a word is noticed.
-        .keep_alive_interval(settings.patience.idle / 2)
-        .keep_alive_timeout(settings.patience.head);
+        .max_concurrent_streams(MAX_HTTP2_STREAMS)
+        .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
+        .max_local_error_reset_streams(MAX_HTTP2_RESETS)
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .max_send_buf_size(HTTP2_SEND_BUFFER_BYTES)
+        // Detects clients that vanished without closing the connection.
+        .keep_alive_interval(settings.timeouts.idle / 2)
+        .keep_alive_timeout(settings.timeouts.head);
     builder
 }
 
-async fn is_true(told: &mut watch::Receiver<bool>) {
-    drop(told.wait_for(|told| *told).await);
+async fn is_true(flag: &mut watch::Receiver<bool>) {
+    drop(flag.wait_for(|flag| *flag).await);
 }
 
-async fn answer(
+async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
     routes: Router,
     protocol: Builder<TokioExecutor>,
-    patience: Patience,
+    timeouts: Timeouts,
     mut closed: watch::Receiver<bool>,
 ) {
-    // Answers are written whole; waiting for more to send with them only delays them.
+    // Responses are written in one piece; Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
-    let activity = Activity::begin(patience);
-    let socket = TokioIo::new(Socket::new(stream, activity.clone()));
+    let activity = ConnectionActivity::begin(timeouts);
+    let socket = TokioIo::new(StallGuard::new(stream, activity.clone()));
     let service = service_fn(|request: Request<Incoming>| {
         let open = activity.request(request.version() == Version::HTTP_2);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
         let answer = routes.clone().call(request);
-        async move { Ok::<_, Infallible>(answer.await?.map(|body| holding(body, open))) }
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| with_guard(body, open))) }
     });
     let mut connection = pin!(protocol.serve_connection(socket, service));
     let mut is_closing = false;
-    let mut look_at = Instant::now() + patience.head;
+    let mut check_at = Instant::now() + timeouts.head;
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(e) = ended {
-                    tracing::debug!("a connection ended: {e}");
+                    tracing::debug!(error = %e, "connection failed");
                 }
                 return;
             }
@@ -133,15 +138,15 @@ async fn answer(
                 is_closing = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = activity.sooner() => look_at = Instant::now(),
-            () = sleep_until(look_at) => match activity.verdict(Instant::now()) {
-                Verdict::Wait(until) => look_at = until,
-                Verdict::TooSlow => return,
-                Verdict::Idle if is_closing => return,
-                Verdict::Idle => {
+            () = activity.deadline_moved() => check_at = Instant::now(),
+            () = sleep_until(check_at) => match activity.verdict(Instant::now()) {
+                IdleVerdict::Wait(until) => check_at = until,
+                IdleVerdict::HeadTimeout => return,
+                IdleVerdict::Idle if is_closing => return,
+                IdleVerdict::Idle => {
                     is_closing = true;
                     connection.as_mut().graceful_shutdown();
-                    look_at = Instant::now() + patience.head;
+                    check_at = Instant::now() + timeouts.head;
                 }
             },
         }

@@ -1,4 +1,4 @@
-//! What the operator may choose about the door.
+//! Settings of the HTTP server: limits, timeouts, trusted proxies.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -8,66 +8,66 @@ use ipnet::IpNet;
 
 #[derive(Debug, Clone)]
 pub struct EdgeSettings {
-    /// Whose word counts about where a request came from.
-    pub trusted_proxies: Vec<Network>,
-    /// Whose pages may ask; `*` for all.
+    /// Proxies whose `Forwarded` and `X-Forwarded-For` headers are trusted.
+    pub trusted_proxies: Vec<TrustedNetwork>,
+    /// Origins whose pages may call the API; `*` for all.
     pub cors_origins: Vec<String>,
-    /// Where others reach us, without a slash at the end.
+    /// URL under which clients reach this server, without a trailing slash.
     pub public_url: String,
-    /// Requests at the same time, until their answers begin.
+    /// Concurrent requests, until their responses start.
     pub max_in_flight: usize,
-    /// Answers at the same time that go on: followers, and downloads.
+    /// Concurrent long responses: event streams and large downloads.
     pub max_streams: usize,
-    /// Bytes of a request's body.
+    /// Maximum size of a request body in bytes.
     pub max_body: usize,
-    pub patience: Patience,
-    pub requests_per_second: Rate,
-    /// Wrong keys a minute from one address.
+    pub timeouts: Timeouts,
+    pub requests_per_second: PlanRates,
+    /// Wrong keys per minute and address before it is throttled.
     pub failed_logins: usize,
 }
 
-/// For how long we wait for somebody.
+/// Timeouts of a connection and its requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// Until the head of a request is complete.
+pub struct Timeouts {
+    /// Until the head of a request has arrived.
     pub head: Duration,
-    /// Until its body is.
+    /// Until the body of a request has arrived.
     pub body: Duration,
-    /// Until its answer begins.
+    /// Until the response starts.
     pub answer: Duration,
-    /// For one who takes nothing of what we send.
+    /// For a client that reads nothing of its response.
     pub stalled: Duration,
-    /// For the next request on a connection.
+    /// Until the next request on an idle connection.
     pub idle: Duration,
 }
 
-/// Of a tenant, by its plan.
+/// Requests per second of one tenant, by plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Rate {
+pub struct PlanRates {
     pub standard: usize,
     pub vip: usize,
 }
 
-/// Addresses, like `10.0.0.0/8`, or a single one.
+/// Network such as `10.0.0.0/8`, or a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network(IpNet);
+pub struct TrustedNetwork(IpNet);
 
-impl Network {
+impl TrustedNetwork {
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address)
     }
 }
 
-impl FromStr for Network {
+impl FromStr for TrustedNetwork {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let single = || text.parse::<IpAddr>().ok().map(IpNet::from);
-        text.parse().ok().or_else(single).map(Self).ok_or(())
+        let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        network.map(Self).ok_or(())
     }
 }
 
-/// As it is without a word from anybody; `config/default.toml` has the reasons.
+/// The defaults of `config/default.toml`, which has the reasons.
 impl Default for EdgeSettings {
     fn default() -> Self {
         Self {
@@ -77,14 +77,14 @@ impl Default for EdgeSettings {
             max_in_flight: 256,
             max_streams: 10_000,
             max_body: 1 << 20,
-            patience: Patience::default(),
-            requests_per_second: Rate { standard: 100, vip: 1000 },
+            timeouts: Timeouts::default(),
+            requests_per_second: PlanRates { standard: 100, vip: 1000 },
             failed_logins: 20,
         }
     }
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),

@@ -1,5 +1,4 @@
-//! Providers that call us. They have no key of ours: each proves who it is in a way of its own, and nothing that somebody
-//! else sends is believed.
+//! Endpoints that providers push to. They have no API key: each authenticates in its own way.
 
 pub mod gmail;
 pub mod graph;
@@ -9,10 +8,13 @@ use axum::http::StatusCode;
 
 use crate::api::Problem;
 
-/// No more than the largest that such a provider sends.
-async fn read(body: Body, largest: usize) -> Result<Bytes, Problem> {
-    to_bytes(body, largest).await.map_err(|e| match crate::edge::was_too_slow(&e) {
-        true => Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
-        false => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "it is larger than any push"),
+/// Reads a request body of at most `max_bytes`.
+async fn read_body(body: Body, max_bytes: usize) -> Result<Bytes, Problem> {
+    to_bytes(body, max_bytes).await.map_err(|e| {
+        if crate::edge::is_body_timeout(&e) {
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")
+        } else {
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {max_bytes} bytes"))
+        }
     })
 }

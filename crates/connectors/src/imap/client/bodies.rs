@@ -1,27 +1,27 @@
-//! The bytes of messages, handed on as they arrive.
+//! Fetches the bytes of messages (`BODY.PEEK[]`) and passes them on as they arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use tokio::time::Instant;
 
-use super::answer::Answer;
 use super::command::Command;
 use super::error::{ImapError, Step};
-use super::exchange::{Sent, WINDOW, ended, parse};
-use super::fetch::{Body, Metadata};
+use super::exchange::{InFlightCommands, MAX_PIPELINED_COMMANDS, parse, take_completed};
+use super::fetch::{FetchedBody, Metadata};
 use super::lex::literal_length;
-use super::refusal::{Class, Kind, Refusal};
+use super::refusal::{Refusal, RefusalClass, RefusalKind};
+use super::response::ServerResponse;
 use super::{Client, UidSet};
 
-/// A longer literal is not even skipped.
-const LONGEST_SKIPPED: u64 = 1 << 30;
+/// The longest literal that is skipped; a longer one ends the connection.
+const MAX_SKIPPED_LITERAL_BYTES: u64 = 1 << 30;
 
-/// Whoever asks for more messages at once asks wrongly.
-const MOST: u64 = 1_000_000;
+/// A call for more messages is a mistake of the caller.
+const MAX_MESSAGES_PER_CALL: u64 = 1_000_000;
 
-/// Takes messages as they come: each begins, is written, and ends; or it fails, begun or not. It ends only when it is
-/// known to be whole. An error of the sink fails the message and ends the call.
+/// Receives messages as they arrive: each begins, is written and ends, or it fails, begun or not. It ends only when it is
+/// known to be complete. An error of the sink fails the message and ends the call.
 pub trait BodySink: Send {
     fn begin(&mut self, uid: u32, length: u64);
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -29,49 +29,49 @@ pub trait BodySink: Send {
     fn fail(&mut self, uid: u32, fault: BodyFault);
 }
 
-/// Why one message did not come.
+/// Why one message was not fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyFault {
-    /// It is not there any more.
+    /// It no longer exists.
     Missing,
-    /// It is there, and the server has no bytes of it.
+    /// It exists, but the server has no bytes of it (NIL).
     Empty,
-    /// Longer than we take.
+    /// It has more bytes than the limit.
     TooLarge(u64),
     /// The server refuses this one alone.
     Refused(Refusal),
-    /// Begun and not ended; the call fails with the reason.
+    /// It began and did not end; the call fails with the reason.
     Cut,
 }
 
-/// What a call is about.
-struct Fetching<'a> {
+/// State of a call.
+struct BodyFetch<'a> {
     sink: &'a mut dyn BodySink,
-    /// Asked for and not yet heard of, with the number of the command.
+    /// Requested UIDs without a response yet, with the index of their command.
     pending: BTreeMap<u32, usize>,
-    /// To be asked for once more, each by itself.
-    again: Vec<u32>,
+    /// UIDs that are requested once more, each by itself.
+    retry_alone: Vec<u32>,
 }
 
 impl Client {
-    /// Fetches messages of the open folder, a command for each set and several of them under way at once. Sets of about
-    /// a hundred keep the server busy. What became of each message is told to the sink; when the call fails, what the
-    /// sink was told still holds, and of the others nothing is known.
+    /// Fetches messages of the open folder with a command for each set, pipelined. Sets of about a hundred keep the server
+    /// busy. The sink receives each message or its failure; if the call fails, that remains valid, and nothing is known of
+    /// the other messages.
     ///
-    /// A message that a server refuses together with others is asked for by itself, and so is a long one of a server that
-    /// tells its UID only behind it. (A short one, up to `limits.held`, is kept in memory until the UID comes.)
+    /// A message that a server refuses together with others is requested by itself, and so is a long one of a server that
+    /// sends its UID only after it. (A short one, up to `limits.buffered_message_bytes`, is buffered until the UID arrives.)
     pub async fn fetch_bodies(&mut self, sets: &[UidSet], sink: &mut dyn BodySink) -> Result<(), ImapError> {
-        if sets.iter().map(UidSet::len).sum::<u64>() > MOST {
-            return Err(ImapError::TooMuch("too many messages asked for at once"));
+        if sets.iter().map(UidSet::len).sum::<u64>() > MAX_MESSAGES_PER_CALL {
+            return Err(ImapError::LimitExceeded("too many messages are requested at once"));
         }
-        let mut fetching = Fetching { sink, pending: BTreeMap::new(), again: Vec::new() };
+        let mut fetching = BodyFetch { sink, pending: BTreeMap::new(), retry_alone: Vec::new() };
         let sets = sets.iter().flat_map(UidSet::chunks).collect();
-        self.fetch_sets(sets, WINDOW, &mut fetching).await?;
-        let again = std::mem::take(&mut fetching.again);
-        if again.is_empty() {
+        self.fetch_sets(sets, MAX_PIPELINED_COMMANDS, &mut fetching).await?;
+        let retry_alone = std::mem::take(&mut fetching.retry_alone);
+        if retry_alone.is_empty() {
             return Ok(());
         }
-        let singles = again.into_iter().map(|uid| UidSet::range(uid, uid)).collect();
+        let singles = retry_alone.into_iter().map(|uid| UidSet::range(uid, uid)).collect();
         self.fetch_sets(singles, 1, &mut fetching).await
     }
 
@@ -79,53 +79,54 @@ impl Client {
         &mut self,
         sets: VecDeque<UidSet>,
         window: usize,
-        fetching: &mut Fetching<'_>,
+        fetching: &mut BodyFetch<'_>,
     ) -> Result<(), ImapError> {
-        self.begin(Step::Fetch, self.settings.deadlines.stream)?;
+        self.begin(Step::Fetch, self.settings.timeouts.stream)?;
         let mut waiting = sets.iter().enumerate();
-        let (mut sent, mut failure) = (Sent::new(), None);
+        let (mut sent, mut failure) = (InFlightCommands::new(), None);
         loop {
             while sent.len() < window
                 && failure.is_none()
-                && let Some((at, set)) = waiting.next()
+                && let Some((index, set)) = waiting.next()
             {
-                fetching.pending.extend(set.iter().map(|uid| (uid, at)));
-                self.send(&Command::new(&format!("UID FETCH {set} (UID BODY.PEEK[])")), at, &mut sent).await?;
+                fetching.pending.extend(set.iter().map(|uid| (uid, index)));
+                self.send(&Command::new(&format!("UID FETCH {set} (UID BODY.PEEK[])")), index, &mut sent).await?;
             }
             if sent.is_empty() {
                 break;
             }
             let only = if sent.len() == 1 { sets[sent[0].1].only() } else { None };
-            let end = self.wire.line(0).await?;
+            let end = self.wire.read_line(0).await?;
             if parse(&self.wire.unread()[..end])?.fetch().is_some() {
-                let is_asked = self.take_fetch(end, only, fetching).await?;
-                self.count(is_asked)?;
+                let is_solicited = self.take_fetch(end, only, fetching).await?;
+                self.count_unsolicited(is_solicited)?;
                 continue;
             }
-            let length = self.wire.answer().await?;
+            let length = self.wire.read_response().await?;
             match parse(&self.wire.unread()[..length])? {
-                Answer::Done(tag, status) => {
-                    let at = ended(&mut sent, tag)?;
+                ServerResponse::Tagged(tag, status) => {
+                    let index = take_completed(&mut sent, tag)?;
                     let refusal = status.refusal(Step::Fetch);
-                    failure = failure.or(fetching.conclude(at, &sets[at], refusal));
-                    self.wire.begin(Step::Fetch, Instant::now() + self.settings.deadlines.stream);
+                    failure = failure.or(fetching.finish_command(index, &sets[index], refusal));
+                    self.wire.begin(Step::Fetch, Instant::now() + self.settings.timeouts.stream);
                 }
-                Answer::Status(status) => self.look_at(&status)?,
+                ServerResponse::Status(status) => self.check_bye(&status)?,
                 _ => {}
             }
             self.wire.consume(length);
-            self.count(false)?;
+            self.count_unsolicited(false)?;
         }
         self.finish();
         failure.map_or(Ok(()), |refusal| Err(ImapError::Refused(refusal)))
     }
 
-    /// A FETCH whose first line has been read. `only` is the one message that it can be about. Whether it was asked for.
+    /// Reads a FETCH response whose first line has arrived. `only` is the message that it must be for, if there is only
+    /// one. Returns whether it was requested.
     async fn take_fetch(
         &mut self,
         first: usize,
         only: Option<u32>,
-        fetching: &mut Fetching<'_>,
+        fetching: &mut BodyFetch<'_>,
     ) -> Result<bool, ImapError> {
         let (mut from, mut end) = (0, first);
         while let Some(length) = literal_length(&self.wire.unread()[from..end]) {
@@ -141,25 +142,25 @@ impl Client {
                     (None, Some(uid)) if fetching.pending.contains_key(&uid) => {
                         self.stream_body(uid, length, fetching).await
                     }
-                    (None, _) => self.hold_body(length, fetching).await,
+                    (None, _) => self.buffer_body(length, fetching).await,
                 };
             }
-            // A literal of some other item.
+            // The literal of another item.
             from = end.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
-            self.wire.need(from).await?;
-            end = self.wire.line(from).await?;
+            self.wire.read_at_least(from).await?;
+            end = self.wire.read_line(from).await?;
         }
         let items = parse(&self.wire.unread()[..end])?.fetch();
-        let found = items.and_then(Metadata::parse).ok_or(ImapError::Protocol("a FETCH that makes no sense"))?;
-        let is_asked = fetching.take_whole(&found)?;
+        let found = items.and_then(Metadata::parse).ok_or(ImapError::Protocol("a FETCH response is malformed"))?;
+        let is_solicited = fetching.take_whole(&found)?;
         self.wire.consume(end);
-        Ok(is_asked)
+        Ok(is_solicited)
     }
 
-    /// The usual case: the literal goes to the sink as it comes.
-    async fn stream_body(&mut self, uid: u32, length: u64, fetching: &mut Fetching<'_>) -> Result<bool, ImapError> {
+    /// Passes the literal on to the sink as it arrives: the usual case.
+    async fn stream_body(&mut self, uid: u32, length: u64, fetching: &mut BodyFetch<'_>) -> Result<bool, ImapError> {
         fetching.pending.remove(&uid);
-        if length > self.settings.limits.message {
+        if length > self.settings.limits.message_bytes {
             fetching.sink.fail(uid, BodyFault::TooLarge(length));
             self.skip_body(length).await?;
             return Ok(true);
@@ -177,30 +178,30 @@ impl Client {
     async fn copy_body(&mut self, uid: u32, length: u64, sink: &mut dyn BodySink) -> Result<(), ImapError> {
         let mut left = length;
         while left > 0 {
-            let bytes = self.wire.some(left).await?;
+            let bytes = self.wire.read_some(left).await?;
             let count = bytes.len();
             sink.write(bytes).map_err(ImapError::Sink)?;
             self.wire.consume(count);
             left -= count as u64;
         }
-        // Where the length was a lie, the answer does not go on as one does, and the message is not whole.
+        // If the announced length was wrong, the rest does not parse, and the message is not complete.
         if self.rest_of_fetch().await?.is_some_and(|other| other != uid) {
-            return Err(ImapError::Protocol("a message that was not asked for"));
+            return Err(ImapError::Protocol("a FETCH response is for another message"));
         }
         sink.end().map_err(ImapError::Sink)
     }
 
-    /// A message of which we do not know yet which it is.
-    async fn hold_body(&mut self, length: u64, fetching: &mut Fetching<'_>) -> Result<bool, ImapError> {
-        if length > self.settings.limits.held as u64 {
+    /// Buffers a message whose UID is not known yet.
+    async fn buffer_body(&mut self, length: u64, fetching: &mut BodyFetch<'_>) -> Result<bool, ImapError> {
+        if length > self.settings.limits.buffered_message_bytes as u64 {
             let uid = self.skip_body(length).await?;
-            let is_asked = uid.is_some_and(|uid| fetching.pending.remove(&uid).is_some());
-            fetching.again.extend(uid.filter(|_| is_asked));
-            return Ok(is_asked);
+            let is_solicited = uid.is_some_and(|uid| fetching.pending.remove(&uid).is_some());
+            fetching.retry_alone.extend(uid.filter(|_| is_solicited));
+            return Ok(is_solicited);
         }
         let (mut held, mut left) = (Vec::new(), length);
         while left > 0 {
-            let bytes = self.wire.some(left).await?;
+            let bytes = self.wire.read_some(left).await?;
             let count = bytes.len();
             held.extend_from_slice(bytes);
             self.wire.consume(count);
@@ -208,51 +209,51 @@ impl Client {
         }
         let uid = self.rest_of_fetch().await?;
         let Some(uid) = uid.filter(|uid| fetching.pending.remove(uid).is_some()) else { return Ok(false) };
-        fetching.hand_over(uid, &held)?;
+        fetching.write_whole(uid, &held)?;
         Ok(true)
     }
 
-    /// Reads past a literal and what follows it; the UID, if it is there.
+    /// Skips a literal and the rest of its response. Returns the UID if it is in the rest.
     async fn skip_body(&mut self, length: u64) -> Result<Option<u32>, ImapError> {
-        if length > LONGEST_SKIPPED {
-            return Err(ImapError::TooMuch("a message is too long to be skipped"));
+        if length > MAX_SKIPPED_LITERAL_BYTES {
+            return Err(ImapError::LimitExceeded("a message is too long to be skipped"));
         }
         let mut left = length;
         while left > 0 {
-            let count = self.wire.some(left).await?.len();
+            let count = self.wire.read_some(left).await?.len();
             self.wire.consume(count);
             left -= count as u64;
         }
         self.rest_of_fetch().await
     }
 
-    /// What follows the message in its FETCH; the UID, if it is there.
+    /// Reads the items after the message in its FETCH response. Returns the UID if it is among them.
     async fn rest_of_fetch(&mut self) -> Result<Option<u32>, ImapError> {
-        let end = self.wire.line(0).await?;
-        let end = self.wire.literals(end).await?;
+        let end = self.wire.read_line(0).await?;
+        let end = self.wire.read_literals(end).await?;
         let rest = super::lex::without_line_end(&self.wire.unread()[..end]);
         let found = Metadata::parse_rest(super::lex::Lexer::new(rest));
-        let uid = found.ok_or(ImapError::Protocol("a message that is not as long as announced"))?.known_uid();
+        let uid = found.ok_or(ImapError::Protocol("a message is not as long as announced"))?.known_uid();
         self.wire.consume(end);
         Ok(uid)
     }
 }
 
-impl Fetching<'_> {
-    /// A FETCH without a literal.
+impl BodyFetch<'_> {
+    /// Takes a FETCH response without a literal. Returns whether it was requested.
     fn take_whole(&mut self, found: &Metadata<'_>) -> Result<bool, ImapError> {
         let Some(uid) = found.known_uid().filter(|uid| self.pending.contains_key(uid)) else { return Ok(false) };
         match &found.body {
-            // News of flags.
-            Body::Absent | Body::Follows => return Ok(false),
-            Body::Nil => self.sink.fail(uid, BodyFault::Empty),
-            Body::Text(text) => self.hand_over(uid, text)?,
+            // An unsolicited update of flags.
+            FetchedBody::Absent | FetchedBody::Follows => return Ok(false),
+            FetchedBody::Nil => self.sink.fail(uid, BodyFault::Empty),
+            FetchedBody::Text(text) => self.write_whole(uid, text)?,
         }
         self.pending.remove(&uid);
         Ok(true)
     }
 
-    fn hand_over(&mut self, uid: u32, bytes: &[u8]) -> Result<(), ImapError> {
+    fn write_whole(&mut self, uid: u32, bytes: &[u8]) -> Result<(), ImapError> {
         self.sink.begin(uid, bytes.len() as u64);
         let taken = self.sink.write(bytes).and_then(|()| self.sink.end());
         taken.map_err(|error| {
@@ -261,22 +262,22 @@ impl Fetching<'_> {
         })
     }
 
-    /// The end of a command: what it did not bring. A refusal is one of the whole call.
-    fn conclude(&mut self, at: usize, set: &UidSet, refusal: Option<Refusal>) -> Option<Refusal> {
-        let left: Vec<u32> = self.pending.iter().filter(|(_, of)| **of == at).map(|(uid, _)| *uid).collect();
-        self.pending.retain(|_, of| *of != at);
+    /// Settles the messages that a completed command did not send. Returns a refusal that fails the whole call.
+    fn finish_command(&mut self, index: usize, set: &UidSet, refusal: Option<Refusal>) -> Option<Refusal> {
+        let left: Vec<u32> = self.pending.iter().filter(|(_, of)| **of == index).map(|(uid, _)| *uid).collect();
+        self.pending.retain(|_, of| *of != index);
         let refusal = refusal.filter(|refusal| refusal.code != Some("EXPUNGEISSUED"));
         let Some(refusal) = refusal else {
             left.into_iter().for_each(|uid| self.sink.fail(uid, BodyFault::Missing));
             return None;
         };
-        // Some servers refuse all because of one that they cannot read.
-        if refusal.kind != Kind::No || refusal.class != Class::Fault {
+        // Some servers refuse all messages because of one that they cannot read.
+        if refusal.kind != RefusalKind::No || refusal.class != RefusalClass::Fault {
             return Some(refusal);
         }
         match set.only() {
             Some(_) => left.into_iter().for_each(|uid| self.sink.fail(uid, BodyFault::Refused(refusal.clone()))),
-            None => self.again.extend(left),
+            None => self.retry_alone.extend(left),
         }
         None
     }

@@ -1,11 +1,11 @@
-//! What a server offers.
+//! The capabilities of a server.
 
-/// Asked for once before and once after the login; looking is cheap.
+/// The names that the server lists, in upper case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capabilities(Vec<String>);
 
-/// What a server has that knows only the newer version of the protocol (RFC 9051, appendix E).
-const REV2: &[&str] = &[
+/// Extensions that are part of IMAP4rev2 (RFC 9051, appendix E).
+const IMAP4REV2_EXTENSIONS: &[&str] = &[
     "NAMESPACE",
     "UNSELECT",
     "UIDPLUS",
@@ -20,26 +20,34 @@ const REV2: &[&str] = &[
     "SPECIAL-USE",
 ];
 
-/// No server offers more, and no more is remembered.
-const MOST: usize = 200;
+/// No server offers more; the rest is ignored.
+const MAX_CAPABILITIES: usize = 200;
 
 impl Capabilities {
     pub(super) fn parse(words: &[u8]) -> Self {
-        let words = words.split(|byte| *byte == b' ').filter(|word| !word.is_empty() && word.len() < 100).take(MOST);
+        let words = words
+            .split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty() && word.len() < 100)
+            .take(MAX_CAPABILITIES);
         Self(words.map(|word| String::from_utf8_lossy(word).to_uppercase()).collect())
     }
 
-    /// By its name in capital letters.
+    /// Whether the server has this capability, named in upper case. A server with IMAP4rev2 only need not list the
+    /// extensions that are part of it.
     pub fn has(&self, name: &str) -> bool {
-        let is_listed = |name: &str| self.0.iter().any(|word| word == name);
-        is_listed(name) || REV2.contains(&name) && is_listed("IMAP4REV2") && !is_listed("IMAP4REV1")
+        let is_rev2_only = self.is_listed("IMAP4REV2") && !self.is_listed("IMAP4REV1");
+        self.is_listed(name) || IMAP4REV2_EXTENSIONS.contains(&name) && is_rev2_only
+    }
+
+    fn is_listed(&self, name: &str) -> bool {
+        self.0.iter().any(|listed| listed == name)
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Changes since a moment can be asked for.
+    /// Whether messages have modification sequences (RFC 7162).
     pub fn has_modseq(&self) -> bool {
         self.has("CONDSTORE") || self.has("QRESYNC")
     }
@@ -54,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_is_found_in_any_case_and_by_the_version() {
+    fn capability_is_found_in_any_case_and_by_revision() {
         let old = Capabilities::parse(b"IMAP4rev1  idle AUTH=Plain");
         assert!(old.has("IDLE") && old.has("AUTH=PLAIN") && !old.has("ESEARCH"));
         assert!(Capabilities::parse(b"IMAP4rev2").has("ESEARCH"));

@@ -1,50 +1,50 @@
-//! Commands as they are sent.
+//! Builds commands as they are sent.
 
 use domain::Secret;
 
 use super::capabilities::Capabilities;
 
-/// A command without its tag. It may hold a password, so it is wiped when it goes and does not print.
+/// A command without its tag. It may hold a password, so its memory is wiped on drop and `Debug` does not show it.
 #[derive(Debug)]
 pub struct Command {
     bytes: Secret<Vec<u8>>,
-    /// Where the server must ask for what follows.
-    pauses: Vec<usize>,
+    /// Offsets of synchronizing literals, before each of which the server has to send a continuation request.
+    synchronizing_literals: Vec<usize>,
 }
 
-/// The longest literal that may follow at once where LITERAL- is offered (RFC 7888).
-const SHORT: usize = 4_096;
+/// The longest non-synchronizing literal with LITERAL- (RFC 7888).
+const MAX_LITERAL_MINUS_BYTES: usize = 4_096;
 
 impl Command {
     pub fn new(text: &str) -> Self {
-        Self { bytes: Secret::new(text.as_bytes().to_vec()), pauses: Vec::new() }
+        Self { bytes: Secret::new(text.as_bytes().to_vec()), synchronizing_literals: Vec::new() }
     }
 
+    /// Appends text as it is.
     pub fn text(self, text: &str) -> Self {
-        self.with(text.as_bytes())
+        self.append(text.as_bytes())
     }
 
-    /// A new buffer each time: one that grows would leave copies of a password behind.
-    fn with(self, more: &[u8]) -> Self {
+    /// Appends bytes in a new buffer: one that grows would leave copies of a password in memory.
+    fn append(self, more: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(self.bytes.expose().len() + more.len());
         bytes.extend_from_slice(self.bytes.expose());
         bytes.extend_from_slice(more);
-        Self { bytes: Secret::new(bytes), pauses: self.pauses }
+        Self { bytes: Secret::new(bytes), synchronizing_literals: self.synchronizing_literals }
     }
 
-    /// Any bytes, quoted if they can be and otherwise as a literal.
+    /// Appends a string, quoted if possible and otherwise as a literal.
     pub fn string(self, value: &[u8], capabilities: &Capabilities, is_utf8: bool) -> Self {
-        let can_be_quoted = |byte: &u8| !matches!(byte, 0 | b'\r' | b'\n' | 0x7f) && (byte.is_ascii() || is_utf8);
-        if value.iter().all(can_be_quoted) && (value.is_ascii() || std::str::from_utf8(value).is_ok()) {
+        let is_text = value.is_ascii() || is_utf8 && std::str::from_utf8(value).is_ok();
+        if is_text && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n' | 0x7f)) {
             return self.quoted(value);
         }
-        let is_at_once = capabilities.has("LITERAL+") || capabilities.has("LITERAL-") && value.len() <= SHORT;
-        if is_at_once {
-            return self.text(&format!("{{{}+}}\r\n", value.len())).with(value);
+        if capabilities.has("LITERAL+") || capabilities.has("LITERAL-") && value.len() <= MAX_LITERAL_MINUS_BYTES {
+            return self.text(&format!("{{{}+}}\r\n", value.len())).append(value);
         }
         let mut command = self.text(&format!("{{{}}}\r\n", value.len()));
-        command.pauses.push(command.bytes.expose().len());
-        command.with(value)
+        command.synchronizing_literals.push(command.bytes.expose().len());
+        command.append(value)
     }
 
     fn quoted(self, value: &[u8]) -> Self {
@@ -58,19 +58,19 @@ impl Command {
         }
         quoted.push(b'"');
         let quoted = Secret::new(quoted);
-        self.with(quoted.expose())
+        self.append(quoted.expose())
     }
 
-    /// Whether the server has to ask for parts of it, so that nothing can be sent behind it.
-    pub fn has_pauses(&self) -> bool {
-        !self.pauses.is_empty()
+    /// Whether it has to wait for continuation requests, so that no command can be sent right after it.
+    pub fn has_synchronizing_literal(&self) -> bool {
+        !self.synchronizing_literals.is_empty()
     }
 
-    /// What is sent piece by piece, each but the first when the server asks for it.
+    /// Returns the pieces to send, each but the first after a continuation request.
     pub fn pieces(&self, tag: u32) -> Vec<Secret<Vec<u8>>> {
         let bytes = self.bytes.expose();
         let (mut pieces, mut from) = (Vec::new(), 0);
-        for to in self.pauses.iter().copied().chain([bytes.len()]) {
+        for to in self.synchronizing_literals.iter().copied().chain([bytes.len()]) {
             let (tag, end) = (if from == 0 { format!("A{tag} ") } else { String::new() }, bytes.len() == to);
             let piece = [tag.as_bytes(), &bytes[from..to], if end { b"\r\n" } else { b"" }].concat();
             pieces.push(Secret::new(piece));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn other_strings_are_literals_which_wait_unless_the_server_takes_them_at_once() {
+    fn other_strings_are_literals() {
         assert_eq!(sent("ü", "", false), ["A7 X {2}\r\n", "ü y\r\n"]);
         assert_eq!(sent("a\r\nb", "LITERAL+", false), ["A7 X {4+}\r\na\r\nb y\r\n"]);
         assert_eq!(sent("ü", "LITERAL-", false), ["A7 X {2+}\r\nü y\r\n"]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_does_not_print() {
+    fn debug_does_not_show_the_command() {
         assert!(!format!("{:?}", Command::new("LOGIN secret")).contains("secret"));
     }
 }

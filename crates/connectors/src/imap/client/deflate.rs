@@ -1,4 +1,4 @@
-//! COMPRESS=DEFLATE (RFC 4978): both directions, in fixed memory whatever a server's bytes inflate to.
+//! COMPRESS=DEFLATE (RFC 4978) in both directions, in fixed memory whatever the server's bytes inflate to.
 
 use std::io;
 use std::pin::Pin;
@@ -9,31 +9,32 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::wire::Duplex;
 
-const BUFFER: usize = 32 << 10;
+const READ_BUFFER_BYTES: usize = 32 << 10;
 
-/// More than the compressor ever holds back, so that no call of it ends for want of room: it could not be asked then
-/// whether it is done. And what it is given at once.
-const ROOM: usize = 160 << 10;
-const PIECE: usize = 8 << 10;
+/// Output space for one call of the compressor: more than it ever buffers, so that no call ends for lack of space, after
+/// which it would be unknown whether it is done. And the input of one call.
+const WRITE_BUFFER_BYTES: usize = 160 << 10;
+const MAX_COMPRESSED_INPUT_BYTES: usize = 8 << 10;
 
-pub struct Deflated {
+/// A stream that compresses what is written and decompresses what is read.
+pub struct DeflateStream {
     inner: Box<dyn Duplex>,
     inflate: Decompress,
     deflate: Compress,
-    /// Compressed, as it came; the part that is not yet inflated is `unread`.
+    /// Compressed input; `unread` is the part that is not inflated yet.
     received: Vec<u8>,
     unread: std::ops::Range<usize>,
-    /// Compressed, to be sent.
+    /// Compressed output that is not sent yet.
     to_send: Vec<u8>,
     sent: usize,
     is_flushed: bool,
 }
 
-impl Deflated {
-    /// `received` are bytes that came already, behind the answer that began the compression.
+impl DeflateStream {
+    /// `received` are the bytes that have already arrived after the response to COMPRESS.
     pub fn new(inner: Box<dyn Duplex>, mut received: Vec<u8>) -> Self {
         let unread = 0..received.len();
-        received.resize(received.len().max(BUFFER), 0);
+        received.resize(received.len().max(READ_BUFFER_BYTES), 0);
         Self {
             inner,
             inflate: Decompress::new(false),
@@ -60,10 +61,10 @@ impl Deflated {
     }
 }
 
-impl AsyncRead for Deflated {
+impl AsyncRead for DeflateStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let mut is_over = false;
+        let mut is_eof = false;
         loop {
             let (read, written) = (this.inflate.total_in(), this.inflate.total_out());
             let compressed = &this.received[this.unread.clone()];
@@ -73,7 +74,7 @@ impl AsyncRead for Deflated {
             this.unread.start += (this.inflate.total_in() - read) as usize;
             let count = (this.inflate.total_out() - written) as usize;
             into.advance(count);
-            if count > 0 || is_over || status == Status::StreamEnd {
+            if count > 0 || is_eof || status == Status::StreamEnd {
                 return Poll::Ready(Ok(()));
             }
             if !this.unread.is_empty() && this.inflate.total_in() == read {
@@ -83,19 +84,19 @@ impl AsyncRead for Deflated {
                 let mut fresh = ReadBuf::new(&mut this.received);
                 ready!(Pin::new(&mut this.inner).poll_read(cx, &mut fresh))?;
                 this.unread = 0..fresh.filled().len();
-                is_over = this.unread.is_empty();
+                is_eof = this.unread.is_empty();
             }
         }
     }
 }
 
-impl AsyncWrite for Deflated {
+impl AsyncWrite for DeflateStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_send(cx))?;
-        this.to_send.reserve(ROOM);
+        this.to_send.reserve(WRITE_BUFFER_BYTES);
         let read = this.deflate.total_in();
-        let piece = &bytes[..bytes.len().min(PIECE)];
+        let piece = &bytes[..bytes.len().min(MAX_COMPRESSED_INPUT_BYTES)];
         this.deflate.compress_vec(piece, &mut this.to_send, FlushCompress::None)?;
         this.is_flushed = false;
         Poll::Ready(Ok((this.deflate.total_in() - read) as usize))
@@ -105,7 +106,7 @@ impl AsyncWrite for Deflated {
         let this = self.get_mut();
         ready!(this.poll_send(cx))?;
         if !this.is_flushed {
-            this.to_send.reserve(ROOM);
+            this.to_send.reserve(WRITE_BUFFER_BYTES);
             this.deflate.compress_vec(&[], &mut this.to_send, FlushCompress::Sync)?;
             this.is_flushed = true;
             ready!(this.poll_send(cx))?;
@@ -119,9 +120,9 @@ impl AsyncWrite for Deflated {
     }
 }
 
-impl std::fmt::Debug for Deflated {
+impl std::fmt::Debug for DeflateStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Deflated").finish_non_exhaustive()
+        f.debug_struct("DeflateStream").finish_non_exhaustive()
     }
 }
 
@@ -132,9 +133,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_goes_in_at_one_end_comes_out_at_the_other() {
+    async fn written_bytes_are_read_at_the_other_end() {
         let (near, far) = tokio::io::duplex(1_000);
-        let (mut near, mut far) = (Deflated::new(Box::new(near), Vec::new()), Deflated::new(Box::new(far), Vec::new()));
+        let (mut near, mut far) =
+            (DeflateStream::new(Box::new(near), Vec::new()), DeflateStream::new(Box::new(far), Vec::new()));
         let text: Vec<u8> = (0..200_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> (n % 24)) as u8).collect();
 
         let expected = text.clone();
@@ -154,9 +156,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_compression_are_an_error() {
+    async fn bytes_that_are_not_deflate_are_an_error() {
         let (near, _far) = tokio::io::duplex(1_000);
-        let mut near = Deflated::new(Box::new(near), vec![0xff; 100]);
+        let mut near = DeflateStream::new(Box::new(near), vec![0xff; 100]);
 
         let error = near.read(&mut [0; 10]).await.unwrap_err();
 

@@ -1,14 +1,14 @@
-//! What can go wrong with a connection, what it means to the engine, and how to say it to people.
+//! Errors of a connection, their meaning to the engine, and their explanation to people.
 
 use std::fmt;
 use std::io;
 
 use domain::ConnectorError;
 
-use super::refusal::{Class, Refusal};
+use super::refusal::{Refusal, RefusalClass};
 use super::tls::TlsFault;
 
-/// What was under way.
+/// The step of a session in which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Connect,
@@ -54,7 +54,7 @@ impl Step {
     }
 }
 
-/// Some words of a server, for the person who set the mailbox up and for nobody else: they do not print as `Debug`.
+/// Text of a server, only for the person who set the mailbox up: `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ServerText(String);
 
@@ -77,7 +77,7 @@ impl fmt::Debug for ServerText {
     }
 }
 
-/// After any of these but a [`ImapError::Refused`] the connection is of no more use.
+/// An error of the client. After any but [`ImapError::Refused`] the connection is no longer usable.
 #[derive(Debug, thiserror::Error)]
 pub enum ImapError {
     #[error("the connection failed during {}: {}", step.as_str(), kind)]
@@ -86,34 +86,34 @@ pub enum ImapError {
     Timeout(Step),
     #[error("no TLS: {0}")]
     Tls(TlsFault),
-    /// It answered, and not as an IMAP server does.
+    /// The server's greeting is not one of IMAP.
     #[error("it does not speak IMAP")]
     NotImap(ServerText),
     /// A command was answered with NO or BAD, or the greeting was a BYE.
     #[error("the server refused {}{}", .0.step.as_str(), .0.code_in_brackets())]
     Refused(Refusal),
-    /// The server closes the connection, and says so.
+    /// The server closes the connection with a BYE.
     #[error("the server closed the connection during {}{}", .0.step.as_str(), .0.code_in_brackets())]
     Bye(Refusal),
-    /// There is no way to do this that both sides know.
+    /// The server lacks a feature that is required.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// An answer against the rules.
+    /// A response violates the protocol.
     #[error("{0}")]
     Protocol(&'static str),
-    /// An answer, or a number of them, beyond our limits.
+    /// A response, or the number of responses, exceeds our limits.
     #[error("{0}")]
-    TooMuch(&'static str),
-    /// Whoever takes the messages cannot.
-    #[error("a message could not be taken")]
+    LimitExceeded(&'static str),
+    /// The sink cannot take a message.
+    #[error("a message could not be stored")]
     Sink(#[source] io::Error),
-    /// An earlier command did not come to its end.
+    /// An earlier command was not completed.
     #[error("the connection is in the middle of an earlier command")]
     Broken,
 }
 
 impl ImapError {
-    /// The refusal that it is, if it is one.
+    /// Returns the refusal, if it is one.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Refused(refusal) | Self::Bye(refusal) => Some(refusal),
@@ -121,7 +121,7 @@ impl ImapError {
         }
     }
 
-    /// One sentence for the person who sets the mailbox up.
+    /// Explains the error in one sentence, for the person who sets the mailbox up.
     pub fn explain(&self, host: &str, port: u16) -> String {
         let server = format!("the server at {host}:{port}");
         match self {
@@ -134,7 +134,7 @@ impl ImapError {
                 | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::AddrNotAvailable
                 | io::ErrorKind::TimedOut => format!("{server} cannot be reached: {kind}"),
-                // A name that cannot be resolved has no kind of its own.
+                // A failed name resolution has no error kind of its own.
                 _ => format!("there is no server called {host}: check the name"),
             },
             Self::Io { step, kind } => format!("{server} broke off during {}: {kind}", step.as_str()),
@@ -146,19 +146,21 @@ impl ImapError {
             }
             Self::Timeout(step) => format!("{server} did not answer in time during {}", step.as_str()),
             Self::Tls(fault) => format!("no secure connection to {server}: {}", fault.for_people()),
-            Self::NotImap(text) => format!("{server} does not speak IMAP: it answered with {}", what_it_is(text)),
+            Self::NotImap(text) => format!("{server} does not speak IMAP: it answered with {}", guess_protocol(text)),
             Self::Refused(refusal) | Self::Bye(refusal) => refusal.explain(&server),
             Self::Unsupported(what) => format!("{server} cannot be used: {what}"),
-            Self::Protocol(what) | Self::TooMuch(what) => format!("{server} does not follow IMAP's rules: {what}"),
+            Self::Protocol(what) | Self::LimitExceeded(what) => {
+                format!("{server} does not follow IMAP's rules: {what}")
+            }
             Self::Sink(e) => format!("a message could not be stored: {e}"),
             Self::Broken => format!("the connection to {server} was given up earlier"),
         }
     }
 }
 
-/// A guess from the first bytes.
-fn what_it_is(text: &ServerText) -> String {
-    let said = text.for_people();
+/// Guesses from the first bytes what a server speaks instead of IMAP.
+fn guess_protocol(text: &ServerText) -> String {
+    let text = text.for_people();
     let known = [
         ("220", "the greeting of an SMTP or FTP server"),
         ("+OK", "the greeting of a POP3 server"),
@@ -166,30 +168,33 @@ fn what_it_is(text: &ServerText) -> String {
         ("SSH-", "the greeting of an SSH server"),
         ("\u{fffd}", "bytes that are no text: perhaps it wants TLS from the start"),
     ];
-    match known.iter().find(|(beginning, _)| said.starts_with(beginning)) {
-        Some((_, what)) => (*what).to_owned(),
-        None if said.is_empty() => "an empty line".to_owned(),
-        None => format!("“{}”", said.chars().take(60).collect::<String>()),
+    match known.iter().find(|(beginning, _)| text.starts_with(beginning)) {
+        Some((_, protocol)) => (*protocol).to_owned(),
+        None if text.is_empty() => "an empty line".to_owned(),
+        None => format!("“{}”", text.chars().take(60).collect::<String>()),
     }
 }
 
-/// What each failure means to the engine. Fixed phrases and response codes only.
+/// The meaning of each error to the engine. Its text has fixed phrases and response codes only.
 impl From<&ImapError> for ConnectorError {
     fn from(error: &ImapError) -> Self {
         match error {
             ImapError::Io { .. } | ImapError::Timeout(_) | ImapError::Broken => Self::Unavailable(error.to_string()),
             ImapError::Sink(_) => Self::Unavailable(error.to_string()),
-            // A certificate that has expired is replaced by somebody else; the mailbox needs nothing from its owner.
+            // The server's operator renews an expired certificate; the mailbox's owner cannot do anything.
             ImapError::Tls(_) => Self::Unavailable(error.to_string()),
             ImapError::Refused(refusal) | ImapError::Bye(refusal) => match refusal.class {
-                Class::BadCredentials => Self::Unauthorized(error.to_string()),
-                Class::Throttled => Self::Throttled { retry_after: refusal.retry_after },
-                Class::Transient => Self::Unavailable(error.to_string()),
-                Class::Denied | Class::NoSuchFolder | Class::Fault => Self::Protocol(error.to_string()),
+                RefusalClass::BadCredentials => Self::Unauthorized(error.to_string()),
+                RefusalClass::Throttled => Self::Throttled { retry_after: refusal.retry_after },
+                RefusalClass::Transient => Self::Unavailable(error.to_string()),
+                RefusalClass::Denied | RefusalClass::NoSuchFolder | RefusalClass::Fault => {
+                    Self::Protocol(error.to_string())
+                }
             },
-            ImapError::NotImap(_) | ImapError::Unsupported(_) | ImapError::Protocol(_) | ImapError::TooMuch(_) => {
-                Self::Protocol(error.to_string())
-            }
+            ImapError::NotImap(_)
+            | ImapError::Unsupported(_)
+            | ImapError::Protocol(_)
+            | ImapError::LimitExceeded(_) => Self::Protocol(error.to_string()),
         }
     }
 }
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_said_is_for_people_and_not_for_logs() {
+    fn server_text_is_shown_to_people_and_not_logged() {
         let error = ImapError::NotImap(ServerText::new(b"220 mail.example.org ESMTP secret\r\n"));
 
         let engine = ConnectorError::from(&error);
@@ -219,17 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_connection_is_tried_again_and_what_is_wrong_with_answers_is_not() {
-        let again = [
+    fn connection_errors_are_retried_and_protocol_errors_not() {
+        let retried = [
             ImapError::Io { step: Step::Fetch, kind: io::ErrorKind::UnexpectedEof },
             ImapError::Timeout(Step::Login),
             ImapError::Broken,
             ImapError::Tls(TlsFault::Expired),
         ];
-        for error in again {
+        for error in retried {
             assert!(matches!(ConnectorError::from(&error), ConnectorError::Unavailable(_)), "{error}");
         }
-        let final_ones = [ImapError::Protocol("x"), ImapError::TooMuch("x"), ImapError::Unsupported("x")];
+        let final_ones = [ImapError::Protocol("x"), ImapError::LimitExceeded("x"), ImapError::Unsupported("x")];
         for error in final_ones {
             assert!(matches!(ConnectorError::from(&error), ConnectorError::Protocol(_)), "{error}");
         }

@@ -1,10 +1,9 @@
-//! Which folders there are, and how each stands.
+//! Lists folders and their status (LIST, STATUS).
 
 use std::collections::HashMap;
 
 use domain::connector::FolderRole;
 
-use super::answer::Answer;
 use super::command::Command;
 use super::error::{ImapError, Step};
 use super::lex::Lexer;
@@ -12,27 +11,28 @@ use super::refusal::Refusal;
 use super::select::mailbox_id;
 use super::{Client, WireName, utf7};
 
-/// All names of all folders together are no longer than this.
-const NAMES: usize = 16 << 20;
+/// Limit of all folder names together.
+const MAX_FOLDER_NAMES_BYTES: usize = 16 << 20;
 
-/// What a server knows of a folder without opening it.
-const IDS: &str = "(UIDVALIDITY MAILBOXID)";
+/// STATUS items for folder ids (OBJECTID).
+const ID_STATUS_ITEMS: &str = "(UIDVALIDITY MAILBOXID)";
 
+/// A folder of a LIST response ("mailbox" in RFC 3501).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder {
-    /// For commands.
+pub struct ImapFolder {
+    /// Name for commands.
     pub wire: WireName,
-    /// For people.
+    /// Name for people.
     pub name: String,
-    /// What separates the parts of a name; nothing where folders have no hierarchy.
+    /// Hierarchy delimiter; `None` if folders have no hierarchy.
     pub delimiter: Option<char>,
-    /// In lower case, without their backslash: `sent`, `noselect`, `hasnochildren`.
+    /// Attributes in lower case, without their backslash: `sent`, `noselect`, `hasnochildren`.
     pub attributes: Vec<String>,
-    /// Nothing where it was not asked for, or the server did not say.
+    /// `None` if it was not requested or the server did not return it.
     pub status: Option<FolderStatus>,
 }
 
-/// How a folder stands, without opening it.
+/// A STATUS response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderStatus {
     pub messages: Option<u32>,
@@ -42,17 +42,17 @@ pub struct FolderStatus {
     pub mailbox_id: Option<String>,
 }
 
-impl Folder {
+impl ImapFolder {
     pub fn has(&self, attribute: &str) -> bool {
         self.attributes.iter().any(|other| other == attribute)
     }
 
-    /// Whether it can hold messages.
+    /// Whether it can be opened.
     pub fn is_selectable(&self) -> bool {
         !self.has("noselect") && !self.has("nonexistent")
     }
 
-    /// What it is for, as far as the server says so.
+    /// Returns its role by its special-use attributes (RFC 6154).
     pub fn role(&self) -> Option<FolderRole> {
         let roles = [
             ("all", FolderRole::All),
@@ -72,57 +72,58 @@ impl Folder {
     }
 }
 
-/// What has been listed so far.
+/// The folders that were listed so far.
 #[derive(Debug, Default)]
-struct Listed {
-    folders: Vec<Folder>,
+struct FolderList {
+    folders: Vec<ImapFolder>,
     by_name: HashMap<WireName, usize>,
     bytes: usize,
 }
 
 impl Client {
-    /// All folders, also those that cannot be opened.
-    pub async fn list(&mut self) -> Result<Vec<Folder>, ImapError> {
+    /// Lists all folders, also those that cannot be opened.
+    pub async fn list(&mut self) -> Result<Vec<ImapFolder>, ImapError> {
         let options = if self.offers_special_use() { " RETURN (SPECIAL-USE)" } else { "" };
-        Ok(self.list_with(options).await?.folders)
+        Ok(self.list_returning(options).await?.folders)
     }
 
-    /// All folders and how each stands: in one call or two where the server can, else with a call for each.
-    pub async fn list_with_status(&mut self) -> Result<Vec<Folder>, ImapError> {
-        let mut folders = self.list_with_numbers().await?;
+    /// Lists all folders with their status: by one or two commands with LIST-STATUS, else by a command for each.
+    pub async fn list_with_status(&mut self) -> Result<Vec<ImapFolder>, ImapError> {
+        let mut folders = self.list_with_status_items().await?;
         if self.capabilities.has("OBJECTID") {
             self.add_ids(&mut folders).await?;
         }
         Ok(folders)
     }
 
-    async fn list_with_numbers(&mut self) -> Result<Vec<Folder>, ImapError> {
+    async fn list_with_status_items(&mut self) -> Result<Vec<ImapFolder>, ImapError> {
         if !self.capabilities.has("LIST-STATUS") {
             let folders = self.list().await?;
             return self.add_statuses(folders).await;
         }
         let special = if self.offers_special_use() { "SPECIAL-USE " } else { "" };
-        let options = format!(" RETURN ({special}STATUS {})", self.numbers());
-        match self.list_with(&options).await {
-            // It offers what it does not know.
+        let options = format!(" RETURN ({special}STATUS {})", self.status_items());
+        match self.list_returning(&options).await {
+            // The server offers LIST-STATUS but does not understand it.
             Err(ImapError::Refused(_)) => {
-                let folders = self.list_with("").await?.folders;
+                let folders = self.list_returning("").await?.folders;
                 self.add_statuses(folders).await
             }
             listed => Ok(listed?.folders),
         }
     }
 
-    /// Ids are asked for apart from what makes a server open the folder: a Cyrus 3.6 has closed it by the time it answers,
-    /// and sends what is in memory where the id was. A folder may have become another between the two answers.
-    async fn add_ids(&mut self, folders: &mut [Folder]) -> Result<(), ImapError> {
+    /// Adds folder ids. They are requested separately from items that make a server open the folder: Cyrus 3.6 has closed
+    /// it by the time it responds, and sends arbitrary memory as the id. The folder may be replaced between the two
+    /// responses, so its UIDVALIDITY is compared.
+    async fn add_ids(&mut self, folders: &mut [ImapFolder]) -> Result<(), ImapError> {
         let listed = if self.capabilities.has("LIST-STATUS") {
-            match self.list_with(&format!(" RETURN (STATUS {IDS})")).await {
+            match self.list_returning(&format!(" RETURN (STATUS {ID_STATUS_ITEMS})")).await {
                 Err(ImapError::Refused(refusal)) if !refusal.is_about_the_account() => return Ok(()),
                 listed => listed?.folders,
             }
         } else {
-            self.add_statuses_of(folders.to_vec(), IDS).await?
+            self.add_statuses_with(folders.to_vec(), ID_STATUS_ITEMS).await?
         };
         let mut ids: HashMap<WireName, FolderStatus> =
             listed.into_iter().filter_map(|folder| Some((folder.wire, folder.status?))).collect();
@@ -136,33 +137,40 @@ impl Client {
         Ok(())
     }
 
-    /// How these folders stand, in the same order. Nothing for one that the server refuses.
+    /// Returns the status of these folders, in the same order, with `None` for one that the server refuses.
     pub async fn statuses(&mut self, folders: &[WireName]) -> Result<Vec<Option<FolderStatus>>, ImapError> {
-        let items = self.numbers();
-        self.statuses_of(folders, &items).await
+        let items = self.status_items();
+        self.statuses_with(folders, &items).await
     }
 
-    async fn statuses_of(&mut self, folders: &[WireName], items: &str) -> Result<Vec<Option<FolderStatus>>, ImapError> {
-        let ask = |folder: &WireName| {
+    async fn statuses_with(
+        &mut self,
+        folders: &[WireName],
+        items: &str,
+    ) -> Result<Vec<Option<FolderStatus>>, ImapError> {
+        let commands = folders.iter().map(|folder| {
             let command = Command::new("STATUS ").string(folder.as_bytes(), &self.capabilities, self.enabled.utf8);
             command.text(" ").text(items)
-        };
-        let commands = folders.iter().map(ask).collect();
+        });
+        let commands = commands.collect();
         let mut found = HashMap::new();
         let wanted: HashMap<&WireName, usize> = folders.iter().enumerate().map(|(at, name)| (name, at)).collect();
         let mut fatal = None;
-        let each = |answer: &Answer<'_>| {
-            let at =
-                answer.data("STATUS").and_then(status).and_then(|(name, status)| Some((*wanted.get(&name)?, status)));
-            let is_asked = at.is_some();
-            found.extend(at);
-            Ok(is_asked)
-        };
-        self.run_all(Step::Status, commands, each, |_, refusal| {
-            // One folder that cannot be looked at is no fault of the others; being told to wait is about all.
-            fatal = fatal.take().or(refusal.filter(Refusal::is_about_the_account));
-            Ok(())
-        })
+        self.run_pipelined(
+            Step::Status,
+            commands,
+            |response| {
+                let Some((name, status)) = response.data("STATUS").and_then(status) else { return Ok(false) };
+                let Some(at) = wanted.get(&name) else { return Ok(false) };
+                found.insert(*at, status);
+                Ok(true)
+            },
+            |_, refusal| {
+                // A folder without access does not affect the others; throttling does.
+                fatal = fatal.take().or(refusal.filter(Refusal::is_about_the_account));
+                Ok(())
+            },
+        )
         .await?;
         match fatal {
             Some(refusal) => Err(ImapError::Refused(refusal)),
@@ -170,16 +178,20 @@ impl Client {
         }
     }
 
-    async fn add_statuses(&mut self, folders: Vec<Folder>) -> Result<Vec<Folder>, ImapError> {
-        let items = self.numbers();
-        self.add_statuses_of(folders, &items).await
+    async fn add_statuses(&mut self, folders: Vec<ImapFolder>) -> Result<Vec<ImapFolder>, ImapError> {
+        let items = self.status_items();
+        self.add_statuses_with(folders, &items).await
     }
 
-    async fn add_statuses_of(&mut self, mut folders: Vec<Folder>, items: &str) -> Result<Vec<Folder>, ImapError> {
-        let is_open = |folder: &&mut Folder| folder.is_selectable();
-        let names: Vec<_> = folders.iter_mut().filter(is_open).map(|folder| folder.wire.clone()).collect();
-        let statuses = self.statuses_of(&names, items).await?;
-        for (folder, status) in folders.iter_mut().filter(is_open).zip(statuses) {
+    async fn add_statuses_with(
+        &mut self,
+        mut folders: Vec<ImapFolder>,
+        items: &str,
+    ) -> Result<Vec<ImapFolder>, ImapError> {
+        let selectable = folders.iter().filter(|folder| folder.is_selectable());
+        let names: Vec<_> = selectable.map(|folder| folder.wire.clone()).collect();
+        let statuses = self.statuses_with(&names, items).await?;
+        for (folder, status) in folders.iter_mut().filter(|folder| folder.is_selectable()).zip(statuses) {
             folder.status = status;
         }
         Ok(folders)
@@ -189,21 +201,21 @@ impl Client {
         self.capabilities.has("SPECIAL-USE") && self.capabilities.has("LIST-EXTENDED")
     }
 
-    fn numbers(&self) -> String {
+    fn status_items(&self) -> String {
         let modseq = if self.capabilities.has_modseq() { " HIGHESTMODSEQ" } else { "" };
         format!("(MESSAGES UIDNEXT UIDVALIDITY{modseq})")
     }
 
-    async fn list_with(&mut self, options: &str) -> Result<Listed, ImapError> {
+    async fn list_returning(&mut self, options: &str) -> Result<FolderList, ImapError> {
         let (most, is_utf8) = (self.settings.limits.folders, self.enabled.utf8);
-        let mut listed = Listed::default();
+        let mut listed = FolderList::default();
         let command = Command::new(&format!("LIST \"\" \"*\"{options}"));
-        self.run(Step::List, command, |answer| {
-            if let Some(line) = answer.data("LIST") {
-                let folder = folder(line, is_utf8).ok_or(ImapError::Protocol("a LIST that makes no sense"))?;
+        self.run(Step::List, command, |response| {
+            if let Some(line) = response.data("LIST") {
+                let folder = folder(line, is_utf8).ok_or(ImapError::Protocol("a LIST response is malformed"))?;
                 return listed.add(folder, most);
             }
-            let Some((name, status)) = answer.data("STATUS").and_then(status) else { return Ok(false) };
+            let Some((name, status)) = response.data("STATUS").and_then(status) else { return Ok(false) };
             let at = listed.by_name.get(&name);
             if let Some(at) = at {
                 listed.folders[*at].status = Some(status);
@@ -215,15 +227,15 @@ impl Client {
     }
 }
 
-impl Listed {
-    /// The same folder again is not asked for.
-    fn add(&mut self, folder: Folder, most: usize) -> Result<bool, ImapError> {
+impl FolderList {
+    /// Adds a folder. Returns `false` if it was listed already.
+    fn add(&mut self, folder: ImapFolder, most: usize) -> Result<bool, ImapError> {
         if self.by_name.contains_key(&folder.wire) {
             return Ok(false);
         }
         self.bytes += folder.wire.as_bytes().len() + folder.attributes.iter().map(|one| one.len() + 24).sum::<usize>();
-        if self.folders.len() >= most || self.bytes > NAMES {
-            return Err(ImapError::TooMuch("too many folders"));
+        if self.folders.len() >= most || self.bytes > MAX_FOLDER_NAMES_BYTES {
+            return Err(ImapError::LimitExceeded("too many folders"));
         }
         self.by_name.insert(folder.wire.clone(), self.folders.len());
         self.folders.push(folder);
@@ -231,8 +243,8 @@ impl Listed {
     }
 }
 
-/// `(\HasNoChildren \Sent) "/" "Sent Items"`
-fn folder(mut line: Lexer<'_>, is_utf8: bool) -> Option<Folder> {
+/// Parses `(\HasNoChildren \Sent) "/" "Sent Items"`.
+fn folder(mut line: Lexer<'_>, is_utf8: bool) -> Option<ImapFolder> {
     let mut words = line.parenthesized()?;
     let mut attributes = Vec::new();
     loop {
@@ -242,7 +254,7 @@ fn folder(mut line: Lexer<'_>, is_utf8: bool) -> Option<Folder> {
         attributes.push(String::from_utf8_lossy(word).to_lowercase());
     }
     line.spaces();
-    // NIL is the only one that is no string.
+    // A delimiter is a string or NIL.
     let delimiter = match line.string() {
         Some(text) => std::str::from_utf8(&text).ok().and_then(|text| text.chars().next()),
         None => {
@@ -251,24 +263,30 @@ fn folder(mut line: Lexer<'_>, is_utf8: bool) -> Option<Folder> {
         }
     };
     line.spaces();
-    // Some servers leave names unquoted that they should quote; what ends a line is then part of the name.
+    // Some servers do not quote names that they should; then the name goes up to the end of the line.
     let name = match line.peek()? {
         b'"' | b'{' | b'~' => line.name()?,
-        _ => std::borrow::Cow::Borrowed(unquoted(line.rest())),
+        _ => std::borrow::Cow::Borrowed(unquoted_name(line.rest())),
     };
     if name.is_empty() {
         return None;
     }
-    Some(Folder { wire: WireName::new(&name), name: utf7::shown(&name, is_utf8), delimiter, attributes, status: None })
+    Some(ImapFolder {
+        wire: WireName::new(&name),
+        name: utf7::display_name(&name, is_utf8),
+        delimiter,
+        attributes,
+        status: None,
+    })
 }
 
-/// Without the extended data in parentheses that may follow a name.
-fn unquoted(rest: &[u8]) -> &[u8] {
+/// Returns an unquoted name without the extended data in parentheses that may follow.
+fn unquoted_name(rest: &[u8]) -> &[u8] {
     let end = memchr::memmem::find(rest, b" (").unwrap_or(rest.len());
     rest[..end].trim_ascii_end()
 }
 
-/// `"Sent Items" (MESSAGES 3 UIDNEXT 44)`
+/// Parses `"Sent Items" (MESSAGES 3 UIDNEXT 44)`.
 fn status(mut line: Lexer<'_>) -> Option<(WireName, FolderStatus)> {
     let name = WireName::new(&line.name()?);
     line.spaces();
@@ -278,19 +296,13 @@ fn status(mut line: Lexer<'_>) -> Option<(WireName, FolderStatus)> {
         items.spaces();
         let Some(item) = items.atom() else { return Some((name, status)) };
         items.spaces();
-        let is = |wanted: &str| item.eq_ignore_ascii_case(wanted.as_bytes());
-        if is("MESSAGES") {
-            status.messages = Some(items.number32()?);
-        } else if is("UIDNEXT") {
-            status.uid_next = items.number32().filter(|number| *number > 0);
-        } else if is("UIDVALIDITY") {
-            status.uid_validity = items.number32().filter(|number| *number > 0);
-        } else if is("HIGHESTMODSEQ") {
-            status.highest_modseq = items.number().filter(|number| *number > 0);
-        } else if is("MAILBOXID") {
-            status.mailbox_id = mailbox_id(&mut items);
-        } else {
-            items.value()?;
+        match &*item.to_ascii_uppercase() {
+            b"MESSAGES" => status.messages = Some(items.number32()?),
+            b"UIDNEXT" => status.uid_next = items.number32().filter(|number| *number > 0),
+            b"UIDVALIDITY" => status.uid_validity = items.number32().filter(|number| *number > 0),
+            b"HIGHESTMODSEQ" => status.highest_modseq = items.number().filter(|number| *number > 0),
+            b"MAILBOXID" => status.mailbox_id = mailbox_id(&mut items),
+            _ => items.value()?,
         }
     }
 }
@@ -299,12 +311,12 @@ fn status(mut line: Lexer<'_>) -> Option<(WireName, FolderStatus)> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Option<Folder> {
+    fn read(line: &str) -> Option<ImapFolder> {
         folder(Lexer::new(line.as_bytes()), false)
     }
 
     #[test]
-    fn folders_are_read_in_every_dialect() {
+    fn folders_are_parsed_in_every_dialect() {
         let sent = read(r#"(\HasNoChildren \Sent) "/" "Sent Items""#).unwrap();
         assert_eq!(
             (sent.name.as_str(), sent.delimiter, sent.role()),
@@ -324,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_read() {
+    fn status_is_parsed() {
         let line =
             b"\"Sent Items\" (MESSAGES 3 UIDNEXT 44 UIDVALIDITY 0 HIGHESTMODSEQ 715194045007 MAILBOXID (F22) X (y))";
         let (name, status) = status(Lexer::new(line)).unwrap();

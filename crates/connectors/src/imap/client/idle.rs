@@ -1,40 +1,42 @@
-//! Waiting for news, and a sign of life.
+//! Waits for updates of the open folder (IDLE), and checks the connection (NOOP).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Client;
-use super::answer::Answer;
 use super::command::Command;
 use super::error::{ImapError, Step};
 use super::exchange::parse;
+use super::response::ServerResponse;
 
-/// Servers log out who has been idle for 30 minutes.
-const LONGEST: Duration = Duration::from_secs(29 * 60);
+/// Servers disconnect clients that are idle for 30 minutes.
+const MAX_IDLE_DURATION: Duration = Duration::from_secs(29 * 60);
 
-/// What has happened in the open folder.
+/// Untagged updates of the open folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct News {
-    /// How many messages there are now, if the server said so.
+pub struct FolderUpdates {
+    /// EXISTS: how many messages there are now, if the server has sent it.
     pub exists: Option<u32>,
-    /// How often it told that messages are no more.
+    /// Number of EXPUNGE and VANISHED responses.
     pub expunged: u32,
-    /// Of how many messages flags have changed.
+    /// Number of FETCH responses, which report changed flags.
     pub changed: u32,
 }
 
-impl News {
-    pub fn is_nothing(&self) -> bool {
+impl FolderUpdates {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    fn note(&mut self, answer: &Answer<'_>) -> bool {
-        match answer {
-            Answer::Numbered(number, word, _) if word.eq_ignore_ascii_case(b"EXISTS") => self.exists = Some(*number),
-            Answer::Numbered(_, word, _) if word.eq_ignore_ascii_case(b"EXPUNGE") => self.expunged += 1,
-            Answer::Data(word, _) if word.eq_ignore_ascii_case(b"VANISHED") => self.expunged += 1,
-            answer if answer.fetch().is_some() => self.changed += 1,
+    fn note(&mut self, response: &ServerResponse<'_>) -> bool {
+        match response {
+            ServerResponse::Numbered(number, word, _) if word.eq_ignore_ascii_case(b"EXISTS") => {
+                self.exists = Some(*number)
+            }
+            ServerResponse::Numbered(_, word, _) if word.eq_ignore_ascii_case(b"EXPUNGE") => self.expunged += 1,
+            ServerResponse::Data(word, _) if word.eq_ignore_ascii_case(b"VANISHED") => self.expunged += 1,
+            response if response.fetch().is_some() => self.changed += 1,
             _ => return false,
         }
         true
@@ -42,48 +44,48 @@ impl News {
 }
 
 impl Client {
-    /// What has happened in the open folder since the last command.
-    pub async fn noop(&mut self) -> Result<News, ImapError> {
-        let mut news = News::default();
-        self.run(Step::Noop, Command::new("NOOP"), |answer| {
-            news.note(answer);
+    /// Returns the updates of the open folder since the last command.
+    pub async fn noop(&mut self) -> Result<FolderUpdates, ImapError> {
+        let mut updates = FolderUpdates::default();
+        self.run(Step::Noop, Command::new("NOOP"), |response| {
+            updates.note(response);
             Ok(false)
         })
         .await?;
-        Ok(news)
+        Ok(updates)
     }
 
-    /// Waits until something happens in the open folder, but no longer than so. The first piece of news ends it.
-    pub async fn idle(&mut self, at_most: Duration) -> Result<News, ImapError> {
+    /// Waits for the first update of the open folder, at most for `at_most`.
+    pub async fn idle(&mut self, at_most: Duration) -> Result<FolderUpdates, ImapError> {
         if !self.capabilities.has("IDLE") {
             return Err(ImapError::Unsupported("the server does not offer IDLE"));
         }
-        self.begin(Step::Idle, self.settings.deadlines.command)?;
-        let tag = self.take_tag();
+        self.begin(Step::Idle, self.settings.timeouts.command)?;
+        let tag = self.next_tag();
         self.wire.send(format!("A{tag} IDLE\r\n").as_bytes()).await?;
-        let mut news = News::default();
-        while !self.take_one(tag, &mut news).await?.is_asked_for_more {}
-        let until = Instant::now() + at_most.min(LONGEST);
-        while news.is_nothing() && self.is_anything_there(until).await? {
-            self.wire.begin(Step::Idle, Instant::now() + self.settings.deadlines.command);
-            if self.take_one(tag, &mut news).await?.is_over {
-                // It had enough of it, and has said so properly.
+        let mut updates = FolderUpdates::default();
+        while !self.read_update(tag, &mut updates).await?.is_idling {}
+        let until = Instant::now() + at_most.min(MAX_IDLE_DURATION);
+        while updates.is_empty() && self.wait_for_line(until).await? {
+            self.wire.begin(Step::Idle, Instant::now() + self.settings.timeouts.command);
+            if self.read_update(tag, &mut updates).await?.is_completed {
+                // The server has ended the IDLE command properly.
                 self.finish();
-                return Ok(news);
+                return Ok(updates);
             }
         }
-        self.wire.begin(Step::Idle, Instant::now() + self.settings.deadlines.command);
+        self.wire.begin(Step::Idle, Instant::now() + self.settings.timeouts.command);
         self.wire.send(b"DONE\r\n").await?;
-        while !self.take_one(tag, &mut news).await?.is_over {}
+        while !self.read_update(tag, &mut updates).await?.is_completed {}
         self.finish();
-        Ok(news)
+        Ok(updates)
     }
 
-    /// Waits for the beginning of an answer until then; no answer is no fault.
-    async fn is_anything_there(&mut self, until: Instant) -> Result<bool, ImapError> {
+    /// Waits for a line until then. Returns `false` if none has arrived, which is not an error.
+    async fn wait_for_line(&mut self, until: Instant) -> Result<bool, ImapError> {
         while !self.wire.unread().contains(&b'\n') {
-            if self.wire.unread().len() > self.wire.most {
-                return Err(ImapError::TooMuch("a line of an answer is too long"));
+            if self.wire.unread().len() > self.wire.max_response_bytes {
+                return Err(ImapError::LimitExceeded("a line of a response is too long"));
             }
             match self.wire.fill_until(until).await {
                 Err(ImapError::Timeout(_)) => return Ok(false),
@@ -93,33 +95,33 @@ impl Client {
         Ok(true)
     }
 
-    async fn take_one(&mut self, tag: u32, news: &mut News) -> Result<Taken, ImapError> {
-        let length = self.wire.answer().await?;
-        let answer = parse(&self.wire.unread()[..length])?;
-        let mut taken = Taken::default();
-        news.note(&answer);
-        match answer {
-            Answer::Continue => taken.is_asked_for_more = true,
-            Answer::Done(done, status) if done == tag => {
+    async fn read_update(&mut self, tag: u32, updates: &mut FolderUpdates) -> Result<IdleProgress, ImapError> {
+        let length = self.wire.read_response().await?;
+        let response = parse(&self.wire.unread()[..length])?;
+        let mut taken = IdleProgress::default();
+        updates.note(&response);
+        match response {
+            ServerResponse::Continuation => taken.is_idling = true,
+            ServerResponse::Tagged(done, status) if done == tag => {
                 if let Some(refusal) = status.refusal(Step::Idle) {
                     self.wire.consume(length);
                     self.finish();
                     return Err(ImapError::Refused(refusal));
                 }
-                taken.is_over = true;
+                taken.is_completed = true;
             }
-            Answer::Done(..) => return Err(ImapError::Protocol("an end of a command that was not sent")),
-            Answer::Status(status) => self.look_at(&status)?,
-            Answer::Numbered(..) | Answer::Data(..) => {}
+            ServerResponse::Tagged(..) => return Err(ImapError::Protocol("a tagged response answers no command")),
+            ServerResponse::Status(status) => self.check_bye(&status)?,
+            ServerResponse::Numbered(..) | ServerResponse::Data(..) => {}
         }
         self.wire.consume(length);
-        self.count(false)?;
+        self.count_unsolicited(false)?;
         Ok(taken)
     }
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    is_asked_for_more: bool,
-    is_over: bool,
+struct IdleProgress {
+    is_idling: bool,
+    is_completed: bool,
 }

@@ -1,11 +1,11 @@
-//! The words of an answer, where they lie: nothing is copied but strings with escapes in them.
+//! A lexer for responses that borrows from the buffer: only strings with escapes are copied.
 
 use std::borrow::Cow;
 
-/// No answer that we ask for is deeper than three; the structure of a message, which some send unasked, may be deeper.
-const DEEPEST: usize = 64;
+/// No response that we request is nested deeper than three; an unsolicited BODYSTRUCTURE may be.
+const MAX_NESTING: usize = 64;
 
-/// Reads an answer from left to right. Every method gives nothing, and may have moved, when what is there is not what it
+/// Reads a response from left to right. Every method returns `None`, and may have moved on, if the input is not what it
 /// reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Lexer<'a> {
@@ -34,7 +34,7 @@ impl<'a> Lexer<'a> {
         self.rest = &self.rest[count..];
     }
 
-    /// Whether this byte was next; then it is behind us.
+    /// Skips this byte. Returns `false` if another one is next.
     pub fn eat(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         if is_next {
@@ -49,10 +49,10 @@ impl<'a> Lexer<'a> {
         Some(taken)
     }
 
-    /// Everything up to a blank, a parenthesis, a quote or the end: more generous than RFC 3501, for flags and numbers.
+    /// Reads everything up to a blank, a parenthesis, a quote or the end: more than RFC 3501 allows, for flags and numbers.
     pub fn atom(&mut self) -> Option<&'a [u8]> {
-        let is_end = |byte: &u8| matches!(byte, b' ' | b'(' | b')' | b'"' | b'\r' | b'\n');
-        let count = self.rest.iter().position(is_end).unwrap_or(self.rest.len());
+        let end = self.rest.iter().position(|byte| matches!(byte, b' ' | b'(' | b')' | b'"' | b'\r' | b'\n'));
+        let count = end.unwrap_or(self.rest.len());
         if count == 0 { None } else { self.take(count) }
     }
 
@@ -64,18 +64,18 @@ impl<'a> Lexer<'a> {
         number(self.atom()?)
     }
 
-    /// What an item of a FETCH is called: `FLAGS`, `BODY[HEADER.FIELDS (DATE)]<0>`.
+    /// Reads the name of a FETCH item: `FLAGS`, `BODY[HEADER.FIELDS (DATE)]<0>`.
     pub fn item(&mut self) -> Option<&'a [u8]> {
         let mut is_inside = false;
-        let is_end = |byte: &u8| {
+        let end = self.rest.iter().position(|byte| {
             is_inside = (is_inside || *byte == b'[') && *byte != b']';
             !is_inside && matches!(byte, b' ' | b'(' | b')' | b'"' | b'{') || matches!(byte, b'\r' | b'\n')
-        };
-        let count = self.rest.iter().position(is_end).unwrap_or(self.rest.len());
+        });
+        let count = end.unwrap_or(self.rest.len());
         if count == 0 { None } else { self.take(count) }
     }
 
-    /// A quoted string or a literal.
+    /// Reads a quoted string or a literal.
     pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         match self.peek()? {
             b'"' => self.quoted(),
@@ -110,7 +110,7 @@ impl<'a> Lexer<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
-    /// A string or an atom, as names of folders are.
+    /// Reads a string or an atom (`astring`), as folder names are.
     pub fn name(&mut self) -> Option<Cow<'a, [u8]>> {
         match self.peek()? {
             b'"' | b'{' => self.string(),
@@ -119,7 +119,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What is between these parentheses and the ones that close them.
+    /// Reads a parenthesized list and returns a lexer of its content.
     pub fn parenthesized(&mut self) -> Option<Lexer<'a>> {
         let start = self.rest;
         self.value()?;
@@ -148,14 +148,14 @@ impl<'a> Lexer<'a> {
             }
             match depth {
                 0 => return Some(()),
-                DEEPEST.. => return None,
+                MAX_NESTING.. => return None,
                 _ => {}
             }
         }
     }
 }
 
-/// Only digits, and not too large.
+/// Parses digits.
 pub fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     if text.first() == Some(&b'+') {
         return None;
@@ -163,7 +163,7 @@ pub fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// How long the literal is that this line announces with its end: `{12}`, `{12+}`, `~{12}`.
+/// Returns the length of the literal that this line announces at its end: `{12}`, `{12+}`, `~{12}`.
 pub fn literal_length(line: &[u8]) -> Option<u64> {
     let line = without_line_end(line).strip_suffix(b"}")?;
     let line = line.strip_suffix(b"+").unwrap_or(line);
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_read_where_they_lie() {
+    fn strings_without_escapes_are_borrowed() {
         let mut lexer = Lexer::new(b"\"plain\" \"a \\\"b\\\\\" {3}\r\n)\r\n atom ~{1+}\nx\"\xe9\0\"");
 
         assert!(matches!(lexer.string(), Some(Cow::Borrowed(b"plain"))));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_deep_is_nothing() {
+    fn truncated_or_too_deep_value_is_none() {
         for text in ["(", "(a", ")", "\"a", "\"a\\", "{3}\r\nab", "{3", "{99999999999999999999}\r\n", "", "(\"a)"] {
             assert_eq!(Lexer::new(text.as_bytes()).value(), None, "{text}");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_is_announced_at_the_end_of_a_line() {
+    fn literal_is_announced_at_the_end_of_a_line() {
         for (line, length) in [
             ("x {12}\r\n", Some(12)),
             ("{0}\n", Some(0)),

@@ -1,26 +1,26 @@
-//! Which messages there are.
+//! Searches messages (UID SEARCH).
 
 use jiff::civil::Date;
 
-use super::answer::Answer;
 use super::command::Command;
 use super::error::{ImapError, Step};
 use super::fetch::MONTHS;
 use super::lex::number;
-use super::uid_set::Gathered;
+use super::response::ServerResponse;
+use super::uid_set::UidCollector;
 use super::{Client, UidSet};
 
-/// Which messages are looked for: all, or those that meet each condition.
+/// Criteria of a search: all messages, or those that meet each criterion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Search {
-    /// Arrived on this day, by the server's clock, or later.
+pub struct SearchCriteria {
+    /// Received on this day, by the server's clock, or later.
     pub since: Option<Date>,
     pub within: Option<UidSet>,
 }
 
 impl Client {
-    /// The UIDs of the messages that meet it.
-    pub async fn search(&mut self, search: &Search) -> Result<UidSet, ImapError> {
+    /// Returns the UIDs of the matching messages.
+    pub async fn search(&mut self, search: &SearchCriteria) -> Result<UidSet, ImapError> {
         let since = search.since.map(|day| {
             let month = MONTHS[usize::from(day.month().unsigned_abs()) - 1];
             format!("SINCE {}-{month}-{:04}", day.day(), day.year())
@@ -35,13 +35,13 @@ impl Client {
         };
         let commands = conditions.iter().map(|condition| Command::new(&format!("UID SEARCH {returned}{condition}")));
         let commands = commands.collect();
-        let mut found = Gathered::new(self.settings.limits.ranges);
+        let mut found = UidCollector::new(self.settings.limits.ranges);
         let mut refused = None;
-        self.wire.most = self.settings.limits.search;
-        self.run_all(
+        self.wire.max_response_bytes = self.settings.limits.search_bytes;
+        self.run_pipelined(
             Step::Search,
             commands,
-            |answer| note(answer, &mut found),
+            |response| note(response, &mut found),
             |_, refusal| {
                 refused = refused.take().or(refusal);
                 Ok(())
@@ -49,22 +49,22 @@ impl Client {
         )
         .await?;
         let found = found.into_set();
-        // `n:*` also finds the last message before n.
+        // `n:*` also matches the last message before n.
         let found = search.within.as_ref().map_or(found.clone(), |within| found.intersection(within));
         refused.map_or(Ok(found), |refusal| Err(ImapError::Refused(refusal)))
     }
 }
 
-fn note(answer: &Answer<'_>, found: &mut Gathered) -> Result<bool, ImapError> {
-    if let Some(mut words) = answer.data("SEARCH") {
+fn note(response: &ServerResponse<'_>, found: &mut UidCollector) -> Result<bool, ImapError> {
+    if let Some(mut words) = response.data("SEARCH") {
         loop {
             words.spaces();
-            // A `(MODSEQ 5)` may close the list.
+            // The list may end with `(MODSEQ 5)`.
             let Some(word) = words.atom() else { return Ok(true) };
-            found.add_one(number(word).ok_or(ImapError::Protocol("a SEARCH that makes no sense"))?)?;
+            found.add_one(number(word).ok_or(ImapError::Protocol("a SEARCH response is malformed"))?)?;
         }
     }
-    let Some(mut words) = answer.data("ESEARCH") else { return Ok(false) };
+    let Some(mut words) = response.data("ESEARCH") else { return Ok(false) };
     if words.peek() == Some(b'(') {
         words.value();
     }
@@ -79,7 +79,8 @@ fn note(answer: &Answer<'_>, found: &mut Gathered) -> Result<bool, ImapError> {
             words.value();
             continue;
         }
-        let set = words.atom().and_then(UidSet::parse).ok_or(ImapError::Protocol("an ESEARCH that makes no sense"))?;
+        let set =
+            words.atom().and_then(UidSet::parse).ok_or(ImapError::Protocol("an ESEARCH response is malformed"))?;
         found.add(set.ranges())?;
     }
 }

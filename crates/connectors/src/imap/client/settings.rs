@@ -1,107 +1,111 @@
-//! What a connection is made with.
+//! Settings of a connection: address, security, credentials, timeouts, limits.
 
 use std::time::Duration;
 
 use domain::Secret;
 
-/// Where a server is and how to talk to it.
+/// A server and how to connect to it.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ClientSettings {
     pub host: String,
     pub port: u16,
     pub security: Security,
-    /// Certificates, as PEM, of authorities that are trusted beside those of the system.
-    pub own_authority: Option<String>,
-    /// Whether to ask for compression where it is offered; between two programs of one machine it only costs.
+    /// Certificates (PEM) of authorities that are trusted in addition to the system's.
+    pub custom_ca: Option<String>,
+    /// Whether to use compression if it is offered; within one machine it only costs.
     pub compress: bool,
-    pub deadlines: Deadlines,
-    pub limits: Limits,
+    pub timeouts: ImapTimeouts,
+    pub limits: ResponseLimits,
 }
 
-impl Settings {
+impl ClientSettings {
     pub fn new(host: impl Into<String>, port: u16, security: Security) -> Self {
         Self {
             host: host.into(),
             port,
             security,
-            own_authority: None,
+            custom_ca: None,
             compress: false,
-            deadlines: Deadlines::default(),
-            limits: Limits::default(),
+            timeouts: ImapTimeouts::default(),
+            limits: ResponseLimits::default(),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Security {
-    /// TLS from the first byte on; port 993.
+    /// TLS from the first byte on (port 993).
     Implicit,
-    /// Port 143: TLS after one command, or no connection.
+    /// TLS by STARTTLS (port 143); without it there is no connection.
     StartTls,
-    /// Nothing is hidden. For servers on this machine.
+    /// No encryption, for servers on this machine.
     None,
 }
 
-/// How to log in. The method is the best that the server offers.
+/// Credentials of the login; the client uses the best method that the server offers.
 #[derive(Debug, Clone)]
 pub enum Credentials {
     Password {
         user: String,
         password: Secret<String>,
     },
-    /// An access token of OAuth 2.0.
+    /// An OAuth 2.0 access token.
     Token {
         user: String,
         token: Secret<String>,
     },
 }
 
-/// When we stop waiting.
+/// How long the steps of a session may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadlines {
-    /// Until there is a connection, with TLS.
+pub struct ImapTimeouts {
+    /// Connecting, and the TLS handshake.
     pub connect: Duration,
-    /// Without a single byte. Shorter than a job's lease, so that a server that hangs costs the attempt and no more.
-    pub silence: Duration,
-    /// For one command. Against servers that send a byte now and then.
+    /// Time without a single byte. Shorter than a job's lease, so that a server that hangs costs the attempt and no more.
+    pub read: Duration,
+    /// One command. Guards against servers that send a byte now and then.
     pub command: Duration,
-    /// For one command that brings messages.
+    /// One command that returns messages.
     pub stream: Duration,
 }
 
-impl Default for Deadlines {
+impl Default for ImapTimeouts {
     fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { connect: seconds(10), silence: seconds(30), command: seconds(120), stream: seconds(600) }
+        Self {
+            connect: Duration::from_secs(10),
+            read: Duration::from_secs(30),
+            command: Duration::from_secs(120),
+            stream: Duration::from_secs(600),
+        }
     }
 }
 
-/// How much of what a server says is taken.
+/// Limits of what is read from a server.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Bytes of one answer, with the literals in it that are not messages.
-    pub answer: usize,
-    /// Bytes of one answer that lists UIDs: without ESEARCH a million of them is one line of 8 MB.
-    pub search: usize,
-    /// Bytes of a message. A longer one fails; it is skipped if it is not absurdly long.
-    pub message: u64,
-    /// Bytes of a message that are kept in memory when a server tells only behind them whose they are.
-    pub held: usize,
-    /// Answers during one command that nobody asked for.
-    pub unasked: usize,
+pub struct ResponseLimits {
+    /// Bytes of one response, with its literals that are not messages.
+    pub response_bytes: usize,
+    /// Bytes of one SEARCH response: without ESEARCH, a million UIDs are one line of 8 MB.
+    pub search_bytes: usize,
+    /// Bytes of a message. A larger one fails; it is skipped unless it is absurdly large.
+    pub message_bytes: u64,
+    /// Bytes of a message that is buffered because the server sends its UID only after it.
+    pub buffered_message_bytes: usize,
+    /// Unsolicited responses during one command.
+    pub unsolicited: usize,
     pub folders: usize,
     /// Ranges in a set of UIDs.
     pub ranges: usize,
 }
 
-impl Default for Limits {
+impl Default for ResponseLimits {
     fn default() -> Self {
         Self {
-            answer: 1 << 20,
-            search: 16 << 20,
-            message: 150 << 20,
-            held: 4 << 20,
-            unasked: 100_000,
+            response_bytes: 1 << 20,
+            search_bytes: 16 << 20,
+            message_bytes: 150 << 20,
+            buffered_message_bytes: 4 << 20,
+            unsolicited: 100_000,
             folders: 100_000,
             ranges: 2_000_000,
         }

@@ -1,4 +1,4 @@
-//! TLS with the authorities that the system trusts, and with one of the operator's own.
+//! TLS with the certificate authorities of the system and, optionally, of the operator.
 
 use std::fmt;
 use std::io;
@@ -13,20 +13,20 @@ use tokio_rustls::client::TlsStream;
 use super::error::{ImapError, Step};
 use super::wire::Duplex;
 
-/// Why there is no TLS.
+/// Why the TLS handshake failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFault {
     Expired,
-    /// Nobody that is trusted has signed the server's certificate.
+    /// No trusted authority has signed the server's certificate.
     UnknownIssuer,
     /// The certificate is for another name.
     NameMismatch,
     BadCertificate,
-    /// What came was no TLS at all.
+    /// The server does not speak TLS.
     NotTls,
-    /// No version or cipher that both know, or a refusal by the server.
+    /// There is no common version or cipher, or the server refuses.
     Refused,
-    /// The name of the host cannot be in a certificate.
+    /// The host name is not valid in a certificate.
     BadName,
     /// The operator's own certificates cannot be read.
     BadAuthority,
@@ -62,55 +62,55 @@ impl fmt::Display for TlsFault {
     }
 }
 
-/// TLS over a connection. The caller has the deadline.
+/// Does the TLS handshake over a connection. The caller sets the deadline.
 pub async fn secure(
     plain: Box<dyn Duplex>,
     host: &str,
-    own: Option<&str>,
+    custom_ca: Option<&str>,
 ) -> Result<TlsStream<Box<dyn Duplex>>, ImapError> {
-    let config = match own {
-        None => Arc::clone(usual()?),
-        Some(pem) => configure(with_own(pem)?)?,
+    let config = match custom_ca {
+        None => Arc::clone(default_config()?),
+        Some(pem) => client_config(roots_with_custom_ca(pem)?)?,
     };
-    // An address in brackets is how people write one of IPv6 before a port.
+    // People write an IPv6 address in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = ServerName::try_from(host.to_owned()).map_err(|_| ImapError::Tls(TlsFault::BadName))?;
-    TlsConnector::from(config).connect(name, plain).await.map_err(|e| fault(&e))
+    TlsConnector::from(config).connect(name, plain).await.map_err(|e| tls_error(&e))
 }
 
-/// Reading the system's some hundred certificates takes longer than a handshake, so it happens once.
-fn system() -> &'static RootCertStore {
-    static SYSTEM: OnceLock<RootCertStore> = OnceLock::new();
-    SYSTEM.get_or_init(|| {
+/// Loads the system's authorities once: reading some hundred certificates takes longer than a handshake.
+fn system_roots() -> &'static RootCertStore {
+    static SYSTEM_ROOTS: OnceLock<RootCertStore> = OnceLock::new();
+    SYSTEM_ROOTS.get_or_init(|| {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     })
 }
 
-/// One for all, so that a second connection to a server resumes the session of the first.
-fn usual() -> Result<&'static Arc<ClientConfig>, ImapError> {
-    static USUAL: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    if let Some(config) = USUAL.get() {
+/// Returns the configuration that all connections share, so that they can resume TLS sessions.
+fn default_config() -> Result<&'static Arc<ClientConfig>, ImapError> {
+    static DEFAULT_CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = DEFAULT_CONFIG.get() {
         return Ok(config);
     }
-    let config = configure(system().clone())?;
-    Ok(USUAL.get_or_init(|| config))
+    let config = client_config(system_roots().clone())?;
+    Ok(DEFAULT_CONFIG.get_or_init(|| config))
 }
 
-fn with_own(pem: &str) -> Result<RootCertStore, ImapError> {
+fn roots_with_custom_ca(pem: &str) -> Result<RootCertStore, ImapError> {
     let unreadable = ImapError::Tls(TlsFault::BadAuthority);
     let Ok(certificates) = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>() else {
         return Err(unreadable);
     };
-    let mut roots = system().clone();
+    let mut roots = system_roots().clone();
     match roots.add_parsable_certificates(certificates) {
         (0, _) => Err(unreadable),
         _ => Ok(roots),
     }
 }
 
-fn configure(roots: RootCertStore) -> Result<Arc<ClientConfig>, ImapError> {
+fn client_config(roots: RootCertStore) -> Result<Arc<ClientConfig>, ImapError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -120,14 +120,14 @@ fn configure(roots: RootCertStore) -> Result<Arc<ClientConfig>, ImapError> {
     Ok(Arc::new(config))
 }
 
-fn fault(error: &io::Error) -> ImapError {
+fn tls_error(error: &io::Error) -> ImapError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(error) => ImapError::Tls(kind(error)),
+        Some(error) => ImapError::Tls(tls_fault(error)),
         None => ImapError::Io { step: Step::Tls, kind: error.kind() },
     }
 }
 
-fn kind(error: &rustls::Error) -> TlsFault {
+fn tls_fault(error: &rustls::Error) -> TlsFault {
     use rustls::Error as E;
     match error {
         E::InvalidCertificate(certificate) => match certificate {
@@ -151,19 +151,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_told_apart() {
-        let certificate = |error| kind(&rustls::Error::InvalidCertificate(error));
-
-        assert_eq!(certificate(CertificateError::Expired), TlsFault::Expired);
-        assert_eq!(certificate(CertificateError::UnknownIssuer), TlsFault::UnknownIssuer);
-        assert_eq!(certificate(CertificateError::NotValidForName), TlsFault::NameMismatch);
-        assert_eq!(certificate(CertificateError::BadSignature), TlsFault::BadCertificate);
+    fn certificate_errors_are_distinguished() {
+        for (error, fault) in [
+            (CertificateError::Expired, TlsFault::Expired),
+            (CertificateError::UnknownIssuer, TlsFault::UnknownIssuer),
+            (CertificateError::NotValidForName, TlsFault::NameMismatch),
+            (CertificateError::BadSignature, TlsFault::BadCertificate),
+        ] {
+            assert_eq!(tls_fault(&rustls::Error::InvalidCertificate(error)), fault);
+        }
     }
 
     #[test]
-    fn an_authority_that_cannot_be_read_is_refused() {
+    fn unreadable_authority_is_an_error() {
         for pem in ["", "no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-            assert!(matches!(with_own(pem), Err(ImapError::Tls(TlsFault::BadAuthority))), "{pem}");
+            assert!(matches!(roots_with_custom_ca(pem), Err(ImapError::Tls(TlsFault::BadAuthority))), "{pem}");
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Sets of UIDs, kept as ranges: a server's `1:4294967295` costs as much as a single number.
+//! Sets of UIDs, stored as ranges: a server's `1:4294967295` costs as much as a single UID.
 
 use std::fmt;
 
 use super::ImapError;
 
-/// How long a set may be within one command: servers take lines of 8,000 octets.
-const LONGEST: usize = 7_000;
+/// The longest set within one command: servers accept lines of 8,000 octets.
+const MAX_SET_CHARS: usize = 7_000;
 
 /// UIDs as ranges in ascending order that neither overlap nor touch. A range up to `u32::MAX` is written `n:*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UidSet(Vec<(u32, u32)>);
 
 impl UidSet {
-    /// All from `first` on, whatever the last one is.
+    /// Returns all UIDs from `first` on.
     pub fn from(first: u32) -> Self {
         Self::range(first, u32::MAX)
     }
 
-    /// Both ends are in it, in whichever order they come. There is no UID 0.
+    /// Returns a range with both ends, in either order. There is no UID 0.
     pub fn range(one: u32, other: u32) -> Self {
         let (first, last) = (one.min(other).max(1), one.max(other));
         Self(if last == 0 { Vec::new() } else { vec![(first, last)] })
@@ -31,7 +31,7 @@ impl UidSet {
         self.0.is_empty()
     }
 
-    /// How many UIDs are in it.
+    /// Returns the number of UIDs.
     pub fn len(&self) -> u64 {
         self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
@@ -44,7 +44,7 @@ impl UidSet {
         self.0.last().map(|range| range.1)
     }
 
-    /// The one UID in it, if it is one.
+    /// Returns the UID of a set that has exactly one.
     pub fn only(&self) -> Option<u32> {
         self.first().filter(|first| self.len() == 1 && *first > 0)
     }
@@ -54,17 +54,17 @@ impl UidSet {
         after > 0 && self.0[after - 1].1 >= uid
     }
 
-    /// Each of them, in ascending order. Whoever asks for it has looked at [`UidSet::len`].
+    /// Iterates over the UIDs in ascending order. Check [`UidSet::len`] first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.0.iter().flat_map(|(first, last)| *first..=*last)
     }
 
-    /// What is in either.
+    /// Returns the UIDs in either set.
     pub fn union(&self, other: &Self) -> Self {
-        normal([self.0.as_slice(), &other.0].concat())
+        normalized([self.0.as_slice(), &other.0].concat())
     }
 
-    /// What is in both.
+    /// Returns the UIDs in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let (mut mine, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
@@ -82,7 +82,7 @@ impl UidSet {
         Self(both)
     }
 
-    /// What is in this one only.
+    /// Returns the UIDs that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         let mut left = Vec::new();
         let mut others = other.0.as_slice();
@@ -102,30 +102,29 @@ impl UidSet {
         Self(left)
     }
 
-    /// Reads `2,4:7,9:*`, with ends in any order. Nothing when it is not one.
+    /// Parses `2,4:7,9:*`, with the ends of a range in either order.
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let number = |text: &[u8]| if text == b"*" { Some(u32::MAX) } else { super::lex::number(text) };
         let mut ranges = Vec::new();
         for part in text.split(|byte| *byte == b',') {
             let mut ends = part.splitn(2, |byte| *byte == b':');
-            let one = number(ends.next()?)?;
-            let other = ends.next().map_or(Some(one), number)?;
+            let one = parse_end(ends.next()?)?;
+            let other = ends.next().map_or(Some(one), parse_end)?;
             let (first, last) = (one.min(other).max(1), one.max(other));
             if last > 0 {
                 ranges.push((first, last));
             }
         }
-        Some(normal(ranges))
+        Some(normalized(ranges))
     }
 
-    /// Parts that fit into a command each.
+    /// Splits the set into parts that fit into a command each.
     pub fn chunks(&self) -> Vec<Self> {
         let mut chunks = Vec::new();
         let (mut chunk, mut length) = (Vec::new(), 0);
         for range in &self.0 {
             // Two numbers of at most ten digits, a colon and a comma.
             let more = digits(range.0) + digits(range.1) + 2;
-            if length + more > LONGEST {
+            if length + more > MAX_SET_CHARS {
                 chunks.push(Self(std::mem::take(&mut chunk)));
                 length = 0;
             }
@@ -139,11 +138,15 @@ impl UidSet {
     }
 }
 
+fn parse_end(text: &[u8]) -> Option<u32> {
+    if text == b"*" { Some(u32::MAX) } else { super::lex::number(text) }
+}
+
 fn digits(number: u32) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-fn normal(mut ranges: Vec<(u32, u32)>) -> UidSet {
+fn normalized(mut ranges: Vec<(u32, u32)>) -> UidSet {
     ranges.sort_unstable();
     let mut set: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
@@ -155,31 +158,31 @@ fn normal(mut ranges: Vec<(u32, u32)>) -> UidSet {
     UidSet(set)
 }
 
-/// UIDs as a server tells them, bit by bit and up to a limit.
+/// Collects the UIDs that a server sends, up to a limit.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct UidCollector {
     ranges: Vec<(u32, u32)>,
-    most: usize,
+    max_ranges: usize,
 }
 
-impl Gathered {
-    pub fn new(most: usize) -> Self {
-        Self { ranges: Vec::new(), most }
+impl UidCollector {
+    pub fn new(max_ranges: usize) -> Self {
+        Self { ranges: Vec::new(), max_ranges }
     }
 
     pub fn add(&mut self, ranges: &[(u32, u32)]) -> Result<(), ImapError> {
-        if self.ranges.len() + ranges.len() > self.most {
-            // Much of it may be the same again.
-            self.ranges = normal(std::mem::take(&mut self.ranges)).0;
+        if self.ranges.len() + ranges.len() > self.max_ranges {
+            // Many of them may be repetitions.
+            self.ranges = normalized(std::mem::take(&mut self.ranges)).0;
         }
-        if self.ranges.len() + ranges.len() > self.most {
-            return Err(ImapError::TooMuch("a set of messages is too long"));
+        if self.ranges.len() + ranges.len() > self.max_ranges {
+            return Err(ImapError::LimitExceeded("a set of UIDs is too long"));
         }
         self.ranges.extend_from_slice(ranges);
         Ok(())
     }
 
-    /// One more, usually right behind the one before.
+    /// Adds a UID, which usually follows the last one.
     pub fn add_one(&mut self, uid: u32) -> Result<(), ImapError> {
         match self.ranges.last_mut() {
             Some(before) if before.1.checked_add(1) == Some(uid) => {
@@ -192,25 +195,25 @@ impl Gathered {
     }
 
     pub fn into_set(self) -> UidSet {
-        normal(self.ranges)
+        normalized(self.ranges)
     }
 }
 
 impl FromIterator<u32> for UidSet {
     fn from_iter<I: IntoIterator<Item = u32>>(uids: I) -> Self {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
-        // Mostly they come in order, and then this is all that is needed.
+        // UIDs mostly come in order, and then no normalization is needed.
         for uid in uids.into_iter().filter(|uid| *uid > 0) {
             match ranges.last_mut() {
                 Some(before) if before.1.checked_add(1) == Some(uid) => before.1 = uid,
                 _ => ranges.push((uid, uid)),
             }
         }
-        normal(ranges)
+        normalized(ranges)
     }
 }
 
-/// As commands have it.
+/// The syntax of commands.
 impl fmt::Display for UidSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (first, last)) in self.0.iter().enumerate() {
@@ -236,8 +239,8 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_read_and_written_in_its_shortest_form() {
-        for (text, normal) in [
+    fn set_is_written_in_its_shortest_form() {
+        for (text, normalized) in [
             ("1", "1"),
             ("3,1,2", "1:3"),
             ("7:4,9:*", "4:7,9:*"),
@@ -246,7 +249,7 @@ mod tests {
             ("0:3", "1:3"),
             ("1:4294967295", "1:*"),
         ] {
-            assert_eq!(set(text).to_string(), normal, "{text}");
+            assert_eq!(set(text).to_string(), normalized, "{text}");
         }
         for text in ["", "a", "1,", "1:", ":1", "1:2:3", "4294967296", "-1", "1 2", "**"] {
             assert_eq!(UidSet::parse(text.as_bytes()), None, "{text}");
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_made_from_numbers_in_any_order() {
+    fn set_is_collected_from_uids_in_any_order() {
         assert_eq!(
             [5, 1, 2, 3, 2, 0, u32::MAX].into_iter().collect::<UidSet>().ranges(),
             [(1, 3), (5, 5), (u32::MAX, u32::MAX)]
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_knows_what_it_has_in_common_with_another() {
+    fn sets_are_united_intersected_and_subtracted() {
         let (one, two) = (set("1:10,20,30:40"), set("5:8,20:35"));
 
         assert_eq!(one.union(&two), set("1:10,20:40"));
@@ -282,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_set_comes_in_parts_that_fit_into_a_command() {
+    fn long_set_is_split_for_commands() {
         let long: UidSet = (0..10_000).map(|n| 4_000_000_000 + 2 * n).collect();
 
         let chunks = long.chunks();
 
-        assert!(chunks.iter().all(|chunk| chunk.to_string().len() <= LONGEST));
+        assert!(chunks.iter().all(|chunk| chunk.to_string().len() <= MAX_SET_CHARS));
         assert!(chunks.len() > 10 && chunks.len() < 40);
         assert_eq!(chunks.iter().fold(UidSet::default(), |all, chunk| all.union(chunk)), long);
         assert!(UidSet::default().chunks().is_empty());

@@ -1,10 +1,10 @@
-//! Names of folders: modified UTF-7 (RFC 3501, 5.1.3) or UTF-8 on the wire, text for people.
+//! Decodes folder names: modified UTF-7 (RFC 3501, 5.1.3) or UTF-8.
 
 use base64::Engine;
 use base64::alphabet::Alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// The text of a name, if it is well-formed modified UTF-7.
+/// Decodes a name if it is well-formed modified UTF-7.
 pub fn decode(wire: &[u8]) -> Option<String> {
     let mut text = String::with_capacity(wire.len());
     let mut rest = wire;
@@ -45,11 +45,11 @@ fn decode_shifted(base64: &[u8], text: &mut String) -> Option<()> {
     Some(())
 }
 
-/// What people see, whatever the server sent: a name that cannot be read keeps its characters as far as they are text.
-pub fn shown(wire: &[u8], is_utf8: bool) -> String {
+/// Returns the name for people; one that cannot be decoded keeps its characters as far as they are text.
+pub fn display_name(wire: &[u8], is_utf8: bool) -> String {
     let text = if is_utf8 { None } else { decode(wire) };
     let text = text.unwrap_or_else(|| String::from_utf8_lossy(wire).into_owned());
-    // No database takes a NUL, and no list of folders a line break.
+    // Databases do not store NUL, and a list of folders has no line breaks.
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_modified_utf7_are_read() {
+    fn modified_utf7_is_decoded() {
         for (wire, text) in [
             ("INBOX", "INBOX"),
             ("Entw&APw-rfe", "Entwürfe"),
@@ -73,12 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_modified_utf7_are_shown_as_they_are() {
+    fn other_names_are_shown_as_they_are() {
         for wire in ["a&b", "&APw", "&A-", "&2D0-", "&!!-", "é"] {
             assert_eq!(decode(wire.as_bytes()), None, "{wire}");
-            assert_eq!(shown(wire.as_bytes(), false), wire);
+            assert_eq!(display_name(wire.as_bytes(), false), wire);
         }
-        assert_eq!(shown(b"\xff\xfea\0\r\n", false), "\u{fffd}\u{fffd}a");
-        assert_eq!(shown("Entw&APw-rfe".as_bytes(), true), "Entw&APw-rfe");
+        assert_eq!(display_name(b"\xff\xfea\0\r\n", false), "\u{fffd}\u{fffd}a");
+        assert_eq!(display_name("Entw&APw-rfe".as_bytes(), true), "Entw&APw-rfe");
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of a connection: answers in one buffer, read with a deadline and up to a limit.
+//! The byte stream of a connection: responses are read into one buffer, with a deadline and up to a limit.
 
 use std::future::Future;
 use std::io;
@@ -9,59 +9,58 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::{ImapError, Step};
 use super::lex::{self, literal_length};
-use super::settings::{Deadlines, Limits};
+use super::settings::{ImapTimeouts, ResponseLimits};
 
-/// Bytes in both directions: a socket, TLS, compression, or a test.
+/// A byte stream in both directions: a socket, TLS, compression, or a test.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// What the buffer has room for at first, and again after an answer that needed more. Large enough that reading the
-/// bodies of messages is few calls.
-const BUFFER: usize = 128 << 10;
+/// Initial size of the buffer, and again after a response that needed more. Large enough that a message takes few reads.
+const BUFFER_BYTES: usize = 128 << 10;
 
 pub struct Wire {
     stream: Box<dyn Duplex>,
     buffer: Vec<u8>,
-    /// What has come and is not yet consumed.
+    /// The part of the buffer that is read but not consumed.
     filled: Range<usize>,
-    deadlines: Deadlines,
-    /// What is under way, and until when it may take.
+    timeouts: ImapTimeouts,
+    /// The present step and its deadline.
     step: Step,
-    until: Instant,
-    /// The longest answer that is taken now.
-    pub most: usize,
+    deadline: Instant,
+    /// The longest response that is accepted now.
+    pub max_response_bytes: usize,
 }
 
 impl Wire {
-    pub fn new(stream: Box<dyn Duplex>, deadlines: Deadlines, limits: &Limits) -> Self {
+    pub fn new(stream: Box<dyn Duplex>, timeouts: ImapTimeouts, limits: &ResponseLimits) -> Self {
         Self {
             stream,
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; BUFFER_BYTES],
             filled: 0..0,
-            deadlines,
+            timeouts,
             step: Step::Greeting,
-            until: Instant::now() + deadlines.silence,
-            most: limits.answer,
+            deadline: Instant::now() + timeouts.read,
+            max_response_bytes: limits.response_bytes,
         }
     }
 
-    /// Everything from here on belongs to this step and has so long.
-    pub fn begin(&mut self, step: Step, until: Instant) {
+    /// Starts a step with this deadline.
+    pub fn begin(&mut self, step: Step, deadline: Instant) {
         self.step = step;
-        self.until = until;
+        self.deadline = deadline;
     }
 
     pub fn step(&self) -> Step {
         self.step
     }
 
-    /// The stream below, and what has come of it that was not consumed.
+    /// Returns the underlying stream and the bytes that were not consumed.
     pub fn into_parts(self) -> (Box<dyn Duplex>, Vec<u8>) {
         (self.stream, self.buffer[self.filled].to_vec())
     }
 
-    /// What has come and is not consumed.
+    /// Returns the bytes that were read but not consumed.
     pub fn unread(&self) -> &[u8] {
         &self.buffer[self.filled.clone()]
     }
@@ -70,32 +69,32 @@ impl Wire {
         self.filled.start = (self.filled.start + count).min(self.filled.end);
         if self.filled.is_empty() {
             self.filled = 0..0;
-            if self.buffer.len() > BUFFER {
-                self.buffer = vec![0; BUFFER];
+            if self.buffer.len() > BUFFER_BYTES {
+                self.buffer = vec![0; BUFFER_BYTES];
             }
         }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), ImapError> {
         let stream = &mut self.stream;
-        let sent = in_time(self.step, self.until.min(Instant::now() + self.deadlines.silence), async {
+        let sent = in_time(self.step, self.deadline.min(Instant::now() + self.timeouts.read), async {
             stream.write_all(bytes).await?;
             stream.flush().await
         });
         sent.await
     }
 
-    /// Waits for more bytes and appends them to what is unread.
+    /// Reads more bytes and appends them to the unread ones.
     pub async fn fill(&mut self) -> Result<(), ImapError> {
-        let until = self.until.min(Instant::now() + self.deadlines.silence);
-        self.fill_until(until).await
+        let deadline = self.deadline.min(Instant::now() + self.timeouts.read);
+        self.fill_until(deadline).await
     }
 
-    /// The same with another deadline, for when silence is no fault.
-    pub async fn fill_until(&mut self, until: Instant) -> Result<(), ImapError> {
+    /// Reads more bytes with another deadline, for IDLE.
+    pub async fn fill_until(&mut self, deadline: Instant) -> Result<(), ImapError> {
         self.make_room();
         let free = &mut self.buffer[self.filled.end..];
-        let count = in_time(self.step, until, self.stream.read(free)).await?;
+        let count = in_time(self.step, deadline, self.stream.read(free)).await?;
         if count == 0 {
             return Err(ImapError::Io { step: self.step, kind: io::ErrorKind::UnexpectedEof });
         }
@@ -103,7 +102,7 @@ impl Wire {
         Ok(())
     }
 
-    /// At least a byte of room behind what is filled.
+    /// Makes room for at least one byte.
     fn make_room(&mut self) {
         if self.filled.end < self.buffer.len() {
             return;
@@ -116,25 +115,25 @@ impl Wire {
         }
     }
 
-    /// How long what is unread is up to the end of the line that begins at `from`. Reads until it is there.
-    pub async fn line(&mut self, from: usize) -> Result<usize, ImapError> {
+    /// Reads up to the end of the line that begins at `from`. Returns the length of the unread bytes up to there.
+    pub async fn read_line(&mut self, from: usize) -> Result<usize, ImapError> {
         let mut searched = from;
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.unread()[searched..]) {
                 return Ok(searched + at + 1);
             }
             searched = self.filled.len();
-            if searched > self.most {
-                return Err(ImapError::TooMuch("a line of an answer is too long"));
+            if searched > self.max_response_bytes {
+                return Err(ImapError::LimitExceeded("a line of a response is too long"));
             }
             self.fill().await?;
         }
     }
 
-    /// Reads until so much is unread.
-    pub async fn need(&mut self, count: usize) -> Result<(), ImapError> {
-        if count > self.most {
-            return Err(ImapError::TooMuch("an answer is too long"));
+    /// Reads until at least `count` bytes are unread.
+    pub async fn read_at_least(&mut self, count: usize) -> Result<(), ImapError> {
+        if count > self.max_response_bytes {
+            return Err(ImapError::LimitExceeded("a response is too long"));
         }
         while self.filled.len() < count {
             self.fill().await?;
@@ -142,36 +141,36 @@ impl Wire {
         Ok(())
     }
 
-    /// How long the next answer is, with all literals in it. It is unread then, as a whole.
-    pub async fn answer(&mut self) -> Result<usize, ImapError> {
-        let end = self.line(0).await?;
-        // Only data has literals: what people are meant to read may end in a brace.
-        if is_status(&self.unread()[..end]) { Ok(end) } else { self.literals(end).await }
+    /// Reads the next response with all its literals and returns its length; it is not consumed.
+    pub async fn read_response(&mut self) -> Result<usize, ImapError> {
+        let end = self.read_line(0).await?;
+        // Only data has literals: the text of a status response may end in a brace.
+        if is_status(&self.unread()[..end]) { Ok(end) } else { self.read_literals(end).await }
     }
 
-    /// The same, for an answer of which so much has been read, up to the end of a line.
-    pub async fn literals(&mut self, mut end: usize) -> Result<usize, ImapError> {
+    /// Reads the rest of a response that was read up to `end`, the end of a line.
+    pub async fn read_literals(&mut self, mut end: usize) -> Result<usize, ImapError> {
         let mut from = 0;
         while let Some(length) = literal_length(&self.unread()[from..end]) {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             from = end.saturating_add(length);
-            self.need(from).await?;
-            end = self.line(from).await?;
+            self.read_at_least(from).await?;
+            end = self.read_line(from).await?;
         }
         Ok(end)
     }
 
-    /// Some of the next bytes, at most so many.
-    pub async fn some(&mut self, most: u64) -> Result<&[u8], ImapError> {
+    /// Returns some of the next bytes, at most `max_bytes`.
+    pub async fn read_some(&mut self, max_bytes: u64) -> Result<&[u8], ImapError> {
         if self.filled.is_empty() {
             self.fill().await?;
         }
-        let count = usize::try_from(most).unwrap_or(usize::MAX).min(self.filled.len());
+        let count = usize::try_from(max_bytes).unwrap_or(usize::MAX).min(self.filled.len());
         Ok(&self.unread()[..count])
     }
 }
 
-/// Whether this is an OK, NO, BAD, BYE or PREAUTH, or asks us to go on.
+/// Whether this is a status response (OK, NO, BAD, BYE, PREAUTH) or a continuation request.
 fn is_status(line: &[u8]) -> bool {
     if line.starts_with(b"+") {
         return true;
@@ -182,8 +181,13 @@ fn is_status(line: &[u8]) -> bool {
     [&b"OK"[..], b"NO", b"BAD", b"BYE", b"PREAUTH"].iter().any(|status| word.eq_ignore_ascii_case(status))
 }
 
-pub async fn in_time<T>(step: Step, until: Instant, work: impl Future<Output = io::Result<T>>) -> Result<T, ImapError> {
-    match timeout_at(until, work).await {
+/// Waits for an operation until the deadline.
+pub async fn in_time<T>(
+    step: Step,
+    deadline: Instant,
+    work: impl Future<Output = io::Result<T>>,
+) -> Result<T, ImapError> {
+    match timeout_at(deadline, work).await {
         Err(_) => Err(ImapError::Timeout(step)),
         Ok(Err(e)) => Err(ImapError::Io { step, kind: e.kind() }),
         Ok(Ok(done)) => Ok(done),

@@ -1,488 +1,525 @@
-//! What has changed. Graph tells it folder by folder, which is many calls for nothing; so one call asks for whatever was
-//! touched in the whole mailbox, and only the folders where something was are followed. What is gone for good shows in no
-//! list: once a day, and whenever somebody says that something went, all folders are followed.
+//! Changes of a mailbox. Graph has deltas per folder only, which are many calls when nothing has changed; so a probe lists
+//! the messages that were modified in the whole mailbox, and only the folders of those are followed by delta. A deletion
+//! for good shows in no list, so a sweep follows all folders once a day, and whenever a notification reports a deletion.
 //!
-//! A message is in one folder. Whatever is told of it was just read, so it is told whole, and what is said last holds.
+//! A message is in one folder. Each recorded message was just read, so its placement is complete, and the last one read is
+//! the true one.
 
 mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use domain::connector::{Cursors, Page, Place, Present, Seen, SeenFolder};
+use domain::connector::{Cursors, FolderSnapshot, KnownFolder, ListedFolder, ListingPage, Placement, SeenMessage};
 use domain::{Clock, ConnectorError, FolderRole, SystemClock};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::api::{Call, Refusal};
+use super::api::{GraphClient, GraphFailure};
 use super::batch;
-use super::delta::{self, At, Told};
-use super::folders::{self, Tree};
-use super::lanes::AT_ONCE;
-use super::message::{FIELDS, Message};
-use super::refusal::What;
-use crate::folders::compare;
+use super::delta::{self, DeltaCursor, DeltaPage};
+use super::error_mapping::GraphOperation;
+use super::folders::{self, FolderTree};
+use super::message::{GraphMessage, MESSAGE_FIELDS};
+use super::request_limiter::MAX_CONCURRENT_REQUESTS;
+use crate::folder_diff::diff_folders;
 use crate::http::protocol;
 
-/// The cursor of the mailbox itself; the others are those of its folders.
+/// Cursor scope of the mailbox itself; the other scopes are its folders.
 const SCOPE: &str = "";
 
-/// All folders are followed at least so often.
-const SWEEP_EVERY: SignedDuration = SignedDuration::from_hours(24);
+/// Time between two sweeps over all folders.
+const SWEEP_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 
-/// So often the folders themselves are looked at: names change, and whole folders move.
-const LOOK_EVERY: SignedDuration = SignedDuration::from_hours(1);
+/// Time between two listings of the folders: they may be renamed or moved.
+const FOLDER_LISTING_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Their clock may be so far behind ours. At worst what was touched meanwhile is told once more.
-const SKEW: SignedDuration = SignedDuration::from_mins(10);
+/// How far Graph's clock may be behind ours. At worst some messages are reported twice.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(10);
 
-/// A round that takes longer is followed by another look at once.
-const LONG: SignedDuration = SignedDuration::from_secs(60);
+/// A round that takes longer is followed by another one at once.
+const LONG_ROUND: SignedDuration = SignedDuration::from_secs(60);
 
-/// A page is recorded when it has so many messages, or took so many calls.
-const ENOUGH: usize = 400;
-const MOST_CALLS: usize = 20;
+/// A page ends when it has so many messages or took so many calls.
+const MESSAGES_PER_PAGE: usize = 400;
+const MAX_CALLS_PER_PAGE: usize = 20;
 
-/// Messages of a page of changes: each that has left its folder is a call of its own.
-const PAGE: usize = 200;
+/// Messages of a delta page: each that has left its folder takes a request of its own.
+const DELTA_PAGE_SIZE: usize = 200;
 
-/// A folder that fails alone so often, for a minute, is left to the probe for an hour.
-const MOST_FAILURES: u32 = 7;
+/// After so many failures, within a minute, a folder that alone fails is left to the probe for an hour.
+const MAX_FOLDER_FAILURES: u32 = 7;
 
-/// A folder with more in it is compared with all the others when Graph has forgotten it.
-const MOST_ANEW: usize = 1_000;
+/// A larger folder is not resynced by itself when Graph loses its sync state: the whole mailbox is compared instead.
+const MAX_RESYNC_MESSAGES: usize = 1_000;
 
-/// Where the mailbox stands.
+/// The mailbox's own cursor: a round follows some or all folders. The names in `serde(rename)` are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Round {
-    /// When the first one began. Mail from before is told by lists.
-    begun_at: Timestamp,
-    /// Folders that are still to be followed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    left: Vec<String>,
-    /// When this round through all of them began, if it is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sweep: Option<Timestamp>,
-    /// When the last one that has ended began. Nothing: it is the first.
+struct SyncRound {
+    /// When the first round began. Older mail is listed by [`super::list`].
+    #[serde(rename = "begun_at")]
+    first_sync_at: Timestamp,
+    /// Folders that this round has still to follow.
+    #[serde(rename = "left", default, skip_serializing_if = "Vec::is_empty")]
+    pending_folders: Vec<String>,
+    /// When this round began, if it is a sweep.
+    #[serde(rename = "sweep", default, skip_serializing_if = "Option::is_none")]
+    sweep_started_at: Option<Timestamp>,
+    /// When the last finished sweep began; `None` during the first round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     swept_at: Option<Timestamp>,
-    /// The last time that something may have gone, by whoever says so, of which a round knew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answered: Option<Timestamp>,
-    /// Folders that have no mail of anybody.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    apart: Vec<String>,
-    /// From when on what was touched is asked for, and what that came to the last time.
-    touched: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    as_before: Option<u64>,
-    /// When this round began.
-    #[serde(default)]
-    round_at: Timestamp,
-    /// When the folders themselves were looked at.
-    #[serde(default)]
-    looked_at: Timestamp,
-    /// How often the only folder that is left has failed.
+    /// The last reported deletion that a sweep has taken into account.
+    #[serde(rename = "answered", default, skip_serializing_if = "Option::is_none")]
+    sweep_request_seen: Option<Timestamp>,
+    /// Folders without mail for people.
+    #[serde(rename = "apart", default, skip_serializing_if = "Vec::is_empty")]
+    excluded_folders: Vec<String>,
+    /// Since when the probe lists modified messages, and the fingerprint of its last result.
+    #[serde(rename = "touched")]
+    modified_since: Timestamp,
+    #[serde(rename = "as_before", default, skip_serializing_if = "Option::is_none")]
+    probe_fingerprint: Option<u64>,
+    #[serde(rename = "round_at", default)]
+    round_started_at: Timestamp,
+    /// When the folders were listed last.
+    #[serde(rename = "looked_at", default)]
+    folders_listed_at: Timestamp,
+    /// Consecutive failures of the only pending folder.
     #[serde(default, skip_serializing_if = "is_zero")]
     failures: u32,
-    /// Graph has asked us to wait, when some of a page was read already.
+    /// The earliest time of the next call, if Graph throttled in the middle of a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     not_before: Option<Timestamp>,
 }
 
-impl Round {
+impl SyncRound {
     fn is_first(&self) -> bool {
         self.swept_at.is_none()
     }
 
     fn is_sweep_due(&self, now: Timestamp, sweep_since: Option<Timestamp>) -> bool {
-        self.swept_at.is_none_or(|swept| now.duration_since(swept) >= SWEEP_EVERY || sweep_since > self.answered)
+        self.swept_at
+            .is_none_or(|swept| now.duration_since(swept) >= SWEEP_INTERVAL || sweep_since > self.sweep_request_seen)
     }
 
-    fn is_look_due(&self, now: Timestamp) -> bool {
-        now.duration_since(self.looked_at) >= LOOK_EVERY
+    fn is_folder_listing_due(&self, now: Timestamp) -> bool {
+        now.duration_since(self.folders_listed_at) >= FOLDER_LISTING_INTERVAL
     }
 }
 
-/// Since when changes are told: what was received since is left to them.
-pub fn begun_at(cursors: &Cursors) -> Result<Timestamp, ConnectorError> {
-    let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<Round>(text).ok());
-    round.map(|round| round.begun_at).ok_or(ConnectorError::CursorExpired)
+/// Returns when the first round began: messages that were received since then are left to the changes.
+pub fn first_sync_at(cursors: &Cursors) -> Result<Timestamp, ConnectorError> {
+    let round = cursors.get(SCOPE).and_then(|text| serde_json::from_str::<SyncRound>(text).ok());
+    round.map(|round| round.first_sync_at).ok_or(ConnectorError::CursorExpired)
 }
 
-pub async fn page(call: Call<'_>, cursors: &Cursors) -> Result<Page, ConnectorError> {
+/// Returns the next page of changes.
+pub async fn page(client: GraphClient<'_>, cursors: &Cursors) -> Result<ListingPage, ConnectorError> {
     let now = SystemClock.now();
     let round = match cursors.get(SCOPE) {
         Some(text) => serde_json::from_str(text).map_err(|_| ConnectorError::CursorExpired)?,
-        // Graph tells times to the second.
-        None => Round { begun_at: whole_second(now), touched: now - SKEW, ..Round::default() },
+        // Graph's times have no fractions of a second.
+        None => SyncRound {
+            first_sync_at: truncate_to_second(now),
+            modified_since: now - MAX_CLOCK_SKEW,
+            ..SyncRound::default()
+        },
     };
-    let mut walk = Walk {
-        call,
+    let mut collector = ChangeCollector {
+        client,
         cursors,
         round,
-        page: Page::default(),
-        told: BTreeMap::new(),
-        doubted: BTreeSet::new(),
-        is_anew: false,
+        page: ListingPage::default(),
+        observed: BTreeMap::new(),
+        conflicting: BTreeSet::new(),
+        has_resynced: false,
         is_probe_due: false,
     };
     if let Some(wait) =
-        walk.round.not_before.take().and_then(|until| Duration::try_from(until.duration_since(now)).ok())
+        collector.round.not_before.take().and_then(|until| Duration::try_from(until.duration_since(now)).ok())
         && !wait.is_zero()
     {
         return Err(ConnectorError::Throttled { retry_after: Some(wait) });
     }
-    let is_resumed = !walk.round.left.is_empty();
+    let is_resumed = !collector.round.pending_folders.is_empty();
     if !is_resumed {
-        walk.begin().await?;
-        if !walk.round.left.is_empty() {
-            walk.round.round_at = now;
+        collector.plan_round().await?;
+        if !collector.round.pending_folders.is_empty() {
+            collector.round.round_started_at = now;
         }
     }
-    // What happened since a round began that took long, the next one tells. After the first, it is also known which folders
-    // are wanted.
-    let is_long = is_resumed && now.duration_since(walk.round.round_at) >= LONG;
-    let is_enough = !is_long && !walk.round.is_first();
-    let is_whole = walk.follow().await?;
-    let Walk { round, mut page, told, is_probe_due, .. } = walk;
-    for Present { folder, uids } in &mut page.present {
-        // It was read elsewhere that these are in it since.
-        let there = told.values().flatten().filter(|seen| seen.place.folder == *folder);
-        uids.extend(there.map(|seen| seen.place.uid.clone()));
+    // Changes during a long round are found by another one. After the first round the scope of the folders is known, too.
+    let is_long = is_resumed && now.duration_since(collector.round.round_started_at) >= LONG_ROUND;
+    let is_enough = !is_long && !collector.round.is_first();
+    let is_whole = collector.follow_folders().await?;
+    let ChangeCollector { round, mut page, observed, is_probe_due, .. } = collector;
+    for FolderSnapshot { folder, uids } in &mut page.folder_snapshots {
+        // Messages that moved into it since were read elsewhere.
+        let there = observed.values().flatten().filter(|seen| seen.placement.folder == *folder);
+        uids.extend(there.map(|seen| seen.placement.uid.clone()));
     }
-    page.whole = told.keys().cloned().collect();
-    page.again = told.into_values().flatten().collect();
-    page.is_last = is_enough && is_whole && !is_probe_due && round.left.is_empty();
-    let text = serde_json::to_string(&round).map_err(|_| protocol("a place that cannot be written down"))?;
+    page.complete_placements = observed.keys().cloned().collect();
+    page.relisted = observed.into_values().flatten().collect();
+    page.is_last = is_enough && is_whole && !is_probe_due && round.pending_folders.is_empty();
+    let text = serde_json::to_string(&round).map_err(|_| protocol("a cursor cannot be serialized"))?;
     if cursors.get(SCOPE) != Some(&text) {
         page.cursors.insert(SCOPE.to_owned(), text);
     }
     Ok(page)
 }
 
-struct Walk<'a> {
-    call: Call<'a>,
+/// Collects one page of changes.
+struct ChangeCollector<'a> {
+    client: GraphClient<'a>,
     cursors: &'a Cursors,
-    round: Round,
-    page: Page,
-    /// Messages as they were last read; nothing: it is nowhere, as far as we know.
-    told: BTreeMap<String, Option<Seen>>,
-    /// Those of which two things were told.
-    doubted: BTreeSet<String>,
-    /// Graph has forgotten a folder already.
-    is_anew: bool,
-    /// Of a folder the probe alone tells, from now on.
+    round: SyncRound,
+    page: ListingPage,
+    /// Messages as they were last read; `None` if a message is in no folder that we know.
+    observed: BTreeMap<String, Option<SeenMessage>>,
+    /// Messages that were read in two folders.
+    conflicting: BTreeSet<String>,
+    /// A lost sync state was already recovered on this page.
+    has_resynced: bool,
+    /// Another probe must follow, because a folder has become stuck.
     is_probe_due: bool,
 }
 
-/// How long whoever was refused is to wait.
-fn waits(refusal: Option<&Refusal>) -> Option<Duration> {
-    match refusal.map(|refusal| &refusal.error) {
+/// Returns the wait that a throttling failure asks for.
+fn retry_after(failure: Option<&GraphFailure>) -> Option<Duration> {
+    match failure.map(|failure| &failure.error) {
         Some(ConnectorError::Throttled { retry_after }) => *retry_after,
         _ => None,
     }
 }
 
-impl Walk<'_> {
-    /// Which folders are to be followed.
-    async fn begin(&mut self) -> Result<(), ConnectorError> {
+impl ChangeCollector<'_> {
+    /// Chooses the folders that this round follows.
+    async fn plan_round(&mut self) -> Result<(), ConnectorError> {
         let now = SystemClock.now();
-        // Of a folder that is stuck nobody tells what has gone.
-        let is_stuck = || self.cursors.values().any(|at| At::read(at) == Some(At::Stuck));
-        let is_look_due = self.round.is_look_due(now);
-        if self.round.is_sweep_due(now, self.call.account.sweep_since) || (is_look_due && is_stuck()) {
-            self.round.sweep = Some(now);
-            self.round.answered = self.call.account.sweep_since;
-            self.round.left = self.look_at_folders().await?;
+        let is_folder_listing_due = self.round.is_folder_listing_due(now);
+        // Only a sweep finds deletions in a stuck folder.
+        if self.round.is_sweep_due(now, self.client.account.sweep_since)
+            || (is_folder_listing_due && self.has_stuck_folder())
+        {
+            self.round.sweep_started_at = Some(now);
+            self.round.sweep_request_seen = self.client.account.sweep_since;
+            self.round.pending_folders = self.refresh_folders().await?;
             return Ok(());
         }
-        if is_look_due {
-            self.look_at_folders().await?;
+        if is_folder_listing_due {
+            self.refresh_folders().await?;
         }
         self.probe().await
     }
 
-    /// The folders as they are; those that are to be followed.
-    async fn look_at_folders(&mut self) -> Result<Vec<String>, ConnectorError> {
-        let known = &self.call.account.folders;
-        let Tree { folders: now, apart } = folders::tree(self.call).await?;
-        self.round.apart = apart;
-        self.round.looked_at = SystemClock.now();
-        // Those that are usually left out are followed once we know that they are wanted.
-        let is_usual =
-            |role| !matches!(role, Some(FolderRole::Drafts | FolderRole::Spam | FolderRole::Trash | FolderRole::Chats));
-        let is_wanted = |folder: &&SeenFolder| match known.iter().find(|known| known.id == folder.id) {
-            Some(known) => known.is_in_scope,
-            None => is_usual(folder.role),
-        };
-        let wanted = now.iter().filter(is_wanted).map(|folder| folder.id.clone()).collect();
+    fn has_stuck_folder(&self) -> bool {
+        self.cursors.values().any(|cursor| DeltaCursor::parse(cursor) == Some(DeltaCursor::Stuck))
+    }
+
+    /// Lists the folders and records their changes. Returns the ids of those that are to be followed.
+    async fn refresh_folders(&mut self) -> Result<Vec<String>, ConnectorError> {
+        let known = &self.client.account.folders;
+        let FolderTree { folders: now, excluded } = folders::tree(self.client).await?;
+        self.round.excluded_folders = excluded;
+        self.round.folders_listed_at = SystemClock.now();
+        let wanted = now.iter().filter(|folder| is_wanted(folder, known)).map(|folder| folder.id.clone()).collect();
         let is_first = self.cursors.is_empty();
-        let (changed, gone) = compare(if is_first { &[] } else { known }, now);
+        let (changed, gone) = diff_folders(if is_first { &[] } else { known }, now);
         self.page.folders = changed;
-        let forgotten = self.cursors.keys().filter(|scope| !scope.is_empty() && gone.contains(scope));
-        self.page.cursors.extend(forgotten.map(|scope| (scope.clone(), String::new())));
-        self.page.gone_folders = gone;
+        let removed = self.cursors.keys().filter(|scope| !scope.is_empty() && gone.contains(scope));
+        self.page.cursors.extend(removed.map(|scope| (scope.clone(), String::new())));
+        self.page.removed_folders = gone;
         Ok(wanted)
     }
 
-    /// Those that mail is taken in from since a while ago.
-    fn unfollowed(&self) -> Vec<String> {
-        let is_gone = |folder: &String| self.page.gone_folders.contains(folder);
-        self.in_scope().into_iter().filter(|folder| !self.cursors.contains_key(folder) && !is_gone(folder)).collect()
+    /// Returns folders that have come into scope and were never followed.
+    fn folders_without_cursor(&self) -> Vec<String> {
+        let mut folders = self.in_scope();
+        folders.retain(|folder| !self.cursors.contains_key(folder) && !self.page.removed_folders.contains(folder));
+        folders
     }
 
     fn in_scope(&self) -> Vec<String> {
-        let known = &self.call.account.folders;
+        let known = &self.client.account.folders;
         let wanted = known.iter().filter(|known| known.is_in_scope).map(|known| &known.id);
-        // Those that were told only a page ago.
-        let is_new = |scope: &&String| !scope.is_empty() && known.iter().all(|known| known.id != **scope);
-        wanted.chain(self.cursors.keys().filter(is_new)).cloned().collect()
+        // Folders that were reported only a page ago.
+        let new =
+            self.cursors.keys().filter(|scope| !scope.is_empty() && known.iter().all(|known| known.id != **scope));
+        wanted.chain(new).cloned().collect()
     }
 
-    /// Whether it was told, perhaps on an earlier page, or is none of those that are.
+    /// Whether the folder was reported, perhaps on an earlier page, or is an excluded one.
     fn is_known(&self, folder: &str) -> bool {
-        self.call.account.folders.iter().any(|known| known.id == folder)
+        self.client.account.folders.iter().any(|known| known.id == folder)
             || self.cursors.contains_key(folder)
-            || self.page.folders.iter().any(|told| told.id == folder)
-            || self.round.left.iter().any(|left| left == folder)
-            || self.round.apart.iter().any(|apart| apart == folder)
+            || self.page.folders.iter().any(|reported| reported.id == folder)
+            || self.round.pending_folders.iter().any(|pending| pending == folder)
+            || self.is_excluded(folder)
     }
 
-    fn tell_touched(&mut self, touched: Vec<Message>) -> Result<(), ConnectorError> {
-        for message in touched {
+    fn is_excluded(&self, folder: &str) -> bool {
+        self.round.excluded_folders.iter().any(|excluded| excluded == folder)
+    }
+
+    fn record_modified(&mut self, messages: Vec<GraphMessage>) -> Result<(), ConnectorError> {
+        for message in messages {
             if let Some(folder) = message.parent_folder_id.clone() {
-                self.tell(&message, &folder)?;
+                self.record_message(&message, &folder)?;
             }
         }
         Ok(())
     }
 
-    fn tell(&mut self, message: &Message, folder: &str) -> Result<(), ConnectorError> {
+    fn record_message(&mut self, message: &GraphMessage, folder: &str) -> Result<(), ConnectorError> {
         let seen = message.seen(folder)?;
-        // One that no tree shows is none of those that have mail.
-        let has_mail = self.is_known(folder) && !self.round.apart.iter().any(|apart| apart == folder);
+        // A folder that no tree shows has no mail.
+        let has_mail = self.is_known(folder) && !self.is_excluded(folder);
         let id = seen.message.clone();
         let seen = Some(seen).filter(|_| has_mail);
-        let place = |seen: &Option<Seen>| seen.as_ref().map(|seen| seen.place.clone());
-        if self.told.get(&id).is_some_and(|told| place(told) != place(&seen)) {
-            self.doubted.insert(id.clone());
+        let placement = seen.as_ref().map(|seen| &seen.placement);
+        if self.observed.get(&id).is_some_and(|before| before.as_ref().map(|seen| &seen.placement) != placement) {
+            self.conflicting.insert(id.clone());
         }
-        self.told.insert(id, seen);
+        self.observed.insert(id, seen);
         Ok(())
     }
 
-    /// As far as there is room on the page; whether nothing was in the way.
-    async fn follow(&mut self) -> Result<bool, ConnectorError> {
-        let mut ats: BTreeMap<String, At> = BTreeMap::new();
+    /// Follows the pending folders as far as there is room on the page. Returns `false` if an error ended it early.
+    async fn follow_folders(&mut self) -> Result<bool, ConnectorError> {
+        let mut new_cursors: BTreeMap<String, DeltaCursor> = BTreeMap::new();
         let (mut is_whole, mut has_failed, mut calls) = (true, false, 0);
-        while is_whole && calls < MOST_CALLS && self.told.len() < ENOUGH && !self.round.left.is_empty() {
-            let at = |folder: &String| {
-                let before = || self.cursors.get(folder).and_then(|text| At::read(text));
-                ats.get(folder).cloned().or_else(before)
-            };
-            // Only the first round is long. Later on what is read last is to be true, so there is an order.
-            let at_once = if self.round.is_first() { AT_ONCE } else { 1 };
-            let next: Vec<_> =
-                self.round.left.iter().take(at_once).map(|folder| (folder.clone(), at(folder))).collect();
-            let asked = join_all(next.iter().map(|(folder, at)| self.ask(folder, at.as_ref()))).await;
+        while is_whole
+            && calls < MAX_CALLS_PER_PAGE
+            && self.observed.len() < MESSAGES_PER_PAGE
+            && !self.round.pending_folders.is_empty()
+        {
+            // Only the first round is long. In later ones the order matters, because the last state read must be the true one.
+            let concurrency = if self.round.is_first() { MAX_CONCURRENT_REQUESTS } else { 1 };
+            let next = self.round.pending_folders.iter().take(concurrency).map(|folder| {
+                let cursor = new_cursors.get(folder).cloned();
+                let cursor = cursor.or_else(|| self.cursors.get(folder).and_then(|text| DeltaCursor::parse(text)));
+                (folder.clone(), cursor)
+            });
+            let next: Vec<_> = next.collect();
+            let responses =
+                join_all(next.iter().map(|(folder, cursor)| self.request_page(folder, cursor.as_ref()))).await;
             calls += next.len();
-            let longest = asked.iter().flatten().filter_map(|asked| waits(asked.as_ref().err())).max();
-            for ((folder, at), answer) in next.into_iter().zip(asked) {
-                let is_broken = matches!(&answer, Some(Err(refusal)) if refusal.is_of_a_broken_server());
-                let is_alone = self.round.left.iter().all(|left| *left == folder);
-                let step = match self.step(&folder, at, answer).await {
-                    // It alone fails, again and again: no other mail is to wait for it.
+            let longest = responses.iter().flatten().filter_map(|response| retry_after(response.as_ref().err())).max();
+            for ((folder, cursor), response) in next.into_iter().zip(responses) {
+                let is_broken = matches!(&response, Some(Err(failure)) if failure.is_server_error());
+                let is_alone = self.round.pending_folders.iter().all(|pending| *pending == folder);
+                let next_cursor = match self.apply_page(&folder, cursor, response).await {
+                    // It alone fails repeatedly: the rest of the mailbox must not wait for it.
                     Err(ConnectorError::Unavailable(why)) if is_alone && is_broken => {
                         self.round.failures += 1;
-                        if self.round.failures < MOST_FAILURES {
-                            // None at first, then longer each time.
+                        if self.round.failures < MAX_FOLDER_FAILURES {
+                            // No wait at first, then a longer one each time.
                             let wait = Duration::from_secs((1 << (self.round.failures - 1)) - 1);
                             self.round.not_before = SystemClock.now().checked_add(wait).ok();
                             is_whole = false;
                             break;
                         }
-                        Some(self.stuck(&why))
+                        Some(self.mark_stuck(&why))
                     }
-                    // The others go first; if the next one fails as well, it is not the folder.
+                    // The other folders go first; if the next one fails as well, the folder is not the cause.
                     Err(ConnectorError::Unavailable(_)) if !is_alone && !has_failed => {
                         has_failed = true;
-                        self.round.left.retain(|left| *left != folder);
-                        self.round.left.push(folder);
+                        self.round.pending_folders.retain(|pending| *pending != folder);
+                        self.round.pending_folders.push(folder);
                         continue;
                     }
-                    // What was read so far holds, so that it is not read for ever.
-                    Err(e) if !(ats.is_empty() && self.told.is_empty()) && self.is_put_off(&e, longest) => {
+                    // Records what was read so far, so that it is not read again and again.
+                    Err(e)
+                        if !(new_cursors.is_empty() && self.observed.is_empty())
+                            && self.defer_until_retry(&e, longest) =>
+                    {
                         is_whole = false;
                         break;
                     }
-                    step => step?,
+                    next_cursor => next_cursor?,
                 };
-                if !matches!(step, Some(At::Next(_))) {
-                    self.round.left.retain(|left| *left != folder);
+                if !matches!(next_cursor, Some(DeltaCursor::Next(_))) {
+                    self.round.pending_folders.retain(|pending| *pending != folder);
                     self.round.failures = 0;
                 }
-                match step {
-                    Some(at) => drop(ats.insert(folder, at)),
-                    // It is no more.
+                match next_cursor {
+                    Some(cursor) => drop(new_cursors.insert(folder, cursor)),
+                    // The folder no longer exists.
                     None => drop(self.page.cursors.insert(folder, String::new())),
                 }
             }
         }
-        self.settle_doubts().await?;
-        ats.retain(|folder, _| !self.page.gone_folders.contains(folder));
-        self.page.cursors.extend(ats.into_iter().map(|(folder, at)| (folder, at.text())));
-        if self.round.left.is_empty()
-            && let Some(sweep) = self.round.sweep.take()
+        self.reread_conflicting().await?;
+        new_cursors.retain(|folder, _| !self.page.removed_folders.contains(folder));
+        self.page.cursors.extend(new_cursors.into_iter().map(|(folder, cursor)| (folder, cursor.text())));
+        if self.round.pending_folders.is_empty()
+            && let Some(sweep_started_at) = self.round.sweep_started_at.take()
         {
-            self.round.swept_at = Some(sweep);
+            self.round.swept_at = Some(sweep_started_at);
         }
         Ok(is_whole)
     }
 
-    /// It may work later; not before it was said to.
-    fn is_put_off(&mut self, e: &ConnectorError, longest: Option<Duration>) -> bool {
+    /// Whether the error may pass; if it is throttling, sets the earliest time of the next call.
+    fn defer_until_retry(&mut self, e: &ConnectorError, longest: Option<Duration>) -> bool {
         match e {
             ConnectorError::Throttled { retry_after } => {
                 let wait = longest.max(*retry_after);
                 self.round.not_before = wait.and_then(|wait| SystemClock.now().checked_add(wait).ok());
                 true
             }
-            e => matches!(e, ConnectorError::NotYet(_) | ConnectorError::Unavailable(_)),
+            e => matches!(e, ConnectorError::RateLimited(_) | ConnectorError::Unavailable(_)),
         }
     }
 
-    /// What was told of two folders that were read at the same time is read once more.
-    async fn settle_doubts(&mut self) -> Result<(), ConnectorError> {
-        let doubted = std::mem::take(&mut self.doubted);
-        self.tell_where(doubted.into_iter().collect(), None).await
+    /// Reads messages once more that concurrent reads have shown in two folders.
+    async fn reread_conflicting(&mut self) -> Result<(), ConnectorError> {
+        let conflicting = std::mem::take(&mut self.conflicting);
+        self.locate_messages(conflicting.into_iter().collect(), None).await
     }
 
-    /// The next page of a folder's changes. `None`: there is nothing to ask for.
-    async fn ask(&self, folder: &str, at: Option<&At>) -> Option<Result<Told, Refusal>> {
-        let url = match at {
-            Some(At::Stuck) => return None,
-            Some(At::Next(link) | At::Delta(link)) => self.call.link(link).ok()?,
-            None => delta::beginning(self.call, folder),
+    /// Requests the next page of a folder's changes. Returns `None` if there is nothing to request.
+    async fn request_page(
+        &self,
+        folder: &str,
+        cursor: Option<&DeltaCursor>,
+    ) -> Option<Result<DeltaPage, GraphFailure>> {
+        let url = match cursor {
+            Some(DeltaCursor::Stuck) => return None,
+            Some(DeltaCursor::Next(link) | DeltaCursor::Delta(link)) => self.client.link(link).ok()?,
+            None => delta::initial_url(self.client, folder),
         };
-        let size = if self.round.is_first() { delta::PAGE } else { PAGE };
-        Some(delta::page(self.call, url, size).await)
+        let size = if self.round.is_first() { delta::MAX_PAGE_SIZE } else { DELTA_PAGE_SIZE };
+        Some(delta::page(self.client, url, size).await)
     }
 
-    /// What it says; where the folder goes on. `None`: it is no more.
-    async fn step(
+    /// Records a page of a folder's changes. Returns the folder's next cursor, or `None` if the folder no longer exists.
+    async fn apply_page(
         &mut self,
         folder: &str,
-        at: Option<At>,
-        answer: Option<Result<Told, Refusal>>,
-    ) -> Result<Option<At>, ConnectorError> {
-        let Some(answer) = answer else {
-            return match at {
-                // Where Graph does not tell, the probe does, and what is gone shows when it tells again.
-                Some(At::Stuck) if self.round.sweep.is_none() => Ok(Some(At::Stuck)),
-                Some(At::Stuck) => self.unstick(folder).await,
-                // Graph was elsewhere then.
-                _ => self.forgotten(folder, None).await,
+        cursor: Option<DeltaCursor>,
+        response: Option<Result<DeltaPage, GraphFailure>>,
+    ) -> Result<Option<DeltaCursor>, ConnectorError> {
+        let Some(response) = response else {
+            return match cursor {
+                // The probe reports changes of a stuck folder; its deletions show when it is no longer stuck.
+                Some(DeltaCursor::Stuck) if self.round.sweep_started_at.is_none() => Ok(Some(DeltaCursor::Stuck)),
+                Some(DeltaCursor::Stuck) => self.retry_stuck_folder(folder).await,
+                // The link is for another Graph URL than the present one.
+                _ => self.recover_sync_state(folder, None).await,
             };
         };
-        match answer {
-            Ok(Told { messages, at: next }) => {
-                if at.is_none() && !self.round.is_first() && matches!(next, At::Delta(_)) {
-                    self.tell_present(folder, &messages)?;
+        match response {
+            Ok(DeltaPage { messages, cursor: next }) => {
+                if cursor.is_none() && !self.round.is_first() && matches!(next, DeltaCursor::Delta(_)) {
+                    self.record_snapshot(folder, &messages)?;
                 } else {
-                    self.tell_changed(folder, messages).await?;
+                    self.record_changes(folder, messages).await?;
                 }
                 Ok(Some(next))
             }
-            Err(refusal) => match refusal.error {
-                // Whether it is no more, the tree says.
-                ConnectorError::Gone => match self.look_at_folders().await?.iter().any(|there| there == folder) {
-                    true => Ok(Some(self.stuck("it is there and cannot be found"))),
-                    false => Ok(None),
-                },
-                ConnectorError::CursorExpired if at.is_none() && !self.round.is_first() => {
-                    Ok(Some(self.stuck("it is forgotten before it is told")))
+            Err(failure) => match failure.error {
+                // The tree says whether it still exists.
+                ConnectorError::Gone => {
+                    let exists = self.refresh_folders().await?.iter().any(|existing| existing == folder);
+                    Ok(exists.then(|| self.mark_stuck("the folder is listed but its changes are not found")))
                 }
-                ConnectorError::CursorExpired => self.forgotten(folder, refusal.location).await,
-                // What is wrong may be our link.
-                ConnectorError::Protocol(_) if refusal.status.is_some() && at.is_some() => self.unstick(folder).await,
-                ConnectorError::Protocol(why) if refusal.status.is_some() => Ok(Some(self.stuck(&why))),
+                ConnectorError::CursorExpired if cursor.is_none() && !self.round.is_first() => {
+                    Ok(Some(self.mark_stuck("a new sync state was lost at once")))
+                }
+                ConnectorError::CursorExpired => self.recover_sync_state(folder, failure.location).await,
+                // The link may be the cause.
+                ConnectorError::Protocol(_) if failure.status.is_some() && cursor.is_some() => {
+                    self.retry_stuck_folder(folder).await
+                }
+                ConnectorError::Protocol(why) if failure.status.is_some() => Ok(Some(self.mark_stuck(&why))),
                 e => Err(e),
             },
         }
     }
 
-    fn stuck(&mut self, why: &str) -> At {
+    fn mark_stuck(&mut self, why: &str) -> DeltaCursor {
         self.is_probe_due = true;
-        tracing::warn!(mailbox.id = %self.call.account.mailbox, "Graph does not tell what changes in a folder: {why}");
-        At::Stuck
+        tracing::warn!(
+            mailbox.id = %self.client.account.mailbox,
+            provider = "outlook",
+            error = why,
+            "folder delta unavailable, left to the probe"
+        );
+        DeltaCursor::Stuck
     }
 
-    /// Graph does not know any more what it has told of a folder. Once is enough: whoever forgets all the time is asked
-    /// again later.
-    async fn forgotten(&mut self, folder: &str, location: Option<String>) -> Result<Option<At>, ConnectorError> {
-        let is_again = std::mem::replace(&mut self.is_anew, true);
+    /// Starts a folder over because Graph has lost its sync state. Does so once per page: if Graph keeps losing it, the next
+    /// attempt is left to a later call.
+    async fn recover_sync_state(
+        &mut self,
+        folder: &str,
+        location: Option<String>,
+    ) -> Result<Option<DeltaCursor>, ConnectorError> {
+        let is_again = std::mem::replace(&mut self.has_resynced, true);
         match (self.round.is_first(), is_again) {
-            // Nothing of it was told yet but what has come since.
-            (true, false) => Ok(Some(At::Next(delta::beginning(self.call, folder).into()))),
-            // A list tells what is in it.
-            (true, true) => Ok(Some(self.stuck("it is forgotten all the time"))),
-            (false, false) => self.anew(folder, location).await.map(Some),
-            (false, true) => Err(delta::forgets()),
+            // Only messages that arrived since were reported yet.
+            (true, false) => Ok(Some(DeltaCursor::Next(delta::initial_url(self.client, folder).into()))),
+            // A plain list reports what is in it.
+            (true, true) => Ok(Some(self.mark_stuck("Graph keeps losing the sync state"))),
+            (false, false) => self.resync_folder(folder, location).await.map(Some),
+            (false, true) => Err(delta::sync_state_lost()),
         }
     }
 
-    async fn unstick(&mut self, folder: &str) -> Result<Option<At>, ConnectorError> {
-        match self.anew(folder, None).await {
-            Err(ConnectorError::Protocol(why)) => Ok(Some(self.stuck(&why))),
+    /// Tries a stuck folder again from its beginning.
+    async fn retry_stuck_folder(&mut self, folder: &str) -> Result<Option<DeltaCursor>, ConnectorError> {
+        match self.resync_folder(folder, None).await {
+            Err(ConnectorError::Protocol(why)) => Ok(Some(self.mark_stuck(&why))),
             Err(ConnectorError::Gone) => Ok(None),
             Err(ConnectorError::CursorExpired) if self.round.is_first() => {
-                Ok(Some(self.stuck("there is too much in it to read it at once")))
+                Ok(Some(self.mark_stuck("the folder is too large to be read at once")))
             }
-            at => at.map(Some),
+            cursor => cursor.map(Some),
         }
     }
 
-    async fn tell_changed(&mut self, folder: &str, messages: Vec<Message>) -> Result<(), ConnectorError> {
-        // The last word on each holds.
-        let latest: BTreeMap<String, Message> =
+    async fn record_changes(&mut self, folder: &str, messages: Vec<GraphMessage>) -> Result<(), ConnectorError> {
+        // The last entry of each message counts.
+        let latest: BTreeMap<String, GraphMessage> =
             messages.into_iter().map(|message| (message.id.clone(), message)).collect();
         let mut removed = Vec::new();
         for (id, message) in latest {
             if message.removed.is_some() {
                 removed.push(id);
-            } else if !self.round.is_first() || message.received_date_time >= Some(self.round.begun_at) {
-                self.tell(&message, folder)?;
+            } else if !self.round.is_first() || message.received_date_time >= Some(self.round.first_sync_at) {
+                self.record_message(&message, folder)?;
             }
         }
-        // Deleted, or moved elsewhere.
-        self.tell_where(removed, Some(folder)).await
+        // They were deleted, or moved to another folder.
+        self.locate_messages(removed, Some(folder)).await
     }
 
-    /// Messages as they are now, wherever that is; not in this folder.
-    async fn tell_where(&mut self, ids: Vec<String>, not_in: Option<&str>) -> Result<(), ConnectorError> {
+    /// Reads where these messages are now; they are not in the folder `not_in`.
+    async fn locate_messages(&mut self, ids: Vec<String>, not_in: Option<&str>) -> Result<(), ConnectorError> {
         let urls = ids.iter().map(|id| {
-            let mut url = self.call.url(&["messages", id]);
-            url.query_pairs_mut().append_pair("$select", FIELDS);
+            let mut url = self.client.url(&["messages", id]);
+            url.query_pairs_mut().append_pair("$select", MESSAGE_FIELDS);
             url
         });
-        let found = batch::get::<Message>(self.call, What::Message, urls.collect()).await?;
+        let found = batch::get_all::<GraphMessage>(self.client, GraphOperation::Message, urls.collect()).await?;
         for (id, found) in ids.into_iter().zip(found) {
             match found {
                 Ok(message) => {
-                    let now = message.parent_folder_id.clone().ok_or_else(|| protocol("a message in no folder"))?;
+                    let now =
+                        message.parent_folder_id.clone().ok_or_else(|| protocol("a message has no parentFolderId"))?;
                     if !self.is_known(&now) {
-                        self.look_at_folders().await?;
+                        self.refresh_folders().await?;
                     }
-                    self.told.remove(&id);
-                    self.tell(&Message { id, ..message }, &now)?;
+                    self.observed.remove(&id);
+                    self.record_message(&GraphMessage { id, ..message }, &now)?;
                 }
-                Err(ConnectorError::Gone) => drop(self.told.insert(id, None)),
-                // Wherever it is, it is not there, and its folder tells of it.
+                Err(ConnectorError::Gone) => drop(self.observed.insert(id, None)),
+                // At least it is not in this folder; the folder that it is in reports it.
                 Err(ConnectorError::Protocol(_) | ConnectorError::Unavailable(_)) => {
-                    let place = not_in.map(|folder| Place { folder: folder.to_owned(), uid: id });
-                    self.page.vanished.extend(place);
+                    let placement = not_in.map(|folder| Placement { folder: folder.to_owned(), uid: id });
+                    self.page.removed_placements.extend(placement);
                 }
                 Err(e) => return Err(e),
             }
@@ -490,25 +527,35 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Everything that is in a folder is told once more; what else we have there is no more.
-    async fn anew(&mut self, folder: &str, location: Option<String>) -> Result<At, ConnectorError> {
-        let told = delta::anew(self.call, folder, location, MOST_ANEW).await?;
-        let Some(Told { messages, at }) = told else { return Err(ConnectorError::CursorExpired) };
-        self.tell_present(folder, &messages)?;
-        Ok(at)
+    /// Records all messages of a folder as a snapshot: others that we have there are gone.
+    async fn resync_folder(&mut self, folder: &str, location: Option<String>) -> Result<DeltaCursor, ConnectorError> {
+        let whole = delta::read_whole_folder(self.client, folder, location, MAX_RESYNC_MESSAGES).await?;
+        let Some(DeltaPage { messages, cursor }) = whole else { return Err(ConnectorError::CursorExpired) };
+        self.record_snapshot(folder, &messages)?;
+        Ok(cursor)
     }
 
-    fn tell_present(&mut self, folder: &str, messages: &[Message]) -> Result<(), ConnectorError> {
-        let latest: BTreeMap<&str, &Message> = messages.iter().map(|message| (&*message.id, message)).collect();
-        let there: Vec<&Message> = latest.into_values().filter(|message| message.removed.is_none()).collect();
-        let uids = there.iter().map(|message| message.id.clone()).collect();
-        for message in there {
-            if !self.round.is_first() || message.received_date_time >= Some(self.round.begun_at) {
-                self.tell(message, folder)?;
+    fn record_snapshot(&mut self, folder: &str, messages: &[GraphMessage]) -> Result<(), ConnectorError> {
+        let latest: BTreeMap<&str, &GraphMessage> = messages.iter().map(|message| (&*message.id, message)).collect();
+        let present: Vec<&GraphMessage> = latest.into_values().filter(|message| message.removed.is_none()).collect();
+        let uids = present.iter().map(|message| message.id.clone()).collect();
+        for message in present {
+            if !self.round.is_first() || message.received_date_time >= Some(self.round.first_sync_at) {
+                self.record_message(message, folder)?;
             }
         }
-        self.page.present.push(Present { folder: folder.to_owned(), uids });
+        self.page.folder_snapshots.push(FolderSnapshot { folder: folder.to_owned(), uids });
         Ok(())
+    }
+}
+
+/// Whether a folder is in scope; of an unknown one, whether it usually is.
+fn is_wanted(folder: &ListedFolder, known: &[KnownFolder]) -> bool {
+    match known.iter().find(|known| known.id == folder.id) {
+        Some(known) => known.is_in_scope,
+        None => {
+            !matches!(folder.role, Some(FolderRole::Drafts | FolderRole::Spam | FolderRole::Trash | FolderRole::Chats))
+        }
     }
 }
 
@@ -517,10 +564,11 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-fn whole_second(at: Timestamp) -> Timestamp {
+fn truncate_to_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-pub fn whole_seconds(at: Timestamp) -> String {
+/// Formats a time for a `$filter`.
+pub fn filter_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

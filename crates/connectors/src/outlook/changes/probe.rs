@@ -1,4 +1,4 @@
-//! The one call for the whole mailbox: what was touched lately, wherever it is.
+//! The probe: one call that lists recently modified messages of the whole mailbox.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,70 +6,73 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use domain::{Clock, ConnectorError, SystemClock};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Walk, whole_seconds};
+use super::{ChangeCollector, filter_time};
 use crate::outlook::api::Collection;
-use crate::outlook::delta::At;
-use crate::outlook::message::{FIELDS, Message};
-use crate::outlook::refusal::What;
+use crate::outlook::error_mapping::GraphOperation;
+use crate::outlook::message::{GraphMessage, MESSAGE_FIELDS};
 
-/// Graph says when a message was touched to the second, and sometimes a little late.
-const OVERLAP: SignedDuration = SignedDuration::from_secs(60);
+/// Overlap of two probes: `lastModifiedDateTime` has no fractions of a second and sometimes appears a little late.
+const PROBE_OVERLAP: SignedDuration = SignedDuration::from_secs(60);
 
-/// If more were touched, all folders are followed.
-const TOUCHED: usize = 50;
+/// Messages in a page. If more were modified, all folders are followed.
+const PROBE_PAGE_SIZE: usize = 50;
 
-/// What one probe tells of at most, in pages of fifty.
-const MOST_TOUCHED_PAGES: usize = 100;
+/// Pages that one probe reads at most.
+const MAX_PROBE_PAGES: usize = 100;
 
-impl Walk<'_> {
-    /// One call when nothing has happened.
+impl ChangeCollector<'_> {
+    /// Records recently modified messages and chooses their folders for this round. Takes one call if nothing has changed.
     pub(super) async fn probe(&mut self) -> Result<(), ConnectorError> {
-        let since = self.round.touched;
-        let touched = self.touched(since, None).await?;
-        let is_all = touched.next_link.is_none();
-        if self.round.as_before == Some(fingerprint(&touched.value, self.round.touched)) {
-            self.round.left = self.unfollowed();
+        let since = self.round.modified_since;
+        let modified = self.list_modified(since, None).await?;
+        let is_all = modified.next_link.is_none();
+        if self.round.probe_fingerprint == Some(fingerprint(&modified.value, self.round.modified_since)) {
+            self.round.pending_folders = self.folders_without_cursor();
             return Ok(());
         }
-        let latest = touched.value.iter().filter_map(|message| message.last_modified_date_time).max();
+        let latest = modified.value.iter().filter_map(|message| message.last_modified_date_time).max();
         if let Some(latest) = latest {
-            // Whoever says that something was touched tomorrow must not make us blind until then.
-            self.round.touched = self.round.touched.max(latest.min(SystemClock.now()) - OVERLAP);
+            // A modification time in the future must not hide all changes until then.
+            self.round.modified_since = self.round.modified_since.max(latest.min(SystemClock.now()) - PROBE_OVERLAP);
         }
-        // The latest come first, so whatever happens next shows. Unless many were touched in one second, which may not be
-        // over yet.
-        let is_settled = is_all || latest.is_none_or(|latest| SystemClock.now().duration_since(latest) > OVERLAP);
-        self.round.as_before = is_settled.then(|| fingerprint(&touched.value, self.round.touched));
+        // The latest come first, so later changes show. Unless many were modified in one second, which may not be over yet.
+        let is_settled = is_all || latest.is_none_or(|latest| SystemClock.now().duration_since(latest) > PROBE_OVERLAP);
+        self.round.probe_fingerprint = is_settled.then(|| fingerprint(&modified.value, self.round.modified_since));
         let mut folders: BTreeSet<String> =
-            touched.value.iter().filter_map(|message| message.parent_folder_id.clone()).collect();
-        let wanted = match folders.iter().all(|folder| self.is_known(folder)) {
-            true => self.in_scope(),
-            false => self.look_at_folders().await?,
+            modified.value.iter().filter_map(|message| message.parent_folder_id.clone()).collect();
+        let wanted = if folders.iter().all(|folder| self.is_known(folder)) {
+            self.in_scope()
+        } else {
+            self.refresh_folders().await?
         };
-        let oldest = oldest_touched(&touched.value);
-        self.tell_touched(touched.value)?;
+        let oldest = oldest_modified(&modified.value);
+        self.record_modified(modified.value)?;
         if is_all {
             folders.retain(|folder| wanted.contains(folder));
-            folders.extend(self.unfollowed());
-            self.round.left = folders.into_iter().collect();
+            folders.extend(self.folders_without_cursor());
+            self.round.pending_folders = folders.into_iter().collect();
             return Ok(());
         }
-        // Of a folder that is stuck nobody else tells.
-        if self.cursors.values().any(|at| At::read(at) == Some(At::Stuck)) {
-            self.tell_all_touched(since, oldest).await?;
+        // Only the probe reports changes of a stuck folder.
+        if self.has_stuck_folder() {
+            self.record_all_modified(since, oldest).await?;
         }
-        self.round.left = wanted;
+        self.round.pending_folders = wanted;
         Ok(())
     }
 
-    /// What was touched before the last that was told, a page at a time; by when, for Graph's pages count, and pass over
-    /// some when others go.
-    async fn tell_all_touched(&mut self, since: Timestamp, mut until: Option<Timestamp>) -> Result<(), ConnectorError> {
-        for _ in 0..MOST_TOUCHED_PAGES {
-            let touched = self.touched(since, until).await?;
-            let oldest = oldest_touched(&touched.value);
-            self.tell_touched(touched.value)?;
-            if touched.next_link.is_none() {
+    /// Records the messages that were modified before `until`, a page at a time. Pages are requested by time, because
+    /// Graph's own paging counts messages and skips some when others go.
+    async fn record_all_modified(
+        &mut self,
+        since: Timestamp,
+        mut until: Option<Timestamp>,
+    ) -> Result<(), ConnectorError> {
+        for _ in 0..MAX_PROBE_PAGES {
+            let modified = self.list_modified(since, until).await?;
+            let oldest = oldest_modified(&modified.value);
+            self.record_modified(modified.value)?;
+            if modified.next_link.is_none() {
                 return Ok(());
             }
             if oldest.is_some() && oldest == until {
@@ -77,35 +80,40 @@ impl Walk<'_> {
             }
             until = oldest.or(until);
         }
-        // It is cheaper to compare everything.
+        // A full comparison is cheaper.
         Err(ConnectorError::CursorExpired)
     }
 
-    /// The latest come first.
-    async fn touched(&self, since: Timestamp, until: Option<Timestamp>) -> Result<Collection<Message>, ConnectorError> {
-        let since = format!("lastModifiedDateTime ge {}", whole_seconds(since));
+    /// Lists modified messages, the latest first.
+    async fn list_modified(
+        &self,
+        since: Timestamp,
+        until: Option<Timestamp>,
+    ) -> Result<Collection<GraphMessage>, ConnectorError> {
+        let since = format!("lastModifiedDateTime ge {}", filter_time(since));
         let filter = match until {
-            Some(until) => format!("{since} and lastModifiedDateTime le {}", whole_seconds(until)),
+            Some(until) => format!("{since} and lastModifiedDateTime le {}", filter_time(until)),
             None => since,
         };
-        let mut url = self.call.url(&["messages"]);
+        let mut url = self.client.url(&["messages"]);
         url.query_pairs_mut()
-            .append_pair("$select", FIELDS)
+            .append_pair("$select", MESSAGE_FIELDS)
             .append_pair("$filter", &filter)
             .append_pair("$orderby", "lastModifiedDateTime desc")
-            .append_pair("$top", &TOUCHED.to_string());
-        Ok(self.call.get(What::Other, url, "").await?)
+            .append_pair("$top", &PROBE_PAGE_SIZE.to_string());
+        Ok(self.client.get(GraphOperation::Other, url, "").await?)
     }
 }
 
-/// From when on everything was told, with a second of overlap: Graph says when to the second, and compares more exactly.
-fn oldest_touched(messages: &[Message]) -> Option<Timestamp> {
+/// Returns the time before which messages are still to be listed, with a second of overlap: `lastModifiedDateTime` has no
+/// fractions of a second, but filters compare them.
+fn oldest_modified(messages: &[GraphMessage]) -> Option<Timestamp> {
     let oldest = messages.iter().filter_map(|message| message.last_modified_date_time).min()?;
     oldest.checked_add(SignedDuration::from_secs(1)).ok()
 }
 
-/// The same for the same messages in the same state, as far as they were touched since then.
-fn fingerprint(messages: &[Message], since: Timestamp) -> u64 {
+/// Returns the same number for the same messages in the same state, as far as they were modified since `since`.
+fn fingerprint(messages: &[GraphMessage], since: Timestamp) -> u64 {
     let mut lines: Vec<_> = messages
         .iter()
         .filter(|message| message.last_modified_date_time >= Some(since))

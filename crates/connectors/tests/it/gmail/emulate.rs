@@ -1,19 +1,21 @@
 //! Against `emulate`, whose makers read Gmail's rules without us: lists, bytes, history, labels, and a watch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use connectors::gmail::Gmail;
 use connectors::google::GoogleSettings;
+use connectors::http::{HttpClient, HttpTimeouts};
 use domain::Sha256;
-use domain::connector::WatchWish;
+use domain::connector::WatchRequest;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
+use testkit::contract::{MailboxReplica, placement_line};
 
-use super::mirror;
+use super::account::account;
 use super::shim::{Shim, client};
-use crate::mirror::{Copy, Fixed};
 
 struct Emulate {
     url: String,
@@ -51,37 +53,44 @@ impl Emulate {
         self.call(Method::POST, &format!("messages/{id}/modify"), body).await;
     }
 
-    /// What is really there, as far as it is wanted of a mailbox.
-    async fn truth(&self) -> BTreeMap<String, Copy> {
+    /// The lines of what is there, sorted.
+    async fn truth(&self) -> Vec<String> {
         let list = self.call(Method::GET, "messages?maxResults=500&includeSpamTrash=true", Value::Null).await;
-        let mut truth = BTreeMap::new();
+        let mut lines = Vec::new();
         for id in list["messages"].as_array().into_iter().flatten().map(|message| message["id"].as_str().unwrap()) {
             let message = self.call(Method::GET, &format!("messages/{id}?format=raw"), Value::Null).await;
             let labels: BTreeSet<&str> =
                 message["labelIds"].as_array().into_iter().flatten().map(|label| label.as_str().unwrap()).collect();
-            let folders: BTreeSet<String> = match labels.contains("TRASH") {
-                true => BTreeSet::from(["TRASH".to_owned()]),
-                false => {
-                    let labels = labels.iter().filter(|label| !["UNREAD", "STARRED"].contains(label));
-                    labels.map(|label| (*label).to_owned()).chain(["ALL_MAIL".to_owned()]).collect()
-                }
+            let folders: Vec<&str> = if labels.contains("TRASH") {
+                vec!["TRASH"]
+            } else {
+                let labels = labels.iter().copied().filter(|label| !["UNREAD", "STARRED"].contains(label));
+                labels.chain(["ALL_MAIL"]).collect()
             };
-            let marks = [(labels.contains("STARRED"), "flagged"), (!labels.contains("UNREAD"), "seen")];
-            let flags = marks.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()).collect();
+            let mut flags = Vec::new();
+            flags.extend(labels.contains("STARRED").then_some("flagged"));
+            flags.extend((!labels.contains("UNREAD")).then_some("seen"));
             let bytes = URL_SAFE_NO_PAD.decode(message["raw"].as_str().unwrap().trim_end_matches('=')).unwrap();
-            truth.insert(id.to_owned(), Copy { folders, flags, sha256: Some(Sha256::of(&bytes)), revision: None });
+            let sha256 = Sha256::of(&bytes).hex();
+            lines.extend(folders.into_iter().map(|folder| placement_line(folder, id, &flags, &sha256)));
         }
-        truth
+        lines.sort();
+        lines
     }
 }
 
+fn lines(replica: &MailboxReplica) -> Vec<String> {
+    replica.lines(|folder| folder.id.clone())
+}
+
 #[tokio::test]
-async fn a_gmail_that_we_did_not_write_is_followed() {
+async fn third_party_gmail_emulator_is_followed() {
     let emulate = Emulate::find();
     let shim = Shim::before(&emulate.url).await;
     let topic = Some("projects/p/topics/t".to_owned());
     let settings = GoogleSettings { api_url: shim.url.clone(), topic, ..GoogleSettings::default() };
-    let mut mirror = mirror(&settings, Arc::new(Fixed("any".to_owned())));
+    let gmail = Gmail::new(HttpClient::new(HttpTimeouts::default()).unwrap(), &settings).unwrap();
+    let mut replica = MailboxReplica::new(Arc::new(gmail), account("any"));
     let mut ids = Vec::new();
     for n in 0..25 {
         ids.push(emulate.deliver(&format!("letter {n}"), &["INBOX", "UNREAD"]).await);
@@ -89,10 +98,10 @@ async fn a_gmail_that_we_did_not_write_is_followed() {
     emulate.label(&ids[0], &[], &["INBOX"]).await;
     emulate.label(&ids[1], &["STARRED"], &["UNREAD"]).await;
 
-    mirror.begin().await;
-    assert_eq!(mirror.messages, emulate.truth().await);
-    assert_eq!(mirror.count().await, mirror.places());
-    assert_eq!(mirror.follow().await, Ok(0));
+    replica.begin().await.unwrap();
+    assert_eq!(lines(&replica), emulate.truth().await);
+    assert_eq!(replica.listed().await.unwrap(), replica.placements());
+    assert_eq!(replica.follow().await, Ok(0));
 
     let label = emulate.call(Method::POST, "labels", json!({"name": "Taxes/2026"})).await;
     let label = label["id"].as_str().unwrap();
@@ -105,16 +114,17 @@ async fn a_gmail_that_we_did_not_write_is_followed() {
     let short = emulate.deliver("a short one", &["INBOX"]).await;
     emulate.call(Method::DELETE, &format!("messages/{short}"), Value::Null).await;
 
-    assert!(mirror.follow().await.unwrap() > 0);
-    assert_eq!(mirror.messages, emulate.truth().await);
-    assert!(mirror.account.folders.iter().any(|folder| folder.name == "Taxes/2026"));
+    assert!(replica.follow().await.unwrap() > 0);
+    assert_eq!(lines(&replica), emulate.truth().await);
+    assert!(replica.account.folders.iter().any(|folder| folder.name == "Taxes/2026"));
 
     emulate.call(Method::POST, &format!("messages/{}/untrash", ids[3]), Value::Null).await;
     emulate.call(Method::DELETE, &format!("labels/{label}"), Value::Null).await;
-    mirror.follow().await.unwrap();
-    assert_eq!(mirror.messages, emulate.truth().await);
+    replica.follow().await.unwrap();
+    assert_eq!(lines(&replica), emulate.truth().await);
 
-    let watch = mirror.connector.watch(&mirror.account, &WatchWish::plain()).unwrap().await.unwrap();
+    let (connector, account) = (&replica.connector, &replica.account);
+    let watch = connector.watch(account, &WatchRequest::without_client_state()).unwrap().await.unwrap();
     assert!(watch.expires_at.as_second() > 1_700_000_000);
-    mirror.connector.unwatch(&mirror.account, None).unwrap().await.unwrap();
+    connector.unwatch(account, None).unwrap().await.unwrap();
 }

@@ -1,11 +1,13 @@
-//! Servers that mean harm: each call ends, with an error, by its deadline, and in bounded memory.
+//! Hostile servers: each call ends with an error, by its deadline, and in bounded memory.
 
 use std::time::Duration;
 
-use connectors::imap::client::{BodyFault, BodySink, Client, ImapError, Items, Limits, Search, Step, UidSet, WireName};
+use connectors::imap::client::{
+    BodyFault, BodySink, Client, FetchItems, ImapError, ResponseLimits, SearchCriteria, Step, UidSet, WireName,
+};
 use tokio::io::AsyncWriteExt;
 
-use super::script::{Kept, logged_in, password, serve, settings};
+use super::script::{BodyCollector, logged_in, password, serve, settings};
 
 fn set(text: &str) -> UidSet {
     UidSet::parse(text.as_bytes()).unwrap()
@@ -23,16 +25,16 @@ async fn endless(beginning: &str, again: &'static [u8]) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_lines_and_floods_are_read_only_so_far() {
+async fn endless_lines_and_floods_exceed_limits() {
     let blanks = &[b' '; 65_536];
     let mut client = endless("* LIST ", blanks).await;
-    assert!(matches!(client.list().await, Err(ImapError::TooMuch("a line of an answer is too long"))));
+    assert!(matches!(client.list().await, Err(ImapError::LimitExceeded("a line of a response is too long"))));
     assert!(!client.is_usable() && matches!(client.list().await, Err(ImapError::Broken)));
 
     let mut client = endless("* SEARCH ", b"1 ").await;
-    assert!(matches!(client.search(&Search::default()).await, Err(ImapError::TooMuch(_))));
+    assert!(matches!(client.search(&SearchCriteria::default()).await, Err(ImapError::LimitExceeded(_))));
 
-    let unasked = "too many answers that nobody asked for";
+    let unsolicited = "too many unsolicited responses";
     for flood in [
         &b"* 1 EXISTS\r\n"[..],
         b"* 1 EXPUNGE\r\n",
@@ -42,24 +44,24 @@ async fn endless_lines_and_floods_are_read_only_so_far() {
         b"+\r\n",
     ] {
         let mut client = endless("", flood).await;
-        assert!(matches!(client.list().await, Err(ImapError::TooMuch(text)) if text == unasked));
+        assert!(matches!(client.list().await, Err(ImapError::LimitExceeded(text)) if text == unsolicited));
         let mut client = endless("", flood).await;
-        let metadata = client.fetch_metadata(&set("1:5"), Items::All, None, |_| {}).await;
-        assert!(matches!(metadata, Err(ImapError::TooMuch(text)) if text == unasked));
+        let metadata = client.fetch_metadata(&set("1:5"), FetchItems::All, None, |_| {}).await;
+        assert!(matches!(metadata, Err(ImapError::LimitExceeded(text)) if text == unsolicited));
         let mut client = endless("", flood).await;
-        let bodies = client.fetch_bodies(&[set("1:5")], &mut Kept::default()).await;
-        assert!(matches!(bodies, Err(ImapError::TooMuch(text)) if text == unasked));
+        let bodies = client.fetch_bodies(&[set("1:5")], &mut BodyCollector::default()).await;
+        assert!(matches!(bodies, Err(ImapError::LimitExceeded(text)) if text == unsolicited));
     }
     let mut client = endless("+ idling\r\n", b"* OK Still here\r\n").await;
-    assert!(matches!(client.idle(Duration::from_secs(60)).await, Err(ImapError::TooMuch(_))));
+    assert!(matches!(client.idle(Duration::from_secs(60)).await, Err(ImapError::LimitExceeded(_))));
 
     let mut client = endless("", b"* VANISHED 1,3,5,7,9,11,13,15,17,19,21,23\r\n").await;
-    let metadata = client.fetch_metadata(&set("1:5"), Items::All, None, |_| {}).await;
-    assert!(matches!(metadata, Err(ImapError::TooMuch(text)) if text == unasked));
+    let metadata = client.fetch_metadata(&set("1:5"), FetchItems::All, None, |_| {}).await;
+    assert!(matches!(metadata, Err(ImapError::LimitExceeded(text)) if text == unsolicited));
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_folders_or_messages_are_too_many() {
+async fn too_many_folders_exceed_the_limit() {
     let (near, mut far) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move {
         far.write_all(b"* PREAUTH [CAPABILITY IMAP4rev1] hi\r\n").await.unwrap();
@@ -70,20 +72,20 @@ async fn too_many_folders_or_messages_are_too_many() {
         }
     });
     let mut client = Client::over(Box::new(near), settings(), &password()).await.unwrap();
-    assert!(matches!(client.list().await, Err(ImapError::TooMuch("too many folders"))));
+    assert!(matches!(client.list().await, Err(ImapError::LimitExceeded("too many folders"))));
 }
 
 /// Says one answer to a FETCH of the UIDs 1 to 5.
-async fn fetched(said: &str) -> (Kept, Result<(), ImapError>) {
+async fn fetched(said: &str) -> (BodyCollector, Result<(), ImapError>) {
     let script = format!("C: A1 UID FETCH 1:5 (UID BODY.PEEK[])\n{said}");
     let (_server, mut client) = logged_in("", &script).await;
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
     let outcome = client.fetch_bodies(&[set("1:5")], &mut kept).await;
     (kept, outcome)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_cut_or_shorter_or_longer_than_announced_is_not_whole() {
+async fn message_of_wrong_length_is_not_delivered() {
     let (kept, outcome) = fetched("S: * 1 FETCH (UID 1 BODY[] {10}\nS~ abc").await;
     assert!(matches!(outcome, Err(ImapError::Io { step: Step::Fetch, .. })), "{outcome:?}");
     assert!(kept.whole.is_empty() && kept.failed == [(1, BodyFault::Cut)]);
@@ -95,10 +97,7 @@ async fn a_message_that_is_cut_or_shorter_or_longer_than_announced_is_not_whole(
     for (length, text) in [(2, "abc"), (6, "abc")] {
         let said = format!("S: * 1 FETCH (UID 1 BODY[] {{{length}}}\nS~ {text}\nS: )\nS: A1 OK\nWAIT");
         let (kept, outcome) = fetched(&said).await;
-        assert!(
-            matches!(outcome, Err(ImapError::Protocol("a message that is not as long as announced"))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(ImapError::Protocol("a message is not as long as announced"))), "{outcome:?}");
         assert!(kept.whole.is_empty() && kept.failed == [(1, BodyFault::Cut)]);
     }
     // The size that was told is only that; what is announced with the bytes counts.
@@ -107,8 +106,8 @@ async fn a_message_that_is_cut_or_shorter_or_longer_than_announced_is_not_whole(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_too_large_is_skipped_or_ends_the_connection() {
-    let limits = Limits { message: 5, ..Limits::default() };
+async fn too_large_message_is_skipped_or_ends_the_call() {
+    let limits = ResponseLimits { message_bytes: 5, ..ResponseLimits::default() };
     let script = "S: * PREAUTH [CAPABILITY IMAP4rev1] hi
         C: A1 UID FETCH 1:3 (UID BODY.PEEK[])
         S: * 1 FETCH (UID 1 BODY[] {6}
@@ -123,17 +122,17 @@ async fn a_message_that_is_too_large_is_skipped_or_ends_the_connection() {
     let mut settings = settings();
     settings.limits = limits;
     let mut client = Client::over(Box::new(stream), settings, &password()).await.unwrap();
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
 
     let outcome = client.fetch_bodies(&[set("1:3")], &mut kept).await;
 
-    assert!(matches!(outcome, Err(ImapError::TooMuch(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(ImapError::LimitExceeded(_))), "{outcome:?}");
     assert_eq!(kept.whole, [(2, b"ab".to_vec())]);
     assert_eq!(kept.failed, [(1, BodyFault::TooLarge(6)), (3, BodyFault::TooLarge(u64::MAX))]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_make_no_sense_end_the_call() {
+async fn malformed_responses_end_the_call() {
     for said in [
         "S: * 1 FETCH (UID 1 BODY[] {3}\nS~ abc\nS:  UID",
         "S: * 1 FETCH (UID",
@@ -155,7 +154,7 @@ async fn answers_that_make_no_sense_end_the_call() {
 
 /// A byte now and then.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_byte_by_byte_has_its_time_and_no_more() {
+async fn slow_server_is_cut_off_at_the_command_timeout() {
     let (near, mut far) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move {
         far.write_all(b"* PREAUTH [CAPABILITY IMAP4rev1] hi\r\n").await.unwrap();
@@ -169,11 +168,11 @@ async fn a_server_that_answers_byte_by_byte_has_its_time_and_no_more() {
     let outcome = client.examine(&WireName::new(b"INBOX")).await;
 
     assert!(matches!(outcome, Err(ImapError::Timeout(Step::Examine))), "{outcome:?}");
-    assert_eq!(began.elapsed().as_secs(), settings().deadlines.command.as_secs());
+    assert_eq!(began.elapsed().as_secs(), settings().timeouts.command.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_leaves_a_connection_that_knows_it() {
+async fn cancelled_call_makes_the_connection_unusable() {
     let (_server, mut client) = logged_in("", "C: A1 NOOP\nWAIT").await;
 
     assert!(tokio::time::timeout(Duration::from_secs(1), client.noop()).await.is_err());
@@ -183,9 +182,9 @@ async fn a_call_that_is_given_up_leaves_a_connection_that_knows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_cannot_write_ends_the_call() {
-    struct Full(Vec<u32>);
-    impl BodySink for Full {
+async fn failing_sink_ends_the_call() {
+    struct FullSink(Vec<u32>);
+    impl BodySink for FullSink {
         fn begin(&mut self, _uid: u32, _length: u64) {}
         fn write(&mut self, _bytes: &[u8]) -> std::io::Result<()> {
             Err(std::io::ErrorKind::StorageFull.into())
@@ -199,7 +198,7 @@ async fn a_sink_that_cannot_write_ends_the_call() {
     }
     let script = "C: A1 UID FETCH 1 (UID BODY.PEEK[])\nS: * 1 FETCH (UID 1 BODY[] {3}\nS~ abc\nS: )\nWAIT";
     let (_server, mut client) = logged_in("", script).await;
-    let mut full = Full(Vec::new());
+    let mut full = FullSink(Vec::new());
 
     let outcome = client.fetch_bodies(&[set("1")], &mut full).await;
 

@@ -1,6 +1,6 @@
 //! From a greeting to a login, and what can be in the way.
 
-use connectors::imap::client::{Class, Client, Credentials, ImapError, Security, Settings, Step};
+use connectors::imap::client::{Client, ClientSettings, Credentials, ImapError, RefusalClass, Security, Step};
 use domain::Secret;
 
 use super::script::{login_error, password, serve, settings, token};
@@ -13,7 +13,7 @@ async fn logs_in(script: &str, credentials: &Credentials) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_method_logs_in_as_the_server_offers_it() {
+async fn every_offered_login_method_works() {
     let at_once = "S: * OK [CAPABILITY IMAP4rev1 SASL-IR AUTH=PLAIN] hi
         C: A1 AUTHENTICATE PLAIN AGFubgBwdw==
         S: A1 OK [CAPABILITY IMAP4rev1 IDLE] in";
@@ -46,7 +46,7 @@ async fn every_method_logs_in_as_the_server_offers_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn odd_passwords_are_literals_with_and_without_waiting() {
+async fn odd_passwords_are_sent_as_literals() {
     let odd = Credentials::Password { user: "a\"b".to_owned(), password: Secret::new("p\u{fc}".to_owned()) };
     let waiting = "S: * OK [CAPABILITY IMAP4rev1] hi
         C: A1 LOGIN \"a\\\"b\" {3}
@@ -62,7 +62,7 @@ async fn odd_passwords_are_literals_with_and_without_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_token_is_a_refused_login_after_the_challenge_was_answered() {
+async fn rejected_token_is_a_refused_login() {
     for (offer, sent, reply) in [
         ("XOAUTH2", "dXNlcj1hLG49bgFhdXRoPUJlYXJlciB0b2sBAQ==", ""),
         ("OAUTHBEARER", "bixhPWE9MkNuPTNEbiwBaG9zdD1tYWlsLmV4YW1wbGUub3JnAXBvcnQ9OTkzAWF1dGg9QmVhcmVyIHRvawEB", "AQ=="),
@@ -77,7 +77,7 @@ async fn a_refused_token_is_a_refused_login_after_the_challenge_was_answered() {
 
         let error = login_error(&script, settings(), &token()).await;
 
-        assert_eq!(error.refusal().unwrap().class, Class::BadCredentials);
+        assert_eq!(error.refusal().unwrap().class, RefusalClass::BadCredentials);
         let engine = domain::ConnectorError::from(&error);
         assert!(matches!(engine, domain::ConnectorError::Unauthorized(_)));
         assert!(!format!("{error:?} {error} {engine:?}").contains("ann@"));
@@ -85,23 +85,23 @@ async fn a_refused_token_is_a_refused_login_after_the_challenge_was_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_password_is_not_sent_one() {
+async fn password_is_not_sent_if_login_is_disabled() {
     let script = "S: * OK [CAPABILITY IMAP4rev1 LOGINDISABLED STARTTLS] hi";
 
     let error = login_error(script, settings(), &password()).await;
 
-    assert!(matches!(error, ImapError::Unsupported("it takes no password without TLS")), "{error:?}");
+    assert!(matches!(error, ImapError::Unsupported("it accepts no password without TLS")), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_were_put_behind_starttls_are_refused() {
-    let settings = Settings::new("mail.example.org", 143, Security::StartTls);
+async fn responses_injected_after_starttls_are_rejected() {
+    let settings = ClientSettings::new("mail.example.org", 143, Security::StartTls);
     let injected = "S: * OK [CAPABILITY IMAP4rev1 STARTTLS] hi
         C: A1 STARTTLS
         S~ A1 OK begin\\r\\n* CAPABILITY IMAP4rev1\\r\\n
         WAIT";
     let error = login_error(injected, settings.clone(), &password()).await;
-    assert!(matches!(error, ImapError::Protocol("bytes without TLS behind the answer to STARTTLS")), "{error:?}");
+    assert!(matches!(error, ImapError::Protocol("the server sent data without TLS after STARTTLS")), "{error:?}");
 
     let logged_in = login_error("S: * PREAUTH hi", settings.clone(), &password()).await;
     assert!(matches!(logged_in, ImapError::Protocol(_)), "{logged_in:?}");
@@ -110,9 +110,9 @@ async fn answers_that_were_put_behind_starttls_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_greeting_says_what_kind_of_server_it_is() {
+async fn greeting_tells_which_protocol_a_server_speaks() {
     let busy = login_error("S: * BYE [ALERT] Too many connections", settings(), &password()).await;
-    assert_eq!(busy.refusal().unwrap().class, Class::Throttled);
+    assert_eq!(busy.refusal().unwrap().class, RefusalClass::Throttled);
     for (said, explained) in [
         ("S: 220 mail.example.org ESMTP", "the greeting of an SMTP or FTP server"),
         ("S: +OK ready", "the greeting of a POP3 server"),

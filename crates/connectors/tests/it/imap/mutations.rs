@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use connectors::imap::client::{Client, ImapError, Items, News, Search, UidSet, WireName};
+use connectors::imap::client::{Client, FetchItems, FolderUpdates, ImapError, SearchCriteria, UidSet, WireName};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
-use super::script::{Kept, password, serve, settings, unescaped};
+use super::script::{BodyCollector, password, serve, settings, unescaped};
 
 const DOVECOT: &str = include_str!("transcripts/dovecot.txt");
 const GMAIL: &str = include_str!("transcripts/gmail.txt");
@@ -16,29 +16,29 @@ const EXCHANGE: &str = include_str!("transcripts/exchange.txt");
 const ROUNDS: u64 = 500;
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SessionLog {
     folders: Vec<String>,
     uids: UidSet,
     sizes: Vec<Option<u64>>,
-    bodies: Kept,
-    news: News,
+    bodies: BodyCollector,
+    news: FolderUpdates,
 }
 
 /// Everything that the client can do, in one session.
-async fn whole_routine(stream: DuplexStream, sets: &[UidSet], seen: &mut Seen) -> Result<(), ImapError> {
+async fn whole_routine(stream: DuplexStream, sets: &[UidSet], log: &mut SessionLog) -> Result<(), ImapError> {
     let mut client = Client::over(Box::new(stream), settings(), &password()).await?;
-    seen.folders = client.list_with_status().await?.into_iter().map(|folder| folder.name).collect();
+    log.folders = client.list_with_status().await?.into_iter().map(|folder| folder.name).collect();
     client.examine(&WireName::new(b"INBOX")).await?;
-    seen.uids = client.search(&Search::default()).await?;
+    log.uids = client.search(&SearchCriteria::default()).await?;
     let mut labels = 0;
     client
-        .fetch_metadata(&seen.uids, Items::All, None, |one| {
-            seen.sizes.push(one.size_bytes);
+        .fetch_metadata(&log.uids, FetchItems::All, None, |one| {
+            log.sizes.push(one.size_bytes);
             labels += one.labels().count() + one.flags().map_or(0, Iterator::count);
         })
         .await?;
-    client.fetch_bodies(sets, &mut seen.bodies).await?;
-    seen.news = client.idle(Duration::from_secs(300)).await?;
+    client.fetch_bodies(sets, &mut log.bodies).await?;
+    log.news = client.idle(Duration::from_secs(300)).await?;
     client.log_out().await;
     Ok(())
 }
@@ -47,17 +47,17 @@ fn sets(texts: &[&str]) -> Vec<UidSet> {
     texts.iter().map(|text| UidSet::parse(text.as_bytes()).unwrap()).collect()
 }
 
-async fn follows(transcript: &str, bodies: &[&str]) -> Seen {
+async fn follows(transcript: &str, bodies: &[&str]) -> SessionLog {
     let (server, stream) = serve(transcript);
-    let mut seen = Seen::default();
-    whole_routine(stream, &sets(bodies), &mut seen).await.unwrap();
+    let mut log = SessionLog::default();
+    whole_routine(stream, &sets(bodies), &mut log).await.unwrap();
     server.was_followed().await;
-    assert!(seen.bodies.failed.is_empty(), "{:?}", seen.bodies.failed);
-    seen
+    assert!(log.bodies.failed.is_empty(), "{:?}", log.bodies.failed);
+    log
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sessions_of_three_servers_are_understood() {
+async fn transcripts_of_three_servers_are_understood() {
     let dovecot = follows(DOVECOT, &["1:2", "3"]).await;
     assert_eq!(dovecot.folders, ["Sent", "Entwürfe", "INBOX"]);
     assert_eq!(dovecot.sizes, [Some(30), Some(6), Some(5)]);
@@ -76,7 +76,7 @@ async fn the_sessions_of_three_servers_are_understood() {
 }
 
 /// What the server says between two lines of the client.
-fn said(transcript: &str) -> Vec<Vec<u8>> {
+fn server_turns(transcript: &str) -> Vec<Vec<u8>> {
     let mut turns = vec![Vec::new()];
     for line in transcript.lines() {
         match line.split_at(3.min(line.len())) {
@@ -90,24 +90,24 @@ fn said(transcript: &str) -> Vec<Vec<u8>> {
 }
 
 /// A small generator of numbers: the same seed gives the same.
-struct Numbers(u64);
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % limit.max(1)
     }
 }
 
-fn mutate(turns: &mut [Vec<u8>], numbers: &mut Numbers) {
-    let turn = numbers.below(turns.len());
-    let other = turns[numbers.below(turns.len())].clone();
+fn mutate(turns: &mut [Vec<u8>], random: &mut Random) {
+    let turn = random.below(turns.len());
+    let other = turns[random.below(turns.len())].clone();
     let bytes = &mut turns[turn];
-    let at = numbers.below(bytes.len());
-    let to = (at + numbers.below(40)).min(bytes.len());
-    match numbers.below(9) {
-        0 if !bytes.is_empty() => bytes[at] = numbers.below(256) as u8,
-        1 if !bytes.is_empty() => bytes[at] = b"(){}[]\"\\*+ \r\n\0\x7f9"[numbers.below(16)],
+    let at = random.below(bytes.len());
+    let to = (at + random.below(40)).min(bytes.len());
+    match random.below(9) {
+        0 if !bytes.is_empty() => bytes[at] = random.below(256) as u8,
+        1 if !bytes.is_empty() => bytes[at] = b"(){}[]\"\\*+ \r\n\0\x7f9"[random.below(16)],
         2 => drop(bytes.drain(at..to)),
         3 => bytes.truncate(at),
         4 => {
@@ -117,7 +117,7 @@ fn mutate(turns: &mut [Vec<u8>], numbers: &mut Numbers) {
         5 => drop(bytes.splice(at..at, other)),
         6 => {
             let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
-            let (one, two) = (numbers.below(lines.len()), numbers.below(lines.len()));
+            let (one, two) = (random.below(lines.len()), random.below(lines.len()));
             if !lines.is_empty() {
                 lines.swap(one, two);
             }
@@ -125,12 +125,12 @@ fn mutate(turns: &mut [Vec<u8>], numbers: &mut Numbers) {
         }
         7 => {
             let number = ["0", "-1", "4294967295", "4294967296", "18446744073709551615", "99999999999999999999999"];
-            bytes.splice(at..at, number[numbers.below(6)].bytes());
+            bytes.splice(at..at, number[random.below(6)].bytes());
         }
         _ => {
             let digit = bytes.iter().position(u8::is_ascii_digit).filter(|_| !bytes.is_empty());
             if let Some(at) = digit {
-                bytes[at] = b'0' + numbers.below(10) as u8;
+                bytes[at] = b'0' + random.below(10) as u8;
             }
         }
     }
@@ -155,16 +155,16 @@ async fn replay(stream: DuplexStream, turns: Vec<Vec<u8>>, stays: bool) {
 }
 
 async fn survives(transcript: &str, bodies: &[&str], seed: u64) -> bool {
-    let mut numbers = Numbers(seed);
-    let mut turns = said(transcript);
-    for _ in 0..=numbers.below(4) {
-        mutate(&mut turns, &mut numbers);
+    let mut random = Random(seed);
+    let mut turns = server_turns(transcript);
+    for _ in 0..=random.below(4) {
+        mutate(&mut turns, &mut random);
     }
     let (near, far) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(replay(far, turns, seed.is_multiple_of(2)));
-    let mut seen = Seen::default();
+    let mut log = SessionLog::default();
     let sets = sets(bodies);
-    let routine = whole_routine(near, &sets, &mut seen);
+    let routine = whole_routine(near, &sets, &mut log);
     // The sum of all deadlines of a session, and some.
     let ended = tokio::time::timeout(Duration::from_secs(7_200), routine).await;
     server.abort();
@@ -172,7 +172,7 @@ async fn survives(transcript: &str, bodies: &[&str], seed: u64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_altered_at_random_end_and_do_no_harm() {
+async fn mutated_transcripts_end_without_panic() {
     let mut whole = 0;
     for (number, (transcript, bodies)) in
         [(DOVECOT, &["1:2", "3"][..]), (GMAIL, &["10:11"]), (EXCHANGE, &["6:7"])].into_iter().enumerate()

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use connectors::imap::client::{BodyFault, ChangedSince, Class, ImapError, Items, Search, UidSet, WireName};
+use connectors::imap::client::{
+    BodyFault, ChangedSince, FetchItems, ImapError, RefusalClass, SearchCriteria, UidSet, WireName,
+};
 use domain::connector::FolderRole;
 
-use super::script::{Kept, logged_in};
+use super::script::{BodyCollector, logged_in};
 
 fn set(text: &str) -> UidSet {
     UidSet::parse(text.as_bytes()).unwrap()
@@ -16,7 +18,7 @@ fn inbox() -> WireName {
 }
 
 #[tokio::test(start_paused = true)]
-async fn folders_come_with_their_status_in_one_call() {
+async fn list_status_returns_folders_in_one_call() {
     let script = r#"C: A1 LIST "" "*" RETURN (SPECIAL-USE STATUS (MESSAGES UIDNEXT UIDVALIDITY))
         S: * LIST (\HasNoChildren) "/" INBOX
         S: * STATUS INBOX (MESSAGES 3 UIDNEXT 4 UIDVALIDITY 9)
@@ -48,7 +50,7 @@ async fn folders_come_with_their_status_in_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_extension_each_folder_is_asked_for_and_one_refusal_costs_only_that_one() {
+async fn refused_status_affects_only_its_folder() {
     let script = r#"C: A1 LIST "" "*"
         S: * LIST () "." INBOX
         S: * LIST (\NoSelect) "." x
@@ -69,7 +71,7 @@ async fn without_the_extension_each_folder_is_asked_for_and_one_refusal_costs_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn ids_of_folders_are_asked_for_by_themselves_and_believed_if_they_are_ids() {
+async fn folder_ids_are_requested_apart_and_validated() {
     let script = r#"C: A1 LIST "" "*" RETURN (STATUS (MESSAGES UIDNEXT UIDVALIDITY))
         S: * LIST () "/" INBOX
         S: * STATUS INBOX (MESSAGES 3 UIDNEXT 4 UIDVALIDITY 9)
@@ -97,7 +99,7 @@ async fn ids_of_folders_are_asked_for_by_themselves_and_believed_if_they_are_ids
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_folder_is_opened_with_what_the_server_tells_of_it() {
+async fn examine_returns_the_folders_state() {
     let script = r#"C: A1 EXAMINE "INBOX" (CONDSTORE)
         S: * 10000000 EXISTS
         S: * OK [UIDVALIDITY 0] odd
@@ -114,13 +116,13 @@ async fn a_folder_is_opened_with_what_the_server_tells_of_it() {
     assert_eq!((opened.exists, opened.uid_validity, opened.uid_next), (10_000_000, None, Some(4_392)));
     assert_eq!((opened.highest_modseq, opened.mailbox_id.as_deref()), (Some(715_194_045_007), Some("F22")));
     let error = client.examine(&WireName::new(b"gone")).await.unwrap_err();
-    assert_eq!(error.refusal().unwrap().class, Class::NoSuchFolder);
+    assert_eq!(error.refusal().unwrap().class, RefusalClass::NoSuchFolder);
     assert!(client.is_usable());
     server.was_followed().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_since_a_moment_come_with_what_has_disappeared() {
+async fn resync_returns_changed_and_vanished_messages() {
     let script = r#"C: A2 EXAMINE "INBOX" (QRESYNC (67890007 90060115194045000))
         S: * 5 EXISTS
         S: * OK [CLOSED]
@@ -151,13 +153,13 @@ async fn changes_since_a_moment_come_with_what_has_disappeared() {
     let since = Some(ChangedSince { modseq: 7, vanished: true });
     let mut sizes = Vec::new();
     let vanished =
-        client.fetch_metadata(&set("1:*"), Items::All, since, |one| sizes.push(one.size_bytes)).await.unwrap();
+        client.fetch_metadata(&set("1:*"), FetchItems::All, since, |one| sizes.push(one.size_bytes)).await.unwrap();
     assert_eq!((vanished, sizes), (set("1:*"), vec![Some(12)]));
     server.was_followed().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_that_were_not_asked_for_are_left_out() {
+async fn unrequested_messages_are_left_out() {
     let script = r"C: A1 UID FETCH 10:* (UID FLAGS)
         S: * 4 FETCH (UID 9 FLAGS ())
         S: * 5 FETCH (FLAGS (\Seen))
@@ -167,14 +169,14 @@ async fn messages_that_were_not_asked_for_are_left_out() {
     let (server, mut client) = logged_in("", script).await;
     let mut uids = Vec::new();
 
-    client.fetch_metadata(&UidSet::from(10), Items::Flags, None, |one| uids.push(one.uid)).await.unwrap();
+    client.fetch_metadata(&UidSet::from(10), FetchItems::Flags, None, |one| uids.push(one.uid)).await.unwrap();
 
     assert_eq!(uids, [11]);
     server.was_followed().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn searches_are_answered_in_the_short_or_the_long_form() {
+async fn search_and_esearch_responses_are_read() {
     let long = r"C: A1 UID SEARCH SINCE 1-Feb-2026
         S: * SEARCH 1 2 3 7 (MODSEQ 5)
         S: * SEARCH
@@ -183,9 +185,9 @@ async fn searches_are_answered_in_the_short_or_the_long_form() {
         S: * SEARCH 4
         S: A2 OK";
     let (server, mut client) = logged_in("", long).await;
-    let since = Search { since: Some(jiff::civil::date(2026, 2, 1)), within: None };
+    let since = SearchCriteria { since: Some(jiff::civil::date(2026, 2, 1)), within: None };
     assert_eq!(client.search(&since).await.unwrap(), set("1:3,7"));
-    assert!(client.search(&Search { since: None, within: Some(UidSet::from(5)) }).await.unwrap().is_empty());
+    assert!(client.search(&SearchCriteria { since: None, within: Some(UidSet::from(5)) }).await.unwrap().is_empty());
     server.was_followed().await;
 
     let short = r#"C: A1 UID SEARCH RETURN (ALL) ALL
@@ -195,13 +197,13 @@ async fn searches_are_answered_in_the_short_or_the_long_form() {
         S: * ESEARCH (TAG "A2") UID
         S: A2 OK"#;
     let (server, mut client) = logged_in("ESEARCH", short).await;
-    assert_eq!(client.search(&Search::default()).await.unwrap(), set("2,10:*"));
-    assert!(client.search(&Search::default()).await.unwrap().is_empty());
+    assert_eq!(client.search(&SearchCriteria::default()).await.unwrap(), set("2,10:*"));
+    assert!(client.search(&SearchCriteria::default()).await.unwrap().is_empty());
     server.was_followed().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_come_in_any_shape_and_what_does_not_come_is_said() {
+async fn bodies_come_in_any_form_or_fail() {
     let script = r#"C: A1 UID FETCH 1:4 (UID BODY.PEEK[])
         C: A2 UID FETCH 7:8 (UID BODY.PEEK[])
         S: * 1 FETCH (UID 1 RFC822.SIZE 99 BODY[] {6}
@@ -222,7 +224,7 @@ async fn bodies_come_in_any_shape_and_what_does_not_come_is_said() {
         S: A1 OK
         S: A2 NO [EXPUNGEISSUED] some are gone"#;
     let (server, mut client) = logged_in("", &script.replace("se\"ven", "se\\\"ven")).await;
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
 
     client.fetch_bodies(&[set("1:4"), set("7:8")], &mut kept).await.unwrap();
 
@@ -233,7 +235,7 @@ async fn bodies_come_in_any_shape_and_what_does_not_come_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_message_that_a_server_cannot_read_does_not_stop_the_others() {
+async fn unreadable_message_does_not_affect_others() {
     let script = r"C: A1 UID FETCH 1:3 (UID BODY.PEEK[])
         S: * 1 FETCH (UID 1 BODY[] {3}
         S~ one
@@ -247,7 +249,7 @@ async fn one_message_that_a_server_cannot_read_does_not_stop_the_others() {
         S:  UID 3)
         S: A3 OK";
     let (server, mut client) = logged_in("", script).await;
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
 
     client.fetch_bodies(&[set("1:3")], &mut kept).await.unwrap();
 
@@ -257,7 +259,7 @@ async fn one_message_that_a_server_cannot_read_does_not_stop_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn being_told_to_wait_ends_the_call_and_not_the_connection() {
+async fn throttling_ends_the_call_and_not_the_connection() {
     let script = r"C: A1 UID FETCH 1:2 (UID BODY.PEEK[])
         C: A2 UID FETCH 5 (UID BODY.PEEK[])
         S: A1 NO [THROTTLED] slower
@@ -266,7 +268,7 @@ async fn being_told_to_wait_ends_the_call_and_not_the_connection() {
         S: )
         S: A2 OK";
     let (server, mut client) = logged_in("", script).await;
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
 
     let error = client.fetch_bodies(&[set("1:2"), set("5")], &mut kept).await.unwrap_err();
 
@@ -277,7 +279,7 @@ async fn being_told_to_wait_ends_the_call_and_not_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_message_whose_uid_comes_late_is_asked_for_by_itself() {
+async fn long_message_with_late_uid_is_fetched_alone() {
     let long = "m".repeat(5 << 20);
     let script = format!(
         "C: A1 UID FETCH 1:2 (UID BODY.PEEK[])
@@ -293,7 +295,7 @@ async fn a_long_message_whose_uid_comes_late_is_asked_for_by_itself() {
         long.len()
     );
     let (server, mut client) = logged_in("", &script).await;
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
 
     client.fetch_bodies(&[set("1:2")], &mut kept).await.unwrap();
 
@@ -303,7 +305,7 @@ async fn a_long_message_whose_uid_comes_late_is_asked_for_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idling_ends_with_news_or_when_its_time_is_over() {
+async fn idle_ends_with_an_update_or_in_time() {
     let script = r"C: A1 IDLE
         S: + idling
         S: * OK Still here

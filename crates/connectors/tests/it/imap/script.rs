@@ -1,16 +1,16 @@
 //! A server in memory that follows a script: `C:` is a line that the client must send, `S:` one that it gets, `S~` one
 //! without its end. What lies in memory has no delays, so time can stand still and deadlines pass at once.
 
-use connectors::imap::client::{BodyFault, BodySink, Client, Credentials, ImapError, Security, Settings};
+use connectors::imap::client::{BodyFault, BodySink, Client, ClientSettings, Credentials, ImapError, Security};
 use domain::Secret;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::task::JoinHandle;
 
-pub struct Server {
+pub struct ScriptServer {
     task: JoinHandle<()>,
 }
 
-impl Server {
+impl ScriptServer {
     /// All that the client sent was what the script says.
     pub async fn was_followed(self) {
         self.task.await.unwrap();
@@ -25,15 +25,15 @@ pub fn token() -> Credentials {
     Credentials::Token { user: "a,n=n".to_owned(), token: Secret::new("tok".to_owned()) }
 }
 
-pub fn settings() -> Settings {
-    Settings::new("mail.example.org", 993, Security::None)
+pub fn settings() -> ClientSettings {
+    ClientSettings::new("mail.example.org", 993, Security::None)
 }
 
 /// A server with this script, and the client's end of the connection.
-pub fn serve(script: &str) -> (Server, DuplexStream) {
+pub fn serve(script: &str) -> (ScriptServer, DuplexStream) {
     let (near, far) = tokio::io::duplex(1 << 20);
     let script = script.to_owned();
-    (Server { task: tokio::spawn(async move { play(far, &script).await }) }, near)
+    (ScriptServer { task: tokio::spawn(async move { play(far, &script).await }) }, near)
 }
 
 async fn play(stream: DuplexStream, script: &str) {
@@ -70,7 +70,7 @@ pub fn unescaped(text: &str) -> Vec<u8> {
 }
 
 /// Logged in at a server that offers this, the rest of the script before us.
-pub async fn logged_in(offers: &str, script: &str) -> (Server, Client) {
+pub async fn logged_in(offers: &str, script: &str) -> (ScriptServer, Client) {
     let (server, stream) = serve(&format!(
         "S: * PREAUTH [CAPABILITY IMAP4rev1 {offers}] hello\n{}{script}",
         if offers.contains("QRESYNC") { "C: A1 ENABLE QRESYNC\nS: * ENABLED QRESYNC\nS: A1 OK\n" } else { "" }
@@ -79,20 +79,20 @@ pub async fn logged_in(offers: &str, script: &str) -> (Server, Client) {
 }
 
 /// A client whose login went wrong, as it should.
-pub async fn login_error(script: &str, settings: Settings, credentials: &Credentials) -> ImapError {
+pub async fn login_error(script: &str, settings: ClientSettings, credentials: &Credentials) -> ImapError {
     let (_server, stream) = serve(script);
     Client::over(Box::new(stream), settings, credentials).await.unwrap_err()
 }
 
 /// Keeps what it gets, up to some bytes.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct BodyCollector {
     pub whole: Vec<(u32, Vec<u8>)>,
     pub failed: Vec<(u32, BodyFault)>,
     open: Option<(u32, Vec<u8>)>,
 }
 
-impl BodySink for Kept {
+impl BodySink for BodyCollector {
     fn begin(&mut self, uid: u32, _length: u64) {
         assert!(self.open.is_none());
         self.open = Some((uid, Vec::new()));

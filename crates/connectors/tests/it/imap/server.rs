@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use connectors::imap::client::{
-    Class, Client, Credentials, ImapError, Items, Search, Security, Settings, TlsFault, UidSet, WireName,
+    Client, ClientSettings, Credentials, FetchItems, ImapError, RefusalClass, SearchCriteria, Security, TlsFault,
+    UidSet, WireName,
 };
 use domain::{Secret, SystemClock, TenantId};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::script::Kept;
+use super::script::BodyCollector;
 
 fn port() -> u16 {
     let url = std::env::var("MAILROOM_TEST_IMAP_URL")
@@ -25,8 +26,8 @@ fn in_folder(file: &str) -> String {
     std::fs::read_to_string(format!("{folder}/{file}")).unwrap()
 }
 
-fn plain() -> Settings {
-    Settings::new("127.0.0.1", port(), Security::None)
+fn plain() -> ClientSettings {
+    ClientSettings::new("127.0.0.1", port(), Security::None)
 }
 
 /// A user that no other test has.
@@ -39,7 +40,7 @@ fn credentials(user: &str, password: &str) -> Credentials {
     Credentials::Password { user: user.to_owned(), password: Secret::new(password.to_owned()) }
 }
 
-async fn log_in(user: &str, settings: Settings) -> Client {
+async fn log_in(user: &str, settings: ClientSettings) -> Client {
     Client::connect(settings, &credentials(user, "pw")).await.unwrap()
 }
 
@@ -67,8 +68,8 @@ async fn append(user: &str, folder: &str, messages: &[Vec<u8>]) {
 }
 
 fn messages(count: usize) -> Vec<Vec<u8>> {
-    let text = |n: usize| format!("Subject: {n}\r\n\r\n{}\r\n", "line )\r\n".repeat(n * 50 % 7_000));
-    (0..count).map(|n| text(n).into_bytes()).collect()
+    let texts = (0..count).map(|n| format!("Subject: {n}\r\n\r\n{}\r\n", "line )\r\n".repeat(n * 50 % 7_000)));
+    texts.map(String::into_bytes).collect()
 }
 
 /// Lists, opens, searches and fetches, and compares every byte.
@@ -81,16 +82,16 @@ async fn reads_everything(mut client: Client, messages: &[Vec<u8>]) {
     let opened = client.examine(&inbox.wire).await.unwrap();
     assert_eq!((opened.uid_validity, opened.uid_next), (status.uid_validity, status.uid_next));
     assert!(opened.highest_modseq.is_some());
-    let uids = client.search(&Search::default()).await.unwrap();
+    let uids = client.search(&SearchCriteria::default()).await.unwrap();
     assert_eq!(uids.len(), messages.len() as u64);
     let mut sizes = Vec::new();
-    client.fetch_metadata(&uids, Items::All, None, |one| sizes.push(one.size_bytes.unwrap())).await.unwrap();
+    client.fetch_metadata(&uids, FetchItems::All, None, |one| sizes.push(one.size_bytes.unwrap())).await.unwrap();
     assert_eq!(sizes, messages.iter().map(|message| message.len() as u64).collect::<Vec<_>>());
 
     let all: Vec<u32> = uids.iter().collect();
     let mut sets: Vec<UidSet> = all.chunks(7).map(|chunk| chunk.iter().copied().collect()).collect();
     sets.push(UidSet::range(1_000_000, 1_000_000));
-    let mut kept = Kept::default();
+    let mut kept = BodyCollector::default();
     client.fetch_bodies(&sets, &mut kept).await.unwrap();
     assert!(kept.whole.iter().map(|(_, bytes)| bytes).eq(messages));
     assert_eq!(kept.failed.len(), 1);
@@ -98,7 +99,7 @@ async fn reads_everything(mut client: Client, messages: &[Vec<u8>]) {
 }
 
 #[tokio::test]
-async fn every_byte_is_read_with_and_without_compression_and_tls() {
+async fn every_byte_is_read_with_any_compression_and_tls() {
     let user = fresh();
     let messages = messages(40);
     append(&user, "INBOX", &messages).await;
@@ -106,41 +107,44 @@ async fn every_byte_is_read_with_and_without_compression_and_tls() {
     let implicit = in_folder("imaps-port").trim().parse().unwrap();
 
     reads_everything(log_in(&user, plain()).await, &messages).await;
-    reads_everything(log_in(&user, Settings { compress: true, ..plain() }).await, &messages).await;
-    let secured =
-        Settings { own_authority: authority.clone(), ..Settings::new("localhost", implicit, Security::Implicit) };
-    reads_everything(log_in(&user, Settings { compress: true, ..secured }).await, &messages).await;
-    let upgraded = Settings { own_authority: authority, security: Security::StartTls, ..plain() };
+    reads_everything(log_in(&user, ClientSettings { compress: true, ..plain() }).await, &messages).await;
+    let secured = ClientSettings {
+        custom_ca: authority.clone(),
+        ..ClientSettings::new("localhost", implicit, Security::Implicit)
+    };
+    reads_everything(log_in(&user, ClientSettings { compress: true, ..secured }).await, &messages).await;
+    let upgraded = ClientSettings { custom_ca: authority, security: Security::StartTls, ..plain() };
     reads_everything(log_in(&user, upgraded).await, &messages).await;
 }
 
 #[tokio::test]
-async fn certificates_passwords_and_ports_that_are_wrong_are_told_apart() {
+async fn wrong_certificate_password_and_port_are_distinguished() {
     let implicit = in_folder("imaps-port").trim().parse().unwrap();
-    let refused = async |settings: Settings| Client::connect(settings, &credentials("ann", "pw")).await.unwrap_err();
+    let refused =
+        async |settings: ClientSettings| Client::connect(settings, &credentials("ann", "pw")).await.unwrap_err();
 
-    let unknown = refused(Settings::new("localhost", implicit, Security::Implicit)).await;
+    let unknown = refused(ClientSettings::new("localhost", implicit, Security::Implicit)).await;
     assert!(matches!(unknown, ImapError::Tls(TlsFault::UnknownIssuer)), "{unknown:?}");
-    let own_authority = Some(in_folder("ca.pem"));
-    let name = Settings { own_authority, ..Settings::new("127.0.0.2", implicit, Security::Implicit) };
+    let custom_ca = Some(in_folder("ca.pem"));
+    let name = ClientSettings { custom_ca, ..ClientSettings::new("127.0.0.2", implicit, Security::Implicit) };
     let other = TcpStream::connect(("127.0.0.1", implicit)).await.unwrap();
     let mismatch = Client::over(Box::new(other), name, &credentials("ann", "pw")).await.unwrap_err();
     assert!(matches!(mismatch, ImapError::Tls(TlsFault::NameMismatch)), "{mismatch:?}");
-    let no_tls = refused(Settings { security: Security::Implicit, ..plain() }).await;
+    let no_tls = refused(ClientSettings { security: Security::Implicit, ..plain() }).await;
     assert!(matches!(no_tls, ImapError::Tls(TlsFault::NotTls)), "{no_tls:?}");
     let password = Client::connect(plain(), &credentials("ann", "wrong")).await.unwrap_err();
-    assert_eq!(password.refusal().unwrap().class, Class::BadCredentials);
+    assert_eq!(password.refusal().unwrap().class, RefusalClass::BadCredentials);
     assert!(!format!("{password:?}").contains("wrong"));
 }
 
 #[tokio::test]
-async fn idling_sees_new_mail_and_a_resync_sees_what_has_disappeared() {
+async fn idle_sees_new_mail_and_resync_vanished_mail() {
     let user = fresh();
     append(&user, "INBOX", &messages(3)).await;
     let inbox = WireName::new(b"INBOX");
     let mut client = log_in(&user, plain()).await;
     let before = client.examine(&inbox).await.unwrap();
-    assert!(client.idle(Duration::from_millis(1)).await.unwrap().is_nothing());
+    assert!(client.idle(Duration::from_millis(1)).await.unwrap().is_empty());
 
     let new = [b"Subject: new\r\n\r\nnew\r\n".to_vec()];
     let (news, ()) = tokio::join!(client.idle(Duration::from_secs(60)), append(&user, "INBOX", &new));

@@ -1,10 +1,10 @@
-//! What mail programs note about a message in the header of its copy, since an mbox has no other place for it.
+//! Flags that mail programs write into a message's header, since an mbox has no other place for them.
 
 use domain::Flags;
 
 use crate::files::sniff;
 
-/// The flags in `Status` and `X-Status` (mutt, Dovecot, Evolution) and `X-Mozilla-Status` (Thunderbird).
+/// Returns the flags in `Status` and `X-Status` (mutt, Dovecot, Evolution) and `X-Mozilla-Status` (Thunderbird).
 pub fn of_header(raw: &[u8]) -> Flags {
     let header = raw.split(|&b| b == b'\n').map(<[u8]>::trim_ascii_end).take_while(|line| !line.is_empty());
     let mut names = Vec::new();
@@ -43,7 +43,9 @@ mod tests {
 
     #[test]
     fn flags_are_read_from_the_header_only() {
-        let names = |raw: &str| of_header(raw.as_bytes()).names().join(" ");
+        fn names(raw: &str) -> String {
+            of_header(raw.as_bytes()).names().join(" ")
+        }
 
         assert_eq!(names("Status: RO\r\nX-Status: AF\r\n\r\nStatus: D"), "answered flagged seen");
         assert_eq!(names("X-Mozilla-Status: 1009\nTo: a\n"), "deleted forwarded seen");

@@ -1,4 +1,4 @@
-//! A file read by line, with the place in it, a way back and a look ahead.
+//! Reads a file by line, with its position, seeking and look-ahead.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// Large enough that reading costs little beside parsing.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// As much as is ever looked ahead: a blank line and the longest plausible separator or header line.
+/// The longest look-ahead: a blank line and the longest plausible separator or header line.
 const PEEK_BYTES: usize = 1024;
 
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineReader {
     path: PathBuf,
     reader: BufReader<File>,
     position: u64,
@@ -19,7 +19,7 @@ pub struct Lines {
     ahead: Option<File>,
 }
 
-impl Lines {
+impl LineReader {
     pub fn new(file: File, path: &Path) -> Self {
         Self { path: path.to_owned(), reader: BufReader::with_capacity(BUFFER_BYTES, file), position: 0, ahead: None }
     }
@@ -43,7 +43,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The bytes that come next, up to a kilobyte.
+    /// Returns the bytes that come next, up to a kilobyte.
     pub fn peek(&mut self) -> io::Result<Vec<u8>> {
         let buffered = self.reader.buffer();
         if buffered.len() >= PEEK_BYTES {
@@ -52,7 +52,7 @@ impl Lines {
         self.peek_at(self.position, PEEK_BYTES)
     }
 
-    /// Up to `count` bytes from a place in the file; fewer at its end.
+    /// Returns up to `count` bytes from a place in the file; fewer at its end.
     pub fn peek_at(&mut self, position: u64, count: usize) -> io::Result<Vec<u8>> {
         let ahead = match &mut self.ahead {
             Some(ahead) => ahead,

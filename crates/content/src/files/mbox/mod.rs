@@ -1,6 +1,6 @@
 //! mbox: messages one after the other, each behind a separator line that starts with `From `.
 //!
-//! There are at least four dialects and no mark that tells them apart. Our own exports carry the message's length in
+//! There are at least four dialects and nothing that distinguishes them. Our own exports carry the message's length in
 //! the separator; elsewhere a `Content-Length` is believed when the file's structure agrees with it, and otherwise
 //! the next separator ends the message.
 
@@ -10,10 +10,10 @@ mod read;
 mod separator;
 mod write;
 
-pub(super) use read::Messages;
+pub(super) use read::MboxReader;
 pub use write::{MessageWriter, write_message};
 
-/// Whether a line was quoted so that it is not taken for a separator: `>From `, `>>From `, ….
+/// Returns whether a line was quoted so that it is not taken for a separator: `>From `, `>>From `, ….
 fn is_quoted(line: &[u8]) -> bool {
     let marks = line.iter().take_while(|&&b| b == b'>').count();
     marks > 0 && line[marks..].starts_with(b"From ")
@@ -28,7 +28,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use domain::Limits;
+    use domain::MessageLimits;
     use jiff::Timestamp;
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
@@ -36,43 +36,46 @@ mod tests {
     use std::io::Write;
 
     use super::{MessageWriter, write_message};
-    use crate::files::{self, Format, Problem, open};
+    use crate::files::{self, ImportProblem, MailFileFormat, open};
     use crate::spool::Spool;
 
     const FROM: &str = "From a@x Tue Jan  2 12:00:00 2024\n";
 
-    /// A message with the bytes that it had.
+    /// A message with its bytes in memory.
     #[derive(Debug)]
-    struct Found {
+    struct ReadMessage {
         raw: Vec<u8>,
         envelope_time: Option<Timestamp>,
         origin: String,
     }
 
-    /// Read twice: as messages that are held, and as ones that are too large for it.
-    fn read_within(mbox: &[u8], message_bytes: u64) -> Vec<Result<Found, Problem>> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), mbox).unwrap();
-        let limits = Limits { message_bytes, ..Limits::default() };
-        let read = |held| -> Vec<Result<Found, Problem>> {
-            let spool = Spool { message_bytes: held, ..Spool::new(&std::env::temp_dir()) };
-            let found = open(file.path(), Format::Mbox, &limits, &spool).unwrap();
-            let shown = |found: files::Found| Found {
-                raw: found.raw.read().unwrap(),
-                envelope_time: found.envelope_time,
-                origin: found.origin,
-            };
-            found.map(|found| found.map(shown)).collect()
-        };
-        let (held, spooled) = (read(usize::MAX), read(3));
-        let raws = |all: &[Result<Found, Problem>]| -> Vec<Result<Vec<u8>, String>> {
-            all.iter().map(|found| found.as_ref().map(|found| found.raw.clone()).map_err(Problem::to_string)).collect()
-        };
-        assert_eq!(raws(&held), raws(&spooled));
-        held
+    impl From<files::FileMessage> for ReadMessage {
+        fn from(message: files::FileMessage) -> Self {
+            let files::FileMessage { raw, envelope_time, origin, .. } = message;
+            Self { raw: raw.read().unwrap(), envelope_time, origin }
+        }
     }
 
-    fn read(mbox: &[u8]) -> Vec<Found> {
+    /// Reads an mbox twice: with messages in memory, and with messages in the spool.
+    fn read_within(mbox: &[u8], message_bytes: u64) -> Vec<Result<ReadMessage, ImportProblem>> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), mbox).unwrap();
+        let limits = MessageLimits { message_bytes, ..MessageLimits::default() };
+        let [in_memory, spooled] = [usize::MAX, 3].map(|message_bytes| -> Vec<Result<ReadMessage, ImportProblem>> {
+            let spool = Spool { message_bytes, ..Spool::new(&std::env::temp_dir()) };
+            let messages = open(file.path(), MailFileFormat::Mbox, &limits, &spool).unwrap();
+            messages.map(|message| message.map(ReadMessage::from)).collect()
+        });
+        assert_eq!(raws(&in_memory), raws(&spooled));
+        in_memory
+    }
+
+    fn raws(messages: &[Result<ReadMessage, ImportProblem>]) -> Vec<Result<Vec<u8>, String>> {
+        let results = messages.iter().map(Result::as_ref);
+        results.map(|result| result.map(|message| message.raw.clone()).map_err(ImportProblem::to_string)).collect()
+    }
+
+    fn read(mbox: &[u8]) -> Vec<ReadMessage> {
         read_within(mbox, 1 << 20).into_iter().map(Result::unwrap).collect()
     }
 
@@ -81,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_end_at_separators_and_lose_one_blank_line() {
+    fn messages_end_at_separators() {
         assert_eq!(raw(format!("{FROM}To: a\n\nx\n\n\n{FROM}To: b\n\ny\n\n")), ["To: a\n\nx\n\n", "To: b\n\ny\n"]);
         assert_eq!(
             raw(format!("{FROM}To: a\n\nx\n\n{FROM}To: b\n\ny").replace('\n', "\r\n")),
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undated_separator_needs_a_blank_line_and_a_header() {
+    fn undated_separator_needs_blank_line_and_header() {
         assert_eq!(
             raw("From a@x\nTo: a\n\nx\n\nFrom b@x at noon\nReceived: c\n\ny\n"),
             ["To: a\n\nx\n", "Received: c\n\ny\n"]
@@ -130,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn what_precedes_the_first_separator_is_told_unless_blank() {
+    fn bytes_before_the_first_separator_are_reported() {
         assert_eq!(raw(format!("\r\n \n{FROM}To: a\n")), ["To: a\n"]);
         assert_eq!(raw(format!("To: a\n\nx\n\n{FROM}To: b\n")), ["To: a\n\nx\n", "To: b\n"]);
 
         let found = read_within(format!("junk\n\n{FROM}To: a\n").as_bytes(), 100);
 
-        assert!(matches!(found[0], Err(Problem::Skipped { bytes: 6, .. })));
+        assert!(matches!(found[0], Err(ImportProblem::Skipped { bytes: 6, .. })));
         assert_eq!(found[1].as_ref().unwrap().raw, b"To: a\n");
     }
 
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_ends_before_its_length_is_cut() {
+    fn message_shorter_than_its_length_is_cut() {
         let mut mbox = Vec::new();
         let message = b"To: a\n\nFrom here on\nx\n";
         for _ in 0..2 {
@@ -188,13 +191,13 @@ mod tests {
         }
         // What is there of a message over the limit may be under it.
         let limit = message.len() as u64 - 1;
-        assert!(matches!(read_within(&mbox[..second - 5], limit)[..], [Err(Problem::Cut { .. })]));
+        assert!(matches!(read_within(&mbox[..second - 5], limit)[..], [Err(ImportProblem::Cut { .. })]));
         // Only blank lines are missing.
         assert_eq!(raw(&mbox[..mbox.len() - 1]).len(), 2);
     }
 
     #[test]
-    fn a_last_message_without_a_length_is_taken_as_it_is() {
+    fn last_message_needs_no_length() {
         assert_eq!(
             raw(format!("{FROM}To: a\n\nx\n\n{FROM}To: b\nContent-Length: 90\n\ncu"))[1],
             "To: b\nContent-Length: 90\n\ncu"
@@ -202,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_never_fit_cost_no_second_look() {
+    fn implausible_lengths_cost_no_second_pass() {
         let liar = "From a@x Tue Jan  2 12:00:00 2024 mailroom-bytes=900000\nTo: a\n\n";
 
         let found = read_within(liar.repeat(10_000).as_bytes(), 1 << 20);
 
         assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 9_999);
-        assert!(matches!(found.last(), Some(Err(Problem::Cut { .. }))));
+        assert!(matches!(found.last(), Some(Err(ImportProblem::Cut { .. }))));
     }
 
     #[test]
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_not_one_word_is_not_written() {
+    fn sender_with_spaces_is_not_written() {
         for sender in [None, Some(""), Some("a b"), Some("a\nTo:")] {
             let mut mbox = Vec::new();
             write_message(&mut mbox, b"", sender, Timestamp::UNIX_EPOCH).unwrap();
@@ -230,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Messages made of what could be mistaken for structure.
+    /// Generates messages made of what could be mistaken for structure.
     fn message() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             Just("From x\n"),
@@ -258,7 +261,7 @@ mod tests {
         })]
 
         #[test]
-        fn what_is_written_is_read_back_exactly(messages in prop::collection::vec((message(), 0_i64..253_402_300_799), 0..5)) {
+        fn written_messages_are_read_back_exactly(messages in prop::collection::vec((message(), 0_i64..253_402_300_799), 0..5)) {
             let mut mbox = Vec::new();
             for (raw, time) in &messages {
                 write_message(&mut mbox, raw, Some("a@x"), Timestamp::from_second(*time).unwrap()).unwrap();
@@ -285,7 +288,7 @@ mod tests {
         fn any_bytes_are_read_to_the_end(mbox in prop::collection::vec(message(), 0..5)) {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), mbox.concat()).unwrap();
-            let Ok(mut reader) = open(Path::new(file.path()), Format::Mbox, &Limits { message_bytes: 30, ..Limits::default() }, &Spool::new(&std::env::temp_dir())) else { return Ok(()) };
+            let Ok(mut reader) = open(Path::new(file.path()), MailFileFormat::Mbox, &MessageLimits { message_bytes: 30, ..MessageLimits::default() }, &Spool::new(&std::env::temp_dir())) else { return Ok(()) };
 
             prop_assert!(reader.by_ref().count() <= mbox.concat().len() + 1);
             prop_assert_eq!(reader.bytes_read(), reader.total_bytes());

@@ -1,4 +1,4 @@
-//! Finds where each message of an mbox starts and ends, and gives back what the mail was.
+//! Reads an mbox: finds where each message starts and ends, and restores its original bytes.
 
 use std::fs::File;
 use std::io;
@@ -8,41 +8,41 @@ use domain::Flags;
 use jiff::Timestamp;
 
 use super::flags;
-use super::lines::Lines;
+use super::lines::LineReader;
 use super::separator::{Likeness, Separator};
 use super::{is_blank, is_quoted};
-use crate::files::{Found, Problem, sniff};
-use crate::spool::{Data, Draft, Spool};
+use crate::files::{FileMessage, ImportProblem, sniff};
+use crate::spool::{Spool, SpoolBuffer, SpoolableBytes};
 
-/// How much of a line is held while its message is only passed over.
-const PIECE_BYTES: u64 = 64 << 10;
+/// The longest piece of a line in memory while its message is skipped.
+const MAX_LINE_PIECE_BYTES: u64 = 64 << 10;
 
-/// Where flags are looked for in a message that is not held.
-const HEADER_BYTES: usize = 256 << 10;
+/// How much of a spooled message is searched for flags.
+const MAX_FLAG_HEADER_BYTES: usize = 256 << 10;
 
-/// The blank line before a separator, at most.
-const BLANK_BYTES: u64 = 2;
+/// The length of the blank line before a separator.
+const MAX_BLANK_LINE_BYTES: u64 = 2;
 
 #[derive(Debug)]
-pub struct Messages {
+pub struct MboxReader {
     path: PathBuf,
-    lines: Lines,
+    lines: LineReader,
     limit: u64,
     spool: Spool,
-    state: State,
+    state: MboxReadState,
 }
 
 #[derive(Debug)]
-enum State {
+enum MboxReadState {
     /// Before the first separator.
     Unstarted,
-    /// Right behind a separator.
-    At(Start),
+    /// Right after a separator.
+    At(MessageStart),
     Ended,
 }
 
 #[derive(Debug, Default)]
-struct Start {
+struct MessageStart {
     /// Where the separator begins.
     offset: u64,
     time: Option<Timestamp>,
@@ -51,24 +51,24 @@ struct Start {
     is_cut: bool,
 }
 
-/// A message without its folder, which the file's name tells.
+/// A message without its folder, which is known by the file's name.
 #[derive(Debug)]
-pub struct Message {
-    raw: Data,
+pub struct MboxMessage {
+    raw: SpoolableBytes,
     flags: Flags,
     time: Option<Timestamp>,
     origin: String,
 }
 
-impl Message {
-    pub fn in_folder(self, folder: &str) -> Found {
+impl MboxMessage {
+    pub fn in_folder(self, folder: &str) -> FileMessage {
         let Self { raw, flags, time, origin } = self;
-        Found { folder: folder.to_owned(), flags, raw, envelope_time: time, origin }
+        FileMessage { folder: folder.to_owned(), flags, raw, envelope_time: time, origin }
     }
 }
 
-/// Why a message is not given.
-enum Stop {
+/// Why a message could not be read.
+enum MessageFailure {
     TooLarge,
     Cut,
     /// The spool could not be written.
@@ -76,25 +76,25 @@ enum Stop {
     Io(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for MessageFailure {
     fn from(reason: io::Error) -> Self {
         Self::Io(reason)
     }
 }
 
-/// What our own separator's length says about the message behind it.
-enum Measured {
-    Whole(Data),
+/// A message read by the length in our own separator.
+enum MeasuredMessage {
+    Whole(SpoolableBytes),
     /// The file ends before the length, with nothing that looks like another message in between.
     Cut,
-    /// Something else was at work, so the length means nothing.
+    /// Another program changed the file, so the length means nothing.
     Contradicted,
 }
 
-impl Messages {
+impl MboxReader {
     pub fn new(file: File, path: &Path, limit: u64, spool: &Spool) -> Self {
-        let lines = Lines::new(file, path);
-        Self { path: path.to_owned(), lines, limit, spool: spool.clone(), state: State::Unstarted }
+        let lines = LineReader::new(file, path);
+        Self { path: path.to_owned(), lines, limit, spool: spool.clone(), state: MboxReadState::Unstarted }
     }
 
     pub fn position(&self) -> u64 {
@@ -105,19 +105,19 @@ impl Messages {
         format!("{}:{offset}", self.path.display())
     }
 
-    fn unreadable(&mut self, reason: io::Error) -> Problem {
-        self.state = State::Ended;
-        Problem::opening(&self.path, reason)
+    fn unreadable(&mut self, reason: io::Error) -> ImportProblem {
+        self.state = MboxReadState::Ended;
+        ImportProblem::opening(&self.path, reason)
     }
 
-    /// Goes to the first message. Bytes before it are told about, unless they are blank or a message that has lost
+    /// Goes to the first message. Bytes before it are reported, unless they are blank or a message that has lost
     /// its separator.
-    fn find_first(&mut self) -> io::Result<Option<Problem>> {
+    fn find_first(&mut self) -> io::Result<Option<ImportProblem>> {
         let mut line = Vec::new();
         let offset = loop {
             let offset = self.lines.position();
             line.clear();
-            if self.lines.read(&mut line, PIECE_BYTES)? == 0 {
+            if self.lines.read(&mut line, MAX_LINE_PIECE_BYTES)? == 0 {
                 return Ok(None);
             }
             if !sniff::skip_blank(&line).is_empty() {
@@ -126,36 +126,38 @@ impl Messages {
         };
         let text = sniff::skip_blank(&line);
         if let Some(separator) = Separator::parse(text) {
-            self.state = State::At(Start::at(offset, &line, &separator));
+            self.state = MboxReadState::At(MessageStart::at(offset, &line, &separator));
             return Ok(None);
         }
         if sniff::is_header(text) {
             self.lines.go_to(offset)?;
-            self.state = State::At(Start { offset, ..Start::default() });
+            self.state = MboxReadState::At(MessageStart { offset, ..MessageStart::default() });
             return Ok(None);
         }
         let is_line_end = line.ends_with(b"\n");
         self.skip_message(is_line_end, false)?;
         Ok(Some(match &self.state {
-            State::At(start) => Problem::Skipped { origin: self.path.display().to_string(), bytes: start.offset },
-            _ => Problem::NotMbox { path: self.path.clone() },
+            MboxReadState::At(start) => {
+                ImportProblem::Skipped { origin: self.path.display().to_string(), bytes: start.offset }
+            }
+            _ => ImportProblem::NotMbox { path: self.path.clone() },
         }))
     }
 
-    fn read_message(&mut self, start: &Start) -> Result<Data, Stop> {
+    fn read_message(&mut self, start: &MessageStart) -> Result<SpoolableBytes, MessageFailure> {
         match start.length {
-            _ if start.is_cut => Err(Stop::Cut),
+            _ if start.is_cut => Err(MessageFailure::Cut),
             Some(length) if length > self.limit => {
                 let raw = self.read_to_separator()?;
-                let is_last = matches!(self.state, State::Ended);
-                if is_last { Err(Stop::Cut) } else { Ok(raw) }
+                let is_last = matches!(self.state, MboxReadState::Ended);
+                if is_last { Err(MessageFailure::Cut) } else { Ok(raw) }
             }
             Some(length) => {
                 let message_start = self.lines.position();
                 match self.read_measured(length)? {
-                    Measured::Whole(raw) => Ok(raw),
-                    Measured::Cut => Err(Stop::Cut),
-                    Measured::Contradicted => {
+                    MeasuredMessage::Whole(raw) => Ok(raw),
+                    MeasuredMessage::Cut => Err(MessageFailure::Cut),
+                    MeasuredMessage::Contradicted => {
                         self.lines.go_to(message_start)?;
                         self.read_to_separator()
                     }
@@ -166,29 +168,29 @@ impl Messages {
     }
 
     /// Takes the message that our own separator measures.
-    fn read_measured(&mut self, length: u64) -> Result<Measured, Stop> {
-        let mut draft = self.spool.draft();
+    fn read_measured(&mut self, length: u64) -> Result<MeasuredMessage, MessageFailure> {
+        let mut draft = self.spool.buffer();
         let mut line = Vec::new();
         let mut is_line_start = true;
         while draft.len() < length {
             line.clear();
             // The mark of a quoted line and a line end that was added are beyond the length.
-            let most = PIECE_BYTES.min(length - draft.len() + 2);
+            let most = MAX_LINE_PIECE_BYTES.min(length - draft.len() + 2);
             if self.lines.read(&mut line, most)? == 0 {
-                return Ok(Measured::Cut);
+                return Ok(MeasuredMessage::Cut);
             }
             if is_line_start && line.starts_with(b"From ") {
-                return Ok(Measured::Contradicted); // we would have quoted it, so the message ended before its length
+                return Ok(MeasuredMessage::Contradicted); // we would have quoted it, so the message ended before its length
             }
             let mut piece = &line[usize::from(is_line_start && is_quoted(&line))..];
             if draft.len() + piece.len() as u64 == length + 1 {
                 piece = piece.strip_suffix(b"\n").unwrap_or(piece);
             }
-            draft.push(piece).map_err(Stop::Spool)?;
+            draft.push(piece).map_err(MessageFailure::Spool)?;
             is_line_start = line.ends_with(b"\n");
         }
         let is_end = draft.len() == length && self.pass_end()?;
-        Ok(if is_end { Measured::Whole(draft.finish()) } else { Measured::Contradicted })
+        Ok(if is_end { MeasuredMessage::Whole(draft.finish()) } else { MeasuredMessage::Contradicted })
     }
 
     /// Passes blank lines and the separator after a measured message; false when something else is there.
@@ -198,18 +200,18 @@ impl Messages {
         loop {
             let offset = self.lines.position();
             line.clear();
-            if self.lines.read(&mut line, PIECE_BYTES)? == 0 {
-                self.state = State::Ended;
+            if self.lines.read(&mut line, MAX_LINE_PIECE_BYTES)? == 0 {
+                self.state = MboxReadState::Ended;
                 return Ok(true);
             }
             if blank_lines > 0 {
                 if let Some(separator) = Separator::parse(&line) {
-                    self.state = State::At(Start::at(offset, &line, &separator));
+                    self.state = MboxReadState::At(MessageStart::at(offset, &line, &separator));
                     return Ok(true);
                 }
                 // The file ends before the line is more than `Fro`.
                 if b"From ".starts_with(&line) {
-                    self.state = State::At(Start { offset, is_cut: true, ..Start::default() });
+                    self.state = MboxReadState::At(MessageStart { offset, is_cut: true, ..MessageStart::default() });
                     return Ok(true);
                 }
             }
@@ -221,8 +223,8 @@ impl Messages {
     }
 
     /// Takes lines up to the next separator, or as many bytes as a credible `Content-Length` says.
-    fn read_to_separator(&mut self) -> Result<Data, Stop> {
-        let mut draft = self.spool.draft();
+    fn read_to_separator(&mut self) -> Result<SpoolableBytes, MessageFailure> {
+        let mut draft = self.spool.buffer();
         // The last blank line, which the format puts before a separator.
         let mut blank = Vec::new();
         let mut line = Vec::new();
@@ -230,26 +232,26 @@ impl Messages {
         loop {
             let offset = self.lines.position();
             line.clear();
-            if self.lines.read(&mut line, PIECE_BYTES)? == 0 {
-                self.state = State::Ended;
+            if self.lines.read(&mut line, MAX_LINE_PIECE_BYTES)? == 0 {
+                self.state = MboxReadState::Ended;
                 break;
             }
             if is_line_start && let Some(separator) = self.separator(&line, !blank.is_empty())? {
-                self.state = State::At(Start::at(offset, &line, &separator));
+                self.state = MboxReadState::At(MessageStart::at(offset, &line, &separator));
                 break;
             }
             let is_blank = is_line_start && is_blank(&line);
-            if draft.len() + (blank.len() + line.len()) as u64 > self.limit.saturating_add(BLANK_BYTES) {
+            if draft.len() + (blank.len() + line.len()) as u64 > self.limit.saturating_add(MAX_BLANK_LINE_BYTES) {
                 self.skip_message(line.ends_with(b"\n"), is_blank)?;
-                return Err(Stop::TooLarge);
+                return Err(MessageFailure::TooLarge);
             }
-            draft.push(&blank).map_err(Stop::Spool)?;
+            draft.push(&blank).map_err(MessageFailure::Spool)?;
             blank.clear();
             if is_blank {
                 blank.extend_from_slice(&line);
             } else {
                 let is_quoted = is_line_start && !is_header && is_quoted(&line);
-                draft.push(&line[usize::from(is_quoted)..]).map_err(Stop::Spool)?;
+                draft.push(&line[usize::from(is_quoted)..]).map_err(MessageFailure::Spool)?;
             }
             if is_header && is_line_start {
                 content_length = content_length.or_else(|| read_content_length(&line));
@@ -257,17 +259,17 @@ impl Messages {
                     && let Some(length) = content_length
                     && self.is_credible(length)?
                 {
-                    draft.push(&blank).map_err(Stop::Spool)?;
+                    draft.push(&blank).map_err(MessageFailure::Spool)?;
                     return self.read_content(draft, length);
                 }
                 is_header = !is_blank;
             }
             is_line_start = line.ends_with(b"\n");
         }
-        if draft.len() > self.limit { Err(Stop::TooLarge) } else { Ok(draft.finish()) }
+        if draft.len() > self.limit { Err(MessageFailure::TooLarge) } else { Ok(draft.finish()) }
     }
 
-    /// Whether a separator or the end of the file comes right after a body of this length.
+    /// Returns whether a separator or the end of the file comes right after a body of this length.
     fn is_credible(&mut self, length: u64) -> io::Result<bool> {
         let Some(end) = self.lines.position().checked_add(length) else { return Ok(false) };
         // One byte before it tells whether a line ends there.
@@ -280,7 +282,7 @@ impl Messages {
 
     /// Takes the body that `Content-Length` measures. Where it holds a line that would have been quoted, the dialect
     /// quotes nothing (mboxcl2), and what looks quoted is meant so.
-    fn read_content(&mut self, mut draft: Draft, length: u64) -> Result<Data, Stop> {
+    fn read_content(&mut self, mut draft: SpoolBuffer, length: u64) -> Result<SpoolableBytes, MessageFailure> {
         let start = self.lines.position();
         let is_too_large = draft.len() + length > self.limit;
         if !is_too_large {
@@ -292,22 +294,26 @@ impl Messages {
             self.lines.go_to(start)?;
             self.each_line(length, |line, is_line_start| {
                 let is_quoted = !has_from && is_line_start && is_quoted(line);
-                draft.push(&line[usize::from(is_quoted)..]).map_err(Stop::Spool)
+                draft.push(&line[usize::from(is_quoted)..]).map_err(MessageFailure::Spool)
             })?;
         }
         self.lines.go_to(start + length)?;
         self.skip_message(true, true)?;
-        if is_too_large { Err(Stop::TooLarge) } else { Ok(draft.finish()) }
+        if is_too_large { Err(MessageFailure::TooLarge) } else { Ok(draft.finish()) }
     }
 
-    /// The next bytes by line, long lines in pieces. Told with each is whether it starts a line.
-    fn each_line(&mut self, length: u64, mut take: impl FnMut(&[u8], bool) -> Result<(), Stop>) -> Result<(), Stop> {
+    /// Passes the next bytes to `take` by line, long lines in pieces, each with whether it starts a line.
+    fn each_line(
+        &mut self,
+        length: u64,
+        mut take: impl FnMut(&[u8], bool) -> Result<(), MessageFailure>,
+    ) -> Result<(), MessageFailure> {
         let end = self.lines.position() + length;
         let mut line = Vec::new();
         let mut is_line_start = true;
         while self.lines.position() < end {
             line.clear();
-            if self.lines.read(&mut line, PIECE_BYTES.min(end - self.lines.position()))? == 0 {
+            if self.lines.read(&mut line, MAX_LINE_PIECE_BYTES.min(end - self.lines.position()))? == 0 {
                 break;
             }
             take(&line, is_line_start)?;
@@ -322,13 +328,13 @@ impl Messages {
         loop {
             let offset = self.lines.position();
             piece.clear();
-            if self.lines.read(&mut piece, PIECE_BYTES)? == 0 {
-                self.state = State::Ended;
+            if self.lines.read(&mut piece, MAX_LINE_PIECE_BYTES)? == 0 {
+                self.state = MboxReadState::Ended;
                 return Ok(());
             }
             if is_line_start {
                 if let Some(separator) = self.separator(&piece, follows_blank)? {
-                    self.state = State::At(Start::at(offset, &piece, &separator));
+                    self.state = MboxReadState::At(MessageStart::at(offset, &piece, &separator));
                     return Ok(());
                 }
                 follows_blank = is_blank(&piece);
@@ -337,8 +343,8 @@ impl Messages {
         }
     }
 
-    /// The line as a separator, if it is one. Its looks alone could be those of quoted mail, and a blank line before it
-    /// or a header after it could be chance; two of the three are enough.
+    /// Returns the line as a separator, if it is one. Its form, a blank line before it and a header after it are
+    /// evidence; any one alone may be chance, two of the three are enough.
     fn separator(&mut self, line: &[u8], follows_blank: bool) -> io::Result<Option<Separator>> {
         let Some(separator) = Separator::parse(line) else { return Ok(None) };
         match separator.likeness {
@@ -357,37 +363,37 @@ impl Messages {
     }
 }
 
-impl Iterator for Messages {
-    type Item = Result<Message, Problem>;
+impl Iterator for MboxReader {
+    type Item = Result<MboxMessage, ImportProblem>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.state, State::Unstarted) {
-            self.state = State::Ended;
+        if matches!(self.state, MboxReadState::Unstarted) {
+            self.state = MboxReadState::Ended;
             match self.find_first() {
                 Ok(None) => {}
                 Ok(Some(problem)) => return Some(Err(problem)),
                 Err(reason) => return Some(Err(self.unreadable(reason))),
             }
         }
-        let State::At(start) = std::mem::replace(&mut self.state, State::Ended) else { return None };
+        let MboxReadState::At(start) = std::mem::replace(&mut self.state, MboxReadState::Ended) else { return None };
         let origin = self.origin(start.offset);
         let message = self.read_message(&start).and_then(|raw| {
-            let header = raw.start(HEADER_BYTES).map_err(Stop::Spool)?;
-            Ok(Message { flags: flags::of_header(&header), raw, time: start.time, origin: origin.clone() })
+            let header = raw.start(MAX_FLAG_HEADER_BYTES).map_err(MessageFailure::Spool)?;
+            Ok(MboxMessage { flags: flags::of_header(&header), raw, time: start.time, origin: origin.clone() })
         });
         Some(message.map_err(|stop| match stop {
-            Stop::TooLarge => Problem::too_large(origin, self.limit),
-            Stop::Cut => Problem::Cut { origin },
-            Stop::Spool(reason) => {
-                self.state = State::Ended;
-                Problem::NotSpooled { origin, reason }
+            MessageFailure::TooLarge => ImportProblem::too_large(origin, self.limit),
+            MessageFailure::Cut => ImportProblem::Cut { origin },
+            MessageFailure::Spool(reason) => {
+                self.state = MboxReadState::Ended;
+                ImportProblem::NotSpooled { origin, reason }
             }
-            Stop::Io(reason) => self.unreadable(reason),
+            MessageFailure::Io(reason) => self.unreadable(reason),
         }))
     }
 }
 
-impl Start {
+impl MessageStart {
     fn at(offset: u64, line: &[u8], separator: &Separator) -> Self {
         // Programs that know no time write the epoch.
         let time = separator.time.filter(|&time| time != Timestamp::UNIX_EPOCH || separator.length.is_some());

@@ -1,6 +1,6 @@
 //! The line before a message: `From alice@example.com Thu Nov 12 01:02:03 2026`.
 //!
-//! Nobody specified it before RFC 4155 and few read that, so: a sender, a date in some order, and a tail. A body line
+//! It was not specified before RFC 4155, and few programs follow that, so: a sender, a date in some order, and a tail. A body line
 //! may start with `From ` too; what makes a separator is that all the rest of it is a date.
 
 use jiff::Timestamp;
@@ -74,16 +74,19 @@ impl Separator {
     }
 }
 
-/// The date starts at a weekday, or right after the sender.
+/// Finds the date, which starts at a weekday or right after the sender.
 fn find_date(words: &[&str]) -> Option<Timestamp> {
-    let is_weekday = |word: &&str| position(&WEEKDAYS, word.trim_end_matches(',')).is_some();
     // A sender may be missing or be several words.
     let weekday = words.iter().take(8).enumerate().filter(|(_, word)| is_weekday(word)).map(|(at, _)| at + 1);
     weekday.chain([1]).find_map(|start| read_date(words.get(start..)?))
 }
 
+fn is_weekday(word: &str) -> bool {
+    position(&WEEKDAYS, word.trim_end_matches(',')).is_some()
+}
+
 #[derive(Default)]
-struct Parts {
+struct DateParts {
     year: Option<i16>,
     month: Option<i8>,
     day: Option<i8>,
@@ -92,7 +95,7 @@ struct Parts {
 }
 
 fn read_date(words: &[&str]) -> Option<Timestamp> {
-    let mut parts = Parts::default();
+    let mut parts = DateParts::default();
     let count = words.iter().take_while(|word| parts.take(word)).count();
     if !is_tail(&words[count..]) {
         return None;
@@ -102,8 +105,8 @@ fn read_date(words: &[&str]) -> Option<Timestamp> {
     parts.offset.unwrap_or(Offset::UTC).to_timestamp(civil).ok()
 }
 
-impl Parts {
-    /// Whether the word is a part of a date that is still missing.
+impl DateParts {
+    /// Takes a word if it is a part of the date that is still missing; returns whether it is.
     fn take(&mut self, word: &str) -> bool {
         let word = word.trim_end_matches(',');
         if self.month.is_none()
@@ -141,7 +144,7 @@ impl Parts {
     }
 }
 
-/// What programs write after the date.
+/// Returns whether the words are what programs write after the date.
 fn is_tail(words: &[&str]) -> bool {
     match words {
         [] => true,
@@ -218,8 +221,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_date_is_judged_by_its_words() {
-        let likeness = |line: &str| Separator::parse(line.as_bytes()).unwrap().likeness;
+    fn undated_line_is_judged_by_its_words() {
+        fn likeness(line: &str) -> Likeness {
+            Separator::parse(line.as_bytes()).unwrap().likeness
+        }
 
         assert_eq!(likeness("From - \n"), Likeness::Strong);
         assert_eq!(likeness("From alice@x yesterday"), Likeness::Weak);

@@ -1,5 +1,5 @@
-//! What is in a push, as Pub/Sub wraps it. Only what it is called and whose account it is counts: what happened there, the
-//! account itself tells.
+//! Parses the pushes of Gmail as Pub/Sub wraps them. Only the message id and the account count: what happened there is
+//! listed from the account itself.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -7,61 +7,64 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A message that has come.
+/// A parsed push of Gmail.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Push {
-    /// What Pub/Sub calls it, however often it delivers it.
+pub struct GmailPush {
+    /// The id that Pub/Sub gives the message, however often it delivers it.
     pub message: String,
     /// In canonical case.
     pub address: String,
 }
 
-/// Theirs are numbers of some 16 digits.
-const LONGEST_NAME: usize = 255;
+/// The longest accepted messageId; Google's are numbers of some 16 digits.
+const MAX_MESSAGE_ID_BYTES: usize = 255;
 
 #[derive(Deserialize)]
-struct Envelope {
-    message: Wrapped,
+struct PubSubEnvelope {
+    message: PubSubMessage,
 }
 
 #[derive(Deserialize)]
-struct Wrapped {
+struct PubSubMessage {
     /// Both spellings may be there at once, so neither is an alias of the other.
     #[serde(rename = "messageId")]
     message_id: Option<String>,
     #[serde(rename = "message_id")]
-    message_id_too: Option<String>,
+    snake_message_id: Option<String>,
     data: String,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct GmailNotification {
     #[serde(rename = "emailAddress")]
     address: String,
-    /// Where the account's history stands; ours decides where we go on.
+    /// The account's current history id; our own cursor decides where a sync continues.
     #[serde(rename = "historyId")]
     history: Value,
 }
 
-/// An error says what is wrong with it, and nothing of what is in it.
-pub fn read(body: &[u8]) -> Result<Push, &'static str> {
-    let Envelope { message } = serde_json::from_slice(body).map_err(|_| "it is not what Pub/Sub sends")?;
-    let name = message.message_id.or(message.message_id_too).ok_or("it has no messageId")?;
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("its messageId is none");
+/// Parses the body of a push. The error says what is wrong, and nothing of the content.
+pub fn read(body: &[u8]) -> Result<GmailPush, &'static str> {
+    let PubSubEnvelope { message } = serde_json::from_slice(body).map_err(|_| "the body is not a Pub/Sub message")?;
+    let message_id = message.message_id.or(message.snake_message_id).ok_or("messageId is missing")?;
+    if message_id.is_empty()
+        || message_id.len() > MAX_MESSAGE_ID_BYTES
+        || !message_id.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err("messageId is not valid");
     }
-    let data = decode(&message.data).ok_or("its data is no Base64")?;
-    let data: Data = serde_json::from_slice(&data).map_err(|_| "its data is not what Gmail sends")?;
-    // As a number or as a text, and both are theirs.
+    let data = decode(&message.data).ok_or("data is not valid Base64")?;
+    let data: GmailNotification = serde_json::from_slice(&data).map_err(|_| "data is not a Gmail notification")?;
+    // Google sends it as a number or as a text.
     let is_number = data.history.is_u64() || data.history.as_str().is_some_and(|text| text.parse::<u64>().is_ok());
     if !is_number {
-        return Err("its historyId is none");
+        return Err("historyId is not a number");
     }
-    let address = domain::address::canonical(&data.address).ok_or("its emailAddress is none")?;
-    Ok(Push { message: name, address })
+    let address = domain::address::canonical(&data.address).ok_or("emailAddress is not an email address")?;
+    Ok(GmailPush { message: message_id, address })
 }
 
-/// Of either alphabet, padded or not.
+/// Decodes Base64 of either alphabet, padded or not.
 fn decode(text: &str) -> Option<Vec<u8>> {
     const ANY: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -86,10 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_push_is_understood() {
+    fn every_encoding_of_a_push_is_parsed() {
         // With bytes that the two alphabets spell differently.
         let inner = json!({"emailAddress": "Me>?~~@Acme.Test".replace('>', "ÿ"), "historyId": 987}).to_string();
-        let wanted = Push { message: "17".into(), address: "meÿ?~~@acme.test".into() };
+        let wanted = GmailPush { message: "17".into(), address: "meÿ?~~@acme.test".into() };
         let spellings = [
             STANDARD.encode(&inner),
             STANDARD_NO_PAD.encode(&inner),
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_without_repeating_it() {
+    fn malformed_push_is_reported_without_its_content() {
         let good = json!({"emailAddress": "me@acme.test", "historyId": 1});
         let with = |field: &str, value: Value| {
             let mut changed = good.clone();
@@ -117,7 +120,7 @@ mod tests {
         };
         for (message, says) in [
             (json!({}), "Pub/Sub"),
-            (json!({"data": "e30="}), "no messageId"),
+            (json!({"data": "e30="}), "messageId is missing"),
             (json!({"messageId": "", "data": "e30="}), "messageId"),
             (json!({"messageId": "a\u{0}b", "data": "e30="}), "messageId"),
             (json!({"messageId": "x".repeat(300), "data": "e30="}), "messageId"),
@@ -133,7 +136,7 @@ mod tests {
             assert!(why.contains(says), "{message}: {why}");
         }
         for body in [&b""[..], b"{", b"null", b"[]", b"\xff\xfe", b"{\"message\":null}"] {
-            assert_eq!(read(body), Err("it is not what Pub/Sub sends"));
+            assert_eq!(read(body), Err("the body is not a Pub/Sub message"));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Gmail's, which come through Google Cloud Pub/Sub, one by one, with a token that says whose they are.
+//! Receives the pushes of Gmail, which come through Google Cloud Pub/Sub, one by one, with a token that authenticates
+//! them.
 
 mod message;
 mod token;
@@ -8,72 +9,73 @@ use std::sync::Arc;
 use domain::Provider;
 use store::{Store, StoreError};
 
-use super::record::{About, Told, record};
-use super::{Outcome, Seldom, count};
-use crate::oidc::{Algorithm, Documents, Issuer, KeysAt};
-use crate::together::Together;
-use message::Push;
+use super::record::{PushKind, PushMessage, record};
+use super::{LogThrottle, PushOutcome, count};
+use crate::batcher::Batcher;
+use crate::oidc::{Algorithm, Documents, Issuer, KeySetSource};
+use message::GmailPush;
 
-pub use token::Refused;
+pub use token::PushRefusal;
 
 const PROVIDER: Provider = Provider::Gmail;
 
-/// Whose pushes are believed.
+/// The issuer, audience and service account that pushes are accepted from.
 #[derive(Debug, Clone)]
-pub struct PushSettings {
+pub struct GmailPushSettings {
     pub jwks_url: String,
     pub audience: String,
     pub service_account: String,
 }
 
-/// Takes pushes. Cheap to clone.
+/// Verifies and records pushes of Gmail. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct GmailPushes {
     store: Store,
-    settings: Arc<PushSettings>,
+    settings: Arc<GmailPushSettings>,
     issuer: Issuer,
-    recording: Together<Told, Outcome>,
-    told: Arc<Seldom>,
+    record_batcher: Batcher<PushMessage, PushOutcome>,
+    log_throttle: Arc<LogThrottle>,
 }
 
 impl GmailPushes {
-    pub fn new(store: Store, settings: PushSettings, documents: Box<dyn Documents>) -> Self {
-        let at = KeysAt::Url(settings.jwks_url.clone());
+    pub fn new(store: Store, settings: GmailPushSettings, documents: Box<dyn Documents>) -> Self {
+        let at = KeySetSource::Url(settings.jwks_url.clone());
         let issuer = Issuer::new("providers.google.jwks_url", at, Algorithm::Rs256, documents);
-        let (recording, told) = (Together::default(), Arc::default());
-        Self { store, settings: Arc::new(settings), issuer, recording, told }
+        let (record_batcher, log_throttle) = (Batcher::default(), Arc::default());
+        Self { store, settings: Arc::new(settings), issuer, record_batcher, log_throttle }
     }
 
-    /// Whether a call comes from whom it must. Nothing else of it is looked at before.
-    pub async fn verify(&self, token: Option<&str>) -> Result<(), Refused> {
+    /// Verifies that a call comes from our subscription. Nothing else of it is read before.
+    pub async fn verify(&self, token: Option<&str>) -> Result<(), PushRefusal> {
         let verified = match token {
             Some(token) => token::verify(&self.issuer, &self.settings, self.store.clock(), token).await,
-            None => Err(Refused::Unauthorized("there is no token")),
+            None => Err(PushRefusal::Unauthorized("the token is missing")),
         };
         verified.inspect_err(|refused| {
             count(PROVIDER, refused.as_str());
-            if let Some(since) = self.told.may_tell(refused.reason()) {
-                tracing::warn!(provider = PROVIDER.as_str(), since, "a push was refused: {}", refused.reason());
+            if let Some(suppressed) = self.log_throttle.allow(refused.reason()) {
+                tracing::warn!(provider = PROVIDER.as_str(), suppressed, reason = refused.reason(), "refused push");
             }
         })
     }
 
-    /// Records what is in it; everything that follows is durable when this returns.
-    pub async fn take(&self, body: &[u8]) -> Result<Outcome, StoreError> {
+    /// Records a push; everything that follows from it is durable when this returns.
+    pub async fn receive(&self, body: &[u8]) -> Result<PushOutcome, StoreError> {
         let outcome = match message::read(body) {
-            Ok(Push { message, address }) => {
-                let told = Told { message: Some(message), address, about: About::News, names: None };
-                self.recording.ask(told, |told| record(self.store.clone(), PROVIDER, told)).await?
+            Ok(GmailPush { message, address }) => {
+                let message =
+                    PushMessage { id: Some(message), address, kind: PushKind::Changed, subscription_name: None };
+                self.record_batcher.get(message, |messages| record(self.store.clone(), PROVIDER, messages)).await?
             }
             Err(why) => {
-                if let Some(since) = self.told.may_tell(why) {
-                    tracing::warn!(provider = PROVIDER.as_str(), since, "a push makes no sense and is let go: {why}");
+                if let Some(suppressed) = self.log_throttle.allow(why) {
+                    tracing::warn!(provider = PROVIDER.as_str(), suppressed, reason = why, "dropped malformed push");
                 }
-                Outcome::Malformed
+                PushOutcome::Malformed
             }
         };
-        if outcome == Outcome::Unknown {
-            tracing::debug!(provider = PROVIDER.as_str(), "a push is of an account that no mailbox at work is");
+        if outcome == PushOutcome::Unknown {
+            tracing::debug!(provider = PROVIDER.as_str(), "dropped push of an unknown account");
         }
         count(PROVIDER, outcome.as_str());
         Ok(outcome)

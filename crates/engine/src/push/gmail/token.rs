@@ -1,26 +1,27 @@
-//! Who sends a push: a token that Google has signed, for us, in the name of the service account of our subscription.
+//! Authenticates a push: its token must be signed by Google, for us, in the name of the service account of our
+//! subscription.
 
 use domain::Clock;
 use serde_json::Value;
 
-use super::PushSettings;
-use crate::oidc::{Checked, Issuer, is_for, is_still_to_come, said, wrong_time};
+use super::GmailPushSettings;
+use crate::oidc::{Issuer, TokenCheck, find_time_error, is_for, is_in_future, refusal_text};
 
-/// Both are Google's own.
+/// The two spellings of Google's issuer.
 const ISSUERS: [&str; 2] = ["https://accounts.google.com", "accounts.google.com"];
 
-/// Why a call is not believed; for people, and nothing of the token is in it.
+/// Why a call is refused; for people, and without anything of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// Nobody knows who it is.
+pub enum PushRefusal {
+    /// The token is missing or not valid.
     Unauthorized(&'static str),
-    /// Google has signed it, but not for us or not for whom it must.
+    /// Google has signed the token, but not for us or not for our service account.
     Forbidden(&'static str),
-    /// Whether it is good cannot be said now.
+    /// The keys of the issuer are not at hand, so the token cannot be checked now.
     NoKeys,
 }
 
-impl Refused {
+impl PushRefusal {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unauthorized(reason) | Self::Forbidden(reason) => reason,
@@ -39,36 +40,36 @@ impl Refused {
 
 pub(super) async fn verify(
     issuer: &Issuer,
-    settings: &PushSettings,
+    settings: &GmailPushSettings,
     clock: &dyn Clock,
     token: &str,
-) -> Result<(), Refused> {
+) -> Result<(), PushRefusal> {
     match issuer.check(token).await {
-        Checked::Claims(claims) => right_claims(&claims, settings, clock),
-        Checked::Refused(refusal) => Err(Refused::Unauthorized(said(refusal))),
-        Checked::NoKeys => Err(Refused::NoKeys),
+        TokenCheck::Claims(claims) => check_claims(&claims, settings, clock),
+        TokenCheck::Refused(refusal) => Err(PushRefusal::Unauthorized(refusal_text(refusal))),
+        TokenCheck::NoKeys => Err(PushRefusal::NoKeys),
     }
 }
 
-fn right_claims(claims: &Value, settings: &PushSettings, clock: &dyn Clock) -> Result<(), Refused> {
+fn check_claims(claims: &Value, settings: &GmailPushSettings, clock: &dyn Clock) -> Result<(), PushRefusal> {
     if !ISSUERS.iter().any(|issuer| claims["iss"] == *issuer) {
-        return Err(Refused::Unauthorized("it is of another issuer"));
+        return Err(PushRefusal::Unauthorized("the token was issued by another issuer (iss)"));
     }
-    if let Some(wrong) = wrong_time(claims, clock) {
-        return Err(Refused::Unauthorized(wrong));
+    if let Some(wrong) = find_time_error(claims, clock) {
+        return Err(PushRefusal::Unauthorized(wrong));
     }
-    if is_still_to_come(claims, "iat", clock) {
-        return Err(Refused::Unauthorized("it was made at a time that is still to come (iat)"));
+    if is_in_future(claims, "iat", clock) {
+        return Err(PushRefusal::Unauthorized("the token was issued in the future (iat)"));
     }
     if !is_for(claims, &settings.audience) {
-        return Err(Refused::Forbidden(
-            "it is meant for somebody else (aud); the audience of the subscription must be providers.google.push_audience",
+        return Err(PushRefusal::Forbidden(
+            "the token is meant for another audience (aud); the audience of the subscription must be providers.google.push_audience",
         ));
     }
     let is_whom_it_must = claims["email"].as_str().is_some_and(|email| email == settings.service_account);
     if !is_whom_it_must || claims["email_verified"] != true {
-        return Err(Refused::Forbidden(
-            "it is of another service account than the subscription's (providers.google.push_service_account)",
+        return Err(PushRefusal::Forbidden(
+            "the token is of another service account than the subscription's (providers.google.push_service_account)",
         ));
     }
     Ok(())

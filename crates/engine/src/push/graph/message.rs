@@ -1,5 +1,5 @@
-//! What is in a call of Microsoft Graph: items of several subscriptions, each of which proves by itself who sends it. Each
-//! is read on its own: one that makes no sense takes no other along.
+//! Parses the calls of Microsoft Graph: notifications of several subscriptions, each authenticated by its own
+//! clientState. Each is parsed on its own: a malformed one does not affect the others.
 
 use std::fmt;
 
@@ -8,116 +8,132 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::push::record::About;
+use crate::push::record::PushKind;
 
-/// Theirs are UUIDs.
-const LONGEST_NAME: usize = 255;
+/// The longest accepted id; Microsoft's are UUIDs.
+const MAX_ID_BYTES: usize = 255;
 
-/// As long as Graph keeps it.
-const LONGEST_PASSWORD: usize = 128;
+/// The longest clientState that Graph keeps.
+const MAX_CLIENT_STATE_BYTES: usize = 128;
 
-/// Nothing of ours or theirs is as long.
-const LONGEST_RESOURCE: usize = 4096;
+/// The longest accepted resource path; real ones are far shorter.
+const MAX_RESOURCE_BYTES: usize = 4096;
 
-/// Far more than fit into a call of Graph's, whose items have some hundred bytes each.
-pub const MOST_ITEMS: usize = 5000;
+/// The most notifications of one call: far more than Graph sends, at some hundred bytes each.
+pub const MAX_NOTIFICATIONS: usize = 5000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct GraphNotification {
     pub subscription: String,
-    /// What only Graph and whoever asked it should know.
-    pub password: Secret<String>,
-    /// The same for the same item, however often it is delivered.
-    pub message: Option<String>,
-    pub about: About,
+    /// The secret that only Graph and the process that subscribed know.
+    pub client_state: Secret<String>,
+    /// An id that is the same however often the notification is delivered.
+    pub id: Option<String>,
+    pub kind: PushKind,
 }
 
-/// Items in their order, or why one is none.
+impl GraphNotification {
+    pub fn client_state_hash(&self) -> Sha256 {
+        Sha256::of(self.client_state.expose().as_bytes())
+    }
+}
+
+/// The notifications of a call in their order, or why one is malformed.
 #[derive(Debug)]
-pub struct Items(pub Vec<Result<Item, &'static str>>);
+pub struct GraphNotifications(pub Vec<Result<GraphNotification, &'static str>>);
 
 #[derive(Deserialize)]
-struct Envelope {
-    value: Items,
+struct GraphEnvelope {
+    value: GraphNotifications,
 }
 
-/// An error: it is not what Graph sends. It says nothing of what is in it.
-pub fn read(body: &[u8]) -> Result<Items, &'static str> {
-    let Envelope { value } = serde_json::from_slice(body).map_err(|_| "it is not what Microsoft Graph sends")?;
+/// Parses the body of a call. The error says nothing of the content.
+pub fn read(body: &[u8]) -> Result<GraphNotifications, &'static str> {
+    let GraphEnvelope { value } =
+        serde_json::from_slice(body).map_err(|_| "the body is not a Microsoft Graph notification")?;
     Ok(value)
 }
 
-/// One by one, so that what is not theirs does not become many times as large in memory.
-impl<'de> Deserialize<'de> for Items {
+/// Parses one by one, so that a hostile body does not become many times as large in memory.
+impl<'de> Deserialize<'de> for GraphNotifications {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Items;
+        struct NotificationVisitor;
+        impl<'de> Visitor<'de> for NotificationVisitor {
+            type Value = GraphNotifications;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of items")
+                f.write_str("a list of notifications")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Items, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<GraphNotifications, A::Error> {
                 let mut items = Vec::new();
                 while let Some(value) = all.next_element::<Value>()? {
-                    if items.len() == MOST_ITEMS {
-                        return Err(A::Error::custom("more items than there can be"));
+                    if items.len() == MAX_NOTIFICATIONS {
+                        return Err(A::Error::custom("too many notifications"));
                     }
-                    items.push(item(&value));
+                    items.push(parse_notification(&value));
                 }
-                Ok(Items(items))
+                Ok(GraphNotifications(items))
             }
         }
-        from.deserialize_seq(Each)
+        from.deserialize_seq(NotificationVisitor)
     }
 }
 
-fn item(value: &Value) -> Result<Item, &'static str> {
-    let text = |field: &str| value.get(field).and_then(Value::as_str);
-    let subscription = text("subscriptionId").filter(|name| is_name(name)).ok_or("its subscriptionId is none")?;
-    let password = text("clientState").filter(|said| !said.is_empty()).ok_or("it has no clientState")?;
-    if password.len() > LONGEST_PASSWORD {
-        return Err("its clientState is none");
+fn parse_notification(value: &Value) -> Result<GraphNotification, &'static str> {
+    let subscription = text(value, "subscriptionId")
+        .filter(|notification_id| is_id(notification_id))
+        .ok_or("subscriptionId is missing or not valid")?;
+    let client_state = text(value, "clientState").filter(|said| !said.is_empty()).ok_or("clientState is missing")?;
+    if client_state.len() > MAX_CLIENT_STATE_BYTES {
+        return Err("clientState is too long");
     }
-    let about = match value.get("lifecycleEvent") {
-        None | Some(Value::Null) => match text("changeType").ok_or("it has no changeType")? {
-            "deleted" => About::Gone,
-            _ => About::News,
+    let kind = match value.get("lifecycleEvent") {
+        None | Some(Value::Null) => match text(value, "changeType").ok_or("changeType is missing")? {
+            "deleted" => PushKind::Deleted,
+            _ => PushKind::Changed,
         },
         Some(event) => match event.as_str() {
-            Some("reauthorizationRequired") => About::Ending,
-            Some("subscriptionRemoved") => About::Ended,
-            Some("missed") => About::Missed,
-            _ => return Err("its lifecycleEvent is none that is known"),
+            Some("reauthorizationRequired") => PushKind::WatchExpiring,
+            Some("subscriptionRemoved") => PushKind::WatchEnded,
+            Some("missed") => PushKind::Missed,
+            _ => return Err("lifecycleEvent is not known"),
         },
     };
-    let message = match about {
-        About::News | About::Gone => name(value, subscription),
-        // They have no names, and the same may be told again next week.
-        About::Ending | About::Ended | About::Missed => None,
+    let id = match kind {
+        PushKind::Changed | PushKind::Deleted => notification_id(value, subscription),
+        // Lifecycle events have no id, and the same one may come again next week.
+        PushKind::WatchExpiring | PushKind::WatchEnded | PushKind::Missed => None,
     };
-    Ok(Item { subscription: subscription.to_owned(), password: Secret::new(password.to_owned()), message, about })
+    Ok(GraphNotification {
+        subscription: subscription.to_owned(),
+        client_state: Secret::new(client_state.to_owned()),
+        id,
+        kind,
+    })
 }
 
-/// By its id, else by what it tells of, as long as that is one state of one message.
-fn name(value: &Value, subscription: &str) -> Option<String> {
-    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
-    let parts = match text(value, "id").filter(|id| is_name(id)) {
-        Some(id) => vec!["id".to_owned(), id],
+/// Derives the id of a notification from its own id, else from the change, as long as that is one state of one message.
+fn notification_id(value: &Value, subscription: &str) -> Option<String> {
+    let parts = match text(value, "id").filter(|id| is_id(id)) {
+        Some(id) => vec!["id", id],
         None => {
             let etag = text(value.get("resourceData")?, "@odata.etag")?;
             vec![text(value, "changeType")?, text(value, "resource")?, etag]
         }
     };
-    if parts.iter().any(|part| part.len() > LONGEST_RESOURCE) {
+    if parts.iter().any(|part| part.len() > MAX_RESOURCE_BYTES) {
         return None;
     }
     Some(Sha256::of(format!("{subscription}\n{}", parts.join("\n")).as_bytes()).hex())
 }
 
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(|byte| byte.is_ascii_graphic())
+fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value.get(field).and_then(Value::as_str)
+}
+
+fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_ID_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -132,37 +148,41 @@ mod tests {
     }
 
     fn changed(changes: &[(&str, Value)]) -> Value {
-        let mut item = good();
+        let mut notification = good();
         for (field, value) in changes {
-            item[field] = value.clone();
+            notification[field] = value.clone();
         }
-        item
+        notification
     }
 
-    fn read_all(items: &[Value]) -> Vec<Result<Item, &'static str>> {
+    fn read_all(items: &[Value]) -> Vec<Result<GraphNotification, &'static str>> {
         read(json!({"value": items, "validationTokens": null}).to_string().as_bytes()).unwrap().0
     }
 
     #[test]
-    fn each_kind_of_item_is_known_for_what_it_means() {
-        for (changes, about) in [
-            (vec![("changeType", json!("created"))], About::News),
-            (vec![("changeType", json!("deleted"))], About::Gone),
-            (vec![("changeType", json!("somethingNew"))], About::News),
-            (vec![("lifecycleEvent", json!(null))], About::News),
-            (vec![("lifecycleEvent", json!("missed")), ("changeType", json!(null))], About::Missed),
-            (vec![("lifecycleEvent", json!("subscriptionRemoved"))], About::Ended),
-            (vec![("lifecycleEvent", json!("reauthorizationRequired"))], About::Ending),
+    fn each_notification_maps_to_its_push_kind() {
+        for (changes, kind) in [
+            (vec![("changeType", json!("created"))], PushKind::Changed),
+            (vec![("changeType", json!("deleted"))], PushKind::Deleted),
+            (vec![("changeType", json!("somethingNew"))], PushKind::Changed),
+            (vec![("lifecycleEvent", json!(null))], PushKind::Changed),
+            (vec![("lifecycleEvent", json!("missed")), ("changeType", json!(null))], PushKind::Missed),
+            (vec![("lifecycleEvent", json!("subscriptionRemoved"))], PushKind::WatchEnded),
+            (vec![("lifecycleEvent", json!("reauthorizationRequired"))], PushKind::WatchExpiring),
         ] {
-            let item = read_all(&[changed(&changes)]).remove(0).unwrap();
-            let wanted = ("s1", "secret", about);
-            assert_eq!((&*item.subscription, &**item.password.expose(), item.about), wanted, "{changes:?}");
-            assert_eq!(item.message.is_some(), matches!(about, About::News | About::Gone), "{changes:?}");
+            let notification = read_all(&[changed(&changes)]).remove(0).unwrap();
+            let wanted = ("s1", "secret", kind);
+            assert_eq!(
+                (&*notification.subscription, &**notification.client_state.expose(), notification.kind),
+                wanted,
+                "{changes:?}"
+            );
+            assert_eq!(notification.id.is_some(), matches!(kind, PushKind::Changed | PushKind::Deleted), "{changes:?}");
         }
     }
 
     #[test]
-    fn the_same_item_has_the_same_name_and_no_other_has_it() {
+    fn notification_ids_are_stable_and_distinct() {
         let names: Vec<Option<String>> = [
             vec![],
             vec![("id", json!("n2"))],
@@ -176,7 +196,7 @@ mod tests {
         .map(|changes| {
             let twice = read_all(&[changed(changes), changed(changes)]);
             assert_eq!(twice[0], twice[1]);
-            twice[0].clone().unwrap().message
+            twice[0].clone().unwrap().id
         })
         .collect();
         let distinct: std::collections::HashSet<_> = names.iter().flatten().collect();
@@ -184,12 +204,12 @@ mod tests {
         // Without its state, a later change of the same message would be taken for this one.
         for data in [json!(null), json!({}), json!({"@odata.etag": 7})] {
             let nameless = changed(&[("id", json!(null)), ("resourceData", data)]);
-            assert_eq!(read_all(&[nameless]).remove(0).unwrap().message, None);
+            assert_eq!(read_all(&[nameless]).remove(0).unwrap().id, None);
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_without_repeating_it_and_takes_nothing_along() {
+    fn malformed_notification_does_not_affect_others() {
         for (field, value, says) in [
             ("subscriptionId", json!(null), "subscriptionId"),
             ("subscriptionId", json!(7), "subscriptionId"),
@@ -207,15 +227,15 @@ mod tests {
             assert!(items[0].is_ok() && items[2].is_ok());
             assert!(items[1].clone().unwrap_err().contains(says), "{field}: {items:?}");
         }
-        for item in [json!(null), json!(7), json!([]), json!("x"), json!({})] {
-            assert!(read_all(&[item])[0].is_err());
+        for notification in [json!(null), json!(7), json!([]), json!("x"), json!({})] {
+            assert!(read_all(&[notification])[0].is_err());
         }
         for body in
             [&b""[..], b"{", b"null", b"[]", b"\xff", b"{}", b"{\"value\":null}", b"{\"value\":{}}", b"{\"value\":7}"]
         {
             assert!(read(body).is_err());
         }
-        assert!(read(json!({"value": vec![7; MOST_ITEMS]}).to_string().as_bytes()).is_ok());
-        assert!(read(json!({"value": vec![7; MOST_ITEMS + 1]}).to_string().as_bytes()).is_err());
+        assert!(read(json!({"value": vec![7; MAX_NOTIFICATIONS]}).to_string().as_bytes()).is_ok());
+        assert!(read(json!({"value": vec![7; MAX_NOTIFICATIONS + 1]}).to_string().as_bytes()).is_err());
     }
 }

@@ -1,9 +1,9 @@
-//! Those of Microsoft Graph, which come many at once, for mailboxes of any tenants. Who sends an item is known by what only
-//! Graph and whoever subscribed know; of what comes, nothing else is believed, and what does not say it is not even looked
-//! up.
+//! Receives the notifications of Microsoft Graph, which come many at once, for mailboxes of any tenants. A notification
+//! is authenticated by its clientState, which only Graph and the process that subscribed know; nothing else of it is
+//! trusted, and one without it is not even looked up.
 //!
-//! Graph wants an answer within three seconds, and calls again for four hours when it gets none that it likes. So what
-//! cannot be recorded soon is refused, and as much waits at once as fits into little memory.
+//! Graph wants an answer within three seconds, and repeats a call for four hours otherwise. So what cannot be recorded
+//! soon is refused, and only as much waits at once as fits into little memory.
 
 mod message;
 
@@ -18,182 +18,194 @@ use store::{Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::record::{Told, record};
-use super::{Outcome, Passwords, Seldom, count};
-use crate::consent::is_same;
+use super::record::{PushMessage, record};
+use super::{ClientStates, LogThrottle, PushOutcome, count};
+use crate::batcher::{Batcher, MAX_BATCH_WEIGHT};
+use crate::consent::constant_time_eq;
 use crate::secrets::{Vault, VaultError};
-use crate::together::{MOST, Together};
-use message::Item;
+use message::GraphNotification;
 
 const PROVIDER: Provider = Provider::Outlook;
 
-/// Graph counts an answer after three seconds as none.
-const PATIENCE: Duration = Duration::from_millis(2500);
+/// How long a call may take: Graph counts an answer after three seconds as none.
+const RECORD_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// Items that wait for the database at once; each is some hundred bytes. With a thousand in a second, these are as many as
-/// come while the patience lasts, four times over.
-const ROOM: usize = 10_000;
+/// Notifications that wait for the database at once, of some hundred bytes each. At a thousand per second this is four
+/// times what comes within [`RECORD_TIMEOUT`].
+const MAX_WAITING_NOTIFICATIONS: usize = 10_000;
 
-/// Calls that wait at once; others are to be answered beside them.
-const MOST_CALLS: usize = 100;
+/// Calls that wait at once; other requests are to be served beside them.
+const MAX_WAITING_CALLS: usize = 100;
 
-/// Why nothing of a call, or not all of it, was taken.
+/// Why a call was not recorded, or only in part.
 #[derive(Debug)]
-pub enum NotTaken {
-    /// It is nothing of Graph's.
+pub enum GraphPushError {
+    /// The body is not a notification of Graph.
     Malformed(&'static str),
-    /// Not now: it is to come again.
-    Later(&'static str),
+    /// It cannot be recorded now; Graph repeats the call.
+    RetryLater(&'static str),
     Store(StoreError),
 }
 
-/// Takes pushes. Cheap to clone.
+/// Authenticates and records notifications of Graph. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct GraphPushes {
     store: Store,
-    passwords: Passwords,
-    recording: Together<Vec<Item>, Vec<Outcome>>,
-    room: Arc<Semaphore>,
-    told: Arc<Seldom>,
+    client_states: ClientStates,
+    record_batcher: Batcher<Vec<GraphNotification>, Vec<PushOutcome>>,
+    waiting_permits: Arc<Semaphore>,
+    log_throttle: Arc<LogThrottle>,
 }
 
 impl GraphPushes {
     pub fn new(store: Store, vault: Vault) -> Self {
         Self {
             store,
-            passwords: Passwords::new(vault),
-            recording: Together::weighing(Vec::len),
-            room: Arc::new(Semaphore::new(ROOM)),
-            told: Arc::default(),
+            client_states: ClientStates::new(vault),
+            record_batcher: Batcher::with_weights(Vec::len),
+            waiting_permits: Arc::new(Semaphore::new(MAX_WAITING_NOTIFICATIONS)),
+            log_throttle: Arc::default(),
         }
     }
 
-    /// Records what is in it, item by item; everything that follows is durable when this returns.
-    pub async fn take(&self, body: impl AsRef<[u8]>) -> Result<Vec<Outcome>, NotTaken> {
-        let items = message::read(body.as_ref()).map_err(|why| {
-            self.tell(Outcome::Malformed, why);
-            NotTaken::Malformed(why)
+    /// Records each notification of a call; everything that follows from them is durable when this returns.
+    pub async fn receive(&self, body: impl AsRef<[u8]>) -> Result<Vec<PushOutcome>, GraphPushError> {
+        let notifications = message::read(body.as_ref()).map_err(|why| {
+            self.log_dropped(PushOutcome::Malformed, why);
+            GraphPushError::Malformed(why)
         })?;
-        // What is read of it is smaller, and waits alone.
+        // The parsed form is smaller, and waits alone.
         drop(body);
-        let items = items.0;
-        let enough = u32::try_from(items.len().max(ROOM / MOST_CALLS)).unwrap_or(u32::MAX);
-        let Ok(_room) = self.room.try_acquire_many(enough) else {
-            return Err(self.later("too much waits to be recorded"));
+        let notifications = notifications.0;
+        let enough =
+            u32::try_from(notifications.len().max(MAX_WAITING_NOTIFICATIONS / MAX_WAITING_CALLS)).unwrap_or(u32::MAX);
+        let Ok(_permits) = self.waiting_permits.try_acquire_many(enough) else {
+            return Err(self.retry_later("too many notifications wait to be recorded"));
         };
-        match timeout(PATIENCE, self.take_each(items)).await {
+        match timeout(RECORD_TIMEOUT, self.record_each(notifications)).await {
             Ok(taken) => taken,
-            Err(_) => Err(self.later("what is stored cannot be reached in time")),
+            Err(_) => Err(self.retry_later("the database did not answer in time")),
         }
     }
 
-    async fn take_each(&self, items: Vec<Result<Item, &'static str>>) -> Result<Vec<Outcome>, NotTaken> {
-        let said: Vec<&str> = items.iter().flatten().map(|item| &**item.password.expose()).collect();
-        let mut are_ours = self.passwords.are_ours(&said).await.map_err(|e| self.closed(e))?.into_iter();
+    async fn record_each(
+        &self,
+        notifications: Vec<Result<GraphNotification, &'static str>>,
+    ) -> Result<Vec<PushOutcome>, GraphPushError> {
+        let said: Vec<&str> =
+            notifications.iter().flatten().map(|notification| &**notification.client_state.expose()).collect();
+        let mut are_ours = self.client_states.are_ours(&said).await.map_err(|e| self.vault_error(e))?.into_iter();
         let mut good = Vec::new();
-        let mut outcomes = Vec::with_capacity(items.len());
-        for item in items {
-            outcomes.push(match item {
-                Ok(item) if are_ours.next() == Some(true) => {
-                    good.push(item);
+        let mut outcomes = Vec::with_capacity(notifications.len());
+        for notification in notifications {
+            outcomes.push(match notification {
+                Ok(notification) if are_ours.next() == Some(true) => {
+                    good.push(notification);
                     None
                 }
-                // It is not worth a look at the database.
-                Ok(_) => Some(Outcome::Forbidden),
+                // Not worth a query.
+                Ok(_) => Some(PushOutcome::Forbidden),
                 Err(why) => {
-                    self.tell(Outcome::Malformed, why);
-                    Some(Outcome::Malformed)
+                    self.log_dropped(PushOutcome::Malformed, why);
+                    Some(PushOutcome::Malformed)
                 }
             });
         }
-        // Of a usual call all is recorded at once.
+        // An ordinary call is one batch.
         let parts = good
-            .chunks(MOST)
-            .map(|part| self.recording.ask(part.to_vec(), |calls| recognise_all(self.store.clone(), calls)));
-        let mut recorded = try_join_all(parts).await.map_err(NotTaken::Store)?.into_iter().flatten();
+            .chunks(MAX_BATCH_WEIGHT)
+            .map(|part| self.record_batcher.get(part.to_vec(), |calls| record_batch(self.store.clone(), calls)));
+        let mut recorded = try_join_all(parts).await.map_err(GraphPushError::Store)?.into_iter().flatten();
         // As many were recorded as had no outcome before.
-        let outcome = |known: Option<Outcome>| known.or_else(|| recorded.next()).unwrap_or(Outcome::Unknown);
-        let outcomes: Vec<Outcome> = outcomes.into_iter().map(outcome).collect();
+        let outcomes =
+            outcomes.into_iter().map(|known| known.or_else(|| recorded.next()).unwrap_or(PushOutcome::Unknown));
+        let outcomes: Vec<PushOutcome> = outcomes.collect();
         for outcome in &outcomes {
             match outcome {
-                Outcome::Malformed => {}
-                Outcome::Forbidden => self.tell(*outcome, "it does not say what was agreed upon (clientState)"),
-                Outcome::Accepted | Outcome::Repeated | Outcome::Unknown => count(PROVIDER, outcome.as_str()),
+                PushOutcome::Malformed => {}
+                PushOutcome::Forbidden => self.log_dropped(*outcome, "clientState does not match"),
+                PushOutcome::Accepted | PushOutcome::Repeated | PushOutcome::Unknown => {
+                    count(PROVIDER, outcome.as_str())
+                }
             }
         }
         Ok(outcomes)
     }
 
-    fn closed(&self, e: VaultError) -> NotTaken {
+    fn vault_error(&self, e: VaultError) -> GraphPushError {
         match e {
-            VaultError::Store(e) => NotTaken::Store(e),
-            _ => self.later("the master key cannot be read"),
+            VaultError::Store(e) => GraphPushError::Store(e),
+            _ => self.retry_later("the master key cannot be read"),
         }
     }
 
-    fn tell(&self, outcome: Outcome, why: &'static str) {
+    fn log_dropped(&self, outcome: PushOutcome, why: &'static str) {
         count(PROVIDER, outcome.as_str());
-        if let Some(since) = self.told.may_tell(why) {
-            tracing::warn!(provider = PROVIDER.as_str(), since, "a push is let go: {why}");
+        if let Some(suppressed) = self.log_throttle.allow(why) {
+            tracing::warn!(provider = PROVIDER.as_str(), suppressed, reason = why, "dropped push");
         }
     }
 
-    fn later(&self, why: &'static str) -> NotTaken {
+    fn retry_later(&self, why: &'static str) -> GraphPushError {
         count(PROVIDER, "put_off");
-        if let Some(since) = self.told.may_tell(why) {
-            tracing::warn!(provider = PROVIDER.as_str(), since, "pushes are refused, and come again: {why}");
+        if let Some(suppressed) = self.log_throttle.allow(why) {
+            tracing::warn!(
+                provider = PROVIDER.as_str(),
+                suppressed,
+                reason = why,
+                "refused push for now; the provider repeats it"
+            );
         }
-        NotTaken::Later(why)
+        GraphPushError::RetryLater(why)
     }
 }
 
-/// What several calls brought, together.
-async fn recognise_all(store: Store, calls: Vec<Vec<Item>>) -> Result<Vec<Vec<Outcome>>, StoreError> {
+/// Records the notifications of several calls as one batch.
+async fn record_batch(store: Store, calls: Vec<Vec<GraphNotification>>) -> Result<Vec<Vec<PushOutcome>>, StoreError> {
     let sizes: Vec<usize> = calls.iter().map(Vec::len).collect();
-    let mut outcomes = recognise(store, calls.concat()).await?.into_iter();
+    let mut outcomes = record_known(store, calls.concat()).await?.into_iter();
     Ok(sizes.into_iter().map(|size| outcomes.by_ref().take(size).collect()).collect())
 }
 
-/// Whose accounts items are of; those that are somebody's are recorded.
-async fn recognise(store: Store, items: Vec<Item>) -> Result<Vec<Outcome>, StoreError> {
-    let mut names: Vec<String> = items.iter().map(|item| item.subscription.clone()).collect();
-    let hash = |item: &Item| Sha256::of(item.password.expose().as_bytes());
-    let mut passwords: Vec<Sha256> = items.iter().map(hash).collect();
+/// Looks up the subscriptions of notifications, and records those that are known.
+async fn record_known(store: Store, notifications: Vec<GraphNotification>) -> Result<Vec<PushOutcome>, StoreError> {
+    let mut names: Vec<String> = notifications.iter().map(|notification| notification.subscription.clone()).collect();
+    let mut client_states: Vec<Sha256> = notifications.iter().map(GraphNotification::client_state_hash).collect();
     names.sort_unstable();
     names.dedup();
-    passwords.sort_unstable();
-    passwords.dedup();
-    let known = Known::new(store.system().list_subscriptions(PROVIDER, names, passwords).await?);
-    let mut outcomes = Vec::with_capacity(items.len());
-    let mut told = Vec::with_capacity(items.len());
-    for item in items {
-        let password = hash(&item);
-        let Item { subscription, message, about, .. } = item;
-        match known.find(&subscription, &password) {
+    client_states.sort_unstable();
+    client_states.dedup();
+    let known = SubscriptionIndex::new(store.system().list_subscriptions(PROVIDER, names, client_states).await?);
+    let mut outcomes = Vec::with_capacity(notifications.len());
+    let mut messages = Vec::with_capacity(notifications.len());
+    for notification in notifications {
+        let client_state = notification.client_state_hash();
+        let GraphNotification { subscription, id, kind, .. } = notification;
+        match known.find(&subscription, &client_state) {
             Ok(KnownSubscription { address, name, .. }) => {
-                let names = name.is_none().then_some((password, subscription));
-                told.push(Told { message, address: address.clone(), about, names });
+                let subscription_name = name.is_none().then_some((client_state, subscription));
+                messages.push(PushMessage { id, address: address.clone(), kind, subscription_name });
                 outcomes.push(None);
             }
             Err(outcome) => outcomes.push(Some(outcome)),
         }
     }
-    let mut recorded = match told.is_empty() {
-        true => Vec::new(),
-        false => record(store, PROVIDER, told).await?,
-    }
-    .into_iter();
+    let recorded = if messages.is_empty() { Vec::new() } else { record(store, PROVIDER, messages).await? };
+    let mut recorded = recorded.into_iter();
     // As many were recorded as had no outcome before.
-    Ok(outcomes.into_iter().map(|outcome| outcome.or_else(|| recorded.next()).unwrap_or(Outcome::Unknown)).collect())
+    Ok(outcomes
+        .into_iter()
+        .map(|outcome| outcome.or_else(|| recorded.next()).unwrap_or(PushOutcome::Unknown))
+        .collect())
 }
 
-/// Subscriptions, by what they are called and by what is said for those whose name nobody knows yet.
-struct Known {
+/// Subscriptions by id, and by the hash of their clientState where the id is not recorded yet.
+struct SubscriptionIndex {
     by_name: HashMap<String, KnownSubscription>,
     nameless: HashMap<Sha256, KnownSubscription>,
 }
 
-impl Known {
+impl SubscriptionIndex {
     fn new(known: Vec<KnownSubscription>) -> Self {
         let (mut by_name, mut nameless) = (HashMap::new(), HashMap::new());
         for known in known {
@@ -205,10 +217,14 @@ impl Known {
         Self { by_name, nameless }
     }
 
-    fn find(&self, name: &str, password: &Sha256) -> Result<&KnownSubscription, Outcome> {
+    fn find(&self, name: &str, client_state: &Sha256) -> Result<&KnownSubscription, PushOutcome> {
         if let Some(known) = self.by_name.get(name) {
-            return if is_same(&known.password.0, &password.0) { Ok(known) } else { Err(Outcome::Forbidden) };
+            return if constant_time_eq(&known.password.0, &client_state.0) {
+                Ok(known)
+            } else {
+                Err(PushOutcome::Forbidden)
+            };
         }
-        self.nameless.get(password).ok_or(Outcome::Unknown)
+        self.nameless.get(client_state).ok_or(PushOutcome::Unknown)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use domain::{ConnectorError, Provider, Rules, TenantId};
-use engine::directory::{DiscoveryError, Ended};
-use engine::jobs::{DiscoverDirectories, DiscoverDirectory, Discovery};
+use domain::{ConnectorError, DirectoryRules, Provider, TenantId};
+use engine::directory::{DiscoveryError, DiscoveryOutcome};
+use engine::jobs::{DiscoverDirectories, DiscoverDirectory, DiscoveryMode};
 use jobs::new_job;
 use serde_json::json;
 use sim::people::{PeopleOperation, PersonChange};
@@ -14,8 +14,8 @@ use store::failpoint::Effect;
 use store::testing::{migrated_sqlite, on_each_database};
 use tokio::runtime::Handle;
 
-use super::scene::{BOTH, Scene, change, looked_at, mailbox, user, users};
-use crate::alone::alone;
+use super::directory_app::{BOTH, DirectoryApp, change, looked_at, mailbox, user, users};
+use testkit::own_process::run_with_failpoints;
 
 const DOMAIN: &str = "harbour.example";
 
@@ -24,7 +24,7 @@ fn address(name: &str) -> String {
 }
 
 /// Everything that a look could change.
-async fn all(scene: &Scene) -> Vec<String> {
+async fn all(app: &DirectoryApp) -> Vec<String> {
     let mut all = Vec::new();
     for sql in [
         "select cast(id as text), address, state, cast(settings as text), cast(version as text) from mailboxes order by 1",
@@ -33,292 +33,303 @@ async fn all(scene: &Scene) -> Vec<String> {
         "select cast(run as text), cast(cursors as text), cast(token as text), coalesce(outcome, ''), '' from directories order by 1",
         "select cast(seq as text), type, '', '', '' from events order by 1",
     ] {
-        let text = |row: &store::Row| (0..5).map(|n| row.get::<String>(n).unwrap()).collect::<Vec<_>>().join(" ");
-        all.extend(scene.db.rows(sql).await.iter().map(text));
+        for row in app.db.rows(sql).await {
+            all.push((0..5).map(|n| row.get::<String>(n).unwrap()).collect::<Vec<_>>().join(" "));
+        }
     }
     all
 }
 
 /// Most of them go.
-fn empty(scene: &Scene, provider: Provider) {
+fn empty(app: &DirectoryApp, provider: Provider) {
     for number in 4..=30 {
         let person = address(&format!("user{number}"));
         let operation = PeopleOperation::Delete { person: person.clone() };
-        if scene.wanted(provider, DOMAIN).contains(&person) {
-            scene.apply(provider, DOMAIN, operation);
+        if app.wanted(provider, DOMAIN).contains(&person) {
+            app.apply(provider, DOMAIN, operation);
         }
     }
 }
 
-async fn company(scene: &Scene, provider: Provider, people: usize) -> TenantStore {
-    let acme = scene.tenant(provider.as_str()).await;
-    scene.organise(provider, DOMAIN, people);
-    scene.set(&acme, provider, DOMAIN, &Rules::default()).await;
+async fn company(app: &DirectoryApp, provider: Provider, people: usize) -> TenantStore {
+    let acme = app.tenant(provider.as_str()).await;
+    app.organise(provider, DOMAIN, people);
+    app.set(&acme, provider, DOMAIN, &DirectoryRules::default()).await;
     acme
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_tells_what_would_happen_and_changes_nothing() {
+async fn dry_run_changes_nothing() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         for provider in BOTH {
-            let acme = company(&scene, provider, 40).await;
+            let acme = company(&app, provider, 40).await;
             for round in 0..2 {
-                let before = all(&scene).await;
-                let told = scene.dry_run(&acme, provider).await;
-                assert_eq!(all(&scene).await, before);
+                let before = all(&app).await;
+                let told = app.dry_run(&acme, provider).await;
+                assert_eq!(all(&app).await, before);
 
-                let done = scene.discover(&acme, provider).await;
+                let done = app.discover(&acme, provider).await;
 
                 assert_eq!((told.added, told.left, told.renamed), (done.added, done.left, done.renamed));
                 assert_eq!((told.returned, &told.left_out), (done.returned, &done.left_out));
-                let named = |action: &str| told.items.iter().filter(|item| item.action == action).count() as u64;
-                assert_eq!([named("add"), named("leave"), named("rename")], [done.added, done.left, done.renamed]);
+                let named = ["add", "leave", "rename"]
+                    .map(|action| told.items.iter().filter(|item| item.action == action).count() as u64);
+                assert_eq!(named, [done.added, done.left, done.renamed]);
                 let recorded = acme.find_directory(provider).await.unwrap().unwrap().dry_run.unwrap();
                 assert_eq!(recorded["added"], json!(told.added));
                 if round == 0 {
-                    scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
+                    app.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
                     let renamed = PersonChange { address: Some(address("zoe")), ..change(&address("user3")) };
-                    scene.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
-                    scene.apply(provider, DOMAIN, PeopleOperation::join(&address("new")));
+                    app.apply(provider, DOMAIN, PeopleOperation::Set(renamed));
+                    app.apply(provider, DOMAIN, PeopleOperation::join(&address("new")));
                 } else {
                     assert_eq!([done.added, done.left, done.renamed], [1, 1, 1]);
                 }
             }
         }
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_tells_of_far_fewer_people_changes_nothing_until_somebody_is_sure() {
+async fn shrunken_directory_needs_a_confirmation() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         for provider in BOTH {
-            let acme = company(&scene, provider, 30).await;
-            scene.discover(&acme, provider).await;
+            let acme = company(&app, provider, 30).await;
+            app.discover(&acme, provider).await;
             let before = looked_at(&acme).await;
-            empty(&scene, provider);
+            empty(&app, provider);
 
-            let told = scene.dry_run(&acme, provider).await;
+            let told = app.dry_run(&acme, provider).await;
             assert!(told.left > 0 && told.reason.is_some(), "it would be held, and says so: {told:?}");
             for _ in 0..2 {
-                let ended = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap();
-                assert!(matches!(&ended, Ended::Held(report) if report.reason.is_some()), "{ended:?}");
+                let ended = app.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap();
+                assert!(matches!(&ended, DiscoveryOutcome::Held(report) if report.reason.is_some()), "{ended:?}");
                 assert_eq!(looked_at(&acme).await, before);
             }
             let directory = acme.find_directory(provider).await.unwrap().unwrap();
             assert_eq!(directory.outcome.as_deref(), Some("held"));
             let events = acme.list_events(0, 1_000).await.unwrap();
             assert_eq!(events.iter().filter(|event| event.kind == "directory.held").count(), 1, "it is told once");
-            let ended = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap();
-            assert!(matches!(ended, Ended::Done(_)));
-            assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+            let ended = app.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap();
+            assert!(matches!(ended, DiscoveryOutcome::Done(_)));
+            assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
         }
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_that_fails_deactivates_nobody() {
+async fn failed_listing_deactivates_nobody() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         for provider in BOTH {
-            let acme = company(&scene, provider, 8).await;
-            scene.discover(&acme, provider).await;
+            let acme = company(&app, provider, 8).await;
+            app.discover(&acme, provider).await;
             let before = looked_at(&acme).await;
-            scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
-            scene.google.add_fault(google::Fault {
-                route: Some(google::Route::UsersList),
-                ..google::Fault::once(google::Kind::Internal)
+            app.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
+            app.google.add_fault(google::GoogleFault {
+                route: Some(google::GoogleRoute::UsersList),
+                ..google::GoogleFault::once(google::GoogleFaultKind::Internal)
             });
-            scene.microsoft.add_fault(microsoft::Fault {
-                route: Some(microsoft::Route::UsersDelta),
-                ..microsoft::Fault::once(microsoft::Kind::Internal)
+            app.microsoft.add_fault(microsoft::MicrosoftFault {
+                route: Some(microsoft::MicrosoftRoute::UsersDelta),
+                ..microsoft::MicrosoftFault::once(microsoft::MicrosoftFaultKind::Internal)
             });
 
-            let e = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap_err();
-            scene.google.clear_faults();
-            scene.microsoft.clear_faults();
+            let e = app.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap_err();
+            app.google.clear_faults();
+            app.microsoft.clear_faults();
 
             assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Unavailable(_))), "{e:?}");
             assert_eq!(looked_at(&acme).await, before);
             let failed = acme.find_directory(provider).await.unwrap().unwrap();
             assert_eq!(failed.outcome.as_deref(), Some("failed"));
             assert!(failed.last_run.unwrap()["reason"].is_string());
-            assert_eq!(scene.discover(&acme, provider).await.left, 1);
+            assert_eq!(app.discover(&acme, provider).await.left, 1);
         }
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_does_not_work_is_left_alone_at_last_and_keeps_no_mailbox_waiting() {
+async fn failing_directory_does_not_delay_mailboxes() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         for provider in BOTH {
-            let acme = company(&scene, provider, 8).await;
-            scene.discover(&acme, provider).await;
-            scene.google.add_fault(google::Fault {
-                route: Some(google::Route::UsersList),
-                ..google::Fault::always(google::Kind::Internal)
+            let acme = company(&app, provider, 8).await;
+            app.discover(&acme, provider).await;
+            app.google.add_fault(google::GoogleFault {
+                route: Some(google::GoogleRoute::UsersList),
+                ..google::GoogleFault::always(google::GoogleFaultKind::Internal)
             });
-            scene.microsoft.add_fault(microsoft::Fault {
-                route: Some(microsoft::Route::UsersDelta),
-                ..microsoft::Fault::always(microsoft::Kind::Internal)
+            app.microsoft.add_fault(microsoft::MicrosoftFault {
+                route: Some(microsoft::MicrosoftRoute::UsersDelta),
+                ..microsoft::MicrosoftFault::always(microsoft::MicrosoftFaultKind::Internal)
             });
 
             let mut last = None;
             for _ in 0..30 {
-                last = scene.syncer.discover(acme.id, provider, false, &|| {}).await.err();
+                last = app.syncer.discover(acme.id, provider, false, &|| {}).await.err();
             }
 
-            let is_left_alone = matches!(last, Some(DiscoveryError::Provider(ConnectorError::NotYet(_))));
+            let is_left_alone = matches!(last, Some(DiscoveryError::Provider(ConnectorError::RateLimited(_))));
             assert!(is_left_alone, "its breaker is open: {last:?}");
             let ours = mailbox(&acme, &address("user2")).await;
-            assert_eq!(scene.syncer.calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
-            scene.google.clear_faults();
-            scene.microsoft.clear_faults();
+            assert_eq!(app.syncer.calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()));
+            app.google.clear_faults();
+            app.microsoft.clear_faults();
         }
+        app.finish().await;
     })
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_wants_us_to_wait_is_waited_for_and_nobody_is_told_that_it_failed() {
-    on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
-        let provider = Provider::Gmail;
-        let acme = company(&scene, provider, 8).await;
-        let slow_down = |seconds| {
-            scene.google.add_fault(google::Fault {
-                route: Some(google::Route::UsersList),
-                ..google::Fault::once(google::Kind::Throttled { retry_after: Some(seconds) })
-            });
-        };
+fn throttle_once(app: &DirectoryApp, seconds: u64) {
+    app.google.add_fault(google::GoogleFault {
+        route: Some(google::GoogleRoute::UsersList),
+        ..google::GoogleFault::once(google::GoogleFaultKind::Throttled { retry_after: Some(seconds) })
+    });
+}
 
-        slow_down(1);
-        scene.discover(&acme, provider).await;
-        assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
-        slow_down(60);
-        let e = scene.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap_err();
+#[tokio::test(flavor = "multi_thread")]
+async fn throttled_discovery_is_no_failure() {
+    on_each_database(|db| async move {
+        let app = DirectoryApp::new(db).await;
+        let provider = Provider::Gmail;
+        let acme = company(&app, provider, 8).await;
+        throttle_once(&app, 1);
+        app.discover(&acme, provider).await;
+        assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
+        throttle_once(&app, 60);
+        let e = app.syncer.discover(acme.id, provider, false, &|| {}).await.unwrap_err();
 
         assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Throttled { .. })), "{e:?}");
         let directory = acme.find_directory(provider).await.unwrap().unwrap();
         assert_eq!(directory.outcome.as_deref(), Some("done"), "as it was before");
         let events = acme.list_events(0, 1_000).await.unwrap();
         assert!(events.iter().all(|event| event.kind != "directory.failed"));
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_administrator_takes_back_shows_and_deactivates_nobody() {
+async fn revoked_consent_deactivates_nobody() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         for provider in BOTH {
-            let acme = company(&scene, provider, 8).await;
-            scene.discover(&acme, provider).await;
+            let acme = company(&app, provider, 8).await;
+            app.discover(&acme, provider).await;
             let before = looked_at(&acme).await;
             let allow = |is_allowed: bool| match provider {
                 Provider::Gmail => {
-                    scene.google.set_delegated_scopes_of(DOMAIN, if is_allowed { None } else { Some(Vec::new()) });
+                    app.google.set_delegated_scopes_of(DOMAIN, if is_allowed { None } else { Some(Vec::new()) });
                 }
                 _ => {
                     let change = microsoft::DirectoryChange { admin_consent: Some(is_allowed), ..Default::default() };
-                    scene.microsoft.change_directory(DOMAIN, &change);
+                    app.microsoft.change_directory(DOMAIN, &change);
                 }
             };
             allow(false);
 
-            let e = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
+            let e = app.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
 
             assert!(matches!(e, DiscoveryError::Provider(ConnectorError::Unauthorized(_))), "{e:?}");
             assert_eq!(looked_at(&acme).await, before);
             let rules = serde_json::from_value(json!({"include": {"groups": ["nobody@harbour.example"]}})).unwrap();
             allow(true);
-            scene.set(&acme, provider, DOMAIN, &rules).await;
-            let e = scene.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
+            app.set(&acme, provider, DOMAIN, &rules).await;
+            let e = app.syncer.discover(acme.id, provider, true, &|| {}).await.unwrap_err();
             assert!(matches!(e, DiscoveryError::NoGroup(_)), "{e:?}");
             assert_eq!(looked_at(&acme).await, before, "a group that is not there is no empty group");
         }
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_that_are_forgotten_are_made_up_for_by_a_whole_listing() {
+async fn expired_delta_leads_to_a_full_listing() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         let provider = Provider::Outlook;
-        let acme = company(&scene, provider, 8).await;
-        scene.discover(&acme, provider).await;
-        scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
-        scene.apply(provider, DOMAIN, PeopleOperation::ExpireDelta);
+        let acme = company(&app, provider, 8).await;
+        app.discover(&acme, provider).await;
+        app.apply(provider, DOMAIN, PeopleOperation::Delete { person: address("user2") });
+        app.apply(provider, DOMAIN, PeopleOperation::ExpireDelta);
 
-        let report = scene.discover(&acme, provider).await;
+        let report = app.discover(&acme, provider).await;
 
         assert_eq!((report.is_whole, report.left, report.added), (true, 1, 0));
-        let report = scene.discover(&acme, provider).await;
+        let report = app.discover(&acme, provider).await;
         assert_eq!((report.is_whole, report.listed), (false, 0), "and from there on changes are told");
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_that_are_due_are_looked_at_by_themselves_and_mail_comes_in() {
+async fn due_directory_is_discovered_by_itself() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         let mut tenants = Vec::new();
         for provider in BOTH {
-            tenants.push((provider, company(&scene, provider, 4).await));
+            tenants.push((provider, company(&app, provider, 4).await));
         }
-        let off = scene.tenant("off").await;
-        scene.set(&off, Provider::Gmail, DOMAIN, &Rules::default()).await;
-        scene.db.store.system().set_tenant_active(off.id, false).await.unwrap();
+        let off = app.tenant("off").await;
+        app.set(&off, Provider::Gmail, DOMAIN, &DirectoryRules::default()).await;
+        app.db.store.system().set_tenant_active(off.id, false).await.unwrap();
 
-        let mut unit = scene.db.store.system().write_for(TenantId::SYSTEM);
-        unit.enqueue(vec![new_job(&DiscoverDirectories {}, scene.db.store.clock(), None).unwrap()]);
+        let mut unit = app.db.store.system().write_for(TenantId::SYSTEM);
+        unit.enqueue(vec![new_job(&DiscoverDirectories {}, app.db.store.clock(), None).unwrap()]);
         unit.commit().await.unwrap();
-        scene.work().await;
+        app.work().await;
 
         for (provider, tenant) in &tenants {
-            assert_eq!(looked_at(tenant).await, scene.wanted(*provider, DOMAIN));
+            assert_eq!(looked_at(tenant).await, app.wanted(*provider, DOMAIN));
             let states = tenant.list_mailboxes().await.unwrap();
             assert!(states.iter().all(|mailbox| mailbox.state == domain::MailboxState::Active), "{states:?}");
             let directory = tenant.find_directory(*provider).await.unwrap().unwrap();
             assert!(directory.next_at > directory.last_run_at.unwrap());
         }
         assert_eq!(users(&off).await, []);
-        assert_eq!(scene.db.store.system().list_due_directories(10).await.unwrap(), []);
+        assert_eq!(app.db.store.system().list_due_directories(10).await.unwrap(), []);
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_that_is_switched_off_is_not_looked_at_even_if_it_was_asked_for() {
+async fn inactive_tenant_is_not_discovered() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         let provider = Provider::Gmail;
-        let acme = company(&scene, provider, 4).await;
+        let acme = company(&app, provider, 4).await;
         let mut unit = acme.write();
-        for how in [Discovery::Usual, Discovery::Dry] {
-            unit.enqueue(vec![DiscoverDirectory::now(scene.db.store.clock(), provider, how).unwrap()]);
+        for how in [DiscoveryMode::Usual, DiscoveryMode::Dry] {
+            unit.enqueue(vec![DiscoverDirectory::new_job(app.db.store.clock(), provider, how).unwrap()]);
         }
         unit.commit().await.unwrap();
-        let system = scene.db.store.system();
+        let system = app.db.store.system();
         system.set_tenant_active(acme.id, false).await.unwrap();
-        let other = scene.tenant("other").await;
-        scene.set(&other, provider, DOMAIN, &Rules::default()).await;
+        let other = app.tenant("other").await;
+        app.set(&other, provider, DOMAIN, &DirectoryRules::default()).await;
         let mut unit = other.write();
-        unit.enqueue(vec![DiscoverDirectory::now(scene.db.store.clock(), provider, Discovery::Usual).unwrap()]);
+        unit.enqueue(vec![DiscoverDirectory::new_job(app.db.store.clock(), provider, DiscoveryMode::Usual).unwrap()]);
         unit.commit().await.unwrap();
 
-        scene.work_for(&other).await;
+        app.work_for(&other).await;
         assert_eq!((users(&acme).await.len(), users(&other).await.len()), (0, 4));
         system.set_tenant_active(acme.id, true).await.unwrap();
-        scene.work().await;
+        app.work().await;
         assert_eq!(users(&acme).await.len(), 4);
+        app.finish().await;
     })
     .await;
 }
@@ -337,100 +348,103 @@ fn at_sign<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_that_is_switched_off_in_the_middle_of_a_look_stays_as_it_is() {
+async fn tenant_deactivated_mid_run_stays_unchanged() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         let provider = Provider::Gmail;
-        let acme = company(&scene, provider, 600).await;
-        let system = scene.db.store.system();
+        let acme = company(&app, provider, 600).await;
+        let system = app.db.store.system();
         let mut interrupted = 0;
         for number in 1.. {
             let (signs, then) = (AtomicUsize::new(0), tokio::sync::Mutex::new(None));
             let switch_off = async || {
                 system.set_tenant_active(acme.id, false).await.unwrap();
-                *then.lock().await = Some(all(&scene).await);
+                *then.lock().await = Some(all(&app).await);
             };
             let progress = at_sign(number, &signs, switch_off);
-            let ended = scene.syncer.discover(acme.id, provider, false, &progress).await;
+            let ended = app.syncer.discover(acme.id, provider, false, &progress).await;
             drop(progress);
             let Some(then) = then.into_inner() else { break };
 
-            assert_eq!(all(&scene).await, then, "after {number} signs of progress: {ended:?}");
+            assert_eq!(all(&app).await, then, "after {number} signs of progress: {ended:?}");
             interrupted += usize::from(ended.is_err());
             system.set_tenant_active(acme.id, true).await.unwrap();
         }
         assert!(interrupted > 3, "{interrupted}");
         let signs = AtomicUsize::new(0);
         let switch_off = async || drop(system.set_tenant_active(acme.id, false).await);
-        let tried = scene.syncer.try_discovery(acme.id, provider, &at_sign(1, &signs, switch_off)).await;
-        assert!(tried.is_err_and(|e| e.is_overtaken()));
+        let tried = app.syncer.dry_run_discovery(acme.id, provider, &at_sign(1, &signs, switch_off)).await;
+        assert!(tried.is_err_and(|e| e.is_superseded()));
         assert_eq!(acme.find_directory(provider).await.unwrap().unwrap().dry_run, None);
         system.set_tenant_active(acme.id, true).await.unwrap();
-        assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
-        assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+        assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
+        assert_eq!(app.discover(&acme, provider).await.changes(), 0);
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_who_look_at_once_the_first_gives_way_and_nobody_has_two_mailboxes() {
+async fn concurrent_discoveries_make_no_double() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         let provider = Provider::Gmail;
-        let acme = company(&scene, provider, 600).await;
+        let acme = company(&app, provider, 600).await;
         let mut overtaken = 0;
         for number in 1..8 {
             let signs = AtomicUsize::new(0);
-            let other = async || drop(scene.discover(&acme, provider).await);
+            let other = async || drop(app.discover(&acme, provider).await);
             let progress = at_sign(number, &signs, other);
-            let ended = scene.syncer.discover(acme.id, provider, false, &progress).await;
+            let ended = app.syncer.discover(acme.id, provider, false, &progress).await;
             drop(progress);
 
-            overtaken += usize::from(matches!(&ended, Err(e) if e.is_overtaken()));
-            assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+            overtaken += usize::from(matches!(&ended, Err(e) if e.is_superseded()));
+            assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
             let outcome = acme.find_directory(provider).await.unwrap().unwrap().outcome;
             assert_eq!(outcome.as_deref(), Some("done"));
             // Somebody comes and somebody goes before the next.
-            scene.apply(provider, DOMAIN, PeopleOperation::join(&address(&format!("new{number}"))));
-            scene.apply(provider, DOMAIN, PeopleOperation::Delete { person: address(&format!("user{}", number + 1)) });
+            app.apply(provider, DOMAIN, PeopleOperation::join(&address(&format!("new{number}"))));
+            app.apply(provider, DOMAIN, PeopleOperation::Delete { person: address(&format!("user{}", number + 1)) });
         }
         // Later than while it lists it has nothing left to do, and finds that out at its end.
         assert!(overtaken >= 2, "{overtaken}");
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_forgets_again_and_again_where_we_were_is_left_for_the_next_time() {
+async fn repeatedly_expiring_delta_is_deferred() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = DirectoryApp::new(db).await;
         let provider = Provider::Outlook;
         // More than a page.
-        let acme = company(&scene, provider, 1_100).await;
+        let acme = company(&app, provider, 1_100).await;
         let signs = AtomicUsize::new(0);
         let forget = || {
             signs.fetch_add(1, Ordering::SeqCst);
-            scene.apply(provider, DOMAIN, PeopleOperation::ExpireDelta);
+            app.apply(provider, DOMAIN, PeopleOperation::ExpireDelta);
         };
 
-        let e = scene.syncer.discover(acme.id, provider, false, &forget).await.unwrap_err();
+        let e = app.syncer.discover(acme.id, provider, false, &forget).await.unwrap_err();
 
         assert!(matches!(e, DiscoveryError::Provider(ConnectorError::CursorExpired)), "{e:?}");
         assert_eq!((signs.load(Ordering::SeqCst), looked_at(&acme).await.len()), (4, 0));
-        scene.discover(&acme, provider).await;
-        assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+        app.discover(&acme, provider).await;
+        assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
+        app.finish().await;
     })
     .await;
 }
 
 #[test]
-fn who_dies_on_the_way_through_a_directory_leaves_what_the_next_one_goes_on_with() {
+fn crashed_discovery_is_resumed() {
     for effect in Effect::DISCOVERY {
         for moment in ["before", "after"] {
             let failpoint = format!("{moment}:{}=panic", effect.name());
             let folder = tempfile::tempdir().unwrap();
             let trace = folder.path().join("trace");
-            alone("directory::runs::outlives_a_panic", &format!("{failpoint} trace={}", trace.display()));
+            run_with_failpoints("directory::runs::outlives_a_panic", &format!("{failpoint} trace={}", trace.display()));
             let passed = std::fs::read_to_string(trace).unwrap();
             assert!(passed.contains(&format!("{moment}:{}", effect.name())), "{failpoint} was never reached");
         }
@@ -441,12 +455,12 @@ fn who_dies_on_the_way_through_a_directory_leaves_what_the_next_one_goes_on_with
 #[ignore = "run by another test, with a failpoint that panics"]
 async fn outlives_a_panic() {
     let folder = tempfile::tempdir().unwrap();
-    let scene = Scene::new(migrated_sqlite(folder.path()).await).await;
+    let app = DirectoryApp::new(migrated_sqlite(folder.path()).await).await;
     let provider = Provider::Gmail;
     // More than a page, and more than fit one commit.
-    let acme = company(&scene, provider, 1_100).await;
+    let acme = company(&app, provider, 1_100).await;
     let look = async || {
-        let (syncer, tenant) = (scene.syncer.clone(), acme.id);
+        let (syncer, tenant) = (app.syncer.clone(), acme.id);
         let look = tokio::spawn(async move { syncer.discover(tenant, provider, false, &|| {}).await.map(drop) });
         look.await
     };
@@ -455,9 +469,10 @@ async fn outlives_a_panic() {
         look().await.unwrap().unwrap();
     }
 
-    assert_eq!(looked_at(&acme).await, scene.wanted(provider, DOMAIN));
+    assert_eq!(looked_at(&acme).await, app.wanted(provider, DOMAIN));
     assert_eq!(acme.count_active_users(provider).await.unwrap() as usize, looked_at(&acme).await.len());
     let ann = user(&acme, provider, &address("user1")).await;
     assert_eq!(ann.mailbox, Some(mailbox(&acme, &address("user1")).await.id));
-    assert_eq!(scene.discover(&acme, provider).await.changes(), 0);
+    assert_eq!(app.discover(&acme, provider).await.changes(), 0);
+    app.finish().await;
 }

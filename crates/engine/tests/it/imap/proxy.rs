@@ -13,11 +13,11 @@ pub type Rewrite = fn(&mut [u8]);
 #[derive(Debug)]
 pub struct Proxy {
     pub port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     rewrites: Mutex<Vec<Rewrite>>,
     bodies: AtomicUsize,
     /// A folder that nobody gets into.
@@ -37,7 +37,7 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let (rewrites, bodies) = (Mutex::new(rewrites), AtomicUsize::new(0));
         let (held, gate, asked) = (Mutex::new(&b"BODY.PEEK[]"[..]), Semaphore::new(OPEN), Notify::new());
-        let shared = Arc::new(Shared { rewrites, bodies, shut: Mutex::default(), held, gate, asked });
+        let shared = Arc::new(ProxyState { rewrites, bodies, shut: Mutex::default(), held, gate, asked });
         let here = shared.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
@@ -82,7 +82,7 @@ impl Proxy {
     }
 }
 
-async fn relay(near: TcpStream, far: TcpStream, shared: Arc<Shared>) {
+async fn relay(near: TcpStream, far: TcpStream, shared: Arc<ProxyState>) {
     let (near_in, mut near_out) = near.into_split();
     let (far_in, mut far_out) = far.into_split();
     let here = shared.clone();

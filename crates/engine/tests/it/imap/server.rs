@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use connectors::imap::client::{
-    BodyFault, BodySink, Client, Credentials, Items, Metadata, Search, Security, Settings, UidSet,
+    BodyFault, BodySink, Client, ClientSettings, Credentials, FetchItems, Metadata, SearchCriteria, Security, UidSet,
 };
 use domain::{Secret, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -104,7 +104,7 @@ impl Owner {
 
     /// All that is in these folders, straight from the server.
     pub async fn truth(&self, is_wanted: impl Fn(&str) -> bool) -> BTreeSet<Thing> {
-        let settings = Settings::new("127.0.0.1", port(), Security::None);
+        let settings = ClientSettings::new("127.0.0.1", port(), Security::None);
         let credentials = Credentials::Password { user: self.user.clone(), password: Secret::new("pw".to_owned()) };
         let mut client = Client::connect(settings, &credentials).await.unwrap();
         let mut truth = BTreeSet::new();
@@ -113,7 +113,7 @@ impl Owner {
                 continue;
             }
             let examined = client.examine(&folder.wire).await.unwrap();
-            let uids = client.search(&Search::default()).await.unwrap();
+            let uids = client.search(&SearchCriteria::default()).await.unwrap();
             let mut flags: std::collections::BTreeMap<u32, String> = std::collections::BTreeMap::new();
             let mut note = |found: &Metadata<'_>| {
                 let mut names: Vec<String> = found
@@ -128,7 +128,7 @@ impl Owner {
             if uids.is_empty() {
                 continue;
             }
-            client.fetch_metadata(&uids, Items::Flags, None, &mut note).await.unwrap();
+            client.fetch_metadata(&uids, FetchItems::Flags, None, &mut note).await.unwrap();
             let mut bodies = Hashes::default();
             client.fetch_bodies(&[uids.iter().collect::<UidSet>()], &mut bodies).await.unwrap();
             for (uid, hash) in bodies.done {

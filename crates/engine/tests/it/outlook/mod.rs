@@ -1,5 +1,4 @@
 //! Outlook mailboxes, synced by the engine from the simulator.
 
-mod scene;
-mod story;
+mod mailbox_life;
 mod table;

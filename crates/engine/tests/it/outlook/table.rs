@@ -1,70 +1,81 @@
 //! What Microsoft does wrong at each of our calls, and how that ends.
 
-use sim::microsoft::{Kind, Operation, Route, World};
+use sim::microsoft::{MicrosoftFaultKind, MicrosoftRoute, MicrosoftWorld, OutlookOperation};
 use store::testing::on_each_database;
 
-use crate::fault_table::{End, MESSAGES, Row, Tabled, WAIT, walk};
+use crate::fault_table::{
+    FaultCase, FaultOutcome, FaultTable, MESSAGES_PER_ACCOUNT, RETRY_AFTER_SECONDS, run_fault_table,
+};
 
 /// Names that are asked for at once, and what they stand for.
 const WELL_KNOWN: u64 = 14;
 
-fn calls() -> Vec<(Route, bool)> {
+fn calls() -> Vec<(MicrosoftRoute, bool)> {
     let first = [
-        Route::Token,
-        Route::Me,
-        Route::FoldersGet,
-        Route::FoldersDelta,
-        Route::MessagesDelta,
-        Route::Batch,
-        Route::MessagesValue,
+        MicrosoftRoute::Token,
+        MicrosoftRoute::Me,
+        MicrosoftRoute::FoldersGet,
+        MicrosoftRoute::FoldersDelta,
+        MicrosoftRoute::MessagesDelta,
+        MicrosoftRoute::Batch,
+        MicrosoftRoute::MessagesValue,
     ];
-    let later = [Route::FoldersDelta, Route::MessagesDelta, Route::Batch, Route::MessagesValue, Route::MessagesGet];
+    let later = [
+        MicrosoftRoute::FoldersDelta,
+        MicrosoftRoute::MessagesDelta,
+        MicrosoftRoute::Batch,
+        MicrosoftRoute::MessagesValue,
+        MicrosoftRoute::MessagesGet,
+    ];
     first.into_iter().map(|route| (route, false)).chain(later.into_iter().map(|route| (route, true))).collect()
 }
 
+fn oauth(error: &str, status: u16, code: Option<u32>) -> MicrosoftFaultKind {
+    MicrosoftFaultKind::Oauth { error: error.to_owned(), status, code }
+}
+
 /// What each fault leads to, wherever it comes.
-fn faults() -> Vec<(Kind, u64, End)> {
-    use End::{NeedsReauth, Whole, WholeAfterWait};
-    let oauth = |error: &str, status, code| Kind::Oauth { error: error.to_owned(), status, code };
+fn faults() -> Vec<(MicrosoftFaultKind, u64, FaultOutcome)> {
+    use FaultOutcome::{NeedsReauth, Whole, WholeAfterWait};
     vec![
-        (Kind::Throttled { retry_after: Some(WAIT) }, 1, WholeAfterWait),
-        (Kind::Throttled { retry_after: None }, 2, Whole),
-        (Kind::Unavailable { retry_after: Some(WAIT) }, 1, WholeAfterWait),
-        (Kind::Unavailable { retry_after: None }, 2, Whole),
-        (Kind::Internal, 1, Whole),
-        (Kind::BadGateway, 1, Whole),
-        (Kind::GatewayTimeout, 1, Whole),
-        (Kind::BandwidthExceeded, 1, Whole),
-        (Kind::Locked, 1, Whole),
-        (Kind::Hang { ms: 700 }, 1, Whole),
-        (Kind::Cut, 2, Whole),
-        (Kind::Reset, 1, Whole),
-        (Kind::CutBody, 1, Whole),
-        (Kind::Slow { bytes: 500, ms: 2 }, 1, Whole),
-        (Kind::Garbage, 1, Whole),
-        (Kind::TruncatedJson, 1, Whole),
-        (Kind::Unauthorized, 1, Whole),
-        (Kind::Unauthorized, 0, NeedsReauth),
-        (Kind::AccessDenied, 0, NeedsReauth),
-        (Kind::NotFound, 1, Whole),
-        (Kind::MailboxNotEnabled, 1, Whole),
-        (Kind::DeltaExpired, 1, Whole),
-        (Kind::Resync { code: "SyncStateInvalid".into() }, 1, Whole),
-        (Kind::DeltaQuota, 1, Whole),
-        (Kind::EmptyPage, 2, Whole),
-        (Kind::RepeatedItems, 1, Whole),
-        (Kind::MissingPart, 1, Whole),
-        (Kind::ShuffledParts, 1, Whole),
+        (MicrosoftFaultKind::Throttled { retry_after: Some(RETRY_AFTER_SECONDS) }, 1, WholeAfterWait),
+        (MicrosoftFaultKind::Throttled { retry_after: None }, 2, Whole),
+        (MicrosoftFaultKind::Unavailable { retry_after: Some(RETRY_AFTER_SECONDS) }, 1, WholeAfterWait),
+        (MicrosoftFaultKind::Unavailable { retry_after: None }, 2, Whole),
+        (MicrosoftFaultKind::Internal, 1, Whole),
+        (MicrosoftFaultKind::BadGateway, 1, Whole),
+        (MicrosoftFaultKind::GatewayTimeout, 1, Whole),
+        (MicrosoftFaultKind::BandwidthExceeded, 1, Whole),
+        (MicrosoftFaultKind::Locked, 1, Whole),
+        (MicrosoftFaultKind::Hang { ms: 700 }, 1, Whole),
+        (MicrosoftFaultKind::Cut, 2, Whole),
+        (MicrosoftFaultKind::Reset, 1, Whole),
+        (MicrosoftFaultKind::CutBody, 1, Whole),
+        (MicrosoftFaultKind::Slow { bytes: 500, ms: 2 }, 1, Whole),
+        (MicrosoftFaultKind::Garbage, 1, Whole),
+        (MicrosoftFaultKind::TruncatedJson, 1, Whole),
+        (MicrosoftFaultKind::Unauthorized, 1, Whole),
+        (MicrosoftFaultKind::Unauthorized, 0, NeedsReauth),
+        (MicrosoftFaultKind::AccessDenied, 0, NeedsReauth),
+        (MicrosoftFaultKind::NotFound, 1, Whole),
+        (MicrosoftFaultKind::MailboxNotEnabled, 1, Whole),
+        (MicrosoftFaultKind::DeltaExpired, 1, Whole),
+        (MicrosoftFaultKind::Resync { code: "SyncStateInvalid".into() }, 1, Whole),
+        (MicrosoftFaultKind::DeltaQuota, 1, Whole),
+        (MicrosoftFaultKind::EmptyPage, 2, Whole),
+        (MicrosoftFaultKind::RepeatedItems, 1, Whole),
+        (MicrosoftFaultKind::MissingPart, 1, Whole),
+        (MicrosoftFaultKind::ShuffledParts, 1, Whole),
         (oauth("invalid_grant", 400, Some(70_008)), 0, NeedsReauth),
         (oauth("interaction_required", 400, Some(50_076)), 0, NeedsReauth),
         (oauth("temporarily_unavailable", 503, None), 1, Whole),
     ]
 }
 
-impl Tabled for World {
-    const AT_ONCE: usize = 4;
+impl FaultTable for MicrosoftWorld {
+    const CONCURRENT_CALLS: usize = 4;
 
-    fn rows() -> Vec<Row<Kind>> {
+    fn rows() -> Vec<FaultCase<MicrosoftFaultKind>> {
         let mut rows = Vec::new();
         for (route, is_later) in calls() {
             for (kind, times, end) in faults() {
@@ -73,46 +84,46 @@ impl Tabled for World {
                     continue;
                 }
                 let (times, end) = match (&kind, route) {
-                    (Kind::NotFound, Route::MessagesValue) => (times, End::OneFewer),
+                    (MicrosoftFaultKind::NotFound, MicrosoftRoute::MessagesValue) => (times, FaultOutcome::OneFewer),
                     // What is forbidden while the inbox may be read is the message's own.
-                    (Kind::AccessDenied, Route::MessagesValue) => (1, End::Whole),
-                    (Kind::AccessDenied, Route::MessagesGet) => (times, End::Whole),
+                    (MicrosoftFaultKind::AccessDenied, MicrosoftRoute::MessagesValue) => (1, FaultOutcome::Whole),
+                    (MicrosoftFaultKind::AccessDenied, MicrosoftRoute::MessagesGet) => (times, FaultOutcome::Whole),
                     _ => (times, end),
                 };
-                rows.push(Row { route, is_later, kind, times, end });
+                rows.push(FaultCase { route, is_later, kind, times, end });
             }
         }
         rows
     }
 
     fn change(&self, address: &str) {
-        self.apply(address, Operation::deliver()).unwrap();
+        self.apply(address, OutlookOperation::deliver()).unwrap();
         let truth = self.truth(address).unwrap();
         let inbox = truth.folders.iter().find(|(_, folder)| folder.well_known.as_deref() == Some("inbox")).unwrap().0;
         let mut there = truth.messages.iter().filter(|(_, message)| message.folder_id == *inbox).map(|(id, _)| id);
         let id = there.next().unwrap().clone();
-        self.apply(address, Operation::Move { message: id, folder: "archive".into() }).unwrap();
+        self.apply(address, OutlookOperation::Move { message: id, folder: "archive".into() }).unwrap();
     }
 
-    fn parts(route: Route) -> Option<u64> {
+    fn parts(route: MicrosoftRoute) -> Option<u64> {
         match route {
-            Route::FoldersGet => Some(WELL_KNOWN),
-            Route::MessagesDelta => Some(Self::AT_ONCE as u64),
-            Route::MessagesValue | Route::MessagesGet => Some(MESSAGES as u64 + 1),
+            MicrosoftRoute::FoldersGet => Some(WELL_KNOWN),
+            MicrosoftRoute::MessagesDelta => Some(Self::CONCURRENT_CALLS as u64),
+            MicrosoftRoute::MessagesValue | MicrosoftRoute::MessagesGet => Some(MESSAGES_PER_ACCOUNT as u64 + 1),
             _ => None,
         }
     }
 
-    fn is_batch(route: Route) -> bool {
-        route == Route::Batch
+    fn is_batch(route: MicrosoftRoute) -> bool {
+        route == MicrosoftRoute::Batch
     }
 
-    fn is_about_the_token(kind: &Kind) -> bool {
-        *kind == Kind::Unauthorized
+    fn is_about_the_token(kind: &MicrosoftFaultKind) -> bool {
+        *kind == MicrosoftFaultKind::Unauthorized
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_at_every_call_ends_as_it_should() {
-    on_each_database(walk::<World>).await;
+async fn each_fault_at_each_call_ends_as_listed() {
+    on_each_database(run_fault_table::<MicrosoftWorld>).await;
 }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use domain::Clock;
 use engine::oidc::Documents;
-use engine::push::{GmailPushes, PushSettings};
+use engine::push::{GmailPushSettings, GmailPushes};
 use futures_util::future::BoxFuture;
 use ring::rand::SystemRandom;
 use ring::rsa::{KeyPair, PublicKeyComponents};
@@ -72,7 +72,7 @@ impl Google {
     }
 
     pub fn pushes(&self, store: &Store) -> GmailPushes {
-        let settings = PushSettings {
+        let settings = GmailPushSettings {
             jwks_url: "https://keys.example/certs".to_owned(),
             audience: AUDIENCE.to_owned(),
             service_account: ACCOUNT.to_owned(),
@@ -94,8 +94,7 @@ pub fn changed(claim: &str, value: Value) -> Value {
 }
 
 pub fn sign(head: &Value, number: usize, claims: &Value) -> String {
-    let piece = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let signed = format!("{}.{}", piece(head), piece(claims));
+    let signed = [head, claims].map(|value| URL_SAFE_NO_PAD.encode(value.to_string())).join(".");
     let key = key(number);
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(&ring::signature::RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature).unwrap();

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use domain::{Provider, Secret, Sha256};
+use domain::{MailboxId, Provider, Secret, Sha256, TenantId};
 use engine::Vault;
-use engine::push::{GraphPushes, NotTaken, Outcome, Passwords};
+use engine::push::{ClientStates, GraphPushError, GraphPushes, PushOutcome};
 use engine::secrets::KeySource;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use store::sql::subscriptions::{Claim, Subscription};
+use store::sql::subscriptions::{Subscription, SubscriptionClaim};
 use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 use store::{Location, Store};
 
-use super::taken::{looks, mailbox_at, messages, tenant};
+use super::incoming::{looks, mailbox_at, messages, tenant};
 
 const OUTLOOK: Provider = Provider::Outlook;
 
@@ -27,13 +27,13 @@ fn pushes(store: &Store) -> GraphPushes {
 
 /// What somebody may be told to say.
 async fn password(store: &Store) -> String {
-    Passwords::new(vault(store)).make().await.unwrap().expose().clone()
+    ClientStates::new(vault(store)).create().await.unwrap().expose().clone()
 }
 
 /// An account that is subscribed to under this name, and says this.
 pub async fn subscribe(store: &Store, address: &str, name: Option<&str>, password: &str) {
     let system = store.system();
-    let claim = Claim { provider: OUTLOOK, address, word: password };
+    let claim = SubscriptionClaim { provider: OUTLOOK, address, nonce: password };
     let claimed = system.claim_subscription(claim, Duration::from_secs(60)).await.unwrap().unwrap();
     system.begin_subscription(claim, Sha256::of(password.as_bytes()), None).await.unwrap();
     if let Some(name) = name {
@@ -62,8 +62,8 @@ pub fn body(items: &[Value]) -> Vec<u8> {
     json!({"value": items}).to_string().into_bytes()
 }
 
-pub async fn take(pushes: &GraphPushes, items: &[Value]) -> Vec<Outcome> {
-    pushes.take(body(items)).await.unwrap()
+pub async fn take(pushes: &GraphPushes, items: &[Value]) -> Vec<PushOutcome> {
+    pushes.receive(body(items)).await.unwrap()
 }
 
 async fn count(db: &TestDatabase, what: &str) -> usize {
@@ -71,7 +71,7 @@ async fn count(db: &TestDatabase, what: &str) -> usize {
 }
 
 #[tokio::test]
-async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() {
+async fn item_with_a_wrong_client_state_is_dropped() {
     on_each_database(|db| async move {
         let (acme, beta) = (tenant(&db, "acme").await, tenant(&db, "beta").await);
         let mut both = vec![
@@ -100,7 +100,7 @@ async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() 
             json!(null),
         ];
         let outcomes = take(&pushes, &forged).await;
-        let (wrong, none, odd) = (Outcome::Forbidden, Outcome::Unknown, Outcome::Malformed);
+        let (wrong, none, odd) = (PushOutcome::Forbidden, PushOutcome::Unknown, PushOutcome::Malformed);
         assert_eq!(outcomes, [wrong, wrong, wrong, none, none, none, odd, odd, odd]);
         assert_eq!((looks(&db).await.len(), messages(&db).await), (0, 0), "nothing has happened");
 
@@ -108,41 +108,41 @@ async fn every_item_counts_by_itself_and_only_if_it_says_what_was_agreed_upon() 
         mixed.insert(4, item("1", "s1", &one));
         mixed.push(item("1", "s1", &one));
         let outcomes = take(&pushes, &mixed).await;
-        assert_eq!((outcomes[4], outcomes[10]), (Outcome::Accepted, Outcome::Repeated));
+        assert_eq!((outcomes[4], outcomes[10]), (PushOutcome::Accepted, PushOutcome::Repeated));
         assert_eq!((looks(&db).await, messages(&db).await), (both.clone(), 1));
         // An older one after it, the same again, and nothing at all.
-        assert_eq!(take(&pushes, &[item("0", "s1", &one)]).await, [Outcome::Accepted]);
-        assert_eq!(take(&pushes, &[item("1", "s1", &one)]).await, [Outcome::Repeated]);
+        assert_eq!(take(&pushes, &[item("0", "s1", &one)]).await, [PushOutcome::Accepted]);
+        assert_eq!(take(&pushes, &[item("1", "s1", &one)]).await, [PushOutcome::Repeated]);
         assert_eq!(take(&pushes, &[]).await, []);
         assert_eq!((looks(&db).await, messages(&db).await), (both, 2), "one job for all of them");
         assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 2);
         assert_eq!(count(&db, "push_watches where sweep_since is not null").await, 0);
         for nonsense in [&b""[..], b"{}", b"[]", b"{\"value\": 7}"] {
-            assert!(matches!(pushes.take(nonsense).await, Err(NotTaken::Malformed(_))));
+            assert!(matches!(pushes.receive(nonsense).await, Err(GraphPushError::Malformed(_))));
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_somebody_made_up_is_not_looked_up() {
+async fn forged_client_state_costs_no_query() {
     on_each_database(|db| async move {
         let pushes = pushes(&db.store);
         let ours = password(&db.store).await;
         let elsewhere = Vault::new(db.store.clone(), KeySource::Given(Secret::new("7c".repeat(32))));
-        assert!(Passwords::new(elsewhere).make().await.is_err(), "one database, one master key");
-        assert_eq!(take(&pushes, &[item("1", "s1", &ours)]).await, [Outcome::Unknown]);
+        assert!(ClientStates::new(elsewhere).create().await.is_err(), "one database, one master key");
+        assert_eq!(take(&pushes, &[item("1", "s1", &ours)]).await, [PushOutcome::Unknown]);
         db.run("drop table push_subscriptions").await;
 
         let made_up = [item("1", "s1", &"A".repeat(86)), item("1", "s1", &ours[1..]), item("1", "s1", "x")];
-        assert_eq!(take(&pushes, &made_up).await, [Outcome::Forbidden; 3]);
-        assert!(pushes.take(body(&[item("1", "s1", &ours)])).await.is_err(), "what may be ours is");
+        assert_eq!(take(&pushes, &made_up).await, [PushOutcome::Forbidden; 3]);
+        assert!(pushes.receive(body(&[item("1", "s1", &ours)])).await.is_err(), "what may be ours is");
     })
     .await;
 }
 
 #[tokio::test]
-async fn one_whose_name_was_never_recorded_is_known_by_what_it_says() {
+async fn unrecorded_subscription_is_recognised() {
     on_each_database(|db| async move {
         let acme = tenant(&db, "acme").await;
         mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
@@ -151,42 +151,43 @@ async fn one_whose_name_was_never_recorded_is_known_by_what_it_says() {
         let pushes = pushes(&db.store);
 
         let other = password(&db.store).await;
-        assert_eq!(take(&pushes, &[item("1", "who-knows", &other)]).await, [Outcome::Unknown]);
-        assert_eq!(take(&pushes, &[item("1", "who-knows", &one)]).await, [Outcome::Accepted]);
+        assert_eq!(take(&pushes, &[item("1", "who-knows", &other)]).await, [PushOutcome::Unknown]);
+        assert_eq!(take(&pushes, &[item("1", "who-knows", &one)]).await, [PushOutcome::Accepted]);
         assert_eq!(looks(&db).await.len(), 1);
         assert_eq!(count(&db, "push_subscriptions where name = 'who-knows'").await, 1, "from now on it is known");
-        assert_eq!(take(&pushes, &[item("2", "another", &one)]).await, [Outcome::Unknown]);
+        assert_eq!(take(&pushes, &[item("2", "another", &one)]).await, [PushOutcome::Unknown]);
     })
     .await;
 }
 
+async fn sweep_since(db: &TestDatabase, tenant: TenantId, mailbox: MailboxId) -> Option<jiff::Timestamp> {
+    let opened = db.store.system().open_mailboxes(&[(tenant, mailbox)]).await.unwrap();
+    opened[&(tenant, mailbox)].sweep_since
+}
+
 #[tokio::test]
-async fn what_only_a_look_at_every_folder_shows_is_looked_for_there() {
+async fn deletion_push_requests_a_sweep() {
     on_each_database(|db| async move {
         let acme = tenant(&db, "acme").await;
         let id = mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
         let one = password(&db.store).await;
         subscribe(&db.store, "me@acme.test", Some("s1"), &one).await;
         let pushes = pushes(&db.store);
-        let since = async || {
-            let opened = db.store.system().open_mailboxes(&[(acme, id)]).await.unwrap();
-            opened[&(acme, id)].sweep_since
-        };
 
         take(&pushes, &[item("1", "s1", &one)]).await;
-        assert_eq!(since().await, None);
+        assert_eq!(sweep_since(&db, acme, id).await, None);
         let before = db.store.system().now().await.unwrap();
         take(&pushes, &[with(item("2", "s1", &one), "changeType", "deleted")]).await;
-        let first = since().await.unwrap();
+        let first = sweep_since(&db, acme, id).await.unwrap();
         assert!(first >= before, "{first} {before}");
         take(&pushes, &[item("3", "s1", &one)]).await;
-        assert_eq!(since().await, Some(first));
+        assert_eq!(sweep_since(&db, acme, id).await, Some(first));
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_told_of_a_subscription_itself_is_acted_upon() {
+async fn lifecycle_event_is_acted_upon() {
     on_each_database(|db| async move {
         let (acme, beta) = (tenant(&db, "acme").await, tenant(&db, "beta").await);
         mailbox_at(&db, acme, OUTLOOK, "me@acme.test").await;
@@ -204,28 +205,28 @@ async fn what_is_told_of_a_subscription_itself_is_acted_upon() {
             db.run(&format!("update push_watches set {rest}")).await;
             let told = with(item("1", "s1", &one), "lifecycleEvent", event);
             let forged = with(item("1", "s1", &password(&db.store).await), "lifecycleEvent", event);
-            assert_eq!(take(&pushes, &[forged]).await, [Outcome::Forbidden]);
+            assert_eq!(take(&pushes, &[forged]).await, [PushOutcome::Forbidden]);
             assert_eq!(count(&db, "jobs").await, 0);
 
-            assert_eq!(take(&pushes, &[told.clone(), told]).await, [Outcome::Accepted; 2]);
-            let both = |is: bool| if is { 2 } else { 0 };
-            assert_eq!(looks(&db).await.len(), both(is_looked_at), "{event}");
-            assert_eq!(count(&db, "push_watches where sweep_since is not null").await, both(is_looked_at), "{event}");
-            assert_eq!(count(&db, "jobs where kind = 'watch_mailbox'").await, both(is_asked), "{event}");
+            assert_eq!(take(&pushes, &[told.clone(), told]).await, [PushOutcome::Accepted; 2]);
+            let (syncs, watches) = (if is_looked_at { 2 } else { 0 }, if is_asked { 2 } else { 0 });
+            assert_eq!(looks(&db).await.len(), syncs, "{event}");
+            assert_eq!(count(&db, "push_watches where sweep_since is not null").await, syncs, "{event}");
+            assert_eq!(count(&db, "jobs where kind = 'watch_mailbox'").await, watches, "{event}");
             let due = "push_watches where next_at < '2100-01-01T00:00:00.000Z' and wanted_at is not null";
-            assert_eq!(count(&db, due).await, both(is_asked), "{event}");
+            assert_eq!(count(&db, due).await, watches, "{event}");
             assert_eq!(count(&db, "push_subscriptions where name = 's1'").await, name, "{event}");
         }
         assert_eq!(count(&db, "push_watches where last_push_at is not null").await, 0, "no mail was told of");
         // Late ones of what has ended are no harm.
-        assert_eq!(take(&pushes, &[item("2", "s1", &one)]).await, [Outcome::Accepted]);
+        assert_eq!(take(&pushes, &[item("2", "s1", &one)]).await, [PushOutcome::Accepted]);
         assert_eq!(messages(&db).await, 1, "what is told of subscriptions may come again");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn storms_to_several_processes_are_recorded_once_each() {
+async fn concurrent_notifications_are_recorded_once_each() {
     on_each_database(|db| async move {
         let mut expected = Vec::new();
         for n in 0..20 {
@@ -247,10 +248,10 @@ async fn storms_to_several_processes_are_recorded_once_each() {
             let pushes = &processes[n % 2];
             async move { take(pushes, &items).await }
         });
-        let outcomes: Vec<Outcome> = join_all(calls).await.concat();
+        let outcomes: Vec<PushOutcome> = join_all(calls).await.concat();
 
-        let accepted = outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
-        let repeated = outcomes.iter().filter(|outcome| **outcome == Outcome::Repeated).count();
+        let accepted = outcomes.iter().filter(|outcome| **outcome == PushOutcome::Accepted).count();
+        let repeated = outcomes.iter().filter(|outcome| **outcome == PushOutcome::Repeated).count();
         assert_eq!((accepted, repeated, messages(&db).await), (200, 600, 200));
         assert_eq!(looks(&db).await, expected);
     })
@@ -259,7 +260,7 @@ async fn storms_to_several_processes_are_recorded_once_each() {
 
 /// Somebody else has the one right to write, and does not give it back.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_recorded_in_time_is_to_come_again_and_little_waits_for_it() {
+async fn overloaded_receiver_asks_for_a_redelivery() {
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let acme = tenant(&db, "acme").await;
@@ -273,13 +274,13 @@ async fn what_cannot_be_recorded_in_time_is_to_come_again_and_little_waits_for_i
 
     let call = |n: usize| {
         let (pushes, items) = (pushes.clone(), body(&[item(&n.to_string(), "s1", &one)]));
-        async move { pushes.take(items).await }
+        async move { pushes.receive(items).await }
     };
     let answers = join_all((0..250).map(call)).await;
     let mut refused = [0, 0];
     for answer in answers {
         match answer {
-            Err(NotTaken::Later(why)) => refused[usize::from(why.contains("in time"))] += 1,
+            Err(GraphPushError::RetryLater(why)) => refused[usize::from(why.contains("in time"))] += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -288,7 +289,7 @@ async fn what_cannot_be_recorded_in_time_is_to_come_again_and_little_waits_for_i
     other.execute_batch("rollback").unwrap();
     for n in 0..250 {
         let outcome = call(n).await.unwrap();
-        assert!(matches!(outcome[..], [Outcome::Accepted | Outcome::Repeated]), "{n}: {outcome:?}");
+        assert!(matches!(outcome[..], [PushOutcome::Accepted | PushOutcome::Repeated]), "{n}: {outcome:?}");
     }
     assert_eq!((looks(&db).await.len(), messages(&db).await), (1, 250));
 }

@@ -2,7 +2,7 @@
 
 mod google;
 mod graph;
-mod scene;
-mod subscribed;
-mod taken;
-mod watched;
+mod incoming;
+mod push_app;
+mod subscriptions;
+mod watches;

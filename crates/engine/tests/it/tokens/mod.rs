@@ -1,132 +1,105 @@
 //! Tokens of mailboxes, asked for by several processes at once, on both databases.
 
-mod bank;
-mod lives;
+mod counting_issuer;
+mod lifetime;
 mod microsoft;
 mod race;
 mod unstored;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::connector::{Account, Answer, Cursors, Grant, NoAccess, Page, Sink, Wanted};
-use domain::{Connector, ConnectorError, MailboxId, PlanTier, Provider, Secret, SecretKind, SystemClock};
-use engine::Engine;
-use engine::calls::Calls;
-use engine::jobs::{Keep, kinds};
-use engine::mailboxes::{Backfill, Connect};
-use engine::sync::{SyncMailbox, SyncSettings, Syncer, only_one};
-use engine::tokens::{Asker, TokenSettings, Tokens};
-use jiff::{SignedDuration, Timestamp};
-use jobs::{SystemDice, Worker, new_job};
+use domain::connector::{ConnectorAccount, ConnectorFuture, NoApiAccess, TokenGrant};
+use domain::{ConnectorError, MailboxId, Provider, Secret, SecretKind};
+use engine::mailboxes::{Backfill, ConnectRequest};
+use engine::tokens::{TokenRequest, TokenSettings, Tokens};
 use serde_json::{Value, json};
 use store::TenantStore;
-use store::sql::jobs::KeepFor;
 use store::sql::mailboxes::Mailbox;
 use store::testing::TestDatabase;
+use testkit::pages::page;
+use testkit::{AppOptions, ScriptedConnector, ScriptedReply, TestApp};
 
-use crate::bench::{Bench, worker_settings};
-
-/// Only a hang gets there.
-const DEADLINE: Duration = Duration::from_secs(120);
-
-const QUICK: TokenSettings = TokenSettings { lease: Duration::from_secs(20), look: Duration::from_millis(2) };
+const QUICK: TokenSettings = TokenSettings { lease: Duration::from_secs(20), poll_interval: Duration::from_millis(2) };
 
 /// For whoever waits until it runs out.
 const SHORT: TokenSettings = TokenSettings { lease: Duration::from_secs(1), ..QUICK };
 
-/// Somebody who gives tokens.
-trait Giver: fmt::Debug + Send + Sync + 'static {
+/// What issues tokens.
+trait TokenIssuer: fmt::Debug + Send + Sync + 'static {
     const PROVIDER: Provider;
 
     /// What opens the mailbox at first.
     fn first_secret(&self) -> String;
 
-    fn give<'a>(&'a self, account: &'a Account) -> Answer<'a, Grant>;
+    fn give<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, TokenGrant>;
 
-    fn take_back<'a>(&'a self, account: &'a Account) -> Answer<'a, ()>;
+    fn take_back<'a>(&'a self, account: &'a ConnectorAccount) -> ConnectorFuture<'a, ()>;
 
     /// Whether a call with it is answered.
-    fn takes<'a>(&'a self, token: &'a Secret<String>) -> Answer<'a, bool>;
+    fn takes<'a>(&'a self, token: &'a Secret<String>) -> ConnectorFuture<'a, bool>;
 }
 
-/// A provider with tokens, and without mail.
-#[derive(Debug)]
-struct Shop<G>(G);
-
-impl<G> Deref for Shop<G> {
-    type Target = G;
-
-    fn deref(&self) -> &G {
-        &self.0
-    }
-}
-
-impl<G: Giver> Connector for Shop<G> {
-    fn provider(&self) -> Provider {
-        G::PROVIDER
-    }
-
-    fn changes<'a>(&'a self, account: &'a Account, _: &'a Cursors) -> Answer<'a, Page> {
-        Box::pin(async move {
+/// A connector to a provider with tokens, and without mail.
+fn connector<G: TokenIssuer>(issuer: &Arc<G>) -> Arc<ScriptedConnector> {
+    let connector = ScriptedConnector::quiet(G::PROVIDER);
+    let of = issuer.clone();
+    connector.on_changes(move |account, _| {
+        let (issuer, account) = (of.clone(), account.clone());
+        ScriptedReply::later(async move {
             let token = account.access.token().await?;
-            if !self.takes(&token).await? && !self.takes(&account.access.renew(&token).await?).await? {
+            if !issuer.takes(&token).await? && !issuer.takes(&account.access.renew_token(&token).await?).await? {
                 return Err(ConnectorError::Unauthorized("refused twice".into()));
             }
-            let cursors = Cursors::from([(String::new(), "1".into())]);
-            Ok(Page { is_last: true, cursors, ..Page::default() })
+            Ok(page(vec![]))
         })
-    }
-
-    fn history<'a>(&'a self, _: &'a Account, _: &'a Cursors, _: &'a Cursors, _: Option<Timestamp>) -> Answer<'a, Page> {
-        Box::pin(async { Ok(Page { is_last: true, ..Page::default() }) })
-    }
-
-    fn list<'a>(
-        &'a self,
-        _: &'a Account,
-        _: &'a Cursors,
-        _: Option<&'a Cursors>,
-        _: Option<Timestamp>,
-    ) -> Answer<'a, Page> {
-        Box::pin(async { Ok(Page { is_last: true, ..Page::default() }) })
-    }
-
-    fn fetch<'a>(&'a self, _: &'a Account, _: &'a [Wanted], _: &'a mut dyn Sink) -> Answer<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn check<'a>(&'a self, account: &'a Account) -> Answer<'a, ()> {
-        Box::pin(async move { account.access.token().await.map(drop) })
-    }
-
-    fn grant<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, Grant>> {
-        Some(self.give(account))
-    }
-
-    fn revoke<'a>(&'a self, account: &'a Account) -> Option<Answer<'a, ()>> {
-        Some(self.take_back(account))
-    }
+    });
+    let of = issuer.clone();
+    connector.on_grant(move |account| {
+        let (issuer, account) = (of.clone(), account.clone());
+        ScriptedReply::later(async move { issuer.give(&account).await })
+    });
+    let of = issuer.clone();
+    connector.on_revoke(move |account| {
+        let (issuer, account) = (of.clone(), account.clone());
+        ScriptedReply::later(async move { issuer.take_back(&account).await })
+    });
+    connector
 }
 
-struct Scene<G> {
-    engine: Engine,
+/// An application with one tenant, whose provider has tokens.
+struct TokenApp<G> {
+    app: TestApp,
     store: TenantStore,
-    bank: Arc<Shop<G>>,
-    settings: TokenSettings,
-    folder: tempfile::TempDir,
+    bank: Arc<G>,
+    connector: Arc<ScriptedConnector>,
 }
 
-impl<G: Giver> Scene<G> {
-    async fn new(db: &TestDatabase, giver: G) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let engine = Bench::engine(&db.store, folder.path());
-        let tenant = engine.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
-        let store = engine.store.tenant(tenant.id);
-        Self { engine, store, bank: Arc::new(Shop(giver)), settings: QUICK, folder }
+impl<G> Deref for TokenApp<G> {
+    type Target = TestApp;
+
+    fn deref(&self) -> &TestApp {
+        &self.app
+    }
+}
+
+impl<G: TokenIssuer> TokenApp<G> {
+    async fn new(db: TestDatabase, issuer: G) -> Self {
+        Self::with_tokens(db, issuer, QUICK).await
+    }
+
+    async fn with_tokens(db: TestDatabase, issuer: G, settings: TokenSettings) -> Self {
+        let bank = Arc::new(issuer);
+        let connector = connector(&bank);
+        let options = AppOptions::default().scripted(&connector).retry_horizon(Duration::ZERO);
+        let mut app = TestApp::new(db, options);
+        app.syncer = app.syncer.clone().with_tokens(settings);
+        // Tests make calls fail, whose retries are not waited for.
+        app.leaves_jobs();
+        let store = app.create_tenant("acme").await;
+        Self { app, store, bank, connector }
     }
 
     async fn connect(&self, address: &str) -> MailboxId {
@@ -134,7 +107,7 @@ impl<G: Giver> Scene<G> {
     }
 
     async fn connect_as(&self, address: &str, connection: Value, secret: Option<Secret<String>>) -> MailboxId {
-        let connect = Connect {
+        let connect = ConnectRequest {
             provider: G::PROVIDER,
             address: address.into(),
             settings: json!({"connection": connection}),
@@ -145,16 +118,16 @@ impl<G: Giver> Scene<G> {
     }
 
     async fn mailbox(&self, id: MailboxId) -> Mailbox {
-        self.store.find_mailbox(&id.to_string()).await.unwrap().unwrap()
+        self.app.mailbox(&self.store, &id.to_string()).await
     }
 
     /// Another process, with connections and memory of its own.
-    fn instance(&self, db: &TestDatabase, name: &str, settings: TokenSettings) -> Tokens {
-        Tokens::new(Bench::engine(&db.second_store(), self.folder.path()), name, settings)
+    fn instance(&self, name: &str, settings: TokenSettings) -> Tokens {
+        Tokens::new(testkit::app::engine(&self.db.second_store(), self.folder.path()), name, settings)
     }
 
-    fn asker(&self, mailbox: MailboxId) -> Asker {
-        let account = Account {
+    fn asker(&self, mailbox: MailboxId) -> TokenRequest {
+        let account = ConnectorAccount {
             tenant: self.store.id,
             mailbox,
             address: "me@acme.test".into(),
@@ -162,44 +135,15 @@ impl<G: Giver> Scene<G> {
             secret: Some(Secret::new(self.bank.first_secret())),
             folders: Vec::new(),
             sweep_since: None,
-            access: Arc::new(NoAccess),
+            access: Arc::new(NoApiAccess),
         };
-        Asker { connector: self.bank.clone(), account }
+        TokenRequest { connector: self.connector.clone(), account }
     }
 
-    fn syncer(&self) -> Syncer {
-        let connectors: HashMap<Provider, Arc<dyn Connector>> = HashMap::from([(G::PROVIDER, self.bank.clone() as _)]);
-        let settings = SyncSettings { holder: "test".into(), lease: Duration::from_secs(60), duplicate_check: true };
-        Syncer::new(self.engine.clone(), settings, connectors, Calls::default()).with_tokens(self.settings)
-    }
-
-    async fn ask_to_sync(&self, mailboxes: &[MailboxId]) {
-        let mut unit = self.store.write();
+    async fn enqueue_syncs(&self, mailboxes: &[MailboxId]) {
         for mailbox in mailboxes {
-            let job = new_job(&SyncMailbox { mailbox: *mailbox }, &SystemClock, None).unwrap();
-            unit.enqueue(vec![only_one(job, *mailbox)]);
+            self.enqueue_sync(&self.store, *mailbox).await;
         }
-        unit.commit().await.unwrap();
-    }
-
-    /// Works until nothing is left that is to be done soon.
-    async fn work(&self, db: &TestDatabase) {
-        let forever = Duration::from_secs(86_400);
-        let keep = Keep {
-            jobs: KeepFor { finished: forever, dead: forever },
-            events: SignedDuration::MAX,
-            deliveries: forever,
-            blobs: SignedDuration::MAX,
-        };
-        let kinds = kinds(&self.syncer(), keep);
-        let worker = Worker::start(db.store.clone(), kinds, worker_settings(), Arc::new(SystemDice));
-        let idle = async {
-            while !db.rows("select 1 from jobs where state in ('ready', 'running')").await.is_empty() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(DEADLINE, idle).await.expect("the work ends");
-        worker.shut_down().await;
     }
 }
 

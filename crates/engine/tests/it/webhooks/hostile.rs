@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{Clock, DeliveryId, SystemClock};
-use engine::webhooks::resolve::Found;
+use engine::webhooks::resolve::ResolvedAddresses;
 use engine::webhooks::sign::{SigningKey, new_secret};
-use engine::webhooks::{Message, Outcome, Policy, Resolver, Sender, Sent, url};
+use engine::webhooks::{AddressPolicy, Resolver, SendOutcome, SendResult, WebhookMessage, WebhookSender, url};
 
 use super::receiver::Receiver;
 
@@ -22,13 +22,14 @@ struct Answers {
 
 impl Answers {
     fn new(answers: &[&str]) -> Arc<Self> {
-        let these = |text: &&str| text.split_whitespace().map(|ip| ip.parse().unwrap()).collect();
-        Arc::new(Self { answers: Mutex::new(answers.iter().map(these).collect()), lookups: AtomicUsize::new(0) })
+        let answers =
+            answers.iter().map(|answer| answer.split_whitespace().map(|ip| ip.parse().unwrap()).collect()).collect();
+        Arc::new(Self { answers: Mutex::new(answers), lookups: AtomicUsize::new(0) })
     }
 }
 
 impl Resolver for Answers {
-    fn resolve<'a>(&'a self, _: &'a str) -> Found<'a> {
+    fn resolve<'a>(&'a self, _: &'a str) -> ResolvedAddresses<'a> {
         self.lookups.fetch_add(1, Ordering::SeqCst);
         let mut answers = self.answers.lock().unwrap();
         let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
@@ -36,18 +37,18 @@ impl Resolver for Answers {
     }
 }
 
-fn sender(policy: &Policy, resolver: Arc<Answers>) -> Sender {
-    Sender::new(policy.clone(), resolver).unwrap().with_timeout(Duration::from_secs(3600))
+fn sender(policy: &AddressPolicy, resolver: Arc<Answers>) -> WebhookSender {
+    WebhookSender::new(policy.clone(), resolver).unwrap().with_timeout(Duration::from_secs(3600))
 }
 
-async fn send(sender: &Sender, url: &reqwest::Url) -> Sent {
+async fn send(sender: &WebhookSender, url: &reqwest::Url) -> SendResult {
     let keys = [SigningKey::parse(new_secret().unwrap().expose()).unwrap()];
-    let message = Message { id: DeliveryId::new(&SystemClock), body: b"{}".to_vec() };
+    let message = WebhookMessage { id: DeliveryId::new(&SystemClock), body: b"{}".to_vec() };
     sender.send(url, &keys, SystemClock.now(), message).await
 }
 
-fn assert_refused(sent: &Sent, what: &str) {
-    assert_eq!((sent.outcome, sent.status), (Outcome::Failed, None), "{what}");
+fn assert_refused(sent: &SendResult, what: &str) {
+    assert_eq!((sent.outcome, sent.status), (SendOutcome::Failed, None), "{what}");
     let why = sent.answer.as_deref().unwrap();
     assert!(why.ends_with("may not be reached") || why.ends_with("that may be reached"), "{what}: {why}");
 }
@@ -76,12 +77,12 @@ const ANSWERS: &str = "127.0.0.1,::1,127.0.0.2,0.0.0.0,::,::ffff:127.0.0.1,::127
     fe80::1,fec0::1,ff02::1,2606:4700::1 fd00::1,";
 
 #[tokio::test]
-async fn nothing_connects_to_where_it_must_not() {
+async fn forbidden_addresses_are_never_connected() {
     let receiver = Receiver::at("0.0.0.0:0").await;
     let port = receiver.address.port();
     // Where there is no IPv6, nothing can connect to it either.
     let second = tokio::net::TcpListener::bind(("::1", port)).await.ok();
-    let nothing = Policy::default();
+    let nothing = AddressPolicy::default();
     let mut tried = 0;
     for host in HOSTS.split_whitespace() {
         for scheme in ["https", "http"] {
@@ -121,19 +122,19 @@ async fn nothing_connects_to_where_it_must_not() {
     }
 
     // Something does listen there: the same calls connect when they may.
-    let open = Policy::new(["127.0.0.0/8".parse().unwrap()]);
+    let open = AddressPolicy::new(["127.0.0.0/8".parse().unwrap()]);
     for (text, connections) in [(format!("http://127.1:{port}/"), 1), (format!("http://hook.test:{port}/"), 2)] {
         let sent = send(&sender(&open, Answers::new(&["127.0.0.1"])), &text.parse().unwrap()).await;
-        assert_eq!(sent.outcome, Outcome::Delivered, "{text}: {sent:?}");
+        assert_eq!(sent.outcome, SendOutcome::Delivered, "{text}: {sent:?}");
         assert_eq!(receiver.connections.load(Ordering::SeqCst), connections);
     }
 }
 
 #[tokio::test]
-async fn what_is_opened_is_reached_and_its_neighbours_are_not() {
+async fn only_allowed_networks_are_reached() {
     let receiver = Receiver::at("0.0.0.0:0").await;
     let port = receiver.address.port();
-    let open = Policy::new(["127.0.0.8/30".parse().unwrap()]);
+    let open = AddressPolicy::new(["127.0.0.8/30".parse().unwrap()]);
     for (last, is_open) in [(1, false), (7, false), (8, true), (9, true), (11, true), (12, false)] {
         let address = format!("127.0.0.{last}");
         let text = format!("http://{address}:{port}/");
@@ -142,9 +143,10 @@ async fn what_is_opened_is_reached_and_its_neighbours_are_not() {
         let named = format!("http://hook.test:{port}/").parse().unwrap();
         let by_name = send(&sender(&open, Answers::new(&[&address])), &named).await;
         for sent in [direct, by_name] {
-            match is_open {
-                true => assert_eq!(sent.outcome, Outcome::Delivered, "{address}: {sent:?}"),
-                false => assert_refused(&sent, &address),
+            if is_open {
+                assert_eq!(sent.outcome, SendOutcome::Delivered, "{address}: {sent:?}");
+            } else {
+                assert_refused(&sent, &address);
             }
         }
     }
@@ -153,16 +155,16 @@ async fn what_is_opened_is_reached_and_its_neighbours_are_not() {
 
 /// The answer that was looked at is the one that is connected to: between the two there is no second question.
 #[tokio::test]
-async fn a_name_that_changes_its_answer_gains_nothing() {
+async fn dns_rebinding_gains_nothing() {
     let good = Receiver::at("127.0.0.8:0").await;
     let port = good.address.port();
     let bad = Receiver::at(&format!("127.0.0.1:{port}")).await;
-    let open = Policy::new(["127.0.0.8/32".parse().unwrap()]);
+    let open = AddressPolicy::new(["127.0.0.8/32".parse().unwrap()]);
     let url: reqwest::Url = format!("http://hook.test:{port}/").parse().unwrap();
     for round in 1..=20 {
         let answers = Answers::new(&["127.0.0.8", "127.0.0.1"]);
         let rebound = sender(&open, answers.clone());
-        assert_eq!(send(&rebound, &url).await.outcome, Outcome::Delivered);
+        assert_eq!(send(&rebound, &url).await.outcome, SendOutcome::Delivered);
         assert_eq!(answers.lookups.load(Ordering::SeqCst), 1, "asked once");
         assert_eq!(good.connections.load(Ordering::SeqCst), round);
     }

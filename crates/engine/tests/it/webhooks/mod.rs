@@ -1,64 +1,71 @@
 //! Events reach whoever wants to be told of them, whatever happens on the way, and nobody else.
 
+mod failing_endpoints;
 mod hostile;
 mod receiver;
-mod speed;
-mod trouble;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use domain::{DeliveryState, MailboxId, PlanTier, SystemClock, WebhookId};
-use engine::Engine;
-use engine::webhooks::{Courier, Policy, Sender, SystemResolver, Wanted, draft, rotate};
-use jobs::SystemDice;
+use domain::{DeliveryState, MailboxId, SystemClock, WebhookId};
+use engine::webhooks::{AddressPolicy, SystemResolver, WebhookDeliverer, WebhookRequest, WebhookSender, draft, rotate};
+use jobs::SystemRandom;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use store::TenantStore;
 use store::sql::webhook_deliveries::Delivery;
-use store::sql::webhooks::{HeldWebhook, Webhook};
+use store::sql::webhooks::{Webhook, WebhookLease};
 use store::testing::{TestDatabase, on_each_database};
+use testkit::{AppOptions, TestApp};
 
-use crate::bench::Bench;
 use receiver::{Receiver, Request};
 
 const HOLD: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(3600);
 const PAST: &str = "'2020-01-01T00:00:00.000Z'";
 
-/// A tenant, and a worker that delivers when it is told to.
-struct Scene {
-    db: TestDatabase,
-    engine: Engine,
+/// An application with one tenant, whose webhooks are delivered when a test says so.
+struct WebhookApp {
+    app: TestApp,
     tenant: TenantStore,
-    courier: Courier,
+    courier: WebhookDeliverer,
     receiver: Receiver,
-    _folder: tempfile::TempDir,
 }
 
-fn local() -> Policy {
-    Policy::new(["127.0.0.0/8".parse().unwrap()])
+impl Deref for WebhookApp {
+    type Target = TestApp;
+
+    fn deref(&self) -> &TestApp {
+        &self.app
+    }
 }
 
-impl Scene {
+fn local() -> AddressPolicy {
+    AddressPolicy::new(["127.0.0.0/8".parse().unwrap()])
+}
+
+impl WebhookApp {
     async fn new(db: TestDatabase) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let engine = Bench::engine(&db.store, folder.path());
-        let tenant = db.store.system().create_tenant("acme", PlanTier::Standard).await.unwrap().unwrap();
-        let tenant = db.store.tenant(tenant.id);
-        let sender = Sender::new(local(), Arc::new(SystemResolver::default())).unwrap().with_timeout(LONG);
-        let courier = Courier::new(engine.clone(), sender, Arc::new(SystemDice));
-        Self { db, engine, tenant, courier, receiver: Receiver::new().await, _folder: folder }
+        let app = TestApp::new(db, AppOptions::default());
+        let tenant = app.create_tenant("acme").await;
+        let sender = WebhookSender::new(local(), Arc::new(SystemResolver::default())).unwrap().with_timeout(LONG);
+        let courier = WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(SystemRandom));
+        Self { app, tenant, courier, receiver: Receiver::new().await }
     }
 
     /// A webhook that is told of everything, and its secret.
     async fn add(&self, path: &str) -> (WebhookId, String) {
-        self.add_of(&self.tenant, Wanted { url: self.receiver.url(path), ..Wanted::default() }).await
+        self.add_of(&self.tenant, self.everything_to(path)).await
     }
 
-    async fn add_of(&self, tenant: &TenantStore, wanted: Wanted) -> (WebhookId, String) {
+    fn everything_to(&self, path: &str) -> WebhookRequest {
+        WebhookRequest { url: self.receiver.url(path), ..WebhookRequest::default() }
+    }
+
+    async fn add_of(&self, tenant: &TenantStore, wanted: WebhookRequest) -> (WebhookId, String) {
         let drafted = draft(&self.engine, &local(), tenant.id, wanted).await.unwrap();
         let mut unit = tenant.write();
         drafted.add_to(&mut unit);
@@ -68,11 +75,18 @@ impl Scene {
 
     async fn say(&self, count: usize) {
         let mut unit = self.tenant.write();
-        (0..count).for_each(|n| unit.say("email.received", None, json!({"n": n})));
+        (0..count).for_each(|n| unit.emit_event("email.received", None, json!({"n": n})));
         unit.commit().await.unwrap();
     }
 
-    async fn claim(&self) -> Vec<HeldWebhook> {
+    /// Numbers of the events that arrived there, in order.
+    fn sequence(&self, path: &str) -> Vec<u64> {
+        let mut seqs: Vec<u64> = self.receiver.requests(path).iter().map(Request::seq).collect();
+        seqs.sort_unstable();
+        seqs
+    }
+
+    async fn claim(&self) -> Vec<WebhookLease> {
         self.db.store.system().claim_webhooks("test", 100, HOLD).await.unwrap()
     }
 
@@ -124,19 +138,19 @@ fn verify(request: &Request, secret: &str) -> bool {
 }
 
 #[tokio::test]
-async fn an_event_arrives_signed_and_as_the_api_shows_it() {
+async fn event_arrives_signed_as_the_api_shows_it() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
-        scene.say(1).await; // before there was anybody to be told
-        let (webhook, secret) = scene.add("/hook").await;
-        assert_eq!(scene.deliver().await, 0);
-        scene.say(1).await;
+        let app = WebhookApp::new(db).await;
+        app.say(1).await; // before there was anybody to be told
+        let (webhook, secret) = app.add("/hook").await;
+        assert_eq!(app.deliver().await, 0);
+        app.say(1).await;
 
-        assert_eq!(scene.deliver().await, 1);
+        assert_eq!(app.deliver().await, 1);
 
-        let requests = scene.receiver.requests("/hook");
+        let requests = app.receiver.requests("/hook");
         let [request] = &requests[..] else { panic!("{requests:?}") };
-        let event = &scene.tenant.list_events(1, 10).await.unwrap()[0];
+        let event = &app.tenant.list_events(1, 10).await.unwrap()[0];
         assert_eq!(request.json(), json!({"type": "email.received", "timestamp": event.at, "data": event}));
         assert!(request.json()["timestamp"].as_str().unwrap().ends_with('Z'));
         assert_eq!(request.headers["content-type"], "application/json");
@@ -146,123 +160,120 @@ async fn an_event_arrives_signed_and_as_the_api_shows_it() {
         assert!(!verify(&forged, &secret));
         let sent_at: i64 = request.headers["webhook-timestamp"].parse().unwrap();
         assert!((sent_at - event.at.as_second()).abs() < 3600);
-        let log = scene.log(webhook).await;
+        let log = app.log(webhook).await;
         let [delivery] = &log[..] else { panic!("{log:?}") };
         assert_eq!((delivery.id.to_string().as_str(), delivery.event_seq), (request.id(), Some(2)));
         assert_eq!((delivery.state, delivery.attempts, delivery.last_status), (DeliveryState::Delivered, 1, Some(200)));
         assert_eq!(delivery.last_answer.as_deref(), Some("thanks"));
-        assert_eq!(scene.deliver().await, 0, "once");
+        assert_eq!(app.deliver().await, 0, "once");
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn only_what_is_wanted_is_told_and_the_rest_is_passed_over() {
+async fn webhook_receives_only_matching_events() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
+        let app = WebhookApp::new(db).await;
         let (ours, other) = (MailboxId::new(&SystemClock), MailboxId::new(&SystemClock));
-        let wanted = |path: &str| Wanted { url: scene.receiver.url(path), ..Wanted::default() };
         let types = vec!["email.deleted".to_owned()];
-        scene.add_of(&scene.tenant, Wanted { types, ..wanted("/types") }).await;
-        scene.add_of(&scene.tenant, Wanted { mailbox_id: Some(ours), ..wanted("/mailbox") }).await;
-        scene.add_of(&scene.tenant, wanted("/live")).await;
-        scene.add_of(&scene.tenant, Wanted { with_backfill: true, ..wanted("/all") }).await;
-        let beta = scene.db.store.system().create_tenant("beta", PlanTier::Standard).await.unwrap().unwrap();
-        scene.add_of(&scene.db.store.tenant(beta.id), wanted("/beta")).await;
-        let mut unit = scene.tenant.write();
-        unit.say("email.deleted", Some(other), json!({}));
-        unit.say("email.received", Some(ours), json!({}));
-        unit.say("email.received", Some(other), json!({}));
+        app.add_of(&app.tenant, WebhookRequest { types, ..app.everything_to("/types") }).await;
+        app.add_of(&app.tenant, WebhookRequest { mailbox_id: Some(ours), ..app.everything_to("/mailbox") }).await;
+        app.add_of(&app.tenant, app.everything_to("/live")).await;
+        app.add_of(&app.tenant, WebhookRequest { with_backfill: true, ..app.everything_to("/all") }).await;
+        let beta = app.create_tenant("beta").await;
+        app.add_of(&beta, app.everything_to("/beta")).await;
+        let mut unit = app.tenant.write();
+        unit.emit_event("email.deleted", Some(other), json!({}));
+        unit.emit_event("email.received", Some(ours), json!({}));
+        unit.emit_event("email.received", Some(other), json!({}));
         unit.commit().await.unwrap();
-        scene.db.run("update events set is_backfill = (1 = 1) where seq = 3").await;
+        app.db.run("update events set is_backfill = (1 = 1) where seq = 3").await;
 
-        assert_eq!(scene.deliver().await, 4);
+        assert_eq!(app.deliver().await, 4);
 
-        let seqs = |path: &str| {
-            let mut seqs: Vec<u64> = scene.receiver.requests(path).iter().map(Request::seq).collect();
-            seqs.sort_unstable();
-            seqs
-        };
-        assert_eq!(seqs("/types"), [1]);
-        assert_eq!(seqs("/mailbox"), [2]);
-        assert_eq!(seqs("/live"), [1, 2]);
-        assert_eq!(seqs("/all"), [1, 2, 3]);
-        assert_eq!(seqs("/beta"), [0; 0]);
-        assert_eq!(scene.deliver().await, 0, "nobody is claimed for ever");
+        assert_eq!(app.sequence("/types"), [1]);
+        assert_eq!(app.sequence("/mailbox"), [2]);
+        assert_eq!(app.sequence("/live"), [1, 2]);
+        assert_eq!(app.sequence("/all"), [1, 2, 3]);
+        assert_eq!(app.sequence("/beta"), [0; 0]);
+        assert_eq!(app.deliver().await, 0, "nobody is claimed for ever");
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn many_events_all_arrive_each_once() {
+async fn many_events_arrive_once_each() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
-        let (webhook, _) = scene.add("/hook").await;
-        scene.say(350).await;
+        let app = WebhookApp::new(db).await;
+        let (webhook, _) = app.add("/hook").await;
+        app.say(350).await;
 
-        while scene.deliver().await > 0 {}
+        while app.deliver().await > 0 {}
 
-        let mut seqs: Vec<u64> = scene.receiver.requests("/hook").iter().map(Request::seq).collect();
+        let mut seqs: Vec<u64> = app.receiver.requests("/hook").iter().map(Request::seq).collect();
         seqs.sort_unstable();
         assert_eq!(seqs, (1..=350).collect::<Vec<_>>());
-        assert!(scene.log(webhook).await.iter().all(|it| it.state == DeliveryState::Delivered));
+        assert!(app.log(webhook).await.iter().all(|it| it.state == DeliveryState::Delivered));
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn while_secrets_change_both_sign() {
+async fn both_secrets_sign_during_a_rotation() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
-        let (webhook, old) = scene.add("/hook").await;
-        let rotated = rotate(&scene.engine, scene.tenant.id, &scene.find(webhook).await, None, LONG).await.unwrap();
-        let mut unit = scene.tenant.write();
+        let app = WebhookApp::new(db).await;
+        let (webhook, old) = app.add("/hook").await;
+        let rotated = rotate(&app.engine, app.tenant.id, &app.find(webhook).await, None, LONG).await.unwrap();
+        let mut unit = app.tenant.write();
         rotated.add_to(&mut unit);
         unit.commit().await.unwrap();
         let new = rotated.secret.expose().clone();
-        scene.say(1).await;
-        scene.deliver().await;
-        let request = &scene.receiver.wait_for("/hook", 1).await[0];
+        app.say(1).await;
+        app.deliver().await;
+        let request = &app.receiver.wait_for("/hook", 1).await[0];
         assert!(verify(request, &old) && verify(request, &new));
         assert_eq!(request.headers["webhook-signature"].split(' ').count(), 2);
 
-        let rotated =
-            rotate(&scene.engine, scene.tenant.id, &scene.find(webhook).await, None, Duration::ZERO).await.unwrap();
-        let mut unit = scene.tenant.write();
+        let rotated = rotate(&app.engine, app.tenant.id, &app.find(webhook).await, None, Duration::ZERO).await.unwrap();
+        let mut unit = app.tenant.write();
         rotated.add_to(&mut unit);
         unit.commit().await.unwrap();
-        scene.say(1).await;
-        scene.deliver().await;
-        let request = &scene.receiver.wait_for("/hook", 2).await[1];
+        app.say(1).await;
+        app.deliver().await;
+        let request = &app.receiver.wait_for("/hook", 2).await[1];
         assert!(!verify(request, &old) && !verify(request, &new) && verify(request, rotated.secret.expose()));
-        assert_eq!(scene.db.rows("select 1 from secrets").await.len(), 1, "those that are over are gone");
+        assert_eq!(app.db.rows("select 1 from secrets").await.len(), 1, "those that are over are gone");
 
-        let webhook = scene.find(webhook).await;
-        let mut unit = scene.tenant.write();
+        let webhook = app.find(webhook).await;
+        let mut unit = app.tenant.write();
         unit.remove_webhook(&webhook);
         unit.commit().await.unwrap();
-        assert_eq!(scene.db.rows("select 1 from secrets").await.len(), 0);
+        assert_eq!(app.db.rows("select 1 from secrets").await.len(), 0);
+        app.finish().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_asked_for_again_comes_under_its_old_id_and_a_ping_comes_at_once() {
+async fn redelivery_keeps_its_id() {
     on_each_database(|db| async move {
-        let scene = Scene::new(db).await;
-        let (webhook, secret) = scene.add("/hook").await;
-        scene.say(2).await;
-        scene.deliver().await;
-        let first = scene.receiver.requests("/hook");
-        let ids: Vec<_> = scene.log(webhook).await.iter().map(|it| it.id).collect();
+        let app = WebhookApp::new(db).await;
+        let (webhook, secret) = app.add("/hook").await;
+        app.say(2).await;
+        app.deliver().await;
+        let first = app.receiver.requests("/hook");
+        let ids: Vec<_> = app.log(webhook).await.iter().map(|it| it.id).collect();
 
-        let mut unit = scene.tenant.write();
+        let mut unit = app.tenant.write();
         unit.resend(webhook, vec![ids[0]]);
         let ping = unit.ping(webhook);
         unit.commit().await.unwrap();
-        assert_eq!(scene.deliver().await, 1);
+        assert_eq!(app.deliver().await, 1);
 
-        let all = scene.receiver.requests("/hook");
+        let all = app.receiver.requests("/hook");
         let again: Vec<_> = all[2..].iter().filter(|request| request.id() == ids[0].to_string()).collect();
         let [again] = &again[..] else { panic!("{all:?}") };
         assert!(first.iter().any(|before| before.id() == again.id() && before.body == again.body));
@@ -271,7 +282,8 @@ async fn what_is_asked_for_again_comes_under_its_old_id_and_a_ping_comes_at_once
         assert_eq!(pinged.json()["data"], json!({"webhook_id": webhook}));
         assert!(verify(pinged, &secret));
         assert_eq!(all.len(), 4);
-        assert!(scene.log(webhook).await.iter().all(|it| it.state == DeliveryState::Delivered));
+        assert!(app.log(webhook).await.iter().all(|it| it.state == DeliveryState::Delivered));
+        app.finish().await;
     })
     .await;
 }

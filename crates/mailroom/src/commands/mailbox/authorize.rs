@@ -1,24 +1,25 @@
-//! A link under which an administrator lets us into a whole organization.
+//! `mailroom mailbox authorize`: a link by which an administrator authorises this server for an organisation.
 
 use connectors::microsoft::is_directory;
 use domain::Provider;
 use engine::Engine;
 use serde_json::json;
-use web::Site;
+use terminal::{Failure, Output};
+use web::ConsentSite;
 
 use crate::app;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::Output;
 
 pub(super) async fn outlook(config: &Config, engine: &Engine, directory: &str, out: Output) -> Result<(), Failure> {
     if config.providers.microsoft.settings.client_id.is_none() {
-        return Err(Failure::usage("nobody can be let in without an app: set providers.microsoft.client_id"));
+        return Err(Failure::usage(
+            "authorisation requires an app registered at Microsoft; set providers.microsoft.client_id",
+        ));
     }
-    let site = Site::of(Provider::Outlook).filter(|_| is_directory(directory));
+    let site = ConsentSite::of(Provider::Outlook).filter(|_| is_directory(directory));
     let Some(site) = site else {
         return Err(Failure::usage(format!(
-            "--directory wants the id of a directory or one of its domains, not {directory:?}"
+            "--directory must be the id of a directory or one of its domains, not {directory:?}"
         )));
     };
     let state = engine.begin_admin_consent(directory).await?;
@@ -27,6 +28,8 @@ pub(super) async fn outlook(config: &Config, engine: &Engine, directory: &str, o
     if out.json {
         return out.object(&json!({"url": url, "directory": directory}));
     }
-    out.line(&format!("An administrator of {directory} opens this, within a week and while `mailroom serve` runs:"))?;
+    out.line(&format!(
+        "Have an administrator of {directory} open this link within a week, while `mailroom serve` is running:"
+    ))?;
     out.line(&url)
 }

@@ -12,133 +12,135 @@ use std::process::ExitCode;
 
 use domain::Provider;
 use engine::Engine;
-use engine::mailboxes::is_changed;
+use engine::mailboxes::is_conflict;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
+use terminal::{Failure, Output, count, note};
 
 use crate::app;
-use crate::cli::mailbox::{Add, Authorize, Connect, Mailbox as Command, Which};
+use crate::cli::mailbox::{AddMailbox, AuthorizeCommand, ConnectMailbox, MailboxArg, MailboxCommand as Command};
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, tell};
-use add::Candidate;
-use secret::{NewSecret, SecretFiles, Sort};
+use add::MailboxCandidate;
+use secret::{CredentialKind, NewSecret, SecretFiles};
 
 pub use show::state;
 
 pub async fn run(config: &Config, command: Command, out: Output) -> Result<ExitCode, Failure> {
     let engine = app::open(config).await?;
     match command {
-        Command::Add(Add::Imap(args)) => add::imap(config, &engine, *args, out).await?,
-        Command::Add(Add::Gmail(args)) => add::gmail(config, &engine, args, out).await?,
-        Command::Add(Add::Outlook(args)) => add::outlook(config, &engine, args, out).await?,
-        Command::Connect(Connect::Gmail(args)) => connect::gmail(config, &engine, args, out).await?,
-        Command::Connect(Connect::Outlook(args)) => connect::outlook(config, &engine, args, out).await?,
-        Command::Authorize(Authorize::Outlook { directory }) => {
+        Command::Add(AddMailbox::Imap(args)) => add::imap(config, &engine, *args, out).await?,
+        Command::Add(AddMailbox::Gmail(args)) => add::gmail(config, &engine, args, out).await?,
+        Command::Add(AddMailbox::Outlook(args)) => add::outlook(config, &engine, args, out).await?,
+        Command::Connect(ConnectMailbox::Gmail(args)) => connect::gmail(config, &engine, args, out).await?,
+        Command::Connect(ConnectMailbox::Outlook(args)) => connect::outlook(config, &engine, args, out).await?,
+        Command::Authorize(AuthorizeCommand::Outlook { directory }) => {
             authorize::outlook(config, &engine, &directory, out).await?;
         }
-        Command::Add(Add::Scripted(args)) => add::scripted(config, &engine, args, out).await?,
         Command::List { tenant } => show::list(&engine, tenant.as_deref(), out).await?,
-        Command::Show(which) => show::show(config, &engine, &which, out).await?,
-        Command::Sync { which, wait } => sync::run(config, &engine, &which, wait, out).await?,
-        Command::Pause(which) => {
-            let pause = async |engine: &Engine, mailbox: &Mailbox| engine.pause_mailbox(mailbox).await;
-            let (mailbox, changed) = steadily(&engine, &which, "mailbox.pause", pause).await?;
-            changed_to(&mailbox, "paused", changed, out)?;
+        Command::Show(mailbox) => show::show(config, &engine, &mailbox, out).await?,
+        Command::Sync { mailbox, wait } => sync::run(config, &engine, &mailbox, wait, out).await?,
+        Command::Pause(mailbox) => {
+            let (mailbox, changed) = retry_on_conflict(&engine, &mailbox, "mailbox.pause", async |engine, mailbox| {
+                engine.pause_mailbox(mailbox).await
+            })
+            .await?;
+            print_state(&mailbox, "paused", changed, out)?;
         }
-        Command::Resume { which, password_file, token_file, refresh_token_file, no_check } => {
+        Command::Resume { mailbox, password_file, token_file, refresh_token_file, no_check } => {
             let files = SecretFiles { password: password_file, token: token_file, refresh_token: refresh_token_file };
-            resume(config, &engine, &which, files, no_check, out).await?;
+            resume(config, &engine, &mailbox, files, no_check, out).await?;
         }
-        Command::Remove { which, erase, yes } => remove(&engine, &which, erase, yes, out).await?,
+        Command::Remove { mailbox, erase, yes } => remove(&engine, &mailbox, erase, yes, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn recorded(engine: &Engine, mailbox: &Mailbox, action: &'static str) -> Result<Engine, Failure> {
+async fn audited(engine: &Engine, mailbox: &Mailbox, action: &'static str) -> Result<Engine, Failure> {
     let after = json!({"address": mailbox.address});
-    app::recorded(engine, mailbox.tenant_id, action, &mailbox.id.to_string(), after).await
+    app::audited(engine, mailbox.tenant_id, action, &mailbox.id.to_string(), after).await
 }
 
-/// Once more when somebody else changes the mailbox at the same moment, as a server does that works on it.
-async fn steadily<T>(
+/// Repeats a change of a mailbox that conflicts with a concurrent one, such as that of a server syncing it.
+async fn retry_on_conflict<T>(
     engine: &Engine,
-    which: &Which,
+    arg: &MailboxArg,
     action: &'static str,
     act: impl AsyncFn(&Engine, &Mailbox) -> anyhow::Result<T>,
 ) -> Result<(Mailbox, T), Failure> {
-    for _ in 0..TRIES {
-        let mailbox = find(engine, which).await?;
-        let recorded = recorded(engine, &mailbox, action).await?;
-        match act(&recorded, &mailbox).await {
-            Err(e) if is_changed(&e) => {}
+    for _ in 0..MAX_CHANGE_ATTEMPTS {
+        let mailbox = find(engine, arg).await?;
+        let audited = audited(engine, &mailbox, action).await?;
+        match act(&audited, &mailbox).await {
+            Err(e) if is_conflict(&e) => {}
             done => return Ok((mailbox, done?)),
         }
     }
-    Err(Failure::problem("somebody else is changing this mailbox; try again"))
+    Err(Failure::problem("this mailbox is being changed by another process; try again"))
 }
 
-const TRIES: usize = 5;
+/// Attempts of a change that conflicts with concurrent changes of the mailbox.
+const MAX_CHANGE_ATTEMPTS: usize = 5;
 
-async fn find(engine: &Engine, which: &Which) -> Result<Mailbox, Failure> {
-    let store = app::tenant_store(engine, &which.tenant).await?;
-    let found = app::mailbox(&store, Some(&which.mailbox)).await?;
+async fn find(engine: &Engine, arg: &MailboxArg) -> Result<Mailbox, Failure> {
+    let store = app::tenant_store(engine, &arg.tenant).await?;
+    let found = app::find_mailbox(&store, Some(&arg.mailbox)).await?;
     found.ok_or_else(|| Failure::problem("there is no such mailbox"))
 }
 
 async fn resume(
     config: &Config,
     engine: &Engine,
-    which: &Which,
+    arg: &MailboxArg,
     files: SecretFiles,
     no_check: bool,
     out: Output,
 ) -> Result<(), Failure> {
-    let mailbox = find(engine, which).await?;
+    let mailbox = find(engine, arg).await?;
     let secret = files.read()?;
     let mut newer = None;
     if let Some(secret) = &secret {
-        check_sort(&mailbox, secret)?;
+        check_kind(&mailbox, secret)?;
         if !no_check {
-            let candidate = Candidate::of(&mailbox);
-            let refused = |sentence| Failure::problem(format!("{sentence}; nothing was changed"));
-            let checked = add::check(config, engine, &candidate, Some(&secret.value)).await.map_err(refused)?;
-            newer = checked;
+            let candidate = MailboxCandidate::of(&mailbox);
+            let checked = add::check(config, engine, &candidate, Some(&secret.value)).await;
+            newer = checked.map_err(|sentence| Failure::problem(format!("{sentence}; nothing was changed")))?;
         }
     }
     let secret = newer.or(secret.map(|secret| secret.value));
-    let resume = async |engine: &Engine, mailbox: &Mailbox| engine.resume_mailbox(mailbox, secret.clone()).await;
-    let (mailbox, changed) = steadily(engine, which, "mailbox.resume", resume).await?;
-    changed_to(&mailbox, "active", changed, out)
+    let (mailbox, changed) = retry_on_conflict(engine, arg, "mailbox.resume", async |engine, mailbox| {
+        engine.resume_mailbox(mailbox, secret.clone()).await
+    })
+    .await?;
+    print_state(&mailbox, "active", changed, out)
 }
 
-/// A token in the place of a password is refused by every server, and nobody would see why.
-fn check_sort(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
-    let sort = match mailbox.provider {
-        Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => Sort::Token,
-        Provider::Imap => Sort::Password,
-        Provider::Gmail | Provider::Outlook => Sort::RefreshToken,
-        Provider::Files | Provider::Scripted => return Ok(()),
+/// Fails if the secret is of another kind than the mailbox uses: a server would refuse it without saying why.
+fn check_kind(mailbox: &Mailbox, secret: &NewSecret) -> Result<(), Failure> {
+    let kind = match mailbox.provider {
+        Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => CredentialKind::Token,
+        Provider::Imap => CredentialKind::Password,
+        Provider::Gmail | Provider::Outlook => CredentialKind::RefreshToken,
+        Provider::Files => return Ok(()),
     };
-    if sort == secret.sort {
+    if kind == secret.kind {
         return Ok(());
     }
-    let (it, option) = match sort {
-        Sort::Token => ("a token", "--token-file"),
-        Sort::Password => ("a password", "--password-file"),
-        Sort::RefreshToken => ("a refresh token", "--refresh-token-file"),
+    let (kind, option) = match kind {
+        CredentialKind::Token => ("a token", "--token-file"),
+        CredentialKind::Password => ("a password", "--password-file"),
+        CredentialKind::RefreshToken => ("a refresh token", "--refresh-token-file"),
     };
-    Err(Failure::usage(format!("{} was connected with {it}; give a new one with {option}", mailbox.address)))
+    Err(Failure::usage(format!("{} is connected with {kind}; give a new one with {option}", mailbox.address)))
 }
 
-async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Output) -> Result<(), Failure> {
-    let mailbox = find(engine, which).await?;
-    let what = if erase { "and all its mail is erased" } else { "and its mail is kept" };
+async fn remove(engine: &Engine, arg: &MailboxArg, erase: bool, yes: bool, out: Output) -> Result<(), Failure> {
+    let mailbox = find(engine, arg).await?;
+    let outcome = if erase { "and all its mail is erased" } else { "and its mail is kept" };
     if !yes {
         if !std::io::stdin().is_terminal() {
-            return Err(Failure::usage(format!("{} is disconnected {what}; say --yes", mailbox.address)));
+            return Err(Failure::usage(format!("{} is disconnected {outcome}; confirm with --yes", mailbox.address)));
         }
-        tell(&format!("{} is disconnected {what}. Type its address to go on:", mailbox.address));
+        note(&format!("{} is disconnected {outcome}. Type its address to confirm:", mailbox.address));
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if answer.trim() != mailbox.address {
@@ -146,9 +148,8 @@ async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Out
         }
     }
     let action = if erase { "mailbox.erase" } else { "mailbox.disconnect" };
-    let disconnect = async |engine: &Engine, mailbox: &Mailbox| engine.disconnect(mailbox, None).await;
-    steadily(engine, which, action, disconnect).await?;
-    let erased = if erase { engine.erase_mailbox(&find(engine, which).await?).await? } else { 0 };
+    retry_on_conflict(engine, arg, action, async |engine, mailbox| engine.disconnect(mailbox, None).await).await?;
+    let erased = if erase { engine.erase_mailbox(&find(engine, arg).await?).await? } else { 0 };
     if out.json {
         return out.object(&json!({"id": mailbox.id, "state": "disconnected", "erased": erased}));
     }
@@ -156,7 +157,7 @@ async fn remove(engine: &Engine, which: &Which, erase: bool, yes: bool, out: Out
     out.line(&format!("Disconnected {}.{erased}", mailbox.address))
 }
 
-fn changed_to(mailbox: &Mailbox, state: &str, changed: bool, out: Output) -> Result<(), Failure> {
+fn print_state(mailbox: &Mailbox, state: &str, changed: bool, out: Output) -> Result<(), Failure> {
     if !changed {
         return Err(Failure::problem(format!(
             "{} is {}; nothing was changed",
@@ -164,10 +165,10 @@ fn changed_to(mailbox: &Mailbox, state: &str, changed: bool, out: Output) -> Res
             mailbox.state.as_str()
         )));
     }
-    done(mailbox, state, &format!("is {state} now"), out)
+    print_outcome(mailbox, state, &format!("is {state} now"), out)
 }
 
-fn done(mailbox: &Mailbox, word: &str, sentence: &str, out: Output) -> Result<(), Failure> {
+fn print_outcome(mailbox: &Mailbox, word: &str, sentence: &str, out: Output) -> Result<(), Failure> {
     if out.json {
         return out.object(&json!({"id": mailbox.id, "outcome": word}));
     }

@@ -1,16 +1,14 @@
-//! What opens a mailbox: from a file, from a pipe, or typed without being seen.
+//! Reads passwords and tokens: from a file, from a pipe, or typed without echo.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use domain::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use terminal::{Failure, note};
 use tokio::sync::oneshot;
 
-use crate::failure::Failure;
-use crate::output::tell;
-
-/// What a command names; at most one of them.
+/// Files that a command names; at most one of them is given.
 #[derive(Debug)]
 pub(super) struct SecretFiles {
     pub password: Option<PathBuf>,
@@ -21,11 +19,11 @@ pub(super) struct SecretFiles {
 #[derive(Debug)]
 pub(super) struct NewSecret {
     pub value: Secret<String>,
-    pub sort: Sort,
+    pub kind: CredentialKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum CredentialKind {
     Password,
     Token,
     RefreshToken,
@@ -33,10 +31,13 @@ pub(super) enum Sort {
 
 impl SecretFiles {
     pub fn read(&self) -> Result<Option<NewSecret>, Failure> {
-        let files =
-            [(&self.token, Sort::Token), (&self.refresh_token, Sort::RefreshToken), (&self.password, Sort::Password)];
-        let given = files.into_iter().find_map(|(file, sort)| Some((file.as_deref()?, sort)));
-        given.map(|(file, sort)| Ok(NewSecret { value: read_secret(file)?, sort })).transpose()
+        let files = [
+            (&self.token, CredentialKind::Token),
+            (&self.refresh_token, CredentialKind::RefreshToken),
+            (&self.password, CredentialKind::Password),
+        ];
+        let given = files.into_iter().find_map(|(file, kind)| Some((file.as_deref()?, kind)));
+        given.map(|(file, kind)| Ok(NewSecret { value: read_secret(file)?, kind })).transpose()
     }
 }
 
@@ -44,7 +45,7 @@ pub(super) fn read_secret(file: &Path) -> Result<Secret<String>, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| Failure::problem(format!("cannot read the secret in {} ({e})", file.display())))?;
     without_line_end(text)
-        .ok_or_else(|| Failure::problem(format!("{} is empty, but should hold a secret", file.display())))
+        .ok_or_else(|| Failure::problem(format!("{} is empty, but must contain a secret", file.display())))
 }
 
 fn without_line_end(text: String) -> Option<Secret<String>> {
@@ -53,26 +54,26 @@ fn without_line_end(text: String) -> Option<Secret<String>> {
     (!line.is_empty()).then(|| Secret::new(line.to_owned()))
 }
 
-/// On a terminal it is asked for and not shown; else it is the first line of standard input.
+/// Asks for the password on a terminal without echo; else reads the first line of standard input.
 pub(super) async fn ask_password(user: &str, host: &str) -> Result<Secret<String>, Failure> {
     if !std::io::stdin().is_terminal() {
         let line = read_line()?;
-        let none = "there is no password: name a file with --password-file, or write it to standard input";
+        let none = "a password is required; name a file with --password-file, or write it to standard input";
         return without_line_end(line).ok_or_else(|| Failure::usage(none));
     }
-    tell(&format!("Password of {user} at {host} (it is not shown):"));
-    let unseen = Unseen::begin()?;
+    note(&format!("Password of {user} at {host} (not shown):"));
+    let hidden_input = HiddenInput::begin()?;
     let (sender, typed) = oneshot::channel();
-    // A thread that nobody waits for: whoever interrupts us must not have to press Return for it.
+    // A detached thread: after Ctrl-C the process must not wait for Return.
     std::thread::spawn(move || sender.send(read_line()));
     let typed = tokio::select! {
         typed = typed => typed,
         _ = tokio::signal::ctrl_c() => {
-            drop(unseen);
+            drop(hidden_input);
             return Err(Failure::problem("nothing was changed"));
         }
     };
-    drop(unseen);
+    drop(hidden_input);
     let line = typed.map_err(|_| Failure::problem("the password could not be read"))??;
     without_line_end(line).ok_or_else(|| Failure::problem("no password was typed; nothing was changed"))
 }
@@ -83,27 +84,30 @@ fn read_line() -> std::io::Result<String> {
     Ok(line)
 }
 
-/// The terminal does not show what is typed while this lives.
-struct Unseen {
+/// Disables the echo of the terminal until dropped.
+struct HiddenInput {
     before: Termios,
 }
 
-impl Unseen {
+impl HiddenInput {
     fn begin() -> Result<Self, Failure> {
-        let failed = |e| Failure::problem(format!("the terminal cannot hide a password ({e}); use --password-file"));
-        let before = tcgetattr(std::io::stdin()).map_err(failed)?;
+        let before = tcgetattr(std::io::stdin()).map_err(cannot_hide)?;
         let mut hidden = before.clone();
         hidden.local_modes.remove(LocalModes::ECHO);
         // The end of the line is shown, so that what follows begins on a new one.
         hidden.local_modes.insert(LocalModes::ECHONL);
-        tcsetattr(std::io::stdin(), OptionalActions::Flush, &hidden).map_err(failed)?;
+        tcsetattr(std::io::stdin(), OptionalActions::Flush, &hidden).map_err(cannot_hide)?;
         Ok(Self { before })
     }
 }
 
-impl Drop for Unseen {
+fn cannot_hide(e: rustix::io::Errno) -> Failure {
+    Failure::problem(format!("the terminal cannot hide a password ({e}); use --password-file"))
+}
+
+impl Drop for HiddenInput {
     fn drop(&mut self) {
-        // A terminal that is gone is no trouble.
+        // The terminal may be gone.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.before);
     }
 }
@@ -112,9 +116,12 @@ impl Drop for Unseen {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Option<String> {
+        without_line_end(text.to_owned()).map(|secret| secret.expose().clone())
+    }
+
     #[test]
-    fn a_line_end_is_no_part_of_a_password_and_nothing_is_none() {
-        let read = |text: &str| without_line_end(text.to_owned()).map(|secret| secret.expose().clone());
+    fn line_end_is_not_part_of_a_password() {
         assert_eq!(read(" two words \r\n").as_deref(), Some(" two words "));
         assert_eq!(read("\n"), None);
         assert_eq!(read(""), None);

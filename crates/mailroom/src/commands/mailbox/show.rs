@@ -1,27 +1,26 @@
-//! How mailboxes are, for people and programs.
+//! `mailroom mailbox list` and `show`.
 
 use std::time::Duration;
 
 use domain::{MailboxState, Provider};
 use engine::Engine;
 use engine::calls::bytes_per_day;
-use engine::push::Standing;
+use engine::push::PushStatus;
 use serde_json::json;
 use store::sql::mailboxes::Mailbox;
-use store::sql::sync::{BackfillProgress, Pause};
+use store::sql::sync::{BackfillProgress, SyncPause};
+use terminal::{Failure, Output, count, size};
 
 use super::find;
 use crate::app;
-use crate::cli::mailbox::Which;
-use crate::commands::job_output::when;
+use crate::cli::mailbox::MailboxArg;
+use crate::commands::job_output::format_time;
 use crate::commands::usage::spent;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count, size};
 
 pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> Result<(), Failure> {
     let tenants = match tenant {
-        Some(name) => vec![app::tenant(&engine.store, name).await?],
+        Some(name) => vec![app::find_tenant(&engine.store, name).await?],
         None => engine.store.system().list_tenants().await?,
     };
     let mut rows = Vec::new();
@@ -45,8 +44,8 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
                 mailbox.address,
                 mailbox.provider.as_str().to_owned(),
                 state,
-                backfill.map_or_else(String::new, how_far),
-                mailbox.state_reason.into_iter().chain(pause.map(until_when)).collect::<Vec<_>>().join("; "),
+                backfill.map_or_else(String::new, backfill_line),
+                mailbox.state_reason.into_iter().chain(pause.map(pause_line)).collect::<Vec<_>>().join("; "),
             ]);
         }
     }
@@ -59,13 +58,13 @@ pub(super) async fn list(engine: &Engine, tenant: Option<&str>, out: Output) -> 
     out.table(["tenant", "address", "provider", "state", "backfill", "why"], &rows)
 }
 
-pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: Output) -> Result<(), Failure> {
-    let mailbox = find(engine, which).await?;
+pub(super) async fn show(config: &Config, engine: &Engine, arg: &MailboxArg, out: Output) -> Result<(), Failure> {
+    let mailbox = find(engine, arg).await?;
     let store = engine.store.tenant(mailbox.tenant_id);
-    let state = store.find_sync(mailbox.id).await?;
+    let state = store.find_sync_state(mailbox.id).await?;
     let counts = store.count_ledger(mailbox.id).await?;
     let backfill = store.list_backfills(Some(mailbox.id)).await?.remove(&mailbox.id);
-    let push = engine::push::find_standing(&store, &mailbox).await?;
+    let push = engine::push::find_push_status(&store, &mailbox).await?;
     let pause = state.as_ref().and_then(|state| state.paused.as_ref());
     let usage = engine::usage::of_mailbox(&store, &mailbox, pause, &app::call_settings(config)).await?;
     let bytes = bytes_per_day(&mailbox, config.providers.imap_bytes_per_day).filter(|bytes| *bytes > 0);
@@ -77,36 +76,41 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
         });
         return out.object(&shown);
     }
-    let since = when(mailbox.state_since);
-    let at = |time: Option<jiff::Timestamp>| time.map_or_else(|| "never".to_owned(), when);
+    let since = format_time(mailbox.state_since);
     let why = mailbox.state_reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     out.line(&format!("{} ({}), {}", mailbox.address, mailbox.id, mailbox.provider.as_str()))?;
     out.line(&format!("{} since {since}{why}", mailbox.state.as_str()))?;
     if !mailbox.is_active {
-        out.line(match engine.is_left_behind(&mailbox).await? {
-            true => "switched off by a directory that is not there any more; `mailroom mailbox resume` switches it on",
-            false => "switched off: its owner is not in the directory, or the rules leave them out",
-        })?;
+        let reason = if engine.is_orphaned(&mailbox).await? {
+            "inactive: switched off by a directory that was removed; `mailroom mailbox resume` activates it"
+        } else {
+            "inactive: its owner is not in the directory, or the rules exclude them"
+        };
+        out.line(reason)?;
     }
     if mailbox.state == MailboxState::NeedsReauth {
-        out.line(&how_to_mend(&mailbox, &which.tenant))?;
+        out.line(&reauth_hint(&mailbox, &arg.tenant))?;
     }
     if let Some(state) = state {
         if let Some(pause) = state.paused.filter(|_| mailbox.state.is_synced()) {
-            out.line(&until_when(&pause))?;
+            out.line(&pause_line(&pause))?;
         }
-        out.line(&format!("last up to date {}, next look {}", at(state.last_sync_at), at(state.next_sync_at)))?;
+        out.line(&format!(
+            "last synced {}, next sync {}",
+            time_or_never(state.last_sync_at),
+            time_or_never(state.next_sync_at)
+        ))?;
         if let Some(error) = state.last_error {
-            out.line(&format!("last trouble ({} in a row): {error}", state.error_count))?;
+            out.line(&format!("last error ({} in a row): {error}", state.error_count))?;
         }
         match backfill {
-            Some(backfill) => out.line(&format!("backfill: {}", how_far(&backfill)))?,
+            Some(backfill) => out.line(&format!("backfill: {}", backfill_line(&backfill)))?,
             None if state.is_history_done => out.line("backfill: done")?,
             None => {}
         }
     }
     if let Some(push) = push {
-        out.line(&told_by_itself(&push))?;
+        out.line(&push_line(&push))?;
     }
     if let Some(bytes) = bytes {
         out.line(&format!("fetches at most {} a day", size(bytes)))?;
@@ -123,14 +127,18 @@ pub(super) async fn show(config: &Config, engine: &Engine, which: &Which, out: O
     out.line(&format!("messages: {}; {} gone", live.join(", "), count(counts.gone)))
 }
 
-/// `active`, or `active, off` of one that is switched off.
+fn time_or_never(time: Option<jiff::Timestamp>) -> String {
+    time.map_or_else(|| "never".to_owned(), format_time)
+}
+
+/// Formats the state: `active`, or `active, off` if the mailbox is not synced.
 pub fn state(mailbox: &Mailbox) -> String {
     let off = if mailbox.is_active { "" } else { ", off" };
     format!("{}{off}", mailbox.state.as_str())
 }
 
-/// What brings a mailbox back whose credentials are refused.
-fn how_to_mend(mailbox: &Mailbox, tenant: &str) -> String {
+/// Returns the command that gives a mailbox new credentials.
+fn reauth_hint(mailbox: &Mailbox, tenant: &str) -> String {
     let address = &mailbox.address;
     let command = match mailbox.provider {
         Provider::Gmail | Provider::Outlook if mailbox.settings["connection"]["app_only"] == true => {
@@ -142,28 +150,28 @@ fn how_to_mend(mailbox: &Mailbox, tenant: &str) -> String {
         Provider::Imap if mailbox.settings["connection"]["auth"] == "token" => {
             format!("mailbox resume {address} --tenant {tenant} --token-file FILE")
         }
-        Provider::Imap | Provider::Scripted | Provider::Files => {
+        Provider::Imap | Provider::Files => {
             format!("mailbox resume {address} --tenant {tenant} --password-file FILE")
         }
     };
-    format!("to go on: mailroom {command}")
+    format!("to reconnect: mailroom {command}")
 }
 
-/// `push: on until 2026-11-22 14:05 UTC, last one 3 min ago`
-fn told_by_itself(push: &Standing) -> String {
+/// Formats the state of push: `push: on until 2026-11-22 14:05 UTC, last one 2026-11-15T14:05:00Z`.
+fn push_line(push: &PushStatus) -> String {
     let until = push.expires_at.map(|at| format!(" until {}", at.strftime("%Y-%m-%d %H:%M UTC"))).unwrap_or_default();
-    let last = push.last_push_at.map(|at| format!(", last one {}", when(at))).unwrap_or_default();
+    let last = push.last_push_at.map(|at| format!(", last one {}", format_time(at))).unwrap_or_default();
     let why = push.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     format!("push: {}{until}{last}{why}", push.state.as_str())
 }
 
-/// `paused until 2026-11-15 14:05 UTC: its server asked to wait`
-pub(super) fn until_when(pause: &Pause) -> String {
+/// Formats a pause: `paused until 2026-11-15 14:05 UTC: its server asked to wait`.
+pub(super) fn pause_line(pause: &SyncPause) -> String {
     format!("paused until {}: {}", pause.until.strftime("%Y-%m-%d %H:%M UTC"), pause.reason)
 }
 
-/// `4,200 of 10,000, done in about 3 min`
-fn how_far(backfill: &BackfillProgress) -> String {
+/// Formats the progress of a backfill: `4,200 of 10,000, done in about 3 min`.
+fn backfill_line(backfill: &BackfillProgress) -> String {
     let BackfillProgress { is_listed, stored, to_fetch, per_second } = *backfill;
     let listed = stored + to_fetch;
     if !is_listed && listed == 0 {
@@ -173,7 +181,7 @@ fn how_far(backfill: &BackfillProgress) -> String {
     match per_second {
         _ if !is_listed => format!("{so_far}, older mail is still being listed"),
         Some(rate) if rate > 0.0 => {
-            // Weeks are no forecast.
+            // A rate near zero would overflow.
             let left = Duration::try_from_secs_f64(to_fetch as f64 / rate).unwrap_or(Duration::MAX);
             format!("{so_far}, done in {}", about(left))
         }
@@ -195,24 +203,25 @@ fn about(left: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn told(is_listed: bool, stored: u64, to_fetch: u64, per_second: Option<f64>) -> String {
-        how_far(&BackfillProgress { is_listed, stored, to_fetch, per_second })
+    fn line(is_listed: bool, stored: u64, to_fetch: u64, per_second: Option<f64>) -> String {
+        backfill_line(&BackfillProgress { is_listed, stored, to_fetch, per_second })
     }
 
     #[test]
-    fn a_pause_is_told_with_its_end_and_its_reason() {
-        let pause = Pause { until: "2026-11-15T14:05:59Z".parse().unwrap(), reason: "its server asked to wait".into() };
-        assert_eq!(until_when(&pause), "paused until 2026-11-15 14:05 UTC: its server asked to wait");
+    fn pause_is_shown_with_end_and_reason() {
+        let pause =
+            SyncPause { until: "2026-11-15T14:05:59Z".parse().unwrap(), reason: "its server asked to wait".into() };
+        assert_eq!(pause_line(&pause), "paused until 2026-11-15 14:05 UTC: its server asked to wait");
     }
 
     #[test]
-    fn a_backfill_tells_how_far_it_is_and_when_it_is_done_as_far_as_that_is_known() {
-        assert_eq!(told(true, 4_200, 5_800, Some(32.0)), "4,200 of 10,000, done in about 3 min");
-        assert_eq!(told(true, 4_200, 5_800, None), "4,200 of 10,000");
-        assert_eq!(told(true, 10, 5, Some(100.0)), "10 of 15, done in a few seconds");
-        assert_eq!(told(true, 0, 100_000, Some(0.01)), "0 of 100,000, done in about 115 days");
-        assert_eq!(told(false, 0, 0, None), "being listed");
+    fn backfill_is_shown_with_progress_and_end() {
+        assert_eq!(line(true, 4_200, 5_800, Some(32.0)), "4,200 of 10,000, done in about 3 min");
+        assert_eq!(line(true, 4_200, 5_800, None), "4,200 of 10,000");
+        assert_eq!(line(true, 10, 5, Some(100.0)), "10 of 15, done in a few seconds");
+        assert_eq!(line(true, 0, 100_000, Some(0.01)), "0 of 100,000, done in about 115 days");
+        assert_eq!(line(false, 0, 0, None), "being listed");
         let listing = "4,200 of at least 10,000, older mail is still being listed";
-        assert_eq!(told(false, 4_200, 5_800, Some(32.0)), listing);
+        assert_eq!(line(false, 4_200, 5_800, Some(32.0)), listing);
     }
 }

@@ -1,4 +1,4 @@
-//! A look at a mailbox now, and waiting for its end.
+//! `mailroom mailbox sync`: requests a sync, and waits for its end if asked to.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -11,53 +11,49 @@ use jobs::Job;
 use serde_json::json;
 use store::TenantStore;
 use store::sql::mailboxes::Mailbox;
+use terminal::{Bar, Failure, Output, ProgressUnit, count, process};
 
-use super::show::until_when;
-use super::{done, find};
+use super::show::pause_line;
+use super::{find, print_outcome};
 use crate::app;
-use crate::cli::mailbox::Which;
-use crate::commands::bench_poll::cpu_seconds;
-use crate::commands::import::peak_memory;
+use crate::cli::mailbox::MailboxArg;
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::{Output, count};
-use crate::progress::{Bar, Unit};
 
-/// Whether it is done.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval of checks whether the sync has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Counting costs the database something.
-const COUNT: Duration = Duration::from_millis(200);
+/// Interval of progress updates; counting is a query.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(
     config: &Config,
     engine: &Engine,
-    which: &Which,
+    arg: &MailboxArg,
     wait: bool,
     out: Output,
 ) -> Result<(), Failure> {
-    let mailbox = find(engine, which).await?;
+    let mailbox = find(engine, arg).await?;
     if mailbox.provider == Provider::Files {
-        return Err(Failure::problem(format!("{} takes files only; there is nothing to look at", mailbox.address)));
+        return Err(Failure::problem(format!("{} is for imported files and cannot be synced", mailbox.address)));
     }
     let store = engine.store.tenant(mailbox.tenant_id);
-    app::must_be_active(&store, &which.tenant).await?;
-    if !mailbox.is_active && !engine.is_left_behind(&mailbox).await? {
+    app::check_tenant_active(&store, &arg.tenant).await?;
+    if !mailbox.is_active && !engine.is_orphaned(&mailbox).await? {
         return Err(Failure::problem(format!(
-            "{} is of somebody whom the directory or its rules leave out; `mailroom directory show` tells the rules",
+            "{} belongs to a user whom the directory or its rules exclude; `mailroom directory show` shows the rules",
             mailbox.address
         )));
     }
     if !mailbox.is_active || !mailbox.state.is_synced() {
         return Err(Failure::problem(format!(
-            "{} is {}; `mailroom mailbox resume` makes it go on",
+            "{} is {}; `mailroom mailbox resume` resumes it",
             mailbox.address,
-            if mailbox.is_active { mailbox.state.as_str() } else { "switched off" }
+            if mailbox.is_active { mailbox.state.as_str() } else { "inactive" }
         )));
     }
     engine.request_sync(&mailbox).await?;
     if !wait {
-        return done(&mailbox, "asked", "is looked at as soon as a worker is free", out);
+        return print_outcome(&mailbox, "asked", "is synced as soon as a worker is free", out);
     }
     let workers = engine.store.system().list_workers().await?;
     let has_server = workers.iter().any(|worker| worker.kinds.iter().any(|kind| kind == SyncMailbox::KIND));
@@ -67,7 +63,7 @@ pub(super) async fn run(
     });
     let worker = worker.transpose()?;
     let begun = Instant::now();
-    let outcome = until_up_to_date(&store, &mailbox, &which.tenant).await;
+    let outcome = wait_until_synced(&store, &mailbox, &arg.tenant).await;
     let seconds = begun.elapsed().as_secs_f64();
     if let Some((worker, syncer)) = worker {
         worker.shut_down().await;
@@ -76,26 +72,26 @@ pub(super) async fn run(
     outcome?;
     if out.json {
         return out.object(&json!({"id": mailbox.id, "outcome": "synced", "seconds": seconds,
-            "cpu_seconds": cpu_seconds(), "peak_memory_bytes": peak_memory()}));
+            "cpu_seconds": process::own_cpu_seconds(), "peak_memory_bytes": process::peak_memory()}));
     }
-    done(&mailbox, "synced", "is up to date", out)
+    print_outcome(&mailbox, "synced", "is up to date", out)
 }
 
-async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox, tenant: &str) -> Result<(), Failure> {
+async fn wait_until_synced(store: &TenantStore, mailbox: &Mailbox, tenant: &str) -> Result<(), Failure> {
     let is_shown = std::io::stderr().is_terminal();
     let progress = Arc::new(Progress::default());
-    let bar = Bar::follow(&progress, Unit::Items, "messages stored");
+    let bar = Bar::follow(&progress, ProgressUnit::Items, "messages stored");
     let already = count_messages(store, mailbox).await?.stored;
     let mut counted = None;
-    let (mut told, mut hindrance) = (None, None);
+    let (mut shown_pause, mut shown_error) = (None, None);
     loop {
         let now = store.find_mailbox(&mailbox.id.to_string()).await?;
-        let now = now.ok_or_else(|| Failure::problem("the mailbox was removed meanwhile"))?;
-        // What is not looked at any more has no jobs either, or none that anybody takes.
-        app::must_be_active(store, tenant).await?;
+        let now = now.ok_or_else(|| Failure::problem("the mailbox was removed in the meantime"))?;
+        // A mailbox that is not synced any more has no jobs, or none that a worker claims.
+        app::check_tenant_active(store, tenant).await?;
         if !now.is_active {
             return Err(Failure::problem(format!(
-                "{} is not looked at any more: the directory or its rules leave out whose it is",
+                "{} is not synced any more: the directory or its rules exclude its owner",
                 now.address
             )));
         }
@@ -103,37 +99,38 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox, tenant: &str) 
             let why = now.state_reason.unwrap_or_default();
             return Err(Failure::problem(format!("{} is {} now: {why}", now.address, now.state.as_str())));
         }
-        let state = store.find_sync(mailbox.id).await?;
+        let state = store.find_sync_state(mailbox.id).await?;
         let pause = state.as_ref().and_then(|state| state.paused.clone());
-        if let Some(pause) = pause.filter(|pause| told.as_ref() != Some(pause)) {
-            bar.tell(&format!("{} is {}. It goes on then.", now.address, until_when(&pause)));
-            told = Some(pause);
+        if let Some(pause) = pause.filter(|pause| shown_pause.as_ref() != Some(pause)) {
+            bar.note(&format!("{} is {}. The sync continues then.", now.address, pause_line(&pause)));
+            shown_pause = Some(pause);
         }
-        // What only hinders is tried again for as long as somebody waits.
-        let hinders = state.as_ref().filter(|state| state.error_count == 0).and_then(|state| state.last_error.clone());
-        if hinders != hindrance {
-            hindrance = hinders;
-            if let Some(why) = &hindrance {
-                bar.tell(&format!("{}: {why}.", now.address));
+        // A transient error is shown once, and retried for as long as the command waits.
+        let transient_error =
+            state.as_ref().filter(|state| state.error_count == 0).and_then(|state| state.last_error.clone());
+        if transient_error != shown_error {
+            shown_error = transient_error;
+            if let Some(why) = &shown_error {
+                bar.note(&format!("{}: {why}.", now.address));
             }
         }
-        let is_at_work = store.is_at_work(mailbox.id).await?;
-        // Read after that: how the last job ended counts. While there is one, a failure or two may pass.
-        let state = store.find_sync(mailbox.id).await?;
+        let is_at_work = store.has_sync_jobs(mailbox.id).await?;
+        // Read after that, so that the outcome of the last job is included. While jobs run, two failures are tolerated.
+        let state = store.find_sync_state(mailbox.id).await?;
         if let Some(state) = state.filter(|state| state.error_count > if is_at_work { 2 } else { 0 }) {
             let why = state.last_error.unwrap_or_default();
-            return Err(Failure::problem(format!("{} is not up to date, and is tried again: {why}", now.address)));
+            return Err(Failure::problem(format!("{} could not be synced, and will be retried: {why}", now.address)));
         }
         if !is_at_work {
             return match count_messages(store, mailbox).await?.failed {
                 0 => Ok(()),
                 failed => Err(Failure::problem(format!(
-                    "{} messages could not be fetched or stored; `mailroom mailbox resume` tries them again",
+                    "{} messages could not be fetched or stored; `mailroom mailbox resume` retries them",
                     count(failed)
                 ))),
             };
         }
-        if is_shown && counted.is_none_or(|counted: Instant| counted.elapsed() >= COUNT) {
+        if is_shown && counted.is_none_or(|counted: Instant| counted.elapsed() >= PROGRESS_INTERVAL) {
             counted = Some(Instant::now());
             let messages = count_messages(store, mailbox).await?;
             let stored = messages.stored.saturating_sub(already);
@@ -141,19 +138,21 @@ async fn until_up_to_date(store: &TenantStore, mailbox: &Mailbox, tenant: &str) 
             progress.add_items(stored.saturating_sub(progress.items()));
             progress.set_done(stored);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
+/// Number of messages by state.
 #[derive(Debug)]
-struct Messages {
+struct MessageCounts {
     stored: u64,
     to_fetch: u64,
     failed: u64,
 }
 
-async fn count_messages(store: &TenantStore, mailbox: &Mailbox) -> Result<Messages, Failure> {
+async fn count_messages(store: &TenantStore, mailbox: &Mailbox) -> Result<MessageCounts, Failure> {
     let counts = store.count_ledger(mailbox.id).await?;
-    let of = |state: &str| counts.live.get(state).copied().unwrap_or(0);
-    Ok(Messages { stored: of("processed"), to_fetch: of("queued") + of("processing"), failed: of("failed") })
+    let [stored, queued, processing, failed] =
+        ["processed", "queued", "processing", "failed"].map(|state| counts.live.get(state).copied().unwrap_or(0));
+    Ok(MessageCounts { stored, to_fetch: queued + processing, failed })
 }

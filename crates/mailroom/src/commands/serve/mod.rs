@@ -1,9 +1,10 @@
-//! `mailroom serve`: everything that happens by itself, until it is told to stop.
+//! `mailroom serve`: web server, worker and scheduler, until a signal stops them.
 
-mod parts;
+mod tasks;
 
 use std::convert::Infallible;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,56 +12,58 @@ use std::time::Duration;
 
 use domain::{SystemClock, WorkerId};
 use engine::Engine;
-use engine::schedule::{self, Rhythm, Ticked};
+use engine::mailbox_listeners::ListenSettings;
+use engine::schedule::{self, PollIntervals, TickOutcome};
 use engine::sync::Syncer;
-use engine::watch::WatchSettings;
-use engine::webhooks::{Courier, DispatchSettings};
+use engine::webhooks::{DispatchSettings, WebhookDeliverer};
 use jiff::SignedDuration;
 use jobs::leader::{self, Election, Leadership};
-use jobs::{Gate, SystemDice, Worker, recurring};
+use jobs::{LeaseGate, SystemRandom, Worker, recurring};
 use store::Store;
+use terminal::{Failure, Output, note};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{self, Role};
-use crate::config::{Config, DatabaseUrl, Sync};
-use crate::failure::Failure;
-use crate::output::{Output, tell};
-use parts::Parts;
+use crate::cli::{self, ServeRole};
+use crate::config::{Config, DatabaseUrl, SyncConfig};
+use tasks::ServiceTasks;
 
-/// How long a shutdown may take: supervisors kill what takes longer.
-const SHUTDOWN: Duration = Duration::from_secs(30);
+/// Time limit of a shutdown; supervisors kill processes that take longer.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-const COUNT_INSTANCES: Duration = Duration::from_secs(15);
+/// Interval at which the number of workers is read, which share the budgets.
+const INSTANCE_COUNT_INTERVAL: Duration = Duration::from_secs(15);
 
-const WRITE_USAGE: Duration = Duration::from_secs(10);
+/// Interval at which the usage of providers is written.
+const USAGE_WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the leader looks at the calendar.
-const TICK: Duration = Duration::from_secs(1);
+/// Interval at which the leader checks for due schedules and mailboxes.
+const SCHEDULER_TICK: Duration = Duration::from_secs(1);
 
-pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<ExitCode, Failure> {
-    let has = |role| args.roles.contains(&role);
+pub async fn run(config: &Config, args: &cli::ServeArgs, out: Output) -> Result<ExitCode, Failure> {
     if args.end_with_parent {
-        end_with_parent()?;
+        stop_with_parent()?;
     }
     crate::app::forbid_core_dumps()?;
     crate::app::raise_file_limit();
     let engine = crate::app::open(config).await?;
-    // A wrong key is told now, and not by the first mailbox.
+    // A wrong master key is reported now, not by the first mailbox.
     engine.vault.unlock().await?;
-    engine::keys::ensure_operator_key(&engine.store, &config.auth.admin_key_file).await?;
+    engine::api_keys::ensure_operator_key(&engine.store, &config.auth.admin_key_file).await?;
     let _only_one = lock(config)?;
-    let recorder = web::Recorder::install().map_err(|e| Failure::problem(format!("cannot keep metrics: {e}")))?;
-    let mut signals = Signals::listen()?;
+    let recorder = web::MetricsRecorder::install()
+        .map_err(|e| Failure::problem(format!("cannot install the metrics recorder: {e}")))?;
+    let mut signals = ServiceSignals::listen()?;
     let (stop, stopped) = watch::channel(false);
     let (close, closed) = watch::channel(false);
     let (open, is_open) = watch::channel(true);
     let app = web_app(config, &engine, recorder, is_open)?;
-    let mut servers = Parts::default();
+    let mut servers = ServiceTasks::default();
     let listener = bind(config.server.listen, "server.listen").await?;
-    let is_key = engine::keys::is_operator_key(&engine.store, &config.auth.admin_key_file).await?;
-    announce(&listener, args, &config.auth.admin_key_file, is_key, out)?;
+    let has_operator_key = engine::api_keys::is_operator_key(&engine.store, &config.auth.admin_key_file).await?;
+    log_start(config, args, listener.local_addr()?);
+    announce(&listener, args, &config.auth.admin_key_file, has_operator_key, out)?;
     servers.add("web server", web::serve(listener, app.clone(), closed.clone()));
     if let Some(address) = config.server.metrics_listen {
         let listener = bind(address, "server.metrics_listen").await?;
@@ -68,99 +71,101 @@ pub async fn run(config: &Config, args: &cli::Serve, out: Output) -> Result<Exit
     }
     let name = config.instance.id.clone().unwrap_or_else(|| WorkerId::new(&SystemClock).to_string());
     let syncer = crate::app::syncer(config, &engine, &name)?;
-    let mut workers = Parts::default();
+    let mut workers = ServiceTasks::default();
     prepare_pushes(config, &engine).await?;
-    if has(Role::Worker) {
+    if args.roles.contains(&ServeRole::Worker) {
         let worker = crate::app::start_worker(config, &syncer, &name);
         workers.add("worker", work(worker, stopped.clone()));
-        workers.add("count of instances", count_instances(syncer.clone(), stopped.clone()));
-        workers.add("count of usage", write_usage(syncer.clone(), stopped.clone()));
+        workers.add("instance counter", count_instances(syncer.clone(), stopped.clone()));
+        workers.add("usage writer", write_usage(syncer.clone(), stopped.clone()));
         let courier = crate::app::courier(config, &engine)?;
-        workers.add("delivery to webhooks", tell_of_events(courier, name.clone(), stopped.clone()));
+        workers.add("webhook delivery", deliver_webhooks(courier, name.clone(), stopped.clone()));
         if config.sync.listen {
-            workers.add("listener", listen(syncer, name.clone(), stopped.clone()));
+            workers.add("mailbox watcher", watch_mailboxes(syncer, name.clone(), stopped.clone()));
         }
     }
-    if has(Role::Scheduler) {
+    if args.roles.contains(&ServeRole::Scheduler) {
         workers.add(
             "scheduler",
-            keep_schedules(engine.store.clone(), name, config.sync.clone(), crate::app::gate(config)?, stopped),
+            run_scheduler(engine.store.clone(), name, config.sync.clone(), crate::app::gate(config)?, stopped),
         );
     }
 
-    let missed = tokio::select! {
+    let failure = tokio::select! {
         () = signals.wait() => None,
-        missed = workers.first_to_end() => Some(missed),
-        missed = servers.first_to_end() => Some(missed),
+        failure = workers.first_exit() => Some(failure),
+        failure = servers.first_exit() => Some(failure),
     };
     open.send_replace(false);
-    if let Some(missed) = &missed {
-        tracing::error!("{missed}; the process ends, so that it is started anew");
+    if let Some(failure) = &failure {
+        tracing::error!(reason = failure, "stopping after a task has ended, to be restarted");
     }
-    tell("Stopping: what runs is finished or given back. Once more to stop at once.");
+    note("Stopping: running jobs are finished or returned to the queue. Send the signal again to stop at once.");
     stop.send_replace(true);
-    let wind_up = async {
+    let shutdown = async {
         workers.finish().await;
         close.send_replace(true);
         servers.finish().await;
     };
     tokio::select! {
-        wound_up = tokio::time::timeout(SHUTDOWN, wind_up) => if wound_up.is_err() {
-            tell("Stopped, though not all had ended; what ran here begins again when its lease runs out.");
+        shut_down = tokio::time::timeout(SHUTDOWN_TIMEOUT, shutdown) => if shut_down.is_err() {
+            note("Stopped before all jobs had ended; they start again when their leases expire.");
         },
-        () = signals.wait() => tell("Stopped at once; what ran here begins again when its lease runs out."),
+        () = signals.wait() => note("Stopped at once; running jobs start again when their leases expire."),
     }
-    match missed {
+    tracing::info!("mailroom stopped");
+    match failure {
         None => Ok(ExitCode::SUCCESS),
-        Some(missed) => Err(Failure::problem(format!("{missed}; start `mailroom serve` again"))),
+        Some(failure) => Err(Failure::problem(format!("{failure}; start `mailroom serve` again"))),
     }
 }
 
 async fn prepare_pushes(config: &Config, engine: &Engine) -> Result<(), Failure> {
     let providers = &config.providers;
     if providers.google.settings.topic.is_some() || providers.microsoft.settings.push.is_some() {
-        // It may not have been there before.
-        engine.store.system().want_watches_that_are_off().await?;
+        // Push may not have been configured before.
+        engine.store.system().request_disabled_watches().await?;
     }
-    if let Some(why) = providers.microsoft.lacks_pushes() {
-        tracing::warn!(provider = "outlook", "nothing is pushed: {why}");
+    if let Some(why) = providers.microsoft.missing_push_reason() {
+        tracing::warn!(provider = "outlook", reason = why, "push is not available");
     }
     Ok(())
 }
 
-/// As if somebody had told us to stop, when whoever started us is gone.
-fn end_with_parent() -> Result<(), Failure> {
+/// Asks the kernel for a SIGTERM when the parent process ends.
+fn stop_with_parent() -> Result<(), Failure> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(|e| Failure::problem(format!("cannot follow the process that started this one: {e}")))?;
     Ok(())
 }
 
-/// What answers over HTTP.
+/// Creates the state of the HTTP server.
 fn web_app(
     config: &Config,
     engine: &Engine,
-    recorder: web::Recorder,
+    recorder: web::MetricsRecorder,
     is_open: watch::Receiver<bool>,
 ) -> Result<web::App, Failure> {
     Ok(web::App {
         engine: engine.clone(),
         recorder,
-        hub: Arc::new(web::Hub::new(engine.store.clone())),
+        event_hub: Arc::new(web::EventHub::new(engine.store.clone())),
         edge: Arc::new(web::Edge::new(config.edge.clone(), crate::app::redis(config)?)),
         issuer: crate::app::issuer(config)?,
         gmail_pushes: crate::app::gmail_pushes(config, engine)?,
         graph_pushes: crate::app::graph_pushes(config, engine),
         consents: crate::app::consents(config)?,
-        under_way: web::UnderWay::default(),
+        in_flight_keys: web::InFlightKeys::default(),
         budgets: Arc::new(crate::app::call_settings(config)),
-        webhook_policy: engine::webhooks::Policy::new(config.webhooks.allow_networks.iter().copied()),
+        max_poll_interval: config.sync.interval.max(config.sync.seldom_interval),
+        webhook_policy: engine::webhooks::AddressPolicy::new(config.webhooks.allow_networks.iter().copied()),
         erase_after: SignedDuration::try_from(config.tenants.erase_after).unwrap_or(SignedDuration::MAX),
         is_open,
     })
 }
 
-/// On an embedded database one process serves; commands work beside it.
+/// Locks an SQLite database for this service; only one may run on it. Commands need no lock.
 fn lock(config: &Config) -> Result<Option<File>, Failure> {
     let DatabaseUrl::Sqlite(path) = &config.database.url else { return Ok(None) };
     let path = path.with_extension("serve-lock");
@@ -168,26 +173,26 @@ fn lock(config: &Config) -> Result<Option<File>, Failure> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(Failure::problem(
-            "another `mailroom serve` runs on this SQLite database; stop it first, or use PostgreSQL for several",
+            "another `mailroom serve` runs on this SQLite database; stop it first, or use PostgreSQL for several processes",
         )),
         Err(std::fs::TryLockError::Error(e)) => Err(Failure::problem(format!("cannot lock {}: {e}", path.display()))),
     }
 }
 
-async fn bind(address: std::net::SocketAddr, key: &str) -> Result<TcpListener, Failure> {
+async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|e| {
         Failure::problem(format!(
-            "cannot listen on {address} ({e}); stop what listens there, or set {key} to another address"
+            "cannot listen on {address} ({e}); stop the program that listens there, or set {key} to another address"
         ))
     })
 }
 
-/// `is_key`: whether the file has the key of this database in it.
+/// Prints the address and how to create a tenant. `has_operator_key`: whether the file contains the key of this database.
 fn announce(
     listener: &TcpListener,
-    args: &cli::Serve,
+    args: &cli::ServeArgs,
     key_file: &Path,
-    is_key: Option<bool>,
+    has_operator_key: Option<bool>,
     out: Output,
 ) -> Result<(), Failure> {
     let address = listener.local_addr()?;
@@ -197,21 +202,31 @@ fn announce(
     }
     out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))?;
     let key_file = key_file.display();
-    match is_key {
-        None => return Ok(()), // kept elsewhere
+    match has_operator_key {
+        None => return Ok(()), // the operator keeps the key elsewhere
         Some(false) => {
-            tell(&format!("The key in {key_file} is not the operator's key of this database; put that one there."));
+            note(&format!("The key in {key_file} is not the operator's key of this database; replace it."));
             return Ok(());
         }
         Some(true) => {}
     }
-    tell(&format!(
-        "The operator's key is in {key_file}; http://{address}/docs shows what can be done. To make a tenant:"
+    note(&format!(
+        "The operator's key is in {key_file}; the API is documented at http://{address}/docs. To create a tenant:"
     ));
-    tell(&format!("  curl http://{address}/v1/tenants \\"));
-    tell(&format!("    -H \"Authorization: Bearer $(cat '{key_file}')\" \\"));
-    tell("    -H 'Content-Type: application/json' -d '{\"name\": \"acme\"}'");
+    note(&format!("  curl http://{address}/v1/tenants \\"));
+    note(&format!("    -H \"Authorization: Bearer $(cat '{key_file}')\" \\"));
+    note("    -H 'Content-Type: application/json' -d '{\"name\": \"acme\"}'");
     Ok(())
+}
+
+fn log_start(config: &Config, args: &cli::ServeArgs, address: SocketAddr) {
+    let roles: Vec<&str> = args.roles.iter().map(|role| role.as_str()).collect();
+    let database = match config.database.url {
+        DatabaseUrl::Sqlite(_) => "sqlite",
+        DatabaseUrl::Postgres(_) => "postgres",
+    };
+    let (roles, version) = (roles.join(","), env!("CARGO_PKG_VERSION"));
+    tracing::info!(server.address = %address, roles, database, version, "mailroom started");
 }
 
 async fn work(worker: Worker, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
@@ -219,14 +234,14 @@ async fn work(worker: Worker, stopped: watch::Receiver<bool>) -> Result<(), Infa
     Ok(())
 }
 
-/// Budgets are shared by as many as there are, when Redis does not say.
+/// Counts the workers, which share the budgets equally without Redis.
 async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let count = async {
         loop {
             if let Ok(workers) = syncer.engine.store.system().list_workers().await {
                 syncer.calls.set_instances(workers.len().max(1));
             }
-            tokio::time::sleep(COUNT_INSTANCES).await;
+            tokio::time::sleep(INSTANCE_COUNT_INTERVAL).await;
         }
     };
     tokio::select! {
@@ -236,96 +251,99 @@ async fn count_instances(syncer: Syncer, stopped: watch::Receiver<bool>) -> Resu
     Ok(())
 }
 
-/// What was asked of providers, for people. What jobs ask while the process winds up is not counted.
+/// Writes the usage of providers at intervals. Calls during the shutdown are not counted.
 async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
     let mut is_over = false;
     while !is_over {
-        is_over = tokio::time::timeout(WRITE_USAGE, stopped.wait_for(|stopped| *stopped)).await.is_ok();
+        is_over = tokio::time::timeout(USAGE_WRITE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_ok();
         if let Err(e) = syncer.calls.write_usage(&syncer.engine.store).await {
-            tracing::debug!("what was used of providers is written later: {e}");
+            tracing::debug!(error = %e, "writing provider usage failed");
         }
     }
     Ok(())
 }
 
-/// To mailboxes whose servers tell by themselves what is new.
-async fn listen(syncer: Syncer, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
-    let settings = WatchSettings::new(&name, Arc::new(SystemDice));
-    engine::watch::watch(&syncer, &settings, is_true(stopped)).await;
+/// Watches mailboxes whose servers announce new mail (IMAP IDLE).
+async fn watch_mailboxes(syncer: Syncer, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+    let settings = ListenSettings::new(&name, Arc::new(SystemRandom));
+    engine::mailbox_listeners::listen_to_mailboxes(&syncer, &settings, is_true(stopped)).await;
     Ok(())
 }
 
-/// To the servers of those who want to be told.
-async fn tell_of_events(courier: Courier, name: String, stopped: watch::Receiver<bool>) -> Result<(), Infallible> {
+/// Delivers events to webhooks.
+async fn deliver_webhooks(
+    courier: WebhookDeliverer,
+    name: String,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), Infallible> {
     engine::webhooks::dispatch(&courier, &DispatchSettings::new(&name), is_true(stopped)).await;
     Ok(())
 }
 
-async fn keep_schedules(
+async fn run_scheduler(
     store: Store,
     name: String,
-    settings: Sync,
-    gate: Arc<dyn Gate>,
+    settings: SyncConfig,
+    gate: Arc<dyn LeaseGate>,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), Infallible> {
     if !settings.leader_election {
-        // Each slot of the calendar and each mailbox is still taken once, whoever is first.
+        // Each slot of a schedule and each mailbox is still claimed once, by the first process.
         tokio::select! {
             () = lead(&store, None, &settings) => {}
             () = is_true(stopped) => {}
         }
         return Ok(());
     }
-    let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEASE, gate };
-    let lead = |leadership| lead(&store, Some(leadership), &settings);
-    leader::lead(&store, &election, is_true(stopped), lead).await;
+    let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEADER_LEASE, gate };
+    leader::lead(&store, &election, is_true(stopped), |leadership| lead(&store, Some(leadership), &settings)).await;
     Ok(())
 }
 
-async fn is_true(mut told: watch::Receiver<bool>) {
-    let _ = told.wait_for(|told| *told).await;
+async fn is_true(mut flag: watch::Receiver<bool>) {
+    let _ = flag.wait_for(|flag| *flag).await;
 }
 
-/// Ends only with the leadership.
-async fn lead(store: &Store, leadership: Option<Leadership>, settings: &Sync) {
+/// Runs the schedules until the leadership ends.
+async fn lead(store: &Store, leadership: Option<Leadership>, settings: &SyncConfig) {
     for schedule in engine::jobs::schedules() {
         if let Err(e) = recurring::define(store, &SystemClock, &schedule).await {
-            tracing::error!(schedule = schedule.name, "cannot define a schedule: {e}");
+            tracing::error!(schedule = schedule.name, error = %e, "defining a schedule failed");
         }
     }
-    let rhythm = Rhythm { usual: settings.interval, seldom: settings.seldom_interval };
-    tokio::join!(keep_calendar(store, leadership), look_for_mailboxes(store, &rhythm));
+    let rhythm = PollIntervals { usual: settings.interval, relaxed: settings.seldom_interval };
+    tokio::join!(fire_schedules(store, leadership), schedule_syncs(store, &rhythm));
 }
 
-async fn keep_calendar(store: &Store, leadership: Option<Leadership>) {
+async fn fire_schedules(store: &Store, leadership: Option<Leadership>) {
     loop {
         match recurring::tick(store, &SystemClock, leadership.as_ref().map(Leadership::token)).await {
             Ok(ticked) if ticked.fired.is_empty() => {}
             Ok(_) => tell_workers(store).await,
-            Err(e) => tracing::warn!("schedules: {e}"),
+            Err(e) => tracing::warn!(error = %e, "firing schedules failed"),
         }
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(SCHEDULER_TICK).await;
     }
 }
 
-async fn look_for_mailboxes(store: &Store, rhythm: &Rhythm) {
-    let mut pace = Pace::Usual;
+async fn schedule_syncs(store: &Store, rhythm: &PollIntervals) {
+    let mut pace = PollPace::Usual;
     loop {
-        let (mailboxes, is_more) = match schedule::tick(store, rhythm, &SystemDice).await {
-            Ok(Ticked::Asked { mailboxes, is_more }) => {
-                pace.becomes(Pace::Usual, "");
+        let (mailboxes, is_more) = match schedule::tick(store, rhythm, &SystemRandom).await {
+            Ok(TickOutcome::Enqueued { mailboxes, is_more }) => {
+                pace.change_to(PollPace::Usual, "");
                 (mailboxes, is_more)
             }
-            Ok(Ticked::Slowed { mailboxes, why }) => {
-                pace.becomes(Pace::Slow, &why);
+            Ok(TickOutcome::Slowed { mailboxes, why }) => {
+                pace.change_to(PollPace::Slow, &why);
                 (mailboxes, false)
             }
-            Ok(Ticked::HeldBack(why)) => {
-                pace.becomes(Pace::None, &why);
+            Ok(TickOutcome::HeldBack(why)) => {
+                pace.change_to(PollPace::None, &why);
                 (0, false)
             }
             Err(e) => {
-                tracing::warn!("looking for mailboxes that are due: {e:#}");
+                tracing::warn!(error = format!("{e:#}"), "scheduling syncs failed");
                 (0, false)
             }
         };
@@ -333,52 +351,52 @@ async fn look_for_mailboxes(store: &Store, rhythm: &Rhythm) {
             tell_workers(store).await;
         }
         if !is_more {
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(SCHEDULER_TICK).await;
         }
     }
 }
 
-/// How often mailboxes are looked at, which is said when it changes.
+/// How often mailboxes are synced; changes are logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum PollPace {
     Usual,
     Slow,
     None,
 }
 
-impl Pace {
-    fn becomes(&mut self, now: Self, why: &str) {
+impl PollPace {
+    fn change_to(&mut self, now: Self, why: &str) {
         if std::mem::replace(self, now) == now {
             return;
         }
         match now {
-            Self::Usual => tracing::info!("mailboxes are looked at as usual again"),
-            Self::Slow => tracing::info!("mailboxes are looked at less often: {why}"),
-            Self::None => tracing::warn!("mailboxes are not looked at for now: {why}"),
+            Self::Usual => tracing::info!("syncs are scheduled at their usual interval again"),
+            Self::Slow => tracing::info!(reason = why, "syncs are scheduled less often"),
+            Self::None => tracing::warn!(reason = why, "no syncs are scheduled"),
         }
     }
 }
 
-/// Workers may be other processes; whoever misses it finds the jobs by looking.
+/// Notifies the workers of all processes of new jobs. A worker that misses it finds the jobs at its next poll.
 async fn tell_workers(store: &Store) {
-    if let Err(e) = store.tell_of_jobs().await {
-        tracing::debug!("workers are not told of new jobs: {e}");
+    if let Err(e) = store.notify_other_processes().await {
+        tracing::debug!(error = %e, "notifying workers failed");
     }
 }
 
-/// What tells us to stop.
-struct Signals {
+/// Signals that stop the service or reload its settings.
+struct ServiceSignals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
+    hangup: Signal,
 }
 
-impl Signals {
+impl ServiceSignals {
     fn listen() -> Result<Self, Failure> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
@@ -387,7 +405,7 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => crate::logging::reload_level(),
+                _ = self.hangup.recv() => crate::logging::reload_level(),
             }
         }
     }

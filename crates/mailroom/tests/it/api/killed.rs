@@ -9,46 +9,36 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::scene::{Scene, try_tell};
-use crate::http::GENEROUS;
-use crate::place::{PROGRAM, Place, on_each_database};
-use crate::processes::{Running, wait_until};
+use crate::http::{GENEROUS, create_key, serve, try_send_json};
+use crate::installation::{PROGRAM, TestInstallation, on_each_database};
+use crate::processes::{RunningProcess, wait_until};
 
 const REQUESTS: usize = 1000;
 const CLIENTS: usize = 4;
 const KILLS: usize = 5;
 
-fn serve_at(place: &Place, address: SocketAddr) -> Running {
+fn serve_at(place: &TestInstallation, address: SocketAddr) -> RunningProcess {
     let mut command = place.command(PROGRAM, &["serve", "--roles", "web"]);
     command
         .env("MAILROOM_SERVER__LISTEN", address.to_string())
         .envs(GENEROUS)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    Running::spawn(&mut command)
+    RunningProcess::spawn(&mut command)
 }
 
 #[test]
-fn every_change_that_was_confirmed_is_there_once() {
+fn confirmed_changes_survive_kills_exactly_once() {
     on_each_database(|place| {
-        let scene = Scene::start(place);
-        let (address, key) = (scene.address, scene.acme_writer.clone());
-        let mut server = Some(scene.server);
+        place.ok(&["tenant", "create", "acme"]);
+        let key = create_key(place, "acme", "read,write");
+        let (server, address) = serve(place);
+        let mut server = Some(server);
         let confirmed = AtomicUsize::new(0);
         let answered: BTreeMap<String, String> = thread::scope(|all| {
-            let client = |client: usize| {
-                let (key, confirmed) = (&key, &confirmed);
-                move || {
-                    let mut answered = Vec::new();
-                    for n in (client..REQUESTS).step_by(CLIENTS) {
-                        let wanted = format!("box-{n}@acme.test");
-                        answered.push((wanted.clone(), make(address, key, &wanted)));
-                        confirmed.fetch_add(1, Ordering::Relaxed);
-                    }
-                    answered
-                }
-            };
-            let clients: Vec<_> = (0..CLIENTS).map(|n| all.spawn(client(n))).collect();
+            let (key, confirmed) = (&key, &confirmed);
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|n| all.spawn(move || create_mailboxes(n, address, key, confirmed))).collect();
             for kill in 1..=KILLS {
                 wait_until("some are made", || confirmed.load(Ordering::Relaxed) >= kill * REQUESTS / (KILLS + 1));
                 server.take().unwrap().kill();
@@ -68,12 +58,23 @@ fn every_change_that_was_confirmed_is_there_once() {
     });
 }
 
-/// As a careful client does it: the same request with the same key until it is answered. Gives the id.
-fn make(address: SocketAddr, key: &str, wanted: &str) -> String {
+/// Creates the mailboxes of one client, and returns their addresses and ids.
+fn create_mailboxes(client: usize, address: SocketAddr, key: &str, confirmed: &AtomicUsize) -> Vec<(String, String)> {
+    let mut created = Vec::new();
+    for n in (client..REQUESTS).step_by(CLIENTS) {
+        let mailbox = format!("box-{n}@acme.test");
+        created.push((mailbox.clone(), create_mailbox(address, key, &mailbox)));
+        confirmed.fetch_add(1, Ordering::Relaxed);
+    }
+    created
+}
+
+/// As a careful client does it: the same request with the same key until it is answered. Returns the id.
+fn create_mailbox(address: SocketAddr, key: &str, mailbox: &str) -> String {
     loop {
-        let body = json!({"address": wanted, "provider": "files"});
-        let once = [("Idempotency-Key", wanted)];
-        match try_tell(address, "POST", "/v1/mailboxes", key, &body, &once) {
+        let body = json!({"address": mailbox, "provider": "files"});
+        let once = [("Idempotency-Key", mailbox)];
+        match try_send_json(address, "POST", "/v1/mailboxes", key, &body, &once) {
             Ok(answer) if answer.status == 201 => return answer.json()["id"].as_str().unwrap().to_owned(),
             // Another try of it is being answered, or the database is not there yet.
             Ok(answer) => assert!([409, 503].contains(&answer.status) && !answer.body.is_empty(), "{answer:?}"),

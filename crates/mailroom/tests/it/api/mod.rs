@@ -1,8 +1,6 @@
-//! The HTTP API of a running server.
+//! The HTTP API of a server that is a process: what needs kills, signals or several of them. The API itself is tested in
+//! `web/tests/it`.
 
-mod changes;
-mod isolation;
+mod event_streams;
 mod killed;
-mod reading;
-pub mod scene;
-mod webhooks;
+mod operator_key;

@@ -1,23 +1,23 @@
-//! By commands and by the API, with a refresh token or by the domain's own right.
+//! Commands that connect Gmail mailboxes, with a refresh token or by the domain's own right.
 
 use std::process::Stdio;
 
 use ::sim::google::READONLY;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::failpoint::{Effect, VARIABLE};
 
-use super::scene::Scene;
-use super::site::{Google, Site};
-use crate::place::{Done, PROGRAM, Place, on_each_database};
-use crate::processes::{Running, wait_until};
+use super::site::GoogleSite;
+use crate::http::{ask, serve_as};
+use crate::installation::{CommandOutput, PROGRAM, TestInstallation, on_each_database};
+use crate::processes::{RunningProcess, wait_until};
 
-const ANN: &str = Google::ANN;
-const BOB: &str = Google::BOB;
+const ANN: &str = GoogleSite::ANN;
+const BOB: &str = GoogleSite::BOB;
 
-fn run(place: &Place, google: &Google, more: &[(&str, &str)], args: &[&str]) -> Done {
+fn run(place: &TestInstallation, google: &GoogleSite, more: &[(&str, &str)], args: &[&str]) -> CommandOutput {
     let mut command = place.command(PROGRAM, args);
     command.envs(google.settings()).envs(more.iter().copied());
-    Done::of(&mut command)
+    CommandOutput::of(&mut command)
 }
 
 fn add(address: &str) -> Vec<&str> {
@@ -25,9 +25,9 @@ fn add(address: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_refresh_token_is_tried_out_before_it_is_kept() {
+fn refresh_token_is_checked_before_it_is_stored() {
     on_each_database(|place| {
-        let google = Google::start();
+        let google = GoogleSite::start();
         place.ok(&["tenant", "create", "acme"]);
         let token = google.world.grant(ANN).unwrap().refresh_token.unwrap();
         let good = place.write("token", &token);
@@ -36,13 +36,13 @@ fn a_refresh_token_is_tried_out_before_it_is_kept() {
             run(place, &google, more, &[&add(ANN)[..], &["--refresh-token-file", file]].concat())
         };
 
-        with(&bad, &[]).assert_refused(1, &["cannot use ann@gmail.test", "invalid_grant"]);
+        with(&bad, &[]).assert_refused(1, &["cannot open ann@gmail.test", "invalid_grant"]);
         let wrong_secret = ("MAILROOM_PROVIDERS__GOOGLE__CLIENT_SECRET", "other");
         with(&good, &[wrong_secret]).assert_refused(1, &["invalid_client", "providers.google.client_id"]);
         let mut without = place.command(PROGRAM, &[&add(ANN)[..], &["--refresh-token-file", &good]].concat());
-        Done::of(&mut without).assert_refused(2, &["providers.google.client_id"]);
+        CommandOutput::of(&mut without).assert_refused(2, &["providers.google.client_id"]);
         run(place, &google, &[], &[&add(BOB)[..], &["--refresh-token-file", &good]].concat())
-            .assert_refused(1, &["cannot use bob@gmail.test", "another mailbox"]);
+            .assert_refused(1, &["cannot open bob@gmail.test", "another mailbox"]);
         assert_eq!(place.select("select address from mailboxes"), Vec::<String>::new());
 
         let added = with(&good, &[]);
@@ -51,14 +51,14 @@ fn a_refresh_token_is_tried_out_before_it_is_kept() {
         assert_eq!(synced.code, Some(0), "{synced}");
         assert_eq!(place.emails("acme").len(), 5);
         assert_eq!(place.select("select kind from secrets order by kind"), ["access_token", "refresh_token"]);
-        google.assert_well_asked();
+        google.assert_no_violations();
     });
 }
 
 #[test]
-fn a_domain_lets_our_service_account_in() {
+fn service_account_opens_mailboxes_of_its_domain() {
     on_each_database(|place| {
-        let google = Google::start();
+        let google = GoogleSite::start();
         place.ok(&["tenant", "create", "acme"]);
         let file = place.write("account.json", google.world.service_account_key().to_string());
         let account = ("MAILROOM_PROVIDERS__GOOGLE__SERVICE_ACCOUNT_FILE", &*file);
@@ -78,60 +78,45 @@ fn a_domain_lets_our_service_account_in() {
         assert_eq!(synced.code, Some(0), "{synced}");
         assert_eq!(place.emails("acme").len(), 5);
         assert_eq!(place.select("select kind from secrets"), ["access_token"]);
-        google.assert_well_asked();
+        google.assert_no_violations();
+    });
+}
+
+/// By a link that needs no key.
+#[test]
+fn connect_command_prints_a_link_to_the_consent() {
+    on_each_database(|place| {
+        let google = GoogleSite::start();
+        place.ok(&["tenant", "create", "acme"]);
+        let token = place.write("token", google.world.grant(ANN).unwrap().refresh_token.unwrap());
+        let added = run(place, &google, &[], &[&add(ANN)[..], &["--refresh-token-file", &token]].concat());
+        assert_eq!(added.code, Some(0), "{added}");
+        let sync = ["mailbox", "sync", ANN, "--tenant", "acme", "--wait"];
+        assert_eq!(run(place, &google, &[], &sync).code, Some(0));
+        google.world.revoke_tokens(ANN);
+        run(place, &google, &[], &sync);
+        assert_eq!(place.select("select state from mailboxes"), ["needs_reauth"]);
+        let shown = place.ok(&["mailbox", "show", ANN, "--tenant", "acme"]).text();
+        assert!(shown.contains("invalid_grant") && shown.contains("mailroom mailbox connect gmail"), "{shown}");
+
+        let settings = google.settings();
+        let variables: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let (_server, address) = serve_as(place, "web", &variables);
+        let public_url = format!("http://{address}");
+        let connect = ["mailbox", "connect", "gmail", "--tenant", "acme", "--address", ANN, "--json"];
+        let link = run(place, &google, &[("MAILROOM_SERVER__PUBLIC_URL", &public_url)], &connect).objects().remove(0);
+        let path = link["url"].as_str().unwrap().strip_prefix(&public_url).unwrap().to_owned();
+        let redirect = ask(address, "GET", &path, &[]);
+        assert_eq!(redirect.status, 302, "{redirect:?}");
+        let consent = format!("{}/o/oauth2/v2/auth?", google.url());
+        assert!(redirect.headers["location"].starts_with(&consent), "{redirect:?}");
     });
 }
 
 #[test]
-fn the_api_takes_a_refresh_token_and_another_in_its_place() {
+fn process_that_dies_while_refreshing_loses_nothing() {
     on_each_database(|place| {
-        let scene = Scene::<Google>::start(place);
-        let world = &scene.site.world;
-        let token = || world.grant(ANN).unwrap().refresh_token.unwrap();
-        let create = |body: Value| scene.tell("POST", "/v1/mailboxes", &scene.acme, &body);
-        let base = json!({"address": ANN, "provider": "gmail", "backfill": "all"});
-        let with = |key: &str, value: Value| {
-            let mut body = base.clone();
-            body[key] = value;
-            body
-        };
-
-        create(base.clone()).assert_problem(422, "refresh_token");
-        create(with("host", json!("imap.gmail.com"))).assert_problem(422, "refresh_token");
-        let mut both = with("app_only", json!(true));
-        both["refresh_token"] = json!("x");
-        create(both).assert_problem(422, "app_only");
-        create(with("app_only", json!(true))).assert_problem(403, "operator");
-        let made = create(with("refresh_token", json!(token())));
-        assert_eq!(made.status, 201, "{made:?}");
-        assert!(!String::from_utf8_lossy(&made.body).contains("1//"));
-        let id = made.json()["id"].as_str().unwrap().to_owned();
-        wait_until("its mail is here", || place.emails("acme").len() == 5);
-
-        world.revoke_tokens(ANN);
-        wait_until("it is refused", || scene.state(ANN) == "needs_reauth");
-        let path = format!("/v1/mailboxes/{id}");
-        scene.tell("PATCH", &path, &scene.acme, &json!({"password": "x"})).assert_problem(422, "password");
-        let changed = scene.tell("PATCH", &path, &scene.acme, &json!({"refresh_token": token()}));
-        assert_eq!((changed.status, &changed.json()["state"]), (200, &json!("connecting")), "{changed:?}");
-        wait_until("it works again", || {
-            let health = scene.get(&format!("{path}/health"), &scene.acme).json();
-            health["error_count"] == 0 && scene.state(ANN) == "active"
-        });
-
-        // What another has consented to opens another's mailbox: nothing of it is taken in.
-        let others = world.grant(BOB).unwrap().refresh_token.unwrap();
-        let changed = scene.tell("PATCH", &path, &scene.acme, &json!({"refresh_token": others}));
-        assert_eq!(changed.status, 200, "{changed:?}");
-        wait_until("it is refused", || scene.state(ANN) == "needs_reauth");
-        assert_eq!(place.emails("acme").len(), 5);
-    });
-}
-
-#[test]
-fn a_process_that_dies_with_a_token_in_its_hands_harms_nobody() {
-    on_each_database(|place| {
-        let google = Google::start();
+        let google = GoogleSite::start();
         place.ok(&["tenant", "create", "acme"]);
         let token = place.write("token", google.world.grant(ANN).unwrap().refresh_token.unwrap());
         let added = run(place, &google, &[], &[&add(ANN)[..], &["--refresh-token-file", &token]].concat());
@@ -141,7 +126,7 @@ fn a_process_that_dies_with_a_token_in_its_hands_harms_nobody() {
             command.envs(google.settings()).env(VARIABLE, failpoints);
             command.env("MAILROOM_SYNC__INTERVAL", "1s").env("MAILROOM_SYNC__SELDOM_INTERVAL", "1s");
             command.env("MAILROOM_SYNC__LEASE", "1s").env("MAILROOM_JOBS__LEASE", "1s");
-            Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
+            RunningProcess::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
         };
 
         for effect in Effect::TOKENS {
@@ -165,7 +150,7 @@ fn a_process_that_dies_with_a_token_in_its_hands_harms_nobody() {
 }
 
 /// There is a token, and the mailbox is up to date.
-fn is_up_to_date(place: &Place) -> bool {
+fn is_up_to_date(place: &TestInstallation) -> bool {
     let one = |sql: &str| place.select(sql).len() == 1;
     one("select kind from secrets where kind = 'access_token'")
         && one("select status from sync_states where status = 'idle' and last_sync_at is not null")
@@ -173,8 +158,8 @@ fn is_up_to_date(place: &Place) -> bool {
 }
 
 #[test]
-fn doctor_says_what_of_google_is_set_up() {
-    let (place, google) = (Place::sqlite(), Google::start());
+fn doctor_reports_the_google_setup() {
+    let (place, google) = (TestInstallation::sqlite(), GoogleSite::start());
 
     let told = run(&place, &google, &[], &["doctor", "--json"]).objects();
     let finding = |told: &[Value]| told.iter().find(|finding| finding["check"] == "google").unwrap().clone();

@@ -1,10 +1,6 @@
-//! Mailboxes are let in: by their owners in a browser, by a refresh token, or by their organization; against a Google and a
-//! Microsoft that do not exist.
+//! Commands that connect mailboxes by a refresh token, a link or the right of an organization, against a Google and a
+//! Microsoft that do not exist. Consents in the browser are tested in `web/tests/it`.
 
-mod browser;
-mod callbacks;
 mod commands;
-mod consent;
 mod microsoft;
-mod scene;
 mod site;

@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use domain::{JobState, PlanTier, TenantId};
 use store::Store;
-use store::sql::jobs::{JobFilter, Replay};
+use store::sql::jobs::{JobFilter, ReplayOptions};
 
-use super::{compare, story};
-use crate::crash::{Random, setting};
+use super::{compare, event_replay};
+use crate::crash::{SeededRandom, setting};
+use crate::installation::{PROGRAM, TestInstallation, block_on};
 use crate::jobs_killed::open;
-use crate::place::{PROGRAM, Place, block_on};
-use crate::processes::Running;
+use crate::processes::RunningProcess;
 use crate::servers::{Postgres, Redis};
 
 const LEASE: Duration = Duration::from_secs(1);
 
-/// How long nothing at all may get better while everything becomes quiet. A busy machine takes its time, but it gets on.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest time without progress while everything becomes quiet. A busy machine is slow, but it gets on.
+const MAX_STALL: Duration = Duration::from_secs(120);
 
-/// How often each came.
+/// Troubles that were made, by kind.
 #[derive(Debug, Default)]
 pub struct Troubles {
     pub kills: u32,
@@ -33,16 +33,16 @@ pub struct Troubles {
     pub blobs_away: u32,
 }
 
-/// So many before a storm may end, however slow everything is.
-pub const FEWEST: u32 = 4;
+/// Troubles before a storm may end, however slow everything is.
+pub const MIN_TROUBLES: u32 = 4;
 
-/// Servers of one Mailroom.
+/// The servers of one installation.
 pub struct Cluster<'a> {
-    pub place: &'a Place,
+    pub mailroom: &'a TestInstallation,
     pub store: Store,
     tenants: Vec<TenantId>,
     server: Option<&'a Postgres>,
-    running: Vec<Running>,
+    running: Vec<RunningProcess>,
     /// Where each of them listens.
     addresses: Vec<SocketAddr>,
     started: usize,
@@ -52,8 +52,8 @@ pub struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     /// With tenants `tenant 0`, `tenant 1`, …
-    pub fn new(place: &'a Place, tenants: usize, server: Option<&'a Postgres>) -> Self {
-        let store = open(place);
+    pub fn new(mailroom: &'a TestInstallation, tenants: usize, server: Option<&'a Postgres>) -> Self {
+        let store = open(mailroom);
         let tenants = block_on(async {
             store.migrate().await.unwrap();
             let mut made = Vec::new();
@@ -63,14 +63,14 @@ impl<'a> Cluster<'a> {
             }
             made
         });
-        // One server alone has nobody to ask for its turn.
+        // A single server needs no shared permits.
         let redis = server.map(|_| Redis::start());
         let (running, troubles) = (Vec::new(), Troubles::default());
         let addresses = Vec::new();
-        Self { place, store, tenants, server, running, addresses, started: 0, redis, troubles }
+        Self { mailroom, store, tenants, server, running, addresses, started: 0, redis, troubles }
     }
 
-    /// Of one that runs.
+    /// Returns the address of a running server.
     pub fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
@@ -78,17 +78,17 @@ impl<'a> Cluster<'a> {
     pub fn start(&mut self) {
         let address = free_address();
         let mut command = self.serve(address);
-        let log = File::create(self.place.path(&format!("serve-{}.log", self.started))).unwrap();
+        let log = File::create(self.mailroom.path(&format!("serve-{}.log", self.started))).unwrap();
         self.started += 1;
-        self.running.push(Running::spawn(command.stdout(Stdio::null()).stderr(log)));
+        self.running.push(RunningProcess::spawn(command.stdout(Stdio::null()).stderr(log)));
         self.addresses.push(address);
     }
 
     fn serve(&self, address: SocketAddr) -> Command {
         let lease = format!("{}s", LEASE.as_secs());
-        // Every other seed lets all of them look at the calendar: that they agree must not be what it rests on.
+        // With every other seed all servers schedule: correctness must not depend on the leader.
         let elects = setting("MAILROOM_TEST_SEED", 1).is_multiple_of(2).to_string();
-        let mut command = self.place.command(PROGRAM, &["serve"]);
+        let mut command = self.mailroom.command(PROGRAM, &["serve"]);
         command
             .env("MAILROOM_SERVER__LISTEN", address.to_string())
             .env("MAILROOM_JOBS__LEASE", &lease)
@@ -98,7 +98,7 @@ impl<'a> Cluster<'a> {
         command
     }
 
-    pub fn make_trouble(&mut self, random: &mut Random) {
+    pub fn make_trouble(&mut self, random: &mut SeededRandom) {
         let n = usize::try_from(random.below(self.running.len() as u64)).unwrap();
         match (random.below(10), self.server) {
             (0, Some(server)) => {
@@ -130,7 +130,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// It comes back empty: whoever had a turn has none any more.
+    /// Redis comes back empty: permits that it had given are lost.
     fn take_redis_away(&self, how_long: Duration) {
         let Some(redis) = &self.redis else { return };
         redis.halt();
@@ -138,10 +138,10 @@ impl<'a> Cluster<'a> {
         redis.resume();
     }
 
-    /// Where the folder of the blobs was there is nothing that anything can be written to.
+    /// Puts a file in the place of the blob folder, to which nothing can be written.
     fn take_blobs_away(&self, how_long: Duration) {
-        let blobs = self.place.data_dir().join("blobs");
-        let away = self.place.data_dir().join("blobs-away");
+        let blobs = self.mailroom.data_dir().join("blobs");
+        let away = self.mailroom.data_dir().join("blobs-away");
         fs::rename(&blobs, &away).unwrap();
         fs::write(&blobs, "").unwrap();
         sleep(how_long);
@@ -149,35 +149,36 @@ impl<'a> Cluster<'a> {
         fs::rename(&away, &blobs).unwrap();
     }
 
-    /// Until there is no difference and nothing is left to do. What waits for its time is done now; how many were parked
-    /// and had to be replayed.
+    /// Waits until there is no difference and no job left; jobs that wait for their time run now. Returns how many jobs were
+    /// parked as poison and had to be replayed.
     pub fn become_quiet(&self, differences: impl Fn() -> Vec<String>) -> u64 {
         let (mut fewest, mut since) = (usize::MAX, Instant::now());
-        let mut blamed = 0;
+        let mut replayed = 0;
         loop {
             let mut differences = differences();
-            differences.extend(compare::odd(self.place));
-            differences.extend(compare::unfinished(self.place));
+            differences.extend(compare::inconsistencies(self.mailroom));
+            differences.extend(compare::unfinished(self.mailroom));
             if differences.is_empty() {
-                return blamed;
+                return replayed;
             }
             let count = differences.len();
             if count < fewest {
                 (fewest, since) = (count, Instant::now());
             }
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > MAX_STALL {
                 differences.truncate(40);
-                differences.extend(compare::explain(self.place, &differences));
-                differences.extend(compare::standing(self.place));
-                panic!("{count} differences, and for {PATIENCE:?} it did not get better:\n{}", differences.join("\n"));
+                differences.extend(compare::explain(self.mailroom, &differences));
+                differences.extend(compare::states(self.mailroom));
+                panic!("{count} differences, and for {MAX_STALL:?} it did not get better:\n{}", differences.join("\n"));
             }
-            blamed += self.replay_the_blamed();
-            self.hurry();
+            replayed += self.replay_poisoned();
+            self.make_jobs_ready();
             std::thread::sleep(Duration::from_millis(500));
         }
     }
 
-    fn hurry(&self) {
+    /// Makes jobs ready that wait for their time.
+    fn make_jobs_ready(&self) {
         block_on(async {
             for state in [JobState::Scheduled, JobState::Retry] {
                 let filter = JobFilter { state: Some(state), ..JobFilter::default() };
@@ -188,11 +189,11 @@ impl<'a> Cluster<'a> {
         });
     }
 
-    /// Who is around whenever a process dies is taken for the cause: parked, not lost, and done when somebody wants it.
-    fn replay_the_blamed(&self) -> u64 {
-        let dead = self.place.select("select coalesce(error_class, '') from finished_jobs where state = 'dead'");
+    /// Replays jobs that ran at several crashes: they are parked as their cause, not lost.
+    fn replay_poisoned(&self) -> u64 {
+        let dead = self.mailroom.select("select coalesce(error_class, '') from finished_jobs where state = 'dead'");
         assert!(dead.iter().all(|class| class == "poison"), "{dead:?}");
-        block_on(self.store.system().replay_dead(&JobFilter::default(), &Replay::default())).unwrap()
+        block_on(self.store.system().replay_dead(&JobFilter::default(), &ReplayOptions::default())).unwrap()
     }
 
     pub fn stop(&mut self) {
@@ -202,25 +203,25 @@ impl<'a> Cluster<'a> {
             assert_eq!(done.code, Some(0), "{done}");
         }
         for n in 0..self.started {
-            let log = std::fs::read_to_string(self.place.path(&format!("serve-{n}.log"))).unwrap();
+            let log = std::fs::read_to_string(self.mailroom.path(&format!("serve-{n}.log"))).unwrap();
             assert!(!log.contains("panicked"), "{log}");
         }
     }
 
-    /// What the events tell is what is there; how many there are.
-    pub fn assert_story(&self) -> u64 {
+    /// Fails unless the events lead to what is stored. Returns how many there are.
+    pub fn assert_events(&self) -> u64 {
         let mut events = 0;
         for tenant in &self.tenants {
-            let story = story::read(&self.store, *tenant);
-            let differences = story.differences(&compare::present(self.place, *tenant));
+            let replay = event_replay::replay(&self.store, *tenant);
+            let differences = replay.differences(&compare::live_emails(self.mailroom, *tenant));
             assert!(differences.is_empty(), "of tenant {tenant}:\n{}", differences.join("\n"));
-            events += story.events();
+            events += replay.events();
         }
         events
     }
 }
 
-/// Below those that the system hands out by itself, so that nobody else takes it before the server does.
+/// Returns a free address below the ports that the system hands out, so that no other process takes it before the server.
 fn free_address() -> SocketAddr {
     static LAST: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + u16::try_from(std::process::id() % 10_000).unwrap();

@@ -1,29 +1,38 @@
-//! Over Gmail: tokens die, histories expire, quotas end, and every change is pushed up to five times, in any order, or never.
+//! The storm over Gmail: tokens die, histories expire, quotas end, and every change is pushed up to five times, in any
+//! order, or never.
 
 use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
-use sim::google::{CLIENT_ID, CLIENT_SECRET, Endpoint, Fault, Kind, NewAccount, Operation, Route, Server, World};
+use sim::google::{
+    AccountSpec, CLIENT_ID, CLIENT_SECRET, GmailOperation, GoogleFault, GoogleFaultKind, GoogleRoute, GoogleServer,
+    GoogleWorld, PushEndpoint,
+};
 use tokio::runtime::Runtime;
 
-use super::simulated::{DENIED, MESSAGES, REFUSED, REVOKED, Stormy, address, on_postgresql, on_sqlite};
-use crate::crash::Random;
+use super::oauth_provider::{DENIED, MESSAGES, REFUSED, REVOKED, StormProvider, address, on_postgresql, on_sqlite};
+use crate::crash::SeededRandom;
 
 const AUDIENCE: &str = "mailroom-storm";
-const PUSHER: &str = "push@storm.iam.gserviceaccount.com";
+const PUSH_SERVICE_ACCOUNT: &str = "push@storm.iam.gserviceaccount.com";
 
-impl Stormy for World {
-    type Kind = Kind;
-    type Server = Server;
+/// A fault of one account.
+fn fault_at(number: usize, route: Option<GoogleRoute>, kind: GoogleFaultKind, probability: f64) -> GoogleFault {
+    GoogleFault { account: Some(address(number)), route, ..GoogleFault::sometimes(kind, probability) }
+}
+
+impl StormProvider for GoogleWorld {
+    type Kind = GoogleFaultKind;
+    type Server = GoogleServer;
 
     const NAME: &'static str = "gmail";
 
-    fn begin(seed: u64) -> Self {
-        World::new(seed, 60, Arc::new(|| SystemClock.now()))
+    fn new_world(seed: u64) -> Self {
+        GoogleWorld::new(seed, 60, Arc::new(|| SystemClock.now()))
     }
 
-    fn serve(world: &Arc<Self>, runtime: &Runtime) -> Server {
-        runtime.block_on(Server::start_here(world.clone())).unwrap()
+    fn serve(world: &Arc<Self>, runtime: &Runtime) -> GoogleServer {
+        runtime.block_on(GoogleServer::start_here(world.clone())).unwrap()
     }
 
     fn settings(url: &str, _hooks: &str) -> String {
@@ -37,44 +46,43 @@ impl Stormy for World {
                client_secret = "{CLIENT_SECRET}"
                pubsub_topic = "projects/storm/topics/mail"
                push_audience = "{AUDIENCE}"
-               push_service_account = "{PUSHER}"
+               push_service_account = "{PUSH_SERVICE_ACCOUNT}"
                user_units_per_minute = 0
             "#
         )
     }
 
-    fn faults() -> Vec<Fault> {
-        let on = |number, route, fault| Fault { account: Some(address(number)), route, ..fault };
-        let mut faults: Vec<Fault> = [
-            (Kind::Throttled { retry_after: Some(1) }, 0.01),
-            (Kind::UserRateLimited { retry_after: None }, 0.01),
-            (Kind::RateLimited { retry_after: Some(1) }, 0.01),
-            (Kind::Unavailable { retry_after: None }, 0.02),
-            (Kind::Internal, 0.01),
-            (Kind::Hang { ms: 1500 }, 0.005),
-            (Kind::Cut, 0.01),
-            (Kind::Reset, 0.01),
-            (Kind::CutBody, 0.02),
-            (Kind::Slow { bytes: 4000, ms: 20 }, 0.02),
-            (Kind::Garbage, 0.01),
-            (Kind::TruncatedJson, 0.01),
-            (Kind::EmptyPage, 0.1),
-            (Kind::Padded, 0.2),
-            (Kind::MissingPart, 0.05),
-            (Kind::ShuffledParts, 0.2),
-            (Kind::HistoryExpired, 0.005),
+    fn faults() -> Vec<GoogleFault> {
+        let mut faults: Vec<GoogleFault> = [
+            (GoogleFaultKind::Throttled { retry_after: Some(1) }, 0.01),
+            (GoogleFaultKind::UserRateLimited { retry_after: None }, 0.01),
+            (GoogleFaultKind::RateLimited { retry_after: Some(1) }, 0.01),
+            (GoogleFaultKind::Unavailable { retry_after: None }, 0.02),
+            (GoogleFaultKind::Internal, 0.01),
+            (GoogleFaultKind::Hang { ms: 1500 }, 0.005),
+            (GoogleFaultKind::Cut, 0.01),
+            (GoogleFaultKind::Reset, 0.01),
+            (GoogleFaultKind::CutBody, 0.02),
+            (GoogleFaultKind::Slow { bytes: 4000, ms: 20 }, 0.02),
+            (GoogleFaultKind::Garbage, 0.01),
+            (GoogleFaultKind::TruncatedJson, 0.01),
+            (GoogleFaultKind::EmptyPage, 0.1),
+            (GoogleFaultKind::Padded, 0.2),
+            (GoogleFaultKind::MissingPart, 0.05),
+            (GoogleFaultKind::ShuffledParts, 0.2),
+            (GoogleFaultKind::HistoryExpired, 0.005),
         ]
-        .map(|(kind, probability)| Fault::sometimes(kind, probability))
+        .map(|(kind, probability)| GoogleFault::sometimes(kind, probability))
         .into();
-        let refused = Kind::Oauth { error: "invalid_grant".into(), status: 400 };
-        faults.push(on(REFUSED, Some(Route::Token), Fault::sometimes(refused, 0.3)));
-        faults.push(on(REFUSED, None, Fault::sometimes(Kind::Unauthorized, 0.02)));
-        faults.push(on(DENIED, Some(Route::MessagesGet), Fault::sometimes(Kind::NotFound, 0.05)));
+        let refused = GoogleFaultKind::Oauth { error: "invalid_grant".into(), status: 400 };
+        faults.push(fault_at(REFUSED, Some(GoogleRoute::Token), refused, 0.3));
+        faults.push(fault_at(REFUSED, None, GoogleFaultKind::Unauthorized, 0.02));
+        faults.push(fault_at(DENIED, Some(GoogleRoute::MessagesGet), GoogleFaultKind::NotFound, 0.05));
         faults
     }
 
     fn create(&self, address: &str) -> bool {
-        World::create(self, &NewAccount { address: address.to_owned(), messages: MESSAGES, seed: None })
+        GoogleWorld::create(self, &AccountSpec { address: address.to_owned(), messages: MESSAGES, seed: None })
     }
 
     fn consent(&self, address: &str) -> String {
@@ -84,7 +92,7 @@ impl Stormy for World {
     fn truth_of(&self, address: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for (id, message) in self.truth(address).unwrap().messages {
-            for (place, flags) in connectors::gmail::places(&id, &message.label_ids) {
+            for (place, flags) in connectors::gmail::placements(&id, &message.label_ids) {
                 if !["TRASH", "SPAM", "DRAFT", "CHAT"].contains(&&*place.folder) {
                     lines.push(format!("{id} in {} {:?} {}", place.folder, flags.names(), message.sha256));
                 }
@@ -93,9 +101,9 @@ impl Stormy for World {
         lines
     }
 
-    fn shake(&self, random: &mut Random, account: &str, may_revoke: bool) {
+    fn disturb(&self, random: &mut SeededRandom, account: &str, may_revoke: bool) {
         match random.below(6) {
-            0 => drop(self.apply(account, Operation::ExpireHistory).unwrap()),
+            0 => drop(self.apply(account, GmailOperation::ExpireHistory).unwrap()),
             1 => self.expire_access_tokens(Some(account)),
             2 => self.expire_access_tokens(None),
             3 => drop(self.rotate_keys(random.below(2) == 0)),
@@ -104,29 +112,29 @@ impl Stormy for World {
         }
     }
 
-    fn admit(&self) {
-        self.apply(&address(DENIED), Operation::ExpireHistory).unwrap();
+    fn force_comparison(&self) {
+        self.apply(&address(DENIED), GmailOperation::ExpireHistory).unwrap();
     }
 
     fn push_to(&self, url: &str) {
         let url = format!("{url}/v1/hooks/gmail");
-        let (audience, service_account_email) = (Some(AUDIENCE.to_owned()), PUSHER.to_owned());
+        let (audience, service_account_email) = (Some(AUDIENCE.to_owned()), PUSH_SERVICE_ACCOUNT.to_owned());
         let endpoint =
-            Endpoint { audience, service_account_email, rate_limit: false, chaos: true, ..Endpoint::new(&url) };
+            PushEndpoint { audience, service_account_email, rate_limit: false, chaos: true, ..PushEndpoint::new(&url) };
         self.set_push(Some(endpoint));
     }
 
-    fn pushes(&self) -> String {
+    fn push_summary(&self) -> String {
         format!("{:?}", self.push_counts())
     }
 }
 
 #[test]
-fn three_servers_in_a_storm_end_up_with_what_gmail_has_on_postgresql() {
-    on_postgresql::<World>();
+fn cluster_stores_all_of_gmail_on_postgresql() {
+    on_postgresql::<GoogleWorld>();
 }
 
 #[test]
-fn a_server_in_a_storm_ends_up_with_what_gmail_has_on_sqlite() {
-    on_sqlite::<World>();
+fn server_stores_all_of_gmail_on_sqlite() {
+    on_sqlite::<GoogleWorld>();
 }

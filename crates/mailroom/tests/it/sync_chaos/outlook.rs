@@ -1,34 +1,51 @@
-//! Over Outlook: refresh tokens change with every use, changes are forgotten, subscriptions end, and notifications come up to
+//! The storm over Outlook: refresh tokens change with every use, changes are forgotten, subscriptions end, and notifications come up to
 //! five times, in any order, or never.
 
 use std::sync::Arc;
 
 use domain::{Clock, SystemClock};
 use sim::microsoft::{
-    CLIENT_ID, CLIENT_SECRET, Fault, Kind, LifecycleEvent, NewAccount, Notifications, Operation, Route, Server, World,
+    AccountSpec, CLIENT_ID, CLIENT_SECRET, LifecycleEvent, MicrosoftFault, MicrosoftFaultKind, MicrosoftRoute,
+    MicrosoftServer, MicrosoftWorld, Notifications, OutlookOperation,
 };
 use tokio::runtime::Runtime;
 
-use super::simulated::{ACCOUNTS, DENIED, MESSAGES, REFUSED, REVOKED, Stormy, address, on_postgresql, on_sqlite};
-use crate::crash::Random;
-use crate::place::Place;
+use super::oauth_provider::{
+    ACCOUNTS, DENIED, MESSAGES, REFUSED, REVOKED, StormProvider, address, on_postgresql, on_sqlite,
+};
+use crate::crash::SeededRandom;
+use crate::installation::TestInstallation;
 
-/// Folders whose mail nobody wants unless it is said, and what lies below them.
-const UNWANTED: [&str; 7] =
+/// Well-known folders that are out of scope by default, with those below them.
+const OUT_OF_SCOPE: [&str; 7] =
     ["deleteditems", "junkemail", "conversationhistory", "outbox", "conflicts", "localfailures", "serverfailures"];
 
-impl Stormy for World {
-    type Kind = Kind;
-    type Server = Server;
+/// A fault of one account.
+fn fault_at(
+    number: usize,
+    route: Option<MicrosoftRoute>,
+    kind: MicrosoftFaultKind,
+    probability: f64,
+) -> MicrosoftFault {
+    MicrosoftFault { account: Some(address(number)), route, ..MicrosoftFault::sometimes(kind, probability) }
+}
+
+fn is_below(path: &str, above: &str) -> bool {
+    path == above || path.starts_with(&format!("{above}/"))
+}
+
+impl StormProvider for MicrosoftWorld {
+    type Kind = MicrosoftFaultKind;
+    type Server = MicrosoftServer;
 
     const NAME: &'static str = "outlook";
 
-    fn begin(seed: u64) -> Self {
-        World::new(seed, 60, Arc::new(|| SystemClock.now()))
+    fn new_world(seed: u64) -> Self {
+        MicrosoftWorld::new(seed, 60, Arc::new(|| SystemClock.now()))
     }
 
-    fn serve(world: &Arc<Self>, runtime: &Runtime) -> Server {
-        runtime.block_on(Server::start_here(world.clone())).unwrap()
+    fn serve(world: &Arc<Self>, runtime: &Runtime) -> MicrosoftServer {
+        runtime.block_on(MicrosoftServer::start_here(world.clone())).unwrap()
     }
 
     fn settings(url: &str, hooks: &str) -> String {
@@ -44,42 +61,41 @@ impl Stormy for World {
         )
     }
 
-    fn faults() -> Vec<Fault> {
-        let on = |number, route, fault| Fault { account: Some(address(number)), route, ..fault };
-        let mut faults: Vec<Fault> = [
-            (Kind::Throttled { retry_after: Some(1) }, 0.01),
-            (Kind::Throttled { retry_after: None }, 0.01),
-            (Kind::Unavailable { retry_after: None }, 0.02),
-            (Kind::Internal, 0.01),
-            (Kind::BadGateway, 0.01),
-            (Kind::GatewayTimeout, 0.01),
-            (Kind::Locked, 0.01),
-            (Kind::Hang { ms: 1500 }, 0.005),
-            (Kind::Cut, 0.01),
-            (Kind::Reset, 0.01),
-            (Kind::CutBody, 0.02),
-            (Kind::Slow { bytes: 4000, ms: 20 }, 0.02),
-            (Kind::Garbage, 0.01),
-            (Kind::TruncatedJson, 0.01),
-            (Kind::EmptyPage, 0.1),
-            (Kind::RepeatedItems, 0.1),
-            (Kind::MissingPart, 0.05),
-            (Kind::ShuffledParts, 0.2),
-            (Kind::DeltaExpired, 0.01),
-            (Kind::Resync { code: "resyncRequired".into() }, 0.005),
-            (Kind::DeltaQuota, 0.005),
+    fn faults() -> Vec<MicrosoftFault> {
+        let mut faults: Vec<MicrosoftFault> = [
+            (MicrosoftFaultKind::Throttled { retry_after: Some(1) }, 0.01),
+            (MicrosoftFaultKind::Throttled { retry_after: None }, 0.01),
+            (MicrosoftFaultKind::Unavailable { retry_after: None }, 0.02),
+            (MicrosoftFaultKind::Internal, 0.01),
+            (MicrosoftFaultKind::BadGateway, 0.01),
+            (MicrosoftFaultKind::GatewayTimeout, 0.01),
+            (MicrosoftFaultKind::Locked, 0.01),
+            (MicrosoftFaultKind::Hang { ms: 1500 }, 0.005),
+            (MicrosoftFaultKind::Cut, 0.01),
+            (MicrosoftFaultKind::Reset, 0.01),
+            (MicrosoftFaultKind::CutBody, 0.02),
+            (MicrosoftFaultKind::Slow { bytes: 4000, ms: 20 }, 0.02),
+            (MicrosoftFaultKind::Garbage, 0.01),
+            (MicrosoftFaultKind::TruncatedJson, 0.01),
+            (MicrosoftFaultKind::EmptyPage, 0.1),
+            (MicrosoftFaultKind::RepeatedItems, 0.1),
+            (MicrosoftFaultKind::MissingPart, 0.05),
+            (MicrosoftFaultKind::ShuffledParts, 0.2),
+            (MicrosoftFaultKind::DeltaExpired, 0.01),
+            (MicrosoftFaultKind::Resync { code: "resyncRequired".into() }, 0.005),
+            (MicrosoftFaultKind::DeltaQuota, 0.005),
         ]
-        .map(|(kind, probability)| Fault::sometimes(kind, probability))
+        .map(|(kind, probability)| MicrosoftFault::sometimes(kind, probability))
         .into();
-        let refused = Kind::Oauth { error: "invalid_grant".into(), status: 400, code: Some(70_008) };
-        faults.push(on(REFUSED, Some(Route::Token), Fault::sometimes(refused, 0.3)));
-        faults.push(on(REFUSED, None, Fault::sometimes(Kind::Unauthorized, 0.02)));
-        faults.push(on(DENIED, Some(Route::MessagesValue), Fault::sometimes(Kind::NotFound, 0.05)));
+        let refused = MicrosoftFaultKind::Oauth { error: "invalid_grant".into(), status: 400, code: Some(70_008) };
+        faults.push(fault_at(REFUSED, Some(MicrosoftRoute::Token), refused, 0.3));
+        faults.push(fault_at(REFUSED, None, MicrosoftFaultKind::Unauthorized, 0.02));
+        faults.push(fault_at(DENIED, Some(MicrosoftRoute::MessagesValue), MicrosoftFaultKind::NotFound, 0.05));
         faults
     }
 
     fn create(&self, address: &str) -> bool {
-        World::create(self, &NewAccount { address: address.to_owned(), messages: MESSAGES, seed: None })
+        MicrosoftWorld::create(self, &AccountSpec { address: address.to_owned(), messages: MESSAGES, seed: None })
     }
 
     fn consent(&self, address: &str) -> String {
@@ -88,16 +104,15 @@ impl Stormy for World {
 
     fn truth_of(&self, address: &str) -> Vec<String> {
         let truth = self.truth(address).unwrap();
-        let is_below = |path: &str, above: &str| path == above || path.starts_with(&format!("{above}/"));
-        let is_drafts = |id: &String| truth.folders[id].well_known.as_deref() == Some("drafts");
-        let is_unwanted = |name: &str| UNWANTED.contains(&name);
-        let unwanted = truth.folders.values().filter(|folder| {
-            folder.is_hidden || folder.is_search || folder.well_known.as_deref().is_some_and(is_unwanted)
+        let excluded = truth.folders.values().filter(|folder| {
+            let well_known = folder.well_known.as_deref();
+            folder.is_hidden || folder.is_search || well_known.is_some_and(|name| OUT_OF_SCOPE.contains(&name))
         });
-        let unwanted: Vec<&str> = unwanted.map(|folder| &*folder.path).collect();
+        let excluded: Vec<&str> = excluded.map(|folder| &*folder.path).collect();
         let mut lines = Vec::new();
         for (id, message) in &truth.messages {
-            if is_drafts(&message.folder_id) || unwanted.iter().any(|path| is_below(&message.folder, path)) {
+            let is_draft = truth.folders[&message.folder_id].well_known.as_deref() == Some("drafts");
+            if is_draft || excluded.iter().any(|path| is_below(&message.folder, path)) {
                 continue;
             }
             let marks = [(message.is_draft, "draft"), (message.is_flagged, "flagged"), (message.is_read, "seen")];
@@ -107,11 +122,11 @@ impl Stormy for World {
         lines
     }
 
-    fn shake(&self, random: &mut Random, account: &str, may_revoke: bool) {
+    fn disturb(&self, random: &mut SeededRandom, account: &str, may_revoke: bool) {
         let subscriptions = self.subscriptions();
         let which = subscriptions.get(usize::try_from(random.below(ACCOUNTS as u64)).unwrap());
         match random.below(8) {
-            0 => drop(self.apply(account, Operation::ExpireDelta { folder: None }).unwrap()),
+            0 => drop(self.apply(account, OutlookOperation::ExpireDelta { folder: None }).unwrap()),
             1 => self.expire_access_tokens(Some(account)),
             2 => self.expire_access_tokens(None),
             3 => drop(self.rotate_keys(random.below(2) == 0)),
@@ -123,29 +138,29 @@ impl Stormy for World {
         }
     }
 
-    /// Everything is told anew, of whatever was denied too.
-    fn admit(&self) {
+    /// Lists everything anew, what was denied too.
+    fn force_comparison(&self) {
         self.set_notifications(Notifications::default());
         for number in 1..=ACCOUNTS {
-            self.apply(&address(number), Operation::ExpireDelta { folder: None }).unwrap();
+            self.apply(&address(number), OutlookOperation::ExpireDelta { folder: None }).unwrap();
         }
     }
 
-    /// A subscription that ended without a word is missed by nobody for a day, unless somebody looks after the mailbox.
-    fn afterwards(place: &Place) {
+    /// Pauses and resumes each mailbox: a subscription that ended silently is otherwise missed after a day only.
+    fn after_storm(mailroom: &TestInstallation) {
         let active = "select m.address || '|' || t.name from mailboxes m join tenants t on t.id = m.tenant_id
                       where m.state = 'active'";
-        for row in place.select(active) {
+        for row in mailroom.select(active) {
             let (address, tenant) = row.split_once('|').unwrap();
             for what in ["pause", "resume"] {
-                // Its credentials may be refused at this very moment; whoever helps then does the same.
-                place.run(&["mailbox", what, address, "--tenant", tenant]);
+                // Its credentials may be refused at this very moment; then new ones have the same effect.
+                mailroom.run(&["mailbox", what, address, "--tenant", tenant]);
             }
         }
     }
 
-    /// What went for good shows once somebody says that something was missed, or a day later.
-    fn remind(&self) {
+    /// Says that notifications were missed; otherwise deletions show a day later only.
+    fn send_reminders(&self) {
         for subscription in self.subscriptions() {
             self.send_lifecycle(&subscription.id, LifecycleEvent::Missed);
         }
@@ -155,17 +170,17 @@ impl Stormy for World {
         self.set_notifications(Notifications { chaos: true, ..Notifications::default() });
     }
 
-    fn pushes(&self) -> String {
+    fn push_summary(&self) -> String {
         format!("{:?}", self.notification_counts())
     }
 }
 
 #[test]
-fn three_servers_in_a_storm_end_up_with_what_outlook_has_on_postgresql() {
-    on_postgresql::<World>();
+fn cluster_stores_all_of_outlook_on_postgresql() {
+    on_postgresql::<MicrosoftWorld>();
 }
 
 #[test]
-fn a_server_in_a_storm_ends_up_with_what_outlook_has_on_sqlite() {
-    on_sqlite::<World>();
+fn server_stores_all_of_outlook_on_sqlite() {
+    on_sqlite::<MicrosoftWorld>();
 }

@@ -1,4 +1,4 @@
-//! Many calls in one: `multipart/mixed`, each part a request, and each part of the answer an answer.
+//! Batch requests in `multipart/mixed`: each part is a request, each part of the response its response.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -6,20 +6,20 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use super::super::error::error;
-use super::super::faults::Kind;
-use super::super::world::World;
-use super::call::{self, Asked};
+use super::super::faults::GoogleFaultKind;
+use super::super::world::GoogleWorld;
+use super::call::{self, GmailRequest};
 use super::has;
-use crate::answer::{Answer, Body};
+use crate::response::{ResponseBody, SimResponse};
 use crate::spec::Side;
 
-/// More are refused.
-const MOST: usize = 100;
+/// The maximum number of calls in a batch.
+const MAX_CALLS: usize = 100;
 
 const BOUNDARY: &str = "batch_sim0Nn7cJ5pQ2x";
 
-/// One request of a batch, with the name by which its answer is known.
-struct Part<'a> {
+/// One request of a batch, with the content id that its response refers to.
+struct BatchPart<'a> {
     id: Option<&'a str>,
     verb: &'a str,
     target: &'a str,
@@ -28,12 +28,12 @@ struct Part<'a> {
 }
 
 pub async fn answer(
-    world: &World,
+    world: &GoogleWorld,
     content_type: &str,
     authorization: Option<&str>,
     body: &[u8],
-    faults: &[Kind],
-) -> Answer {
+    faults: &[GoogleFaultKind],
+) -> SimResponse {
     let parts = match read(content_type, body) {
         Ok(parts) => parts,
         Err(why) => {
@@ -41,41 +41,41 @@ pub async fn answer(
             return error(400, "badRequest", &why);
         }
     };
-    if parts.len() > MOST {
+    if parts.len() > MAX_CALLS {
         world.violations.add(Side::Request, "batch", "more than a hundred calls");
         return error(400, "badRequest", "The batch request exceeds the maximum of 100 calls.");
     }
-    let calls = parts.iter().map(|part| one(world, part, authorization));
-    // Side by side: a part that hangs keeps none of the others.
-    let mut answers: Vec<(Option<&str>, Answer)> =
+    let calls = parts.iter().map(|part| answer_part(world, part, authorization));
+    // Concurrent, so that a part that hangs does not delay the others.
+    let mut answers: Vec<(Option<&str>, SimResponse)> =
         parts.iter().map(|part| part.id).zip(join_all(calls).await).collect();
-    if has(faults, &Kind::MissingPart) {
+    if has(faults, &GoogleFaultKind::MissingPart) {
         answers.pop();
     }
-    if has(faults, &Kind::ShuffledParts) {
+    if has(faults, &GoogleFaultKind::ShuffledParts) {
         answers.reverse();
     }
     write(answers)
 }
 
-async fn one(world: &World, part: &Part<'_>, outer: Option<&str>) -> Answer {
-    let asked = Asked {
+async fn answer_part(world: &GoogleWorld, part: &BatchPart<'_>, outer: Option<&str>) -> SimResponse {
+    let request = GmailRequest {
         verb: part.verb,
         target: part.target,
         authorization: part.authorization.or(outer),
         body: part.body,
         in_batch: true,
     };
-    call::call(world, &asked).await
+    call::answer_call(world, &request).await
 }
 
-fn read<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<Part<'a>>, String> {
+fn read<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<BatchPart<'a>>, String> {
     let parameters = content_type.strip_prefix("multipart/mixed").ok_or("the content type is not multipart/mixed")?;
     let boundary = parameters.split(';').find_map(|parameter| parameter.trim().strip_prefix("boundary="));
     let boundary = boundary.ok_or("the content type has no boundary")?.trim_matches('"');
     let body = std::str::from_utf8(body).map_err(|_| "the body is no text")?;
     let delimiter = format!("--{boundary}");
-    // What stands before the first delimiter is for nobody.
+    // What precedes the first delimiter is ignored.
     let mut parts = Vec::new();
     for piece in body.split(delimiter.as_str()).skip(1) {
         if piece.starts_with("--") {
@@ -86,7 +86,7 @@ fn read<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<Part<'a>>, String>
     Err("the last delimiter is missing".to_owned())
 }
 
-fn read_part(piece: &str) -> Option<Part<'_>> {
+fn read_part(piece: &str) -> Option<BatchPart<'_>> {
     let piece = piece.strip_prefix("\r\n").or_else(|| piece.strip_prefix('\n'))?;
     let (head, request) = split_at_blank_line(piece)?;
     header(head, "content-type").filter(|kind| kind.starts_with("application/http"))?;
@@ -96,7 +96,7 @@ fn read_part(piece: &str) -> Option<Part<'_>> {
     if !target.starts_with('/') {
         return None;
     }
-    Some(Part {
+    Some(BatchPart {
         id: header(head, "content-id"),
         verb,
         target,
@@ -114,13 +114,13 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     fields.filter(|(given, _)| given.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
 }
 
-fn write(answers: Vec<(Option<&str>, Answer)>) -> Answer {
+fn write(answers: Vec<(Option<&str>, SimResponse)>) -> SimResponse {
     let mut pieces: Vec<Bytes> = Vec::new();
-    let (mut cut, mut spoilt) = (None, crate::spoilt::Spoilt::default());
+    let (mut cut, mut damage) = (None, crate::body_damage::BodyDamage::default());
     for (id, answer) in answers {
         cut = cut.or(answer.cut);
-        spoilt.is_cut |= answer.spoilt.is_cut;
-        spoilt.slow = spoilt.slow.or(answer.spoilt.slow);
+        damage.is_cut |= answer.damage.is_cut;
+        damage.slow = damage.slow.or(answer.damage.slow);
         let id = id.map(|id| format!("Content-ID: <response-{}>\r\n", id.trim_matches(['<', '>']))).unwrap_or_default();
         let reason = StatusCode::from_u16(answer.status).ok().and_then(|status| status.canonical_reason());
         let mut head = format!(
@@ -138,8 +138,8 @@ fn write(answers: Vec<(Option<&str>, Answer)>) -> Answer {
         pieces.push(Bytes::from_static(b"\r\n"));
     }
     pieces.push(Bytes::from(format!("--{BOUNDARY}--\r\n")));
-    let mut answer = Answer::new(200, Body::Other { pieces });
-    (answer.cut, answer.spoilt) = (cut, spoilt);
+    let mut answer = SimResponse::new(200, ResponseBody::Other { pieces });
+    (answer.cut, answer.damage) = (cut, damage);
     answer.with(CONTENT_TYPE, &format!("multipart/mixed; boundary={BOUNDARY}"))
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_read_as_clients_write_them() {
+    fn batch_parts_are_parsed() {
         let body = "--b\r\nContent-Type: application/http\r\nContent-ID: <a1>\r\n\r\nGET /gmail/v1/users/me/profile\r\n\r\n\
                     --b\nContent-Type: application/http\n\nPOST /x HTTP/1.1\nAuthorization: Bearer t\nContent-Type: application/json\n\n{}\n--b--";
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_is_refused() {
+    fn malformed_batch_is_refused() {
         let part = "--b\r\nContent-Type: application/http\r\n\r\nGET https://gmail.googleapis.com/x\r\n\r\n--b--";
 
         assert!(read("multipart/mixed; boundary=b", part.as_bytes()).is_err());

@@ -1,21 +1,22 @@
-//! One call, alone or in a batch: is it one, who asks, may they, can it be paid, and is the answer what it should be?
+//! Answers one API call, alone or in a batch: finds the method, checks token, scope and quota, and validates the
+//! response.
 
 use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
 use super::super::error::error;
-use super::super::faults::{Kind, Route};
-use super::super::oauth::Access;
+use super::super::faults::{GoogleFaultKind, GoogleRoute};
+use super::super::oauth::GoogleAccessToken;
 use super::super::spec;
-use super::super::world::{Mailbox, World};
-use super::{directory, history, labels, mailbox, messages, refusals};
-use crate::answer::{Answer, Body};
+use super::super::world::{GoogleMailbox, GoogleWorld};
+use super::{directory, fault_responses, history, labels, mailbox, messages};
 use crate::form::{decode, pairs};
-use crate::spec::{Call, Document, Side};
+use crate::response::{ResponseBody, SimResponse};
+use crate::spec::{Document, MethodCall, Side};
 
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct GmailRequest<'a> {
     pub verb: &'a str,
     /// Path and query.
     pub target: &'a str,
@@ -24,100 +25,102 @@ pub struct Asked<'a> {
     pub in_batch: bool,
 }
 
-/// What a method is answered from.
-pub struct Entered<'a> {
-    pub world: &'a World,
-    pub mailbox: &'a Mailbox,
-    pub access: &'a Access,
-    pub call: &'a Call<'static>,
+/// Everything that the handler of a method needs.
+pub struct GmailCallContext<'a> {
+    pub world: &'a GoogleWorld,
+    pub mailbox: &'a GoogleMailbox,
+    pub access: &'a GoogleAccessToken,
+    pub call: &'a MethodCall<'static>,
     pub body: Option<&'a Value>,
-    pub faults: &'a [Kind],
+    pub faults: &'a [GoogleFaultKind],
 }
 
-/// Whose token it is.
-pub fn opened(world: &World, authorization: Option<&str>) -> Option<Access> {
-    world.oauth.open(authorization?.strip_prefix("Bearer ")?, world.now_ms())
+/// Returns the access token's record, if the header holds a live token.
+pub fn open_token(world: &GoogleWorld, authorization: Option<&str>) -> Option<GoogleAccessToken> {
+    world.provider.oauth.open(authorization?.strip_prefix("Bearer ")?, world.now_ms())
 }
 
-pub async fn call(world: &World, asked: &Asked<'_>) -> Answer {
-    let (path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
+pub async fn answer_call(world: &GoogleWorld, request: &GmailRequest<'_>) -> SimResponse {
+    let (path, query) = request.target.split_once('?').unwrap_or((request.target, ""));
     let path = path.split('/').map(decode).collect::<Vec<_>>().join("/");
     let document = match path.split('/').nth(1) {
         Some("oauth2") => spec::oauth(),
         Some("admin") => spec::directory(),
         _ => spec::gmail(),
     };
-    let call = Call::find(document, asked.verb, &path, pairs(query));
-    let Some((call, route)) = call.and_then(|call| Route::of(&call.method.id).map(|route| (call, route))) else {
-        world.violations.add(Side::Request, &format!("{} {path}", asked.verb), "there is no such method");
+    let call = MethodCall::find(document, request.verb, &path, pairs(query));
+    let Some((call, route)) = call.and_then(|call| GoogleRoute::of(&call.method.id).map(|route| (call, route))) else {
+        world.violations.add(Side::Request, &format!("{} {path}", request.verb), "there is no such method");
         return error(404, "notFound", "There is no such method.");
     };
-    let access = opened(world, asked.authorization);
+    let access = open_token(world, request.authorization);
     let account = match &access {
         Some(access) => access.account.clone(),
         None => world.find(call.path("userId")).map(|mailbox| mailbox.address.clone()).unwrap_or_default(),
     };
     let faults = world.faults.draw(&account, route);
-    let answer = match refusals::instead(&faults).await {
+    let answer = match fault_responses::replacement(&faults).await {
         Some(answer) => answer,
-        None => {
-            enter(world, asked, document, &call, route, access.as_ref(), &faults).unwrap_or_else(|refusal| *refusal)
-        }
+        None => authorize_and_answer(world, request, document, &call, route, access.as_ref(), &faults)
+            .unwrap_or_else(|refusal| *refusal),
     };
-    let is_ours = !faults.contains(&Kind::Garbage);
-    let answer = if is_ours { checked(world, document, &call, answer) } else { answer };
-    world.requests.add(asked.verb, route, &account, answer.status, asked.in_batch);
-    answer.spoil(&faults)
+    let is_ours = !faults.contains(&GoogleFaultKind::Garbage);
+    let answer = if is_ours { validated(world, document, &call, answer) } else { answer };
+    world.requests.add(request.verb, route, &account, answer.status, request.in_batch);
+    answer.damaged_by(&faults)
 }
 
-pub fn refused(status: u16, reason: &str, message: &str) -> Box<Answer> {
+pub fn boxed_error(status: u16, reason: &str, message: &str) -> Box<SimResponse> {
     Box::new(error(status, reason, message))
 }
 
-fn enter(
-    world: &World,
-    asked: &Asked<'_>,
+fn authorize_and_answer(
+    world: &GoogleWorld,
+    request: &GmailRequest<'_>,
     document: &'static Document,
-    call: &Call<'static>,
-    route: Route,
-    access: Option<&Access>,
-    faults: &[Kind],
-) -> Result<Answer, Box<Answer>> {
-    let body = read_body(world, asked.body, document, call)?;
-    let access = access.ok_or_else(|| refused(401, "authError", "Request had invalid authentication credentials."))?;
+    call: &MethodCall<'static>,
+    route: GoogleRoute,
+    access: Option<&GoogleAccessToken>,
+    faults: &[GoogleFaultKind],
+) -> Result<SimResponse, Box<SimResponse>> {
+    let body = parse_body(world, request.body, document, call)?;
+    let access =
+        access.ok_or_else(|| boxed_error(401, "authError", "Request had invalid authentication credentials."))?;
     if !call.method.scopes.iter().any(|scope| access.scopes.contains(scope)) {
-        return Err(refused(403, "insufficientPermissions", "Request had insufficient authentication scopes."));
+        return Err(boxed_error(403, "insufficientPermissions", "Request had insufficient authentication scopes."));
     }
     let mailbox = world.find(&access.account);
     let mailbox =
-        mailbox.ok_or_else(|| refused(401, "authError", "Request had invalid authentication credentials."))?;
-    if route == Route::Userinfo {
+        mailbox.ok_or_else(|| boxed_error(401, "authError", "Request had invalid authentication credentials."))?;
+    if route == GoogleRoute::Userinfo {
         let (id, email) = (&mailbox.id, world.person(&mailbox).address);
-        return Ok(Answer::json(serde_json::json!({"id": id, "email": email, "verified_email": true})));
+        return Ok(SimResponse::json(serde_json::json!({"id": id, "email": email, "verified_email": true})));
     }
     if route.is_directory() {
-        return directory::answer(route, &directory::Asked { world, mailbox: &mailbox, document, call, faults });
+        return directory::answer(
+            route,
+            &directory::DirectoryRequest { world, mailbox: &mailbox, document, call, faults },
+        );
     }
     let (user, person) = (call.path("userId"), world.person(&mailbox));
-    let is_own = || world.find(user).is_some_and(|found| found.id == mailbox.id);
-    if user != "me" && !is_own() {
-        return Err(refused(403, "forbidden", &format!("Delegation denied for {}", person.address)));
+    if user != "me" && world.find(user).is_none_or(|found| found.id != mailbox.id) {
+        return Err(boxed_error(403, "forbidden", &format!("Delegation denied for {}", person.address)));
     }
     if !mailbox.has_mail_service.load(Ordering::Relaxed) || !person.has_mailbox() {
-        return Err(refused(400, "failedPrecondition", "Mail service not enabled"));
+        return Err(boxed_error(400, "failedPrecondition", "Mail service not enabled"));
     }
-    world.quota.spend(&mailbox.address, route, world.now_ms())?;
-    let entered = Entered { world, mailbox: &mailbox, access, call, body: body.as_ref(), faults };
-    Ok(answer(route, &entered))
+    world.provider.quota.spend(&mailbox.address, route, world.now_ms())?;
+    let context = GmailCallContext { world, mailbox: &mailbox, access, call, body: body.as_ref(), faults };
+    Ok(answer(route, &context))
 }
 
-/// The body as JSON, if the request is one that the document allows.
-fn read_body(
-    world: &World,
+/// Parses the body as JSON and checks the request against the API description.
+fn parse_body(
+    world: &GoogleWorld,
     body: &[u8],
     document: &Document,
-    call: &Call<'static>,
-) -> Result<Option<Value>, Box<Answer>> {
+    call: &MethodCall<'static>,
+) -> Result<Option<Value>, Box<SimResponse>> {
     let read = match body {
         [] => Ok(None),
         bytes => serde_json::from_slice(bytes).map(Some).map_err(|_| "the body is no JSON".to_owned()),
@@ -125,41 +128,46 @@ fn read_body(
     let checked = read.and_then(|body: Option<Value>| call.check(document, body.as_ref()).map(|()| body));
     checked.map_err(|why| {
         world.violations.add(Side::Request, &call.method.id, &why);
-        refused(400, "invalidArgument", &why)
+        boxed_error(400, "invalidArgument", &why)
     })
 }
 
-fn answer(route: Route, entered: &Entered<'_>) -> Answer {
+fn answer(route: GoogleRoute, context: &GmailCallContext<'_>) -> SimResponse {
     match route {
-        Route::Profile => mailbox::profile(entered),
-        Route::MessagesList => messages::list(entered),
-        Route::MessagesGet => messages::get(entered),
-        Route::AttachmentsGet => messages::attachment(entered),
-        Route::HistoryList => history::list(entered),
-        Route::LabelsList => labels::list(entered),
-        Route::LabelsGet => labels::get(entered),
-        Route::Watch => mailbox::watch(entered),
-        Route::Stop => mailbox::stop(entered),
+        GoogleRoute::Profile => mailbox::profile(context),
+        GoogleRoute::MessagesList => messages::list(context),
+        GoogleRoute::MessagesGet => messages::get(context),
+        GoogleRoute::AttachmentsGet => messages::attachment(context),
+        GoogleRoute::HistoryList => history::list(context),
+        GoogleRoute::LabelsList => labels::list(context),
+        GoogleRoute::LabelsGet => labels::get(context),
+        GoogleRoute::Watch => mailbox::watch(context),
+        GoogleRoute::Stop => mailbox::stop(context),
         _ => error(404, "notFound", "There is no such method."),
     }
 }
 
-/// An answer that is not what Google's document says is our own mistake, and is told as such.
-fn checked(world: &World, document: &Document, call: &Call<'static>, mut answer: Answer) -> Answer {
+/// Checks the response against Google's API description. A mismatch is a bug of the simulator and becomes a 500.
+fn validated(
+    world: &GoogleWorld,
+    document: &Document,
+    call: &MethodCall<'static>,
+    mut answer: SimResponse,
+) -> SimResponse {
     let verdict = match &mut answer.body {
         _ if answer.cut.is_some() => Ok(()),
-        Body::Json(value) if answer.status >= 400 => spec::check_error(answer.status, value),
+        ResponseBody::Json(value) if answer.status >= 400 => spec::check_error(answer.status, value),
         _ if answer.status >= 400 => Err("an error without a body".to_owned()),
-        Body::Json(value) => check_success(document, call, value),
-        Body::JsonWith { object, field, .. } => {
+        ResponseBody::Json(value) => check_success(document, call, value),
+        ResponseBody::JsonWith { object, field, .. } => {
             // The text itself comes from an encoder; that it is a string is all there is to check.
             object[*field] = Value::from("");
             let verdict = check_success(document, call, object);
             object.as_object_mut().and_then(|object| object.remove(*field));
             verdict
         }
-        Body::Empty if call.method.response.is_none() => Ok(()),
-        Body::Empty | Body::Other { .. } => Err("no JSON".to_owned()),
+        ResponseBody::Empty if call.method.response.is_none() => Ok(()),
+        ResponseBody::Empty | ResponseBody::Other { .. } => Err("no JSON".to_owned()),
     };
     match verdict {
         Ok(()) => answer,
@@ -170,7 +178,7 @@ fn checked(world: &World, document: &Document, call: &Call<'static>, mut answer:
     }
 }
 
-fn check_success(document: &Document, call: &Call<'static>, value: &Value) -> Result<(), String> {
+fn check_success(document: &Document, call: &MethodCall<'static>, value: &Value) -> Result<(), String> {
     match &call.method.response {
         Some(schema) => document.check_answer(schema, value),
         None => Err("a body where none is described".to_owned()),
@@ -185,19 +193,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_answer_of_our_own_is_500_and_written_down() {
-        let world = World::new(1, 1, std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH));
-        let call = Call::find(spec::gmail(), "GET", "/gmail/v1/users/me/messages/1", Vec::new()).unwrap();
-        let raw = |object| Body::JsonWith { object, field: "raw", text: vec![Bytes::from_static(b"AAAA")] };
+    fn invalid_response_becomes_500_and_a_violation() {
+        let world = GoogleWorld::new(1, 1, std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH));
+        let call = MethodCall::find(spec::gmail(), "GET", "/gmail/v1/users/me/messages/1", Vec::new()).unwrap();
+        let raw = |object| ResponseBody::JsonWith { object, field: "raw", text: vec![Bytes::from_static(b"AAAA")] };
 
         for (status, body, expected) in [
             (200, raw(json!({"id": "1", "historyId": "7"})), 200),
             (200, raw(json!({"id": "1", "historyId": 7})), 500),
-            (200, Body::Json(json!({"id": "1", "body": ""})), 500),
-            (200, Body::Empty, 500),
-            (404, Body::Json(json!({"error": "not_found"})), 500),
+            (200, ResponseBody::Json(json!({"id": "1", "body": ""})), 500),
+            (200, ResponseBody::Empty, 500),
+            (404, ResponseBody::Json(json!({"error": "not_found"})), 500),
         ] {
-            let answer = checked(&world, spec::gmail(), &call, Answer::new(status, body));
+            let answer = validated(&world, spec::gmail(), &call, SimResponse::new(status, body));
             assert_eq!(answer.status, expected);
         }
 
@@ -206,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn the_text_that_comes_in_pieces_is_still_there_after_the_check() {
-        let world = World::new(1, 1, std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH));
-        let call = Call::find(spec::gmail(), "GET", "/gmail/v1/users/me/messages/1", Vec::new()).unwrap();
+    fn validation_keeps_text_in_pieces() {
+        let world = GoogleWorld::new(1, 1, std::sync::Arc::new(|| jiff::Timestamp::UNIX_EPOCH));
+        let call = MethodCall::find(spec::gmail(), "GET", "/gmail/v1/users/me/messages/1", Vec::new()).unwrap();
         let text = vec![Bytes::from_static(b"AA"), Bytes::from_static(b"BB")];
-        let body = Body::JsonWith { object: json!({"id": "1"}), field: "raw", text };
+        let body = ResponseBody::JsonWith { object: json!({"id": "1"}), field: "raw", text };
 
-        let answer = checked(&world, spec::gmail(), &call, Answer::new(200, body));
+        let answer = validated(&world, spec::gmail(), &call, SimResponse::new(200, body));
 
         assert_eq!(answer.into_pieces().concat(), br#"{"id":"1","raw":"AABB"}"#);
     }

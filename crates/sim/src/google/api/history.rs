@@ -1,21 +1,21 @@
-//! What happened since.
+//! `users.history.list`: changes since a history id.
 
 use serde_json::json;
 
 use super::super::error::error;
-use super::super::history::Asked;
+use super::super::history::HistoryQuery;
 use super::super::labels::LabelId;
-use super::call::Entered;
+use super::call::GmailCallContext;
 use super::messages::{page_size, read_token, write_token};
-use crate::answer::Answer;
+use crate::response::SimResponse;
 
-pub fn list(entered: &Entered<'_>) -> Answer {
-    let call = entered.call;
+pub fn list(context: &GmailCallContext<'_>) -> SimResponse {
+    let call = context.call;
     let Some(start) = call.query("startHistoryId").and_then(|id| id.parse::<u64>().ok()) else {
         return error(400, "invalidArgument", "Missing required parameter: startHistoryId");
     };
     let types: Vec<String> = call.all("historyTypes").map(str::to_owned).collect();
-    let account = entered.mailbox.account();
+    let account = context.mailbox.account();
     let label = match call.query("labelId") {
         None => None,
         Some(text) => match LabelId::parse(text).filter(|label| account.labels.has(*label)) {
@@ -23,15 +23,15 @@ pub fn list(entered: &Entered<'_>) -> Answer {
             label => label,
         },
     };
-    // A token goes on with the very question that it was an answer to.
+    // A page token is valid only for the query that it was issued for.
     let question = format!("{start} {types:?} {label:?}");
     let after = match call.query("pageToken").map(|token| read_token::<1>(token, 'h', &question)) {
         None => None,
         Some(Some([after])) => Some(after as u64),
         Some(None) => return error(400, "invalidArgument", "Invalid pageToken"),
     };
-    let asked = Asked { start, after, limit: page_size(call), types, label };
-    let Ok((records, next)) = account.history(&asked) else {
+    let query = HistoryQuery { start, after, limit: page_size(call), types, label };
+    let Ok((records, next)) = account.history(&query) else {
         return error(404, "notFound", "Requested entity was not found.");
     };
     let mut body = json!({"historyId": account.history_id().to_string()});
@@ -41,5 +41,5 @@ pub fn list(entered: &Entered<'_>) -> Answer {
     if let Some(next) = next {
         body["nextPageToken"] = json!(write_token('h', &[next as i64], &question));
     }
-    Answer::json(body)
+    SimResponse::json(body)
 }

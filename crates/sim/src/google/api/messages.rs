@@ -1,25 +1,25 @@
-//! Messages: which there are, and one by one.
+//! `users.messages`: listing, single messages, attachments.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::super::account::{Account, Message};
+use super::super::account::{GmailAccount, GmailMessage};
 use super::super::error::error;
-use super::super::faults::Kind;
+use super::super::faults::GoogleFaultKind;
 use super::super::history::names;
 use super::super::labels::LabelId;
 use super::super::search::Search;
-use super::call::Entered;
+use super::call::GmailCallContext;
 use super::{has, payload};
-use crate::answer::{Answer, Body};
-use crate::letters::{Alphabet, Letters};
-use crate::spec::Call;
+use crate::letter_pool::{Alphabet, LetterPool};
+use crate::response::{ResponseBody, SimResponse};
+use crate::spec::MethodCall;
 
-/// A page unless asked otherwise, and the most that is given.
-const PAGE: usize = 100;
-const MOST: usize = 500;
+/// The default page size; the maximum follows.
+const DEFAULT_PAGE_SIZE: usize = 100;
+const MAX_PAGE_SIZE: usize = 500;
 
 const FULL_SCOPES: [&str; 3] = [
     "https://mail.google.com/",
@@ -27,12 +27,12 @@ const FULL_SCOPES: [&str; 3] = [
     "https://www.googleapis.com/auth/gmail.readonly",
 ];
 
-pub fn page_size(call: &Call<'static>) -> usize {
+pub fn page_size(call: &MethodCall<'static>) -> usize {
     let given = call.query("maxResults").and_then(|text| text.parse::<usize>().ok()).filter(|given| *given > 0);
-    given.unwrap_or(PAGE).min(MOST)
+    given.unwrap_or(DEFAULT_PAGE_SIZE).min(MAX_PAGE_SIZE)
 }
 
-/// Numbers, and a sum of the question, so that a token is good for nothing else.
+/// Encodes a page token: numbers, and a checksum of the query that the token is valid for.
 pub fn write_token(letter: char, numbers: &[i64], question: &str) -> String {
     let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     URL_SAFE_NO_PAD.encode(format!("{letter}:{:x}:{}", sum(question), numbers.join(":")))
@@ -49,35 +49,34 @@ fn sum(text: &str) -> u64 {
     text.bytes().fold(14_695_981_039_346_656_037, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(1_099_511_628_211))
 }
 
-/// What a listing asks for.
-struct Filter {
+/// The filter of a message listing.
+struct ListingFilter {
     labels: Vec<LabelId>,
     search: Search,
     with_spam: bool,
     with_trash: bool,
 }
 
-impl Filter {
-    fn read(entered: &Entered<'_>, account: &Account) -> Result<Self, Box<Answer>> {
-        let call = entered.call;
-        let refused = |why: &str| Box::new(error(400, "invalidArgument", why));
+impl ListingFilter {
+    fn read(context: &GmailCallContext<'_>, account: &GmailAccount) -> Result<Self, Box<SimResponse>> {
+        let call = context.call;
         let labels: Option<Vec<LabelId>> = call
             .all("labelIds")
             .map(|label| LabelId::parse(label).filter(|found| account.labels.has(*found)))
             .collect();
-        let labels = labels.ok_or_else(|| refused("Invalid label"))?;
+        let labels = labels.ok_or_else(|| invalid_argument("Invalid label"))?;
         let query = call.query("q").unwrap_or_default();
-        if !query.is_empty() && !reads_bodies(entered) {
+        if !query.is_empty() && !may_read_bodies(context) {
             return Err(Box::new(error(403, "forbidden", "Metadata scope does not support 'q' parameter")));
         }
-        let search = Search::parse(query, account).map_err(|why| refused(&format!("Invalid query: {why}")))?;
+        let search = Search::parse(query, account).map_err(|why| invalid_argument(&format!("Invalid query: {why}")))?;
         let with_both = call.query("includeSpamTrash") == Some("true");
         let reaches = |label: LabelId| with_both || labels.contains(&label) || search.reaches(label);
         let (with_spam, with_trash) = (reaches(LabelId::SPAM), reaches(LabelId::TRASH));
         Ok(Self { labels, search, with_spam, with_trash })
     }
 
-    fn matches(&self, message: &Message, letters: &Letters) -> bool {
+    fn matches(&self, message: &GmailMessage, letters: &LetterPool) -> bool {
         (self.with_spam || !message.labels.contains(&LabelId::SPAM))
             && (self.with_trash || !message.labels.contains(&LabelId::TRASH))
             && self.labels.iter().all(|label| message.labels.contains(label))
@@ -85,15 +84,19 @@ impl Filter {
     }
 }
 
-fn reads_bodies(entered: &Entered<'_>) -> bool {
-    entered.access.scopes.iter().any(|scope| FULL_SCOPES.contains(&scope.as_str()))
+fn invalid_argument(why: &str) -> Box<SimResponse> {
+    Box::new(error(400, "invalidArgument", why))
 }
 
-/// Newest first. A page goes on where the last one ended, whatever has come or gone meanwhile.
-pub fn list(entered: &Entered<'_>) -> Answer {
-    let call = entered.call;
-    let account = entered.mailbox.account();
-    let filter = match Filter::read(entered, &account) {
+fn may_read_bodies(context: &GmailCallContext<'_>) -> bool {
+    context.access.scopes.iter().any(|scope| FULL_SCOPES.contains(&scope.as_str()))
+}
+
+/// Lists messages, newest first. A page continues where the last one ended, whatever has changed since.
+pub fn list(context: &GmailCallContext<'_>) -> SimResponse {
+    let call = context.call;
+    let account = context.mailbox.account();
+    let filter = match ListingFilter::read(context, &account) {
         Ok(filter) => filter,
         Err(answer) => return *answer,
     };
@@ -104,12 +107,12 @@ pub fn list(entered: &Entered<'_>) -> Answer {
         Some(Some([date, number])) => (date, number as u64),
         Some(None) => return error(400, "invalidArgument", "Invalid pageToken"),
     };
-    let limit = if has(entered.faults, &Kind::EmptyPage) { 0 } else { page_size(call) };
+    let limit = if has(context.faults, &GoogleFaultKind::EmptyPage) { 0 } else { page_size(call) };
     let mut found: Vec<Value> = Vec::new();
     let (mut last, mut is_more) = (before, false);
     for (date, number) in account.by_date.range(..before).rev() {
         let message = &account.messages[number];
-        if !filter.matches(message, &entered.world.letters) {
+        if !filter.matches(message, &context.world.letters) {
             continue;
         }
         if found.len() == limit {
@@ -126,18 +129,18 @@ pub fn list(entered: &Entered<'_>) -> Answer {
     if is_more {
         body["nextPageToken"] = json!(write_token('m', &[last.0, last.1 as i64], &question));
     }
-    Answer::json(body)
+    SimResponse::json(body)
 }
 
-pub fn get(entered: &Entered<'_>) -> Answer {
-    let format = entered.call.query("format").unwrap_or("full");
-    if matches!(format, "full" | "raw") && !reads_bodies(entered) {
+pub fn get(context: &GmailCallContext<'_>) -> SimResponse {
+    let format = context.call.query("format").unwrap_or("full");
+    if matches!(format, "full" | "raw") && !may_read_bodies(context) {
         return error(403, "forbidden", "Metadata scope doesn't allow format FULL or RAW");
     }
-    let letters = &entered.world.letters;
+    let letters = &context.world.letters;
     let (mut shown, content, number) = {
-        let account = entered.mailbox.account();
-        let Some(number) = account.find(entered.call.path("id")) else {
+        let account = context.mailbox.account();
+        let Some(number) = account.find(context.call.path("id")) else {
             return error(404, "notFound", "Requested entity was not found.");
         };
         let message = &account.messages[&number];
@@ -147,20 +150,20 @@ pub fn get(entered: &Entered<'_>) -> Answer {
     shown["sizeEstimate"] = json!(letters.size(&content));
     match format {
         "raw" => {
-            let text = padded(letters.encoded(&content, Alphabet::Url), has(entered.faults, &Kind::Padded));
-            return Answer::new(200, Body::JsonWith { object: shown, field: "raw", text });
+            let text = padded(letters.encoded(&content, Alphabet::Url), has(context.faults, &GoogleFaultKind::Padded));
+            return SimResponse::new(200, ResponseBody::JsonWith { object: shown, field: "raw", text });
         }
         "full" => shown["payload"] = payload::full(&letters.pieces(&content).concat(), number),
         "metadata" => {
-            let wanted: Vec<&str> = entered.call.all("metadataHeaders").collect();
+            let wanted: Vec<&str> = context.call.all("metadataHeaders").collect();
             shown["payload"] = payload::headers_only(&letters.pieces(&content).concat(), &wanted);
         }
         _ => {}
     }
-    Answer::json(shown)
+    SimResponse::json(shown)
 }
 
-fn show(account: &Account, number: u64, message: &Message) -> Value {
+fn show(account: &GmailAccount, number: u64, message: &GmailMessage) -> Value {
     let mut shown = json!({
         "id": account.id(number),
         "threadId": account.id(message.thread),
@@ -173,7 +176,7 @@ fn show(account: &Account, number: u64, message: &Message) -> Value {
     shown
 }
 
-/// With `=` up to a whole group of four letters, if asked.
+/// Pads base64 with `=` if `is_wanted`.
 fn padded(mut text: Vec<Bytes>, is_wanted: bool) -> Vec<Bytes> {
     let length: usize = text.iter().map(Bytes::len).sum();
     if is_wanted {
@@ -182,19 +185,20 @@ fn padded(mut text: Vec<Bytes>, is_wanted: bool) -> Vec<Bytes> {
     text
 }
 
-pub fn attachment(entered: &Entered<'_>) -> Answer {
-    let missing = || error(404, "notFound", "Requested entity was not found.");
+pub fn attachment(context: &GmailCallContext<'_>) -> SimResponse {
     let found = {
-        let account = entered.mailbox.account();
-        let number = account.find(entered.call.path("messageId"));
+        let account = context.mailbox.account();
+        let number = account.find(context.call.path("messageId"));
         number.map(|number| (number, account.messages[&number].content.clone()))
     };
-    let Some((number, content)) = found else { return missing() };
-    let raw = entered.world.letters.pieces(&content).concat();
-    let Some(bytes) = payload::attachment(&raw, number, entered.call.path("id")) else {
+    let Some((number, content)) = found else {
+        return error(404, "notFound", "Requested entity was not found.");
+    };
+    let raw = context.world.letters.pieces(&content).concat();
+    let Some(bytes) = payload::attachment(&raw, number, context.call.path("id")) else {
         return error(400, "invalidArgument", "Invalid attachment token");
     };
     let text = vec![Bytes::from(URL_SAFE_NO_PAD.encode(&bytes))];
-    let text = padded(text, has(entered.faults, &Kind::Padded));
-    Answer::new(200, Body::JsonWith { object: json!({"size": bytes.len()}), field: "data", text })
+    let text = padded(text, has(context.faults, &GoogleFaultKind::Padded));
+    SimResponse::new(200, ResponseBody::JsonWith { object: json!({"size": bytes.len()}), field: "data", text })
 }

@@ -1,14 +1,14 @@
-//! What programs ask Google: signing in, the Gmail API and many calls of it in one, and who there is in an organisation.
+//! Google's HTTP endpoints: OAuth, the Gmail API with its batches, and the directory API.
 
 mod batch;
 mod call;
 mod directory;
+mod fault_responses;
 mod history;
 mod labels;
 mod mailbox;
 mod messages;
 mod payload;
-mod refusals;
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 
-use super::faults::{Kind, Route};
+use super::faults::{GoogleFaultKind, GoogleRoute};
 use super::oauth;
-use super::world::World;
-use crate::answer::Answer;
+use super::world::{Google, GoogleWorld};
+use crate::control_api::WorldState;
 use crate::form::pairs;
+use crate::http::header_text;
+use crate::response::SimResponse;
 
-type Wide = State<Arc<World>>;
+/// The maximum size of a request body; batches are the largest.
+const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// Bodies are batches at most.
-const MOST_BYTES: usize = 8 << 20;
-
-pub fn routes() -> Router<Arc<World>> {
+pub fn routes() -> Router<Arc<GoogleWorld>> {
     Router::new()
         .route("/o/oauth2/v2/auth", get(authorize).post(decide))
         .route("/token", post(token))
@@ -39,82 +39,88 @@ pub fn routes() -> Router<Arc<World>> {
         .route("/oauth2/v2/userinfo", any(method))
         .route("/gmail/v1/users/{*rest}", any(method))
         .route("/admin/directory/v1/{*rest}", any(method))
-        .route("/batch/gmail/v1", post(many))
-        .layer(axum::extract::DefaultBodyLimit::max(MOST_BYTES))
+        .route("/batch/gmail/v1", post(batch_calls))
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
 }
 
-async fn authorize(State(world): Wide, RawQuery(query): RawQuery) -> Answer {
+async fn authorize(State(world): WorldState<Google>, RawQuery(query): RawQuery) -> SimResponse {
     let query = pairs(&query.unwrap_or_default());
-    outside(&world, Route::Authorize, "GET", "", || oauth::show(&world, &query)).await
+    answer_outside_api(&world, GoogleRoute::Authorize, "GET", "", || oauth::show(&world, &query)).await
 }
 
-async fn decide(State(world): Wide, body: Bytes) -> Answer {
+async fn decide(State(world): WorldState<Google>, body: Bytes) -> SimResponse {
     let form = pairs(&String::from_utf8_lossy(&body));
-    outside(&world, Route::Authorize, "POST", "", || oauth::decide(&world, &form)).await
+    answer_outside_api(&world, GoogleRoute::Authorize, "POST", "", || oauth::decide(&world, &form)).await
 }
 
-async fn token(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
+async fn token(State(world): WorldState<Google>, head: HeaderMap, body: Bytes) -> SimResponse {
     let form = pairs(&String::from_utf8_lossy(&body));
-    let (authorization, account) = (text(&head, AUTHORIZATION), oauth::whose(&world, &form));
-    outside(&world, Route::Token, "POST", &account, || oauth::token(&world, authorization, &form)).await
+    let (authorization, account) = (header_text(&head, AUTHORIZATION), oauth::account_of_form(&world, &form));
+    answer_outside_api(&world, GoogleRoute::Token, "POST", &account, || oauth::token(&world, authorization, &form))
+        .await
 }
 
-async fn revoke(State(world): Wide, body: Bytes) -> Answer {
+async fn revoke(State(world): WorldState<Google>, body: Bytes) -> SimResponse {
     let form = pairs(&String::from_utf8_lossy(&body));
-    let account = oauth::whose(&world, &form);
-    outside(&world, Route::Revoke, "POST", &account, || oauth::revoke(&world, &form)).await
+    let account = oauth::account_of_form(&world, &form);
+    answer_outside_api(&world, GoogleRoute::Revoke, "POST", &account, || oauth::revoke(&world, &form)).await
 }
 
-async fn certs(State(world): Wide) -> Answer {
+async fn certs(State(world): WorldState<Google>) -> SimResponse {
     let age = "public, max-age=19800, must-revalidate, no-transform";
-    let answer = || Answer::json(world.oauth.certs()).with(CACHE_CONTROL, age);
-    outside(&world, Route::Certs, "GET", "", answer).await
+    answer_outside_api(&world, GoogleRoute::Certs, "GET", "", || {
+        SimResponse::json(world.provider.oauth.published_keys()).with(CACHE_CONTROL, age)
+    })
+    .await
 }
 
-/// A route that is not asked with an access token: it waits, fails on purpose, answers and is written down.
-async fn outside(world: &World, route: Route, verb: &str, account: &str, answer: impl FnOnce() -> Answer) -> Answer {
+/// Answers a route that takes no access token: applies latency and faults, and logs the request.
+async fn answer_outside_api(
+    world: &GoogleWorld,
+    route: GoogleRoute,
+    verb: &str,
+    account: &str,
+    answer: impl FnOnce() -> SimResponse,
+) -> SimResponse {
     world.wait().await;
     let faults = world.faults.draw(account, route);
-    let answer = match refusals::instead_of_oauth(&faults).await {
+    let answer = match fault_responses::oauth_replacement(&faults).await {
         Some(answer) => answer,
         None => answer(),
     };
     world.requests.add(verb, route, account, answer.status, false);
-    answer.spoil(&faults)
+    answer.damaged_by(&faults)
 }
 
-async fn method(State(world): Wide, verb: Method, uri: Uri, head: HeaderMap, body: Bytes) -> Answer {
+async fn method(State(world): WorldState<Google>, verb: Method, uri: Uri, head: HeaderMap, body: Bytes) -> SimResponse {
     world.wait().await;
-    let asked = call::Asked {
+    let request = call::GmailRequest {
         verb: verb.as_str(),
         target: uri.path_and_query().map_or("/", |target| target.as_str()),
-        authorization: text(&head, AUTHORIZATION),
+        authorization: header_text(&head, AUTHORIZATION),
         body: &body,
         in_batch: false,
     };
-    call::call(&world, &asked).await
+    call::answer_call(&world, &request).await
 }
 
-async fn many(State(world): Wide, head: HeaderMap, body: Bytes) -> Answer {
+async fn batch_calls(State(world): WorldState<Google>, head: HeaderMap, body: Bytes) -> SimResponse {
     world.wait().await;
-    let authorization = text(&head, AUTHORIZATION);
-    let account = call::opened(&world, authorization).map(|access| access.account).unwrap_or_default();
-    let faults = world.faults.draw(&account, Route::Batch);
-    let answer = match refusals::instead(&faults).await {
+    let authorization = header_text(&head, AUTHORIZATION);
+    let account = call::open_token(&world, authorization).map(|access| access.account).unwrap_or_default();
+    let faults = world.faults.draw(&account, GoogleRoute::Batch);
+    let answer = match fault_responses::replacement(&faults).await {
         Some(answer) => answer,
         None => {
-            batch::answer(&world, text(&head, CONTENT_TYPE).unwrap_or_default(), authorization, &body, &faults).await
+            batch::answer(&world, header_text(&head, CONTENT_TYPE).unwrap_or_default(), authorization, &body, &faults)
+                .await
         }
     };
-    world.requests.add("POST", Route::Batch, &account, answer.status, false);
-    answer.spoil(&faults)
+    world.requests.add("POST", GoogleRoute::Batch, &account, answer.status, false);
+    answer.damaged_by(&faults)
 }
 
-fn text(head: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {
-    head.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// Whether a fault of this kind has come.
-fn has(faults: &[Kind], kind: &Kind) -> bool {
+/// Returns whether a fault of this kind has fired.
+fn has(faults: &[GoogleFaultKind], kind: &GoogleFaultKind) -> bool {
     faults.contains(kind)
 }

@@ -1,4 +1,4 @@
-//! A message taken apart, as `format=full` and `format=metadata` show it.
+//! The MIME structure of a message, as `format=full` and `format=metadata` show it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,19 +7,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mail_parser::{Message, MessageParser, MessagePart, MimeHeaders, PartType};
 use serde_json::{Value, json};
 
-/// An attachment has another id each time a message is read, as at Gmail.
+/// Counts reads, because Gmail gives an attachment a new id on every read.
 static READS: AtomicU64 = AtomicU64::new(1);
 
-/// Deeper parts are left out; letters have none, and given bytes could nest without end.
-const DEEPEST: usize = 20;
+/// The maximum nesting depth shown; scripted messages could nest without end.
+const MAX_PART_DEPTH: usize = 20;
 
 pub fn full(raw: &[u8], number: u64) -> Value {
     let Some(message) = MessageParser::default().parse(raw) else { return json!({"mimeType": "text/plain"}) };
     let read = READS.fetch_add(1, Ordering::Relaxed);
-    part(&message, 0, String::new(), &Reading { raw, number, read }, 0)
+    part(&message, 0, String::new(), &ReadContext { raw, number, read }, 0)
 }
 
-/// The header fields, all of them or those that are named.
+/// Renders the header fields: all of them, or those in `wanted`.
 pub fn headers_only(raw: &[u8], wanted: &[&str]) -> Value {
     let Some(message) = MessageParser::default().parse_headers(raw) else { return json!({"mimeType": "text/plain"}) };
     let Some(root) = message.parts.first() else { return json!({"mimeType": "text/plain"}) };
@@ -35,7 +35,7 @@ pub fn headers_only(raw: &[u8], wanted: &[&str]) -> Value {
     shown
 }
 
-/// The bytes of the attachment that an earlier reading of this message gave this id.
+/// Returns the bytes of the attachment that an earlier read gave this id.
 pub fn attachment(raw: &[u8], number: u64, id: &str) -> Option<Vec<u8>> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
     let mut numbers = text.strip_prefix("attachment:")?.split(':').map(str::parse::<u64>);
@@ -47,13 +47,13 @@ pub fn attachment(raw: &[u8], number: u64, id: &str) -> Option<Vec<u8>> {
     message.parts.get(part as usize).map(|part| contents(part, raw))
 }
 
-struct Reading<'a> {
+struct ReadContext<'a> {
     raw: &'a [u8],
     number: u64,
     read: u64,
 }
 
-fn part(message: &Message<'_>, at: usize, name: String, reading: &Reading<'_>, depth: usize) -> Value {
+fn part(message: &Message<'_>, at: usize, name: String, reading: &ReadContext<'_>, depth: usize) -> Value {
     let Some(found) = message.parts.get(at) else { return json!({}) };
     let mut shown =
         json!({"partId": name, "mimeType": mime_type(found), "filename": found.attachment_name().unwrap_or("")});
@@ -66,7 +66,7 @@ fn part(message: &Message<'_>, at: usize, name: String, reading: &Reading<'_>, d
         let inner: Vec<Value> = inner
             .iter()
             .enumerate()
-            .filter(|_| depth < DEEPEST)
+            .filter(|_| depth < MAX_PART_DEPTH)
             .map(|(number, at)| {
                 let name = if name.is_empty() { number.to_string() } else { format!("{name}.{number}") };
                 part(message, *at as usize, name, reading, depth + 1)
@@ -79,12 +79,11 @@ fn part(message: &Message<'_>, at: usize, name: String, reading: &Reading<'_>, d
     }
     let bytes = contents(found, reading.raw);
     let is_text = matches!(found.body, PartType::Text(_) | PartType::Html(_)) && found.attachment_name().is_none();
-    shown["body"] = match is_text {
-        true => json!({"size": bytes.len(), "data": URL_SAFE_NO_PAD.encode(&bytes)}),
-        false => {
-            let id = URL_SAFE_NO_PAD.encode(format!("attachment:{}:{at}:{}", reading.number, reading.read));
-            json!({"size": bytes.len(), "attachmentId": id})
-        }
+    shown["body"] = if is_text {
+        json!({"size": bytes.len(), "data": URL_SAFE_NO_PAD.encode(&bytes)})
+    } else {
+        let id = URL_SAFE_NO_PAD.encode(format!("attachment:{}:{at}:{}", reading.number, reading.read));
+        json!({"size": bytes.len(), "attachmentId": id})
     };
     shown
 }
@@ -103,14 +102,16 @@ fn mime_type(part: &MessagePart<'_>) -> String {
     kind.unwrap_or_else(|| "text/plain".to_owned()).to_lowercase()
 }
 
-/// On one line each, otherwise as they are written.
+/// Renders header fields, unfolded and otherwise as written.
 fn headers(part: &MessagePart<'_>, raw: &[u8]) -> Vec<Value> {
-    let header = |header: &mail_parser::Header<'_>| {
-        let value = raw.get(header.offset_start as usize..header.offset_end as usize).unwrap_or_default();
-        let name = raw.get(header.offset_field as usize..header.offset_start as usize).unwrap_or_default();
-        let name = String::from_utf8_lossy(name);
-        let value = String::from_utf8_lossy(value).replace(['\r', '\n'], "");
-        json!({"name": name.trim_end_matches(':').trim(), "value": value.trim()})
-    };
-    part.headers.iter().map(header).collect()
+    part.headers
+        .iter()
+        .map(|header| {
+            let value = raw.get(header.offset_start as usize..header.offset_end as usize).unwrap_or_default();
+            let name = raw.get(header.offset_field as usize..header.offset_start as usize).unwrap_or_default();
+            let name = String::from_utf8_lossy(name);
+            let value = String::from_utf8_lossy(value).replace(['\r', '\n'], "");
+            json!({"name": name.trim_end_matches(':').trim(), "value": value.trim()})
+        })
+        .collect()
 }

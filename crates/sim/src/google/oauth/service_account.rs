@@ -1,4 +1,4 @@
-//! The one service account that there is, and its key.
+//! The only service account and its key.
 
 use ring::rsa::KeyPair;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::signing::{components, open, pem, read, sign};
 
 const SERVICE_ACCOUNT: &[u8] = include_bytes!("../../keys/service-account.der");
 
-/// Of the one service account that there is.
+/// The key of the only service account.
 #[derive(Debug)]
 pub struct ServiceAccount(KeyPair);
 
@@ -22,7 +22,7 @@ impl ServiceAccount {
     pub const KEY_ID: &str = "sim-service-account-key";
     pub const CLIENT_ID: &str = "100000000000000000001";
 
-    /// The file that Google's console lets people download.
+    /// Returns the key file that Google's console offers for download.
     pub fn key_file(url: &str) -> Value {
         json!({
             "type": "service_account",
@@ -40,7 +40,7 @@ impl ServiceAccount {
         sign(&self.0, Self::KEY_ID, claims)
     }
 
-    /// The claims of a token that it signed.
+    /// Returns the claims of a token signed with this key.
     pub fn open(&self, token: &str) -> Option<Value> {
         let public = components(&self.0);
         open(token, Self::KEY_ID, &public)
@@ -50,10 +50,10 @@ impl ServiceAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signing::Keys;
+    use crate::signing::SigningKeys;
 
     #[test]
-    fn what_is_signed_opens_and_what_is_altered_does_not() {
+    fn altered_assertion_is_refused() {
         let account = ServiceAccount::default();
         let token = account.sign(&json!({"sub": "ann@x.test"}));
 
@@ -61,6 +61,6 @@ mod tests {
         let mut altered = token.clone().into_bytes();
         altered[60] ^= 1;
         assert_eq!(account.open(&String::from_utf8(altered).unwrap()), None);
-        assert_eq!(account.open(&Keys::default().sign(&json!({}))), None);
+        assert_eq!(account.open(&SigningKeys::default().sign(&json!({}))), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Watches, and what is told to whom when a watched mailbox changes. A push says that something changed, never what.
+//! Watches and Pub/Sub pushes. A push says that a mailbox changed, never what changed.
 
 mod deliver;
 
@@ -11,40 +11,40 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::faults::{Kind, Route};
+use super::faults::GoogleRoute;
 use super::labels::LabelId;
-use super::world::{Mailbox, World};
+use super::world::{GoogleMailbox, GoogleWorld};
 use crate::mail::rng::Rng;
-use crate::push::chaos;
+use crate::push_delivery::{chaos_delays_ms, delays_ms};
 
 pub use deliver::run;
 
-/// A watch ends after a week unless it is renewed.
-pub const WATCH_MS: i64 = 7 * 24 * 3_600_000;
+/// The lifetime of a watch that is not renewed.
+pub const WATCH_LIFETIME_MS: i64 = 7 * 24 * 3_600_000;
 
-/// At most one event in so long for one user.
-const APART_MS: i64 = 1_000;
+/// The minimum time between two pushes of one user.
+const MIN_PUSH_INTERVAL_MS: i64 = 1_000;
 
-/// Where pushes go, and how they are signed.
+/// The push subscription: endpoint, token, rate, retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Endpoint {
+pub struct PushEndpoint {
     /// `http://` only.
     pub url: String,
-    /// Nothing: the URL.
+    /// `None`: the URL.
     #[serde(default)]
     pub audience: Option<String>,
     #[serde(default = "pusher")]
     pub service_account_email: String,
     #[serde(default = "subscription")]
     pub subscription: String,
-    /// At most one a second for one user; more are dropped.
+    /// Whether a user gets at most one push a second; more are dropped.
     #[serde(default = "yes")]
     pub rate_limit: bool,
-    /// Each change is told up to five times in any order, and one of five never.
+    /// Whether each push is sent up to five times in random order, and one of five never.
     #[serde(default)]
     pub chaos: bool,
-    /// How long until the second attempt; twice as long until the third, and so on.
+    /// The delay before the second attempt; it doubles with each further one.
     #[serde(default = "half_a_second")]
     pub retry_ms: u64,
 }
@@ -65,8 +65,8 @@ fn half_a_second() -> u64 {
     500
 }
 
-impl Endpoint {
-    /// As pushes are set up by default: at this URL, which is the audience too.
+impl PushEndpoint {
+    /// Creates an endpoint with default settings; the URL is also the audience.
     pub fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -80,23 +80,23 @@ impl Endpoint {
     }
 }
 
-/// What became of pushes.
+/// Push counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Changes that a watch is told of.
+pub struct PushCounts {
+    /// Changes that matched a watch.
     pub published: u64,
-    /// Not told, because one was told in the same second.
+    /// Dropped by the rate limit.
     pub rate_limited: u64,
-    /// Not told, because there is no endpoint.
+    /// Dropped because there is no endpoint.
     pub unrouted: u64,
-    /// Lost on purpose.
+    /// Lost by injected faults.
     pub lost: u64,
-    /// Attempts, with those that came again on purpose.
+    /// Attempts, injected duplicates included.
     pub sent: u64,
     pub acked: u64,
-    /// Attempts that were answered with something else.
+    /// Attempts that were answered with another status.
     pub refused: u64,
-    /// Attempts that were not answered.
+    /// Attempts without a response.
     pub failed: u64,
     /// Given up after the last attempt.
     pub abandoned: u64,
@@ -112,43 +112,43 @@ struct Watch {
     expires_ms: i64,
 }
 
-/// Of one mailbox, by project.
+/// The watches of one mailbox, by project.
 #[derive(Debug, Default)]
 pub struct Watches {
     by_project: BTreeMap<String, Watch>,
-    last_told_ms: Option<i64>,
+    last_published_ms: Option<i64>,
 }
 
-/// What is to be posted, and how long it waits before.
+/// A push to be sent, and its delay.
 #[derive(Debug, Clone)]
-struct Due {
+struct PendingPush {
     body: Value,
     delay_ms: u64,
 }
 
 #[derive(Debug)]
 pub struct Push {
-    state: Mutex<State>,
+    state: Mutex<PushState>,
     wake: Notify,
 }
 
 #[derive(Debug)]
-struct State {
-    endpoint: Option<Endpoint>,
-    queue: VecDeque<Due>,
-    counts: Counts,
+struct PushState {
+    endpoint: Option<PushEndpoint>,
+    queue: VecDeque<PendingPush>,
+    counts: PushCounts,
     next_message: u64,
     rng: Rng,
-    /// What it is for, until when it is used again, and the token: signing costs more than all the rest of a push.
+    /// The last push token with its purpose and the end of its reuse: signing is the most expensive part of a push.
     token: Option<(String, i64, String)>,
 }
 
 impl Push {
     pub fn new(seed: u64) -> Self {
-        let state = State {
+        let state = PushState {
             endpoint: None,
             queue: VecDeque::new(),
-            counts: Counts::default(),
+            counts: PushCounts::default(),
             next_message: 1,
             rng: Rng::for_part(seed, 2),
             token: None,
@@ -156,27 +156,27 @@ impl Push {
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    pub fn set(&self, endpoint: Option<Endpoint>) {
+    pub fn set(&self, endpoint: Option<PushEndpoint>) {
         self.state().endpoint = endpoint;
     }
 
-    pub fn endpoint(&self) -> Option<Endpoint> {
+    pub fn endpoint(&self) -> Option<PushEndpoint> {
         self.state().endpoint.clone()
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PushCounts {
         self.state().counts.clone()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, PushState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watches {
-    /// In place of the project's watch from before. When it ends.
+    /// Sets or replaces the project's watch and returns its expiration.
     pub fn set(&mut self, topic: &str, labels: Vec<LabelId>, is_excluding: bool, now_ms: i64) -> i64 {
-        let expires_ms = now_ms + WATCH_MS;
+        let expires_ms = now_ms + WATCH_LIFETIME_MS;
         let watch = Watch { topic: topic.to_owned(), labels, is_excluding, expires_ms };
         self.by_project.insert(project(topic).to_owned(), watch);
         expires_ms
@@ -186,13 +186,12 @@ impl Watches {
         self.by_project.clear();
     }
 
-    /// Topics and when their watches end.
+    /// Lists topics with the expiration of their watches.
     pub fn show(&self) -> Vec<Value> {
-        let watch = |watch: &Watch| json!({"topic": watch.topic, "expires_ms": watch.expires_ms});
-        self.by_project.values().map(watch).collect()
+        self.by_project.values().map(|watch| json!({"topic": watch.topic, "expires_ms": watch.expires_ms})).collect()
     }
 
-    fn concerned(&self, labels: &[LabelId], now_ms: i64) -> bool {
+    fn has_matching_watch(&self, labels: &[LabelId], now_ms: i64) -> bool {
         self.by_project.values().filter(|watch| now_ms < watch.expires_ms).any(|watch| {
             let is_named = watch.labels.iter().any(|label| labels.contains(label));
             watch.labels.is_empty() || is_named != watch.is_excluding
@@ -200,34 +199,36 @@ impl Watches {
     }
 }
 
-/// Of `projects/P/topics/T`.
+/// Returns `P` of `projects/P/topics/T`.
 pub fn project(topic: &str) -> &str {
     topic.split('/').nth(1).unwrap_or_default()
 }
 
-/// A mailbox has changed: whoever watches it is to be told.
-pub fn tell(world: &World, mailbox: &Mailbox, history_id: u64, labels: &[LabelId]) {
+/// Publishes a change of a mailbox if a watch matches it.
+pub fn publish_change(world: &GoogleWorld, mailbox: &GoogleMailbox, history_id: u64, labels: &[LabelId]) {
     let now_ms = world.now_ms();
-    let is_limited = world.push.state().endpoint.as_ref().is_none_or(|endpoint| endpoint.rate_limit);
+    let is_limited = world.provider.push.state().endpoint.as_ref().is_none_or(|endpoint| endpoint.rate_limit);
     {
-        let mut watches = mailbox.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        if !watches.concerned(labels, now_ms) {
+        let mut watches = mailbox.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !watches.has_matching_watch(labels, now_ms) {
             return;
         }
-        if is_limited && watches.last_told_ms.is_some_and(|last| (last..last + APART_MS).contains(&now_ms)) {
-            world.push.state().counts.rate_limited += 1;
+        if is_limited
+            && watches.last_published_ms.is_some_and(|last| (last..last + MIN_PUSH_INTERVAL_MS).contains(&now_ms))
+        {
+            world.provider.push.state().counts.rate_limited += 1;
             return;
         }
-        watches.last_told_ms = Some(now_ms);
+        watches.last_published_ms = Some(now_ms);
     }
     publish(world, mailbox, history_id);
 }
 
-/// A watch that was just set is told at once where the mailbox is.
-pub fn publish(world: &World, mailbox: &Mailbox, history_id: u64) {
-    let faults = world.faults.draw(&mailbox.address, Route::Push);
+/// Queues a push with the mailbox's history id. A new watch gets one at once.
+pub fn publish(world: &GoogleWorld, mailbox: &GoogleMailbox, history_id: u64) {
+    let faults = world.faults.draw(&mailbox.address, GoogleRoute::Push);
     let address = world.person(mailbox).address;
-    let mut state = world.push.state();
+    let mut state = world.provider.push.state();
     let state = &mut *state;
     state.counts.published += 1;
     let Some(endpoint) = &state.endpoint else {
@@ -245,26 +246,9 @@ pub fn publish(world: &World, mailbox: &Mailbox, history_id: u64) {
         },
         "subscription": endpoint.subscription,
     });
-    let delays = match endpoint.chaos {
-        true => chaos(&mut state.rng),
-        false => delays(&faults),
-    };
+    let delays = if endpoint.chaos { chaos_delays_ms(&mut state.rng) } else { delays_ms(&faults) };
     state.counts.lost += u64::from(delays.is_empty());
     state.counts.pending += delays.len() as u64;
-    state.queue.extend(delays.into_iter().map(|delay_ms| Due { body: body.clone(), delay_ms }));
-    world.push.wake.notify_one();
-}
-
-/// One for each time that it is sent.
-fn delays(faults: &[Kind]) -> Vec<u64> {
-    let (mut times, mut delay) = (1, 0);
-    for fault in faults {
-        match fault {
-            Kind::Lost => return Vec::new(),
-            Kind::Duplicated { times: more } => times += more,
-            Kind::Delayed { ms } => delay = *ms,
-            _ => {}
-        }
-    }
-    (0..times).map(|_| delay).collect()
+    state.queue.extend(delays.into_iter().map(|delay_ms| PendingPush { body: body.clone(), delay_ms }));
+    world.provider.push.wake.notify_one();
 }

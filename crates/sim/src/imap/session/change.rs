@@ -1,19 +1,19 @@
-//! What a mail program does to messages.
+//! STORE, COPY, MOVE, EXPUNGE and APPEND.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::super::account::{New, Refused, seconds};
+use super::super::account::{ImapOperationError, NewImapMessage, seconds};
+use super::command_parser::Word;
 use super::folders::refused;
-use super::sets::{self, Set};
-use super::words::Word;
-use super::{Done, End, Session, bad, no};
-use crate::letters::Content;
+use super::sequence_set::{self, SequenceSet};
+use super::{CommandEnd, CommandResult, Session, bad, no};
+use crate::letter_pool::Content;
 
 impl Session {
-    /// The open folder, if it may be changed.
-    fn writable(&self) -> Result<u32, End> {
+    /// Returns the selected folder if it is writable.
+    fn writable(&self) -> Result<u32, CommandEnd> {
         match &self.selected {
             Some(selected) if !selected.is_read_only => Ok(selected.folder),
             Some(_) => no("[READ-ONLY] The folder was opened to be read only."),
@@ -21,8 +21,8 @@ impl Session {
         }
     }
 
-    pub(super) fn store(&mut self, is_uid: bool, rest: &[Word]) -> Done {
-        let (meant, folder) = (self.meant(is_uid, rest.first())?, self.writable()?);
+    pub(super) fn store(&mut self, is_uid: bool, rest: &[Word]) -> CommandResult {
+        let (targets, folder) = (self.messages_in_set(is_uid, rest.first())?, self.writable()?);
         let how = rest.get(1).map(Word::keyword).unwrap_or_default();
         let given: BTreeSet<String> = match rest.get(2) {
             Some(Word::List(words)) => words.iter().filter_map(Word::text).collect(),
@@ -35,8 +35,8 @@ impl Session {
         }
         let mailbox = self.mailbox()?;
         mailbox.change(|account| {
-            for (_, uid) in &meant {
-                // Those that are gone meanwhile are passed over.
+            for (_, uid) in &targets {
+                // Messages that are gone by now are skipped.
                 let _ = account.set_flags(folder, *uid, |flags| match how {
                     "FLAGS" => flags.clone_from(&given),
                     "+FLAGS" => flags.extend(given.iter().cloned()),
@@ -47,11 +47,13 @@ impl Session {
         let lines: Vec<String> = {
             let account = mailbox.account();
             let messages = account.folders.get(&folder).map(|folder| &folder.messages);
-            let one = |(number, uid): &(usize, u32)| {
-                let message = messages?.get(uid)?;
-                Some(format!("* {number} FETCH ({})", self.flags_of(*uid, message)))
-            };
-            meant.iter().filter_map(one).collect()
+            targets
+                .iter()
+                .filter_map(|(number, uid)| {
+                    let message = messages?.get(uid)?;
+                    Some(format!("* {number} FETCH ({})", self.flags_of(*uid, message)))
+                })
+                .collect()
         };
         if !is_silent {
             lines.iter().for_each(|line| self.line(line));
@@ -59,35 +61,34 @@ impl Session {
         Ok("Done.".to_owned())
     }
 
-    /// Copies, or moves.
-    pub(super) fn copy(&mut self, is_uid: bool, rest: &[Word], is_move: bool) -> Done {
-        let meant = self.meant(is_uid, rest.first())?;
+    /// Handles COPY and MOVE.
+    pub(super) fn copy(&mut self, is_uid: bool, rest: &[Word], is_move: bool) -> CommandResult {
+        let targets = self.messages_in_set(is_uid, rest.first())?;
         let name = self.read_name(rest.get(1))?;
-        let from = match is_move {
-            true => self.writable()?,
-            false => self.selected.as_ref().map(|selected| selected.folder).unwrap_or_default(),
+        let from = if is_move {
+            self.writable()?
+        } else {
+            self.selected.as_ref().map(|selected| selected.folder).unwrap_or_default()
         };
         let mailbox = self.mailbox()?;
         let copied = mailbox.change(|account| {
-            let to = account.find(&name).ok_or(Refused::NoFolder)?;
-            let (mut sources, mut targets) = (Vec::new(), Vec::new());
-            for (_, uid) in meant {
-                let copied = match is_move {
-                    true => account.move_message(from, uid, to),
-                    false => account.copy(from, uid, to),
-                };
+            let to = account.find(&name).ok_or(ImapOperationError::NoFolder)?;
+            let (mut sources, mut copies) = (Vec::new(), Vec::new());
+            for (_, uid) in targets {
+                let copied = if is_move { account.move_message(from, uid, to) } else { account.copy(from, uid, to) };
                 if let Ok(copied) = copied {
                     sources.push(uid);
-                    targets.push(copied);
+                    copies.push(copied);
                 }
             }
-            Ok((account.folders[&to].uid_validity, sources, targets))
+            Ok((account.folders[&to].uid_validity, sources, copies))
         });
         match copied {
-            Err(Refused::NoFolder) => no("[TRYCREATE] There is no such folder."),
+            Err(ImapOperationError::NoFolder) => no("[TRYCREATE] There is no such folder."),
             Err(why) => Err(refused(why)),
-            Ok((validity, sources, targets)) if self.world.offers("UIDPLUS") && !sources.is_empty() => {
-                let code = format!("[COPYUID {validity} {} {}]", sets::write(&sources), sets::write(&targets));
+            Ok((validity, sources, copies)) if self.world.offers("UIDPLUS") && !sources.is_empty() => {
+                let code =
+                    format!("[COPYUID {validity} {} {}]", sequence_set::write(&sources), sequence_set::write(&copies));
                 if is_move {
                     self.line(&format!("* OK {code} Moved."));
                     return Ok("Done.".to_owned());
@@ -98,21 +99,21 @@ impl Session {
         }
     }
 
-    /// What is marked as deleted goes; with a set only of those.
-    pub(super) fn expunge(&mut self, word: Option<&Word>) -> Done {
+    /// Removes messages marked as deleted; with a set, only those in it.
+    pub(super) fn expunge(&mut self, word: Option<&Word>) -> CommandResult {
         let folder = self.writable()?;
         let only = match word {
             None => None,
             Some(word) => {
-                let set = word.text().and_then(|text| Set::read(&text, u32::MAX));
-                Some(set.ok_or_else(|| End::Bad("This is no set of messages.".to_owned()))?)
+                let set = word.text().and_then(|text| SequenceSet::read(&text, u32::MAX));
+                Some(set.ok_or_else(|| CommandEnd::Bad("This is no set of messages.".to_owned()))?)
             }
         };
         self.mailbox()?.change(|account| {
             let Some(found) = account.folders.get(&folder) else { return };
-            let is_meant = |uid: &u32| only.as_ref().is_none_or(|only| only.has(*uid));
-            let deleted =
-                found.messages.iter().filter(|(uid, message)| message.flags.contains("\\Deleted") && is_meant(uid));
+            let deleted = found.messages.iter().filter(|(uid, message)| {
+                message.flags.contains("\\Deleted") && only.as_ref().is_none_or(|only| only.has(**uid))
+            });
             for uid in deleted.map(|(uid, _)| *uid).collect::<Vec<_>>() {
                 let _ = account.expunge(folder, uid);
             }
@@ -120,11 +121,11 @@ impl Session {
         Ok("Done.".to_owned())
     }
 
-    pub(super) fn expunge_silently(&mut self) -> Result<(), End> {
+    pub(super) fn expunge_silently(&mut self) -> Result<(), CommandEnd> {
         self.expunge(None).map(drop)
     }
 
-    pub(super) fn append(&mut self, rest: &[Word]) -> Done {
+    pub(super) fn append(&mut self, rest: &[Word]) -> CommandResult {
         let name = self.read_name(rest.first())?;
         let Some((Word::Text(bytes), options)) = rest.get(1..).and_then(<[Word]>::split_last) else {
             return bad("APPEND of what?");
@@ -134,20 +135,22 @@ impl Session {
         for option in options {
             match option {
                 Word::List(words) => flags.extend(words.iter().filter_map(Word::text)),
-                Word::Text(date) => received = date_of(date).ok_or_else(|| End::Bad("This is no date.".to_owned()))?,
+                Word::Text(date) => {
+                    received = date_of(date).ok_or_else(|| CommandEnd::Bad("This is no date.".to_owned()))?
+                }
                 Word::Atom(_) => return bad("APPEND takes flags, a date and a message."),
             }
         }
         let content = Content::Own(bytes.clone().into());
         let added = self.mailbox()?.change(|account| {
-            let folder = account.find(&name).ok_or(Refused::NoFolder)?;
-            let uid = account.add(folder, New { content, flags, received })?;
+            let folder = account.find(&name).ok_or(ImapOperationError::NoFolder)?;
+            let uid = account.add(folder, NewImapMessage { content, flags, received })?;
             Ok((account.folders[&folder].uid_validity, uid))
         });
         match added {
             Ok((validity, uid)) if self.world.offers("UIDPLUS") => Ok(format!("[APPENDUID {validity} {uid}] Done.")),
             Ok(_) => Ok("Done.".to_owned()),
-            Err(Refused::NoFolder) => no("[TRYCREATE] There is no such folder."),
+            Err(ImapOperationError::NoFolder) => no("[TRYCREATE] There is no such folder."),
             Err(why) => Err(refused(why)),
         }
     }

@@ -1,19 +1,19 @@
-//! Who is there, and what they want to be told.
+//! LOGIN, AUTHENTICATE and ENABLE.
 
 use std::io;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::words::Word;
-use super::{Done, Session, bad, no};
+use super::command_parser::Word;
+use super::{CommandResult, Session, bad, no};
 
 fn decode(said: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(said.trim()).ok()?).ok()
 }
 
-/// Who wants to log in, if they say so at once.
-pub fn named(command: &str, rest: &[Word]) -> Option<String> {
+/// Returns the user that a login command names, if it does so in its first line.
+pub fn claimed_user(command: &str, rest: &[Word]) -> Option<String> {
     let user = match command {
         "LOGIN" => rest.first()?.text()?,
         "AUTHENTICATE" => decode(&rest.get(1)?.text()?)?.split('\0').nth(1)?.to_owned(),
@@ -23,18 +23,18 @@ pub fn named(command: &str, rest: &[Word]) -> Option<String> {
 }
 
 impl Session {
-    pub(super) fn log_in(&mut self, rest: &[Word]) -> Done {
+    pub(super) fn log_in(&mut self, rest: &[Word]) -> CommandResult {
         if self.world.offers("LOGINDISABLED") {
             return bad("LOGIN is not offered.");
         }
         match rest.iter().map(Word::text).collect::<Vec<_>>().as_slice() {
-            [Some(user), Some(password)] => self.let_in(user, password),
+            [Some(user), Some(password)] => self.authenticate_user(user, password),
             _ => bad("LOGIN takes a name and a password."),
         }
     }
 
-    /// PLAIN (RFC 4616), with what it says at once or after being asked.
-    pub(super) async fn authenticate(&mut self, rest: &[Word]) -> io::Result<Done> {
+    /// Handles AUTHENTICATE PLAIN (RFC 4616), with or without an initial response.
+    pub(super) async fn authenticate(&mut self, rest: &[Word]) -> io::Result<CommandResult> {
         let is_plain = rest.first().is_some_and(|word| word.keyword() == "PLAIN") && self.world.offers("AUTH=PLAIN");
         if !is_plain {
             return Ok(bad("There is no such way to log in."));
@@ -52,18 +52,20 @@ impl Session {
         };
         let Some(decoded) = decode(&said) else { return Ok(bad("This is no base64.")) };
         Ok(match decoded.split('\0').collect::<Vec<_>>()[..] {
-            [as_whom, user, password] if as_whom.is_empty() || as_whom == user => self.let_in(user, password),
+            [as_whom, user, password] if as_whom.is_empty() || as_whom == user => {
+                self.authenticate_user(user, password)
+            }
             _ => bad("This is not what PLAIN says."),
         })
     }
 
-    fn let_in(&mut self, user: &str, password: &str) -> Done {
+    fn authenticate_user(&mut self, user: &str, password: &str) -> CommandResult {
         if self.user.is_some() {
             return bad("Somebody is logged in already.");
         }
         match self.world.log_in(user, password) {
             Ok(mailbox) => {
-                self.ends = mailbox.ends.subscribe();
+                self.ends = mailbox.state.ends.subscribe();
                 self.user = Some(mailbox);
                 Ok(format!("[CAPABILITY {}] Logged in.", self.capabilities()))
             }
@@ -71,12 +73,12 @@ impl Session {
         }
     }
 
-    pub(super) fn enable(&mut self, rest: &[Word]) -> Done {
+    pub(super) fn enable(&mut self, rest: &[Word]) -> CommandResult {
         let mut granted = Vec::new();
         for name in rest.iter().map(Word::keyword).filter(|name| self.world.offers(name)) {
             match name.as_str() {
                 "CONDSTORE" => self.enabled.condstore = true,
-                // It brings the other with it (RFC 7162, section 3.2.3).
+                // QRESYNC implies CONDSTORE (RFC 7162, section 3.2.3).
                 "QRESYNC" => (self.enabled.condstore, self.enabled.qresync) = (true, true),
                 "UTF8=ACCEPT" => self.enabled.utf8 = true,
                 _ => continue,

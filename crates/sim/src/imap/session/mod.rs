@@ -1,15 +1,15 @@
-//! One connection, from the greeting to the end.
+//! One IMAP connection: reads commands, applies faults, answers.
 
 mod change;
+mod command_parser;
 mod fetch;
 mod folders;
 mod idle;
 mod login;
 mod search;
 mod select;
-mod sets;
+mod sequence_set;
 mod wire;
-mod words;
 
 use std::io;
 use std::sync::Arc;
@@ -19,60 +19,58 @@ use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::faults::{Kind, Route};
-use super::world::{Mailbox, World};
+use super::faults::{ImapFaultKind, ImapRoute};
+use super::world::{ImapMailbox, ImapWorld};
+use crate::body_damage::BodyDamage;
 use crate::spec::Side;
-use select::Selected;
-use wire::{Spoilt, Wire};
-use words::Word;
+use command_parser::Word;
+use select::SelectedFolder;
+use wire::Wire;
 
 pub struct Session {
-    world: Arc<World>,
+    world: Arc<ImapWorld>,
     wire: Wire,
-    user: Option<Arc<Mailbox>>,
-    /// Whether somebody ends all connections of the user.
+    user: Option<Arc<ImapMailbox>>,
+    /// Signals that all connections of the user are to end.
     ends: watch::Receiver<u64>,
-    /// Of the command under way.
+    /// The tag of the current command.
     tag: String,
-    selected: Option<Selected>,
-    enabled: Enabled,
-    /// What is to be sent.
+    selected: Option<SelectedFolder>,
+    enabled: EnabledExtensions,
+    /// The output buffer.
     out: Vec<Bytes>,
 }
 
-/// What the other side has asked for.
+/// The extensions that the client has enabled.
 #[derive(Debug, Clone, Copy, Default)]
-struct Enabled {
+struct EnabledExtensions {
     condstore: bool,
     qresync: bool,
     utf8: bool,
 }
 
-/// How a command ends.
+/// The completion of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
-    /// With a code in brackets, if there is one.
+enum CommandEnd {
+    /// Text, with a response code in brackets if there is one.
     Ok(String),
     No(String),
-    /// It is no command, or not one that was offered.
+    /// The command is invalid, or was not offered.
     Bad(String),
 }
 
-type Done = Result<String, End>;
+type CommandResult = Result<String, CommandEnd>;
 
-fn bad<T>(why: &str) -> Result<T, End> {
-    Err(End::Bad(why.to_owned()))
+fn bad<T>(why: &str) -> Result<T, CommandEnd> {
+    Err(CommandEnd::Bad(why.to_owned()))
 }
 
-fn no<T>(why: &str) -> Result<T, End> {
-    Err(End::No(why.to_owned()))
+fn no<T>(why: &str) -> Result<T, CommandEnd> {
+    Err(CommandEnd::No(why.to_owned()))
 }
-
-/// Whether the connection goes on.
-type GoesOn = io::Result<bool>;
 
 impl Session {
-    pub async fn run(stream: TcpStream, world: Arc<World>) {
+    pub async fn run(stream: TcpStream, world: Arc<ImapWorld>) {
         let wire = Wire::new(stream);
         let mut session = Self {
             world,
@@ -81,22 +79,22 @@ impl Session {
             ends: watch::Sender::new(0).subscribe(),
             tag: String::new(),
             selected: None,
-            enabled: Enabled::default(),
+            enabled: EnabledExtensions::default(),
             out: Vec::new(),
         };
-        // The outcome is nobody's business: programs go away, and we cut them off on purpose.
-        let _ = session.talk().await;
+        // Errors are expected: clients disconnect, and connections are cut on purpose.
+        let _ = session.serve().await;
     }
 
-    async fn talk(&mut self) -> io::Result<()> {
+    async fn serve(&mut self) -> io::Result<()> {
         self.world.wait().await;
-        let faults = self.world.faults.draw("", Route::Greeting);
-        if let Some(fault) = faults.iter().find(|fault| crate::faults::Failing::is_answer(*fault)) {
+        let faults = self.world.faults.draw("", ImapRoute::Greeting);
+        if let Some(fault) = faults.iter().find(|fault| crate::faults::FaultKind::replaces_response(*fault)) {
             self.fail("", fault).await?;
             return Ok(());
         }
         self.line(&format!("* OK [CAPABILITY {}] Simulated.", self.capabilities()));
-        if !self.flush(spoilt(&faults)).await? {
+        if !self.flush(damage_of(&faults)).await? {
             return Ok(());
         }
         while let Some(line) = self.next_line().await? {
@@ -107,7 +105,7 @@ impl Session {
         Ok(())
     }
 
-    /// The next command, unless somebody ends the connection meanwhile.
+    /// Reads the next command line, unless the connection is ended meanwhile.
     async fn next_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.user.is_none() {
             return self.wire.line().await;
@@ -121,9 +119,9 @@ impl Session {
         }
     }
 
-    async fn command(&mut self, line: Vec<u8>) -> GoesOn {
+    async fn command(&mut self, line: Vec<u8>) -> io::Result<bool> {
         let Some(pieces) = self.wire.rest(line, self.world.offers("LITERAL+")).await? else { return Ok(false) };
-        let words = words::read(&pieces).unwrap_or_default();
+        let words = command_parser::read(&pieces).unwrap_or_default();
         let (Some(tag), Some(name)) = (words.first().and_then(Word::text), words.get(1)) else {
             self.world.violations.add(Side::Request, "command", "this is no command");
             self.wire.send("* BAD This is no command.\r\n").await?;
@@ -140,43 +138,43 @@ impl Session {
         let route = route(&name, rest);
         let account = match &self.user {
             Some(user) => user.address.clone(),
-            None => login::named(&name, rest).unwrap_or_default(),
+            None => login::claimed_user(&name, rest).unwrap_or_default(),
         };
         let faults = self.world.faults.draw(&account, route);
-        if let Some(fault) = faults.iter().find(|fault| crate::faults::Failing::is_answer(*fault)) {
+        if let Some(fault) = faults.iter().find(|fault| crate::faults::FaultKind::replaces_response(*fault)) {
             let status = match fault {
-                Kind::No { .. } => NO,
-                Kind::Bad => BAD,
+                ImapFaultKind::No { .. } => STATUS_NO,
+                ImapFaultKind::Bad => STATUS_BAD,
                 _ => 0,
             };
             self.world.requests.add(&name, route, &account, status, false);
             return self.fail(&tag, fault).await;
         }
         let end = match self.answer(&name, rest).await? {
-            Ok(text) => End::Ok(text),
+            Ok(text) => CommandEnd::Ok(text),
             Err(end) => end,
         };
-        // Whoever has just logged in is who it was.
+        // A login is logged under the account that it opened.
         let account = self.user.as_ref().map_or(account, |user| user.address.clone());
-        let (status, told) = match &end {
-            End::Ok(text) => (OK, format!("{tag} OK {text}")),
-            End::No(text) => (NO, format!("{tag} NO {text}")),
-            End::Bad(text) => {
+        let (status, completion) = match &end {
+            CommandEnd::Ok(text) => (STATUS_OK, format!("{tag} OK {text}")),
+            CommandEnd::No(text) => (STATUS_NO, format!("{tag} NO {text}")),
+            CommandEnd::Bad(text) => {
                 self.world.violations.add(Side::Request, &name, text);
-                (BAD, format!("{tag} BAD {text}"))
+                (STATUS_BAD, format!("{tag} BAD {text}"))
             }
         };
         self.world.requests.add(&name, route, &account, status, false);
-        // What it was told numbers of must not move while it uses them.
-        let is_still_there = matches!(name.as_str(), "FETCH" | "STORE" | "SEARCH") || self.tell_news();
-        self.line(&told);
+        // These commands use sequence numbers, which must not change under the client.
+        let is_still_there = matches!(name.as_str(), "FETCH" | "STORE" | "SEARCH") || self.announce_changes();
+        self.line(&completion);
         if !is_still_there {
             self.line("* BYE The folder that was open is another one now.");
         }
-        Ok(self.flush(spoilt(&faults)).await? && is_still_there && name != "LOGOUT")
+        Ok(self.flush(damage_of(&faults)).await? && is_still_there && name != "LOGOUT")
     }
 
-    async fn answer(&mut self, name: &str, rest: &[Word]) -> io::Result<Done> {
+    async fn answer(&mut self, name: &str, rest: &[Word]) -> io::Result<CommandResult> {
         Ok(match name {
             "CAPABILITY" => {
                 self.line(&format!("* CAPABILITY {}", self.capabilities()));
@@ -199,7 +197,7 @@ impl Session {
         })
     }
 
-    fn answer_from_mailbox(&mut self, name: &str, rest: &[Word]) -> Done {
+    fn answer_from_mailbox(&mut self, name: &str, rest: &[Word]) -> CommandResult {
         match name {
             "ENABLE" if self.world.offers("ENABLE") => self.enable(rest),
             "NAMESPACE" if self.world.offers("NAMESPACE") => {
@@ -226,80 +224,79 @@ impl Session {
         }
     }
 
-    /// In place of an answer. Whether the connection goes on.
-    async fn fail(&mut self, tag: &str, fault: &Kind) -> GoesOn {
+    /// Commits a fault instead of answering. Returns whether the connection stays open.
+    async fn fail(&mut self, tag: &str, fault: &ImapFaultKind) -> io::Result<bool> {
         match fault {
-            Kind::No { code, text } => {
+            ImapFaultKind::No { code, text } => {
                 let code = code.as_ref().map(|code| format!("[{code}] ")).unwrap_or_default();
                 self.wire.send(&format!("{tag} NO {code}{text}\r\n")).await?;
                 return Ok(true);
             }
-            Kind::Bad => {
+            ImapFaultKind::Bad => {
                 self.wire.send(&format!("{tag} BAD Scripted\r\n")).await?;
                 return Ok(true);
             }
-            Kind::Bye { text } => self.wire.send(&format!("* BYE {text}\r\n")).await?,
-            Kind::Hang { ms } => {
+            ImapFaultKind::Bye { text } => self.wire.send(&format!("* BYE {text}\r\n")).await?,
+            ImapFaultKind::Hang { ms } => {
                 tokio::time::sleep(Duration::from_millis(*ms)).await;
                 self.wire.send("* BYE It took too long.\r\n").await?;
             }
-            Kind::Garbage => self.wire.send("<html><body>It works!</body></html>\r\n").await?,
-            Kind::Reset => self.wire.reset(),
-            Kind::Cut | Kind::CutBody | Kind::Slow { .. } => {}
+            ImapFaultKind::Garbage => self.wire.send("<html><body>It works!</body></html>\r\n").await?,
+            ImapFaultKind::Reset => self.wire.reset(),
+            ImapFaultKind::Cut | ImapFaultKind::CutBody | ImapFaultKind::Slow { .. } => {}
         }
         Ok(false)
     }
 
     fn capabilities(&self) -> String {
         let all = self.world.capabilities();
-        // Ways to log in are of no use to whoever is in.
-        let is_of_use = |word: &&str| self.user.is_none() || !word.starts_with("AUTH=");
-        all.split(' ').filter(is_of_use).collect::<Vec<_>>().join(" ")
+        // Login mechanisms are not offered after login.
+        all.split(' ').filter(|word| self.user.is_none() || !word.starts_with("AUTH=")).collect::<Vec<_>>().join(" ")
     }
 
     fn line(&mut self, text: &str) {
         self.out.push(Bytes::from(format!("{text}\r\n")));
     }
 
-    async fn flush(&mut self, spoilt: Spoilt) -> GoesOn {
+    async fn flush(&mut self, damage: BodyDamage) -> io::Result<bool> {
         let out = std::mem::take(&mut self.out);
-        self.wire.send_all(out, spoilt).await
+        self.wire.send_all(out, damage).await
     }
 
-    /// The mailbox; whoever gets here has logged in.
-    fn mailbox(&self) -> Result<Arc<Mailbox>, End> {
-        self.user.clone().ok_or_else(|| End::Bad("Log in first.".to_owned()))
+    /// Returns the user's mailbox.
+    fn mailbox(&self) -> Result<Arc<ImapMailbox>, CommandEnd> {
+        self.user.clone().ok_or_else(|| CommandEnd::Bad("Log in first.".to_owned()))
     }
 }
 
-/// How the log of requests tells the end of a command.
-const OK: u16 = 200;
-const NO: u16 = 403;
-const BAD: u16 = 400;
+/// The statuses under which the request log records completions.
+const STATUS_OK: u16 = 200;
+const STATUS_NO: u16 = 403;
+const STATUS_BAD: u16 = 400;
 
-fn spoilt(faults: &[Kind]) -> Spoilt {
-    let mut spoilt = Spoilt::default();
+fn damage_of(faults: &[ImapFaultKind]) -> BodyDamage {
+    let mut damage = BodyDamage::default();
     for fault in faults {
         match fault {
-            Kind::CutBody => spoilt.is_cut = true,
-            Kind::Slow { bytes, ms } => spoilt.slow = Some((*bytes, Duration::from_millis(*ms))),
+            ImapFaultKind::CutBody => damage.is_cut = true,
+            ImapFaultKind::Slow { bytes, ms } => damage.slow = Some((*bytes, Duration::from_millis(*ms))),
             _ => {}
         }
     }
-    spoilt
+    damage
 }
 
-fn route(name: &str, rest: &[Word]) -> Route {
+fn route(name: &str, rest: &[Word]) -> ImapRoute {
     match name.trim_start_matches("UID ") {
-        "LOGIN" | "AUTHENTICATE" => Route::Login,
-        "LIST" | "LSUB" => Route::List,
-        "STATUS" => Route::Status,
-        "SELECT" | "EXAMINE" => Route::Select,
-        "FETCH" if format!("{rest:?}").contains("BODY") => Route::Body,
-        "FETCH" => Route::Fetch,
-        "SEARCH" => Route::Search,
-        "IDLE" => Route::Idle,
-        "STORE" | "COPY" | "MOVE" | "EXPUNGE" | "APPEND" | "CREATE" | "DELETE" | "RENAME" => Route::Change,
-        _ => Route::Other,
+        "LOGIN" | "AUTHENTICATE" => ImapRoute::Login,
+        "LIST" | "LSUB" => ImapRoute::List,
+        "STATUS" => ImapRoute::Status,
+        "SELECT" | "EXAMINE" => ImapRoute::Select,
+        "FETCH" if format!("{rest:?}").contains("BODY") => ImapRoute::Body,
+        "FETCH" => ImapRoute::Fetch,
+        "SEARCH" => ImapRoute::Search,
+        "IDLE" => ImapRoute::Idle,
+        "STORE" | "COPY" | "MOVE" | "EXPUNGE" | "APPEND" | "CREATE" | "DELETE" | "RENAME" => ImapRoute::Change,
+        _ => ImapRoute::Other,
     }
 }

@@ -1,37 +1,33 @@
-//! Which messages there are that meet some conditions.
+//! SEARCH.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::super::account::Message;
-use super::sets::{self, Set};
-use super::words::Word;
-use super::{Done, End, Session, bad};
+use super::super::account::ImapMessage;
+use super::command_parser::Word;
+use super::sequence_set::{self, SequenceSet};
+use super::{CommandEnd, CommandResult, Session, bad};
 
 #[derive(Debug)]
-enum Condition {
+enum SearchKey {
     All,
-    Uids(Set),
-    Numbers(Set),
+    Uids(SequenceSet),
+    Numbers(SequenceSet),
     Since(Date),
     Before(Date),
     Flag(&'static str),
-    Not(Box<Condition>),
+    Not(Box<SearchKey>),
 }
 
-impl Condition {
-    fn holds(&self, number: usize, uid: u32, message: &Message) -> bool {
-        let day = || {
-            let at = Timestamp::from_second(message.received).unwrap_or(Timestamp::UNIX_EPOCH);
-            at.to_zoned(TimeZone::UTC).date()
-        };
+impl SearchKey {
+    fn holds(&self, number: usize, uid: u32, message: &ImapMessage) -> bool {
         match self {
             Self::All => true,
             Self::Uids(set) => set.has(uid),
             Self::Numbers(set) => set.has(number as u32),
-            Self::Since(date) => day() >= *date,
-            Self::Before(date) => day() < *date,
+            Self::Since(date) => received_on(message) >= *date,
+            Self::Before(date) => received_on(message) < *date,
             Self::Flag(flag) => message.flags.contains(*flag),
             Self::Not(inner) => !inner.holds(number, uid, message),
         }
@@ -39,7 +35,7 @@ impl Condition {
 }
 
 impl Session {
-    pub(super) fn search(&mut self, is_uid: bool, rest: &[Word]) -> Done {
+    pub(super) fn search(&mut self, is_uid: bool, rest: &[Word]) -> CommandResult {
         let (returned, rest) = match rest {
             [word, Word::List(options), rest @ ..] if word.keyword() == "RETURN" => {
                 if !self.world.offers("ESEARCH") {
@@ -52,7 +48,7 @@ impl Session {
         let conditions = self.conditions(rest)?;
         let mailbox = self.mailbox()?;
         let account = mailbox.account();
-        let selected = self.selected.as_ref().ok_or_else(|| End::Bad("No folder is open.".to_owned()))?;
+        let selected = self.selected.as_ref().ok_or_else(|| CommandEnd::Bad("No folder is open.".to_owned()))?;
         let messages = account.folders.get(&selected.folder).map(|folder| &folder.messages);
         let mut found: Vec<u32> = Vec::new();
         for (at, uid) in selected.uids.iter().enumerate() {
@@ -69,14 +65,14 @@ impl Session {
             }
             Some(options) => {
                 let uid = if is_uid { " UID" } else { "" };
-                let told = extended(&options, &found);
-                self.line(&format!("* ESEARCH (TAG \"{}\"){uid}{told}", self.tag));
+                let text = extended(&options, &found);
+                self.line(&format!("* ESEARCH (TAG \"{}\"){uid}{text}", self.tag));
             }
         }
         Ok("Done.".to_owned())
     }
 
-    fn conditions(&self, words: &[Word]) -> Result<Vec<Condition>, End> {
+    fn conditions(&self, words: &[Word]) -> Result<Vec<SearchKey>, CommandEnd> {
         let (mut conditions, mut left) = (Vec::new(), words);
         while !left.is_empty() {
             let (condition, rest) = self.condition(left)?;
@@ -86,53 +82,70 @@ impl Session {
         if conditions.is_empty() { bad("SEARCH for what?") } else { Ok(conditions) }
     }
 
-    fn condition<'a>(&self, words: &'a [Word]) -> Result<(Condition, &'a [Word]), End> {
-        let selected = self.selected.as_ref().ok_or_else(|| End::Bad("No folder is open.".to_owned()))?;
-        let (first, rest) = words.split_first().ok_or_else(|| End::Bad("SEARCH for what?".to_owned()))?;
-        let value = || rest.first().and_then(Word::text).unwrap_or_default();
-        let wrong = || End::Bad("This is no condition.".to_owned());
-        let day = || Date::strptime("%d-%b-%Y", value()).map_err(|_| wrong());
-        let set = |text: &str, last: Option<u32>| Set::read(text, last.unwrap_or(1)).ok_or_else(wrong);
+    fn condition<'a>(&self, words: &'a [Word]) -> Result<(SearchKey, &'a [Word]), CommandEnd> {
+        let selected = self.selected.as_ref().ok_or_else(|| CommandEnd::Bad("No folder is open.".to_owned()))?;
+        let (first, rest) = words.split_first().ok_or_else(|| CommandEnd::Bad("SEARCH for what?".to_owned()))?;
+        let value = rest.first().and_then(Word::text).unwrap_or_default();
         let after = rest.get(1..).unwrap_or_default();
         Ok(match first.keyword().as_str() {
-            "ALL" => (Condition::All, rest),
-            "UID" => (Condition::Uids(set(&value(), selected.uids.last().copied())?), after),
-            "SINCE" => (Condition::Since(day()?), after),
-            "BEFORE" => (Condition::Before(day()?), after),
+            "ALL" => (SearchKey::All, rest),
+            "UID" => (SearchKey::Uids(parse_set(&value, selected.uids.last().copied())?), after),
+            "SINCE" => (SearchKey::Since(parse_day(&value)?), after),
+            "BEFORE" => (SearchKey::Before(parse_day(&value)?), after),
             "NOT" => {
                 let (inner, rest) = self.condition(rest)?;
-                (Condition::Not(Box::new(inner)), rest)
+                (SearchKey::Not(Box::new(inner)), rest)
             }
-            "SEEN" => (Condition::Flag("\\Seen"), rest),
-            "FLAGGED" => (Condition::Flag("\\Flagged"), rest),
-            "DELETED" => (Condition::Flag("\\Deleted"), rest),
-            "DRAFT" => (Condition::Flag("\\Draft"), rest),
-            "ANSWERED" => (Condition::Flag("\\Answered"), rest),
-            "UNSEEN" => (Condition::Not(Box::new(Condition::Flag("\\Seen"))), rest),
-            "UNFLAGGED" => (Condition::Not(Box::new(Condition::Flag("\\Flagged"))), rest),
-            "UNDELETED" => (Condition::Not(Box::new(Condition::Flag("\\Deleted"))), rest),
-            other => (Condition::Numbers(set(other, Some(selected.uids.len() as u32))?), rest),
+            "SEEN" => (SearchKey::Flag("\\Seen"), rest),
+            "FLAGGED" => (SearchKey::Flag("\\Flagged"), rest),
+            "DELETED" => (SearchKey::Flag("\\Deleted"), rest),
+            "DRAFT" => (SearchKey::Flag("\\Draft"), rest),
+            "ANSWERED" => (SearchKey::Flag("\\Answered"), rest),
+            "UNSEEN" => (SearchKey::Not(Box::new(SearchKey::Flag("\\Seen"))), rest),
+            "UNFLAGGED" => (SearchKey::Not(Box::new(SearchKey::Flag("\\Flagged"))), rest),
+            "UNDELETED" => (SearchKey::Not(Box::new(SearchKey::Flag("\\Deleted"))), rest),
+            other => (SearchKey::Numbers(parse_set(other, Some(selected.uids.len() as u32))?), rest),
         })
     }
 }
 
-/// Nothing is said of what is not there (RFC 4731).
+fn received_on(message: &ImapMessage) -> Date {
+    let at = Timestamp::from_second(message.received).unwrap_or(Timestamp::UNIX_EPOCH);
+    at.to_zoned(TimeZone::UTC).date()
+}
+
+fn invalid_search_key() -> CommandEnd {
+    CommandEnd::Bad("This is no condition.".to_owned())
+}
+
+fn parse_day(text: &str) -> Result<Date, CommandEnd> {
+    Date::strptime("%d-%b-%Y", text).map_err(|_| invalid_search_key())
+}
+
+fn parse_set(text: &str, last: Option<u32>) -> Result<SequenceSet, CommandEnd> {
+    SequenceSet::read(text, last.unwrap_or(1)).ok_or_else(invalid_search_key)
+}
+
+fn has_option(options: &[String], name: &str) -> bool {
+    options.iter().any(|option| option == name)
+}
+
+/// Renders an ESEARCH response, which leaves out what does not exist (RFC 4731).
 fn extended(options: &[String], found: &[u32]) -> String {
-    let is_asked = |name: &str| options.iter().any(|option| option == name);
-    let mut told = String::new();
+    let mut text = String::new();
     if let (Some(first), Some(last)) = (found.first(), found.last()) {
-        if is_asked("MIN") {
-            told.push_str(&format!(" MIN {first}"));
+        if has_option(options, "MIN") {
+            text.push_str(&format!(" MIN {first}"));
         }
-        if is_asked("MAX") {
-            told.push_str(&format!(" MAX {last}"));
+        if has_option(options, "MAX") {
+            text.push_str(&format!(" MAX {last}"));
         }
-        if is_asked("ALL") || options.is_empty() {
-            told.push_str(&format!(" ALL {}", sets::write(found)));
+        if has_option(options, "ALL") || options.is_empty() {
+            text.push_str(&format!(" ALL {}", sequence_set::write(found)));
         }
     }
-    if is_asked("COUNT") {
-        told.push_str(&format!(" COUNT {}", found.len()));
+    if has_option(options, "COUNT") {
+        text.push_str(&format!(" COUNT {}", found.len()));
     }
-    told
+    text
 }

@@ -1,37 +1,29 @@
-//! What goes over the connection, in both directions.
+//! Reads lines and literals from the socket, and writes responses.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::words::Piece;
+use super::command_parser::Piece;
+use crate::body_damage::BodyDamage;
 use crate::socket::Socket;
 
-/// No command is longer, without its literals.
-const LONGEST_LINE: usize = 64 << 10;
+/// The maximum length of a command line, without literals.
+const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// No literal is longer.
-const LONGEST_LITERAL: usize = 64 << 20;
+/// The maximum length of a literal.
+const MAX_LITERAL_BYTES: usize = 64 << 20;
 
 #[derive(Debug)]
 pub struct Wire {
     socket: Socket,
     is_reset: Arc<AtomicBool>,
-    /// What came and was not taken yet.
+    /// Bytes received and not consumed yet.
     unread: Vec<u8>,
-}
-
-/// How an answer is spoilt on its way.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Spoilt {
-    /// The connection ends in the middle.
-    pub is_cut: bool,
-    pub slow: Option<(usize, Duration)>,
 }
 
 impl Wire {
@@ -41,7 +33,7 @@ impl Wire {
         Self { socket: Socket::new(stream, Arc::clone(&is_reset)), is_reset, unread: Vec::new() }
     }
 
-    /// The connection ends with a reset.
+    /// Makes the connection end with a TCP reset.
     pub fn reset(&self) {
         self.is_reset.store(true, Ordering::Relaxed);
     }
@@ -50,21 +42,21 @@ impl Wire {
         self.socket.write_all(text.as_bytes()).await
     }
 
-    /// Whether the connection is to go on.
-    pub async fn send_all(&mut self, mut pieces: Vec<Bytes>, spoilt: Spoilt) -> io::Result<bool> {
-        if spoilt.is_cut {
+    /// Sends all pieces, damaged if asked. Returns whether the connection stays open.
+    pub async fn send_all(&mut self, mut pieces: Vec<Bytes>, damage: BodyDamage) -> io::Result<bool> {
+        if damage.is_cut {
             let whole = pieces.concat();
             self.socket.write_all(&whole[..whole.len() / 2]).await?;
             return Ok(false);
         }
-        if let Some((bytes, pause)) = spoilt.slow {
+        if let Some((bytes, pause)) = damage.slow {
             for chunk in pieces.concat().chunks(bytes.max(1)) {
                 tokio::time::sleep(pause).await;
                 self.socket.write_all(chunk).await?;
             }
             return Ok(true);
         }
-        // Small pieces go together, because each on its own costs a packet.
+        // Small pieces are joined, because each write costs a packet.
         let mut small = Vec::new();
         for piece in pieces.drain(..) {
             small.extend_from_slice(&piece);
@@ -77,7 +69,7 @@ impl Wire {
         Ok(true)
     }
 
-    /// Without its end. Whoever is interrupted loses nothing. Nothing: the connection has ended.
+    /// Reads a line without its end. Returns `None` at the end of the connection. Cancellation loses no bytes.
     pub async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -88,7 +80,7 @@ impl Wire {
                 }
                 return Ok(Some(line));
             }
-            if self.unread.len() > LONGEST_LINE || !self.fill().await? {
+            if self.unread.len() > MAX_LINE_BYTES || !self.fill().await? {
                 return Ok(None);
             }
         }
@@ -98,15 +90,15 @@ impl Wire {
         Ok(self.socket.read_buf(&mut self.unread).await? > 0)
     }
 
-    /// The rest of a command that begins with this line: literals, and the lines after them.
-    pub async fn rest(&mut self, first: Vec<u8>, takes_at_once: bool) -> io::Result<Option<Vec<Piece>>> {
+    /// Reads the rest of a command: literals, and the lines after them.
+    pub async fn rest(&mut self, first: Vec<u8>, allows_non_synchronizing: bool) -> io::Result<Option<Vec<Piece>>> {
         let mut pieces = Vec::new();
         let mut line = first;
-        while let Some((length, is_at_once)) = literal(&line) {
-            if length > LONGEST_LITERAL || (is_at_once && !takes_at_once) {
+        while let Some((length, is_non_synchronizing)) = literal(&line) {
+            if length > MAX_LITERAL_BYTES || (is_non_synchronizing && !allows_non_synchronizing) {
                 return Ok(None);
             }
-            if !is_at_once {
+            if !is_non_synchronizing {
                 self.send("+ Ready for more\r\n").await?;
             }
             pieces.push(Piece::Line(line));
@@ -126,7 +118,7 @@ impl Wire {
     }
 }
 
-/// `{5}` or `{5+}` at the end of a line.
+/// Parses `{5}` or `{5+}` at the end of a line.
 fn literal(line: &[u8]) -> Option<(usize, bool)> {
     let line = std::str::from_utf8(line).ok()?.strip_suffix('}')?;
     let digits = &line[line.rfind('{')? + 1..];

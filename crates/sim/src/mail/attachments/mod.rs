@@ -10,10 +10,10 @@ mod zip;
 pub use png::logo;
 
 use super::rng::Rng;
-use super::text::Writer;
+use super::text_writer::TextWriter;
 
 #[derive(Debug)]
-pub struct File {
+pub struct AttachmentFile {
     pub name: String,
     pub media_type: &'static str,
     pub bytes: Vec<u8>,
@@ -79,7 +79,7 @@ impl FileKind {
 }
 
 /// A file of about `size` bytes: a row of pixels or a line of a table more or less.
-pub fn make(kind: FileKind, stem: &str, size: usize, writer: &mut Writer<'_>) -> File {
+pub fn make(kind: FileKind, stem: &str, size: usize, writer: &mut TextWriter<'_>) -> AttachmentFile {
     let bytes = match kind {
         FileKind::Pdf => pdf::document(stem, size, writer),
         FileKind::Png => png::photo(size, writer.rng),
@@ -91,12 +91,12 @@ pub fn make(kind: FileKind, stem: &str, size: usize, writer: &mut Writer<'_>) ->
         FileKind::Calendar => tables::calendar(stem, writer),
         FileKind::Contact => tables::contact(stem, writer),
     };
-    File { name: format!("{stem}.{}", kind.extension()), media_type: kind.media_type(), bytes }
+    AttachmentFile { name: format!("{stem}.{}", kind.extension()), media_type: kind.media_type(), bytes }
 }
 
 /// An archive as people send them: a note, a table and the pictures that are its bulk.
-fn bundle(stem: &str, size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
-    let mut archive = zip::Archive::default();
+fn bundle(stem: &str, size: usize, writer: &mut TextWriter<'_>) -> Vec<u8> {
+    let mut archive = zip::ZipArchive::default();
     archive.add("readme.txt", &tables::text(size / 40, writer));
     archive.add("data/figures.csv", &tables::csv(size / 12, writer));
     let pictures = size.saturating_sub(archive.size() + 400);
@@ -114,14 +114,14 @@ fn ascii_stem(stem: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mail::words::Language;
+    use crate::mail::lexicon::Language;
 
     #[test]
-    fn files_have_the_size_that_was_asked_for() {
+    fn files_have_the_requested_size() {
         let mut rng = Rng::new(3);
         for (kind, _) in FileKind::WEIGHTS {
             for size in [9_000, 30_000, 300_000] {
-                let mut writer = Writer::new(&mut rng, Language::English);
+                let mut writer = TextWriter::new(&mut rng, Language::English);
 
                 let got = make(kind, "report", size, &mut writer).bytes.len();
 

@@ -1,20 +1,20 @@
 //! A one-page PDF: lines of text above a picture whose uncompressed pixels give it the wanted size.
 
-use crate::mail::text::{Writer, wrap};
+use crate::mail::text_writer::{TextWriter, wrap};
 
 /// Everything but text and picture: objects, cross-reference table, trailer.
 const FRAME_BYTES: usize = 1_000;
-const LINES: usize = 28;
+const MAX_LINES: usize = 28;
 const PICTURE_WIDTH: usize = 128;
 
-pub fn document(title: &str, size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
+pub fn document(title: &str, size: usize, writer: &mut TextWriter<'_>) -> Vec<u8> {
     let page = page_content(title, writer);
     let picture = size.saturating_sub(FRAME_BYTES + page.len());
     let height = picture / (3 * PICTURE_WIDTH);
     let mut pixels = Vec::new();
     writer.rng.append_bytes(&mut pixels, 3 * PICTURE_WIDTH * height);
 
-    let mut file = Objects::new(size + 512);
+    let mut file = PdfObjects::new(size + 512);
     file.add("<< /Type /Catalog /Pages 2 0 R >>", None);
     file.add("<< /Type /Pages /Kids [3 0 R] /Count 1 >>", None);
     let resources = if height == 0 { "/Font << /F1 4 0 R >>" } else { "/Font << /F1 4 0 R >> /XObject << /P 6 0 R >>" };
@@ -42,11 +42,11 @@ pub fn document(title: &str, size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
 }
 
 /// The drawing commands. Only ASCII is shown: the standard fonts hold no other alphabets.
-fn page_content(title: &str, writer: &mut Writer<'_>) -> String {
+fn page_content(title: &str, writer: &mut TextWriter<'_>) -> String {
     let title = if title.is_ascii() { title } else { "document" };
     let mut content = format!("BT /F1 16 Tf 60 780 Td ({}) Tj /F1 10 Tf 0 -28 Td\n", escape(title));
     let text = writer.english_text(1_800);
-    for line in wrap(&text, 92).lines().filter(|line| !line.is_empty()).take(LINES) {
+    for line in wrap(&text, 92).lines().filter(|line| !line.is_empty()).take(MAX_LINES) {
         content.push_str(&format!("({}) Tj 0 -14 Td\n", escape(line)));
     }
     content.push_str("ET\n");
@@ -58,12 +58,12 @@ fn escape(text: &str) -> String {
 }
 
 /// Numbered objects and where each begins, which the cross-reference table repeats.
-struct Objects {
+struct PdfObjects {
     bytes: Vec<u8>,
     offsets: Vec<usize>,
 }
 
-impl Objects {
+impl PdfObjects {
     fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         // The second line's high bytes tell transfer programs that the file is binary.
@@ -98,14 +98,14 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mail::lexicon::Language;
     use crate::mail::rng::Rng;
-    use crate::mail::words::Language;
 
     #[test]
-    fn the_cross_reference_table_points_at_the_objects() {
+    fn pdf_cross_references_point_at_objects() {
         let mut rng = Rng::new(5);
 
-        let bytes = document("Plan (draft)", 40_000, &mut Writer::new(&mut rng, Language::English));
+        let bytes = document("Plan (draft)", 40_000, &mut TextWriter::new(&mut rng, Language::English));
 
         assert!(bytes.starts_with(b"%PDF-1.4\n"));
         let tail = String::from_utf8_lossy(&bytes[bytes.len() - 60..]).into_owned();

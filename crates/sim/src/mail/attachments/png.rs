@@ -1,11 +1,11 @@
 //! PNG pictures with stored (uncompressed) pixels, so that size can be chosen and no compressor is needed.
 
-use super::File;
+use super::AttachmentFile;
 use super::checksum::{adler32, crc32};
 use crate::mail::rng::Rng;
 
 /// Longest stored block of RFC 1951.
-const STORED_BLOCK: usize = 65_535;
+const MAX_STORED_BLOCK_BYTES: usize = 65_535;
 
 /// Noise of about `size` bytes: like a photograph, it cannot be made smaller.
 pub fn photo(size: usize, rng: &mut Rng) -> Vec<u8> {
@@ -20,8 +20,8 @@ pub fn photo(size: usize, rng: &mut Rng) -> Vec<u8> {
     encode(width, height, &pixels)
 }
 
-/// A company's mark: two colours in a pattern of its own, the same bytes each time for one seed.
-pub fn logo(stem: &str, seed: u64) -> File {
+/// Draws a company's logo: two colours in a pattern, the same bytes for the same seed.
+pub fn logo(stem: &str, seed: u64) -> AttachmentFile {
     const SIDE: usize = 48;
     let mut rng = Rng::new(seed);
     let mut colour = [0; 6];
@@ -37,10 +37,10 @@ pub fn logo(stem: &str, seed: u64) -> File {
             pixels.extend_from_slice(if is_front { &colour[..3] } else { &colour[3..] });
         }
     }
-    File { name: format!("{stem}.png"), media_type: "image/png", bytes: encode(SIDE, SIDE, &pixels) }
+    AttachmentFile { name: format!("{stem}.png"), media_type: "image/png", bytes: encode(SIDE, SIDE, &pixels) }
 }
 
-/// `pixels` are rows of 8-bit RGB, each after its filter byte.
+/// Encodes a PNG. `pixels` are rows of 8-bit RGB, each after its filter byte.
 fn encode(width: usize, height: usize, pixels: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(13);
     header.extend_from_slice(&(width as u32).to_be_bytes());
@@ -68,8 +68,8 @@ fn append_chunk(out: &mut Vec<u8>, name: &[u8; 4], write: impl FnOnce(&mut Vec<u
 
 fn append_zlib(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&[0x78, 0x01]);
-    let blocks = bytes.len().div_ceil(STORED_BLOCK);
-    for (number, block) in bytes.chunks(STORED_BLOCK).enumerate() {
+    let blocks = bytes.len().div_ceil(MAX_STORED_BLOCK_BYTES);
+    for (number, block) in bytes.chunks(MAX_STORED_BLOCK_BYTES).enumerate() {
         let length = block.len() as u16;
         out.push(u8::from(number + 1 == blocks));
         out.extend_from_slice(&length.to_le_bytes());
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_chunk_carries_its_checksum() {
+    fn png_chunks_carry_their_checksums() {
         let picture = photo(200_000, &mut Rng::new(1));
 
         assert_eq!(&picture[..8], b"\x89PNG\r\n\x1a\n");

@@ -1,8 +1,8 @@
-//! Files of plain text: tables, data, notes, calendars, contact cards.
+//! Text attachments: tables, data, notes, calendars, contact cards.
 
-use crate::mail::text::Writer;
+use crate::mail::text_writer::TextWriter;
 
-pub fn csv(size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
+pub fn csv(size: usize, writer: &mut TextWriter<'_>) -> Vec<u8> {
     let mut text = String::with_capacity(size + 128);
     text.push_str("date;reference;item;quantity;unit_price;total\r\n");
     let mut day = writer.rng.below(300);
@@ -26,7 +26,7 @@ pub fn csv(size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
     text.into_bytes()
 }
 
-pub fn json(size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
+pub fn json(size: usize, writer: &mut TextWriter<'_>) -> Vec<u8> {
     let mut text = String::with_capacity(size + 160);
     text.push_str("{\"records\": [");
     let mut id = writer.rng.between(1_000, 90_000);
@@ -44,14 +44,14 @@ pub fn json(size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
     text.into_bytes()
 }
 
-pub fn text(size: usize, writer: &mut Writer<'_>) -> Vec<u8> {
+pub fn text(size: usize, writer: &mut TextWriter<'_>) -> Vec<u8> {
     let mut text = writer.text(size);
     text.push('\n');
     text.into_bytes()
 }
 
-/// An event as a file, outside any invitation.
-pub fn calendar(title: &str, writer: &mut Writer<'_>) -> Vec<u8> {
+/// Writes a calendar file with one event.
+pub fn calendar(title: &str, writer: &mut TextWriter<'_>) -> Vec<u8> {
     let id = writer.rng.hex(24);
     let (month, day, hour) = (writer.rng.between(1, 12), writer.rng.between(1, 28), writer.rng.between(8, 17));
     format!(
@@ -62,7 +62,7 @@ pub fn calendar(title: &str, writer: &mut Writer<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
-pub fn contact(name: &str, writer: &mut Writer<'_>) -> Vec<u8> {
+pub fn contact(name: &str, writer: &mut TextWriter<'_>) -> Vec<u8> {
     let (area, number) = (writer.rng.between(100, 999), writer.rng.between(1_000, 9_999));
     format!(
         "BEGIN:VCARD\r\nVERSION:3.0\r\nFN:{name}\r\nN:{name};;;;\r\nTEL;TYPE=work:+00 {area} 555 {number}\r\n\

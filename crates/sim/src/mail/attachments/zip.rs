@@ -1,15 +1,15 @@
-//! ZIP archives with stored members.
+//! ZIP archives with stored (uncompressed) members.
 
 use super::checksum::crc32;
 
 #[derive(Debug, Default)]
-pub struct Archive {
+pub struct ZipArchive {
     bytes: Vec<u8>,
     directory: Vec<u8>,
     members: u16,
 }
 
-impl Archive {
+impl ZipArchive {
     pub fn add(&mut self, name: &str, content: &[u8]) {
         let offset = self.bytes.len() as u32;
         let common = common_fields(name, content);
@@ -27,7 +27,7 @@ impl Archive {
         self.members += 1;
     }
 
-    /// Bytes so far, with what the directory will take.
+    /// Returns the size of the finished archive so far, its directory included.
     pub fn size(&self) -> usize {
         self.bytes.len() + self.directory.len() + 22
     }
@@ -46,7 +46,7 @@ impl Archive {
     }
 }
 
-/// What a member's local header and its directory entry have in common, in the same order.
+/// Builds the fields that a member's local header and its directory entry share.
 fn common_fields(name: &str, content: &[u8]) -> Vec<u8> {
     // 2024-01-01 00:00 in DOS form. Fixed, so that equal content makes equal archives.
     const TIME: u16 = 0;
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_leads_to_each_member() {
-        let mut archive = Archive::default();
+    fn zip_directory_leads_to_each_member() {
+        let mut archive = ZipArchive::default();
         archive.add("a.txt", b"alpha");
         archive.add("b.txt", b"beta");
         let size = archive.size();

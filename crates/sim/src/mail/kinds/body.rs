@@ -1,27 +1,27 @@
-//! The body that people's letters share: text, its HTML version, pictures, files.
+//! The bodies of personal letters: text, its HTML version, pictures, files.
 
 use std::sync::Arc;
 
-use crate::mail::attachments::File;
-use crate::mail::clients::Style;
-use crate::mail::desk::Desk;
-use crate::mail::mime::{Charset, Part, TextEncoding};
+use crate::mail::attachments::AttachmentFile;
+use crate::mail::compose_context::ComposeContext;
+use crate::mail::lexicon::Language;
+use crate::mail::mail_programs::WritingStyle;
+use crate::mail::mime::{Charset, MimePart, TextEncoding};
 use crate::mail::people::{Contact, PersonId};
-use crate::mail::text::{escape_html, wrap};
-use crate::mail::words::Language;
+use crate::mail::text_writer::{escape_html, wrap};
 
-/// Where clients break lines of plain text.
+/// The column at which mail programs wrap plain text.
 const LINE_WIDTH: usize = 72;
 
-/// What one person writes, before it takes the form of parts.
+/// The text of a letter, before it becomes MIME parts.
 #[derive(Debug, Default)]
-pub struct Letter {
+pub struct LetterText {
     /// Greeting, paragraphs, closing.
     pub text: String,
-    /// What is answered or forwarded, with the line above it.
+    /// The quoted message, with the line above it.
     pub quote: Option<Quote>,
     pub signature: String,
-    /// All of it as plain text.
+    /// The whole letter as plain text.
     pub plain: String,
 }
 
@@ -29,20 +29,26 @@ pub struct Letter {
 pub struct Quote {
     pub intro: String,
     pub text: String,
-    /// Answers mark each line with `>`; forwards do not.
+    /// Whether each line is marked with `>`: so in replies, not in forwards.
     pub is_marked: bool,
 }
 
-impl Letter {
-    /// A letter of about `size` bytes in the desk's language, which greets the first of its readers.
-    pub fn compose(desk: &mut Desk<'_>, author: PersonId, to: &[Contact], size: usize, quote: Option<Quote>) -> Self {
-        let person = desk.person(author);
-        let company = &desk.profile.companies[author.company];
+impl LetterText {
+    /// Composes a letter of about `size` bytes in the context's language, which greets the first recipient.
+    pub fn compose(
+        context: &mut ComposeContext<'_>,
+        author: PersonId,
+        to: &[Contact],
+        size: usize,
+        quote: Option<Quote>,
+    ) -> Self {
+        let person = context.person(author);
+        let company = &context.profile.companies[author.company];
         let quoted = quote.as_ref().map_or(0, |quote| quote.text.len());
-        let mut writer = desk.writer();
-        let closing = *writer.rng.pick(writer.lexicon.closings);
+        let mut writer = context.writer();
+        let closing = *writer.rng.pick(&writer.lexicon.closings);
         let reader = to.first().and_then(|contact| contact.name.split(' ').next()).unwrap_or_default();
-        let greeting = writer.rng.pick(writer.lexicon.greetings).replace("{person}", reader);
+        let greeting = writer.rng.pick(&writer.lexicon.greetings).replace("{person}", reader);
         let paragraphs = writer.text(size.saturating_sub(quoted + 160).max(180));
         let mut letter = Self {
             text: format!("{greeting}\n\n{paragraphs}\n\n{closing}\n{}", person.contact.name),
@@ -119,50 +125,66 @@ fn append_lines(html: &mut String, text: &str) {
     }
 }
 
-/// The parts of a person's letter: plain text alone or beside HTML, with the logo or a picture inside it, and a file.
-pub fn assemble(desk: &mut Desk<'_>, style: Style, author: PersonId, letter: &Letter, has_html: bool) -> Part {
-    let file = desk.file();
+/// Assembles the MIME parts of a letter: plain text, optionally HTML with a logo or picture, and a file.
+pub fn assemble(
+    context: &mut ComposeContext<'_>,
+    style: WritingStyle,
+    author: PersonId,
+    letter: &LetterText,
+    has_html: bool,
+) -> MimePart {
+    let file = context.file();
     // One picture in four is meant to be seen rather than saved.
-    let is_shown = has_html && file.as_ref().is_some_and(|f| f.media_type == "image/png") && desk.rng.percent(25);
+    let is_shown = has_html && file.as_ref().is_some_and(|f| f.media_type == "image/png") && context.rng.percent(25);
     let (picture, file) = if is_shown { (file, None) } else { (None, file) };
-    let has_logo = has_html && desk.profile.has_logos && desk.rng.percent(35);
-    let picture = picture.or_else(|| has_logo.then(|| Arc::clone(&desk.assets.logos[author.company])));
+    let has_logo = has_html && context.profile.has_logos && context.rng.percent(35);
+    let picture = picture.or_else(|| has_logo.then(|| Arc::clone(&context.assets.logos[author.company])));
 
     let body = if has_html {
-        with_html(desk, style, letter, picture)
+        with_html(context, style, letter, picture)
     } else {
-        text_part(style, "plain", letter.plain.clone(), desk.language)
+        text_part(style, "plain", letter.plain.clone(), context.language)
     };
-    with_file(desk, style, body, file)
+    with_file(context, style, body, file)
 }
 
-pub fn with_file(desk: &mut Desk<'_>, style: Style, body: Part, file: Option<Arc<File>>) -> Part {
+pub fn with_file(
+    context: &mut ComposeContext<'_>,
+    style: WritingStyle,
+    body: MimePart,
+    file: Option<Arc<AttachmentFile>>,
+) -> MimePart {
     match file {
         None => body,
         Some(file) => {
-            let boundary = style.boundary(&mut desk.rng);
-            Part::multipart("multipart/mixed", boundary, vec![body, Part::attachment(file)])
+            let boundary = style.boundary(&mut context.rng);
+            MimePart::multipart("multipart/mixed", boundary, vec![body, MimePart::attachment(file)])
         }
     }
 }
 
-fn with_html(desk: &mut Desk<'_>, style: Style, letter: &Letter, picture: Option<Arc<File>>) -> Part {
-    let content_id = picture.as_ref().map(|_| format!("{}@inline.example", desk.rng.hex(16)));
-    let html = text_part(style, "html", letter.html(desk.language, content_id.as_deref()), desk.language);
+fn with_html(
+    context: &mut ComposeContext<'_>,
+    style: WritingStyle,
+    letter: &LetterText,
+    picture: Option<Arc<AttachmentFile>>,
+) -> MimePart {
+    let content_id = picture.as_ref().map(|_| format!("{}@inline.example", context.rng.hex(16)));
+    let html = text_part(style, "html", letter.html(context.language, content_id.as_deref()), context.language);
     let html = match picture.zip(content_id) {
         None => html,
         Some((picture, content_id)) => {
-            let boundary = style.boundary(&mut desk.rng);
-            let parts = vec![html, Part::inline(picture, &content_id)];
-            Part::multipart("multipart/related; type=\"text/html\"", boundary, parts)
+            let boundary = style.boundary(&mut context.rng);
+            let parts = vec![html, MimePart::inline(picture, &content_id)];
+            MimePart::multipart("multipart/related; type=\"text/html\"", boundary, parts)
         }
     };
-    let plain = text_part(style, "plain", letter.plain.clone(), desk.language);
-    Part::multipart("multipart/alternative", style.boundary(&mut desk.rng), vec![plain, html])
+    let plain = text_part(style, "plain", letter.plain.clone(), context.language);
+    MimePart::multipart("multipart/alternative", style.boundary(&mut context.rng), vec![plain, html])
 }
 
-/// Text as the client encodes it. Scripts where nearly every byte would be escaped go as base64.
-pub fn text_part(style: Style, subtype: &str, text: String, language: Language) -> Part {
+/// Encodes text as the mail program does. Scripts where nearly every byte would be escaped become base64.
+pub fn text_part(style: WritingStyle, subtype: &str, text: String, language: Language) -> MimePart {
     let is_dense = matches!(language, Language::Arabic | Language::Chinese | Language::Japanese)
         || matches!(language, Language::Russian | Language::Greek) && style.charset == Charset::Utf8;
     let encoding = match style.client.text {
@@ -171,12 +193,12 @@ pub fn text_part(style: Style, subtype: &str, text: String, language: Language) 
         TextEncoding::QuotedPrintable if is_dense => TextEncoding::Base64,
         encoding => encoding,
     };
-    Part::text(subtype, text, style.charset, encoding)
+    MimePart::text(subtype, text, style.charset, encoding)
 }
 
-/// Plain text and HTML of one service message.
-pub fn machine_body(desk: &mut Desk<'_>, style: Style, plain: String, html: String) -> Part {
-    let plain = text_part(style, "plain", plain, desk.language);
-    let html = text_part(style, "html", html, desk.language);
-    Part::multipart("multipart/alternative", style.boundary(&mut desk.rng), vec![plain, html])
+/// Builds plain text and HTML of a service message.
+pub fn machine_body(context: &mut ComposeContext<'_>, style: WritingStyle, plain: String, html: String) -> MimePart {
+    let plain = text_part(style, "plain", plain, context.language);
+    let html = text_part(style, "html", html, context.language);
+    MimePart::multipart("multipart/alternative", style.boundary(&mut context.rng), vec![plain, html])
 }

@@ -1,22 +1,22 @@
-//! Mail that could not be delivered comes back as a report (RFC 3464).
+//! Delivery status notifications (RFC 3464).
 
-use super::Kind;
-use crate::mail::clients::{CLIENTS, Style};
+use super::MailKind;
+use crate::mail::compose_context::ComposeContext;
 use crate::mail::dates;
-use crate::mail::desk::Desk;
 use crate::mail::letter::Draft;
-use crate::mail::mime::{Charset, Headers, Part, TextEncoding};
+use crate::mail::lexicon::Language;
+use crate::mail::mail_programs::{MAIL_PROGRAMS, WritingStyle};
+use crate::mail::mime::{Charset, Headers, MimePart, TextEncoding};
 use crate::mail::people::Contact;
-use crate::mail::words::Language;
 
-pub fn write(desk: &mut Desk<'_>) -> Draft {
+pub fn write(context: &mut ComposeContext<'_>) -> Draft {
     // Servers answer in English whatever their users speak.
-    desk.language = Language::English;
-    let style = Style { client: &CLIENTS[0], charset: Charset::Utf8 };
-    let owner = desk.contact(desk.owner);
+    context.language = Language::English;
+    let style = WritingStyle { client: &MAIL_PROGRAMS[0], charset: Charset::Utf8 };
+    let owner = context.contact(context.owner);
     let domain = owner.domain().to_owned();
-    let lost = format!("{}.{}@elaionis.example", desk.rng.token(5).to_ascii_lowercase(), desk.rng.hex(4));
-    let (status, reason) = *desk.rng.pick(&[
+    let lost = format!("{}.{}@elaionis.example", context.rng.token(5).to_ascii_lowercase(), context.rng.hex(4));
+    let (status, reason) = *context.rng.pick(&[
         ("5.1.1", "550 5.1.1 user unknown"),
         ("5.2.2", "552 5.2.2 mailbox is full"),
         ("5.7.1", "554 5.7.1 message refused by policy"),
@@ -29,38 +29,38 @@ pub fn write(desk: &mut Desk<'_>) -> Draft {
     let report = format!(
         "Reporting-MTA: dns; mx1.{domain}\r\nArrival-Date: {}\r\n\r\nFinal-Recipient: rfc822; {lost}\r\n\
          Action: failed\r\nStatus: {status}\r\nDiagnostic-Code: smtp; {reason}\r\n",
-        dates::rfc5322(desk.sent_at, 0)
+        dates::rfc5322(context.sent_at, 0)
     );
-    let original = original_fields(desk, &owner, &lost);
+    let original = original_fields(context, &owner, &lost);
     let parts = vec![
-        Part::text("plain", text, Charset::Utf8, TextEncoding::Plain),
-        Part::verbatim("message/delivery-status", report.into_bytes()),
-        Part::verbatim("text/rfc822-headers", original.into_bytes()),
+        MimePart::text("plain", text, Charset::Utf8, TextEncoding::Plain),
+        MimePart::verbatim("message/delivery-status", report.into_bytes()),
+        MimePart::verbatim("text/rfc822-headers", original.into_bytes()),
     ];
-    let boundary = style.boundary(&mut desk.rng);
+    let boundary = style.boundary(&mut context.rng);
     let mut headers = Headers::default();
     headers.field("Auto-Submitted", "auto-replied");
     Draft {
-        kind: Kind::Bounce,
+        kind: MailKind::Bounce,
         style,
-        language: desk.language,
+        language: context.language,
         from: Contact { name: "Mail Delivery System".to_owned(), address: format!("mailer-daemon@{domain}") },
         return_path: Some(String::new()),
         to: vec![owner],
         cc: Vec::new(),
         subject: "Undelivered Mail Returned to Sender".to_owned(),
-        message_id: desk.message_id(&format!("mx1.{domain}")),
+        message_id: context.message_id(&format!("mx1.{domain}")),
         fields: headers.text,
-        body: Part::multipart("multipart/report; report-type=delivery-status", boundary, parts),
+        body: MimePart::multipart("multipart/report; report-type=delivery-status", boundary, parts),
     }
 }
 
-fn original_fields(desk: &mut Desk<'_>, owner: &Contact, lost: &str) -> String {
-    let client = &CLIENTS[desk.person(desk.owner).client];
-    let subject = desk.writer().subject();
+fn original_fields(context: &mut ComposeContext<'_>, owner: &Contact, lost: &str) -> String {
+    let client = &MAIL_PROGRAMS[context.person(context.owner).client];
+    let subject = context.writer().subject();
     let mut headers = Headers::default();
-    headers.field("Message-ID", &format!("<{}>", desk.message_id(owner.domain())));
-    headers.field("Date", &dates::rfc5322(desk.sent_at, 0));
+    headers.field("Message-ID", &format!("<{}>", context.message_id(owner.domain())));
+    headers.field("Date", &dates::rfc5322(context.sent_at, 0));
     headers.addresses("From", [(owner.name.as_str(), owner.address.as_str())].into_iter(), Charset::Utf8, client.words);
     headers.field("To", lost);
     headers.unstructured("Subject", &subject, Charset::Utf8, client.words);

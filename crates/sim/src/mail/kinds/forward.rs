@@ -1,19 +1,19 @@
-//! Passing on what someone else wrote, inside the text or as a message of its own.
+//! Forwarded messages, inline or as an attachment.
 
-use super::Kind;
-use super::body::{Letter, Quote, assemble, text_part};
-use crate::mail::clients::Style;
+use super::MailKind;
+use super::body::{LetterText, Quote, assemble, text_part};
+use crate::mail::compose_context::ComposeContext;
 use crate::mail::dates;
-use crate::mail::desk::Desk;
 use crate::mail::letter::Draft;
-use crate::mail::mime::{Headers, Part};
+use crate::mail::mail_programs::WritingStyle;
+use crate::mail::mime::{Headers, MimePart};
 use crate::mail::people::{Contact, PersonId};
 use crate::mail::threads::Thread;
 
-/// `None` when there is nothing to forward yet.
-pub fn inline(desk: &mut Desk<'_>) -> Option<Draft> {
-    let (thread, author) = source(desk)?;
-    let original = desk.contact(thread.last.author);
+/// Forwards a message inside the text. Returns `None` if there is none yet.
+pub fn inline(context: &mut ComposeContext<'_>) -> Option<Draft> {
+    let (thread, author) = source(context)?;
+    let original = context.contact(thread.last.author);
     let phrases = &thread.language.lexicon().phrases;
     let intro = format!(
         "---------- {} ----------\n{}: {} <{}>\n{}: {}\n{}: {}\n",
@@ -27,60 +27,60 @@ pub fn inline(desk: &mut Desk<'_>) -> Option<Draft> {
         thread.subject,
     );
     let quote = Quote { intro, text: thread.last.text.clone(), is_marked: false };
-    let style = Style::new(desk.person(author).client, thread.language, &mut desk.rng);
-    let has_html = desk.rng.percent(style.client.html_percent);
-    let to = recipients(desk, &thread, author);
-    let letter = Letter::compose(desk, author, &to, 300, Some(quote));
-    let body = assemble(desk, style, author, &letter, has_html);
-    Some(draft(desk, &thread, author, Kind::Forward, style, to, body))
+    let style = WritingStyle::new(context.person(author).client, thread.language, &mut context.rng);
+    let has_html = context.rng.percent(style.client.html_percent);
+    let to = recipients(context, &thread, author);
+    let letter = LetterText::compose(context, author, &to, 300, Some(quote));
+    let body = assemble(context, style, author, &letter, has_html);
+    Some(draft(context, &thread, author, MailKind::Forward, style, to, body))
 }
 
-/// `None` when there is nothing to forward yet.
-pub fn attached(desk: &mut Desk<'_>) -> Option<Draft> {
-    let (thread, author) = source(desk)?;
-    let style = Style::new(desk.person(author).client, thread.language, &mut desk.rng);
-    let to = recipients(desk, &thread, author);
-    let letter = Letter::compose(desk, author, &to, 400, None);
-    let original = original_message(desk, &thread);
+/// Forwards a message as an attachment. Returns `None` if there is none yet.
+pub fn attached(context: &mut ComposeContext<'_>) -> Option<Draft> {
+    let (thread, author) = source(context)?;
+    let style = WritingStyle::new(context.person(author).client, thread.language, &mut context.rng);
+    let to = recipients(context, &thread, author);
+    let letter = LetterText::compose(context, author, &to, 400, None);
+    let original = original_message(context, &thread);
     let parts = vec![
         text_part(style, "plain", letter.plain.clone(), thread.language),
-        Part::message(
+        MimePart::message(
             original,
             &format!("{}.eml", thread.subject.replace(['/', '"', '\\', ':', '?', '<', '>', '|'], "-")),
         ),
     ];
-    let body = Part::multipart("multipart/mixed", style.boundary(&mut desk.rng), parts);
-    Some(draft(desk, &thread, author, Kind::ForwardAttached, style, to, body))
+    let body = MimePart::multipart("multipart/mixed", style.boundary(&mut context.rng), parts);
+    Some(draft(context, &thread, author, MailKind::ForwardAttached, style, to, body))
 }
 
-/// A conversation and someone in it, who may not be the one that wrote last.
-fn source(desk: &mut Desk<'_>) -> Option<(Thread, PersonId)> {
-    let thread = desk.threads.pick(&mut desk.rng)?.clone();
-    desk.language = thread.language;
-    let author = *desk.rng.pick(&thread.participants);
+/// Picks a thread and one of its participants as the forwarding author.
+fn source(context: &mut ComposeContext<'_>) -> Option<(Thread, PersonId)> {
+    let thread = context.threads.pick(&mut context.rng)?.clone();
+    context.language = thread.language;
+    let author = *context.rng.pick(&thread.participants);
     Some((thread, author))
 }
 
-/// Someone else at the author's company, and the owners of mailboxes who still have to be told.
-fn recipients(desk: &mut Desk<'_>, thread: &Thread, author: PersonId) -> Vec<Contact> {
-    let people = desk.profile.companies[author.company].people.len();
-    let person = (author.person + 1 + desk.rng.below(people - 1)) % people;
+/// Picks a colleague of the author, and the thread's mailbox owners other than the author.
+fn recipients(context: &mut ComposeContext<'_>, thread: &Thread, author: PersonId) -> Vec<Contact> {
+    let people = context.profile.companies[author.company].people.len();
+    let person = (author.person + 1 + context.rng.below(people - 1)) % people;
     let colleague = PersonId { company: author.company, person };
-    let is_told = |id: &&PersonId| desk.profile.owners.contains(id) && **id != author && **id != colleague;
-    let owners = thread.participants.iter().filter(is_told);
-    std::iter::once(&colleague).chain(owners).map(|id| desk.contact(*id)).collect()
+    let others = thread.participants.iter().filter(|id| **id != author && **id != colleague);
+    let owners = others.filter(|id| context.profile.owners.contains(id));
+    std::iter::once(&colleague).chain(owners).map(|id| context.contact(*id)).collect()
 }
 
 fn draft(
-    desk: &mut Desk<'_>,
+    context: &mut ComposeContext<'_>,
     thread: &Thread,
     author: PersonId,
-    kind: Kind,
-    style: Style,
+    kind: MailKind,
+    style: WritingStyle,
     to: Vec<Contact>,
-    body: Part,
+    body: MimePart,
 ) -> Draft {
-    let person = desk.person(author);
+    let person = context.person(author);
     let mut headers = Headers::default();
     if let Some(last) = thread.message_ids.last() {
         headers.field("References", &format!("<{last}>"));
@@ -95,24 +95,24 @@ fn draft(
         to,
         cc: Vec::new(),
         subject: format!("{}{}", thread.language.lexicon().phrases.forward, thread.subject),
-        message_id: desk.message_id(person.contact.domain()),
+        message_id: context.message_id(person.contact.domain()),
         fields: headers.text,
         body,
     }
 }
 
-/// The message as it lay in the mailbox: its own header fields and the text that is still known of it.
-fn original_message(desk: &mut Desk<'_>, thread: &Thread) -> Vec<u8> {
-    let person = desk.person(thread.last.author);
-    let style = Style::new(person.client, thread.language, &mut desk.rng);
+/// Rebuilds the forwarded message from what the thread remembers of it.
+fn original_message(context: &mut ComposeContext<'_>, thread: &Thread) -> Vec<u8> {
+    let person = context.person(thread.last.author);
+    let style = WritingStyle::new(person.client, thread.language, &mut context.rng);
     let recipients = thread.participants.iter().filter(|id| **id != thread.last.author);
     let original = Draft {
-        kind: Kind::Topic,
+        kind: MailKind::Topic,
         style,
         language: thread.language,
         from: person.contact.clone(),
         return_path: None,
-        to: recipients.map(|id| desk.contact(*id)).collect(),
+        to: recipients.map(|id| context.contact(*id)).collect(),
         cc: Vec::new(),
         subject: thread.subject.clone(),
         message_id: thread.message_ids.last().cloned().unwrap_or_default(),

@@ -1,77 +1,86 @@
-//! Meeting requests: a calendar part beside the text, as iMIP has it (RFC 6047).
+//! Meeting requests with a calendar part (iMIP, RFC 6047).
 
 use jiff::SignedDuration;
 
-use super::Kind;
+use super::MailKind;
 use super::body::text_part;
-use crate::mail::clients::Style;
+use crate::mail::compose_context::ComposeContext;
 use crate::mail::dates;
-use crate::mail::desk::Desk;
 use crate::mail::letter::Draft;
-use crate::mail::mime::{Charset, Headers, Part, TextEncoding};
+use crate::mail::mail_programs::WritingStyle;
+use crate::mail::mime::{Charset, Headers, MimePart, TextEncoding};
 use crate::mail::people::{Contact, PersonId};
-use crate::mail::text::wrap;
+use crate::mail::text_writer::wrap;
 
-/// Content lines of a calendar are folded at 75 bytes (RFC 5545 section 3.1).
-const CALENDAR_LINE: usize = 75;
+/// The length at which calendar lines are folded (RFC 5545 section 3.1).
+const MAX_CALENDAR_LINE_BYTES: usize = 75;
 
-pub fn write(desk: &mut Desk<'_>) -> Draft {
-    let home = &desk.profile.companies[desk.owner.company];
-    let organizer = PersonId { company: desk.owner.company, person: (desk.owner.person + 1) % home.people.len() };
-    let person = desk.person(organizer);
-    let owner = desk.contact(desk.owner);
-    let person_number = (desk.owner.person + 2 + desk.rng.below(home.people.len() - 2)) % home.people.len();
-    let guest = desk.contact(PersonId { company: desk.owner.company, person: person_number });
-    let style = Style { charset: Charset::Utf8, ..Style::new(person.client, desk.language, &mut desk.rng) };
-    let template = desk.language.lexicon().phrases.invitation;
-    let subject = desk.writer().fill(template);
-    let size = desk.body_size();
-    let agenda = desk.writer().text(size / 3);
-    let calendar = calendar(desk, &subject, &agenda, &person.contact, &[&owner, &guest]);
-    let mut calendar_part = Part::text("calendar", calendar, Charset::Utf8, TextEncoding::Base64);
+pub fn write(context: &mut ComposeContext<'_>) -> Draft {
+    let home = &context.profile.companies[context.owner.company];
+    let organizer = PersonId { company: context.owner.company, person: (context.owner.person + 1) % home.people.len() };
+    let person = context.person(organizer);
+    let owner = context.contact(context.owner);
+    let person_number = (context.owner.person + 2 + context.rng.below(home.people.len() - 2)) % home.people.len();
+    let guest = context.contact(PersonId { company: context.owner.company, person: person_number });
+    let style =
+        WritingStyle { charset: Charset::Utf8, ..WritingStyle::new(person.client, context.language, &mut context.rng) };
+    let template = context.language.lexicon().phrases.invitation;
+    let subject = context.writer().fill(template);
+    let size = context.body_size();
+    let agenda = context.writer().text(size / 3);
+    let calendar = calendar(context, &subject, &agenda, &person.contact, &[&owner, &guest]);
+    let mut calendar_part = MimePart::text("calendar", calendar, Charset::Utf8, TextEncoding::Base64);
     calendar_part.content_type.push_str("; method=REQUEST");
-    let plain = text_part(style, "plain", format!("{subject}\n\n{}\n", wrap(&agenda, 72)), desk.language);
-    let boundary = style.boundary(&mut desk.rng);
+    let plain = text_part(style, "plain", format!("{subject}\n\n{}\n", wrap(&agenda, 72)), context.language);
+    let boundary = style.boundary(&mut context.rng);
     let mut headers = Headers::default();
     headers.field("Content-Class", "urn:content-classes:calendarmessage");
     headers.field(style.client.agent.0, style.client.agent.1);
     Draft {
-        kind: Kind::Invitation,
+        kind: MailKind::Invitation,
         style,
-        language: desk.language,
+        language: context.language,
         from: person.contact.clone(),
         return_path: None,
         to: vec![owner, guest],
         cc: Vec::new(),
         subject,
-        message_id: desk.message_id(person.contact.domain()),
+        message_id: context.message_id(person.contact.domain()),
         fields: headers.text,
-        body: Part::multipart("multipart/alternative", boundary, vec![plain, calendar_part]),
+        body: MimePart::multipart("multipart/alternative", boundary, vec![plain, calendar_part]),
     }
 }
 
-fn calendar(desk: &mut Desk<'_>, title: &str, agenda: &str, organizer: &Contact, guests: &[&Contact]) -> String {
-    let start = desk.sent_at + SignedDuration::from_hours(desk.rng.between(20, 300) as i64);
+fn calendar(
+    context: &mut ComposeContext<'_>,
+    title: &str,
+    agenda: &str,
+    organizer: &Contact,
+    guests: &[&Contact],
+) -> String {
+    let start = context.sent_at + SignedDuration::from_hours(context.rng.between(20, 300) as i64);
     let mut out = String::new();
-    let mut line = |text: &str| append_folded(&mut out, text);
-    line("BEGIN:VCALENDAR");
-    line("PRODID:-//Courierdesk//Calendar 5.0//EN");
-    line("VERSION:2.0");
-    line("METHOD:REQUEST");
-    line("BEGIN:VEVENT");
-    line(&format!("UID:{}@calendar.example", desk.rng.hex(32)));
-    line(&format!("DTSTAMP:{}", dates::ics(desk.sent_at)));
-    line(&format!("DTSTART:{}", dates::ics(start)));
-    line(&format!("DTEND:{}", dates::ics(start + SignedDuration::from_mins(45))));
-    line(&format!("SUMMARY:{}", escape(title)));
-    line(&format!("DESCRIPTION:{}", escape(agenda)));
-    line(&format!("ORGANIZER;CN=\"{}\":mailto:{}", organizer.name, organizer.address));
+    append_folded(&mut out, "BEGIN:VCALENDAR");
+    append_folded(&mut out, "PRODID:-//Courierdesk//Calendar 5.0//EN");
+    append_folded(&mut out, "VERSION:2.0");
+    append_folded(&mut out, "METHOD:REQUEST");
+    append_folded(&mut out, "BEGIN:VEVENT");
+    append_folded(&mut out, &format!("UID:{}@calendar.example", context.rng.hex(32)));
+    append_folded(&mut out, &format!("DTSTAMP:{}", dates::ics(context.sent_at)));
+    append_folded(&mut out, &format!("DTSTART:{}", dates::ics(start)));
+    append_folded(&mut out, &format!("DTEND:{}", dates::ics(start + SignedDuration::from_mins(45))));
+    append_folded(&mut out, &format!("SUMMARY:{}", escape(title)));
+    append_folded(&mut out, &format!("DESCRIPTION:{}", escape(agenda)));
+    append_folded(&mut out, &format!("ORGANIZER;CN=\"{}\":mailto:{}", organizer.name, organizer.address));
     for guest in guests {
-        line(&format!("ATTENDEE;ROLE=REQ-PARTICIPANT;RSVP=TRUE;CN=\"{}\":mailto:{}", guest.name, guest.address));
+        append_folded(
+            &mut out,
+            &format!("ATTENDEE;ROLE=REQ-PARTICIPANT;RSVP=TRUE;CN=\"{}\":mailto:{}", guest.name, guest.address),
+        );
     }
-    line("SEQUENCE:0");
-    line("END:VEVENT");
-    line("END:VCALENDAR");
+    append_folded(&mut out, "SEQUENCE:0");
+    append_folded(&mut out, "END:VEVENT");
+    append_folded(&mut out, "END:VCALENDAR");
     out
 }
 
@@ -81,8 +90,8 @@ fn escape(text: &str) -> String {
 
 fn append_folded(out: &mut String, text: &str) {
     let mut rest = text;
-    while rest.len() > CALENDAR_LINE {
-        let (line, after) = rest.split_at(rest.floor_char_boundary(CALENDAR_LINE));
+    while rest.len() > MAX_CALENDAR_LINE_BYTES {
+        let (line, after) = rest.split_at(rest.floor_char_boundary(MAX_CALENDAR_LINE_BYTES));
         out.push_str(line);
         out.push_str("\n ");
         rest = after;

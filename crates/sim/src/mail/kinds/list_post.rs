@@ -1,67 +1,70 @@
-//! Posts to a discussion list: the list rewrites subject and footer and adds its own fields (RFC 2369).
+//! Posts to a mailing list, which rewrites subject and footer and adds its own fields (RFC 2369).
 
-use super::Kind;
-use super::body::{Letter, text_part};
-use crate::mail::clients::Style;
-use crate::mail::desk::Desk;
+use super::MailKind;
+use super::body::{LetterText, text_part};
+use crate::mail::compose_context::ComposeContext;
 use crate::mail::letter::Draft;
+use crate::mail::mail_programs::WritingStyle;
 use crate::mail::mime::Headers;
 use crate::mail::people::{Contact, PersonId};
 
 const LISTS: [(&str, &str); 3] =
     [("workshop-talk", "Workshop talk"), ("tooling", "Tooling and measuring"), ("harbour-news", "Harbour news")];
-const HOST: &str = "lists.smallworkshops.example";
+const LIST_HOST: &str = "lists.smallworkshops.example";
 
-pub fn write(desk: &mut Desk<'_>) -> Draft {
-    let (list, title) = *desk.rng.pick(&LISTS);
-    let author = member(desk);
-    let person = desk.person(author);
-    let style = Style::new(person.client, desk.language, &mut desk.rng);
-    let subject = format!("[{list}] {}", desk.writer().subject());
-    let size = desk.body_size();
-    let to = vec![Contact { name: title.to_owned(), address: format!("{list}@{HOST}") }];
-    let letter = Letter::compose(desk, author, &[desk.contact(desk.owner)], size, None);
+pub fn write(context: &mut ComposeContext<'_>) -> Draft {
+    let (list, title) = *context.rng.pick(&LISTS);
+    let author = member(context);
+    let person = context.person(author);
+    let style = WritingStyle::new(person.client, context.language, &mut context.rng);
+    let subject = format!("[{list}] {}", context.writer().subject());
+    let size = context.body_size();
+    let to = vec![Contact { name: title.to_owned(), address: format!("{list}@{LIST_HOST}") }];
+    let letter = LetterText::compose(context, author, &[context.contact(context.owner)], size, None);
     let text = format!(
-        "{}\n_______________________________________________\n{list}@{HOST}\nhttps://{HOST}/{list}\n",
+        "{}\n_______________________________________________\n{list}@{LIST_HOST}\nhttps://{LIST_HOST}/{list}\n",
         letter.plain
     );
     Draft {
-        kind: Kind::ListPost,
+        kind: MailKind::ListPost,
         style,
-        language: desk.language,
+        language: context.language,
         from: person.contact.clone(),
-        return_path: Some(format!("{list}-bounces@{HOST}")),
+        return_path: Some(format!("{list}-bounces@{LIST_HOST}")),
         to,
-        // Lists deliver to members who are named nowhere; the copy shows who got this one.
-        cc: vec![desk.contact(desk.owner)],
+        // A list does not name its members; the Cc shows whose copy this is.
+        cc: vec![context.contact(context.owner)],
         subject,
-        message_id: desk.message_id(person.contact.domain()),
+        message_id: context.message_id(person.contact.domain()),
         fields: fields(list, title, style),
-        body: text_part(style, "plain", text, desk.language),
+        body: text_part(style, "plain", text, context.language),
     }
 }
 
-/// Someone at another company who writes the desk's language, if there is one.
-fn member(desk: &mut Desk<'_>) -> PersonId {
-    let speaks = |number: &usize| desk.profile.companies[*number].language == desk.language;
-    let abroad: Vec<usize> =
-        (0..desk.profile.companies.len()).filter(|number| *number != desk.owner.company).filter(speaks).collect();
-    let company = if abroad.is_empty() { desk.owner.company } else { *desk.rng.pick(&abroad) };
-    let people = desk.profile.companies[company].people.len();
-    PersonId { company, person: (desk.owner.person + 1 + desk.rng.below(people - 1)) % people }
+/// Picks an author at another company who writes the context's language, if there is one.
+fn member(context: &mut ComposeContext<'_>) -> PersonId {
+    let abroad: Vec<usize> = (0..context.profile.companies.len())
+        .filter(|number| *number != context.owner.company)
+        .filter(|number| context.profile.companies[*number].language == context.language)
+        .collect();
+    let company = if abroad.is_empty() { context.owner.company } else { *context.rng.pick(&abroad) };
+    let people = context.profile.companies[company].people.len();
+    PersonId { company, person: (context.owner.person + 1 + context.rng.below(people - 1)) % people }
 }
 
-fn fields(list: &str, title: &str, style: Style) -> String {
+fn fields(list: &str, title: &str, style: WritingStyle) -> String {
     let mut headers = Headers::default();
-    headers.field("Sender", &format!("{list}-bounces@{HOST}"));
-    headers.field("List-Id", &format!("{title} <{list}.{HOST}>"));
-    headers.field("List-Post", &format!("<mailto:{list}@{HOST}>"));
-    headers.field("List-Archive", &format!("<https://{HOST}/archive/{list}/>"));
-    headers
-        .field("List-Unsubscribe", &format!("<https://{HOST}/{list}>, <mailto:{list}-request@{HOST}?subject=leave>"));
-    headers.field("List-Help", &format!("<mailto:{list}-request@{HOST}?subject=help>"));
+    headers.field("Sender", &format!("{list}-bounces@{LIST_HOST}"));
+    headers.field("List-Id", &format!("{title} <{list}.{LIST_HOST}>"));
+    headers.field("List-Post", &format!("<mailto:{list}@{LIST_HOST}>"));
+    headers.field("List-Archive", &format!("<https://{LIST_HOST}/archive/{list}/>"));
+    headers.field(
+        "List-Unsubscribe",
+        &format!("<https://{LIST_HOST}/{list}>, <mailto:{list}-request@{LIST_HOST}?subject=leave>"),
+    );
+    headers.field("List-Help", &format!("<mailto:{list}-request@{LIST_HOST}?subject=help>"));
     headers.field("Precedence", "list");
-    headers.field("X-BeenThere", &format!("{list}@{HOST}"));
+    headers.field("X-BeenThere", &format!("{list}@{LIST_HOST}"));
     headers.field(style.client.agent.0, style.client.agent.1);
     headers.text
 }

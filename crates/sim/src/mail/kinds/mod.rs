@@ -1,7 +1,7 @@
-//! The kinds of letter that fill a mailbox, one file for each family.
+//! The kinds of mail, one file per family.
 
 mod alert;
-mod away;
+mod auto_reply;
 mod body;
 mod bounce;
 mod conversation;
@@ -9,18 +9,18 @@ mod forward;
 mod invitation;
 mod list_post;
 mod newsletter;
-mod notice;
+mod shop_notice;
 
-use super::desk::Desk;
+use super::compose_context::ComposeContext;
 use super::letter::Draft;
 use super::rng::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum MailKind {
     Topic,
     Reply,
     Forward,
-    /// The forwarded message goes along as a message of its own.
+    /// The forwarded message is attached as a message.
     ForwardAttached,
     Newsletter,
     Order,
@@ -35,8 +35,8 @@ pub enum Kind {
     ListPost,
 }
 
-impl Kind {
-    /// How a working person's mailbox is made up.
+impl MailKind {
+    /// The weights of the kinds in an ordinary mailbox.
     pub const ORDINARY: [(Self, u32); 15] = [
         (Self::Topic, 20),
         (Self::Reply, 30),
@@ -55,7 +55,7 @@ impl Kind {
         (Self::ListPost, 5),
     ];
 
-    /// A kind that can have a file with it.
+    /// Picks a kind that can have an attachment.
     pub fn carrying(rng: &mut Rng) -> Self {
         match rng.below(20) {
             0..9 => Self::Topic,
@@ -66,21 +66,23 @@ impl Kind {
     }
 }
 
-pub fn write(kind: Kind, mut desk: Desk<'_>) -> Draft {
-    let desk = &mut desk;
+pub fn write(kind: MailKind, mut context: ComposeContext<'_>) -> Draft {
+    let context = &mut context;
     match kind {
-        Kind::Topic => conversation::topic(desk),
-        // There may be nothing to answer or forward yet; then someone has to begin.
-        Kind::Reply => conversation::reply(desk).unwrap_or_else(|| conversation::topic(desk)),
-        Kind::Forward => forward::inline(desk).unwrap_or_else(|| conversation::topic(desk)),
-        Kind::ForwardAttached => forward::attached(desk).unwrap_or_else(|| conversation::topic(desk)),
-        Kind::Newsletter => newsletter::write(desk),
-        Kind::Order | Kind::Shipping | Kind::Invoice | Kind::Receipt => notice::write(desk, kind),
-        Kind::PasswordReset => alert::password_reset(desk),
-        Kind::Alert => alert::machine(desk),
-        Kind::Bounce => bounce::write(desk),
-        Kind::Invitation => invitation::write(desk),
-        Kind::Away => away::write(desk),
-        Kind::ListPost => list_post::write(desk),
+        MailKind::Topic => conversation::topic(context),
+        // Without a thread to answer or forward, a new topic is begun.
+        MailKind::Reply => conversation::reply(context).unwrap_or_else(|| conversation::topic(context)),
+        MailKind::Forward => forward::inline(context).unwrap_or_else(|| conversation::topic(context)),
+        MailKind::ForwardAttached => forward::attached(context).unwrap_or_else(|| conversation::topic(context)),
+        MailKind::Newsletter => newsletter::write(context),
+        MailKind::Order | MailKind::Shipping | MailKind::Invoice | MailKind::Receipt => {
+            shop_notice::write(context, kind)
+        }
+        MailKind::PasswordReset => alert::password_reset(context),
+        MailKind::Alert => alert::machine(context),
+        MailKind::Bounce => bounce::write(context),
+        MailKind::Invitation => invitation::write(context),
+        MailKind::Away => auto_reply::write(context),
+        MailKind::ListPost => list_post::write(context),
     }
 }

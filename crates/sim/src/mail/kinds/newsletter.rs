@@ -1,55 +1,55 @@
-//! Bulk mail: mostly markup, with the fields by which a reader can leave.
+//! Newsletters: mostly markup, with List-Unsubscribe fields.
 
-use super::Kind;
+use super::MailKind;
 use super::body::machine_body;
-use crate::mail::clients::Style;
-use crate::mail::desk::Desk;
+use crate::mail::compose_context::ComposeContext;
 use crate::mail::letter::Draft;
+use crate::mail::mail_programs::WritingStyle;
 use crate::mail::mime::Headers;
 use crate::mail::people::{Contact, SERVICES};
-use crate::mail::text::{escape_html, wrap};
+use crate::mail::text_writer::{escape_html, wrap};
 
-pub fn write(desk: &mut Desk<'_>) -> Draft {
-    let (name, domain) = *desk.rng.pick(&SERVICES);
-    let style = Style::machine(&mut desk.rng);
-    let phrases = &desk.language.lexicon().phrases;
-    let subject = desk.writer().fill(phrases.newsletter);
-    let link = format!("https://news.{domain}/u/{}", desk.rng.hex(24));
-    let size = desk.body_size();
+pub fn write(context: &mut ComposeContext<'_>) -> Draft {
+    let [name, domain] = *context.rng.pick(&SERVICES);
+    let style = WritingStyle::machine(&mut context.rng);
+    let phrases = &context.language.lexicon().phrases;
+    let subject = context.writer().fill(phrases.newsletter);
+    let link = format!("https://news.{domain}/u/{}", context.rng.hex(24));
+    let size = context.body_size();
     let mut plain = format!("{subject}\n\n");
-    let mut html = opening(desk.language.tag(), name);
+    let mut html = opening(context.language.tag(), name);
     while html.len() + plain.len() < size.max(1_500) {
-        append_story(desk, domain, &mut plain, &mut html);
+        append_story(context, domain, &mut plain, &mut html);
     }
     plain.push_str(&format!("{}: {link}\n", phrases.unsubscribe));
     html.push_str(&format!(
         "<tr><td style=\"font-size:11px;color:#999\">{name} &middot; <a href=\"{link}\">{}</a></td></tr>\n\
          </table>\n<img src=\"https://news.{domain}/o/{}.gif\" width=\"1\" height=\"1\" alt=\"\">\n</body></html>\n",
         phrases.unsubscribe,
-        desk.rng.hex(16)
+        context.rng.hex(16)
     ));
     Draft {
-        kind: Kind::Newsletter,
+        kind: MailKind::Newsletter,
         style,
-        language: desk.language,
+        language: context.language,
         from: Contact { name: name.to_owned(), address: format!("news@{domain}") },
-        return_path: Some(format!("bounce-{}@news.{domain}", desk.rng.hex(12))),
-        to: vec![desk.contact(desk.owner)],
+        return_path: Some(format!("bounce-{}@news.{domain}", context.rng.hex(12))),
+        to: vec![context.contact(context.owner)],
         cc: Vec::new(),
         subject,
-        message_id: desk.message_id(&format!("news.{domain}")),
-        fields: fields(desk, name, domain, &link),
-        body: machine_body(desk, style, plain, html),
+        message_id: context.message_id(&format!("news.{domain}")),
+        fields: fields(context, name, domain, &link),
+        body: machine_body(context, style, plain, html),
     }
 }
 
-fn fields(desk: &mut Desk<'_>, name: &str, domain: &str, link: &str) -> String {
+fn fields(context: &mut ComposeContext<'_>, name: &str, domain: &str, link: &str) -> String {
     let mut headers = Headers::default();
     headers.field("List-Id", &format!("\"{name}\" <news.{domain}>"));
     headers.field("List-Unsubscribe", &format!("<{link}>, <mailto:leave@{domain}?subject=leave>"));
     headers.field("List-Unsubscribe-Post", "List-Unsubscribe=One-Click");
     headers.field("Precedence", "bulk");
-    headers.field("X-Campaign", &desk.rng.hex(10));
+    headers.field("X-Campaign", &context.rng.hex(10));
     headers.text
 }
 
@@ -66,9 +66,9 @@ fn opening(tag: &str, name: &str) -> String {
     html
 }
 
-fn append_story(desk: &mut Desk<'_>, domain: &str, plain: &mut String, html: &mut String) {
-    let link = format!("https://news.{domain}/s/{}", desk.rng.hex(12));
-    let mut writer = desk.writer();
+fn append_story(context: &mut ComposeContext<'_>, domain: &str, plain: &mut String, html: &mut String) {
+    let link = format!("https://news.{domain}/s/{}", context.rng.hex(12));
+    let mut writer = context.writer();
     let (title, text) = (writer.subject(), writer.text(220));
     plain.push_str(&format!("* {title}\n{}\n{link}\n\n", wrap(&text, 72)));
     html.push_str("<tr><td><h2>");

@@ -1,10 +1,9 @@
-//! The character sets real mail still arrives in. Each is computed or comes from a table of the letters we use.
+//! The character sets of real mail. Each is computed, or covers the letters of our lexicons by a table.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::double_byte::{GB_2312, JIS_X_0208};
-use crate::mail::words::Language;
+use crate::mail::lexicon::Language;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Charset {
@@ -21,7 +20,7 @@ pub enum Charset {
 }
 
 impl Charset {
-    /// What an old client would have chosen for the language, where we know how to write it.
+    /// Returns the legacy character set of a language, if it is supported.
     pub fn legacy(language: Language) -> Option<Self> {
         match language {
             Language::English | Language::German | Language::French | Language::Spanish => Some(Self::Latin1),
@@ -46,16 +45,17 @@ impl Charset {
         }
     }
 
-    /// The text in this character set, or `None` when it has a letter that the set has not.
+    /// Encodes text. Returns `None` if the set lacks one of its letters.
     pub fn encode(self, text: &str) -> Option<Cow<'_, [u8]>> {
         match self {
             Self::Utf8 => Some(Cow::Borrowed(text.as_bytes())),
             Self::Iso2022Jp => iso_2022_jp(text).map(Cow::Owned),
             Self::Gb2312 => gb_2312(text).map(Cow::Owned),
-            _ => {
-                let byte = |letter: char| if letter.is_ascii() { Some(letter as u8) } else { self.high_half(letter) };
-                text.chars().map(byte).collect::<Option<Vec<u8>>>().map(Cow::Owned)
-            }
+            _ => text
+                .chars()
+                .map(|letter: char| if letter.is_ascii() { Some(letter as u8) } else { self.high_half(letter) })
+                .collect::<Option<Vec<u8>>>()
+                .map(Cow::Owned),
         }
     }
 
@@ -86,11 +86,23 @@ impl Charset {
     }
 }
 
-/// Letters with their two bytes, in the order of the letters.
+/// Letters with their two bytes, sorted by letter.
 type DoubleByte = LazyLock<Vec<(char, [u8; 2])>>;
 
-static JIS: DoubleByte = LazyLock::new(|| JIS_X_0208.0.chars().zip(JIS_X_0208.1.map(u16::to_be_bytes)).collect());
-static GB: DoubleByte = LazyLock::new(|| GB_2312.0.chars().zip(GB_2312.1.map(u16::to_be_bytes)).collect());
+/// For ISO-2022-JP.
+static JIS: DoubleByte = LazyLock::new(|| double_byte(include_str!("../../../data/jis_x_0208.txt")));
+/// With the high bits set, as EUC-CN has them.
+static GB: DoubleByte = LazyLock::new(|| double_byte(include_str!("../../../data/gb_2312.txt")));
+
+/// Parses lines such as `日 467C`.
+fn double_byte(table: &str) -> Vec<(char, [u8; 2])> {
+    table.lines().map(|line| letter_code(line).expect("every line has a letter and its code")).collect()
+}
+
+fn letter_code(line: &str) -> Option<(char, [u8; 2])> {
+    let (letter, code) = line.split_once(' ')?;
+    Some((letter.chars().next()?, u16::from_str_radix(code, 16).ok()?.to_be_bytes()))
+}
 
 fn find(table: &DoubleByte, letter: char) -> Option<[u8; 2]> {
     let place = table.binary_search_by_key(&letter, |(known, _)| *known).ok()?;
@@ -157,10 +169,12 @@ const POLISH: [(char, u32); 18] = [
 mod tests {
     use super::*;
 
-    #[test]
-    fn letters_take_the_bytes_of_their_standard() {
-        let encoded = |charset: Charset, text| charset.encode(text).map(Cow::into_owned);
+    fn encoded(charset: Charset, text: &str) -> Option<Vec<u8>> {
+        charset.encode(text).map(Cow::into_owned)
+    }
 
+    #[test]
+    fn letters_encode_as_standardized() {
         assert_eq!(encoded(Charset::Latin1, "Grüße").unwrap(), b"Gr\xFC\xDFe");
         assert_eq!(encoded(Charset::CentralEuropean, "żółw").unwrap(), b"\xBF\xF3\xB3w");
         assert_eq!(encoded(Charset::Greek, "Ώρα").unwrap(), b"\xBF\xF1\xE1");
@@ -171,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn every_language_can_be_written_in_its_old_character_set() {
+    fn legacy_charsets_cover_their_languages() {
         for language in Language::ALL {
             let Some(charset) = Charset::legacy(language) else { continue };
             let lexicon = language.lexicon();
-            for text in lexicon.sentences.iter().chain(&lexicon.things).chain(&lexicon.verbs).chain(lexicon.subjects) {
+            for text in lexicon.sentences.iter().chain(&lexicon.things).chain(&lexicon.verbs).chain(&lexicon.subjects) {
                 assert!(charset.encode(text).is_some(), "{text} in {charset:?}");
             }
         }

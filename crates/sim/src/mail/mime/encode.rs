@@ -2,9 +2,8 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Two output letters for every 12 input bits: half the look-ups of the usual table, and most of a benchmark
-/// mailbox is base64.
-static PAIRS: [[u8; 2]; 4096] = pairs();
+/// Two output letters for every 12 input bits, which halves the look-ups: most of a benchmark mailbox is base64.
+static BASE64_PAIRS: [[u8; 2]; 4096] = pairs();
 
 const fn pairs() -> [[u8; 2]; 4096] {
     let mut table = [[0; 2]; 4096];
@@ -16,10 +15,10 @@ const fn pairs() -> [[u8; 2]; 4096] {
     table
 }
 
-/// How many bytes fill a line of 76 letters.
+/// The number of bytes that fill a line of 76 letters.
 const BYTES_PER_LINE: usize = 57;
 
-/// Base64 in lines of 76 letters, each ended by CRLF.
+/// Appends base64 in lines of 76 letters, each ended by CRLF.
 pub fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() / BYTES_PER_LINE * 78 + 80);
     let mut lines = bytes.chunks_exact(BYTES_PER_LINE);
@@ -40,11 +39,11 @@ pub fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn letters_of([a, b, c]: [u8; 3]) -> [u8; 4] {
     let bits = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-    let (high, low) = (PAIRS[bits >> 12], PAIRS[bits & 0xFFF]);
+    let (high, low) = (BASE64_PAIRS[bits >> 12], BASE64_PAIRS[bits & 0xFFF]);
     [high[0], high[1], low[0], low[1]]
 }
 
-/// Base64 without line ends.
+/// Appends base64 without line ends.
 pub fn append_base64_line(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut groups = bytes.chunks_exact(3);
     for group in &mut groups {
@@ -53,22 +52,22 @@ pub fn append_base64_line(out: &mut Vec<u8>, bytes: &[u8]) {
     match *groups.remainder() {
         [a] => {
             let bits = usize::from(a) << 4;
-            out.extend_from_slice(&PAIRS[bits]);
+            out.extend_from_slice(&BASE64_PAIRS[bits]);
             out.extend_from_slice(b"==");
         }
         [a, b] => {
             let bits = usize::from(a) << 16 | usize::from(b) << 8;
-            out.extend_from_slice(&PAIRS[bits >> 12]);
-            out.extend_from_slice(&[PAIRS[bits & 0xFFF][0], b'=']);
+            out.extend_from_slice(&BASE64_PAIRS[bits >> 12]);
+            out.extend_from_slice(&[BASE64_PAIRS[bits & 0xFFF][0], b'=']);
         }
         _ => {}
     }
 }
 
-/// Longest quoted-printable line before its soft break `=`.
-const QUOTED_LINE: usize = 75;
+/// The maximum length of a quoted-printable line before its soft break `=`.
+const MAX_QUOTED_LINE_BYTES: usize = 75;
 
-/// Quoted-printable. Line ends in `bytes` are LF and come out as CRLF.
+/// Appends quoted-printable text. Line ends are LF in `bytes` and CRLF in the output.
 pub fn append_quoted_printable(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() + bytes.len() / 8);
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
@@ -83,14 +82,14 @@ fn append_quoted_line(out: &mut Vec<u8>, line: &[u8]) {
     let (mut column, mut rest) = (0, line);
     while let [first, after @ ..] = rest {
         // Plain letters are copied in one piece: they are most of what there is.
-        let run = rest.iter().take(QUOTED_LINE - column).take_while(|&&byte| is_literal(byte)).count();
+        let run = rest.iter().take(MAX_QUOTED_LINE_BYTES - column).take_while(|&&byte| is_literal(byte)).count();
         // White space at the end of a line is lost on the way unless it is encoded.
         let run = if run == rest.len() && matches!(rest[run - 1], b' ' | b'\t') { run - 1 } else { run };
         out.extend_from_slice(&rest[..run]);
         column += run;
         if run > 0 {
             rest = &rest[run..];
-        } else if column + 3 <= QUOTED_LINE {
+        } else if column + 3 <= MAX_QUOTED_LINE_BYTES {
             out.extend_from_slice(&quoted(*first));
             column += 3;
             rest = after;
@@ -105,7 +104,7 @@ fn is_literal(byte: u8) -> bool {
     matches!(byte, b' '..=b'<' | b'>'..=b'~' | b'\t')
 }
 
-/// `=C3` for 0xC3.
+/// Escapes a byte, as in `=C3`.
 pub fn quoted(byte: u8) -> [u8; 3] {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     [b'=', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_pads_as_rfc_4648_shows() {
+    fn base64_pads_as_in_rfc_4648() {
         for (plain, coded) in [("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
             let mut out = Vec::new();
 
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn trailing_spaces_and_long_lines_survive_quoted_printable() {
+    fn quoted_printable_keeps_spaces_and_long_lines() {
         let mut out = Vec::new();
 
         append_quoted_printable(&mut out, format!("-- \n{}=é", "x".repeat(80)).as_bytes());

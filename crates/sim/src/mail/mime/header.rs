@@ -3,29 +3,29 @@
 use super::Charset;
 use super::encode::{append_base64_line, quoted};
 
-/// Lines are folded before this column where there is a space to fold at (RFC 5322 section 2.1.1).
+/// The column before which lines are folded, if there is a space (RFC 5322 section 2.1.1).
 const FOLD_COLUMN: usize = 78;
-/// Longest encoded word, RFC 2047 section 2.
-const LONGEST_WORD: usize = 75;
+/// The maximum length of an encoded word (RFC 2047 section 2).
+const MAX_ENCODED_WORD_BYTES: usize = 75;
 
-/// Name of an address field with its colon and space, at most: `Reply-To: `.
-const LONGEST_NAME: usize = 10;
+/// The maximum width of an address field's name with colon and space, as in `Reply-To: `.
+const MAX_FIELD_NAME_COLUMNS: usize = 10;
 
-/// Which of the two encodings of RFC 2047 a client writes.
+/// The two encodings of RFC 2047.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WordStyle {
     Base64,
     Quoted,
 }
 
-/// A header block in the making.
+/// A builder of a header block.
 #[derive(Debug, Default)]
 pub struct Headers {
     pub text: String,
 }
 
 impl Headers {
-    /// A field whose value is ASCII and may be folded at its spaces.
+    /// Appends a field with an ASCII value, folded at spaces.
     pub fn field(&mut self, name: &str, value: &str) {
         debug_assert!(value.is_ascii(), "{name}: {value}");
         self.text.push_str(name);
@@ -43,7 +43,7 @@ impl Headers {
         self.text.push_str("\r\n");
     }
 
-    /// A field of free text in any language.
+    /// Appends a field of free text in any language.
     pub fn unstructured(&mut self, name: &str, value: &str, charset: Charset, style: WordStyle) {
         if value.is_ascii() {
             self.field(name, value);
@@ -52,7 +52,7 @@ impl Headers {
         }
     }
 
-    /// Addresses, one after the other. Names that are not plain words are quoted or encoded.
+    /// Appends an address field. Names that are not plain words are quoted or encoded.
     pub fn addresses<'a>(
         &mut self,
         name: &str,
@@ -71,37 +71,37 @@ impl Headers {
     }
 }
 
-/// `Name <address>` with the name quoted or encoded as it needs.
+/// Renders `Name <address>`, with the name quoted or encoded as needed.
 pub fn mailbox(display: &str, address: &str, charset: Charset, style: WordStyle) -> String {
     if display.is_empty() {
         return address.to_owned();
     }
     if !display.is_ascii() {
-        return format!("{} <{address}>", encoded_words(display, charset, style, LONGEST_NAME));
+        return format!("{} <{address}>", encoded_words(display, charset, style, MAX_FIELD_NAME_COLUMNS));
     }
     let is_plain = display.bytes().all(|b| b.is_ascii_alphanumeric() || b == b' ' || b == b'-' || b == b'\'');
     if is_plain { format!("{display} <{address}>") } else { format!("\"{display}\" <{address}>") }
 }
 
-/// The text as encoded words with a space between them, which readers drop. Falls back to UTF-8 when the charset
-/// cannot say it.
+/// Encodes text as encoded words with a space between them, which readers drop. Falls back to UTF-8 if the charset
+/// lacks a letter.
 ///
-/// The first word leaves `lead` columns for the field name, so that no line passes 76 (RFC 2047 section 2).
+/// The first word leaves `lead` columns for the field name, so that no line exceeds 76 (RFC 2047 section 2).
 fn encoded_words(text: &str, charset: Charset, style: WordStyle, lead: usize) -> String {
     let charset = if charset.encode(text).is_some() { charset } else { Charset::Utf8 };
     let frame = format!("=?{}?{}?", charset.name(), if style == WordStyle::Base64 { 'B' } else { 'Q' });
-    let mut room = LONGEST_WORD - frame.len() - 2 - lead;
+    let mut room = MAX_ENCODED_WORD_BYTES - frame.len() - 2 - lead;
     let mut words = String::new();
     let mut piece = String::new();
     for letter in text.chars() {
         piece.push(letter);
-        // A letter is never cut in two, nor an escape sequence: each word must decode on its own (section 5).
+        // Letters and escape sequences are never split: each word must decode on its own (section 5).
         if encoded_length(&charset.encode(&piece).unwrap_or_default(), style) > room {
             piece.pop();
             append_word(&mut words, &frame, &charset.encode(&piece).unwrap_or_default(), style);
             piece.clear();
             piece.push(letter);
-            room = LONGEST_WORD - frame.len() - 2;
+            room = MAX_ENCODED_WORD_BYTES - frame.len() - 2;
         }
     }
     append_word(&mut words, &frame, &charset.encode(&piece).unwrap_or_default(), style);
@@ -116,7 +116,7 @@ fn encoded_length(bytes: &[u8], style: WordStyle) -> usize {
 }
 
 fn append_word(words: &mut String, frame: &str, bytes: &[u8], style: WordStyle) {
-    let mut coded = Vec::with_capacity(LONGEST_WORD);
+    let mut coded = Vec::with_capacity(MAX_ENCODED_WORD_BYTES);
     match style {
         WordStyle::Base64 => append_base64_line(&mut coded, bytes),
         WordStyle::Quoted => {
@@ -137,12 +137,12 @@ fn append_word(words: &mut String, frame: &str, bytes: &[u8], style: WordStyle) 
     words.push_str("?=");
 }
 
-/// What may stand as itself in a quoted word inside a display name (RFC 2047 section 5, rule 3).
+/// Returns whether a byte needs no escape in a Q-encoded word of a display name (RFC 2047 section 5, rule 3).
 fn is_plain_in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'!' | b'*' | b'+' | b'-' | b'/')
 }
 
-/// `; name="value"`, or the RFC 2231 form in pieces when the value is not ASCII or would not fit a line.
+/// Appends `; name="value"`, or the RFC 2231 form in pieces if the value is not ASCII.
 pub fn append_parameter(out: &mut String, name: &str, value: &str) {
     if value.is_ascii() {
         out.push_str(&format!(";\r\n {name}=\"{value}\""));
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_becomes_several_words_that_each_decode_alone() {
+    fn long_text_becomes_several_encoded_words() {
         let text = "Απόφαση για το νέο συμβόλαιο συντήρησης και τις επόμενες παραδόσεις";
         for style in [WordStyle::Base64, WordStyle::Quoted] {
             let mut headers = Headers::default();

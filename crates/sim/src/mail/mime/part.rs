@@ -1,4 +1,4 @@
-//! A tree of MIME parts and how it becomes bytes.
+//! A tree of MIME parts and its serialization.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,32 +6,32 @@ use std::sync::Arc;
 use super::Charset;
 use super::encode::{append_base64, append_quoted_printable};
 use super::header::append_parameter;
-use crate::mail::attachments::File;
+use crate::mail::attachments::AttachmentFile;
 
-/// Longest line that may travel unencoded (RFC 5322 section 2.1.1).
-const LONGEST_LINE: usize = 998;
+/// The maximum length of an unencoded line (RFC 5322 section 2.1.1).
+const MAX_UNENCODED_LINE_BYTES: usize = 998;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextEncoding {
-    /// As it is: 7bit when ASCII, 8bit otherwise; quoted-printable if a line is too long.
+    /// Unencoded: 7bit if ASCII, 8bit otherwise; quoted-printable if a line is too long.
     Plain,
     QuotedPrintable,
     Base64,
 }
 
 #[derive(Debug)]
-pub struct Part {
-    /// The value of Content-Type, with its parameters but for charset, name and boundary.
+pub struct MimePart {
+    /// The value of Content-Type, without the parameters charset, name and boundary.
     pub content_type: String,
-    /// Whole further fields, each ended by CRLF.
+    /// Further header fields, each ended by CRLF.
     pub fields: String,
-    pub role: Role,
-    pub body: Body,
+    pub role: PartRole,
+    pub body: PartBody,
 }
 
-/// What a part is to the reader of the message.
+/// The role of a part for the reader of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum PartRole {
     Shown,
     /// A picture inside the text.
     Inline,
@@ -39,85 +39,100 @@ pub enum Role {
 }
 
 #[derive(Debug)]
-pub enum Body {
+pub enum PartBody {
     /// Lines end in LF here and in CRLF on the wire.
     Text {
         text: String,
         charset: Charset,
         encoding: TextEncoding,
     },
-    File(Arc<File>),
-    /// Bytes that are written as they are: a whole message, a delivery status.
+    File(Arc<AttachmentFile>),
+    /// Bytes that are written unchanged: a whole message, a delivery status.
     Verbatim(Vec<u8>),
     Multipart {
         boundary: String,
-        parts: Vec<Part>,
+        parts: Vec<MimePart>,
     },
 }
 
-impl Part {
+impl MimePart {
     pub fn text(subtype: &str, text: String, charset: Charset, encoding: TextEncoding) -> Self {
         let content_type = format!("text/{subtype}");
-        Self { content_type, fields: String::new(), role: Role::Shown, body: Body::Text { text, charset, encoding } }
+        Self {
+            content_type,
+            fields: String::new(),
+            role: PartRole::Shown,
+            body: PartBody::Text { text, charset, encoding },
+        }
     }
 
     pub fn multipart(content_type: &str, boundary: String, parts: Vec<Self>) -> Self {
         let content_type = content_type.to_owned();
-        Self { content_type, fields: String::new(), role: Role::Shown, body: Body::Multipart { boundary, parts } }
+        Self {
+            content_type,
+            fields: String::new(),
+            role: PartRole::Shown,
+            body: PartBody::Multipart { boundary, parts },
+        }
     }
 
-    /// A file the reader can save.
-    pub fn attachment(file: Arc<File>) -> Self {
+    /// Builds a part for an attached file.
+    pub fn attachment(file: Arc<AttachmentFile>) -> Self {
         let mut fields = String::from("Content-Disposition: attachment");
         append_parameter(&mut fields, "filename", &file.name);
         fields.push_str("\r\n");
-        Self { content_type: file.media_type.to_owned(), fields, role: Role::Attached, body: Body::File(file) }
+        Self { content_type: file.media_type.to_owned(), fields, role: PartRole::Attached, body: PartBody::File(file) }
     }
 
-    /// A picture that the HTML beside it shows by its content id.
-    pub fn inline(file: Arc<File>, content_id: &str) -> Self {
+    /// Builds a part for a picture that the HTML part refers to by its content id.
+    pub fn inline(file: Arc<AttachmentFile>, content_id: &str) -> Self {
         let mut fields = format!("Content-ID: <{content_id}>\r\nContent-Disposition: inline");
         append_parameter(&mut fields, "filename", &file.name);
         fields.push_str("\r\n");
-        Self { content_type: file.media_type.to_owned(), fields, role: Role::Inline, body: Body::File(file) }
+        Self { content_type: file.media_type.to_owned(), fields, role: PartRole::Inline, body: PartBody::File(file) }
     }
 
     pub fn verbatim(content_type: &str, bytes: Vec<u8>) -> Self {
         Self {
             content_type: content_type.to_owned(),
             fields: String::new(),
-            role: Role::Shown,
-            body: Body::Verbatim(bytes),
+            role: PartRole::Shown,
+            body: PartBody::Verbatim(bytes),
         }
     }
 
-    /// A whole message that the reader can open beside this one.
+    /// Builds a part for an attached message.
     pub fn message(bytes: Vec<u8>, name: &str) -> Self {
         let mut fields = String::from("Content-Disposition: attachment");
         append_parameter(&mut fields, "filename", name);
         fields.push_str("\r\n");
-        Self { content_type: "message/rfc822".to_owned(), fields, role: Role::Attached, body: Body::Verbatim(bytes) }
+        Self {
+            content_type: "message/rfc822".to_owned(),
+            fields,
+            role: PartRole::Attached,
+            body: PartBody::Verbatim(bytes),
+        }
     }
 
-    /// How many parts below and including this one have the role.
-    pub fn count(&self, role: Role) -> usize {
+    /// Counts the parts with the role, this one and all below it.
+    pub fn count(&self, role: PartRole) -> usize {
         let below = match &self.body {
-            Body::Multipart { parts, .. } => parts.iter().map(|part| part.count(role)).sum(),
+            PartBody::Multipart { parts, .. } => parts.iter().map(|part| part.count(role)).sum(),
             _ => 0,
         };
         below + usize::from(self.role == role)
     }
 
-    /// The part's header fields, the empty line, and its body.
+    /// Writes the part's header fields, the empty line, and its body.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.body {
-            Body::Text { text, charset, encoding } => self.write_text(out, text, *charset, *encoding),
-            Body::File(file) => self.write_file(out, file),
-            Body::Verbatim(bytes) => {
+            PartBody::Text { text, charset, encoding } => self.write_text(out, text, *charset, *encoding),
+            PartBody::File(file) => self.write_file(out, file),
+            PartBody::Verbatim(bytes) => {
                 self.write_fields(out, "", None);
                 out.extend_from_slice(bytes);
             }
-            Body::Multipart { boundary, parts } => self.write_parts(out, boundary, parts),
+            PartBody::Multipart { boundary, parts } => self.write_parts(out, boundary, parts),
         }
     }
 
@@ -139,7 +154,7 @@ impl Part {
             Some(bytes) => (charset, bytes),
             None => (Charset::Utf8, Cow::Borrowed(text.as_bytes())),
         };
-        let is_short = bytes.split(|&byte| byte == b'\n').all(|line| line.len() <= LONGEST_LINE);
+        let is_short = bytes.split(|&byte| byte == b'\n').all(|line| line.len() <= MAX_UNENCODED_LINE_BYTES);
         let encoding =
             if encoding == TextEncoding::Plain && !is_short { TextEncoding::QuotedPrintable } else { encoding };
         let name = match encoding {
@@ -163,7 +178,7 @@ impl Part {
         }
     }
 
-    fn write_file(&self, out: &mut Vec<u8>, file: &File) {
+    fn write_file(&self, out: &mut Vec<u8>, file: &AttachmentFile) {
         let mut parameters = String::new();
         append_parameter(&mut parameters, "name", &file.name);
         self.write_fields(out, &parameters, Some("base64"));

@@ -1,4 +1,4 @@
-//! Many calls in one: JSON, each part a request, and each part of the answer an answer.
+//! JSON batches: each part is a request, each part of the response its response.
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::super::error::Refusal;
-use super::super::faults::Kind;
+use super::super::error::GraphError;
+use super::super::faults::MicrosoftFaultKind;
 use super::super::spec;
-use super::super::world::World;
-use super::call::{self, Asked};
-use crate::answer::{Answer, Body};
+use super::super::world::MicrosoftWorld;
+use super::call::{self, GraphRequest};
 use crate::form::decode;
+use crate::response::{ResponseBody, SimResponse};
 use crate::spec::Side;
 
-/// More are refused.
-const MOST: usize = 20;
+/// The maximum number of requests in a batch.
+const MAX_PARTS: usize = 20;
 
-/// So many parts of one mailbox are worked on side by side.
-const AT_ONCE: usize = 4;
+/// The number of parts that are answered concurrently.
+const MAX_CONCURRENT_PARTS: usize = 4;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Part {
+struct GraphBatchPart {
     id: String,
     method: String,
     url: String,
@@ -37,86 +37,102 @@ struct Part {
     depends_on: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Batch {
-    requests: Vec<Part>,
+impl GraphBatchPart {
+    /// Finds a header field, whatever the case of its name.
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut fields = self.headers.iter();
+        fields.find(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
 }
 
-pub async fn answer(world: &World, authorization: Option<&str>, body: &[u8], faults: &[Kind]) -> Answer {
+fn has_succeeded(answers: &[(&GraphBatchPart, SimResponse)], id: &str) -> bool {
+    answers.iter().any(|(part, answer)| part.id == id && answer.status < 400)
+}
+
+#[derive(Debug, Deserialize)]
+struct GraphBatch {
+    requests: Vec<GraphBatchPart>,
+}
+
+pub async fn answer(
+    world: &MicrosoftWorld,
+    authorization: Option<&str>,
+    body: &[u8],
+    faults: &[MicrosoftFaultKind],
+) -> SimResponse {
     let batch = match read(body) {
         Ok(batch) => batch,
         Err(why) => {
             world.violations.add(Side::Request, "batch", &why);
-            return Refusal::bad(why).answer(world);
+            return GraphError::bad(why).answer(world);
         }
     };
-    let mut answers = match batch.requests.iter().all(|part| part.depends_on.is_empty()) {
-        true => {
-            let call = |part| async move { (part, one(world, part, authorization).await) };
-            let calls: Vec<_> = batch.requests.iter().map(call).collect();
-            // Side by side, and in the order in which they are done.
-            futures_util::stream::iter(calls).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await
-        }
-        false => one_after_the_other(world, &batch.requests, authorization).await,
+    let mut answers = if batch.requests.iter().all(|part| part.depends_on.is_empty()) {
+        let calls: Vec<_> = batch
+            .requests
+            .iter()
+            .map(|part| async move { (part, answer_batch_part(world, part, authorization).await) })
+            .collect();
+        // Concurrent, in order of completion.
+        futures_util::stream::iter(calls).buffer_unordered(MAX_CONCURRENT_PARTS).collect::<Vec<_>>().await
+    } else {
+        answer_in_order(world, &batch.requests, authorization).await
     };
-    if faults.contains(&Kind::MissingPart) {
+    if faults.contains(&MicrosoftFaultKind::MissingPart) {
         answers.pop();
     }
-    if faults.contains(&Kind::ShuffledParts) {
+    if faults.contains(&MicrosoftFaultKind::ShuffledParts) {
         answers.reverse();
     }
     write(world, answers)
 }
 
-/// Whose mailbox a program asks about, by its first call that says so.
+/// Finds the user of the first part that names one.
 pub fn first_user(body: &[u8]) -> Option<String> {
-    let batch: Batch = serde_json::from_slice(body).ok()?;
+    let batch: GraphBatch = serde_json::from_slice(body).ok()?;
     batch.requests.iter().find_map(|part| part.url.strip_prefix("/users/")?.split(['/', '?']).next().map(decode))
 }
 
-async fn one(world: &World, part: &Part, authorization: Option<&str>) -> Answer {
+async fn answer_batch_part(world: &MicrosoftWorld, part: &GraphBatchPart, authorization: Option<&str>) -> SimResponse {
     let body = if part.body.is_null() { String::new() } else { part.body.to_string() };
     let target = format!("/v1.0{}", part.url);
-    let field = |wanted: &str| part.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-    let asked = Asked {
+    let request = GraphRequest {
         verb: &part.method,
         target: &target,
         authorization,
-        prefer: field("prefer").map(|(_, value)| value.clone()).unwrap_or_default(),
-        is_eventual: super::is_eventual(field("consistencylevel").map(|(_, value)| value.as_str())),
+        prefer: part.header("prefer").unwrap_or_default().to_owned(),
+        is_eventual: super::is_eventual(part.header("consistencylevel")),
         body: body.as_bytes(),
         in_batch: true,
     };
-    call::part(world, &asked).await
+    call::answer_part(world, &request).await
 }
 
-/// Those that wait for others come after them; if one fails, so do they.
-async fn one_after_the_other<'a>(
-    world: &World,
-    parts: &'a [Part],
+/// Answers parts in order. A part fails if one that it depends on has failed.
+async fn answer_in_order<'a>(
+    world: &MicrosoftWorld,
+    parts: &'a [GraphBatchPart],
     authorization: Option<&str>,
-) -> Vec<(&'a Part, Answer)> {
-    let mut answers: Vec<(&Part, Answer)> = Vec::new();
+) -> Vec<(&'a GraphBatchPart, SimResponse)> {
+    let mut answers: Vec<(&GraphBatchPart, SimResponse)> = Vec::new();
     for part in parts {
-        let is_good = |id: &String| answers.iter().any(|(before, answer)| before.id == *id && answer.status < 400);
-        let answer = match part.depends_on.iter().all(is_good) {
-            true => one(world, part, authorization).await,
-            false => {
-                let message = "The request has a dependency on another request that failed.";
-                Refusal::new(424, "FailedDependency", message).answer(world)
-            }
+        let answer = if part.depends_on.iter().all(|id| has_succeeded(&answers, id)) {
+            answer_batch_part(world, part, authorization).await
+        } else {
+            let message = "The request has a dependency on another request that failed.";
+            GraphError::new(424, "FailedDependency", message).answer(world)
         };
         answers.push((part, answer));
     }
     answers
 }
 
-fn read(body: &[u8]) -> Result<Batch, String> {
+fn read(body: &[u8]) -> Result<GraphBatch, String> {
     let value: Value = serde_json::from_slice(body).map_err(|_| "the body is no JSON".to_owned())?;
     spec::undocumented().check("BatchRequest", &value)?;
-    let batch: Batch = serde_json::from_value(value).map_err(|e| e.to_string())?;
-    if batch.requests.len() > MOST || batch.requests.is_empty() {
-        return Err(format!("a batch has between 1 and {MOST} requests"));
+    let batch: GraphBatch = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    if batch.requests.len() > MAX_PARTS || batch.requests.is_empty() {
+        return Err(format!("a batch has between 1 and {MAX_PARTS} requests"));
     }
     for (at, part) in batch.requests.iter().enumerate() {
         if batch.requests[..at].iter().any(|before| before.id == part.id) {
@@ -132,22 +148,21 @@ fn read(body: &[u8]) -> Result<Batch, String> {
     Ok(batch)
 }
 
-/// As in `Retry-After`: in JSON the case of a header's name is what somebody wrote.
-fn written(name: &str) -> String {
-    let word = |word: &str| word[..1].to_uppercase() + &word[1..];
-    name.split('-').map(word).collect::<Vec<_>>().join("-")
+/// Capitalizes a header name, as in `Retry-After`: JSON keeps the case.
+fn header_case(name: &str) -> String {
+    name.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect::<Vec<_>>().join("-")
 }
 
-fn write(world: &World, answers: Vec<(&Part, Answer)>) -> Answer {
+fn write(world: &MicrosoftWorld, answers: Vec<(&GraphBatchPart, SimResponse)>) -> SimResponse {
     let mut pieces: Vec<Bytes> = vec![Bytes::from_static(b"{\"responses\":[")];
-    let (mut cut, mut spoilt) = (None, crate::spoilt::Spoilt::default());
+    let (mut cut, mut damage) = (None, crate::body_damage::BodyDamage::default());
     for (at, (part, answer)) in answers.into_iter().enumerate() {
         cut = cut.or(answer.cut);
-        spoilt.is_cut |= answer.spoilt.is_cut;
-        spoilt.slow = spoilt.slow.or(answer.spoilt.slow);
+        damage.is_cut |= answer.damage.is_cut;
+        damage.slow = damage.slow.or(answer.damage.slow);
         let mut headers = Map::new();
         for (name, value) in &answer.headers {
-            headers.insert(written(name.as_str()), json!(value.to_str().unwrap_or_default()));
+            headers.insert(header_case(name.as_str()), json!(value.to_str().unwrap_or_default()));
         }
         let head = json!({"id": part.id, "status": answer.status, "headers": headers});
         if let Err(why) = spec::undocumented().check("BatchAnswer", &head) {
@@ -156,13 +171,13 @@ fn write(world: &World, answers: Vec<(&Part, Answer)>) -> Answer {
         let mut head = head.to_string();
         head.pop();
         let comma = if at == 0 { "" } else { "," };
-        // What is not JSON has been encoded already, but for what is no answer at all.
-        let is_text = matches!(answer.body, Body::Other { .. });
+        // Other bodies are base64 already, except an injected HTML page.
+        let is_text = matches!(answer.body, ResponseBody::Other { .. });
         let is_foreign = answer.headers.iter().any(|(name, value)| name == CONTENT_TYPE && value == "text/html");
         let quote = if is_text && !is_foreign { "\"" } else { "" };
         let body = match answer.body {
-            Body::Empty => vec![Bytes::from_static(b"null")],
-            Body::Other { pieces } if is_foreign => {
+            ResponseBody::Empty => vec![Bytes::from_static(b"null")],
+            ResponseBody::Other { pieces } if is_foreign => {
                 vec![Bytes::from(json!(String::from_utf8_lossy(&pieces.concat())).to_string())]
             }
             _ => answer.into_pieces(),
@@ -172,8 +187,8 @@ fn write(world: &World, answers: Vec<(&Part, Answer)>) -> Answer {
         pieces.push(Bytes::from(format!("{quote}}}")));
     }
     pieces.push(Bytes::from_static(b"]}"));
-    let mut answer = Answer::new(200, Body::Other { pieces });
-    (answer.cut, answer.spoilt) = (cut, spoilt);
+    let mut answer = SimResponse::new(200, ResponseBody::Other { pieces });
+    (answer.cut, answer.damage) = (cut, damage);
     answer.with(CONTENT_TYPE, "application/json")
 }
 
@@ -181,12 +196,12 @@ fn write(world: &World, answers: Vec<(&Part, Answer)>) -> Answer {
 mod tests {
     use super::*;
 
-    fn batch(parts: Value) -> Result<Batch, String> {
+    fn batch(parts: Value) -> Result<GraphBatch, String> {
         read(json!({"requests": parts}).to_string().as_bytes())
     }
 
     #[test]
-    fn what_is_no_batch_is_refused() {
+    fn malformed_batch_is_refused() {
         let good = json!({"id": "1", "method": "GET", "url": "/me/messages"});
         assert_eq!(batch(json!([good])).unwrap().requests.len(), 1);
         let with = |name: &str, value: Value| {

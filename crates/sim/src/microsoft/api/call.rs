@@ -1,24 +1,25 @@
-//! One call, alone or in a batch: is it one, who asks, may they, and is the answer what it should be?
+//! Answers one API call, alone or in a batch: finds the method, checks token and permission, and validates the
+//! response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
-use super::super::error::Refusal;
-use super::super::faults::{Kind, Route};
-use super::super::identity::{Access, permission};
+use super::super::error::GraphError;
+use super::super::faults::{MicrosoftFaultKind, MicrosoftRoute};
+use super::super::identity::{MicrosoftAccessToken, permission};
 use super::super::spec;
-use super::super::throttle::UnderWay;
-use super::super::world::{Mailbox, World};
+use super::super::throttle::ConcurrencyPermit;
+use super::super::world::{MicrosoftMailbox, MicrosoftWorld};
 use super::prefer::Prefer;
-use super::{attachments, delta, folders, groups, messages, refusals, select, subscriptions, users};
-use crate::answer::{Answer, Body};
+use super::{attachments, delta, fault_responses, folders, groups, messages, select, subscriptions, users};
 use crate::form::{decode, pairs};
-use crate::spec::{Call, Document, Side};
+use crate::response::{ResponseBody, SimResponse};
+use crate::spec::{Document, MethodCall, Side};
 
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct GraphRequest<'a> {
     pub verb: &'a str,
     /// Path and query.
     pub target: &'a str,
@@ -30,147 +31,150 @@ pub struct Asked<'a> {
     pub in_batch: bool,
 }
 
-/// What a method is answered from.
-pub struct Entered<'a> {
-    pub world: &'a World,
-    pub access: &'a Access,
-    pub call: &'a Call<'static>,
+/// Everything that the handler of a method needs.
+pub struct GraphCallContext<'a> {
+    pub world: &'a MicrosoftWorld,
+    pub access: &'a MicrosoftAccessToken,
+    pub call: &'a MethodCall<'static>,
     pub prefer: &'a Prefer,
     pub is_eventual: bool,
-    /// The fields that were asked for.
+    /// The fields of `$select`.
     pub select: Option<Vec<String>>,
     pub body: Option<&'a Value>,
-    pub faults: &'a [Kind],
-    /// As it was asked for.
+    pub faults: &'a [MicrosoftFaultKind],
+    /// The path as requested.
     path: &'a str,
     pub in_batch: bool,
 }
 
-impl Entered<'_> {
-    /// Whether a fault of this kind has come.
-    pub fn has(&self, kind: &Kind) -> bool {
+impl GraphCallContext<'_> {
+    /// Returns whether a fault of this kind has fired.
+    pub fn has(&self, kind: &MicrosoftFaultKind) -> bool {
         self.faults.contains(kind)
     }
 
-    /// Where more of the same is.
+    /// Builds a link to the next page or round.
     pub fn link(&self, name: &str, token: &str) -> String {
         format!("{}{}?{name}={token}", self.world.url(), self.path)
     }
 
-    /// What an answer is a part of.
+    /// Builds the `@odata.context` of a response.
     pub fn context(&self, what: &str) -> String {
         format!("{}/v1.0/$metadata#users('sim')/{what}", self.world.url())
     }
 }
 
-/// Whose token it is.
-pub fn opened(world: &World, authorization: Option<&str>) -> Option<Access> {
-    world.identity.open(authorization?.strip_prefix("Bearer ")?, world.now_ms())
+/// Returns the access token's record, if the header holds a live token.
+pub fn open_token(world: &MicrosoftWorld, authorization: Option<&str>) -> Option<MicrosoftAccessToken> {
+    world.provider.identity.open(authorization?.strip_prefix("Bearer ")?, world.now_ms())
 }
 
-/// The path as the document has it: functions and actions have long names there.
+/// Expands a path to the names in the API description, where functions and actions are qualified.
 fn long_names(path: &str) -> String {
-    let segment = |segment: &str| match segment {
-        "delta" | "delta()" => "microsoft.graph.delta()".to_owned(),
-        "reauthorize" => "microsoft.graph.reauthorize".to_owned(),
-        other => decode(other),
-    };
-    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+    path.split('/')
+        .map(|segment| match segment {
+            "delta" | "delta()" => "microsoft.graph.delta()".to_owned(),
+            "reauthorize" => "microsoft.graph.reauthorize".to_owned(),
+            other => decode(other),
+        })
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
-/// A call that comes alone: it takes its time, and only so many are under way for one mailbox.
-pub async fn alone(world: &World, asked: &Asked<'_>) -> Answer {
-    let path = asked.target.split('?').next().unwrap_or_default();
+/// Answers a single call: takes a concurrency permit and applies latency.
+pub async fn answer_call(world: &MicrosoftWorld, request: &GraphRequest<'_>) -> SimResponse {
+    let path = request.target.split('?').next().unwrap_or_default();
     let named = path.strip_prefix("/v1.0/users/").and_then(|rest| rest.split('/').next()).map(decode);
-    let access = opened(world, asked.authorization);
-    let (_under_way, refusal) = begun(world, access.as_ref(), named.as_deref()).unzip();
+    let access = open_token(world, request.authorization);
+    let (_permit, refusal) = acquire_permit(world, access.as_ref(), named.as_deref()).unzip();
     world.wait().await;
-    answered(world, asked, refusal.flatten()).await
+    dispatch(world, request, refusal.flatten()).await
 }
 
-/// A part of a batch: the batch has waited for it.
-pub async fn part(world: &World, asked: &Asked<'_>) -> Answer {
-    answered(world, asked, None).await
+/// Answers a part of a batch, which has applied latency and permit already.
+pub async fn answer_part(world: &MicrosoftWorld, request: &GraphRequest<'_>) -> SimResponse {
+    dispatch(world, request, None).await
 }
 
-/// One more request is under way, for a mailbox that is named or the token's own.
-pub fn begun<'a>(
-    world: &'a World,
-    access: Option<&Access>,
+/// Takes a concurrency permit for the named mailbox, or the token's own.
+pub fn acquire_permit<'a>(
+    world: &'a MicrosoftWorld,
+    access: Option<&MicrosoftAccessToken>,
     named: Option<&str>,
-) -> Option<(UnderWay<'a>, Option<Refusal>)> {
-    let asked = &access?.asked;
+) -> Option<(ConcurrencyPermit<'a>, Option<GraphError>)> {
+    let grant = &access?.grant;
     let account = named.and_then(|named| world.find(named)).map(|mailbox| mailbox.address.clone());
-    let account = account.or_else(|| asked.account.clone())?;
-    Some(world.throttle.begin((asked.client.clone(), account)))
+    let account = account.or_else(|| grant.account.clone())?;
+    Some(world.provider.throttle.begin((grant.client.clone(), account)))
 }
 
-/// `refusal`: why it is refused whatever it asks for.
-async fn answered(world: &World, asked: &Asked<'_>, refusal: Option<Refusal>) -> Answer {
-    let (asked_path, query) = asked.target.split_once('?').unwrap_or((asked.target, ""));
-    let path = long_names(asked_path);
+/// Finds the method and answers it. `refusal` is returned if the request is over a limit.
+async fn dispatch(world: &MicrosoftWorld, request: &GraphRequest<'_>, refusal: Option<GraphError>) -> SimResponse {
+    let (request_path, query) = request.target.split_once('?').unwrap_or((request.target, ""));
+    let path = long_names(request_path);
     let found = [spec::graph(), spec::undocumented()].into_iter().find_map(|document| {
-        let call = Call::find(document, asked.verb, &path, pairs(query))?;
-        Some((document, Route::of(&call.method.id)?, call))
+        let call = MethodCall::find(document, request.verb, &path, pairs(query))?;
+        Some((document, MicrosoftRoute::of(&call.method.id)?, call))
     });
     let Some((document, route, call)) = found else {
-        world.violations.add(Side::Request, &format!("{} {path}", asked.verb), "there is no such method");
-        return Refusal::bad("Resource not found for the segment.").answer(world);
+        world.violations.add(Side::Request, &format!("{} {path}", request.verb), "there is no such method");
+        return GraphError::bad("Resource not found for the segment.").answer(world);
     };
-    let access = opened(world, asked.authorization);
-    let account = whose(world, access.as_ref(), &call);
+    let access = open_token(world, request.authorization);
+    let account = account_of(world, access.as_ref(), &call);
     let faults = world.faults.draw(&account, route);
-    // Those that are refused count as well.
-    let pair = access.as_ref().map(|access| (access.asked.client.clone(), account.clone()));
-    let is_too_many = pair.and_then(|pair| world.throttle.count(&pair, world.now_ms())).filter(|_| route.is_mail());
-    let answer = match (refusals::instead(world, &faults).await, refusal.or(is_too_many)) {
+    // Refused requests count, too.
+    let pair = access.as_ref().map(|access| (access.grant.client.clone(), account.clone()));
+    let over_limit =
+        pair.and_then(|pair| world.provider.throttle.count(&pair, world.now_ms())).filter(|_| route.is_mail());
+    let answer = match (fault_responses::replacement(world, &faults).await, refusal.or(over_limit)) {
         (Some(answer), _) => answer,
         (None, Some(refusal)) => refusal.answer(world),
         (None, None) => {
-            let entered = enter(world, asked, document, &call, route, access.as_ref(), &faults).await;
-            entered.unwrap_or_else(|refusal| refusal.answer(world))
+            let context = authorize_and_answer(world, request, document, &call, route, access.as_ref(), &faults).await;
+            context.unwrap_or_else(|refusal| refusal.answer(world))
         }
     };
-    let is_ours = !faults.contains(&Kind::Garbage);
-    let answer = if is_ours { checked(world, document, &call, answer) } else { answer };
+    let is_ours = !faults.contains(&MicrosoftFaultKind::Garbage);
+    let answer = if is_ours { validated(world, document, &call, answer) } else { answer };
     let answer = match answer.status {
-        410 => delta::with_location(answer, &world.url(), asked_path),
+        410 => delta::with_location(answer, &world.url(), request_path),
         _ => answer,
     };
-    world.requests.add(asked.verb, route, &account, answer.status, asked.in_batch);
-    answer.spoil(&faults)
+    world.requests.add(request.verb, route, &account, answer.status, request.in_batch);
+    answer.damaged_by(&faults)
 }
 
-/// The address that a request is about, as far as that can be told.
-fn whose(world: &World, access: Option<&Access>, call: &Call<'static>) -> String {
+/// Returns the account that a request is about, or an empty string if that is unknown.
+fn account_of(world: &MicrosoftWorld, access: Option<&MicrosoftAccessToken>, call: &MethodCall<'static>) -> String {
     let named = world.find(call.path("user-id")).map(|mailbox| mailbox.address.clone());
-    named.or_else(|| access.and_then(|access| access.asked.account.clone())).unwrap_or_default()
+    named.or_else(|| access.and_then(|access| access.grant.account.clone())).unwrap_or_default()
 }
 
-async fn enter(
-    world: &World,
-    asked: &Asked<'_>,
+async fn authorize_and_answer(
+    world: &MicrosoftWorld,
+    request: &GraphRequest<'_>,
     document: &'static Document,
-    call: &Call<'static>,
-    route: Route,
-    access: Option<&Access>,
-    faults: &[Kind],
-) -> Result<Answer, Refusal> {
+    call: &MethodCall<'static>,
+    route: MicrosoftRoute,
+    access: Option<&MicrosoftAccessToken>,
+    faults: &[MicrosoftFaultKind],
+) -> Result<SimResponse, GraphError> {
     let wrong = |why: String| {
         world.violations.add(Side::Request, &call.method.id, &why);
-        Refusal::bad(why)
+        GraphError::bad(why)
     };
-    let body = read_body(asked.body, document, call).map_err(wrong)?;
-    let prefer = Prefer::read(&asked.prefer).map_err(wrong)?;
+    let body = parse_body(request.body, document, call).map_err(wrong)?;
+    let prefer = Prefer::read(&request.prefer).map_err(wrong)?;
     let select = select::read(call.method.entity.as_deref(), call.query("$select")).map_err(wrong)?;
     let access = access.ok_or_else(unauthenticated)?;
     if route.is_mail() && !prefer.is_immutable {
-        world.count_without_immutable_ids(&whose(world, Some(access), call));
+        world.count_without_immutable_ids(&account_of(world, Some(access), call));
     }
-    let path = asked.target.split_once('?').map_or(asked.target, |(path, _)| path);
-    let in_batch = asked.in_batch;
-    let is_eventual = asked.is_eventual;
-    let entered = Entered {
+    let path = request.target.split_once('?').map_or(request.target, |(path, _)| path);
+    let in_batch = request.in_batch;
+    let is_eventual = request.is_eventual;
+    let context = GraphCallContext {
         world,
         access,
         call,
@@ -182,19 +186,19 @@ async fn enter(
         path,
         in_batch,
     };
-    let answer = answer(route, &entered).await?;
+    let answer = answer(route, &context).await?;
     Ok(match prefer.applied() {
         Some(applied) => answer.with(axum::http::HeaderName::from_static("preference-applied"), &applied),
         None => answer,
     })
 }
 
-pub fn unauthenticated() -> Refusal {
-    Refusal::new(401, "InvalidAuthenticationToken", "Access token is empty, has expired or is not yet valid.")
+pub fn unauthenticated() -> GraphError {
+    GraphError::new(401, "InvalidAuthenticationToken", "Access token is empty, has expired or is not yet valid.")
 }
 
-/// The body as JSON, if the request is one that the document allows.
-fn read_body(body: &[u8], document: &Document, call: &Call<'static>) -> Result<Option<Value>, String> {
+/// Parses the body as JSON and checks the request against the API description.
+fn parse_body(body: &[u8], document: &Document, call: &MethodCall<'static>) -> Result<Option<Value>, String> {
     let body: Option<Value> = match body {
         [] => None,
         bytes => Some(serde_json::from_slice(bytes).map_err(|_| "the body is no JSON".to_owned())?),
@@ -203,21 +207,21 @@ fn read_body(body: &[u8], document: &Document, call: &Call<'static>) -> Result<O
     Ok(body)
 }
 
-/// The mailbox that is asked about, if the token opens it.
-fn mailbox(entered: &Entered<'_>) -> Result<Arc<Mailbox>, Refusal> {
-    named(entered, entered.call.path("user-id"))
+/// Returns the mailbox of the request if the token may read it.
+fn mailbox(context: &GraphCallContext<'_>) -> Result<Arc<MicrosoftMailbox>, GraphError> {
+    named(context, context.call.path("user-id"))
 }
 
-/// By id or address; empty: one's own.
-pub fn named(entered: &Entered<'_>, named: &str) -> Result<Arc<Mailbox>, Refusal> {
-    let (world, asked) = (entered.world, &entered.access.asked);
-    let Some(account) = &asked.account else {
+/// Finds a mailbox that the token may read, by id or address. Empty: the token's own.
+pub fn named(context: &GraphCallContext<'_>, named: &str) -> Result<Arc<MicrosoftMailbox>, GraphError> {
+    let (world, grant) = (context.world, &context.access.grant);
+    let Some(account) = &grant.account else {
         if named.is_empty() {
             let message = "/me request is only valid with delegated authentication flow.";
-            return Err(Refusal::new(400, "BadRequest", message));
+            return Err(GraphError::new(400, "BadRequest", message));
         }
-        // Programs reach their own directory, and never a personal account.
-        return world.user(&asked.directory, named).ok_or_else(|| no_such_user(named));
+        // App-only tokens reach their own directory, and never a personal account.
+        return world.user(&grant.directory, named).ok_or_else(|| no_such_user(named));
     };
     let own = world.find(account).ok_or_else(unauthenticated)?;
     match world.find(named) {
@@ -228,109 +232,121 @@ pub fn named(entered: &Entered<'_>, named: &str) -> Result<Arc<Mailbox>, Refusal
     }
 }
 
-fn no_such_user(named: &str) -> Refusal {
+fn no_such_user(named: &str) -> GraphError {
     let message =
         format!("Resource '{named}' does not exist or one of its queried reference-property objects are not present.");
-    Refusal::new(404, "Request_ResourceNotFound", message)
+    GraphError::new(404, "Request_ResourceNotFound", message)
 }
 
-pub fn denied() -> Refusal {
-    Refusal::new(403, "ErrorAccessDenied", "Access is denied. Check credentials and try again.")
+pub fn denied() -> GraphError {
+    GraphError::new(403, "ErrorAccessDenied", "Access is denied. Check credentials and try again.")
 }
 
-/// Whether the token has one of these.
-pub fn allows(entered: &Entered<'_>, permissions: &[&str]) -> bool {
-    let scopes = &entered.access.asked.scopes;
+/// Returns whether the token has one of the permissions.
+pub fn allows(context: &GraphCallContext<'_>, permissions: &[&str]) -> bool {
+    let scopes = &context.access.grant.scopes;
     scopes.iter().any(|scope| permissions.iter().any(|wanted| wanted.eq_ignore_ascii_case(permission(scope))))
 }
 
-const READS_PEOPLE: [&str; 4] = ["User.Read", "User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
+const READ_OWN_PROFILE: [&str; 4] = ["User.Read", "User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
 
-async fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
+async fn answer(route: MicrosoftRoute, context: &GraphCallContext<'_>) -> Result<SimResponse, GraphError> {
     match route {
-        Route::Me => {
-            let mailbox = mailbox(entered)?;
-            match allows(entered, &READS_PEOPLE) {
-                true => Ok(users::get(entered, &mailbox)),
-                false => Err(not_allowed()),
+        MicrosoftRoute::Me => {
+            let mailbox = mailbox(context)?;
+            if allows(context, &READ_OWN_PROFILE) {
+                Ok(users::get(context, &mailbox))
+            } else {
+                Err(insufficient_privileges())
             }
         }
-        Route::UsersList | Route::UsersDelta => match allows(entered, &READS_EVERYBODY) {
-            true if route == Route::UsersDelta => users::changes(entered),
-            true => users::list(entered),
-            false => Err(not_allowed()),
-        },
-        _ if route.is_group() => match allows(entered, &READS_GROUPS) {
-            true => groups::answer(route, entered),
-            false => Err(not_allowed()),
-        },
-        Route::SubscriptionsCreate => subscriptions::create(entered).await,
-        Route::SubscriptionsList => Ok(subscriptions::list(entered)),
-        Route::SubscriptionsGet => subscriptions::get(entered),
-        Route::SubscriptionsRenew => subscriptions::renew(entered),
-        Route::SubscriptionsReauthorize => subscriptions::reauthorize(entered),
-        Route::SubscriptionsDelete => subscriptions::delete(entered),
-        _ if route.is_mail() => mail(route, entered),
-        _ => Err(Refusal::bad("Resource not found for the segment.")),
+        MicrosoftRoute::UsersList | MicrosoftRoute::UsersDelta if !allows(context, &READ_ALL_USERS) => {
+            Err(insufficient_privileges())
+        }
+        MicrosoftRoute::UsersList => users::list(context),
+        MicrosoftRoute::UsersDelta => users::changes(context),
+        _ if route.is_group() => {
+            if allows(context, &READ_GROUPS) {
+                groups::answer(route, context)
+            } else {
+                Err(insufficient_privileges())
+            }
+        }
+        MicrosoftRoute::SubscriptionsCreate => subscriptions::create(context).await,
+        MicrosoftRoute::SubscriptionsList => Ok(subscriptions::list(context)),
+        MicrosoftRoute::SubscriptionsGet => subscriptions::get(context),
+        MicrosoftRoute::SubscriptionsRenew => subscriptions::renew(context),
+        MicrosoftRoute::SubscriptionsReauthorize => subscriptions::reauthorize(context),
+        MicrosoftRoute::SubscriptionsDelete => subscriptions::delete(context),
+        _ if route.is_mail() => mail(route, context),
+        _ => Err(GraphError::bad("Resource not found for the segment.")),
     }
 }
 
-/// What lies in a mailbox.
-fn mail(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
-    let mailbox = mailbox(entered)?;
+/// Answers the routes of a mailbox.
+fn mail(route: MicrosoftRoute, context: &GraphCallContext<'_>) -> Result<SimResponse, GraphError> {
+    let mailbox = mailbox(context)?;
     let mailbox = &*mailbox;
-    // Bodies and bytes need more than the headers.
+    // Raw content needs more than Mail.ReadBasic.
     let needs_all = matches!(
         route,
-        Route::MessagesValue | Route::AttachmentsList | Route::AttachmentsGet | Route::AttachmentsValue
+        MicrosoftRoute::MessagesValue
+            | MicrosoftRoute::AttachmentsList
+            | MicrosoftRoute::AttachmentsGet
+            | MicrosoftRoute::AttachmentsValue
     );
-    if !allows(entered, &READS_MAIL) && (needs_all || !allows(entered, &["Mail.ReadBasic", "Mail.ReadBasic.All"])) {
+    if !allows(context, &READ_MAIL) && (needs_all || !allows(context, &["Mail.ReadBasic", "Mail.ReadBasic.All"])) {
         return Err(denied());
     }
-    if !mailbox.has_mail_service.load(Ordering::Relaxed) || !entered.world.person(mailbox).has_mailbox() {
-        return Err(refusals::no_mailbox());
+    if !mailbox.has_mail_service.load(Ordering::Relaxed) || !context.world.person(mailbox).has_mailbox() {
+        return Err(fault_responses::no_mailbox());
     }
     match route {
-        Route::FoldersList | Route::FoldersChildren => folders::list(entered, mailbox),
-        Route::FoldersGet => folders::get(entered, mailbox),
-        Route::FoldersDelta => folders::changes(entered, mailbox),
-        Route::MessagesList => messages::list(entered, mailbox),
-        Route::MessagesGet => messages::get(entered, mailbox),
-        Route::MessagesValue => messages::value(entered, mailbox),
-        Route::MessagesDelta => delta::of_messages(entered, mailbox),
-        Route::AttachmentsList => attachments::list(entered, mailbox),
-        Route::AttachmentsGet => attachments::get(entered, mailbox),
-        _ => attachments::value(entered, mailbox),
+        MicrosoftRoute::FoldersList | MicrosoftRoute::FoldersChildren => folders::list(context, mailbox),
+        MicrosoftRoute::FoldersGet => folders::get(context, mailbox),
+        MicrosoftRoute::FoldersDelta => folders::changes(context, mailbox),
+        MicrosoftRoute::MessagesList => messages::list(context, mailbox),
+        MicrosoftRoute::MessagesGet => messages::get(context, mailbox),
+        MicrosoftRoute::MessagesValue => messages::value(context, mailbox),
+        MicrosoftRoute::MessagesDelta => delta::of_messages(context, mailbox),
+        MicrosoftRoute::AttachmentsList => attachments::list(context, mailbox),
+        MicrosoftRoute::AttachmentsGet => attachments::get(context, mailbox),
+        _ => attachments::value(context, mailbox),
     }
 }
 
-fn not_allowed() -> Refusal {
-    Refusal::new(403, "Authorization_RequestDenied", "Insufficient privileges to complete the operation.")
+fn insufficient_privileges() -> GraphError {
+    GraphError::new(403, "Authorization_RequestDenied", "Insufficient privileges to complete the operation.")
 }
 
-pub const READS_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
+pub const READ_MAIL: [&str; 2] = ["Mail.Read", "Mail.ReadWrite"];
 
-const READS_EVERYBODY: [&str; 3] = ["User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
-const READS_GROUPS: [&str; 3] = ["GroupMember.Read.All", "Group.Read.All", "Directory.Read.All"];
+const READ_ALL_USERS: [&str; 3] = ["User.Read.All", "User.ReadBasic.All", "Directory.Read.All"];
+const READ_GROUPS: [&str; 3] = ["GroupMember.Read.All", "Group.Read.All", "Directory.Read.All"];
 
-/// An answer that is not what Microsoft's document says is our own mistake, and is told as such.
-fn checked(world: &World, document: &Document, call: &Call<'static>, answer: Answer) -> Answer {
+/// Checks the response against Microsoft's API description. A mismatch is a bug of the simulator and becomes a 500.
+fn validated(
+    world: &MicrosoftWorld,
+    document: &Document,
+    call: &MethodCall<'static>,
+    answer: SimResponse,
+) -> SimResponse {
     let verdict = match &answer.body {
         _ if answer.cut.is_some() => Ok(()),
-        Body::Json(value) if answer.status >= 400 => spec::check_error(value),
+        ResponseBody::Json(value) if answer.status >= 400 => spec::check_error(value),
         _ if answer.status >= 400 => Err("an error without a body".to_owned()),
-        Body::Json(value) => match &call.method.response {
+        ResponseBody::Json(value) => match &call.method.response {
             Some(schema) => document.check(schema, value).and_then(|()| spec::check_foreign(document, call, value)),
             None => Err("a body where none is described".to_owned()),
         },
-        Body::Empty | Body::Other { .. } if call.method.response.is_none() => Ok(()),
-        Body::Empty | Body::Other { .. } | Body::JsonWith { .. } => Err("no JSON".to_owned()),
+        ResponseBody::Empty | ResponseBody::Other { .. } if call.method.response.is_none() => Ok(()),
+        ResponseBody::Empty | ResponseBody::Other { .. } | ResponseBody::JsonWith { .. } => Err("no JSON".to_owned()),
     };
     match verdict {
         Ok(()) => answer,
         Err(why) => {
             world.violations.add(Side::Response, &call.method.id, &why);
-            Refusal::new(500, "ErrorInternalServerError", format!("The simulator's answer is wrong: {why}"))
+            GraphError::new(500, "ErrorInternalServerError", format!("The simulator's answer is wrong: {why}"))
                 .answer(world)
         }
     }

@@ -1,215 +1,231 @@
-//! What changed: rounds of pages, each round ending with a link to the next.
+//! Delta queries: rounds of pages, each ending with a link to the next round.
 
 use axum::http::header::LOCATION;
 use serde_json::{Value, json};
 
-use super::super::account::Account;
-use super::super::error::Refusal;
-use super::super::face::Wanted;
-use super::super::faults::Kind;
-use super::super::filter::Filter;
-use super::super::links::Place;
-use super::super::world::Mailbox;
-use super::call::Entered;
+use super::super::account::OutlookAccount;
+use super::super::error::GraphError;
+use super::super::faults::MicrosoftFaultKind;
+use super::super::filter::MessageFilter;
+use super::super::link_state::LinkState;
+use super::super::message_view::ViewOptions;
+use super::super::world::MicrosoftMailbox;
+use super::call::GraphCallContext;
 use super::messages;
-use crate::answer::Answer;
+use crate::response::SimResponse;
 use crate::spec::Side;
 
-/// The most messages of a round with a filter.
-const MOST_FILTERED: usize = 5_000;
+/// The maximum number of messages of a round with a filter.
+const MAX_FILTERED_ITEMS: usize = 5_000;
 
-/// One page in so many comes empty, and on one in so many something comes twice.
-const EMPTY: u64 = 16;
-const REPEATED: u64 = 8;
+/// One in how many pages is empty; one in how many repeats an item follows.
+const EMPTY_PAGE_ONE_IN: u64 = 16;
+const REPEATED_ITEM_ONE_IN: u64 = 8;
 
-pub type At = (i64, u64);
+pub type DeltaPosition = (i64, u64);
 
-/// Whose changes a round tells.
+/// The change log that a delta round reads.
 #[derive(Debug, Clone, Copy)]
-pub struct Log {
+pub struct ChangeLog {
     pub seed: u64,
-    /// How many there were so far.
+    /// The current change counter.
     pub changes: u64,
-    /// Tokens from before this one have expired.
+    /// Delta tokens before this change have expired.
     pub oldest: u64,
-    /// How many come on a page unless it is said.
+    /// The default page size.
     pub page: usize,
 }
 
-impl Account {
-    pub fn log(&self, oldest: u64) -> Log {
-        Log { seed: self.seed, changes: self.changes, oldest: self.oldest.max(oldest), page: messages::PAGE }
+impl OutlookAccount {
+    pub fn log(&self, oldest: u64) -> ChangeLog {
+        ChangeLog {
+            seed: self.seed,
+            changes: self.changes,
+            oldest: self.oldest.max(oldest),
+            page: messages::DEFAULT_PAGE_SIZE,
+        }
     }
 }
 
-/// Where a round stands: at its beginning, or where the link says.
-pub fn begun(entered: &Entered<'_>, log: &Log, of: &str) -> Result<Place, Refusal> {
-    let token = ["$skiptoken", "$deltatoken"].into_iter().find_map(|name| entered.call.query(name));
+/// Begins a round, or continues it from the link's token.
+pub fn open_round(context: &GraphCallContext<'_>, log: &ChangeLog, of: &str) -> Result<LinkState, GraphError> {
+    let token = ["$skiptoken", "$deltatoken"].into_iter().find_map(|name| context.call.query(name));
     let Some(token) = token.filter(|token| !token.is_empty()) else {
-        let size = match entered.call.query("$top") {
-            Some(_) => messages::page_size(entered)?,
+        let size = match context.call.query("$top") {
+            Some(_) => messages::page_size(context)?,
             None => log.page,
         };
-        return Ok(Place {
+        return Ok(LinkState {
             of: of.to_owned(),
             is_initial: true,
             start: log.changes,
             size,
-            select: entered.select.clone(),
-            filter: entered.call.query("$filter").map(str::to_owned),
-            order: entered.call.query("$orderby").map(str::to_owned),
-            change_type: entered.call.query("changeType").map(str::to_owned),
-            ..Place::default()
+            select: context.select.clone(),
+            filter: context.call.query("$filter").map(str::to_owned),
+            order: context.call.query("$orderby").map(str::to_owned),
+            change_type: context.call.query("changeType").map(str::to_owned),
+            ..LinkState::default()
         });
     };
-    if let Some((name, _)) = entered.call.queries().find(|(name, _)| !name.ends_with("token")) {
+    if let Some((name, _)) = context.call.queries().find(|(name, _)| !name.ends_with("token")) {
         let why = format!("{name} is part of the link already");
-        entered.world.violations.add(Side::Request, &entered.call.method.id, &why);
-        return Err(Refusal::bad(why));
+        context.world.violations.add(Side::Request, &context.call.method.id, &why);
+        return Err(GraphError::bad(why));
     }
-    let place = Place::read(token, log.seed, of)
-        .ok_or_else(|| Refusal::new(400, "SyncStateInvalid", "The sync state is not valid for this folder."))?;
-    if place.start < log.oldest {
+    let state = LinkState::read(token, log.seed, of)
+        .ok_or_else(|| GraphError::new(400, "SyncStateInvalid", "The sync state is not valid for this folder."))?;
+    if state.start < log.oldest {
         return Err(expired());
     }
-    Ok(place)
+    Ok(state)
 }
 
-pub fn expired() -> Refusal {
-    Refusal::new(410, "syncStateNotFound", "The sync state generation is not found; starting over is required.")
+pub fn expired() -> GraphError {
+    GraphError::new(410, "syncStateNotFound", "The sync state generation is not found; starting over is required.")
 }
 
-/// Where to start over.
-pub fn with_location(answer: Answer, url: &str, path: &str) -> Answer {
+/// Adds the Location at which the client starts over.
+pub fn with_location(answer: SimResponse, url: &str, path: &str) -> SimResponse {
     answer.with(LOCATION, &format!("{url}{path}?$deltatoken="))
 }
 
-/// As it is preferred.
-pub fn page_size(entered: &Entered<'_>, place: &Place) -> usize {
-    entered.prefer.page_size.unwrap_or(place.size).clamp(1, 1_000)
+/// Returns the page size: the client's preference, or the round's.
+pub fn page_size(context: &GraphCallContext<'_>, state: &LinkState) -> usize {
+    context.prefer.page_size.unwrap_or(state.size).clamp(1, 1_000)
 }
 
-/// One page of what is left to be told in this round, in order.
-pub fn page(entered: &Entered<'_>, log: &Log, place: Place, left: Vec<(At, Value)>) -> Answer {
-    let (seed, issued_ms) = (log.seed, entered.world.now_ms());
-    let chance = place.chance(seed);
-    let is_empty =
-        entered.has(&Kind::EmptyPage) || (place.at.is_some() && !place.was_empty && chance.is_multiple_of(EMPTY));
-    let size = if is_empty { 0 } else { page_size(entered, &place) };
+/// Builds one page of the remaining items of a round.
+pub fn page(
+    context: &GraphCallContext<'_>,
+    log: &ChangeLog,
+    state: LinkState,
+    left: Vec<(DeltaPosition, Value)>,
+) -> SimResponse {
+    let (seed, issued_ms) = (log.seed, context.world.now_ms());
+    let chance = state.chance(seed);
+    let is_empty = context.has(&MicrosoftFaultKind::EmptyPage)
+        || (state.at.is_some() && !state.was_empty && chance.is_multiple_of(EMPTY_PAGE_ONE_IN));
+    let size = if is_empty { 0 } else { page_size(context, &state) };
     let is_more = left.len() > size;
     let mut value: Vec<Value> = Vec::new();
-    let mut at = place.at;
+    let mut at = state.at;
     for (position, item) in left.into_iter().take(size) {
         at = Some(position);
         value.push(item);
     }
-    let told = place.told + value.len();
-    if entered.has(&Kind::RepeatedItems) {
+    let reported = state.reported + value.len();
+    if context.has(&MicrosoftFaultKind::RepeatedItems) {
         value.extend(value.clone());
-    } else if chance % REPEATED == 3 && value.len() > 1 {
+    } else if chance % REPEATED_ITEM_ONE_IN == 3 && value.len() > 1 {
         value.extend(value.first().cloned());
     }
-    let mut body = json!({"@odata.context": entered.context("delta"), "value": value});
+    let mut body = json!({"@odata.context": context.context("delta"), "value": value});
     if is_more || is_empty {
-        let next = Place { at, told, was_empty: is_empty, issued_ms, ..place };
-        body["@odata.nextLink"] = json!(entered.link("$skiptoken", &next.write(seed)));
+        let next = LinkState { at, reported, was_empty: is_empty, issued_ms, ..state };
+        body["@odata.nextLink"] = json!(context.link("$skiptoken", &next.write(seed)));
     } else {
-        // What happened during the first round is told in the next one.
-        let start = if place.is_initial { place.start } else { log.changes };
-        let next = Place { is_initial: false, start, at: None, told: 0, was_empty: false, issued_ms, ..place };
-        body["@odata.deltaLink"] = json!(entered.link("$deltatoken", &next.write(seed)));
+        // Changes during the initial round belong to the next one.
+        let start = if state.is_initial { state.start } else { log.changes };
+        let next = LinkState { is_initial: false, start, at: None, reported: 0, was_empty: false, issued_ms, ..state };
+        body["@odata.deltaLink"] = json!(context.link("$deltatoken", &next.write(seed)));
     }
-    Answer::json(body)
+    SimResponse::json(body)
 }
 
-/// Of one folder's messages.
-pub fn of_messages(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> {
+/// Answers a delta query of one folder's messages.
+pub fn of_messages(context: &GraphCallContext<'_>, mailbox: &MicrosoftMailbox) -> Result<SimResponse, GraphError> {
     let account = mailbox.account();
-    let number = account.find_folder(entered.call.path("mailFolder-id")).map_err(messages::missing)?;
+    let number = account.find_folder(context.call.path("mailFolder-id")).map_err(messages::missing)?;
     let folder = &account.folders[&number];
     let log = account.log(folder.oldest);
-    let place = begun(entered, &log, &format!("delta {number}"))?;
-    let filter = options(&place, entered)?;
-    let size = page_size(entered, &place);
-    let wanted = messages::wanted(entered, place.select.as_deref());
-    let left = match place.is_initial {
-        true => all(entered, &account, number, &place, filter.as_ref(), &wanted, size),
-        false => changed(entered, &account, number, &place, filter.as_ref(), &wanted, size),
+    let state = open_round(context, &log, &format!("delta {number}"))?;
+    let filter = options(&state, context)?;
+    let size = page_size(context, &state);
+    let options = messages::options(context, state.select.as_deref());
+    let left = if state.is_initial {
+        all(context, &account, number, &state, filter.as_ref(), &options, size)
+    } else {
+        changed(context, &account, number, &state, filter.as_ref(), &options, size)
     };
-    Ok(page(entered, &log, place, left))
+    Ok(page(context, &log, state, left))
 }
 
-/// What a delta query of messages takes.
-fn options(place: &Place, entered: &Entered<'_>) -> Result<Option<Filter>, Refusal> {
-    let refused = |why: &str| Refusal::new(400, "ErrorInvalidUrlQuery", why);
-    if entered.call.query("$search").is_some() || entered.call.query("$expand").is_some() {
-        return Err(refused("$search and $expand are not supported with delta."));
+fn invalid_query(why: &str) -> GraphError {
+    GraphError::new(400, "ErrorInvalidUrlQuery", why)
+}
+
+/// Checks the options of a delta query of messages.
+fn options(state: &LinkState, context: &GraphCallContext<'_>) -> Result<Option<MessageFilter>, GraphError> {
+    if context.call.query("$search").is_some() || context.call.query("$expand").is_some() {
+        return Err(invalid_query("$search and $expand are not supported with delta."));
     }
-    if place.order.as_deref().is_some_and(|order| order != "receivedDateTime desc") {
-        return Err(refused("Only $orderby=receivedDateTime desc is supported with delta."));
+    if state.order.as_deref().is_some_and(|order| order != "receivedDateTime desc") {
+        return Err(invalid_query("Only $orderby=receivedDateTime desc is supported with delta."));
     }
-    if place.change_type.as_deref().is_some_and(|kind| !["created", "updated", "deleted"].contains(&kind)) {
-        return Err(refused("changeType is created, updated or deleted."));
+    if state.change_type.as_deref().is_some_and(|kind| !["created", "updated", "deleted"].contains(&kind)) {
+        return Err(invalid_query("changeType is created, updated or deleted."));
     }
-    let filter = place.filter.as_deref().map(Filter::read).transpose().map_err(|why| refused(&why))?;
+    let filter = state.filter.as_deref().map(MessageFilter::read).transpose().map_err(|why| invalid_query(&why))?;
     if filter.as_ref().is_some_and(|filter| !filter.is_since_received()) {
-        return Err(refused("Only $filter=receivedDateTime ge or gt is supported with delta."));
+        return Err(invalid_query("Only $filter=receivedDateTime ge or gt is supported with delta."));
     }
     Ok(filter)
 }
 
-/// All that there is, newest first; one more than fits a page, to tell that there is more.
+/// Returns the folder's messages, newest first; one more than a page, to see whether there are more.
 fn all(
-    entered: &Entered<'_>,
-    account: &Account,
+    context: &GraphCallContext<'_>,
+    account: &OutlookAccount,
     folder: u32,
-    place: &Place,
-    filter: Option<&Filter>,
-    wanted: &Wanted<'_>,
+    state: &LinkState,
+    filter: Option<&MessageFilter>,
+    options: &ViewOptions<'_>,
     size: usize,
-) -> Vec<(At, Value)> {
-    if place.change_type.as_deref().is_some_and(|kind| kind != "created") {
+) -> Vec<(DeltaPosition, Value)> {
+    if state.change_type.as_deref().is_some_and(|kind| kind != "created") {
         return Vec::new();
     }
-    let most = if filter.is_some() { MOST_FILTERED.saturating_sub(place.told) } else { usize::MAX };
-    let (letters, faces) = (&entered.world.letters, &entered.world.faces);
-    let before = place.at.unwrap_or((i64::MAX, u64::MAX));
+    let most = if filter.is_some() { MAX_FILTERED_ITEMS.saturating_sub(state.reported) } else { usize::MAX };
+    let (letters, views) = (&context.world.letters, &context.world.provider.views);
+    let before = state.at.unwrap_or((i64::MAX, u64::MAX));
     let older = account.folders[&folder].by_date.range(..before).rev();
     let found = older.filter(|(_, number)| filter.is_none_or(|filter| filter.matches(&account.messages[number])));
-    let show = |at: &At| (*at, account.show(at.1, &account.messages[&at.1], wanted, letters, faces));
-    found.take(most.min(size + 1)).map(show).collect()
+    found
+        .take(most.min(size + 1))
+        .map(|at| (*at, account.show(at.1, &account.messages[&at.1], options, letters, views)))
+        .collect()
 }
 
-/// What changed since, or went, in the order in which it did.
+/// Returns changed and removed messages in order of change.
 fn changed(
-    entered: &Entered<'_>,
-    account: &Account,
+    context: &GraphCallContext<'_>,
+    account: &OutlookAccount,
     folder: u32,
-    place: &Place,
-    filter: Option<&Filter>,
-    wanted: &Wanted<'_>,
+    state: &LinkState,
+    filter: Option<&MessageFilter>,
+    options: &ViewOptions<'_>,
     size: usize,
-) -> Vec<(At, Value)> {
-    let after = place.at.map_or(place.start, |(at, _)| at as u64);
-    let (letters, faces) = (&entered.world.letters, &entered.world.faces);
-    let is_wanted = |kind: &str| place.change_type.as_deref().is_none_or(|only| only == kind);
+) -> Vec<(DeltaPosition, Value)> {
+    let after = state.at.map_or(state.start, |(at, _)| at as u64);
+    let (letters, views) = (&context.world.letters, &context.world.provider.views);
+    let is_wanted = |kind: &str| state.change_type.as_deref().is_none_or(|only| only == kind);
     let folder = &account.folders[&folder];
     let present = folder.changed.range(after + 1..).filter(|(_, number)| {
         let message = &account.messages[*number];
-        let is_new = message.entered_at > place.start;
-        // Changes to what was told before come even if it does not match.
+        let is_new = message.entered_at > state.start;
+        // Changes of already reported messages are reported even if the filter does not match.
         is_wanted(if is_new { "created" } else { "updated" })
             && (!is_new || filter.is_none_or(|filter| filter.matches(message)))
     });
     let present = present.take(size + 1).map(|(at, number)| {
-        ((*at as i64, *number), account.show(*number, &account.messages[number], wanted, letters, faces))
+        ((*at as i64, *number), account.show(*number, &account.messages[number], options, letters, views))
     });
     let gone =
         folder.removed.range(after + 1..).filter(|_| is_wanted("deleted")).take(size + 1).map(|(at, removal)| {
-            let id = account.id_before(removal.number, removal.moves, wanted.is_immutable);
+            let id = account.id_before(removal.number, removal.moves, options.is_immutable);
             ((*at as i64, removal.number), json!({"id": id, "@removed": {"reason": "deleted"}}))
         });
-    let mut left: Vec<(At, Value)> = present.chain(gone).collect();
+    let mut left: Vec<(DeltaPosition, Value)> = present.chain(gone).collect();
     left.sort_by_key(|(at, _)| *at);
     left.truncate(size + 1);
     left

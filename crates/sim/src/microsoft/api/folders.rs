@@ -1,23 +1,21 @@
-//! Folders: below the root, below another one, one by one, and what changed among them.
+//! Mail folders: children, single folders, delta.
 
 use serde_json::{Value, json};
 
-use super::super::account::Account;
-use super::super::error::Refusal;
-use super::super::faults::Kind;
+use super::super::account::OutlookAccount;
+use super::super::error::GraphError;
+use super::super::faults::MicrosoftFaultKind;
 use super::super::folders::ROOT;
-use super::super::links::Place;
-use super::super::world::Mailbox;
-use super::call::Entered;
+use super::super::link_state::LinkState;
+use super::super::world::MicrosoftMailbox;
+use super::call::GraphCallContext;
 use super::{delta, messages, select};
-use crate::answer::Answer;
+use crate::response::SimResponse;
 
-fn show(account: &Account, number: u32) -> Value {
+fn show(account: &OutlookAccount, number: u32) -> Value {
     let folder = &account.folders[&number];
-    let total = match folder.is_search {
-        true => account.folders.values().map(|other| other.unread).sum(),
-        false => folder.by_date.len(),
-    };
+    let total =
+        if folder.is_search { account.folders.values().map(|other| other.unread).sum() } else { folder.by_date.len() };
     let mut shown = json!({
         "id": account.folder_id(number),
         "displayName": folder.name,
@@ -37,80 +35,80 @@ fn show(account: &Account, number: u32) -> Value {
     shown
 }
 
-/// Right below the folder that is named, or the root.
-pub fn list(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> {
+/// Lists the children of a folder, or of the root.
+pub fn list(context: &GraphCallContext<'_>, mailbox: &MicrosoftMailbox) -> Result<SimResponse, GraphError> {
     let account = mailbox.account();
-    let parent = match entered.call.path("mailFolder-id") {
+    let parent = match context.call.path("mailFolder-id") {
         "" => ROOT,
         id => account.find_folder(id).map_err(messages::missing)?,
     };
-    let with_hidden = entered.call.query("includeHiddenFolders") == Some("true");
+    let with_hidden = context.call.query("includeHiddenFolders") == Some("true");
     let of = format!("folders {parent}");
-    let place = match entered.call.query("$skiptoken") {
+    let state = match context.call.query("$skiptoken") {
         Some(token) => {
-            Place::read(token, account.seed, &of).ok_or_else(|| Refusal::bad("The skip token is not valid."))?
+            LinkState::read(token, account.seed, &of).ok_or_else(|| GraphError::bad("The skip token is not valid."))?
         }
-        None => Place {
+        None => LinkState {
             of,
-            size: messages::page_size(entered)?,
-            select: entered.select.clone(),
+            size: messages::page_size(context)?,
+            select: context.select.clone(),
             is_initial: with_hidden,
-            ..Place::default()
+            ..LinkState::default()
         },
     };
-    let after = place.at.map_or(-1, |(number, _)| number);
-    let size = if entered.has(&Kind::EmptyPage) { 0 } else { place.size };
-    let shown = account.children(parent).filter(|(_, folder)| place.is_initial || !folder.is_hidden);
+    let after = state.at.map_or(-1, |(number, _)| number);
+    let size = if context.has(&MicrosoftFaultKind::EmptyPage) { 0 } else { state.size };
+    let shown = account.children(parent).filter(|(_, folder)| state.is_initial || !folder.is_hidden);
     let left: Vec<u32> = shown.map(|(number, _)| number).filter(|number| i64::from(*number) > after).collect();
     let page = &left[..left.len().min(size)];
-    let one = |number: &u32| select::only(show(&account, *number), place.select.as_deref());
-    let mut value: Vec<Value> = page.iter().map(one).collect();
-    if entered.has(&Kind::RepeatedItems) {
+    let mut value: Vec<Value> =
+        page.iter().map(|number| select::only(show(&account, *number), state.select.as_deref())).collect();
+    if context.has(&MicrosoftFaultKind::RepeatedItems) {
         value.extend(value.clone());
     }
-    let mut body = json!({"@odata.context": entered.context("mailFolders"), "value": value});
+    let mut body = json!({"@odata.context": context.context("mailFolders"), "value": value});
     if page.len() < left.len() {
-        let at = page.last().map_or(place.at, |last| Some((i64::from(*last), 0)));
-        let next = Place { at, ..place };
-        body["@odata.nextLink"] = json!(entered.link("$skiptoken", &next.write(account.seed)));
+        let at = page.last().map_or(state.at, |last| Some((i64::from(*last), 0)));
+        let next = LinkState { at, ..state };
+        body["@odata.nextLink"] = json!(context.link("$skiptoken", &next.write(account.seed)));
     }
-    Ok(Answer::json(body))
+    Ok(SimResponse::json(body))
 }
 
-pub fn get(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> {
+pub fn get(context: &GraphCallContext<'_>, mailbox: &MicrosoftMailbox) -> Result<SimResponse, GraphError> {
     let account = mailbox.account();
-    let number = account.find_folder(entered.call.path("mailFolder-id")).map_err(messages::missing)?;
-    let mut shown = select::only(show(&account, number), entered.select.as_deref());
-    shown["@odata.context"] = json!(entered.context("mailFolders/$entity"));
-    Ok(Answer::json(shown))
+    let number = account.find_folder(context.call.path("mailFolder-id")).map_err(messages::missing)?;
+    let mut shown = select::only(show(&account, number), context.select.as_deref());
+    shown["@odata.context"] = json!(context.context("mailFolders/$entity"));
+    Ok(SimResponse::json(shown))
 }
 
-/// All folders of the mailbox, hidden ones too, and what becomes of them.
-pub fn changes(entered: &Entered<'_>, mailbox: &Mailbox) -> Result<Answer, Refusal> {
+/// Answers a delta query of all folders, hidden ones included.
+pub fn changes(context: &GraphCallContext<'_>, mailbox: &MicrosoftMailbox) -> Result<SimResponse, GraphError> {
     let account = mailbox.account();
     let log = account.log(0);
-    let place = delta::begun(entered, &log, "folders delta")?;
+    let state = delta::open_round(context, &log, "folders delta")?;
     for option in ["$filter", "$orderby", "$search", "$expand", "$top"] {
-        if entered.call.query(option).is_some() {
-            return Err(Refusal::new(400, "ErrorInvalidUrlQuery", format!("{option} is not supported with delta.")));
+        if context.call.query(option).is_some() {
+            return Err(GraphError::new(400, "ErrorInvalidUrlQuery", format!("{option} is not supported with delta.")));
         }
     }
-    let after = place.at.map_or(if place.is_initial { 0 } else { place.start }, |(at, _)| at as u64);
-    // By when each changed last; of those that are gone, only what went since the round began.
-    let mut told: Vec<(u64, Value)> = Vec::new();
+    let after = state.at.map_or(if state.is_initial { 0 } else { state.start }, |(at, _)| at as u64);
+    // By last change; deleted folders only if they were deleted since the round began.
+    let mut reported: Vec<(u64, Value)> = Vec::new();
     for (number, folder) in account.folders.iter().filter(|(_, folder)| folder.parent.is_some()) {
-        // What is there from the start has one time for all: the number tells them apart.
-        let at = if place.is_initial { u64::from(*number) + 1 } else { folder.changed_at };
+        // Initial folders share one change counter, so the number orders them.
+        let at = if state.is_initial { u64::from(*number) + 1 } else { folder.changed_at };
         if at > after {
-            told.push((at, select::only(show(&account, *number), place.select.as_deref())));
+            reported.push((at, select::only(show(&account, *number), state.select.as_deref())));
         }
     }
-    if !place.is_initial {
+    if !state.is_initial {
         for (at, number) in account.gone_folders.range(after + 1..) {
-            told.push((*at, json!({"id": account.folder_id(*number), "@removed": {"reason": "deleted"}})));
+            reported.push((*at, json!({"id": account.folder_id(*number), "@removed": {"reason": "deleted"}})));
         }
     }
-    told.sort_by_key(|(at, _)| *at);
-    let told = told.into_iter().map(|(at, value)| ((at as i64, 0), value)).collect();
-    Ok(delta::page(entered, &log, place, told))
+    reported.sort_by_key(|(at, _)| *at);
+    let reported = reported.into_iter().map(|(at, value)| ((at as i64, 0), value)).collect();
+    Ok(delta::page(context, &log, state, reported))
 }

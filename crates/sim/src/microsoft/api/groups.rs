@@ -1,13 +1,13 @@
-//! Groups, and who is in them.
+//! Groups and their members.
 
 use serde_json::{Value, json};
 
-use super::super::error::Refusal;
-use super::super::faults::Route;
-use super::call::Entered;
+use super::super::error::GraphError;
+use super::super::faults::MicrosoftRoute;
+use super::call::GraphCallContext;
 use super::{select, users};
-use crate::answer::Answer;
-use crate::people::{Group, Member, Organisation};
+use crate::people::{Group, GroupMember, Organisation};
+use crate::response::SimResponse;
 
 fn show(group: &Group) -> Value {
     let nickname = group.address.split('@').next().unwrap_or_default();
@@ -26,87 +26,107 @@ fn show(group: &Group) -> Value {
     })
 }
 
-pub fn answer(route: Route, entered: &Entered<'_>) -> Result<Answer, Refusal> {
-    let organisations = entered.world.people.read();
+pub fn answer(route: MicrosoftRoute, context: &GraphCallContext<'_>) -> Result<SimResponse, GraphError> {
+    let organisations = context.world.provider.people.read();
     let nobody = Organisation::default();
-    let organisation = organisations.get(&entered.access.asked.directory).unwrap_or(&nobody);
+    let organisation = organisations.get(&context.access.grant.directory).unwrap_or(&nobody);
     match route {
-        Route::GroupsList => list(entered, organisation),
-        Route::GroupsGet => {
-            let (_, group) = find(entered, organisation)?;
-            let mut shown = select::exactly(show(group), entered.select.as_deref());
-            shown["@odata.context"] = users::context(entered.world, "groups/$entity");
-            Ok(Answer::json(shown))
+        MicrosoftRoute::GroupsList => list(context, organisation),
+        MicrosoftRoute::GroupsGet => {
+            let (_, group) = find(context, organisation)?;
+            let mut shown = select::exactly(show(group), context.select.as_deref());
+            shown["@odata.context"] = users::odata_context(context.world, "groups/$entity");
+            Ok(SimResponse::json(shown))
         }
-        _ => members(route, entered, organisation),
+        _ => members(route, context, organisation),
     }
 }
 
-fn find<'a>(entered: &Entered<'_>, organisation: &'a Organisation) -> Result<(u64, &'a Group), Refusal> {
-    let id = entered.call.path("group-id");
+fn find<'a>(context: &GraphCallContext<'_>, organisation: &'a Organisation) -> Result<(u64, &'a Group), GraphError> {
+    let id = context.call.path("group-id");
     let found = organisation.groups.iter().find(|(_, group)| group.id == id);
     let (number, group) = found.ok_or_else(|| {
         let message =
             format!("Resource '{id}' does not exist or one of its queried reference-property objects are not present.");
-        Refusal::new(404, "Request_ResourceNotFound", message)
+        GraphError::new(404, "Request_ResourceNotFound", message)
     })?;
     Ok((*number, group))
 }
 
-/// By name or address, if that is asked for.
-fn list(entered: &Entered<'_>, organisation: &Organisation) -> Result<Answer, Refusal> {
-    let place = users::place(entered, &format!("groups {}", organisation.id))?;
-    let wanted = place.filter.as_deref().map(filter).transpose()?;
-    let is_wanted = |group: &Group| match &wanted {
-        None => true,
-        Some((Field::Mail, wanted)) => group.address.eq_ignore_ascii_case(wanted),
-        Some((Field::Name, wanted)) => group.name.eq_ignore_ascii_case(wanted),
-    };
-    let all: Vec<u64> =
-        organisation.groups.iter().filter(|(_, group)| is_wanted(group)).map(|(number, _)| *number).collect();
-    let select = place.select.clone();
-    let one = |number| select::exactly(show(&organisation.groups[&number]), select.as_deref());
-    Ok(users::page(entered, place, &all, "groups", one))
+/// Lists groups, filtered by name or address if requested.
+fn list(context: &GraphCallContext<'_>, organisation: &Organisation) -> Result<SimResponse, GraphError> {
+    let state = users::link_state(context, &format!("groups {}", organisation.id))?;
+    let wanted = state.filter.as_deref().map(filter).transpose()?;
+    let all: Vec<u64> = organisation
+        .groups
+        .iter()
+        .filter(|(_, group)| wanted.as_ref().is_none_or(|(property, value)| property.matches(group, value)))
+        .map(|(number, _)| *number)
+        .collect();
+    let select = state.select.clone();
+    Ok(users::page(context, state, &all, "groups", |number| {
+        select::exactly(show(&organisation.groups[&number]), select.as_deref())
+    }))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum GroupProperty {
     Mail,
     Name,
 }
 
-fn filter(text: &str) -> Result<(Field, String), Refusal> {
-    let wrong = || users::unsupported("Groups are filtered by mail eq '…' or displayName eq '…'.");
-    let (field, value) = text.split_once(" eq ").ok_or_else(wrong)?;
-    let value = value.trim().strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).ok_or_else(wrong)?;
-    match field.trim() {
-        "mail" => Ok((Field::Mail, value.to_owned())),
-        "displayName" => Ok((Field::Name, value.to_owned())),
-        _ => Err(wrong()),
+impl GroupProperty {
+    fn matches(self, group: &Group, value: &str) -> bool {
+        match self {
+            Self::Mail => group.address.eq_ignore_ascii_case(value),
+            Self::Name => group.name.eq_ignore_ascii_case(value),
+        }
     }
 }
 
-/// Those who are named in the group, or all who are in it however deep; only people, if the path ends with that.
-fn members(route: Route, entered: &Entered<'_>, organisation: &Organisation) -> Result<Answer, Refusal> {
-    let (number, group) = find(entered, organisation)?;
-    let is_cast = entered.call.method.id.ends_with("/microsoft.graph.user");
-    let is_first = entered.call.query("$skiptoken").is_none();
-    let place = users::place(entered, &format!("{} {number} {}", route.as_str(), organisation.id))?;
-    if is_cast && is_first && !(entered.is_eventual && entered.call.query("$count") == Some("true")) {
+fn unsupported_filter() -> GraphError {
+    users::unsupported("Groups are filtered by mail eq '…' or displayName eq '…'.")
+}
+
+fn filter(text: &str) -> Result<(GroupProperty, String), GraphError> {
+    let (field, value) = text.split_once(" eq ").ok_or_else(unsupported_filter)?;
+    let value =
+        value.trim().strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).ok_or_else(unsupported_filter)?;
+    match field.trim() {
+        "mail" => Ok((GroupProperty::Mail, value.to_owned())),
+        "displayName" => Ok((GroupProperty::Name, value.to_owned())),
+        _ => Err(unsupported_filter()),
+    }
+}
+
+/// Lists direct or transitive members; only users if the path ends with a cast.
+fn members(
+    route: MicrosoftRoute,
+    context: &GraphCallContext<'_>,
+    organisation: &Organisation,
+) -> Result<SimResponse, GraphError> {
+    let (number, group) = find(context, organisation)?;
+    let is_cast = context.call.method.id.ends_with("/microsoft.graph.user");
+    let is_first = context.call.query("$skiptoken").is_none();
+    let state = users::link_state(context, &format!("{} {number} {}", route.as_str(), organisation.id))?;
+    if is_cast && is_first && !(context.is_eventual && context.call.query("$count") == Some("true")) {
         return Err(users::unsupported("A cast needs the header ConsistencyLevel: eventual and $count=true."));
     }
-    if place.filter.is_some() {
+    if state.filter.is_some() {
         return Err(users::unsupported("$filter is not simulated for members."));
     }
     let found = match route {
-        Route::GroupsAllMembers => organisation.all_members(number),
+        MicrosoftRoute::GroupsAllMembers => organisation.all_members(number),
         _ => organisation.members(group),
     };
-    let is_wanted = |member: &&Member| !is_cast || matches!(member, Member::Person(_));
-    let mut all: Vec<u64> = found.iter().filter(is_wanted).map(|member| number_of(*member)).collect();
+    let mut all: Vec<u64> = found
+        .iter()
+        .filter(|member| !is_cast || matches!(member, GroupMember::Person(_)))
+        .map(|member| number_of(*member))
+        .collect();
     all.sort_unstable();
-    let select = place.select.clone();
-    let show = |number: u64| {
+    let select = state.select.clone();
+    Ok(users::page(context, state, &all, if is_cast { "users" } else { "directoryObjects" }, |number: u64| {
         let (mut shown, kind) = match organisation.people.get(&number) {
             Some(person) => (users::shown(person, organisation.domain(), select.as_deref()), "user"),
             None => (select::exactly(show(&organisation.groups[&number]), select.as_deref()), "group"),
@@ -115,13 +135,12 @@ fn members(route: Route, entered: &Entered<'_>, organisation: &Organisation) -> 
             shown["@odata.type"] = json!(format!("#microsoft.graph.{kind}"));
         }
         shown
-    };
-    Ok(users::page(entered, place, &all, if is_cast { "users" } else { "directoryObjects" }, show))
+    }))
 }
 
-/// An organisation counts people and groups together.
-fn number_of(member: Member) -> u64 {
+/// Returns a member's number. People and groups share one sequence.
+fn number_of(member: GroupMember) -> u64 {
     match member {
-        Member::Person(number) | Member::Group(number) => number,
+        GroupMember::Person(number) | GroupMember::Group(number) => number,
     }
 }

@@ -1,9 +1,9 @@
-//! The `Prefer` header: what a program would like, and which of it was done.
+//! The `Prefer` header and `Preference-Applied`.
 
 /// Preferences of one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prefer {
-    /// Ids stay when a message moves.
+    /// Whether ids are immutable: they stay when a message moves.
     pub is_immutable: bool,
     pub page_size: Option<usize>,
     pub is_text_body: bool,
@@ -11,7 +11,7 @@ pub struct Prefer {
 }
 
 impl Prefer {
-    /// What there is no such preference for is told.
+    /// Parses the header. An unknown preference is an error.
     pub fn read(header: &str) -> Result<Self, String> {
         let mut prefer = Self::default();
         for part in header.split([',', ';']).map(str::trim).filter(|part| !part.is_empty()) {
@@ -32,7 +32,7 @@ impl Prefer {
         Ok(prefer)
     }
 
-    /// What is told in `Preference-Applied`.
+    /// Renders `Preference-Applied`.
     pub fn applied(&self) -> Option<String> {
         let mut applied = Vec::new();
         if self.is_immutable {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_preferences_share_a_header() {
+    fn header_holds_several_preferences() {
         let read =
             Prefer::read("IdType=\"ImmutableId\", odata.maxpagesize=50,outlook.body-content-type=\"text\"").unwrap();
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preference_that_there_is_not_is_told() {
+    fn unknown_preference_is_refused() {
         for header in ["IdType=\"immutableid\"", "odata.maxpagesize=0", "odata.pagesize=5", "outlook.timezone=\"UTC\""]
         {
             assert!(Prefer::read(header).is_err(), "{header}");

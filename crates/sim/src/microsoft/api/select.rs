@@ -1,10 +1,10 @@
-//! `$select`: only what was asked for comes.
+//! `$select`: limits a response to the requested fields.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::spec;
 
-/// The fields that were asked for, if the entity has them all; nothing: those that come by themselves.
+/// Parses `$select` and checks that the entity has all fields. `None`: the default fields.
 pub fn read(entity: Option<&str>, select: Option<&str>) -> Result<Option<Vec<String>>, String> {
     let Some(select) = select else { return Ok(None) };
     let fields: Vec<String> = select.split(',').map(|field| field.trim().to_owned()).collect();
@@ -16,18 +16,16 @@ pub fn read(entity: Option<&str>, select: Option<&str>) -> Result<Option<Vec<Str
     }
 }
 
-/// A directory object with nothing but what was asked for: not even its id.
+/// Limits a directory object to the requested fields, even without its id.
 pub fn exactly(entity: Value, fields: Option<&[String]>) -> Value {
     let (Some(fields), Value::Object(mut all)) = (fields, entity.clone()) else { return entity };
     all.retain(|name, _| name.starts_with('@') || fields.contains(name));
     Value::Object(all)
 }
 
-/// An entity with the fields that were asked for, its id, and what OData says of it.
+/// Limits an entity to the requested fields, its id and OData annotations.
 pub fn only(entity: Value, fields: Option<&[String]>) -> Value {
     let (Some(fields), Value::Object(all)) = (fields, &entity) else { return entity };
-    let is_kept = |name: &str| name == "id" || name.starts_with('@') || fields.iter().any(|field| field == name);
-    let kept: Map<String, Value> =
-        all.iter().filter(|(name, _)| is_kept(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
-    Value::Object(kept)
+    let kept = all.iter().filter(|(name, _)| *name == "id" || name.starts_with('@') || fields.contains(name));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
 }

@@ -1,4 +1,4 @@
-//! A client's certificate: its key, its names, and what it has signed.
+//! A client's certificate, and verification of what its key has signed.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -21,7 +21,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Of an RSA key.
+    /// Parses a PEM certificate with an RSA key.
     pub fn from_pem(pem: &str) -> Option<Self> {
         let lines = pem.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("-----"));
         let der = STANDARD.decode(lines.collect::<String>()).ok()?;
@@ -29,7 +29,7 @@ impl Certificate {
         Some(Self { der, modulus, exponent })
     }
 
-    /// The claims of a token that names this certificate and is signed with its key.
+    /// Returns the claims of a token that names this certificate and is signed with its key.
     pub fn open(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -51,7 +51,7 @@ impl Certificate {
     }
 }
 
-/// Modulus and exponent, the only parts of a certificate that matter here.
+/// Extracts modulus and exponent from a DER certificate.
 fn public_key(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (certificate, _) = element(der, SEQUENCE)?;
     let (to_be_signed, _) = element(certificate, SEQUENCE)?;
@@ -68,11 +68,11 @@ fn public_key(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (modulus, rest) = element(key, INTEGER)?;
     let (exponent, _) = element(rest, INTEGER)?;
     // A zero in front says that the number is not negative.
-    let plain = |number: &[u8]| number.strip_prefix(&[0]).unwrap_or(number).to_vec();
-    Some((plain(modulus), plain(exponent)))
+    let [modulus, exponent] = [modulus, exponent].map(|number| number.strip_prefix(&[0]).unwrap_or(number).to_vec());
+    Some((modulus, exponent))
 }
 
-/// The content of the first element, if it is of this kind, and what follows it.
+/// Reads the first DER element if it is of this kind. Returns its content and the rest.
 fn element(bytes: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = bytes.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_key_signs_opens_with_the_certificate_and_what_is_altered_does_not() {
+    fn certificate_verifies_what_its_key_signed() {
         let certificate = Certificate::from_pem(&certificate_pem()).unwrap();
         for is_old_form in [false, true] {
             let token = sign_as_client(&json!({"sub": "me"}), is_old_form);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_none() {
+    fn malformed_certificate_is_refused() {
         assert!(Certificate::from_pem("").is_none());
         assert!(Certificate::from_pem("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----").is_none());
     }

@@ -1,4 +1,4 @@
-//! Programs that were registered with Microsoft, and the one that tests use.
+//! Registered OAuth clients, and the one that tests use.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,27 +13,27 @@ use crate::signing;
 pub const CLIENT_ID: &str = "5e0c2d4a-6f1b-4c38-9a7e-0d1f2b3c4d5e";
 pub const CLIENT_SECRET: &str = "sim-secret";
 
-/// They guard nothing: both are in the repository for everybody to read.
+/// The test client's certificate and key. They protect nothing: both are in the repository.
 const CERTIFICATE: &[u8] = include_bytes!("../../keys/client-certificate.der");
 const CERTIFICATE_KEY: &[u8] = include_bytes!("../../keys/client-certificate-key.der");
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Client {
+pub struct MicrosoftClient {
     pub id: String,
     #[serde(default)]
     pub secret: Option<String>,
     #[serde(default)]
     pub secret_expired: bool,
-    /// In PEM, with an RSA key.
+    /// A PEM certificate with an RSA key.
     #[serde(default)]
     pub certificate: Option<String>,
-    /// Exactly these; those on a loopback host need not be named.
+    /// Exact redirect URIs; those on a loopback host need no registration.
     #[serde(default)]
     pub redirect_uris: Vec<String>,
 }
 
-impl Client {
+impl MicrosoftClient {
     pub fn for_tests() -> Self {
         Self {
             id: CLIENT_ID.to_owned(),
@@ -45,7 +45,7 @@ impl Client {
     }
 }
 
-/// The test client's certificate.
+/// Returns the test client's certificate.
 pub fn certificate_pem() -> String {
     signing::pem("CERTIFICATE", CERTIFICATE)
 }
@@ -54,12 +54,12 @@ pub fn certificate_key_pem() -> String {
     signing::pem("PRIVATE KEY", CERTIFICATE_KEY)
 }
 
-/// SHA-256, as `x5t#S256` has it.
+/// Returns the certificate's SHA-256, as in `x5t#S256`.
 pub fn certificate_thumbprint() -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, CERTIFICATE))
 }
 
-/// A token that the test client's key has signed: with PS256 and `x5t#S256`, or in the old form with RS256 and `x5t`.
+/// Signs claims with the test client's key: with PS256 and `x5t#S256`, or in the old form with RS256 and `x5t`.
 ///
 /// # Panics
 ///
@@ -76,9 +76,10 @@ pub fn sign_as_client(claims: &Value, is_old_form: bool) -> String {
     let signed = format!("{header}.{claims}");
     let mut signature = vec![0; key.public().modulus_len()];
     let random = SystemRandom::new();
-    let done = match is_old_form {
-        true => key.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature),
-        false => key.sign(&RSA_PSS_SHA256, &random, signed.as_bytes(), &mut signature),
+    let done = if is_old_form {
+        key.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature)
+    } else {
+        key.sign(&RSA_PSS_SHA256, &random, signed.as_bytes(), &mut signature)
     };
     done.expect("the signature has the length of the key");
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))

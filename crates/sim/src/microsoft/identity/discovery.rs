@@ -1,21 +1,21 @@
-//! What programs read about the identity platform before they ask it anything.
+//! OpenID discovery: configuration and keys.
 
 use serde_json::json;
 
-use super::super::directory::Tenant;
-use super::super::world::World;
-use super::error::Wrong;
-use crate::answer::Answer;
+use super::super::directory::Authority;
+use super::super::world::MicrosoftWorld;
+use super::error::IdentityError;
+use crate::response::SimResponse;
 
-pub fn configuration(world: &World, tenant: &str) -> Answer {
-    let Some(known) = world.tenant(tenant) else { return unknown(tenant).answer(world) };
+pub fn configuration(world: &MicrosoftWorld, tenant: &str) -> SimResponse {
+    let Some(known) = world.tenant(tenant) else { return unknown_tenant(tenant).answer(world) };
     let url = world.url();
     let issuer = match known {
-        Tenant::Common | Tenant::Organizations => "{tenantid}".to_owned(),
-        Tenant::Consumers => super::super::directory::CONSUMERS.to_owned(),
-        Tenant::One(id) => id,
+        Authority::Common | Authority::Organizations => "{tenantid}".to_owned(),
+        Authority::Consumers => super::super::directory::CONSUMERS.to_owned(),
+        Authority::One(id) => id,
     };
-    Answer::json(json!({
+    SimResponse::json(json!({
         "issuer": format!("{url}/{issuer}/v2.0"),
         "authorization_endpoint": format!("{url}/{tenant}/oauth2/v2.0/authorize"),
         "token_endpoint": format!("{url}/{tenant}/oauth2/v2.0/token"),
@@ -30,17 +30,17 @@ pub fn configuration(world: &World, tenant: &str) -> Answer {
     }))
 }
 
-pub fn keys(world: &World, tenant: &str) -> Answer {
+pub fn keys(world: &MicrosoftWorld, tenant: &str) -> SimResponse {
     match world.tenant(tenant) {
-        Some(_) => Answer::json(world.identity.published()),
-        None => unknown(tenant).answer(world),
+        Some(_) => SimResponse::json(world.provider.identity.published_keys()),
+        None => unknown_tenant(tenant).answer(world),
     }
 }
 
-pub fn unknown(tenant: &str) -> Wrong {
+pub fn unknown_tenant(tenant: &str) -> IdentityError {
     let message = format!(
         "Tenant '{tenant}' not found. Check to make sure you have the correct tenant ID and are signing into the correct \
          cloud."
     );
-    Wrong::request(90_002, message)
+    IdentityError::request(90_002, message)
 }

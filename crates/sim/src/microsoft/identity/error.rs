@@ -1,15 +1,15 @@
-//! Errors as the identity platform tells them.
+//! Error responses in the format of the identity platform.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::directory::drawn_guid;
-use super::super::world::World;
-use crate::answer::{Answer, Body};
+use super::super::world::MicrosoftWorld;
+use crate::response::{ResponseBody, SimResponse};
 
-/// What is wrong, by the word that programs decide on and the number that people search for.
+/// An error of the identity platform: OAuth code and AADSTS number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+pub struct IdentityError {
     pub status: u16,
     pub error: String,
     pub code: u32,
@@ -17,7 +17,7 @@ pub struct Wrong {
     pub suberror: Option<&'static str>,
 }
 
-impl Wrong {
+impl IdentityError {
     pub fn new(error: &str, code: u32, message: impl Into<String>) -> Self {
         let status = if error == "invalid_client" { 401 } else { 400 };
         Self { status, error: error.to_owned(), code, message: message.into(), suberror: None }
@@ -35,12 +35,12 @@ impl Wrong {
         Self::new("invalid_request", code, message)
     }
 
-    pub fn answer(&self, world: &World) -> Answer {
-        Answer::new(self.status, Body::Json(self.body(world)))
+    pub fn answer(&self, world: &MicrosoftWorld) -> SimResponse {
+        SimResponse::new(self.status, ResponseBody::Json(self.body(world)))
     }
 
-    fn body(&self, world: &World) -> Value {
-        let [trace_id, correlation_id] = world.identity.two_guids();
+    fn body(&self, world: &MicrosoftWorld) -> Value {
+        let [trace_id, correlation_id] = world.provider.identity.two_guids();
         let timestamp = written(world.now());
         let described = self.described(&trace_id, &correlation_id, &timestamp);
         let mut body = json!({
@@ -54,9 +54,9 @@ impl Wrong {
         body
     }
 
-    /// In one line, as it also goes back with a person.
-    pub fn description(&self, world: &World) -> String {
-        let [trace_id, correlation_id] = world.identity.two_guids();
+    /// Renders `error_description`, which redirects carry, too.
+    pub fn description(&self, world: &MicrosoftWorld) -> String {
+        let [trace_id, correlation_id] = world.provider.identity.two_guids();
         self.described(&trace_id, &correlation_id, &written(world.now()))
     }
 
@@ -66,7 +66,7 @@ impl Wrong {
     }
 }
 
-/// As in `2026-02-01 12:00:00Z`.
+/// Formats as `2026-02-01 12:00:00Z`.
 fn written(now: Timestamp) -> String {
     now.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }

@@ -1,7 +1,7 @@
-//! Subscriptions, and what is told to whom when a mailbox changes. A notification says that something changed, and little more.
+//! Subscriptions and change notifications, which say that a message changed, and little more.
 
 mod deliver;
-mod notice;
+mod notification;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use super::directory::drawn_guid;
 use crate::mail::rng::Rng;
 
 pub use deliver::{run, validate};
-pub use notice::{LifecycleEvent, send_lifecycle, tell};
+pub use notification::{LifecycleEvent, publish_events, send_lifecycle};
 
-/// Somebody who wants to know of changes.
+/// A subscription to changes of a mailbox.
 #[derive(Debug, Clone, Serialize)]
 pub struct Subscription {
     pub id: String,
@@ -25,9 +25,9 @@ pub struct Subscription {
     pub account: String,
     /// The id of the mailbox's directory.
     pub directory: String,
-    /// As it was asked for.
+    /// The resource as requested.
     pub resource: String,
-    /// One folder's messages; nothing: all.
+    /// The folder subscribed to. `None`: all.
     #[serde(skip)]
     pub folder: Option<u32>,
     /// As in `created,updated`.
@@ -36,9 +36,9 @@ pub struct Subscription {
     pub lifecycle_url: Option<String>,
     pub client_state: Option<String>,
     pub expires_ms: i64,
-    /// Ids of messages are those that stay.
+    /// Whether notifications carry immutable ids.
     pub is_immutable: bool,
-    /// Nothing is told until it is reauthorized.
+    /// Whether notifications are withheld until reauthorization.
     pub is_paused: bool,
 }
 
@@ -48,43 +48,43 @@ impl Subscription {
     }
 }
 
-/// How notifications are sent.
+/// The settings of notification delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// As Graph does; without it `http://` is fine.
+pub struct NotificationSettings {
+    /// Whether URLs must be `https://`, as Graph requires.
     pub require_https: bool,
-    /// Each post comes up to five times in any order, and one of five never.
+    /// Whether each post is sent up to five times in random order, and one of five never.
     pub chaos: bool,
-    /// How long until the second attempt; twice as long until the third, and so on.
+    /// The delay before the second attempt; it doubles with each further one.
     pub retry_ms: u64,
-    /// The most changes in one post.
+    /// The maximum number of changes in one post.
     pub batch: usize,
 }
 
-impl Default for Settings {
+impl Default for NotificationSettings {
     fn default() -> Self {
         Self { require_https: false, chaos: false, retry_ms: 500, batch: 20 }
     }
 }
 
-/// What became of notifications.
+/// Notification counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Changes that a subscription is told of.
+pub struct NotificationCounts {
+    /// Changes that matched a subscription.
     pub published: u64,
-    /// Not told, because the subscription waits to be reauthorized.
+    /// Changes withheld until reauthorization.
     pub withheld: u64,
-    /// Posts that were lost on purpose.
+    /// Posts lost by injected faults.
     pub lost: u64,
-    /// Attempts, with those that came again on purpose.
+    /// Attempts, injected duplicates included.
     pub sent: u64,
     pub acked: u64,
-    /// Of those, answered after more than three seconds.
+    /// Acknowledged after more than three seconds.
     pub slow: u64,
-    /// Attempts that were answered with something else.
+    /// Attempts that were answered with another status.
     pub refused: u64,
-    /// Attempts that were not answered.
+    /// Attempts without a response.
     pub failed: u64,
     /// Given up after the last attempt.
     pub abandoned: u64,
@@ -92,9 +92,9 @@ pub struct Counts {
     pub pending: u64,
 }
 
-/// What is to be posted where, and how long it waits before.
+/// A notification to be sent, and its delay.
 #[derive(Debug, Clone)]
-struct Due {
+struct PendingNotification {
     url: String,
     body: Value,
     delay_ms: u64,
@@ -102,23 +102,23 @@ struct Due {
 
 #[derive(Debug)]
 pub struct Subscriptions {
-    state: Mutex<State>,
+    state: Mutex<SubscriptionState>,
     wake: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct SubscriptionState {
     all: BTreeMap<String, Subscription>,
-    /// Ids by address, with some that are gone.
+    /// Ids by address; some may be gone.
     by_account: HashMap<String, Vec<String>>,
-    settings: Settings,
-    queue: VecDeque<Due>,
-    counts: Counts,
+    settings: NotificationSettings,
+    queue: VecDeque<PendingNotification>,
+    counts: NotificationCounts,
     rng: Rng,
 }
 
-impl State {
-    /// Those that have not expired.
+impl SubscriptionState {
+    /// Returns the account's subscriptions that have not expired.
     fn of_account(&mut self, account: &str, now_ms: i64) -> Vec<Subscription> {
         let Some(ids) = self.by_account.get_mut(account) else { return Vec::new() };
         ids.retain(|id| self.all.get(id).is_some_and(|subscription| now_ms < subscription.expires_ms));
@@ -128,30 +128,30 @@ impl State {
 
 impl Subscriptions {
     pub fn new(seed: u64) -> Self {
-        let state = State {
+        let state = SubscriptionState {
             all: BTreeMap::new(),
             by_account: HashMap::new(),
-            settings: Settings::default(),
+            settings: NotificationSettings::default(),
             queue: VecDeque::new(),
-            counts: Counts::default(),
+            counts: NotificationCounts::default(),
             rng: Rng::for_part(seed, 13),
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SubscriptionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> NotificationSettings {
         self.state().settings.clone()
     }
 
-    pub fn set(&self, settings: Settings) {
+    pub fn set(&self, settings: NotificationSettings) {
         self.state().settings = settings;
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> NotificationCounts {
         self.state().counts.clone()
     }
 
@@ -159,7 +159,7 @@ impl Subscriptions {
         drawn_guid(&mut self.state().rng)
     }
 
-    /// Those that have not expired.
+    /// Lists subscriptions that have not expired.
     pub fn list(&self, now_ms: i64) -> Vec<Subscription> {
         let mut state = self.state();
         state.all.retain(|_, subscription| now_ms < subscription.expires_ms);
@@ -170,14 +170,13 @@ impl Subscriptions {
         self.state().all.get(id).filter(|subscription| now_ms < subscription.expires_ms).cloned()
     }
 
-    /// Unless there is one of the same program for the same changes.
+    /// Adds a subscription. Returns `false` if the client has one for the same changes.
     pub fn add(&self, subscription: Subscription, now_ms: i64) -> bool {
         let mut state = self.state();
-        let is_same = |other: &Subscription| {
+        if state.of_account(&subscription.account, now_ms).iter().any(|other| {
             (&other.client, other.folder, &other.change_type)
                 == (&subscription.client, subscription.folder, &subscription.change_type)
-        };
-        if state.of_account(&subscription.account, now_ms).iter().any(is_same) {
+        }) {
             return false;
         }
         state.by_account.entry(subscription.account.clone()).or_default().push(subscription.id.clone());
@@ -185,7 +184,7 @@ impl Subscriptions {
         true
     }
 
-    /// It lives until then, and is authorized again.
+    /// Extends a subscription and lifts its pause.
     pub fn renew(&self, id: &str, expires_ms: Option<i64>) -> Option<Subscription> {
         let mut state = self.state();
         let subscription = state.all.get_mut(id)?;

@@ -1,15 +1,16 @@
-//! Which messages there are, page by page.
+//! Message listings.
 
 use serde_json::{Value, json};
-use sim::google::{Fault, Kind, Operation, Truth, TruthMessage};
+use sim::google::{GmailMessageTruth, GmailOperation, GmailTruth, GoogleFault, GoogleFaultKind};
 
-use super::place::{ANN, Place, encoded};
+use super::harness::{ANN, GoogleHarness};
+use crate::client::encoded;
 
-/// The ids of all pages, and how many pages there were.
-async fn all(place: &Place, query: &str) -> (Vec<String>, usize) {
+/// Returns the ids of all pages, and the number of pages.
+async fn all(harness: &GoogleHarness, query: &str) -> (Vec<String>, usize) {
     let (mut ids, mut pages, mut token) = (Vec::new(), 0, String::new());
     loop {
-        let page = place.gmail(&format!("messages?{query}{token}")).await;
+        let page = harness.gmail(&format!("messages?{query}{token}")).await;
         pages += 1;
         let found = page["messages"].as_array().into_iter().flatten();
         ids.extend(found.map(|message| message["id"].as_str().unwrap().to_owned()));
@@ -20,27 +21,31 @@ async fn all(place: &Place, query: &str) -> (Vec<String>, usize) {
     }
 }
 
-fn expected(truth: &Truth, wanted: impl Fn(&TruthMessage) -> bool) -> Vec<String> {
+fn expected(truth: &GmailTruth, wanted: impl Fn(&GmailMessageTruth) -> bool) -> Vec<String> {
     let mut found: Vec<(i64, &String)> =
         truth.messages.iter().filter(|(_, message)| wanted(message)).map(|(id, m)| (m.internal_date, id)).collect();
     found.sort_by(|a, b| b.cmp(a));
     found.into_iter().map(|(_, id)| id.clone()).collect()
 }
 
-fn has(message: &TruthMessage, label: &str) -> bool {
+fn has(message: &GmailMessageTruth, label: &str) -> bool {
     message.label_ids.iter().any(|id| id == label)
 }
 
-#[tokio::test]
-async fn messages_come_newest_first_in_pages_and_spam_and_trash_only_when_asked_for() {
-    let place = Place::with_ann(95).await;
-    let truth = place.world.truth(ANN).unwrap();
-    let is_usual = |message: &TruthMessage| !has(message, "SPAM") && !has(message, "TRASH");
+/// Listings leave out spam and trash.
+fn is_usual(message: &GmailMessageTruth) -> bool {
+    !has(message, "SPAM") && !has(message, "TRASH")
+}
 
-    let (usual, pages) = all(&place, "maxResults=20").await;
-    let (everything, _) = all(&place, "includeSpamTrash=true&maxResults=500").await;
-    let (spam, _) = all(&place, "labelIds=SPAM").await;
-    let (unread, _) = all(&place, "labelIds=INBOX&labelIds=UNREAD").await;
+#[tokio::test]
+async fn listing_is_newest_first_without_spam_and_trash() {
+    let harness = GoogleHarness::with_ann(95).await;
+    let truth = harness.world.truth(ANN).unwrap();
+
+    let (usual, pages) = all(&harness, "maxResults=20").await;
+    let (everything, _) = all(&harness, "includeSpamTrash=true&maxResults=500").await;
+    let (spam, _) = all(&harness, "labelIds=SPAM").await;
+    let (unread, _) = all(&harness, "labelIds=INBOX&labelIds=UNREAD").await;
 
     assert_eq!(usual, expected(&truth, is_usual));
     assert_eq!(pages, usual.len().div_ceil(20));
@@ -51,51 +56,54 @@ async fn messages_come_newest_first_in_pages_and_spam_and_trash_only_when_asked_
         expected(&truth, |message| is_usual(message) && has(message, "INBOX") && has(message, "UNREAD"))
     );
     assert!(!spam.is_empty() && !unread.is_empty() && usual.len() < everything.len());
-    place.assert_no_violations();
+    harness.assert_no_violations();
 }
 
 #[tokio::test]
-async fn a_search_narrows_a_listing() {
-    let place = Place::with_ann(60).await;
-    let truth = place.world.truth(ANN).unwrap();
+async fn search_narrows_a_listing() {
+    let harness = GoogleHarness::with_ann(60).await;
+    let truth = harness.world.truth(ANN).unwrap();
     let middle = expected(&truth, |_| true)[30].clone();
     let seconds = truth.messages[&middle].internal_date / 1_000;
-    let is_usual = |message: &TruthMessage| !has(message, "SPAM") && !has(message, "TRASH");
     let query = format!("q={}", encoded(&format!("after:{seconds} -in:chats -in:drafts")));
 
-    let (late, _) = all(&place, &query).await;
+    let (late, _) = all(&harness, &query).await;
 
-    let is_late =
-        |m: &TruthMessage| is_usual(m) && m.internal_date >= seconds * 1_000 && !has(m, "CHAT") && !has(m, "DRAFT");
-    assert_eq!(late, expected(&truth, is_late));
-    assert_eq!(all(&place, "q=in:anywhere").await.0.len(), 60);
+    assert_eq!(
+        late,
+        expected(&truth, |m| {
+            is_usual(m) && m.internal_date >= seconds * 1_000 && !has(m, "CHAT") && !has(m, "DRAFT")
+        })
+    );
+    assert_eq!(all(&harness, "q=in:anywhere").await.0.len(), 60);
 }
 
 #[tokio::test]
-async fn pages_miss_nothing_and_repeat_nothing_while_mail_comes_and_goes() {
-    let place = Place::with_ann(60).await;
-    let before = expected(&place.world.truth(ANN).unwrap(), |_| true);
+async fn pages_stay_consistent_during_changes() {
+    let harness = GoogleHarness::with_ann(60).await;
+    let before = expected(&harness.world.truth(ANN).unwrap(), |_| true);
     let list = "messages?includeSpamTrash=true&maxResults=10";
-    let first = place.gmail(list).await;
+    let first = harness.gmail(list).await;
     let token = encoded(first["nextPageToken"].as_str().unwrap());
 
-    place.world.apply(ANN, Operation::deliver()).unwrap();
-    place.world.apply(ANN, Operation::Delete { message: before[9].clone() }).unwrap();
-    place.world.apply(ANN, Operation::Delete { message: before[12].clone() }).unwrap();
-    let second = place.gmail(&format!("{list}&pageToken={token}")).await;
+    harness.world.apply(ANN, GmailOperation::deliver()).unwrap();
+    harness.world.apply(ANN, GmailOperation::Delete { message: before[9].clone() }).unwrap();
+    harness.world.apply(ANN, GmailOperation::Delete { message: before[12].clone() }).unwrap();
+    let second = harness.gmail(&format!("{list}&pageToken={token}")).await;
 
     let ids: Vec<&str> = second["messages"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap()).collect();
     let left: Vec<&str> = before[10..21].iter().map(String::as_str).filter(|id| *id != before[12]).collect();
     assert_eq!(ids, left);
-    assert_eq!(second, place.gmail(&format!("{list}&pageToken={token}")).await, "a page can be asked for again");
+    assert_eq!(second, harness.gmail(&format!("{list}&pageToken={token}")).await, "a page can be asked for again");
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_own_question_only() {
-    let place = Place::with_ann(30).await;
-    let token = place.gmail("messages?maxResults=5").await["nextPageToken"].as_str().unwrap().to_owned();
-    let status =
-        async |query: String| place.get(&format!("/gmail/v1/users/me/messages?{query}"), &place.token()).await.status;
+async fn page_token_is_valid_only_for_its_query() {
+    let harness = GoogleHarness::with_ann(30).await;
+    let token = harness.gmail("messages?maxResults=5").await["nextPageToken"].as_str().unwrap().to_owned();
+    let status = async |query: String| {
+        harness.get(&format!("/gmail/v1/users/me/messages?{query}"), &harness.token()).await.status
+    };
 
     assert_eq!(status(format!("pageToken={token}&maxResults=7")).await, 200);
     assert_eq!(status(format!("pageToken={token}&labelIds=INBOX")).await, 400);
@@ -103,19 +111,19 @@ async fn a_token_is_good_for_its_own_question_only() {
 }
 
 #[tokio::test]
-async fn an_empty_mailbox_has_no_messages_key_and_a_scripted_page_is_empty_with_more_to_come() {
-    let place = Place::with_ann(0).await;
-    let empty = place.gmail("messages").await;
-    place.world.apply(ANN, Operation::deliver()).unwrap();
-    place.world.add_fault(Fault::once(Kind::EmptyPage));
+async fn empty_page_has_no_messages_key() {
+    let harness = GoogleHarness::with_ann(0).await;
+    let empty = harness.gmail("messages").await;
+    harness.world.apply(ANN, GmailOperation::deliver()).unwrap();
+    harness.world.add_fault(GoogleFault::once(GoogleFaultKind::EmptyPage));
 
-    let scripted = place.gmail("messages").await;
-    let (ids, _) = all(&place, "").await;
+    let scripted = harness.gmail("messages").await;
+    let (ids, _) = all(&harness, "").await;
 
     assert_eq!(empty, json!({"resultSizeEstimate": 0}));
     assert!(scripted.get("messages").is_none() && scripted["nextPageToken"].is_string());
     let token = encoded(scripted["nextPageToken"].as_str().unwrap());
-    let after = place.gmail(&format!("messages?pageToken={token}")).await;
+    let after = harness.gmail(&format!("messages?pageToken={token}")).await;
     assert_eq!(after["messages"][0]["id"], Value::from(ids[0].clone()));
-    place.assert_no_violations();
+    harness.assert_no_violations();
 }

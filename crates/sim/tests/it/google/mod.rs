@@ -1,17 +1,16 @@
-//! The simulated Google, as programs and scripts meet it.
+//! The simulated Google, through its API and control API.
 
 mod batch;
 mod control;
 mod directory;
 mod faults;
 mod gmail;
+mod harness;
 mod history;
 mod listing;
 mod oauth;
-mod place;
 mod push;
 mod quota;
 mod service_account;
-mod speed;
 mod strict;
 pub mod tokens;

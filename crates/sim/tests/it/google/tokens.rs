@@ -1,4 +1,4 @@
-//! Opens what the simulated Google has signed, with nothing but what it publishes.
+//! Verifies tokens with the published keys.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,7 +6,7 @@ use ring::rsa::PublicKeyComponents;
 use ring::signature::RSA_PKCS1_2048_8192_SHA256;
 use serde_json::Value;
 
-/// The claims of a token that one of these keys has signed.
+/// Returns the claims of a token that one of these keys has signed.
 pub fn open(token: &str, certs: &Value) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (header, claims) = signed.split_once('.')?;

@@ -1,5 +1,5 @@
-//! The simulated IMAP server, as mail programs and scripts meet it.
+//! The simulated IMAP server, through IMAP and its control API.
 
 mod commands;
 mod control;
-mod place;
+mod harness;

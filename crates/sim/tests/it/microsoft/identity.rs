@@ -1,12 +1,12 @@
-//! Signing in: codes, refresh tokens, errors.
+//! Sign-in: codes, refresh tokens, errors.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use sim::microsoft::{CLIENT_ID, CLIENT_SECRET, CONSUMERS, Client, Consent, NewAccount};
+use sim::microsoft::{AccountSpec, CLIENT_ID, CLIENT_SECRET, CONSUMERS, Consent, MicrosoftClient};
 
-use super::place::{ANN, Place, code};
-use crate::client::{Answered, encoded};
+use super::harness::{ANN, MicrosoftHarness, code};
+use crate::client::{HttpReply, encoded};
 use crate::google::tokens::open;
 
 const VERIFIER: &str = "a-verifier-of-forty-three-letters-or-a-bit-more";
@@ -37,21 +37,23 @@ fn address(tenant: &str, more: &[(&str, &str)]) -> String {
     format!("/{tenant}/oauth2/v2.0/authorize?{}", query.join("&"))
 }
 
-/// What came back with the person.
-async fn authorize(place: &Place, tenant: &str, more: &[(&str, &str)]) -> Vec<(String, String)> {
-    let answered = place.send("GET", &address(tenant, more), &[], b"").await.unwrap();
+/// Returns the parameters of the redirect.
+async fn authorize(harness: &MicrosoftHarness, tenant: &str, more: &[(&str, &str)]) -> Vec<(String, String)> {
+    let answered = harness.send("GET", &address(tenant, more), &[], b"").await.unwrap();
     assert_eq!(answered.status, 302, "{}", answered.text());
     let location = answered.header("location").unwrap();
     let query = location.strip_prefix(&format!("{BACK}?")).unwrap();
-    let pair = |part: &str| part.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap();
-    query.split('&').map(pair).collect()
+    query
+        .split('&')
+        .map(|part| part.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).unwrap())
+        .collect()
 }
 
 fn told(pairs: &[(String, String)], name: &str) -> Option<String> {
     pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
 }
 
-async fn redeem(place: &Place, tenant: &str, code: &str) -> Answered {
+async fn redeem(harness: &MicrosoftHarness, tenant: &str, code: &str) -> HttpReply {
     let fields = [
         ("grant_type", "authorization_code"),
         ("code", code),
@@ -60,20 +62,20 @@ async fn redeem(place: &Place, tenant: &str, code: &str) -> Answered {
         ("client_id", CLIENT_ID),
         ("client_secret", CLIENT_SECRET),
     ];
-    place.form(&format!("/{tenant}/oauth2/v2.0/token"), &fields).await
+    harness.form(&format!("/{tenant}/oauth2/v2.0/token"), &fields).await
 }
 
-async fn refresh(place: &Place, token: &str) -> Answered {
+async fn refresh(harness: &MicrosoftHarness, token: &str) -> HttpReply {
     let fields = [
         ("grant_type", "refresh_token"),
         ("refresh_token", token),
         ("client_id", CLIENT_ID),
         ("client_secret", CLIENT_SECRET),
     ];
-    place.form("/common/oauth2/v2.0/token", &fields).await
+    harness.form("/common/oauth2/v2.0/token", &fields).await
 }
 
-fn aadsts(answered: &Answered) -> (u16, String, u64) {
+fn aadsts(answered: &HttpReply) -> (u16, String, u64) {
     let body = answered.json();
     let number = body["error_codes"][0].as_u64().unwrap();
     let described = body["error_description"].as_str().unwrap();
@@ -84,40 +86,40 @@ fn aadsts(answered: &Answered) -> (u16, String, u64) {
     (answered.status, body["error"].as_str().unwrap().to_owned(), number)
 }
 
-async fn consenting(place: &Place) {
-    place.steer("PUT", "consent", json!({"auto": true})).await;
+async fn consenting(harness: &MicrosoftHarness) {
+    harness.control_ok("PUT", "consent", json!({"auto": true})).await;
 }
 
 #[tokio::test]
-async fn a_person_who_consents_comes_back_with_a_code_that_is_good_once() {
-    let place = Place::with_ann(0).await;
-    consenting(&place).await;
+async fn code_is_redeemed_once() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    consenting(&harness).await;
 
-    let back = authorize(&place, "common", &[("nonce", "n-1"), ("prompt", "select_account")]).await;
+    let back = authorize(&harness, "common", &[("nonce", "n-1"), ("prompt", "select_account")]).await;
     assert_eq!(told(&back, "state").as_deref(), Some("s%261"));
     let code = told(&back, "code").unwrap();
-    let body = redeem(&place, "common", &code).await.json();
+    let body = redeem(&harness, "common", &code).await.json();
 
     assert_eq!((&body["token_type"], &body["expires_in"]), (&json!("Bearer"), &json!(3600)));
     let scope = "openid email https://graph.microsoft.com/User.Read https://graph.microsoft.com/Mail.Read";
     assert_eq!(body["scope"], scope);
-    let keys = place.send("GET", "/common/discovery/v2.0/keys", &[], b"").await.unwrap().json();
+    let keys = harness.send("GET", "/common/discovery/v2.0/keys", &[], b"").await.unwrap().json();
     let claims = open(body["id_token"].as_str().unwrap(), &keys).unwrap();
-    let directory = place.world.directory("contoso.example").unwrap().id;
+    let directory = harness.world.directory("contoso.example").unwrap().id;
     assert_eq!((&claims["tid"], &claims["email"]), (&json!(directory), &json!(ANN)));
     assert_eq!((&claims["preferred_username"], &claims["nonce"]), (&json!(ANN), &json!("n-1")));
-    assert_eq!(claims["iss"], format!("{}/{directory}/v2.0", place.server.url()));
-    let me = place.get("/v1.0/me", body["access_token"].as_str().unwrap()).await.json();
+    assert_eq!(claims["iss"], format!("{}/{directory}/v2.0", harness.server.url()));
+    let me = harness.get("/v1.0/me", body["access_token"].as_str().unwrap()).await.json();
     assert_eq!((&me["id"], &me["userPrincipalName"]), (&claims["oid"], &json!(ANN)));
-    assert_eq!(aadsts(&redeem(&place, "common", &code).await), (400, "invalid_grant".to_owned(), 54_005));
-    place.assert_no_violations();
+    assert_eq!(aadsts(&redeem(&harness, "common", &code).await), (400, "invalid_grant".to_owned(), 54_005));
+    harness.assert_no_violations();
 }
 
 #[tokio::test]
-async fn a_code_is_good_for_ten_minutes_and_with_its_verifier() {
-    let place = Place::with_ann(0).await;
-    consenting(&place).await;
-    let code = told(&authorize(&place, "organizations", &[]).await, "code").unwrap();
+async fn code_needs_its_verifier_within_ten_minutes() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    consenting(&harness).await;
+    let code = told(&authorize(&harness, "organizations", &[]).await, "code").unwrap();
 
     let fields = [
         ("grant_type", "authorization_code"),
@@ -127,95 +129,95 @@ async fn a_code_is_good_for_ten_minutes_and_with_its_verifier() {
         ("client_id", CLIENT_ID),
         ("client_secret", CLIENT_SECRET),
     ];
-    let answered = place.form("/organizations/oauth2/v2.0/token", &fields).await;
+    let answered = harness.form("/organizations/oauth2/v2.0/token", &fields).await;
     assert_eq!(aadsts(&answered), (400, "invalid_grant".to_owned(), 501_481));
 
-    let code = told(&authorize(&place, "organizations", &[]).await, "code").unwrap();
-    place.pass_ms(600_000);
-    assert_eq!(aadsts(&redeem(&place, "organizations", &code).await), (400, "invalid_grant".to_owned(), 70_008));
+    let code = told(&authorize(&harness, "organizations", &[]).await, "code").unwrap();
+    harness.advance_ms(600_000);
+    assert_eq!(aadsts(&redeem(&harness, "organizations", &code).await), (400, "invalid_grant".to_owned(), 70_008));
 }
 
 #[tokio::test]
-async fn there_is_no_refresh_token_without_offline_access() {
-    let place = Place::with_ann(0).await;
-    consenting(&place).await;
+async fn refresh_token_needs_offline_access() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    consenting(&harness).await;
 
-    let code = told(&authorize(&place, "common", &[("scope", "openid Mail.Read")]).await, "code").unwrap();
+    let code = told(&authorize(&harness, "common", &[("scope", "openid Mail.Read")]).await, "code").unwrap();
 
-    assert!(redeem(&place, "common", &code).await.json()["refresh_token"].is_null());
+    assert!(redeem(&harness, "common", &code).await.json()["refresh_token"].is_null());
 }
 
 #[tokio::test]
-async fn every_refresh_brings_another_token_and_the_old_one_stays_good_unless_it_is_strict() {
-    let place = Place::with_ann(0).await;
-    let first = place.world.grant(ANN).unwrap().refresh_token.unwrap();
+async fn refresh_rotates_the_refresh_token() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    let first = harness.world.grant(ANN).unwrap().refresh_token.unwrap();
 
-    let answered = refresh(&place, &first).await.json();
+    let answered = refresh(&harness, &first).await.json();
     let second = answered["refresh_token"].as_str().unwrap().to_owned();
     assert_ne!(first, second);
-    assert_eq!(refresh(&place, &first).await.status, 200);
+    assert_eq!(refresh(&harness, &first).await.status, 200);
 
-    place.steer("PUT", "tokens", json!({"strict": true})).await;
-    assert_eq!(refresh(&place, &second).await.status, 200);
-    assert_eq!(aadsts(&refresh(&place, &second).await), (400, "invalid_grant".to_owned(), 70_000));
-    assert_eq!(aadsts(&refresh(&place, &first).await), (400, "invalid_grant".to_owned(), 50_173));
-    let counts = place.steer("GET", "tokens", Value::Null).await;
+    harness.control_ok("PUT", "tokens", json!({"strict": true})).await;
+    assert_eq!(refresh(&harness, &second).await.status, 200);
+    assert_eq!(aadsts(&refresh(&harness, &second).await), (400, "invalid_grant".to_owned(), 70_000));
+    assert_eq!(aadsts(&refresh(&harness, &first).await), (400, "invalid_grant".to_owned(), 50_173));
+    let counts = harness.control_ok("GET", "tokens", Value::Null).await;
     assert_eq!((&counts[ANN]["families_revoked"], &counts[ANN]["refreshed"]), (&json!(1), &json!(3)));
 }
 
 #[tokio::test]
-async fn two_refreshes_at_the_same_time_are_counted() {
-    let place = Place::with_ann(0).await;
-    let token = place.world.grant(ANN).unwrap().refresh_token.unwrap();
-    place.world.set_latency_ms(50);
+async fn overlapping_refreshes_are_counted() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    let token = harness.world.grant(ANN).unwrap().refresh_token.unwrap();
+    harness.world.set_latency_ms(50);
 
-    tokio::join!(refresh(&place, &token), refresh(&place, &token));
-    refresh(&place, &token).await;
+    tokio::join!(refresh(&harness, &token), refresh(&harness, &token));
+    refresh(&harness, &token).await;
 
-    assert_eq!(place.world.token_counts()[ANN].overlapping, 1);
+    assert_eq!(harness.world.token_counts()[ANN].overlapping, 1);
 }
 
 #[tokio::test]
-async fn a_person_who_refuses_comes_back_with_the_refusal() {
-    let place = Place::with_ann(0).await;
-    place.world.set_consent(Consent { auto: true, denied: true, ..Consent::default() });
-    let back = authorize(&place, "common", &[]).await;
+async fn denied_consent_redirects_with_an_error() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    harness.world.set_consent(Consent { auto: true, denied: true, ..Consent::default() });
+    let back = authorize(&harness, "common", &[]).await;
     assert_eq!(told(&back, "error").as_deref(), Some("access_denied"));
     assert!(told(&back, "error_description").unwrap().starts_with("AADSTS65004"));
 
-    consenting(&place).await;
-    let back = authorize(&place, "common", &[("prompt", "none")]).await;
+    consenting(&harness).await;
+    let back = authorize(&harness, "common", &[("prompt", "none")]).await;
     assert_eq!(told(&back, "error").as_deref(), Some("consent_required"));
-    place.steer("PUT", "directories/contoso.example", json!({"user_consent": false})).await;
-    let back = authorize(&place, "common", &[]).await;
+    harness.control_ok("PUT", "directories/contoso.example", json!({"user_consent": false})).await;
+    let back = authorize(&harness, "common", &[]).await;
     assert!(told(&back, "error_description").unwrap().starts_with("AADSTS90094"));
-    place.assert_no_violations();
+    harness.assert_no_violations();
 }
 
 #[tokio::test]
-async fn personal_accounts_belong_to_the_consumers() {
-    let place = Place::with_ann(0).await;
+async fn personal_accounts_sign_in_as_consumers() {
+    let harness = MicrosoftHarness::with_ann(0).await;
     let address_of = "eve@outlook.com";
-    place.world.create(&NewAccount { address: address_of.to_owned(), messages: 0, seed: None });
-    consenting(&place).await;
+    harness.world.create(&AccountSpec { address: address_of.to_owned(), messages: 0, seed: None });
+    consenting(&harness).await;
 
-    let code = told(&authorize(&place, "consumers", &[]).await, "code").unwrap();
-    let body = redeem(&place, "consumers", &code).await.json();
-    let keys = place.send("GET", "/consumers/discovery/v2.0/keys", &[], b"").await.unwrap().json();
+    let code = told(&authorize(&harness, "consumers", &[]).await, "code").unwrap();
+    let body = redeem(&harness, "consumers", &code).await.json();
+    let keys = harness.send("GET", "/consumers/discovery/v2.0/keys", &[], b"").await.unwrap().json();
     let claims = open(body["id_token"].as_str().unwrap(), &keys).unwrap();
     assert_eq!((&claims["tid"], &claims["email"]), (&json!(CONSUMERS), &json!(address_of)));
 
     let hinted = address("organizations", &[("login_hint", address_of)]);
-    let answered = place.send("GET", &hinted, &[], b"").await.unwrap();
+    let answered = harness.send("GET", &hinted, &[], b"").await.unwrap();
     assert_eq!(answered.status, 400);
     assert!(answered.text().contains("AADSTS50020"));
 }
 
 #[tokio::test]
-async fn the_page_asks_and_what_is_clicked_counts() {
-    let place = Place::with_ann(0).await;
+async fn consent_page_posts_the_decision() {
+    let harness = MicrosoftHarness::with_ann(0).await;
 
-    let page = place.send("GET", &address("common", &[]), &[], b"").await.unwrap();
+    let page = harness.send("GET", &address("common", &[]), &[], b"").await.unwrap();
     assert_eq!(page.status, 200);
     assert!(page.text().contains("action=\"/common/oauth2/v2.0/authorize\"") && page.text().contains(ANN));
     let challenge = challenge();
@@ -231,16 +233,16 @@ async fn the_page_asks_and_what_is_clicked_counts() {
         ("granted", "openid"),
         ("decision", "allow"),
     ];
-    let back = place.form("/common/oauth2/v2.0/authorize", &clicked).await;
+    let back = harness.form("/common/oauth2/v2.0/authorize", &clicked).await;
 
     assert_eq!(back.status, 200);
     assert!(back.text().contains("name=\"code\""), "{}", back.text());
 }
 
 #[tokio::test]
-async fn a_client_that_is_not_what_it_says_is_told_by_its_number() {
-    let place = Place::with_ann(0).await;
-    let token = place.world.grant(ANN).unwrap().refresh_token.unwrap();
+async fn client_errors_have_their_aadsts_number() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    let token = harness.world.grant(ANN).unwrap().refresh_token.unwrap();
     let send = |id: &'static str, secret: &'static str| {
         let fields = [
             ("grant_type", "refresh_token"),
@@ -248,67 +250,67 @@ async fn a_client_that_is_not_what_it_says_is_told_by_its_number() {
             ("client_id", id),
             ("client_secret", secret),
         ];
-        let (place, fields) = (&place, fields.map(|(name, value)| (name, value.to_owned())));
+        let (harness, fields) = (&harness, fields.map(|(name, value)| (name, value.to_owned())));
         async move {
             let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            aadsts(&place.form("/common/oauth2/v2.0/token", &fields).await)
+            aadsts(&harness.form("/common/oauth2/v2.0/token", &fields).await)
         }
     };
 
     assert_eq!(send(CLIENT_ID, "wrong").await, (401, "invalid_client".to_owned(), 7_000_215));
     assert_eq!(send("nobody", "x").await, (400, "unauthorized_client".to_owned(), 700_016));
-    place.world.register_client(Client {
+    harness.world.register_client(MicrosoftClient {
         secret_expired: true,
         ..serde_json::from_value(json!({"id": CLIENT_ID, "secret": CLIENT_SECRET})).unwrap()
     });
     assert_eq!(send(CLIENT_ID, CLIENT_SECRET).await, (401, "invalid_client".to_owned(), 7_000_222));
-    place.assert_no_violations();
+    harness.assert_no_violations();
 }
 
 #[tokio::test]
-async fn what_is_not_asked_as_it_should_be_is_a_violation() {
-    let place = Place::with_ann(0).await;
-    consenting(&place).await;
+async fn undocumented_parameter_is_a_violation() {
+    let harness = MicrosoftHarness::with_ann(0).await;
+    consenting(&harness).await;
     for (more, status) in [
         ([("access_type", "offline")], 400),
         ([("redirect_uri", "https://evil.test/")], 400),
         ([("code_challenge_method", "plain")], 302),
         ([("scope", "https://www.googleapis.com/auth/gmail.readonly")], 302),
     ] {
-        place.world.forget_violations();
+        harness.world.clear_violations();
 
-        let answered = place.send("GET", &address("common", &more), &[], b"").await.unwrap();
+        let answered = harness.send("GET", &address("common", &more), &[], b"").await.unwrap();
 
         assert_eq!(answered.status, status, "{more:?}");
-        assert_eq!(place.world.violations().len(), 1, "{more:?}");
+        assert_eq!(harness.world.violations().len(), 1, "{more:?}");
     }
-    assert_eq!(place.send("GET", &address("nowhere.test", &[]), &[], b"").await.unwrap().status, 400);
+    assert_eq!(harness.send("GET", &address("nowhere.test", &[]), &[], b"").await.unwrap().status, 400);
 }
 
 #[tokio::test]
 async fn tokens_expire_and_are_revoked() {
-    let place = Place::with_ann(0).await;
-    let granted = place.world.grant(ANN).unwrap();
-    assert_eq!(place.get("/v1.0/me", &granted.access_token).await.status, 200);
+    let harness = MicrosoftHarness::with_ann(0).await;
+    let granted = harness.world.grant(ANN).unwrap();
+    assert_eq!(harness.get("/v1.0/me", &granted.access_token).await.status, 200);
 
-    place.pass_ms(3_600_000);
-    let answered = place.get("/v1.0/me", &granted.access_token).await;
+    harness.advance_ms(3_600_000);
+    let answered = harness.get("/v1.0/me", &granted.access_token).await;
     assert_eq!((answered.status, code(&answered).as_str()), (401, "InvalidAuthenticationToken"));
     assert!(answered.header("www-authenticate").unwrap().starts_with("Bearer"));
-    let again = refresh(&place, granted.refresh_token.as_ref().unwrap()).await.json();
-    place.steer("POST", &format!("accounts/{ANN}/revoke-tokens"), Value::Null).await;
-    assert_eq!(place.get("/v1.0/me", again["access_token"].as_str().unwrap()).await.status, 401);
-    let answered = refresh(&place, granted.refresh_token.as_ref().unwrap()).await;
+    let again = refresh(&harness, granted.refresh_token.as_ref().unwrap()).await.json();
+    harness.control_ok("POST", &format!("accounts/{ANN}/revoke-tokens"), Value::Null).await;
+    assert_eq!(harness.get("/v1.0/me", again["access_token"].as_str().unwrap()).await.status, 401);
+    let answered = refresh(&harness, granted.refresh_token.as_ref().unwrap()).await;
     assert_eq!(aadsts(&answered), (400, "invalid_grant".to_owned(), 50_173));
 }
 
 #[tokio::test]
-async fn the_configuration_tells_where_everything_is() {
-    let place = Place::with_ann(0).await;
+async fn openid_configuration_lists_endpoints() {
+    let harness = MicrosoftHarness::with_ann(0).await;
 
-    let told = place.send("GET", "/common/v2.0/.well-known/openid-configuration", &[], b"").await.unwrap().json();
+    let told = harness.send("GET", "/common/v2.0/.well-known/openid-configuration", &[], b"").await.unwrap().json();
 
-    let url = place.server.url();
+    let url = harness.server.url();
     assert_eq!(told["issuer"], format!("{url}/{{tenantid}}/v2.0"));
     assert_eq!(told["token_endpoint"], format!("{url}/common/oauth2/v2.0/token"));
     assert_eq!(told["jwks_uri"], format!("{url}/common/discovery/v2.0/keys"));

@@ -1,15 +1,14 @@
-//! The simulated Microsoft, as programs and scripts meet it.
+//! The simulated Microsoft, through its API and control API.
 
 mod batch;
 mod delta;
 mod directory;
 mod faults;
-mod hook;
+mod harness;
 mod identity;
 mod limits;
-mod place;
 mod programs;
 mod reading;
-mod speed;
 mod strict;
 mod subscriptions;
+mod webhook_stub;

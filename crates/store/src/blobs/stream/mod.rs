@@ -1,4 +1,4 @@
-//! Large blobs, written and read piece by piece: a few pieces are in memory at a time, whatever the size.
+//! Streams large blobs: a few pieces are in memory at a time, whatever the size.
 //!
 //! Reading, hashing and compressing happen on a blocking thread, requests on the async ones; a channel that holds one piece
 //! joins the two, so the faster side waits for the slower.

@@ -1,4 +1,4 @@
-//! A channel of byte pieces as `std::io` knows it.
+//! A channel of byte pieces as `std::io::Read` and `Write`.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -10,7 +10,7 @@ pub(super) struct PieceWriter {
     pieces: Sender<Bytes>,
     piece_bytes: usize,
     buffer: Vec<u8>,
-    /// Of all pieces so far.
+    /// Bytes of all pieces so far.
     pub written: u64,
 }
 
@@ -19,7 +19,7 @@ impl PieceWriter {
         Self { pieces, piece_bytes, buffer: Vec::new(), written: 0 }
     }
 
-    /// Sends what is left.
+    /// Sends the last piece.
     pub fn finish(mut self) -> io::Result<u64> {
         if !self.buffer.is_empty() {
             self.send()?;
@@ -30,7 +30,7 @@ impl PieceWriter {
     fn send(&mut self) -> io::Result<()> {
         let piece = Bytes::from(std::mem::take(&mut self.buffer));
         self.written += piece.len() as u64;
-        // Nobody takes it any more: they have failed and will say why.
+        // The receiver is gone: it has failed and reports why.
         self.pieces.blocking_send(piece).map_err(|_| ErrorKind::BrokenPipe.into())
     }
 }
@@ -54,11 +54,11 @@ impl Write for PieceWriter {
     }
 }
 
-/// Reads what comes over a channel, up to its end or the first error. To be used on a blocking thread.
+/// Reads the pieces of a channel, up to its end or the first error. To be used on a blocking thread.
 pub(super) struct PieceReader<E> {
     pieces: Receiver<Result<Bytes, E>>,
     rest: Bytes,
-    /// Why the other side stopped.
+    /// The error with which the sender stopped.
     pub failed: Option<E>,
 }
 

@@ -1,4 +1,4 @@
-//! A blob of any size out of its object, decoded and proven.
+//! Reads a blob of any size out of its object, decodes and verifies it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,33 +12,36 @@ use tokio::sync::mpsc::{Sender, channel};
 
 use super::pipe::{PieceReader, PieceWriter};
 use crate::StoreError;
-use crate::blobs::{Blobs, Encoding};
-use crate::sql::blobs::BlobPlace;
+use crate::blobs::{BlobEncoding, Blobs};
+use crate::sql::blobs::BlobLocation;
 
-/// Handed on at a time.
-const STEP: usize = 128 << 10;
+/// Decoded bytes that are handed on at a time.
+const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// Which side failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The place that the bytes were to go to.
+    /// The destination of the bytes.
     #[error(transparent)]
     Writer(io::Error),
 }
 
-/// Stored bytes as they come.
-enum Stored {
+/// The encoded bytes of a blob, from a file or from requests.
+enum EncodedBytes {
     File(io::Take<File>),
     Pieces(PieceReader<StoreError>),
 }
 
 impl Blobs {
-    /// Writes the decoded bytes and gives the writer back once they are proven to be those that were stored. On an error
-    /// the writer may have got a part of them, or others: write to a place that nobody else sees. The writer is used on a
-    /// blocking thread.
-    pub async fn read_to<W: Write + Send + 'static>(&self, place: &BlobPlace, mut writer: W) -> Result<W, ReadError> {
+    /// Writes the decoded bytes and returns the writer once their hash is verified. On an error the writer may have got a
+    /// part of them, or wrong ones: write to a destination that no reader sees yet. The writer is used on a blocking thread.
+    pub async fn read_to<W: Write + Send + 'static>(
+        &self,
+        place: &BlobLocation,
+        mut writer: W,
+    ) -> Result<W, ReadError> {
         let mut stored = self.stored(place).await?;
         let place = place.clone();
         let written = tokio::task::spawn_blocking(move || {
@@ -48,13 +51,13 @@ impl Blobs {
         written.await.map_err(|e| StoreError::other(e.to_string()))?
     }
 
-    /// The decoded bytes in pieces. What was handed out is proven only when the stream ends without an error.
-    pub fn read_stream(&self, place: &BlobPlace) -> BoxStream<'static, Result<Bytes, StoreError>> {
+    /// Returns the decoded bytes in pieces. They are verified only when the stream ends without an error.
+    pub fn read_stream(&self, place: &BlobLocation) -> BoxStream<'static, Result<Bytes, StoreError>> {
         let (sender, pieces) = channel(1);
         let (blobs, place) = (self.clone(), place.clone());
         let reading = tokio::spawn(async move {
-            let writer = blobs.read_to(&place, PieceWriter::new(sender, STEP)).await?;
-            // By now all is proven; the last piece may have to wait for its taker.
+            let writer = blobs.read_to(&place, PieceWriter::new(sender, READ_BUFFER_BYTES)).await?;
+            // By now all is verified; the last piece may have to wait for its receiver.
             let sent = tokio::task::spawn_blocking(move || writer.finish().map(drop).map_err(ReadError::Writer));
             sent.await.map_err(|e| StoreError::other(e.to_string()))?
         });
@@ -71,14 +74,14 @@ impl Blobs {
         pieces.chain(rest).filter(|piece| std::future::ready(!matches!(piece, Ok(empty) if empty.is_empty()))).boxed()
     }
 
-    async fn stored(&self, place: &BlobPlace) -> Result<Stored, StoreError> {
+    async fn stored(&self, place: &BlobLocation) -> Result<EncodedBytes, StoreError> {
         if place.stored_bytes == 0 {
-            return Ok(Stored::Pieces(PieceReader::new(channel(1).1))); // an empty range is an error to object stores
+            return Ok(EncodedBytes::Pieces(PieceReader::new(channel(1).1))); // an empty range is an error to object stores
         }
         let end = place.offset + place.stored_bytes;
         let options = GetOptions { range: Some(GetRange::Bounded(place.offset..end)), ..Default::default() };
         let path = place.object_key.as_str().into();
-        let found = match self.within(&place.object_key, self.objects.get_opts(&path, options)).await {
+        let found = match self.with_timeout("read", &place.object_key, self.objects.get_opts(&path, options)).await {
             Ok(found) => found,
             Err(e) => return Err(self.why_unreadable(&place.object_key, end, e).await),
         };
@@ -87,18 +90,18 @@ impl Blobs {
                 // Small enough not to matter on an async thread: nothing is read yet.
                 file.seek(SeekFrom::Start(place.offset))
                     .map_err(|e| StoreError::BlobsUnavailable(e.to_string().into()))?;
-                Stored::File(file.take(place.stored_bytes))
+                EncodedBytes::File(file.take(place.stored_bytes))
             }
             GetResultPayload::Stream(stream) => {
                 let (sender, pieces) = channel(1);
                 tokio::spawn(forward(self.clone(), place.object_key.clone(), stream, sender));
-                Stored::Pieces(PieceReader::new(pieces))
+                EncodedBytes::Pieces(PieceReader::new(pieces))
             }
         })
     }
 }
 
-/// Each piece has to come in time.
+/// Forwards a stream to a channel; each piece must arrive in time.
 async fn forward(
     blobs: Blobs,
     key: String,
@@ -106,7 +109,7 @@ async fn forward(
     to: Sender<Result<Bytes, StoreError>>,
 ) {
     loop {
-        let next = blobs.within(&key, async { stream.next().await.transpose() }).await;
+        let next = blobs.with_timeout("read", &key, async { stream.next().await.transpose() }).await;
         let Some(piece) = next.transpose() else { return };
         let failed = piece.is_err();
         if to.send(piece).await.is_err() || failed {
@@ -115,27 +118,24 @@ async fn forward(
     }
 }
 
-fn decode(stored: &mut Stored, place: &BlobPlace, writer: &mut impl Write) -> Result<(), ReadError> {
-    let damaged = |e: &dyn std::fmt::Display| {
-        ReadError::Store(StoreError::corrupt(format!("blob {} cannot be read: {e}", place.sha256)))
-    };
+fn decode(stored: &mut EncodedBytes, place: &BlobLocation, writer: &mut impl Write) -> Result<(), ReadError> {
     let mut decoder;
     let decoded: &mut dyn Read = match place.encoding {
-        Encoding::Identity => stored,
-        Encoding::Zstd => {
-            decoder = zstd::stream::read::Decoder::new(stored).map_err(|e| damaged(&e))?;
+        BlobEncoding::Identity => stored,
+        BlobEncoding::Zstd => {
+            decoder = zstd::stream::read::Decoder::new(stored).map_err(|e| unreadable(place, &e))?;
             &mut decoder
         }
     };
-    // One byte more than there should be, to notice that there is more.
+    // One byte more than expected, to notice that there are more.
     let mut decoded = decoded.take(place.size_bytes + 1);
-    let (mut hasher, mut size, mut buffer) = (Hasher::default(), 0, vec![0; STEP]);
+    let (mut hasher, mut size, mut buffer) = (Hasher::default(), 0, vec![0; READ_BUFFER_BYTES]);
     loop {
         let length = match decoded.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(damaged(&e)),
+            Err(e) => return Err(unreadable(place, &e)),
         };
         hasher.update(&buffer[..length]);
         size += length as u64;
@@ -147,8 +147,12 @@ fn decode(stored: &mut Stored, place: &BlobPlace, writer: &mut impl Write) -> Re
     Ok(())
 }
 
-impl Stored {
-    /// What went wrong on the way here, which a decoder only knows as a broken pipe.
+fn unreadable(place: &BlobLocation, e: &io::Error) -> ReadError {
+    StoreError::corrupt(format!("blob {} cannot be read: {e}", place.sha256)).into()
+}
+
+impl EncodedBytes {
+    /// Returns the error of the request, which a decoder only knows as a broken pipe.
     fn failed(self) -> Option<StoreError> {
         match self {
             Self::File(_) => None,
@@ -157,7 +161,7 @@ impl Stored {
     }
 }
 
-impl Read for Stored {
+impl Read for EncodedBytes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.read(buffer),

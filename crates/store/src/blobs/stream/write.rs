@@ -1,4 +1,4 @@
-//! A large blob into an object of its own.
+//! Writes a large blob into an object of its own.
 
 use std::io::{self, Read, Write};
 
@@ -9,22 +9,22 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::pipe::PieceWriter;
 use crate::StoreError;
-use crate::blobs::pack::LEVEL;
-use crate::blobs::{Blobs, Encoding, Member};
+use crate::blobs::pack::COMPRESSION_LEVEL;
+use crate::blobs::{BlobEncoding, Blobs, PackMember};
 use crate::failpoint::{self, Effect};
 
-/// So much of the beginning decides whether compressing pays.
-const TRIED: u64 = 1 << 20;
+/// Bytes of the beginning that decide whether compressing pays.
+const COMPRESSION_SAMPLE_BYTES: u64 = 1 << 20;
 
-/// Taken from the source at a time.
-const STEP: usize = 128 << 10;
+/// Bytes that are read from the source at a time.
+const COPY_BUFFER_BYTES: usize = 128 << 10;
 
 impl Blobs {
-    /// Writes all that the source gives as the one member of a pack, compressed where that pays, and says what it was.
+    /// Writes all bytes of the source as the one member of a pack, compressed where that pays, and returns its description.
     /// Durable when it returns; on an error nothing is left under the key. The source is read on a blocking thread.
-    pub async fn write_stream(&self, key: &str, source: impl Read + Send + 'static) -> Result<Member, StoreError> {
+    pub async fn write_stream(&self, key: &str, source: impl Read + Send + 'static) -> Result<PackMember, StoreError> {
         if self.object_size(key).await?.is_some() {
-            return Err(self.exists(key)); // finishing an upload in parts would replace it without asking
+            return Err(self.already_exists(key)); // finishing an upload in parts would replace it without asking
         }
         let (sender, pieces) = channel(1);
         let writer = PieceWriter::new(sender, self.part_bytes());
@@ -36,21 +36,21 @@ impl Blobs {
         &self,
         key: &str,
         mut pieces: Receiver<Bytes>,
-        reading: tokio::task::JoinHandle<io::Result<Member>>,
-    ) -> Result<Member, StoreError> {
+        reading: tokio::task::JoinHandle<io::Result<PackMember>>,
+    ) -> Result<PackMember, StoreError> {
         let first = pieces.recv().await.unwrap_or_default();
         let Some(second) = pieces.recv().await else {
             let member = read_to_its_end(reading).await?;
             self.write(key, first).await?;
             return Ok(member);
         };
-        let mut upload = self.within(key, self.objects.put_multipart(&key.into())).await?;
+        let mut upload = self.with_timeout("write", key, self.objects.put_multipart(&key.into())).await?;
         let finished = async {
             for piece in [first, second] {
-                self.within(key, upload.put_part(PutPayload::from(piece))).await?;
+                self.with_timeout("write", key, upload.put_part(PutPayload::from(piece))).await?;
             }
             while let Some(piece) = pieces.recv().await {
-                self.within(key, upload.put_part(PutPayload::from(piece))).await?;
+                self.with_timeout("write", key, upload.put_part(PutPayload::from(piece))).await?;
             }
             // A source that failed ends the pieces, too.
             let member = read_to_its_end(reading).await?;
@@ -59,17 +59,18 @@ impl Blobs {
         };
         let finished = finished.await;
         if finished.is_err() {
-            // What failed matters more than what could not be tidied up after it.
-            let _ = self.within(key, upload.abort()).await;
+            // The failure matters more than a failed cleanup.
+            let _ = self.with_timeout("write", key, upload.abort()).await;
         }
         finished
     }
 
-    /// When only the answer was lost, asking again says that there is no such upload: then the object tells.
+    /// Completes an upload. When only the answer was lost, a retry reports that there is no such upload: then the object's
+    /// size decides.
     async fn complete(&self, key: &str, upload: &mut dyn MultipartUpload, size: u64) -> Result<(), StoreError> {
         failpoint::before(Effect::WriteObject);
-        self.refuse_for_a_test()?;
-        if let Err(e) = self.within(key, upload.complete()).await
+        self.fail_if_injected()?;
+        if let Err(e) = self.with_timeout("write", key, upload.complete()).await
             && self.object_size(key).await.ok().flatten() != Some(size)
         {
             return Err(e);
@@ -79,26 +80,29 @@ impl Blobs {
     }
 }
 
-async fn read_to_its_end(reading: tokio::task::JoinHandle<io::Result<Member>>) -> Result<Member, StoreError> {
+async fn read_to_its_end(reading: tokio::task::JoinHandle<io::Result<PackMember>>) -> Result<PackMember, StoreError> {
     let read = reading.await.map_err(|e| StoreError::other(e.to_string()))?;
     read.map_err(|e| StoreError::Source(e.to_string().into()))
 }
 
 /// Reads the source to its end, on a blocking thread.
-fn take_in(source: impl Read, mut pieces: PieceWriter) -> io::Result<Member> {
-    let mut source = Measured { source, hasher: Hasher::default(), size_bytes: 0 };
+fn take_in(source: impl Read, mut pieces: PieceWriter) -> io::Result<PackMember> {
+    let mut source = HashingReader { source, hasher: Hasher::default(), size_bytes: 0 };
     let mut first = Vec::new();
-    source.by_ref().take(TRIED).read_to_end(&mut first)?;
-    let encoding =
-        if zstd::bulk::compress(&first, LEVEL)?.len() < first.len() { Encoding::Zstd } else { Encoding::Identity };
+    source.by_ref().take(COMPRESSION_SAMPLE_BYTES).read_to_end(&mut first)?;
+    let encoding = if zstd::bulk::compress(&first, COMPRESSION_LEVEL)?.len() < first.len() {
+        BlobEncoding::Zstd
+    } else {
+        BlobEncoding::Identity
+    };
     match encoding {
-        Encoding::Identity => {
+        BlobEncoding::Identity => {
             pieces.write_all(&first)?;
             drop(first);
             copy(&mut source, &mut pieces)?;
         }
-        Encoding::Zstd => {
-            let mut compressor = zstd::stream::write::Encoder::new(&mut pieces, LEVEL)?;
+        BlobEncoding::Zstd => {
+            let mut compressor = zstd::stream::write::Encoder::new(&mut pieces, COMPRESSION_LEVEL)?;
             compressor.write_all(&first)?;
             drop(first);
             copy(&mut source, &mut compressor)?;
@@ -107,12 +111,12 @@ fn take_in(source: impl Read, mut pieces: PieceWriter) -> io::Result<Member> {
     }
     let stored_bytes = pieces.finish()?;
     let (sha256, size_bytes) = (source.hasher.finish(), source.size_bytes);
-    Ok(Member { sha256, offset: 0, stored_bytes, size_bytes, encoding })
+    Ok(PackMember { sha256, offset: 0, stored_bytes, size_bytes, encoding })
 }
 
-/// Like `io::copy`, in larger steps.
+/// Copies like `io::copy`, in larger steps.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-    let mut buffer = vec![0; STEP];
+    let mut buffer = vec![0; COPY_BUFFER_BYTES];
     loop {
         match from.read(&mut buffer) {
             Ok(0) => return Ok(()),
@@ -123,14 +127,14 @@ fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// A source that knows what it gave.
-struct Measured<R> {
+/// A reader that hashes and counts what passes through it.
+struct HashingReader<R> {
     source: R,
     hasher: Hasher,
     size_bytes: u64,
 }
 
-impl<R: Read> Read for Measured<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.source.read(buffer)?;
         self.hasher.update(&buffer[..length]);

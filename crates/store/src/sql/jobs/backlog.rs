@@ -1,5 +1,5 @@
-//! How much waits and for how long, without counting jobs: `job_queues` has a row per tenant, lane and kind. And what
-//! should never be: jobs that nothing will ever run.
+//! The backlog: how much waits and for how long, without counting jobs: `job_queues` has a row per tenant, lane and kind. And
+//! stray jobs, which nothing will ever run.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{Dialect, Row, StoreError, SystemStore, params};
 
-/// What waits in a lane.
+/// The backlog of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LaneDepth {
     pub lane: Lane,
@@ -17,7 +17,7 @@ pub struct LaneDepth {
     pub oldest_micros: u64,
 }
 
-/// What waits in a lane of one tenant's.
+/// The backlog of one tenant in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct TenantDepth {
     pub tenant_id: TenantId,
@@ -26,8 +26,8 @@ pub struct TenantDepth {
     pub oldest_micros: u64,
 }
 
-/// When whoever makes work should hold back. What belongs to tenants and kinds that are paused or at their limit does
-/// not count: one that is held up must not hold up the others.
+/// Limits beyond which producers of jobs should hold back. Jobs of tenants and kinds that are paused or at their limit do not
+/// count: a blocked tenant must not hold up the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BacklogLimits {
     pub slow_waiting: u64,
@@ -38,45 +38,45 @@ pub struct BacklogLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum MayAdd {
+pub enum BacklogVerdict {
     Go,
     Slow { why: String },
     Stop { why: String },
 }
 
-/// Jobs that nothing will run. Each number must be 0, apart from moments: a sweep deals with the last two within seconds.
+/// Counts of jobs that nothing will run. Each must be 0, apart from moments: a sweep resolves the last two within seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Strays {
-    /// Blocked, but not by as many jobs as they say.
+pub struct StrayCounts {
+    /// Blocked, but not by as many jobs as they record.
     pub blocked: u64,
-    /// Queues in which jobs are ready though the count says that nothing waits.
+    /// Queues with ready jobs whose count is zero.
     pub uncounted: u64,
-    /// Running in a process that is gone.
+    /// Running on a worker that is gone.
     pub orphaned: u64,
-    /// A parent failed, and they are not cancelled yet.
+    /// To be cancelled because a parent failed.
     pub doomed: u64,
 }
 
-impl Strays {
+impl StrayCounts {
     pub fn total(&self) -> u64 {
         self.blocked + self.uncounted + self.orphaned + self.doomed
     }
 }
 
 impl SystemStore {
-    /// Every lane, also those where nothing waits.
+    /// Returns the backlog of every lane, also of empty ones.
     pub async fn lane_depths(&self) -> Result<Vec<LaneDepth>, StoreError> {
         let depths = self.depths("true").await?;
         Ok(Lane::ALL.into_iter().map(|lane| sum(lane, &depths)).collect())
     }
 
-    /// Of tenants with something that waits.
+    /// Returns the backlogs of tenants that have one.
     pub async fn tenant_depths(&self) -> Result<Vec<TenantDepth>, StoreError> {
         self.depths("true").await
     }
 
-    /// Whether a lane can take more work.
-    pub async fn may_add_more(&self, lane: Lane, limits: &BacklogLimits) -> Result<MayAdd, StoreError> {
+    /// Checks whether a lane can take more jobs.
+    pub async fn check_backlog(&self, lane: Lane, limits: &BacklogLimits) -> Result<BacklogVerdict, StoreError> {
         let depths = self.depths(CAN_MOVE).await?;
         Ok(judge(sum(lane, &depths), limits))
     }
@@ -99,8 +99,8 @@ impl SystemStore {
     }
 
     /// Looks at every queue and at every job that is blocked or runs.
-    pub async fn count_strays(&self) -> Result<Strays, StoreError> {
-        Ok(Strays {
+    pub async fn count_strays(&self) -> Result<StrayCounts, StoreError> {
+        Ok(StrayCounts {
             blocked: self.number(BLOCKED).await?,
             uncounted: self.number(&uncounted(self.store.dialect())).await?,
             orphaned: self.number(ORPHANED).await?,
@@ -124,20 +124,23 @@ impl SystemStore {
              group by c.tenant_id, c.lane order by c.lane, c.tenant_id",
             counts(self.store.dialect())
         );
-        let depth = |row: &Row| {
-            Ok(TenantDepth {
-                tenant_id: row.get(0)?,
-                lane: row.get(1)?,
-                waiting: row.get(2)?,
-                // The clock that made the position may have been a little ahead of the one that reads it.
-                oldest_micros: row.get::<Option<i64>>(3)?.map_or(0, |age| u64::try_from(age).unwrap_or(0)),
+        self.query(sql, params![])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                Ok(TenantDepth {
+                    tenant_id: row.get(0)?,
+                    lane: row.get(1)?,
+                    waiting: row.get(2)?,
+                    // The clock that made the position may have been a little ahead of the one that reads it.
+                    oldest_micros: row.get::<Option<i64>>(3)?.map_or(0, |age| u64::try_from(age).unwrap_or(0)),
+                })
             })
-        };
-        self.query(sql, params![]).await?.iter().map(depth).collect()
+            .collect()
     }
 }
 
-/// What waits by tenant, lane and kind, with what was not added up yet; and where to begin to look for it.
+/// Returns the query for depths by tenant, lane and kind, with arrivals that are not counted yet, and the head of each queue.
 fn counts(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Postgres => {
@@ -151,7 +154,7 @@ fn counts(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Of a queue `q`: nobody has stopped it, and it is not at a limit.
+/// Of a queue `q`: it is neither paused nor at a limit.
 const CAN_MOVE: &str = "
     not exists (select 1 from job_lanes l where l.lane = q.lane and l.is_paused)
     and not exists (select 1 from tenants n where n.id = q.tenant_id and not n.is_active)
@@ -160,7 +163,7 @@ const CAN_MOVE: &str = "
     and not exists (select 1 from job_kinds k where k.kind = q.kind and (k.is_paused or k.most_running <=
         (select count(*) from jobs r where r.state = 'running' and r.kind = k.kind)))";
 
-/// What a blocked job says must be what is there: parents that live, and somebody before it in the order of its key.
+/// Jobs whose blocker count does not match their live parents and the job before them in the order of their key.
 const BLOCKED: &str = "
     select count(*) from jobs j where j.state = 'blocked' and (
         j.blockers <= 0
@@ -191,32 +194,32 @@ fn uncounted(dialect: Dialect) -> String {
 }
 
 fn sum(lane: Lane, depths: &[TenantDepth]) -> LaneDepth {
-    let of_lane = || depths.iter().filter(|depth| depth.lane == lane);
-    LaneDepth {
+    let depths = depths.iter().filter(|depth| depth.lane == lane);
+    depths.fold(LaneDepth { lane, waiting: 0, oldest_micros: 0 }, |sum, depth| LaneDepth {
         lane,
-        waiting: of_lane().map(|depth| depth.waiting).sum(),
-        oldest_micros: of_lane().map(|depth| depth.oldest_micros).max().unwrap_or(0),
-    }
+        waiting: sum.waiting + depth.waiting,
+        oldest_micros: sum.oldest_micros.max(depth.oldest_micros),
+    })
 }
 
-fn judge(depth: LaneDepth, limits: &BacklogLimits) -> MayAdd {
+fn judge(depth: LaneDepth, limits: &BacklogLimits) -> BacklogVerdict {
+    if let Some(why) = excess(depth, limits.stop_waiting, limits.stop_age) {
+        return BacklogVerdict::Stop { why };
+    }
+    if let Some(why) = excess(depth, limits.slow_waiting, limits.slow_age) {
+        return BacklogVerdict::Slow { why };
+    }
+    BacklogVerdict::Go
+}
+
+/// Returns which of the limits the backlog of a lane reaches, as a sentence.
+fn excess(depth: LaneDepth, max_waiting: u64, max_age: Duration) -> Option<String> {
     let (lane, waiting) = (depth.lane.as_str(), depth.waiting);
     let age = Duration::from_micros(depth.oldest_micros);
-    let many = |limit: u64| format!("{waiting} jobs wait in lane {lane}, and {limit} are enough");
-    let old = |limit: Duration| {
-        format!("the first job in lane {lane} has waited {} s, and {} s are enough", age.as_secs(), limit.as_secs())
-    };
-    if waiting >= limits.stop_waiting {
-        return MayAdd::Stop { why: many(limits.stop_waiting) };
+    if waiting >= max_waiting {
+        return Some(format!("{waiting} jobs wait in lane {lane}, and {max_waiting} are enough"));
     }
-    if age >= limits.stop_age {
-        return MayAdd::Stop { why: old(limits.stop_age) };
-    }
-    if waiting >= limits.slow_waiting {
-        return MayAdd::Slow { why: many(limits.slow_waiting) };
-    }
-    if age >= limits.slow_age {
-        return MayAdd::Slow { why: old(limits.slow_age) };
-    }
-    MayAdd::Go
+    (age >= max_age).then(|| {
+        format!("the first job in lane {lane} has waited {} s, and {} s are enough", age.as_secs(), max_age.as_secs())
+    })
 }

@@ -1,7 +1,7 @@
-//! Taking jobs: which queues have something, how much of it to take from each, and the taking.
+//! Claims of jobs: the queues with ready jobs, the share to take of each, and the claim itself.
 //!
-//! The plan is made from a plain read, outside of the database, so it may be out of date by the time it is carried out;
-//! then the taking finds less, never anything that is not there.
+//! The shares are planned from a plain read, outside of the database, so the plan may be outdated when it is carried out;
+//! then the claim finds less, never anything that is not there.
 
 use std::collections::HashMap;
 
@@ -9,44 +9,44 @@ use domain::{JobId, Lane, TenantId, WorkerId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::sql::any;
 use crate::value::Value;
 use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
 
-/// A queue with something to take. Paused ones are not among them.
+/// A queue with ready jobs that is not paused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct QueueCandidate {
     pub tenant: TenantId,
     pub lane: Lane,
     pub kind: String,
     pub waiting: u64,
-    /// How much of its share the tenant has had, in millionths of a job of weight 1.
+    /// The virtual time of fair queueing: what the tenant has had of its share, in millionths of a job of weight 1.
     pub vtime: i64,
     pub weight: u64,
-    /// How many more of the tenant's, and of the kind's, may run. `None`: as many as there are.
+    /// How many more jobs of the tenant, and of the kind, may run. `None`: unlimited.
     pub tenant_room: Option<u64>,
     pub kind_room: Option<u64>,
 }
 
-/// What a claim takes from one queue.
+/// The share of one queue in a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Share {
+pub struct ClaimShare {
     pub tenant: TenantId,
     pub lane: Lane,
     pub kind: String,
     pub take: u64,
     /// What one job costs its tenant, in millionths.
     pub cost: i64,
-    /// Where the tenant's share stood when the plan was made.
+    /// The tenant's virtual time when the plan was made.
     pub vtime: i64,
     /// Whether the tenant or the kind has a limit, so that claims must go one after the other.
     pub is_limited: bool,
 }
 
-/// A job that this process holds until it is finished, failed or given back.
+/// A job that a worker holds until it is finished, failed or returned.
 #[derive(Debug, Clone)]
-pub struct Claimed {
+pub struct ClaimedJob {
     pub tenant: TenantId,
     pub id: JobId,
     pub kind: String,
@@ -57,11 +57,11 @@ pub struct Claimed {
     /// Attempts spent before this one.
     pub attempt: u64,
     pub traceparent: Option<String>,
-    /// It was around when a process died.
+    /// It ran in a process that died.
     pub is_suspect: bool,
     pub order_key: Option<String>,
     pub is_unique: bool,
-    /// Its place in the order of its queue.
+    /// Its position in its queue.
     pub position: i64,
     /// How long it was ready.
     pub waited_micros: i64,
@@ -73,19 +73,20 @@ pub struct Claimed {
 /// What a job costs a tenant of weight 1.
 pub const FULL_COST: i64 = 1_000_000;
 
-/// Queues looked at per lane and claim.
-const MOST_CANDIDATES: u64 = 256;
+/// Queues that are read per lane and claim.
+const MAX_CANDIDATES_PER_LANE: u64 = 256;
 
 impl SystemStore {
-    /// Counts what has come: a claim sees a job only after that. Nothing to do where the database counts at once.
+    /// Adds new jobs to the counts of their queues: a claim sees a job only after that. Does nothing where the database counts
+    /// at once.
     pub async fn count_arrivals(&self) -> Result<(), StoreError> {
         self.count_arrivals_since(i64::MAX / 2).await
     }
 
-    /// Beside a snapshot that is hours old, all that ever came is still there, counted or not: who looks often looks at the
-    /// last of it, and now and then at all of it.
-    pub async fn count_latest_arrivals(&self) -> Result<(), StoreError> {
-        self.count_arrivals_since(LATEST).await
+    /// Counts only recent arrivals. Beside a snapshot that is hours old, all arrivals since are still stored, counted or not: a
+    /// frequent caller reads the last of them, and all of them now and then.
+    pub async fn count_recent_arrivals(&self) -> Result<(), StoreError> {
+        self.count_arrivals_since(RECENT_ARRIVAL_MICROS).await
     }
 
     async fn count_arrivals_since(&self, micros_ago: i64) -> Result<(), StoreError> {
@@ -96,68 +97,67 @@ impl SystemStore {
             let mut unit = Unit::default();
             // Losing this in a crash loses nothing: the rows come back with the counts.
             unit.op("select set_config('synchronous_commit', 'off', true)", vec![]);
-            let counted = unit.op_returning(COUNT_ARRIVALS, params![micros_ago, AT_ONCE]);
+            let counted = unit.op_returning(COUNT_ARRIVALS, params![micros_ago, ARRIVALS_PER_COMMIT]);
             let committed = self.commit(unit).await?;
             let counted: u64 = committed.returned(counted).first().map_or(Ok(0), |row| row.get(0))?;
-            if counted < AT_ONCE {
+            if counted < ARRIVALS_PER_COMMIT {
                 return Ok(());
             }
         }
     }
 
-    /// Claims pass over what stands before the head of a queue. It is where the first that waits stood, so there is nothing
-    /// before it, unless the database's clock went back: who finds nothing where something waits looks at all of it.
-    pub async fn look_from_the_start(&self, shares: &[Share]) -> Result<(), StoreError> {
+    /// Resets the heads of queues. Claims skip what is before the head, which is the position of the first waiting job, so there
+    /// is nothing before it, unless the database's clock went back: a claim that finds nothing where jobs wait reads the whole
+    /// queue.
+    pub async fn reset_queue_heads(&self, shares: &[ClaimShare]) -> Result<(), StoreError> {
         if self.store.dialect() == Dialect::Sqlite {
             return Ok(());
         }
-        let list = |value: fn(&Share) -> Value| Value::List(shares.iter().map(value).collect());
         let mut unit = Unit::default();
         unit.op(
             "update job_queues set head = 0 where (tenant_id, lane, kind) in (
                  select * from unnest($1::uuid[], $2::int2[], $3::text[]))",
             vec![
-                list(|share| share.tenant.into()),
-                list(|share| share.lane.into()),
-                list(|share| share.kind.as_str().into()),
+                list_of(shares, |share| share.tenant.into()),
+                list_of(shares, |share| share.lane.into()),
+                list_of(shares, |share| share.kind.as_str().into()),
             ],
         );
         self.commit(unit).await.map(drop)
     }
 
-    /// In each lane, those that have had least of their share, for these kinds of work.
-    pub async fn list_candidates(&self, kinds: &[String]) -> Result<Vec<Candidate>, StoreError> {
-        let rows = self.query(candidates(self.store.dialect()), params![kinds.to_vec(), MOST_CANDIDATES]).await?;
+    /// Lists for each lane the queues of these kinds that have had least of their share.
+    pub async fn list_queue_candidates(&self, kinds: &[String]) -> Result<Vec<QueueCandidate>, StoreError> {
+        let rows =
+            self.query(candidates(self.store.dialect()), params![kinds.to_vec(), MAX_CANDIDATES_PER_LANE]).await?;
         rows.iter().map(candidate).collect()
     }
 
-    pub async fn claim(&self, worker: WorkerId, shares: &[Share]) -> Result<Vec<Claimed>, StoreError> {
+    pub async fn claim_jobs(&self, worker: WorkerId, shares: &[ClaimShare]) -> Result<Vec<ClaimedJob>, StoreError> {
         let mut unit = Unit::default();
         let ops = match self.store.dialect() {
             Dialect::Postgres => claim_postgres(&mut unit, worker, shares),
             Dialect::Sqlite => claim_sqlite(&mut unit, worker, shares),
         };
-        failpoint::before(Effect::ClaimJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ClaimJobs);
-        let jobs: Result<Vec<Claimed>, StoreError> =
+        let committed = self.commit_at(Effect::ClaimJobs, unit).await?;
+        let jobs: Result<Vec<ClaimedJob>, StoreError> =
             ops.into_iter().flat_map(|op| committed.returned(op)).map(claimed).collect();
         let mut jobs = jobs?;
         let costs: HashMap<(Lane, TenantId), i64> = shares.iter().map(|s| ((s.lane, s.tenant), s.cost)).collect();
         for job in &mut jobs {
             job.cost = costs.get(&(job.lane, job.tenant)).copied().unwrap_or(FULL_COST);
         }
-        // Whichever order the rows came in.
+        // The rows come in any order.
         jobs.sort_by_key(|job| (job.lane, job.position));
         Ok(jobs)
     }
 }
 
-/// Microseconds. What is on its way for longer is counted when all of it is.
-const LATEST: i64 = 10_000_000;
+/// Age of recent arrivals, in microseconds. Older ones are counted when all of them are.
+const RECENT_ARRIVAL_MICROS: i64 = 10_000_000;
 
 /// As many as fit well into one commit.
-const AT_ONCE: u64 = 10_000;
+const ARRIVALS_PER_COMMIT: u64 = 10_000;
 
 /// `$1` is how old they may be, `$2` how many are counted.
 const COUNT_ARRIVALS: &str = "
@@ -186,20 +186,20 @@ const COUNT_ARRIVALS: &str = "
         head = least(q.head, excluded.head))
     select count(*) from taken";
 
-/// `$1` are the kinds, `$2` how many. What PostgreSQL does is in migrations/each_time/5_jobs.
+fn list_of(shares: &[ClaimShare], value: fn(&ClaimShare) -> Value) -> Value {
+    Value::List(shares.iter().map(value).collect())
+}
+
+/// Returns the query for candidates: `$1` are the kinds, `$2` how many. PostgreSQL's is in migrations/each_time/5_jobs.
 fn candidates(dialect: Dialect) -> String {
     if dialect == Dialect::Postgres {
         return "select * from mailroom_job_candidates($1::text[], $2::int8)".to_owned();
     }
     // Only what has a limit is counted, and never more runs than there are workers.
-    let running = |of: &str, limit: &str| {
-        format!(
-            "case when {limit} is null then null
-                  else {limit} - (select count(*) from jobs j where j.state = 'running' and {of}) end"
-        )
-    };
-    let tenant_room = running("j.tenant_id = q.tenant_id", "t.most_running");
-    let kind_room = running("j.kind = q.kind", "k.most_running");
+    let tenant_room = "case when t.most_running is null then null
+                  else t.most_running - (select count(*) from jobs j where j.state = 'running' and j.tenant_id = q.tenant_id) end";
+    let kind_room = "case when k.most_running is null then null
+                  else k.most_running - (select count(*) from jobs j where j.state = 'running' and j.kind = q.kind) end";
     let kinds = any(dialect, "q.kind", 1);
     format!(
         "select tenant_id, lane, kind, waiting, vtime, weight, tenant_room, kind_room from (
@@ -223,32 +223,32 @@ fn candidates(dialect: Dialect) -> String {
     )
 }
 
-pub(super) const CLAIMED: &str = "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
+pub(crate) const CLAIMED_COLUMNS: &str =
+    "tenant_id, id, kind, lane, payload, token, attempt, traceparent, suspected > 0,
     order_key, unique_key is not null, mailroom_micros() - position, created_at, worker, position";
 
-fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crate::unit::OpId> {
+fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[ClaimShare]) -> Vec<crate::unit::OpId> {
     let is_limited = shares.iter().any(|share| share.is_limited);
     if is_limited {
-        // What runs is counted by the next statement, which sees what those before us in this line have taken.
+        // The next statement counts running jobs, and sees the claims of those that held this lock before.
         unit.op("select pg_advisory_xact_lock(hashtextextended('mailroom job limits', 0))", vec![]);
     }
-    let list = |value: fn(&Share) -> Value| Value::List(shares.iter().map(value).collect());
     let params = vec![
         worker.into(),
-        list(|share| share.tenant.into()),
-        list(|share| share.lane.into()),
-        list(|share| share.kind.as_str().into()),
-        list(|share| share.take.into()),
-        list(|share| share.cost.into()),
-        list(|share| share.vtime.into()),
+        list_of(shares, |share| share.tenant.into()),
+        list_of(shares, |share| share.lane.into()),
+        list_of(shares, |share| share.kind.as_str().into()),
+        list_of(shares, |share| share.take.into()),
+        list_of(shares, |share| share.cost.into()),
+        list_of(shares, |share| share.vtime.into()),
         is_limited.into(),
     ];
     let claim = "mailroom_claim_jobs($1, $2::uuid[], $3::int8[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8)";
-    vec![unit.op_returning(format!("select {CLAIMED} from {claim}"), params)]
+    vec![unit.op_returning(format!("select {CLAIMED_COLUMNS} from {claim}"), params)]
 }
 
-/// Two statements per queue; the second moves the share by what the first took.
-fn claim_sqlite(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crate::unit::OpId> {
+/// Claims by three statements per queue; the second advances the virtual time by what the first took.
+fn claim_sqlite(unit: &mut Unit, worker: WorkerId, shares: &[ClaimShare]) -> Vec<crate::unit::OpId> {
     let room = |limit: &str, of: &str| {
         format!(
             "coalesce((select max(0, most_running - (select count(*) from jobs where state = 'running' and {of})) from {limit}), $5)"
@@ -257,13 +257,13 @@ fn claim_sqlite(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crat
     let tenant_room = room("job_tenants where tenant_id = $2", "tenant_id = $2");
     let kind_room = room("job_kinds where kind = $4", "kind = $4");
     let room = format!("{tenant_room}, {kind_room}");
-    let take = |unit: &mut Unit, share: &Share| {
+    let take = |unit: &mut Unit, share: &ClaimShare| {
         let taken = unit.op_returning(
             format!(
                 "update jobs set state = 'running', token = token + 1, worker = $1, started_at = mailroom_now(), rerun = 0
                  where id in (select id from jobs where tenant_id = $2 and lane = $3 and kind = $4 and state = 'ready'
                               order by position, id limit min($5, {room}))
-                 returning {CLAIMED}"
+                 returning {CLAIMED_COLUMNS}"
             ),
             params![worker, share.tenant, share.lane, share.kind.as_str(), share.take],
         );
@@ -277,22 +277,26 @@ fn claim_sqlite(unit: &mut Unit, worker: WorkerId, shares: &[Share]) -> Vec<crat
     shares.iter().map(|share| take(unit, share)).collect()
 }
 
-fn candidate(row: &Row) -> Result<Candidate, StoreError> {
-    let room = |room: Option<i64>| room.map(|room| u64::try_from(room).unwrap_or(0));
-    Ok(Candidate {
+/// Reads how many more may run; below zero counts as none.
+fn room(row: &Row, column: usize) -> Result<Option<u64>, StoreError> {
+    Ok(row.get::<Option<i64>>(column)?.map(|room| u64::try_from(room).unwrap_or(0)))
+}
+
+fn candidate(row: &Row) -> Result<QueueCandidate, StoreError> {
+    Ok(QueueCandidate {
         tenant: row.get(0)?,
         lane: row.get(1)?,
         kind: row.get(2)?,
         waiting: row.get(3)?,
         vtime: row.get(4)?,
         weight: row.get(5)?,
-        tenant_room: room(row.get(6)?),
-        kind_room: room(row.get(7)?),
+        tenant_room: room(row, 6)?,
+        kind_room: room(row, 7)?,
     })
 }
 
-pub(super) fn claimed(row: &Row) -> Result<Claimed, StoreError> {
-    Ok(Claimed {
+pub(crate) fn claimed(row: &Row) -> Result<ClaimedJob, StoreError> {
+    Ok(ClaimedJob {
         tenant: row.get(0)?,
         id: row.get(1)?,
         kind: row.get(2)?,

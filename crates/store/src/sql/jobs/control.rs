@@ -1,15 +1,15 @@
-//! What a person sets while everything runs: pauses, limits, shares; and the hand on a single job.
+//! Controls for operators: pauses, limits, weights; and changes of a single job.
 
 use domain::{JobId, JobState, Lane, PlanTier, TenantId};
 use serde::Serialize;
 
-use super::Replay;
-use crate::failpoint::{self, Effect};
+use super::ReplayOptions;
+use crate::failpoint::Effect;
 use crate::{Dialect, StoreError, SystemStore, Unit, params};
 
-/// What can be paused as a whole.
+/// The jobs that a pause applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum JobScope {
     Lane(Lane),
     Kind(String),
     Tenant(TenantId),
@@ -17,76 +17,77 @@ pub enum Target {
 
 /// A change of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum LimitChange {
     Keep,
     AtMost(u64),
-    Lifted,
+    Unlimited,
 }
 
-/// What became of the wish to run a job now.
+/// The result of running a job now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Retrying {
-    /// It waited for its time; now it is ready.
+pub enum RetryOutcome {
+    /// It was not due; now it is ready.
     Due,
     /// It had ended; it starts again, with the same id.
     Replayed,
-    /// There is nothing to hurry.
+    /// It is in a state in which this changes nothing.
     Not { state: JobState },
 }
 
 impl SystemStore {
-    /// Whether anything changed.
-    pub async fn pause_jobs(&self, target: &Target) -> Result<bool, StoreError> {
+    /// Pauses jobs; returns whether anything changed.
+    pub async fn pause_jobs(&self, target: &JobScope) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let (sql, params) = match target {
-            Target::Lane(lane) => {
+            JobScope::Lane(lane) => {
                 ("update job_lanes set is_paused = true where lane = $1 and not is_paused", params![*lane])
             }
-            Target::Kind(kind) => (
+            JobScope::Kind(kind) => (
                 "insert into job_kinds (kind, is_paused) values ($1, true)
                  on conflict (kind) do update set is_paused = true where not job_kinds.is_paused",
                 params![kind],
             ),
-            Target::Tenant(tenant) => (
+            JobScope::Tenant(tenant) => (
                 "insert into job_tenants (tenant_id, is_paused) values ($1, true)
                  on conflict (tenant_id) do update set is_paused = true where not job_tenants.is_paused",
                 params![*tenant],
             ),
         };
         let paused = unit.op(sql, params);
-        failpoint::before(Effect::PauseJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::PauseJobs);
+        let committed = self.commit_at(Effect::PauseJobs, unit).await?;
         Ok(committed.changed(paused) > 0)
     }
 
-    /// Whether anything changed.
-    pub async fn resume_jobs(&self, target: &Target) -> Result<bool, StoreError> {
+    /// Resumes jobs; returns whether anything changed.
+    pub async fn resume_jobs(&self, target: &JobScope) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
-        catch_up(&mut unit, target);
+        catch_up_shares(&mut unit, target);
         let (sql, params) = match target {
-            Target::Lane(lane) => {
+            JobScope::Lane(lane) => {
                 ("update job_lanes set is_paused = false where lane = $1 and is_paused", params![*lane])
             }
-            Target::Kind(kind) => {
+            JobScope::Kind(kind) => {
                 ("update job_kinds set is_paused = false where kind = $1 and is_paused", params![kind])
             }
-            Target::Tenant(tenant) => {
+            JobScope::Tenant(tenant) => {
                 ("update job_tenants set is_paused = false where tenant_id = $1 and is_paused", params![*tenant])
             }
         };
         let resumed = unit.op(sql, params);
-        failpoint::before(Effect::ResumeJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ResumeJobs);
+        let committed = self.commit_at(Effect::ResumeJobs, unit).await?;
         Ok(committed.changed(resumed) > 0)
     }
 
-    /// How many jobs of a tenant may run at once, and how many may wait before it is refused more.
-    pub async fn limit_tenant(&self, tenant: TenantId, running: Limit, waiting: Limit) -> Result<(), StoreError> {
+    /// Sets how many jobs of a tenant may run at once, and how many may wait before more are refused.
+    pub async fn limit_tenant(
+        &self,
+        tenant: TenantId,
+        running: LimitChange,
+        waiting: LimitChange,
+    ) -> Result<(), StoreError> {
         let mut unit = Unit::default();
-        catch_up(&mut unit, &Target::Tenant(tenant));
+        catch_up_shares(&mut unit, &JobScope::Tenant(tenant));
         unit.op("insert into job_tenants (tenant_id) values ($1) on conflict (tenant_id) do nothing", params![tenant]);
         for (column, limit) in [("most_running", running), ("most_waiting", waiting)] {
             if let Some(most) = limit.value() {
@@ -96,11 +97,11 @@ impl SystemStore {
         self.set(unit).await
     }
 
-    /// How many jobs of a kind may run at once, whosever they are.
-    pub async fn limit_kind(&self, kind: &str, running: Limit) -> Result<(), StoreError> {
+    /// Sets how many jobs of a kind may run at once, over all tenants.
+    pub async fn limit_kind(&self, kind: &str, running: LimitChange) -> Result<(), StoreError> {
         let Some(most) = running.value() else { return Ok(()) };
         let mut unit = Unit::default();
-        catch_up(&mut unit, &Target::Kind(kind.to_owned()));
+        catch_up_shares(&mut unit, &JobScope::Kind(kind.to_owned()));
         unit.op(
             "insert into job_kinds (kind, most_running) values ($1, $2)
              on conflict (kind) do update set most_running = excluded.most_running",
@@ -109,7 +110,7 @@ impl SystemStore {
         self.set(unit).await
     }
 
-    /// How large a share the tenants of a plan get, from 1 to 1000.
+    /// Sets the weight of a plan's tenants in fair claims, from 1 to 1000.
     pub async fn set_weight(&self, plan: PlanTier, weight: u64) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(
@@ -121,31 +122,28 @@ impl SystemStore {
     }
 
     async fn set(&self, unit: Unit) -> Result<(), StoreError> {
-        failpoint::before(Effect::LimitJobs);
-        self.commit(unit).await?;
-        failpoint::after(Effect::LimitJobs);
+        self.commit_at(Effect::LimitJobs, unit).await?;
         Ok(())
     }
 
-    /// `false`: it is not live, or it is in that lane already. One that runs goes on; its next attempt is in that lane.
+    /// Moves a job to another lane. Returns `false` if it is not live, or in that lane already. A running job goes on; its next
+    /// attempt is in that lane.
     pub async fn move_job(&self, tenant: TenantId, id: JobId, lane: Lane) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let moved = unit
             .op("update jobs set lane = $3 where tenant_id = $1 and id = $2 and lane <> $3", params![tenant, id, lane]);
-        failpoint::before(Effect::MoveJob);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::MoveJob);
+        let committed = self.commit_at(Effect::MoveJob, unit).await?;
         Ok(committed.changed(moved) > 0)
     }
 
-    /// A job that waits for its time is due at once; one that is dead or was cancelled starts again. `None`: there is no
-    /// such job.
-    pub async fn retry_now(&self, id: JobId) -> Result<Option<Retrying>, StoreError> {
+    /// Runs a job now: one that is not due becomes ready; one that is dead or cancelled starts again. Returns `None` if there is
+    /// no such job.
+    pub async fn retry_now(&self, id: JobId) -> Result<Option<RetryOutcome>, StoreError> {
         let Some(job) = self.find_job(id).await? else { return Ok(None) };
         if matches!(job.state, JobState::Dead | JobState::Cancelled)
-            && self.replay_one(job.tenant_id, id, &Replay::default()).await?
+            && self.replay_one(job.tenant_id, id, &ReplayOptions::default()).await?
         {
-            return Ok(Some(Retrying::Replayed));
+            return Ok(Some(RetryOutcome::Replayed));
         }
         let mut unit = Unit::default();
         let due = unit.op(
@@ -153,42 +151,39 @@ impl SystemStore {
              where tenant_id = $1 and id = $2 and state in ('scheduled', 'retry')",
             params![job.tenant_id, id],
         );
-        failpoint::before(Effect::RetryJob);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::RetryJob);
+        let committed = self.commit_at(Effect::RetryJob, unit).await?;
         Ok(Some(match committed.changed(due) {
-            0 => Retrying::Not { state: job.state },
-            _ => Retrying::Due,
+            0 => RetryOutcome::Not { state: job.state },
+            _ => RetryOutcome::Due,
         }))
     }
 }
 
-impl Limit {
-    /// `None`: as it is. `Some(None)`: none any more.
+impl LimitChange {
+    /// Returns the new limit. `None`: unchanged. `Some(None)`: no limit.
     fn value(self) -> Option<Option<u64>> {
         match self {
             Self::Keep => None,
             Self::AtMost(most) => Some(Some(most)),
-            Self::Lifted => Some(None),
+            Self::Unlimited => Some(None),
         }
     }
 }
 
-/// Who was held up begins where the others are: nobody saves up shares.
-pub(crate) fn catch_up(unit: &mut Unit, target: &Target) {
+/// Moves the virtual time of queues that were paused to that of the others, so that they have saved up no share.
+pub(crate) fn catch_up_shares(unit: &mut Unit, target: &JobScope) {
     let (column, value) = match target {
-        Target::Lane(lane) => ("lane", (*lane).into()),
-        Target::Kind(kind) => ("kind", kind.into()),
-        Target::Tenant(tenant) => ("tenant_id", (*tenant).into()),
+        JobScope::Lane(lane) => ("lane", (*lane).into()),
+        JobScope::Kind(kind) => ("kind", kind.into()),
+        JobScope::Tenant(tenant) => ("tenant_id", (*tenant).into()),
     };
     let clock = "(select l.clock from job_lanes l where l.lane = job_queues.lane)";
     unit.op(format!("update job_queues set vtime = {clock} where {column} = $1 and vtime < {clock}"), vec![value]);
 }
 
-/// What runs for a tenant that is switched off does not get to end: whatever it has done by then is refused, and its worker
-/// gives it back. Of what is claimed at the same moment, either the claim is waited for and seen here, or whoever claimed
-/// it sees that the tenant is off.
-pub(crate) fn disown_running(unit: &mut Unit, dialect: Dialect, tenant: TenantId) {
+/// Revokes the running jobs of a deactivated tenant: their tokens grow, so that their results are refused and their workers
+/// return them. Of a concurrent claim, either it is waited for and seen here, or its worker sees that the tenant is inactive.
+pub(crate) fn revoke_running_jobs(unit: &mut Unit, dialect: Dialect, tenant: TenantId) {
     if dialect == Dialect::Postgres {
         // Claims hold the queues that they take from.
         let queues = "select 1 from job_queues where tenant_id = $1 order by lane, kind for no key update";

@@ -1,4 +1,4 @@
-//! New jobs, always part of a unit with the rows that they follow.
+//! Enqueues jobs, always in a unit with the rows that they depend on.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,29 +11,29 @@ use super::later;
 use super::release::drop_idle_key;
 use crate::failpoint::{self, Guard};
 use crate::sql::any;
-use crate::unit::{By, Insert};
-use crate::value::Kind;
+use crate::unit::{Insert, InsertBatching};
+use crate::value::ColumnType;
 use crate::{Dialect, TenantUnit, params};
 
-/// A job as the database sees it: what it is about is JSON, what it is called is text.
+/// A job to enqueue: its payload is JSON, its kind is text.
 #[derive(Debug, Clone)]
 pub struct NewJob {
     pub id: JobId,
     pub kind: String,
     pub lane: Lane,
     pub payload: serde_json::Value,
-    pub when: When,
-    pub unique: Option<Unique>,
-    /// Jobs of a tenant with the same key run strictly one after the other, in the order they were added.
+    pub when: StartTime,
+    pub unique: Option<UniqueKey>,
+    /// Jobs of a tenant with the same ordering key run strictly one after the other, in the order they were added.
     pub order_key: Option<String>,
-    /// It runs when all of these are done, and is cancelled when one of them is not.
+    /// Its parents: it runs when all of these are done, and is cancelled when one of them fails.
     pub after: Vec<JobId>,
-    /// The trace that it belongs to, as in the W3C's header.
+    /// The trace that it belongs to, as in the W3C's `traceparent` header.
     pub traceparent: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum StartTime {
     Now,
     At(Timestamp),
     In(Duration),
@@ -41,18 +41,18 @@ pub enum When {
 
 /// At most one live job of a tenant and kind has this key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unique {
+pub struct UniqueKey {
     pub key: String,
     pub policy: OnConflict,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
-    /// The one that is there stands; this one is dropped.
+    /// The existing job stays; this one is dropped.
     Keep,
-    /// The one that is there takes over what this one is about; one that runs is followed by another.
+    /// The existing job gets this one's payload; a running one is followed by another.
     Replace,
-    /// The one that is there becomes as urgent and as early as this one; one that runs is followed by another.
+    /// The existing job becomes as urgent and as early as this one; a running one is followed by another.
     Merge,
 }
 
@@ -61,10 +61,10 @@ impl NewJob {
         self.unique.is_none() && self.order_key.is_none() && self.after.is_empty()
     }
 
-    /// It is to be done soon, and once for all who ask.
-    fn is_merely_merged(&self) -> bool {
+    /// Returns whether it is due now, and merges with an existing job.
+    fn is_plain_merge(&self) -> bool {
         let is_merged = self.unique.as_ref().is_some_and(|unique| unique.policy == OnConflict::Merge);
-        is_merged && self.when == When::Now && self.order_key.is_none() && self.after.is_empty()
+        is_merged && self.when == StartTime::Now && self.order_key.is_none() && self.after.is_empty()
     }
 
     fn unique_key(&self) -> Option<String> {
@@ -73,46 +73,46 @@ impl NewJob {
 
     fn times(&self) -> (Option<Timestamp>, Option<u64>) {
         match self.when {
-            When::Now => (None, None),
-            When::At(time) => (Some(time), None),
-            When::In(delay) => (None, Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))),
+            StartTime::Now => (None, None),
+            StartTime::At(time) => (Some(time), None),
+            StartTime::In(delay) => (None, Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))),
         }
     }
 }
 
-const COLUMNS: &[(&str, Kind)] = &[
-    ("id", Kind::Uuid),
-    ("tenant_id", Kind::Uuid),
-    ("kind", Kind::Text),
-    ("lane", Kind::Int),
-    ("at", Kind::Time),
-    ("delay", Kind::Int),
-    ("payload", Kind::Json),
-    ("traceparent", Kind::Text),
-    ("ordinal", Kind::Int),
+const COLUMNS: &[(&str, ColumnType)] = &[
+    ("id", ColumnType::Uuid),
+    ("tenant_id", ColumnType::Uuid),
+    ("kind", ColumnType::Text),
+    ("lane", ColumnType::Int),
+    ("at", ColumnType::Time),
+    ("delay", ColumnType::Int),
+    ("payload", ColumnType::Json),
+    ("traceparent", ColumnType::Text),
+    ("ordinal", ColumnType::Int),
 ];
 
-const MERGED_COLUMNS: &[(&str, Kind)] = &[
-    ("id", Kind::Uuid),
-    ("tenant_id", Kind::Uuid),
-    ("kind", Kind::Text),
-    ("lane", Kind::Int),
-    ("payload", Kind::Json),
-    ("traceparent", Kind::Text),
-    ("unique_key", Kind::Text),
-    ("ordinal", Kind::Int),
+const MERGED_COLUMNS: &[(&str, ColumnType)] = &[
+    ("id", ColumnType::Uuid),
+    ("tenant_id", ColumnType::Uuid),
+    ("kind", ColumnType::Text),
+    ("lane", ColumnType::Int),
+    ("payload", ColumnType::Json),
+    ("traceparent", ColumnType::Text),
+    ("unique_key", ColumnType::Text),
+    ("ordinal", ColumnType::Int),
 ];
 
-/// From here on counting by ourselves pays.
-const MANY: usize = 16;
+/// From so many jobs on, counting them here is faster than by the trigger.
+const COUNT_IN_BULK_FROM_JOBS: usize = 16;
 
 impl TenantUnit {
-    /// They exist from the commit of this unit on.
+    /// Adds jobs, which exist from the commit of this unit on.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>) {
         self.enqueues |= !jobs.is_empty();
-        let (plain, bound): (Vec<_>, Vec<_>) = jobs.into_iter().partition(NewJob::is_plain);
-        let (now, later): (Vec<_>, Vec<_>) = plain.into_iter().partition(|job| job.when == When::Now);
-        if self.store.dialect() == Dialect::Sqlite && now.len() >= MANY {
+        let (plain, dependent): (Vec<_>, Vec<_>) = jobs.into_iter().partition(NewJob::is_plain);
+        let (now, later): (Vec<_>, Vec<_>) = plain.into_iter().partition(|job| job.when == StartTime::Now);
+        if self.store.dialect() == Dialect::Sqlite && now.len() >= COUNT_IN_BULK_FROM_JOBS {
             self.enqueue_counted(now);
         } else if !now.is_empty() {
             self.enqueue_plain(now);
@@ -120,16 +120,19 @@ impl TenantUnit {
         if !later.is_empty() {
             self.enqueue_plain(later);
         }
-        // SQLite prepares each statement once, so one by one is as fast. Where others are between them, their order counts.
-        if self.store.dialect() == Dialect::Postgres && bound.len() > 1 && bound.iter().all(NewJob::is_merely_merged) {
-            return self.enqueue_merged(bound);
+        // SQLite prepares each statement once, so one by one is as fast. If other jobs are between them, their order counts.
+        if self.store.dialect() == Dialect::Postgres
+            && dependent.len() > 1
+            && dependent.iter().all(NewJob::is_plain_merge)
+        {
+            return self.enqueue_merged(dependent);
         }
-        for job in bound {
-            self.enqueue_bound(job);
+        for job in dependent {
+            self.enqueue_dependent(job);
         }
     }
 
-    /// The unit is refused when with so many more this tenant would have more jobs that are ready and wait than it may.
+    /// Refuses the unit when with so many more this tenant would exceed its limit of waiting jobs.
     pub fn admit(&mut self, jobs: u64) {
         let unfolded = match self.store.dialect() {
             Dialect::Postgres => "+ (select coalesce(sum(change), 0) from job_arrivals where tenant_id = $1)",
@@ -142,7 +145,7 @@ impl TenantUnit {
         self.unit.op_returning_exactly(1, TOO_MANY_WAITING, sql, params![self.tenant, jobs]);
     }
 
-    /// All of them are ready, so they can be counted here, once per queue, instead of one by one by the trigger.
+    /// Adds jobs that are all ready, so that they can be counted here, once per queue, instead of one by one by the trigger.
     fn enqueue_counted(&mut self, jobs: Vec<NewJob>) {
         self.unit.op("insert into job_counting (queue) values ('enqueue')", vec![]);
         let mut queues: BTreeMap<(Lane, &str), u64> = BTreeMap::new();
@@ -182,17 +185,17 @@ impl TenantUnit {
             .into(),
             join_where: "cross join (select mailroom_now() as now, mailroom_micros() as micros) n",
             on_conflict: "".into(),
-            by: By::Many,
+            batching: InsertBatching::Many,
         });
     }
 
-    /// One with a key or with parents: whatever it depends on is locked before anything is decided.
-    fn enqueue_bound(&mut self, job: NewJob) {
+    /// Adds a job with a key or with parents: what it depends on is locked first.
+    fn enqueue_dependent(&mut self, job: NewJob) {
         let dialect = self.store.dialect();
         let tenant = self.tenant;
         if !job.after.is_empty() {
-            // Waits for a parent that is just ending, and for one that is just replayed or pruned; what it became is seen
-            // by the statements below.
+            // Waits for a parent that is just ending, and for one that is just replayed or pruned; the statements below see
+            // the result.
             let parents = any(dialect, "id", 2);
             if !failpoint::is_off(Guard::ParentLock) {
                 if dialect == Dialect::Postgres {
@@ -215,7 +218,7 @@ impl TenantUnit {
                 params![tenant, key],
             );
         }
-        self.insert_bound(&job);
+        self.insert_dependent(&job);
         if !job.after.is_empty() {
             self.insert_cancelled(&job);
             // It may have been dropped for its unique key.
@@ -239,19 +242,19 @@ impl TenantUnit {
         }
     }
 
-    /// The one that is there does the work, unless it is just being stopped: then another follows it.
+    /// Keeps the existing job, unless it is just being stopped: then another follows it.
     fn keep(&mut self, job: &NewJob) {
         let sql = format!(
             "update jobs set rerun = true
-             where {THE_OTHER} and state = 'running' and cancel_reason is not null and not {}",
+             where {EXISTING_JOB} and state = 'running' and cancel_reason is not null and not {}",
             failed_parent(self.store.dialect(), "$1", 5)
         );
         self.unit.op(sql, params![self.tenant, &job.kind, job.unique_key(), job.id, job.after.clone()]);
     }
 
-    /// What [`TenantUnit::enqueue_bound`] does, for many by a few statements.
+    /// Does what [`TenantUnit::enqueue_dependent`] does, for many by a few statements.
     fn enqueue_merged(&mut self, jobs: Vec<NewJob>) {
-        // One statement cannot meet a row twice, and those who lock the same rows do so in the same order.
+        // One statement cannot change a row twice, and units that lock the same rows do so in the same order.
         let mut by_key: BTreeMap<(String, Option<String>), NewJob> = BTreeMap::new();
         for job in jobs {
             match by_key.entry((job.kind.clone(), job.unique_key())) {
@@ -259,21 +262,20 @@ impl TenantUnit {
                 Entry::Occupied(mut first) => first.get_mut().lane = first.get().lane.min(job.lane),
             }
         }
-        let row = |(ordinal, job): (usize, &NewJob)| {
-            let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
-            params![job.id, self.tenant, &job.kind, job.lane, payload, trace, job.unique_key(), ordinal]
-        };
         self.unit.insert(Insert {
             into: "jobs (id, tenant_id, kind, lane, state, position, run_at, payload, traceparent, unique_key, created_at)"
                 .into(),
             columns: MERGED_COLUMNS,
-            rows: by_key.values().enumerate().map(row).collect(),
+            rows: by_key.values().enumerate().map(|(ordinal, job): (usize, &NewJob)| {
+            let (payload, trace) = (job.payload.clone(), job.traceparent.clone());
+            params![job.id, self.tenant, &job.kind, job.lane, payload, trace, job.unique_key(), ordinal]
+        }).collect(),
             select: "u.id, u.tenant_id, u.kind, u.lane, 'ready', n.micros + u.ordinal, n.now, u.payload, u.traceparent,
                      u.unique_key, n.now"
                 .into(),
             join_where: "cross join (select mailroom_now() as now, mailroom_micros() as micros) n",
-            on_conflict: LOCK_THE_OTHER.into(),
-            by: By::Many,
+            on_conflict: LOCK_EXISTING_JOB.into(),
+            batching: InsertBatching::Many,
         });
         let mut lanes: BTreeMap<Lane, Vec<NewJob>> = BTreeMap::new();
         for job in by_key.into_values() {
@@ -283,8 +285,8 @@ impl TenantUnit {
             let kinds: Vec<&str> = jobs.iter().map(|job| &*job.kind).collect();
             let keys: Vec<String> = jobs.iter().filter_map(NewJob::unique_key).collect();
             let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-            // They are locked by now, so they stay where they are; and they are looked for by the key alone, whatever
-            // was once known of a table that fills and empties all the time.
+            // They are locked by now, so their ctids are stable; and they are found by the key alone, whatever the outdated
+            // statistics of a table that fills and empties all the time.
             let sql = format!(
                 "update jobs set {} where ctid = any(array(
                      select f.row from unnest($2::text[], $3::text[], $4::uuid[]) as g (kind, unique_key, id)
@@ -302,7 +304,7 @@ impl TenantUnit {
         let dialect = self.store.dialect();
         let run_at = run_at(dialect, "$5", "$6", "mailroom_now()");
         let sql = format!(
-            "update jobs set {} where {THE_OTHER} and not {}",
+            "update jobs set {} where {EXISTING_JOB} and not {}",
             merged(dialect, &run_at, "$7"),
             failed_parent(dialect, "$1", 8)
         );
@@ -320,7 +322,7 @@ impl TenantUnit {
                 position = case when {is_free} then mailroom_micros() else position end,
                 state = case when {is_free} then case when {run_at} > mailroom_now() then 'scheduled' else 'ready' end
                              else state end
-             where {THE_OTHER} and not {}",
+             where {EXISTING_JOB} and not {}",
             failed_parent(self.store.dialect(), "$1", 10)
         );
         let (at, delay) = job.times();
@@ -330,11 +332,11 @@ impl TenantUnit {
         self.unit.op(sql, params);
     }
 
-    fn insert_bound(&mut self, job: &NewJob) {
+    fn insert_dependent(&mut self, job: &NewJob) {
         let dialect = self.store.dialect();
         let run_at = run_at(dialect, "$5", "$6", "mailroom_now()");
         let on_conflict = match job.unique {
-            Some(_) => LOCK_THE_OTHER,
+            Some(_) => LOCK_EXISTING_JOB,
             None => "",
         };
         let failed_parent = failed_parent(dialect, "$2", 11);
@@ -371,7 +373,7 @@ impl TenantUnit {
         );
     }
 
-    /// A parent ended badly before this job came.
+    /// Adds a job as cancelled, if a parent failed before.
     fn insert_cancelled(&mut self, job: &NewJob) {
         let sql = format!(
             "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, traceparent, token, attempt, abandoned,
@@ -387,16 +389,16 @@ impl TenantUnit {
     }
 }
 
-/// The job that has the unique key.
-const THE_OTHER: &str = "tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and state <> 'doomed'";
+/// The existing job with the unique key.
+const EXISTING_JOB: &str = "tenant_id = $1 and kind = $2 and unique_key = $3 and id <> $4 and state <> 'doomed'";
 
-/// Changes nothing, but locks the row, so that it cannot end before what follows.
-const LOCK_THE_OTHER: &str =
+/// Changes nothing, but locks the existing job, so that it cannot end before the next statements.
+const LOCK_EXISTING_JOB: &str =
     "on conflict (tenant_id, kind, unique_key) where unique_key is not null and state <> 'doomed'
     do update set unique_key = excluded.unique_key";
 
-/// The one that is there becomes as urgent and as early. Not one that failed or was sent away: it waits as long as it was
-/// told to.
+/// Returns the update that makes the existing job as urgent and as early. Not one that failed or was deferred: it waits out
+/// its delay.
 fn merged(dialect: Dialect, run_at: &str, lane: &str) -> String {
     let least = match dialect {
         Dialect::Postgres => "least",
@@ -412,10 +414,10 @@ fn merged(dialect: Dialect, run_at: &str, lane: &str) -> String {
     )
 }
 
-/// What a unit with [`TenantUnit::admit`] is refused with.
+/// The error of a unit that [`TenantUnit::admit`] refuses.
 pub const TOO_MANY_WAITING: &str = "this tenant has as many waiting jobs as it may";
 
-/// Such a job is over before it begins, so it changes no other.
+/// Returns the condition that a parent failed: such a job is cancelled at once, and changes no other.
 fn failed_parent(dialect: Dialect, tenant: &str, parents: usize) -> String {
     let parents = any(dialect, "id", parents);
     format!(
@@ -425,7 +427,7 @@ fn failed_parent(dialect: Dialect, tenant: &str, parents: usize) -> String {
 
 fn run_at(dialect: Dialect, at: &str, delay: &str, now: &str) -> String {
     match dialect {
-        // The types are told because neither may be there.
+        // With types, because both may be null.
         Dialect::Postgres => {
             format!("coalesce({at}::timestamptz, {now} + {delay}::int8 * interval '1 millisecond', {now})")
         }

@@ -1,4 +1,4 @@
-//! The end of a job: done, dead or cancelled. It moves to `finished_jobs`, and what waited behind it goes on.
+//! The end of a job: done, dead or cancelled. It moves to `finished_jobs`, and the jobs that waited for it go on.
 
 use std::collections::HashSet;
 
@@ -6,20 +6,20 @@ use domain::{JobId, JobState, TenantId};
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::release::{doom_children, lock_key, release_children, release_key};
-use super::{Claimed, for_update};
+use super::{ClaimedJob, for_update};
 use crate::failpoint::{self, Effect, Guard};
 use crate::value::Value;
 use crate::{Dialect, StoreError, SystemStore, TenantUnit, Unit, params};
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End<'a> {
+pub enum JobEnd<'a> {
     Done,
     Dead { reason: &'a str, error_class: &'a str, fingerprint: &'a str },
     Cancelled { reason: &'a str },
 }
 
-impl End<'_> {
+impl JobEnd<'_> {
     fn state(self) -> JobState {
         match self {
             Self::Done => JobState::Done,
@@ -39,25 +39,25 @@ impl End<'_> {
     }
 }
 
-/// Commits on their way together: enough for a group on SQLite, and few enough for the pool of PostgreSQL.
-const AT_ONCE: usize = 32;
+/// Concurrent commits: enough for a group on SQLite, and few enough for the pool of PostgreSQL.
+const MAX_CONCURRENT_COMMITS: usize = 32;
 
-/// What a holder is told whose job has gone to somebody else.
+/// The error of a worker whose job has gone to another one.
 pub const NO_LONGER_HELD: &str = "the job is no longer held by this worker";
 
-/// What happened to a wish to cancel.
+/// The result of cancelling a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancelling {
+pub enum CancelOutcome {
     Cancelled,
-    /// It runs; whoever runs it will stop.
-    Asked,
-    /// There is no such job, or it ended before.
+    /// It runs, and its worker will stop it.
+    Requested,
+    /// There is no such job, or it had ended.
     NotLive,
 }
 
 impl TenantUnit {
-    /// Nothing of the unit happens if the job is not this worker's any more. It goes on after it.
-    pub fn guard_job(&mut self, job: &Claimed) {
+    /// Refuses the unit if the job is not held any more. The job goes on after it.
+    pub fn guard_job(&mut self, job: &ClaimedJob) {
         if failpoint::is_off(Guard::JobToken) {
             return;
         }
@@ -70,19 +70,24 @@ impl TenantUnit {
         );
     }
 
-    /// The job ends with this unit, or, if it is not this worker's any more, nothing of the unit happens. `successor`
-    /// becomes the id of the job that follows if it was asked for again meanwhile.
-    pub fn finish(&mut self, job: &Claimed, end: End<'_>, successor: JobId) {
+    /// Ends the job with this unit, or, if it is not held any more, refuses the unit. `successor` becomes the id of the job that
+    /// follows if it was enqueued again meanwhile.
+    pub fn finish(&mut self, job: &ClaimedJob, end: JobEnd<'_>, successor: JobId) {
         finish_held(&mut self.unit, self.store.dialect(), job, end, successor);
         self.enqueues = true;
     }
 }
 
 impl SystemStore {
-    /// The same for many at once that are done and wrote nothing; which of them were still ours.
-    pub async fn finish_done(&self, jobs: &[Claimed], successor: impl Fn() -> JobId) -> Result<Vec<JobId>, StoreError> {
+    /// Ends many jobs at once that are done and wrote nothing; returns those that were still held.
+    pub async fn finish_done(
+        &self,
+        jobs: &[ClaimedJob],
+        successor: impl Fn() -> JobId,
+    ) -> Result<Vec<JobId>, StoreError> {
         let dialect = self.store.dialect();
-        let (free, mut bound): (Vec<&Claimed>, Vec<&Claimed>) = jobs.iter().partition(|job| job.order_key.is_none());
+        let (free, mut dependent): (Vec<&ClaimedJob>, Vec<&ClaimedJob>) =
+            jobs.iter().partition(|job| job.order_key.is_none());
         let mut finished = Vec::with_capacity(jobs.len());
         if !free.is_empty() {
             let mut unit = Unit::default();
@@ -92,85 +97,86 @@ impl SystemStore {
             };
             let ended: Vec<(TenantId, JobId)> = free.iter().map(|job| (job.tenant, job.id)).collect();
             let released = release_children(&mut unit, dialect, &ended);
-            failpoint::before(Effect::FinishJobs);
-            let committed = self.commit(unit).await?;
-            failpoint::after(Effect::FinishJobs);
+            let committed = self.commit_at(Effect::FinishJobs, unit).await?;
             if committed.changed(released) > 0 {
-                self.store.hints.jobs_added_here();
+                self.store.notifications.notify_local();
             }
             for row in committed.returned(moved) {
                 finished.push(row.get(0)?);
             }
-            // Asked for again while they ran, or not ours any more.
+            // Enqueued again while they ran, or not held any more.
             let ended: HashSet<JobId> = finished.iter().copied().collect();
-            bound.extend(free.into_iter().filter(|job| job.is_unique && !ended.contains(&job.id)));
+            dependent.extend(free.into_iter().filter(|job| job.is_unique && !ended.contains(&job.id)));
         }
-        finished.extend(self.finish_bound(bound, successor).await?);
+        finished.extend(self.finish_dependent(dependent, successor).await?);
         Ok(finished)
     }
 
-    /// Each in a unit of its own, for it has a key to look after; all on their way at once.
-    async fn finish_bound(&self, jobs: Vec<&Claimed>, successor: impl Fn() -> JobId) -> Result<Vec<JobId>, StoreError> {
+    /// Ends jobs that have keys, each in a unit of its own, concurrently.
+    async fn finish_dependent(
+        &self,
+        jobs: Vec<&ClaimedJob>,
+        successor: impl Fn() -> JobId,
+    ) -> Result<Vec<JobId>, StoreError> {
         let dialect = self.store.dialect();
-        let finish = |job: &Claimed| {
-            let (id, mut unit) = (job.id, Unit::default());
-            finish_held(&mut unit, dialect, job, End::Done, successor());
-            async move {
-                failpoint::before(Effect::FinishJobs);
-                let finished = match self.commit(unit).await {
-                    Ok(_) => Some(id),
-                    Err(StoreError::Precondition(NO_LONGER_HELD)) => None,
-                    Err(e) => return Err(e),
-                };
-                failpoint::after(Effect::FinishJobs);
-                Ok(finished)
-            }
-        };
-        let units: Vec<_> = jobs.into_iter().map(finish).collect();
-        let finished: Vec<Option<JobId>> = futures_util::stream::iter(units).buffered(AT_ONCE).try_collect().await?;
+        let units: Vec<_> = jobs
+            .into_iter()
+            .map(|job: &ClaimedJob| {
+                let (id, mut unit) = (job.id, Unit::default());
+                finish_held(&mut unit, dialect, job, JobEnd::Done, successor());
+                async move {
+                    let finished = match self.commit_at(Effect::FinishJobs, unit).await {
+                        Ok(_) => Some(id),
+                        Err(StoreError::Precondition(NO_LONGER_HELD)) => None,
+                        Err(e) => return Err(e),
+                    };
+                    Ok(finished)
+                }
+            })
+            .collect();
+        let finished: Vec<Option<JobId>> =
+            futures_util::stream::iter(units).buffered(MAX_CONCURRENT_COMMITS).try_collect().await?;
         if finished.iter().any(Option::is_some) {
-            self.store.hints.jobs_added_here();
+            self.store.notifications.notify_local();
         }
         Ok(finished.into_iter().flatten().collect())
     }
 
-    /// A job that nobody holds ends at once; one that runs is marked, and its worker stops it.
-    pub async fn cancel_job(&self, tenant: TenantId, id: JobId, reason: &str) -> Result<Cancelling, StoreError> {
+    /// Cancels a job: one that does not run ends at once; one that runs is marked, and its worker stops it.
+    pub async fn cancel_job(&self, tenant: TenantId, id: JobId, reason: &str) -> Result<CancelOutcome, StoreError> {
         let sql = "select order_key from jobs where tenant_id = $1 and id = $2";
-        let Some(row) = self.query_one(sql, params![tenant, id]).await? else { return Ok(Cancelling::NotLive) };
+        let Some(row) = self.query_one(sql, params![tenant, id]).await? else { return Ok(CancelOutcome::NotLive) };
         let order_key: Option<String> = row.get(0)?;
         let mut unit = Unit::default();
         if let Some(key) = &order_key {
             lock_key(&mut unit, tenant, key);
         }
-        // Whatever its state: from here on nobody else changes that. What was asked for until now is not wanted either.
+        // Locks the row, whatever its state. A rerun that was requested until now is cancelled as well.
         let live = unit.op(
             "update jobs set cancel_reason = case when state = 'running' then $3 else cancel_reason end, rerun = false
              where tenant_id = $1 and id = $2",
             params![tenant, id, reason],
         );
-        let end = End::Cancelled { reason };
+        let end = JobEnd::Cancelled { reason };
         let job = (tenant, id, order_key.as_deref());
-        let moved = finish_one(&mut unit, self.store.dialect(), job, end, FREE, None);
-        failpoint::before(Effect::FinishJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::FinishJobs);
+        let moved = finish_one(&mut unit, self.store.dialect(), job, end, NOT_RUNNING, None);
+        let committed = self.commit_at(Effect::FinishJobs, unit).await?;
         Ok(match (committed.changed(live), committed.changed(moved)) {
-            (0, 0) => Cancelling::NotLive,
-            (_, 0) => Cancelling::Asked,
-            _ => Cancelling::Cancelled,
+            (0, 0) => CancelOutcome::NotLive,
+            (_, 0) => CancelOutcome::Requested,
+            _ => CancelOutcome::Cancelled,
         })
     }
 }
 
-/// Which rows may be ended: those that nobody holds.
-const FREE: &str = "state <> 'running'";
+/// The condition of jobs that no worker holds.
+const NOT_RUNNING: &str = "state <> 'running'";
 
-const MOVED: &str =
+const INTO_FINISHED: &str =
     "insert into finished_jobs (id, tenant_id, kind, lane, state, payload, traceparent, token, worker, attempt,
     abandoned, reason, error_class, fingerprint, unique_key, order_key, created_at, started_at, ended_at)";
 
-/// Everything but the end's own state and reasons comes from the row.
+/// Returns the columns of a finished job: all but state and reasons come from the live row.
 fn moved_columns(state: &str, reason: &str, class: &str, fingerprint: &str) -> String {
     format!(
         "j.id, j.tenant_id, j.kind, j.lane, {state}, j.payload, j.traceparent, j.token, j.worker, j.attempt, j.abandoned,
@@ -178,7 +184,7 @@ fn moved_columns(state: &str, reason: &str, class: &str, fingerprint: &str) -> S
     )
 }
 
-pub(super) fn finish_held(unit: &mut Unit, dialect: Dialect, job: &Claimed, end: End<'_>, successor: JobId) {
+pub(super) fn finish_held(unit: &mut Unit, dialect: Dialect, job: &ClaimedJob, end: JobEnd<'_>, successor: JobId) {
     let held = if failpoint::is_off(Guard::JobToken) {
         "true".to_owned()
     } else {
@@ -194,31 +200,31 @@ pub(super) fn finish_held(unit: &mut Unit, dialect: Dialect, job: &Claimed, end:
         unit.op_exactly(1, NO_LONGER_HELD, sql, params);
     }
     if job.is_unique {
-        follow(unit, job.tenant, job.id, successor);
+        start_successor(unit, job.tenant, job.id, successor);
     }
     after_the_move(unit, dialect, job.tenant, job.id, job.order_key.as_deref(), end);
 }
 
-/// Ends a job that is as `condition` says, if it is; the operation that tells. Its key is locked already.
+/// Ends a job if it meets the condition; returns the operation that counts it. Its key is locked already.
 pub(super) fn finish_one(
     unit: &mut Unit,
     dialect: Dialect,
     (tenant, id, order_key): (TenantId, JobId, Option<&str>),
-    end: End<'_>,
+    end: JobEnd<'_>,
     condition: &str,
     successor: Option<JobId>,
 ) -> crate::unit::OpId {
     let (sql, params) = move_one(dialect, tenant, id, end, condition);
     let moved = unit.op(sql, params);
     if let Some(successor) = successor {
-        follow(unit, tenant, id, successor);
+        start_successor(unit, tenant, id, successor);
     }
     after_the_move(unit, dialect, tenant, id, order_key, end);
     moved
 }
 
-/// Asked for again while it ran: the row itself becomes the job that follows.
-pub(super) fn follow(unit: &mut Unit, tenant: TenantId, id: JobId, successor: JobId) {
+/// Turns the row of a job that was enqueued again while it ran into the job that follows.
+pub(super) fn start_successor(unit: &mut Unit, tenant: TenantId, id: JobId, successor: JobId) {
     unit.op(
         "update jobs set id = $3, state = 'ready', position = mailroom_micros(), run_at = mailroom_now(),
             created_at = mailroom_now(), token = 0, attempt = 0, abandoned = 0, suspected = 0, is_marked = false,
@@ -229,28 +235,28 @@ pub(super) fn follow(unit: &mut Unit, tenant: TenantId, id: JobId, successor: Jo
     );
 }
 
-fn move_one(dialect: Dialect, tenant: TenantId, id: JobId, end: End<'_>, condition: &str) -> (String, Vec<Value>) {
+fn move_one(dialect: Dialect, tenant: TenantId, id: JobId, end: JobEnd<'_>, condition: &str) -> (String, Vec<Value>) {
     let columns = moved_columns("$3", "$4", "$5", "$6");
     let sql = format!(
-        "{MOVED} select {columns} from jobs j where j.tenant_id = $1 and j.id = $2 and {condition} {}",
+        "{INTO_FINISHED} select {columns} from jobs j where j.tenant_id = $1 and j.id = $2 and {condition} {}",
         for_update(dialect)
     );
     let (reason, class, fingerprint) = end.details();
     (sql, params![tenant, id, end.state(), reason, class, fingerprint])
 }
 
-/// Nothing of this happens when the job was not moved: it is in `jobs` alone then.
-fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId, key: Option<&str>, end: End<'_>) {
+/// Deletes the live row and releases what waits for the job. Does nothing when the job was not moved.
+fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId, key: Option<&str>, end: JobEnd<'_>) {
     unit.op(
         "delete from jobs where tenant_id = $1 and id = $2
          and exists (select 1 from finished_jobs where tenant_id = $1 and id = $2)",
         params![tenant, id],
     );
     match end {
-        End::Done => drop(release_children(unit, dialect, &[(tenant, id)])),
-        End::Dead { .. } | End::Cancelled { .. } => doom_children(unit, tenant, id),
+        JobEnd::Done => drop(release_children(unit, dialect, &[(tenant, id)])),
+        JobEnd::Dead { .. } | JobEnd::Cancelled { .. } => doom_children(unit, tenant, id),
     }
-    if let End::Cancelled { .. } = end {
+    if let JobEnd::Cancelled { .. } = end {
         // It may have waited for others; were it replayed, they would count it down again.
         unit.op(
             "delete from job_edges where tenant_id = $1 and child_id = $2
@@ -263,11 +269,15 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
     }
 }
 
-/// One that was asked for again stays: another follows it. Locked first, so that the second statement sees the rows as they stay, and can take them by where they are: a join
-/// would be planned by what was once known of a table that fills and empties all the time.
-fn move_many_postgres(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
-    let list = |value: fn(&Claimed) -> Value| Value::List(jobs.iter().map(|job| value(job)).collect());
-    let params = vec![list(|job| job.tenant.into()), list(|job| job.id.into()), list(|job| job.token.into())];
+/// Moves jobs that are done; one that was enqueued again stays, because another follows it. The rows are locked first, so that
+/// the second statement sees them in their final state, and can take them by ctid: a join would be planned by outdated
+/// statistics of a table that fills and empties all the time.
+fn move_many_postgres(unit: &mut Unit, jobs: &[&ClaimedJob]) -> crate::unit::OpId {
+    let params = vec![
+        Value::List(jobs.iter().map(|job| job.tenant.into()).collect()),
+        Value::List(jobs.iter().map(|job| job.id.into()).collect()),
+        Value::List(jobs.iter().map(|job| job.token.into()).collect()),
+    ];
     let held = if failpoint::is_off(Guard::JobToken) { "true" } else { "f.token = g.token and f.state = 'running'" };
     let held = format!("{held} and not f.rerun");
     let given = "unnest($1::uuid[], $2::uuid[], $3::int8[]) as g (tenant_id, id, token)";
@@ -279,20 +289,20 @@ fn move_many_postgres(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
             delete from jobs j
             where j.ctid = any(array(select f.row from {given} cross join lateral ({found}) f where {held}))
             returning j.*)
-         {MOVED} select {} from gone j returning id",
+         {INTO_FINISHED} select {} from gone j returning id",
         moved_columns("'done'", "null", "null", "null")
     );
     unit.op_returning(sql, params)
 }
 
-fn move_many_sqlite(unit: &mut Unit, jobs: &[&Claimed]) -> crate::unit::OpId {
+fn move_many_sqlite(unit: &mut Unit, jobs: &[&ClaimedJob]) -> crate::unit::OpId {
     let held =
         if failpoint::is_off(Guard::JobToken) { "" } else { "and j.token = g.value ->> 1 and j.state = 'running'" };
     let given: Vec<(JobId, u64)> = jobs.iter().map(|job| (job.id, job.token)).collect();
     let given = Value::Json(serde_json::json!(given).to_string());
     let moved = unit.op_returning(
         format!(
-            "{MOVED} select {} from json_each($1) g cross join jobs j on j.id = g.value ->> 0 {held} and not j.rerun
+            "{INTO_FINISHED} select {} from json_each($1) g cross join jobs j on j.id = g.value ->> 0 {held} and not j.rerun
              returning id",
             moved_columns("'done'", "null", "null", "null")
         ),

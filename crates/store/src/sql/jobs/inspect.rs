@@ -1,4 +1,4 @@
-//! Looking at jobs: one, many, the attempts of one, and how many there are of what.
+//! Queries about jobs: one, many, their attempts, and counts.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use domain::{JobId, JobState, Lane, TenantId, WorkerId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Strays;
+use super::StrayCounts;
 use crate::value::Value;
 use crate::{Dialect, Row, StoreError, SystemStore, params};
 
-/// Everything that a person wants to know about a job, live or finished.
+/// A job, live or finished, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobRow {
     pub id: JobId,
@@ -21,20 +21,20 @@ pub struct JobRow {
     pub payload: serde_json::Value,
     /// Attempts spent.
     pub attempt: u64,
-    /// Deaths of processes that it caused, and that it merely was around for.
+    /// Deaths of processes that it caused, and for which it was a mere bystander.
     pub abandoned: u64,
     pub suspected: u64,
     pub run_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
-    /// The name of the process that runs it or ran it last.
+    /// The name of the worker that runs it or ran it last.
     pub worker: Option<String>,
     pub unique_key: Option<String>,
     pub order_key: Option<String>,
-    /// How many jobs it waits for.
+    /// The number of jobs that it waits for.
     pub blockers: u64,
-    /// Why it is dead or cancelled, or why somebody wants it to end.
+    /// Why it is dead or cancelled, or is to be cancelled.
     pub reason: Option<String>,
     pub error_class: Option<String>,
     pub fingerprint: Option<String>,
@@ -47,10 +47,10 @@ impl JobRow {
     }
 }
 
-/// An attempt that went wrong.
+/// A failed attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttemptRow {
-    /// The claim it belongs to; a job's claims are counted through.
+    /// The fence token of its claim; a job's claims are numbered.
     pub token: u64,
     pub outcome: String,
     pub error_class: String,
@@ -61,25 +61,25 @@ pub struct AttemptRow {
     pub ended_at: Timestamp,
 }
 
-/// Which jobs. What is not said is not asked.
+/// A filter of jobs; `None` matches all.
 #[derive(Debug, Clone, Default)]
 pub struct JobFilter {
     pub state: Option<JobState>,
     pub kind: Option<String>,
     pub tenant: Option<TenantId>,
-    /// Of dead ones: what failures of one sort have in common.
+    /// The fingerprint of dead letters.
     pub fingerprint: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Group {
+pub struct JobGroup {
     pub state: JobState,
     pub lane: Lane,
     pub kind: String,
     pub count: u64,
 }
 
-/// A process that works.
+/// A live worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerRow {
     pub id: WorkerId,
@@ -92,21 +92,21 @@ pub struct WorkerRow {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobStats {
-    pub live: Vec<Group>,
-    pub finished: Vec<Group>,
+    pub live: Vec<JobGroup>,
+    pub finished: Vec<JobGroup>,
     pub workers: Vec<WorkerRow>,
-    pub strays: Strays,
+    pub strays: StrayCounts,
 }
 
 impl SystemStore {
-    /// By its id alone, whoever it belongs to.
+    /// Finds a job of any tenant by its id.
     pub async fn find_job(&self, id: JobId) -> Result<Option<JobRow>, StoreError> {
-        // PostgreSQL's keys begin with the tenant, so each tenant is asked; there are far fewer of those than of jobs.
+        // PostgreSQL's keys begin with the tenant, so each tenant is probed; there are far fewer of those than of jobs.
         let of_any = match self.store.dialect() {
             Dialect::Postgres => format!("and j.tenant_id in (select id from {ALL_TENANTS} t)"),
             Dialect::Sqlite => String::new(),
         };
-        for table in [Table::Live, Table::Finished] {
+        for table in [JobTable::Live, JobTable::Finished] {
             let sql = format!("select {} from {} j where j.id = $1 {of_any}", columns(table), table.name());
             if let Some(row) = self.query_one(sql, params![id]).await? {
                 return job(&row).map(Some);
@@ -115,16 +115,16 @@ impl SystemStore {
         Ok(None)
     }
 
-    /// Newest first. `after` is the last one of the page before.
+    /// Lists jobs, the newest first. `after` is the last one of the page before.
     pub async fn list_jobs(
         &self,
         filter: &JobFilter,
         after: Option<JobId>,
         limit: u64,
     ) -> Result<Vec<JobRow>, StoreError> {
-        // By id, for what ends between the two readings is in both; how it ended is the newer of the two.
+        // By id, because a job that ends between the two queries is in both; the finished row is the newer one.
         let mut jobs = BTreeMap::new();
-        for table in [Table::Live, Table::Finished] {
+        for table in [JobTable::Live, JobTable::Finished] {
             if filter.state.is_some_and(|state| table.holds(state)) || filter.state.is_none() {
                 let page = self.list_from(table, filter, after, limit).await?;
                 jobs.extend(page.into_iter().map(|job| (job.id, job)));
@@ -135,12 +135,12 @@ impl SystemStore {
 
     async fn list_from(
         &self,
-        table: Table,
+        table: JobTable,
         filter: &JobFilter,
         after: Option<JobId>,
         limit: u64,
     ) -> Result<Vec<JobRow>, StoreError> {
-        let mut conditions = Conditions::of(filter);
+        let mut conditions = JobConditions::of(filter);
         if let Some(after) = after {
             conditions.add("j.id <", after);
         }
@@ -163,7 +163,7 @@ impl SystemStore {
         self.query(sql, params).await?.iter().map(job).collect()
     }
 
-    /// What went wrong with a job, oldest first.
+    /// Lists the failed attempts of a job, oldest first.
     pub async fn list_attempts(&self, tenant: TenantId, id: JobId) -> Result<Vec<AttemptRow>, StoreError> {
         let sql = "select a.token, a.outcome, a.error_class, a.message, a.fingerprint,
                           (select name from job_workers w where w.id = a.worker), a.started_at, a.ended_at
@@ -171,7 +171,7 @@ impl SystemStore {
         self.query(sql, params![tenant, id]).await?.iter().map(attempt).collect()
     }
 
-    /// Counts every row, finished ones too: for people, not for every second.
+    /// Counts every row, finished ones too: for people, not for frequent calls.
     pub async fn job_stats(&self) -> Result<JobStats, StoreError> {
         Ok(JobStats {
             live: self.groups("jobs").await?,
@@ -181,50 +181,53 @@ impl SystemStore {
         })
     }
 
-    async fn groups(&self, table: &str) -> Result<Vec<Group>, StoreError> {
+    async fn groups(&self, table: &str) -> Result<Vec<JobGroup>, StoreError> {
         let sql = format!(
             "select state, lane, kind, count(*) from {table} group by state, lane, kind order by lane, kind, state"
         );
         let group =
-            |row: &Row| Ok(Group { state: row.get(0)?, lane: row.get(1)?, kind: row.get(2)?, count: row.get(3)? });
+            |row: &Row| Ok(JobGroup { state: row.get(0)?, lane: row.get(1)?, kind: row.get(2)?, count: row.get(3)? });
         self.query(sql, vec![]).await?.iter().map(group).collect()
     }
 
-    /// Those that are alive.
+    /// Lists the live workers.
     pub async fn list_workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
         let sql = format!(
             "select w.id, w.name, w.kinds,
                     (select count(*) from jobs j where j.worker = w.id and j.state = 'running'), w.started_at, w.lease_until
-             from job_workers w where {ALIVE} order by w.name, w.id"
+             from job_workers w where {IS_ALIVE} order by w.name, w.id"
         );
-        let worker = |row: &Row| {
-            Ok(WorkerRow {
-                id: row.get(0)?,
-                name: row.get(1)?,
-                kinds: kinds(&row.get(2)?),
-                running: row.get(3)?,
-                started_at: row.get(4)?,
-                lease_until: row.get(5)?,
+        self.query(sql, vec![])
+            .await?
+            .iter()
+            .map(|row: &Row| {
+                Ok(WorkerRow {
+                    id: row.get(0)?,
+                    name: row.get(1)?,
+                    kinds: kinds(&row.get(2)?),
+                    running: row.get(3)?,
+                    started_at: row.get(4)?,
+                    lease_until: row.get(5)?,
+                })
             })
-        };
-        self.query(sql, vec![]).await?.iter().map(worker).collect()
+            .collect()
     }
 }
 
-/// Of `job_workers w`: neither gone nor silent.
-pub(super) const ALIVE: &str = "w.gone_at is null and w.lease_until > (select mailroom_now())";
+/// Of `job_workers w`: neither gone nor expired.
+pub(super) const IS_ALIVE: &str = "w.gone_at is null and w.lease_until > (select mailroom_now())";
 
-/// Whoever may own jobs, as a table.
+/// A table of all owners of jobs: the tenants and the system.
 const ALL_TENANTS: &str = "(select id from tenants union all select '00000000-0000-0000-0000-000000000000')";
 
-/// Where jobs are.
+/// The table that a job is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum JobTable {
     Live,
     Finished,
 }
 
-impl Table {
+impl JobTable {
     fn name(self) -> &'static str {
         match self {
             Self::Live => "jobs",
@@ -238,13 +241,13 @@ impl Table {
     }
 }
 
-/// The same columns from both; what only one has is empty in the other.
-fn columns(table: Table) -> String {
+/// Returns the same columns for both tables; those that a table lacks are null.
+fn columns(table: JobTable) -> String {
     let (run_at, ended_at, suspected, keys, reasons) = match table {
-        Table::Live => {
+        JobTable::Live => {
             ("j.run_at", "null", "j.suspected", "j.unique_key, j.order_key, j.blockers", "j.cancel_reason, null, null")
         }
-        Table::Finished => ("null", "j.ended_at", "0", "null, null, 0", "j.reason, j.error_class, j.fingerprint"),
+        JobTable::Finished => ("null", "j.ended_at", "0", "null, null, 0", "j.reason, j.error_class, j.fingerprint"),
     };
     format!(
         "j.id, j.tenant_id, j.kind, j.lane, j.state, j.payload, j.attempt, j.abandoned, {suspected}, {run_at}, j.created_at,
@@ -254,12 +257,12 @@ fn columns(table: Table) -> String {
 
 /// Conditions on a table of jobs that is called `j`, and their values.
 #[derive(Debug, Default)]
-pub(super) struct Conditions {
+pub(super) struct JobConditions {
     texts: Vec<String>,
     pub params: Vec<Value>,
 }
 
-impl Conditions {
+impl JobConditions {
     pub fn of(filter: &JobFilter) -> Self {
         let mut conditions = Self::default();
         let JobFilter { state, kind, tenant, fingerprint } = filter;
@@ -270,7 +273,7 @@ impl Conditions {
         conditions
     }
 
-    /// `comparison` is followed by the value.
+    /// Adds a condition; `comparison` is followed by the value.
     pub fn add(&mut self, comparison: &str, value: impl Into<Value>) {
         self.params.push(value.into());
         self.texts.push(format!("{comparison} ${}", self.params.len()));

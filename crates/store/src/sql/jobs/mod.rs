@@ -1,40 +1,38 @@
-//! The durable queue at rest. `jobs` adds what the work is and who does it; here are rows and their moves.
+//! Rows of the durable job queue and their state changes. The crate `jobs` adds the workers and the kinds of jobs.
 //!
-//! A live job is a row in `jobs`; one that ended is a row in `finished_jobs`. What waits is counted by the database
-//! itself, in `job_queues`; see migrations/0004.
+//! A live job is a row in `jobs`; one that ended is a row in `finished_jobs`. Waiting jobs are counted by the database itself,
+//! in `job_queues`; see migrations/0004.
 
 mod backlog;
-mod claim;
+pub(crate) mod claim;
 pub(crate) mod control;
-mod dead;
+mod dead_letters;
+mod diagnosis;
 mod enqueue;
-mod fail;
+mod failure;
 mod finish;
 mod inspect;
-mod plain;
 mod probe;
 mod prune;
 mod release;
 mod timers;
-mod why;
 mod workers;
 
-pub use backlog::{BacklogLimits, LaneDepth, MayAdd, Strays, TenantDepth};
-pub use claim::{Candidate, Claimed, FULL_COST, Share};
-pub use control::{Limit, Retrying, Target};
-pub use dead::{DeadGroup, Replay};
-pub use enqueue::{NewJob, OnConflict, TOO_MANY_WAITING, Unique, When};
-pub use fail::{AfterFailure, Failure, Outcome};
-pub use finish::{Cancelling, End, NO_LONGER_HELD};
-pub use inspect::{AttemptRow, Group, JobFilter, JobRow, JobStats, WorkerRow};
-pub use plain::{BareJob, FairIndex, Head};
-pub use prune::{KeepFor, Pruned};
-pub use why::{Explanation, Why};
-pub use workers::{Abandoned, LEASE_LOST, Stop, StopRequest};
+pub use backlog::{BacklogLimits, BacklogVerdict, LaneDepth, StrayCounts, TenantDepth};
+pub use claim::{ClaimShare, ClaimedJob, FULL_COST, QueueCandidate};
+pub use control::{JobScope, LimitChange, RetryOutcome};
+pub use dead_letters::{DeadGroup, ReplayOptions};
+pub use diagnosis::{JobDiagnosis, WaitReason};
+pub use enqueue::{NewJob, OnConflict, StartTime, TOO_MANY_WAITING, UniqueKey};
+pub use failure::{AfterFailure, AttemptFailure, AttemptOutcome};
+pub use finish::{CancelOutcome, JobEnd, NO_LONGER_HELD};
+pub use inspect::{AttemptRow, JobFilter, JobGroup, JobRow, JobStats, WorkerRow};
+pub use prune::{JobRetention, PruneReport};
+pub use workers::{ReclaimReport, StopReason, StopRequest, WORKER_LEASE_EXPIRED};
 
 use crate::Dialect;
 
-/// A time so many milliseconds from now.
+/// Returns a time so many milliseconds from now.
 pub(super) fn later(dialect: Dialect, milliseconds: &str) -> String {
     match dialect {
         Dialect::Postgres => format!("mailroom_now() + {milliseconds} * interval '1 millisecond'"),
@@ -44,7 +42,7 @@ pub(super) fn later(dialect: Dialect, milliseconds: &str) -> String {
     }
 }
 
-/// `for update` where more than one can write.
+/// Returns `for update` on the database with more than one writer.
 fn for_update(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Postgres => "for update",
@@ -52,11 +50,11 @@ fn for_update(dialect: Dialect) -> &'static str {
     }
 }
 
-/// What a job is when nothing holds it: ready, or not due yet.
+/// The state of a job that nothing blocks: ready, or not due yet.
 const FREE_STATE: &str = "case when run_at > mailroom_now() then 'scheduled' else 'ready' end";
 
-/// What becomes of a job that its worker lets go of: this, or, if somebody wanted it to end meanwhile, that. Who asked
-/// for the same after that gets it.
+/// Returns the new state of a job that its worker returns: this, or `doomed` if it was cancelled meanwhile. If it was enqueued
+/// again after that, the cancellation is dropped.
 fn unless_cancelled(state: &str) -> String {
     format!(
         "state = case when cancel_reason is null or rerun then '{state}' else 'doomed' end,

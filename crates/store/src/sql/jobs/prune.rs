@@ -1,40 +1,40 @@
-//! History that is old enough leaves, in batches.
+//! Prunes old job history, in batches.
 
 use std::time::Duration;
 
 use domain::{JobId, TenantId};
 use serde::Serialize;
 
-use super::dead::delete_finished;
+use super::dead_letters::delete_finished;
 use super::later;
-use crate::failpoint::{self, Effect};
+use crate::failpoint::Effect;
 use crate::{Row, StoreError, SystemStore, Unit, Value};
 
-/// How long what ended is kept.
+/// How long finished jobs are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepFor {
-    /// Done and cancelled jobs, and processes that are gone.
+pub struct JobRetention {
+    /// Done and cancelled jobs, and workers that are gone.
     pub finished: Duration,
-    /// Dead letters: somebody may want to replay them.
+    /// Dead letters, which people may want to replay.
     pub dead: Duration,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Pruned {
+pub struct PruneReport {
     pub jobs: u64,
     pub workers: u64,
-    /// Counts of queues in which nothing waits.
+    /// Counters of empty queues.
     pub queues: u64,
-    /// There may be more that is old enough.
+    /// There may be more to prune.
     pub is_more: bool,
 }
 
 /// As many as fit well into one commit.
-const BATCH: u64 = 5000;
+const PRUNE_BATCH_JOBS: u64 = 5000;
 
 impl SystemStore {
-    /// One batch of each. Call it again while there is more.
-    pub async fn prune_jobs(&self, keep: KeepFor) -> Result<Pruned, StoreError> {
+    /// Prunes one batch of each. Call it again while there is more.
+    pub async fn prune_jobs(&self, keep: JobRetention) -> Result<PruneReport, StoreError> {
         let finished = self.prune_finished("state <> 'dead'", keep.finished).await?;
         let dead = self.prune_finished("state = 'dead'", keep.dead).await?;
         let mut unit = Unit::default();
@@ -54,36 +54,32 @@ impl SystemStore {
                              and j.kind = job_queues.kind and j.state = 'ready')",
             vec![],
         );
-        failpoint::before(Effect::PruneQueues);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::PruneQueues);
-        Ok(Pruned {
+        let committed = self.commit_at(Effect::PruneQueues, unit).await?;
+        Ok(PruneReport {
             jobs: finished + dead,
             workers: committed.changed(workers),
             queues: committed.changed(queues),
-            is_more: finished.max(dead) >= BATCH,
+            is_more: finished.max(dead) >= PRUNE_BATCH_JOBS,
         })
     }
 
     async fn prune_finished(&self, condition: &str, keep: Duration) -> Result<u64, StoreError> {
         let old = format!("ended_at < (select {})", later(self.store.dialect(), "$1"));
         let sql = format!("select tenant_id, id from finished_jobs where {old} and {condition} limit $2");
-        let rows = self.query(sql, vec![back(keep), BATCH.into()]).await?;
-        let key = |row: &Row| Ok((row.get(0)?, row.get(1)?));
-        let jobs: Vec<(TenantId, JobId)> = rows.iter().map(key).collect::<Result<_, StoreError>>()?;
+        let rows = self.query(sql, vec![back(keep), PRUNE_BATCH_JOBS.into()]).await?;
+        let jobs: Vec<(TenantId, JobId)> =
+            rows.iter().map(|row: &Row| Ok((row.get(0)?, row.get(1)?))).collect::<Result<_, StoreError>>()?;
         if jobs.is_empty() {
             return Ok(0);
         }
         let mut unit = Unit::default();
         let deleted = delete_finished(&mut unit, self.store.dialect(), &jobs, condition);
-        failpoint::before(Effect::PruneJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::PruneJobs);
+        let committed = self.commit_at(Effect::PruneJobs, unit).await?;
         Ok(committed.changed(deleted))
     }
 }
 
-/// So many milliseconds ago.
+/// Returns a negative number of milliseconds.
 fn back(duration: Duration) -> Value {
     Value::Int(-i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }

@@ -1,7 +1,7 @@
-//! What waits behind a job that ends: its children, and the next of its ordering key.
+//! Releases jobs that wait for a job that ends: its children, and the next of its ordering key.
 //!
-//! Whoever adds to a key or to the children of a job locks the key's or the parent's row first, and so does the end of a
-//! job; and what holds a job back is a number in its own row. So no wake-up is lost, whoever comes first.
+//! Adding to a key or to the children of a job locks the key's or the parent's row first, and so does the end of a job; and
+//! the number of blockers of a job is in its own row. So no wake-up is lost, whichever comes first.
 
 use domain::{JobId, TenantId};
 
@@ -10,7 +10,8 @@ use crate::failpoint::{self, Guard};
 use crate::sql::any;
 use crate::{Dialect, OpId, Unit, Value, params};
 
-/// Before a job with an ordering key is touched. The same order as for those that add to it: the key, then the job.
+/// Locks an ordering key before one of its jobs is changed. In the same order as for those that add to it: the key, then the
+/// job.
 pub(super) fn lock_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     if failpoint::is_off(Guard::KeyLock) {
         return;
@@ -21,7 +22,7 @@ pub(super) fn lock_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     );
 }
 
-/// After the job is gone: its key goes to the next, if the job was the head.
+/// Passes the key of a job that has ended to the next one, if the job was the head.
 pub(super) fn release_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     unit.op(
         format!(
@@ -35,7 +36,7 @@ pub(super) fn release_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     drop_idle_key(unit, tenant, key);
 }
 
-/// Nobody has it any more, or nobody came to have it.
+/// Deletes a key that no job has.
 pub(super) fn drop_idle_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     unit.op(
         "delete from job_keys where tenant_id = $1 and order_key = $2
@@ -44,11 +45,11 @@ pub(super) fn drop_idle_key(unit: &mut Unit, tenant: TenantId, key: &str) {
     );
 }
 
-/// These are done: their children have fewer to wait for. The children are locked first, so that of two parents that end
-/// at once the second sees what the first did; and they are taken by where they are, so that no join is planned by what
-/// was once known of a table that fills and empties all the time.
+/// Counts down the blockers of the children of done jobs. The children are locked first, so that of two parents that end at
+/// once the second sees what the first did; and they are taken by ctid, so that no join is planned by outdated statistics of a
+/// table that fills and empties all the time.
 pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: &[(TenantId, JobId)]) -> OpId {
-    // Of a job's edges, those of parents that are gone are the ones that are released here: others are gone themselves.
+    // Of a job's edges, those of parents that are gone are released here: older ones are deleted already.
     let released = format!(
         "(select count(*) from job_edges where job_edges.tenant_id = jobs.tenant_id and job_edges.child_id = jobs.id
           and {PARENT_IS_GONE})"
@@ -67,12 +68,10 @@ pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: &[(Tenan
             op
         }
         Dialect::Postgres => {
-            let params = || {
-                vec![
-                    Value::List(jobs.iter().map(|(tenant, _)| (*tenant).into()).collect()),
-                    Value::List(jobs.iter().map(|(_, id)| (*id).into()).collect()),
-                ]
-            };
+            let params = vec![
+                Value::List(jobs.iter().map(|(tenant, _)| (*tenant).into()).collect()),
+                Value::List(jobs.iter().map(|(_, id)| (*id).into()).collect()),
+            ];
             let edges = format!(
                 "unnest($1::uuid[], $2::uuid[]) as g (tenant_id, id) cross join lateral (
                     select job_edges.ctid as row, tenant_id, child_id from job_edges
@@ -80,17 +79,20 @@ pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: &[(Tenan
             );
             let children =
                 "select c.ctid as row from jobs c where c.tenant_id = e.tenant_id and c.id = e.child_id offset 0";
-            unit.op(format!("select count(*) from {edges} cross join lateral ({children} for update) c"), params());
+            unit.op(
+                format!("select count(*) from {edges} cross join lateral ({children} for update) c"),
+                params.clone(),
+            );
             let rows = format!("select c.row from {edges} cross join lateral ({children}) c");
-            let op = unit.op(format!("{update} where ctid = any(array({rows}))"), params());
-            unit.op(format!("delete from job_edges where ctid = any(array(select e.row from {edges}))"), params());
+            let op = unit.op(format!("{update} where ctid = any(array({rows}))"), params.clone());
+            unit.op(format!("delete from job_edges where ctid = any(array(select e.row from {edges}))"), params);
             op
         }
     }
 }
 
-/// This one did not succeed: its children never run. They are cancelled one by one, later, because each has a key to
-/// release and children of its own.
+/// Dooms the children of a job that did not succeed. They are cancelled one by one, later, because each has a key to release
+/// and children of its own.
 pub(super) fn doom_children(unit: &mut Unit, tenant: TenantId, job: JobId) {
     let edges = format!("from job_edges where tenant_id = $1 and parent_id = $2 and {PARENT_IS_GONE}");
     unit.op(
@@ -103,6 +105,6 @@ pub(super) fn doom_children(unit: &mut Unit, tenant: TenantId, job: JobId) {
     unit.op(format!("delete {edges}"), params![tenant, job]);
 }
 
-/// It may not have been ours to end.
+/// Whether the parent has really ended: its worker may have lost it.
 const PARENT_IS_GONE: &str =
     "not exists (select 1 from jobs p where p.tenant_id = job_edges.tenant_id and p.id = job_edges.parent_id)";

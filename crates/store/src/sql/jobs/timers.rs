@@ -1,4 +1,4 @@
-//! What happens by itself: jobs become due, and children of failed jobs are cancelled.
+//! Timers of the queue: jobs become due, and children of failed jobs are cancelled.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use domain::{JobId, TenantId};
 
 use super::finish::finish_one;
 use super::release::lock_key;
-use super::{End, PARENT_FAILED};
-use crate::failpoint::{self, Effect};
+use super::{JobEnd, PARENT_FAILED};
+use crate::failpoint::Effect;
 use crate::{Dialect, StoreError, SystemStore, Unit, params};
 
 /// As many as fit well into one commit.
-const BATCH: u64 = 1000;
+const TIMER_BATCH_JOBS: u64 = 1000;
 
 impl SystemStore {
-    /// Whose time has come is ready. `true`: there may be more.
-    pub async fn ready_due_jobs(&self) -> Result<bool, StoreError> {
+    /// Makes due jobs ready. Returns `true` if there may be more.
+    pub async fn promote_due_jobs(&self) -> Result<bool, StoreError> {
         let due = "from jobs where state in ('scheduled', 'retry') and run_at <= (select mailroom_now())
                    order by run_at limit $1";
         let sql = match self.store.dialect() {
@@ -27,23 +27,21 @@ impl SystemStore {
                 format!("update jobs set state = 'ready', position = mailroom_micros() where id in (select id {due})")
             }
         };
-        // Looked for first: most of the time there is none, and that should cost no commit.
-        if self.next_due().await? != Some(Duration::ZERO) {
+        // Checked first: most of the time there is none, and that should cost no commit.
+        if self.time_until_next_due().await? != Some(Duration::ZERO) {
             return Ok(false);
         }
         let mut unit = Unit::default();
-        let ready = unit.op(sql, params![BATCH]);
-        failpoint::before(Effect::ReadyJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ReadyJobs);
+        let ready = unit.op(sql, params![TIMER_BATCH_JOBS]);
+        let committed = self.commit_at(Effect::ReadyJobs, unit).await?;
         if committed.changed(ready) > 0 {
-            self.store.hints.jobs_added_here();
+            self.store.notifications.notify_local();
         }
-        Ok(committed.changed(ready) >= BATCH)
+        Ok(committed.changed(ready) >= TIMER_BATCH_JOBS)
     }
 
-    /// How long until the next job is due, by the database's clock; zero if one is.
-    pub async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+    /// Returns how long until the next job is due, by the database's clock; zero if one is.
+    pub async fn time_until_next_due(&self) -> Result<Option<Duration>, StoreError> {
         let left = match self.store.dialect() {
             Dialect::Postgres => "cast(extract(epoch from run_at - mailroom_now()) * 1000 as bigint)",
             Dialect::Sqlite => "cast((julianday(run_at) - julianday(mailroom_now())) * 86400000 as integer)",
@@ -53,28 +51,27 @@ impl SystemStore {
         row.map(|row| Ok(Duration::from_millis(row.get::<i64>(0)?.max(0).unsigned_abs()))).transpose()
     }
 
-    /// Cancels jobs whose parents failed, and those that somebody wanted to end while they ran; how many. Their own children are next.
+    /// Cancels jobs whose parents failed, and those that were cancelled while they ran; returns how many. Their own children
+    /// are next.
     pub async fn cancel_doomed_jobs(&self) -> Result<u64, StoreError> {
         let sql =
             "select tenant_id, id, order_key, cancel_reason from jobs where state = 'doomed' order by id limit $1";
         let mut cancelled = 0;
-        for row in self.query(sql, params![BATCH]).await? {
+        for row in self.query(sql, params![TIMER_BATCH_JOBS]).await? {
             let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let mut unit = Unit::default();
             let reason: Option<String> = row.get(3)?;
-            let end = End::Cancelled { reason: reason.as_deref().unwrap_or(PARENT_FAILED) };
+            let end = JobEnd::Cancelled { reason: reason.as_deref().unwrap_or(PARENT_FAILED) };
             let dialect = self.store.dialect();
             if let Some(key) = &order_key {
                 lock_key(&mut unit, tenant, key);
             }
             let job = (tenant, id, order_key.as_deref());
             let moved = finish_one(&mut unit, dialect, job, end, "state = 'doomed'", None);
-            failpoint::before(Effect::CancelDoomed);
-            cancelled += self.commit(unit).await?.changed(moved);
-            failpoint::after(Effect::CancelDoomed);
+            cancelled += self.commit_at(Effect::CancelDoomed, unit).await?.changed(moved);
         }
         if cancelled > 0 {
-            self.store.hints.jobs_added_here();
+            self.store.notifications.notify_local();
         }
         Ok(cancelled)
     }

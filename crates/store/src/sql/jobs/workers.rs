@@ -1,5 +1,5 @@
-//! Who works: a row per process, with one lease for all that it holds. Who does not renew it is taken for dead, and what
-//! it held goes back.
+//! Workers: a row per process, with one lease for all jobs that it holds. A worker that does not renew it counts as dead, and
+//! its jobs are returned to the queue.
 
 use std::time::Duration;
 
@@ -7,45 +7,46 @@ use domain::{JobId, TenantId, WorkerId};
 
 use super::finish::finish_one;
 use super::release::lock_key;
-use super::{Claimed, End, later, unless_cancelled};
-use crate::failpoint::{self, Effect};
+use super::{ClaimedJob, JobEnd, later, unless_cancelled};
+use crate::failpoint::Effect;
 use crate::{Dialect, Row, StoreError, SystemStore, Unit, params};
 
-/// A job that runs here and is to be stopped.
+/// A running job that must be stopped.
 #[derive(Debug, Clone)]
 pub struct StopRequest {
     pub id: JobId,
-    pub why: Stop,
+    pub why: StopReason,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// Somebody wants it to end.
+pub enum StopReason {
+    /// It was cancelled, with this reason.
     Cancel(String),
-    /// Its tenant was switched off: it goes back, and has spent nothing.
+    /// Its tenant was deactivated: it is returned without spending an attempt.
     TenantOff,
 }
 
-/// What was taken from workers that are gone.
+/// What was reclaimed from workers that are gone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Abandoned {
+pub struct ReclaimReport {
     pub workers: u64,
     pub returned: u64,
-    /// Ended, because it took its process with it too often.
+    /// Jobs that became dead letters, because their process died too often.
     pub parked: u64,
 }
 
-/// A job that caused so many deaths is not tried again. The first may have had another cause, if it merely was around then.
-const MOST_DEATHS: u64 = 3;
+/// A job that caused so many deaths of processes is not tried again. The first may have had another cause, if the job was a
+/// mere bystander.
+const MAX_CAUSED_DEATHS: u64 = 3;
 
-/// However often a job was around without being to blame, that counts once at most.
-const AROUND: &str = "case when suspected > 0 then 1 else 0 end";
+/// Deaths with a job as a mere bystander count once at most.
+const BYSTANDER_DEATHS: &str = "case when suspected > 0 then 1 else 0 end";
 
-/// Longer than a claim takes to be answered.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Longer than the answer to a claim takes.
+const CLAIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a worker is told that was taken for dead.
-pub const LEASE_LOST: &str = "this worker's lease has run out";
+/// The error of a worker that counts as dead.
+pub const WORKER_LEASE_EXPIRED: &str = "this worker's lease has run out";
 
 impl SystemStore {
     pub async fn register_worker(&self, name: &str, kinds: &[String], lease: Duration) -> Result<WorkerId, StoreError> {
@@ -63,13 +64,14 @@ impl SystemStore {
         Ok(id)
     }
 
-    /// Fails with [`LEASE_LOST`] when it is too late; otherwise tells what is to be stopped.
+    /// Renews the lease of a worker and returns the jobs that it must stop. Fails with [`WORKER_LEASE_EXPIRED`] when it is too
+    /// late.
     pub async fn renew_worker(&self, id: WorkerId, lease: Duration) -> Result<Vec<StopRequest>, StoreError> {
         let until = later(self.store.dialect(), "$2");
         let mut unit = Unit::default();
         unit.op_exactly(
             1,
-            LEASE_LOST,
+            WORKER_LEASE_EXPIRED,
             format!("update job_workers set lease_until = {until} where id = $1 and gone_at is null"),
             params![id, millis(lease)],
         );
@@ -80,28 +82,30 @@ impl SystemStore {
             params![id],
         );
         let committed = self.commit(unit).await?;
-        let request = |row: &Row| {
-            let why = row.get::<Option<String>>(1)?.map_or(Stop::TenantOff, Stop::Cancel);
-            Ok(StopRequest { id: row.get(0)?, why })
-        };
-        committed.returned(wanted).iter().map(request).collect()
+        committed
+            .returned(wanted)
+            .iter()
+            .map(|row: &Row| {
+                let why = row.get::<Option<String>>(1)?.map_or(StopReason::TenantOff, StopReason::Cancel);
+                Ok(StopRequest { id: row.get(0)?, why })
+            })
+            .collect()
     }
 
-    /// Written before a suspect starts: if the process dies now, it is known whom to blame. `false`: not ours any more.
-    pub async fn mark_started(&self, job: &Claimed) -> Result<bool, StoreError> {
+    /// Marks a suspect before it starts: if the process dies now, the job is to blame. Returns `false` if the job is not held
+    /// any more.
+    pub async fn mark_started(&self, job: &ClaimedJob) -> Result<bool, StoreError> {
         let mut unit = Unit::default();
         let marked = unit.op(
             "update jobs set is_marked = true where tenant_id = $1 and id = $2 and token = $3 and state = 'running'",
             params![job.tenant, job.id, job.token],
         );
-        failpoint::before(Effect::MarkJob);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::MarkJob);
+        let committed = self.commit_at(Effect::MarkJob, unit).await?;
         Ok(committed.changed(marked) == 1)
     }
 
-    /// Jobs that were not begun, or are not to go on now, go back, and have spent nothing.
-    pub async fn give_back(&self, worker: WorkerId, jobs: &[JobId]) -> Result<u64, StoreError> {
+    /// Returns jobs to the queue that were not begun, or must not go on now, without spending an attempt.
+    pub async fn return_jobs(&self, worker: WorkerId, jobs: &[JobId]) -> Result<u64, StoreError> {
         let sql = format!(
             "{} where worker = $1 and state = 'running' and {}",
             give_back_sql(),
@@ -109,17 +113,15 @@ impl SystemStore {
         );
         let mut unit = Unit::default();
         let returned = unit.op(sql, params![worker, jobs.to_vec()]);
-        failpoint::before(Effect::GiveBackJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::GiveBackJobs);
-        self.store.hints.jobs_added_here();
+        let committed = self.commit_at(Effect::GiveBackJobs, unit).await?;
+        self.store.notifications.notify_local();
         Ok(committed.changed(returned))
     }
 
-    /// Gives back what the database thinks this worker runs and what it does not know of: a claim whose answer was lost,
-    /// or a completion that the database did not take. `held` is all that it knows of.
-    pub async fn give_back_unknown(&self, worker: WorkerId, held: &[JobId]) -> Result<u64, StoreError> {
-        // One that no job has, so that the list is never empty.
+    /// Returns jobs to the queue that this worker holds in the database but does not know of: of a claim whose answer was lost,
+    /// or a completion that the database did not accept. `held` are the jobs that it knows of.
+    pub async fn return_unknown_jobs(&self, worker: WorkerId, held: &[JobId]) -> Result<u64, StoreError> {
+        // An id that no job has, so that the list is never empty.
         let held: Vec<JobId> = held.iter().copied().chain([JobId(uuid::Uuid::nil())]).collect();
         let dialect = self.store.dialect();
         let unknown = match dialect {
@@ -128,7 +130,7 @@ impl SystemStore {
             Dialect::Sqlite => "id not in (select value from json_each($2))",
         };
         // An answer may be on its way.
-        let a_while_ago = later(dialect, &format!("(-{})", millis(ANSWER_TIME)));
+        let a_while_ago = later(dialect, &format!("(-{})", millis(CLAIM_ANSWER_TIMEOUT)));
         let mut unit = Unit::default();
         let returned = unit.op(
             format!(
@@ -137,13 +139,11 @@ impl SystemStore {
             ),
             params![worker, held],
         );
-        failpoint::before(Effect::GiveBackJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::GiveBackJobs);
+        let committed = self.commit_at(Effect::GiveBackJobs, unit).await?;
         Ok(committed.changed(returned))
     }
 
-    /// It leaves. Whatever it still holds goes back, and nobody is to blame.
+    /// Removes a worker. The jobs that it still holds are returned, without blame.
     pub async fn dismiss_worker(&self, id: WorkerId) -> Result<(), StoreError> {
         let mut unit = Unit::default();
         unit.op(format!("{} where worker = $1 and state = 'running'", give_back_sql()), params![id]);
@@ -151,9 +151,9 @@ impl SystemStore {
         self.commit(unit).await.map(drop)
     }
 
-    /// Takes back what workers hold whose lease has run out. `successor` makes ids for jobs that were asked for again and
-    /// follow one that is parked.
-    pub async fn take_back_abandoned(&self, successor: impl Fn() -> JobId) -> Result<Abandoned, StoreError> {
+    /// Reclaims the jobs of workers whose lease has expired. `successor` makes ids for jobs that were enqueued again and follow
+    /// a parked one.
+    pub async fn reclaim_abandoned_jobs(&self, successor: impl Fn() -> JobId) -> Result<ReclaimReport, StoreError> {
         let mut unit = Unit::default();
         let expired = unit.op(
             "update job_workers set gone_at = mailroom_now()
@@ -161,23 +161,23 @@ impl SystemStore {
             vec![],
         );
         let workers = self.commit(unit).await?.changed(expired);
-        let mut abandoned = Abandoned { workers, ..Abandoned::default() };
-        // Also what a worker claimed that was gone already; it has not noticed yet.
+        let mut abandoned = ReclaimReport { workers, ..ReclaimReport::default() };
+        // Also jobs that a worker claimed after its lease had expired; it has not noticed yet.
         let sql = "select w.id from job_workers w where w.gone_at is not null
                    and exists (select 1 from jobs j where j.worker = w.id and j.state = 'running')";
         for row in self.query(sql, vec![]).await? {
             let worker: WorkerId = row.get(0)?;
-            abandoned.returned += self.return_jobs_of(worker).await?;
-            abandoned.parked += self.park_jobs_of(worker, &successor).await?;
+            abandoned.returned += self.return_jobs_of_dead_worker(worker).await?;
+            abandoned.parked += self.park_jobs_of_dead_worker(worker, &successor).await?;
         }
         if abandoned.returned + abandoned.parked > 0 {
-            self.store.hints.jobs_added_here();
+            self.store.notifications.notify_local();
         }
         Ok(abandoned)
     }
 
-    /// All but those that are to be parked. One that was marked, or that was alone, is to blame; the others were there.
-    async fn return_jobs_of(&self, worker: WorkerId) -> Result<u64, StoreError> {
+    /// Returns all jobs but those to be parked. One that was marked, or that ran alone, is to blame; the others were bystanders.
+    async fn return_jobs_of_dead_worker(&self, worker: WorkerId) -> Result<u64, StoreError> {
         let mut unit = Unit::default();
         unit.op(
             "update jobs set is_marked = true where worker = $1 and state = 'running' and not is_marked
@@ -189,31 +189,33 @@ impl SystemStore {
                                        started_at, ended_at)
              select tenant_id, id, token, 'abandoned', 'abandoned', $2, 'abandoned', worker, started_at, mailroom_now()
              from jobs where worker = $1 and state = 'running' and is_marked on conflict do nothing",
-            params![worker, DIED],
+            params![worker, PROCESS_DIED],
         );
         let returned = unit.op(
             format!(
                 "update jobs set {}, worker = null, position = mailroom_micros(),
                 abandoned = abandoned + case when is_marked then 1 else 0 end,
                 suspected = suspected + case when is_marked then 0 else 1 end, is_marked = false
-             where worker = $1 and state = 'running' and not (is_marked and abandoned + {AROUND} + 1 >= $2)",
+             where worker = $1 and state = 'running' and not (is_marked and abandoned + {BYSTANDER_DEATHS} + 1 >= $2)",
                 unless_cancelled("ready")
             ),
-            params![worker, MOST_DEATHS],
+            params![worker, MAX_CAUSED_DEATHS],
         );
-        failpoint::before(Effect::ReturnJobs);
-        let committed = self.commit(unit).await?;
-        failpoint::after(Effect::ReturnJobs);
+        let committed = self.commit_at(Effect::ReturnJobs, unit).await?;
         Ok(committed.changed(returned))
     }
 
-    async fn park_jobs_of(&self, worker: WorkerId, successor: &impl Fn() -> JobId) -> Result<u64, StoreError> {
+    async fn park_jobs_of_dead_worker(
+        &self,
+        worker: WorkerId,
+        successor: &impl Fn() -> JobId,
+    ) -> Result<u64, StoreError> {
         let sql = format!(
             "select tenant_id, id, order_key from jobs where worker = $1 and state = 'running' and is_marked
-             and abandoned + {AROUND} + 1 >= $2 order by id"
+             and abandoned + {BYSTANDER_DEATHS} + 1 >= $2 order by id"
         );
         let mut parked = 0;
-        for row in self.query(sql, params![worker, MOST_DEATHS]).await? {
+        for row in self.query(sql, params![worker, MAX_CAUSED_DEATHS]).await? {
             let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let mut unit = Unit::default();
             if let Some(key) = &order_key {
@@ -224,19 +226,17 @@ impl SystemStore {
                 format!("update jobs set abandoned = abandoned + 1 where tenant_id = $1 and id = $2 and {held}"),
                 params![tenant, id],
             );
-            let end = End::Dead { reason: POISON, error_class: "poison", fingerprint: "poison" };
+            let end = JobEnd::Dead { reason: POISONED, error_class: "poison", fingerprint: "poison" };
             let dialect = self.store.dialect();
             let job = (tenant, id, order_key.as_deref());
             let moved = finish_one(&mut unit, dialect, job, end, &held, Some(successor()));
-            failpoint::before(Effect::ParkJob);
-            parked += self.commit(unit).await?.changed(moved);
-            failpoint::after(Effect::ParkJob);
+            parked += self.commit_at(Effect::ParkJob, unit).await?.changed(moved);
         }
         Ok(parked)
     }
 }
 
-/// A suspect that had begun, which its mark tells, was survived and is none any more.
+/// Returns the update that gives jobs back. A suspect that had begun, as its mark shows, was survived and is none any more.
 fn give_back_sql() -> String {
     format!(
         "update jobs set {}, worker = null, started_at = null, is_marked = false,
@@ -245,9 +245,9 @@ fn give_back_sql() -> String {
     )
 }
 
-const DIED: &str = "the process that ran it died or stopped";
+const PROCESS_DIED: &str = "the process that ran it died or stopped";
 
-const POISON: &str = "the process that ran it died too often; mend what it does, then replay it";
+const POISONED: &str = "the process that ran it died too often; mend what it does, then replay it";
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! How far a mailbox is with what was there before it was connected.
+//! Progress of backfills: mail that was there before its mailbox was connected.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::sql::jobs::later;
 use crate::{Dialect, Row, StoreError, TenantStore, params};
 
-/// Of a mailbox that is not done with it.
+/// The progress of an unfinished backfill.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BackfillProgress {
-    /// Whether all of it is listed, so that the numbers below are all there is.
+    /// Whether the history is listed completely, so that the numbers below are final.
     pub is_listed: bool,
     pub stored: u64,
     pub to_fetch: u64,
@@ -19,14 +19,14 @@ pub struct BackfillProgress {
     pub per_second: Option<f64>,
 }
 
-/// How far back the rate is looked for: long enough for slow servers, short enough to follow their moods.
-const LATELY_MILLIS: i64 = 120_000;
+/// The window of the rate: long enough for slow servers, short enough to follow their changes.
+const RATE_WINDOW_MILLIS: i64 = 120_000;
 
-/// What ended lately did not begin before this.
-const BEGAN_MILLIS: i64 = 900_000;
+/// No message takes longer to process, so that the index on the start can be used.
+const MAX_PROCESSING_MILLIS: i64 = 900_000;
 
 impl TenantStore {
-    /// Those that are under way: of one mailbox, or of all that the tenant has.
+    /// Lists unfinished backfills: of one mailbox, or of all of the tenant.
     pub async fn list_backfills(
         &self,
         mailbox: Option<MailboxId>,
@@ -55,7 +55,7 @@ impl TenantStore {
                and (not s.is_history_done
                     or exists (select 1 {these} and l.state in ('queued', 'processing') and l.is_backfill))"
         );
-        let mut values = params![self.id, -LATELY_MILLIS, -BEGAN_MILLIS];
+        let mut values = params![self.id, -RATE_WINDOW_MILLIS, -MAX_PROCESSING_MILLIS];
         if let Some(mailbox) = mailbox {
             values.extend(params![mailbox]);
         }
@@ -65,7 +65,7 @@ impl TenantStore {
 
 fn progress(row: &Row) -> Result<(MailboxId, BackfillProgress), StoreError> {
     let (ended, ago): (u64, Option<i64>) = (row.get(4)?, row.get(5)?);
-    // From one message in a moment nothing follows.
+    // One message in less than a second gives no rate.
     let per_second = ago.filter(|ago| *ago >= 1000).map(|ago| ended as f64 * 1000.0 / ago as f64);
     let progress = BackfillProgress { is_listed: row.get(1)?, stored: row.get(2)?, to_fetch: row.get(3)?, per_second };
     Ok((row.get(0)?, progress))

@@ -1,15 +1,15 @@
-//! Mailboxes that live somewhere else: when to look, who may write for them, where their listings stand.
+//! Sync state of mailboxes at providers: when they are due, the sync leases, and the cursors of their listings.
 
 mod backfill;
-mod counts;
-mod fetched;
-mod given_up;
+mod batches;
+mod dead_letters;
+mod fetches;
+mod lag;
+mod ledger_counts;
 mod listening;
-mod looks;
-mod many;
-mod page;
+mod listing_page;
 mod pauses;
-mod stored;
+mod polls;
 
 use std::time::Duration;
 
@@ -18,19 +18,18 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use backfill::BackfillProgress;
-pub use counts::LedgerCounts;
-pub use fetched::{MESSAGES_CHANGED, MESSAGES_TOLD, Queued};
-pub use listening::{Held, ToListen};
-pub use looks::{Due, Standing};
-pub use many::{Begun, Key, OpenMailbox};
-pub use page::{PageRows, Phase};
-pub use pauses::Pause;
-pub use stored::StoredPlace;
+pub use batches::{MailboxKey, OpenMailbox, SyncClaim};
+pub use fetches::{MESSAGES_CHANGED, PLACEMENTS_CHANGED, QueuedMessage};
+pub use ledger_counts::LedgerCounts;
+pub use listening::{ListenDemand, ListenLease};
+pub use listing_page::{ListingPhase, PageRows};
+pub use pauses::SyncPause;
+pub use polls::{DueMailbox, PollState};
 
-use super::given;
+use super::given_rows;
 use super::jobs::later;
 use crate::failpoint::{self, Guard};
-use crate::value::Kind;
+use crate::value::ColumnType;
 use crate::{Dialect, Row, StoreError, TenantStore, TenantUnit, params};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,16 +43,16 @@ pub struct SyncState {
     pub is_history_done: bool,
     pub listing: u64,
     pub is_listing: bool,
-    pub paused: Option<Pause>,
+    pub paused: Option<SyncPause>,
 }
 
-/// What a scheduler is told that comes too late.
-pub const NOT_DUE: &str = "somebody else has asked for these mailboxes";
+/// The error of a scheduler that another one was faster than.
+pub const NOT_DUE: &str = "another scheduler has requested these syncs";
 
-/// What a holder is told that somebody else has followed.
-pub const NO_LONGER_SYNCING: &str = "somebody else syncs this mailbox now";
+/// The error of a sync that another process has superseded.
+pub const NO_LONGER_SYNCING: &str = "another process syncs this mailbox now";
 
-const SYNC_STATE: &str =
+const SYNC_STATE_COLUMNS: &str =
     "status, next_sync_at, last_sync_at, error_count, last_error, since, is_history_done, listing, is_listing,
      case when paused_until > mailroom_now() then paused_until end, paused_reason";
 
@@ -73,12 +72,12 @@ fn sync_state(row: &Row) -> Result<SyncState, StoreError> {
 }
 
 impl TenantStore {
-    pub async fn find_sync(&self, mailbox: MailboxId) -> Result<Option<SyncState>, StoreError> {
-        let sql = format!("select {SYNC_STATE} from sync_states where tenant_id = $1 and mailbox_id = $2");
+    pub async fn find_sync_state(&self, mailbox: MailboxId) -> Result<Option<SyncState>, StoreError> {
+        let sql = format!("select {SYNC_STATE_COLUMNS} from sync_states where tenant_id = $1 and mailbox_id = $2");
         self.query_one(sql, params![self.id, mailbox]).await?.as_ref().map(sync_state).transpose()
     }
 
-    /// `false`: somebody else has it.
+    /// Renews the lease of a sync. Returns `false` if another process holds the mailbox.
     pub async fn renew_sync(&self, mailbox: MailboxId, token: u64, lease: Duration) -> Result<bool, StoreError> {
         let until = later(self.store.dialect(), "$4");
         let mut unit = self.write();
@@ -98,18 +97,18 @@ impl TenantStore {
 pub enum SyncEnd<'a> {
     /// Up to date.
     Done,
-    /// There is more to do, or it was not the sync's fault: as it was.
+    /// There is more to do, or the interruption was not its fault: unchanged.
     Interrupted,
-    /// A part of it has to wait; that is no failure.
-    Hindered(&'a str),
+    /// A part of it has to wait, which is no failure.
+    Deferred(&'a str),
     Failed(&'a str),
 }
 
 impl TenantUnit {
-    /// Nothing of the unit happens when somebody else syncs the mailbox by now. Whoever stores its messages waits.
+    /// Refuses the unit when another process syncs the mailbox by now, and locks out units that store its messages.
     pub fn guard_sync(&mut self, mailbox: MailboxId, token: u64) {
         if failpoint::is_off(Guard::SyncToken) {
-            return self.hold_sync(mailbox);
+            return self.lock_sync(mailbox);
         }
         self.unit.op_exactly(
             1,
@@ -119,16 +118,16 @@ impl TenantUnit {
         );
     }
 
-    /// Nobody else records anything of the mailbox meanwhile.
-    pub fn hold_sync(&mut self, mailbox: MailboxId) {
+    /// Locks the sync state against other units that record something of the mailbox.
+    pub fn lock_sync(&mut self, mailbox: MailboxId) {
         self.unit.op(
             "update sync_states set updated_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
     }
 
-    /// Beside others who store messages of the mailbox, but not beside who records what its provider lists.
-    pub fn share_sync(&mut self, mailbox: MailboxId) {
+    /// Locks the sync state beside other units that store messages, but not beside one that records a listing.
+    pub fn lock_sync_shared(&mut self, mailbox: MailboxId) {
         if self.store.dialect() == Dialect::Postgres {
             self.unit.op(
                 "select 1 from sync_states where tenant_id = $1 and mailbox_id = $2 for share",
@@ -137,16 +136,16 @@ impl TenantUnit {
         }
     }
 
-    /// Others may sync the mailbox now.
+    /// Ends a sync and releases its lease.
     pub fn end_sync(&mut self, mailbox: MailboxId, token: u64, end: SyncEnd<'_>) {
         let set = match end {
             SyncEnd::Done => "status = 'idle', last_sync_at = mailroom_now(), error_count = 0, last_error = $4",
             SyncEnd::Interrupted => "status = 'idle', last_error = coalesce($4, last_error)",
-            SyncEnd::Hindered(_) => "status = 'idle', last_error = $4",
+            SyncEnd::Deferred(_) => "status = 'idle', last_error = $4",
             SyncEnd::Failed(_) => "status = 'error', error_count = error_count + 1, last_error = $4",
         };
         let error = match end {
-            SyncEnd::Hindered(error) | SyncEnd::Failed(error) => Some(error),
+            SyncEnd::Deferred(error) | SyncEnd::Failed(error) => Some(error),
             _ => None,
         };
         self.unit.op(
@@ -158,10 +157,10 @@ impl TenantUnit {
         );
     }
 
-    /// The mailbox is not looked at any more, and where its listings stood is forgotten.
+    /// Stops the sync of a mailbox and deletes its cursors.
     pub fn stop_syncing(&mut self, mailbox: MailboxId) {
         self.unit.op(
-            // Who lists it now writes nothing any more.
+            // A sync in progress is refused from now on.
             "update sync_states set next_sync_at = null, token = token + 1, held_until = null, holder = null, is_listing = false,
                  paused_until = null, paused_reason = null
              where tenant_id = $1 and mailbox_id = $2",
@@ -176,30 +175,29 @@ impl TenantUnit {
             .op("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2", params![self.tenant, mailbox]);
     }
 
-    /// It opens another account from now on: where the listings stood is of the one before, and who lists it at this moment
-    /// does not get to record another page. What it has is compared with everything that is there.
-    pub fn sync_another(&mut self, mailbox: MailboxId) {
+    /// Restarts the sync for a mailbox that opens another account: the cursors belong to the old one, and a sync in progress
+    /// cannot record another page. A full comparison follows.
+    pub fn restart_sync_for_account(&mut self, mailbox: MailboxId) {
         self.unit.op(
             "update sync_states set token = token + 1, holder = null, held_until = null
              where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
-        self.start_over(mailbox, Phase::Changes);
-        self.start_over(mailbox, Phase::History);
-        self.discard_letters(mailbox);
+        self.reset_listing(mailbox, ListingPhase::Changes);
+        self.reset_listing(mailbox, ListingPhase::History);
+        self.discard_sync_dead_letters(mailbox);
     }
 
-    /// When mailboxes are looked at next. Nothing of the unit happens unless the time of all of them has come: somebody else
-    /// has asked for them meanwhile.
-    pub fn sync_again_in(&mut self, pauses: &[(MailboxId, Duration)]) {
+    /// Sets when mailboxes are due next. Refuses the unit unless all of them are due now: another scheduler was faster.
+    pub fn reschedule_syncs(&mut self, pauses: &[(MailboxId, Duration)]) {
         let dialect = self.store.dialect();
         let mut pauses = pauses.to_vec();
         pauses.sort_unstable();
         // With the tenant in each row, for SQLite would otherwise look through all of them for each mailbox of the tenant.
         let count = pauses.len() as u64;
         let rows = pauses.iter().map(|(mailbox, pause)| params![self.tenant, *mailbox, millis(*pause)]).collect();
-        let columns = &[("tenant_id", Kind::Uuid), ("mailbox_id", Kind::Uuid), ("pause", Kind::Int)];
-        let (these, values) = given(dialect, 1, columns, rows);
+        let columns = &[("tenant_id", ColumnType::Uuid), ("mailbox_id", ColumnType::Uuid), ("pause", ColumnType::Int)];
+        let (these, values) = given_rows(dialect, 1, columns, rows);
         self.unit.op_exactly(
             count,
             NOT_DUE,
@@ -213,7 +211,7 @@ impl TenantUnit {
         );
     }
 
-    /// A mailbox is looked at from now on. What arrived before `since` is left out.
+    /// Starts the sync of a mailbox. Messages that arrived before `since` are left out.
     pub fn start_syncing(&mut self, mailbox: MailboxId, since: Option<Timestamp>) {
         self.unit.op(
             "insert into sync_states (tenant_id, mailbox_id, next_sync_at, since, updated_at)
@@ -224,7 +222,7 @@ impl TenantUnit {
                  error_count = 0, last_error = null",
             params![self.tenant, mailbox, since],
         );
-        self.discard_letters(mailbox); // they say nothing of what it is now
+        self.discard_sync_dead_letters(mailbox); // they are about its former state
     }
 }
 

@@ -1,4 +1,5 @@
-//! Mailboxes whose provider is left alone for a while, for people who wonder why nothing comes.
+//! Pauses of syncs while a provider must not be called, for display only: people see why nothing comes. What enforces a
+//! provider's `Retry-After` is `engine::calls` and the delay of the job.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,23 +12,23 @@ use super::millis;
 use crate::sql::jobs::later;
 use crate::{Row, StoreError, TenantStore, TenantUnit, params};
 
-/// One that is not over.
+/// A pause that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pause {
+pub struct SyncPause {
     pub until: Timestamp,
     pub reason: String,
 }
 
-/// Those who are refused together are sent away for a few seconds more or less: that is nothing new.
-const AS_GOOD_AS_SAME: Duration = Duration::from_secs(10);
+/// Calls that are refused together get delays that differ by seconds: that is no new pause.
+const PAUSE_TOLERANCE: Duration = Duration::from_secs(10);
 
-pub(super) fn pause(row: &Row, column: usize) -> Result<Option<Pause>, StoreError> {
+pub(super) fn pause(row: &Row, column: usize) -> Result<Option<SyncPause>, StoreError> {
     let (until, reason): (Option<Timestamp>, Option<String>) = (row.get(column)?, row.get(column + 1)?);
-    Ok(until.map(|until| Pause { until, reason: reason.unwrap_or_default() }))
+    Ok(until.map(|until| SyncPause { until, reason: reason.unwrap_or_default() }))
 }
 
 impl TenantStore {
-    pub async fn list_pauses(&self) -> Result<HashMap<MailboxId, Pause>, StoreError> {
+    pub async fn list_pauses(&self) -> Result<HashMap<MailboxId, SyncPause>, StoreError> {
         let sql = "select mailbox_id, paused_until, paused_reason from sync_states
                    where tenant_id = $1 and paused_until > (select mailroom_now())";
         let mut pauses = HashMap::new();
@@ -41,8 +42,8 @@ impl TenantStore {
 }
 
 impl TenantUnit {
-    /// Nothing is written of a pause that is known already.
-    pub fn pause_sync(&mut self, mailbox: MailboxId, wait: Duration, reason: &str) {
+    /// Records a pause, unless it is known already.
+    pub fn record_pause(&mut self, mailbox: MailboxId, wait: Duration, reason: &str) {
         let dialect = self.store.dialect();
         self.unit.op(
             format!(
@@ -51,13 +52,13 @@ impl TenantUnit {
                 later(dialect, "$4"),
                 later(dialect, "$5")
             ),
-            params![self.tenant, mailbox, reason, millis(wait), millis(wait.saturating_sub(AS_GOOD_AS_SAME))],
+            params![self.tenant, mailbox, reason, millis(wait), millis(wait.saturating_sub(PAUSE_TOLERANCE))],
         );
     }
 
-    /// The provider was called all the same: it is over sooner. One that is new by now stays.
-    pub fn end_pause(&mut self, mailbox: MailboxId, pause: &Pause) {
-        // PostgreSQL keeps a time finer than we say it.
+    /// Ends a pause early, because the provider was called successfully. A newer pause stays.
+    pub fn end_pause(&mut self, mailbox: MailboxId, pause: &SyncPause) {
+        // PostgreSQL stores times with more digits than are read.
         let until = pause.until.checked_add(Duration::from_secs(1)).unwrap_or(pause.until);
         self.unit.op(
             "update sync_states set paused_until = null, paused_reason = null

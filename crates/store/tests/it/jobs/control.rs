@@ -4,36 +4,37 @@ use std::time::Duration;
 
 use domain::{JobState, Lane, PlanTier, TenantId};
 use store::sql::jobs::{
-    Cancelling, Claimed, End, Limit, NO_LONGER_HELD, NewJob, Retrying, Stop, TOO_MANY_WAITING, Target, When,
+    CancelOutcome, ClaimedJob, JobEnd, JobScope, LimitChange, NO_LONGER_HELD, NewJob, RetryOutcome, StartTime,
+    StopReason, TOO_MANY_WAITING,
 };
 use store::testing::on_each_database;
 use store::{StoreError, TenantUnit};
 
+use super::diagnosis::{kill, new_id, worker};
 use super::inspect::{enqueue_for, tenant};
-use super::moves::{claim, enqueue, job};
-use super::why::{kill, new_id, worker};
+use super::transitions::{claim, enqueue, job};
 
 #[tokio::test]
-async fn what_is_paused_is_not_claimed_and_nothing_is_lost_by_it() {
+async fn paused_jobs_are_kept_and_not_claimed() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
         let worker = worker(&db.store, &["a"]).await;
         enqueue_for(&db.store, acme, vec![job("a")]).await;
 
-        for target in [Target::Lane(Lane::Normal), Target::Kind("a".into()), Target::Tenant(acme)] {
+        for target in [JobScope::Lane(Lane::Normal), JobScope::Kind("a".into()), JobScope::Tenant(acme)] {
             system.pause_jobs(&target).await.unwrap();
             assert!(claim(&db.store, worker, 10).await.is_empty(), "{target:?}");
             system.resume_jobs(&target).await.unwrap();
             let claimed = claim(&db.store, worker, 10).await;
             assert_eq!(claimed.len(), 1, "{target:?}");
-            system.give_back(worker, &[claimed[0].id]).await.unwrap();
+            system.return_jobs(worker, &[claimed[0].id]).await.unwrap();
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_was_held_up_has_saved_up_nothing() {
+async fn paused_tenant_saves_up_no_share() {
     on_each_database(|db| async move {
         let (system, held, other) =
             (db.store.system(), tenant(&db.store, "held").await, tenant(&db.store, "other").await);
@@ -41,18 +42,18 @@ async fn who_was_held_up_has_saved_up_nothing() {
         enqueue_for(&db.store, held, vec![job("a"), job("a")]).await;
         enqueue_for(&db.store, other, (0..12).map(|_| job("a")).collect()).await;
         let vtime = async |of: TenantId| {
-            let candidates = system.list_candidates(&["a".to_owned()]).await.unwrap();
+            let candidates = system.list_queue_candidates(&["a".to_owned()]).await.unwrap();
             candidates.iter().find(|candidate| candidate.tenant == of).unwrap().vtime
         };
 
-        for target in [Target::Tenant(held), Target::Kind("a".into()), Target::Lane(Lane::Normal)] {
-            system.pause_jobs(&Target::Tenant(held)).await.unwrap();
+        for target in [JobScope::Tenant(held), JobScope::Kind("a".into()), JobScope::Lane(Lane::Normal)] {
+            system.pause_jobs(&JobScope::Tenant(held)).await.unwrap();
             // The second claim moves the lane's clock to where the first has left the tenant.
             claim(&db.store, worker, 1).await;
             claim(&db.store, worker, 1).await;
             system.pause_jobs(&target).await.unwrap();
             system.resume_jobs(&target).await.unwrap();
-            system.resume_jobs(&Target::Tenant(held)).await.unwrap();
+            system.resume_jobs(&JobScope::Tenant(held)).await.unwrap();
             let (mine, theirs) = (vtime(held).await, vtime(other).await);
             assert!(mine > 0 && theirs - mine <= 1_000_000, "{target:?}: {mine} {theirs}");
         }
@@ -66,12 +67,12 @@ async fn who_was_held_up_has_saved_up_nothing() {
 }
 
 #[tokio::test]
-async fn what_runs_for_a_tenant_that_is_switched_off_does_not_end_and_goes_back_unspent() {
+async fn deactivated_tenants_running_jobs_go_back_unspent() {
     on_each_database(|db| async move {
         let (system, off) = (db.store.system(), tenant(&db.store, "off").await);
         let on = tenant(&db.store, "on").await;
         let worker = worker(&db.store, &["a"]).await;
-        let told = async || system.renew_worker(worker, Duration::from_secs(60)).await.unwrap();
+        let stop_requests = async || system.renew_worker(worker, Duration::from_secs(60)).await.unwrap();
         for tenant in [off, on] {
             enqueue_for(&db.store, tenant, vec![job("a")]).await;
         }
@@ -79,23 +80,26 @@ async fn what_runs_for_a_tenant_that_is_switched_off_does_not_end_and_goes_back_
         enqueue(&db.store, vec![job("a")]).await;
         let claimed = claim(&db.store, worker, 10).await;
         let held = claimed.iter().find(|job| job.tenant == off).unwrap();
-        let is_refused = async |guard: fn(&mut TenantUnit, &Claimed)| {
+        let is_refused = async |guard: fn(&mut TenantUnit, &ClaimedJob)| {
             let mut unit = db.store.tenant(off).write();
             guard(&mut unit, held);
             matches!(unit.commit().await, Err(StoreError::Precondition(NO_LONGER_HELD)))
         };
         assert!(!is_refused(TenantUnit::guard_job).await);
-        assert!(claimed.len() == 3 && told().await.is_empty());
+        assert!(claimed.len() == 3 && stop_requests().await.is_empty());
 
         assert!(system.set_tenant_active(off, false).await.unwrap());
 
         assert!(is_refused(TenantUnit::guard_job).await);
-        assert!(is_refused(|unit, job| unit.finish(job, End::Done, new_id())).await);
+        assert!(is_refused(|unit, job| unit.finish(job, JobEnd::Done, new_id())).await);
         assert!(system.finish_done(std::slice::from_ref(held), new_id).await.unwrap().is_empty());
-        let stops = told().await;
-        assert_eq!(stops.iter().map(|stop| (stop.id, &stop.why)).collect::<Vec<_>>(), [(held.id, &Stop::TenantOff)]);
-        assert_eq!(system.give_back(worker, &[held.id]).await.unwrap(), 1);
-        assert!(told().await.is_empty() && claim(&db.store, worker, 10).await.is_empty());
+        let stops = stop_requests().await;
+        assert_eq!(
+            stops.iter().map(|stop| (stop.id, &stop.why)).collect::<Vec<_>>(),
+            [(held.id, &StopReason::TenantOff)]
+        );
+        assert_eq!(system.return_jobs(worker, &[held.id]).await.unwrap(), 1);
+        assert!(stop_requests().await.is_empty() && claim(&db.store, worker, 10).await.is_empty());
 
         assert!(system.set_tenant_active(off, true).await.unwrap());
         let again = claim(&db.store, worker, 10).await;
@@ -105,13 +109,13 @@ async fn what_runs_for_a_tenant_that_is_switched_off_does_not_end_and_goes_back_
 }
 
 #[tokio::test]
-async fn limits_hold_are_changed_one_by_one_and_lifted() {
+async fn limits_are_set_and_lifted_separately() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
         let worker = worker(&db.store, &["a"]).await;
         enqueue_for(&db.store, acme, (0..6).map(|_| job("a")).collect()).await;
-        system.limit_tenant(acme, Limit::AtMost(2), Limit::AtMost(4)).await.unwrap();
-        system.limit_tenant(acme, Limit::Keep, Limit::AtMost(3)).await.unwrap();
+        system.limit_tenant(acme, LimitChange::AtMost(2), LimitChange::AtMost(4)).await.unwrap();
+        system.limit_tenant(acme, LimitChange::Keep, LimitChange::AtMost(3)).await.unwrap();
 
         assert_eq!(claim(&db.store, worker, 10).await.len(), 2);
         let admitted = async || {
@@ -121,19 +125,19 @@ async fn limits_hold_are_changed_one_by_one_and_lifted() {
             unit.commit().await
         };
         assert!(matches!(admitted().await, Err(StoreError::Precondition(TOO_MANY_WAITING))));
-        system.limit_tenant(acme, Limit::Lifted, Limit::Lifted).await.unwrap();
+        system.limit_tenant(acme, LimitChange::Unlimited, LimitChange::Unlimited).await.unwrap();
         admitted().await.unwrap();
-        system.limit_kind("a", Limit::AtMost(2)).await.unwrap();
+        system.limit_kind("a", LimitChange::AtMost(2)).await.unwrap();
         let claimed = claim(&db.store, worker, 10).await;
         assert_eq!(claimed.iter().map(|job| job.kind.as_str()).collect::<Vec<_>>(), ["b"]);
-        system.limit_kind("a", Limit::Lifted).await.unwrap();
+        system.limit_kind("a", LimitChange::Unlimited).await.unwrap();
         assert_eq!(claim(&db.store, worker, 10).await.len(), 4);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_plan_gets_another_weight_at_once() {
+async fn plan_weight_takes_effect_at_once() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
         enqueue_for(&db.store, acme, vec![job("a")]).await;
@@ -141,18 +145,18 @@ async fn a_plan_gets_another_weight_at_once() {
 
         system.set_weight(PlanTier::Standard, 7).await.unwrap();
 
-        assert_eq!(system.list_candidates(&["a".to_owned()]).await.unwrap()[0].weight, 7);
+        assert_eq!(system.list_queue_candidates(&["a".to_owned()]).await.unwrap()[0].weight, 7);
         assert!(system.set_weight(PlanTier::Standard, 0).await.is_err());
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_job_moves_to_another_lane_with_its_count() {
+async fn moved_job_takes_its_count_along() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let worker = worker(&db.store, &["a"]).await;
-        let (ready, waiting) = (job("a"), NewJob { when: When::In(Duration::from_secs(600)), ..job("a") });
+        let (ready, waiting) = (job("a"), NewJob { when: StartTime::In(Duration::from_secs(600)), ..job("a") });
         enqueue(&db.store, vec![ready.clone(), waiting.clone()]).await;
 
         assert!(system.move_job(TenantId::SYSTEM, ready.id, Lane::Critical).await.unwrap());
@@ -169,25 +173,25 @@ async fn a_job_moves_to_another_lane_with_its_count() {
 }
 
 #[tokio::test]
-async fn a_job_is_run_now_whether_it_waits_or_has_ended() {
+async fn retry_now_runs_waiting_and_ended_jobs() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let worker = worker(&db.store, &["a"]).await;
-        let later = NewJob { when: When::In(Duration::from_secs(600)), ..job("a") };
+        let later = NewJob { when: StartTime::In(Duration::from_secs(600)), ..job("a") };
         enqueue(&db.store, vec![later.clone()]).await;
 
-        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Due));
-        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Not { state: JobState::Ready }));
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(RetryOutcome::Due));
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(RetryOutcome::Not { state: JobState::Ready }));
         assert_eq!(system.retry_now(new_id()).await.unwrap(), None);
         kill(&db.store, worker, later.id).await;
-        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Replayed));
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(RetryOutcome::Replayed));
         let cancelled = system.cancel_job(TenantId::SYSTEM, later.id, "not wanted").await.unwrap();
-        assert_eq!(cancelled, Cancelling::Cancelled);
-        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Replayed));
+        assert_eq!(cancelled, CancelOutcome::Cancelled);
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(RetryOutcome::Replayed));
         let claimed = claim(&db.store, worker, 10).await;
         assert_eq!((claimed[0].id, claimed[0].attempt, claimed[0].token), (later.id, 0, 2));
         system.finish_done(&claimed, new_id).await.unwrap();
-        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(Retrying::Not { state: JobState::Done }));
+        assert_eq!(system.retry_now(later.id).await.unwrap(), Some(RetryOutcome::Not { state: JobState::Done }));
     })
     .await;
 }

@@ -1,5 +1,5 @@
-//! A process dies right before and right after everything that it does to the queue; what it leaves is whole, and whoever
-//! comes after it ends every job once.
+//! A process dies right before and right after each of its effects on the queue; the rows stay consistent, and the next
+//! process ends every job once.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -10,18 +10,19 @@ use jiff::Timestamp;
 use serde_json::json;
 use store::failpoint::{Effect, VARIABLE};
 use store::sql::jobs::{
-    AfterFailure, Claimed, End, Failure, JobFilter, KeepFor, Limit, NewJob, Outcome, Replay, Target,
+    AfterFailure, AttemptFailure, AttemptOutcome, ClaimedJob, JobEnd, JobFilter, JobRetention, JobScope, LimitChange,
+    NewJob, ReplayOptions,
 };
-use store::sql::schedules::{Missed, NewSchedule, Overlap};
+use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
 use store::testing::{TestDatabase, on_each_database};
 use store::{Dialect, Location, Store};
 use uuid::Uuid;
 
-use super::moves::{claim, job};
-use super::truth::assert_true;
+use super::invariants::assert_invariants;
+use super::transitions::{claim, job};
 
-/// Where the story is told; only set by the test that lets it die.
-const PLACE: &str = "MAILROOM_TEST_STORY";
+/// The variable with the database of the story; set only by the test that lets it die.
+const DATABASE_VARIABLE: &str = "MAILROOM_TEST_STORY";
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -33,10 +34,16 @@ fn numbered(n: u128, kind: &str) -> NewJob {
     NewJob { id: id(n), ..job(kind) }
 }
 
-/// All that are enqueued, together, at the beginning.
-fn cast() -> Vec<NewJob> {
-    let keyed = |n| NewJob { order_key: Some("key".into()), ..numbered(n, "b") };
-    let after = |n, parent| NewJob { after: vec![id(parent)], ..numbered(n, "b") };
+fn keyed(n: u128) -> NewJob {
+    NewJob { order_key: Some("key".into()), ..numbered(n, "b") }
+}
+
+fn after(n: u128, parent: u128) -> NewJob {
+    NewJob { after: vec![id(parent)], ..numbered(n, "b") }
+}
+
+/// All jobs that are enqueued together at the beginning.
+fn initial_jobs() -> Vec<NewJob> {
     vec![
         numbered(1, "a"),
         numbered(2, "a"),
@@ -54,38 +61,43 @@ async fn register(store: &Store) -> WorkerId {
     store.system().register_worker("story", &[], HOUR).await.unwrap()
 }
 
-fn failure() -> Failure {
-    Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() }
+fn failure() -> AttemptFailure {
+    AttemptFailure {
+        outcome: AttemptOutcome::Failed,
+        error_class: "x".into(),
+        message: "x".into(),
+        fingerprint: "x".into(),
+    }
 }
 
 /// Everything that is done to the queue, in an order in which each of it has something to do.
 async fn story(db: &TestDatabase) {
     let (store, system, tenant) = (&db.store, db.store.system(), TenantId::SYSTEM);
     let mut unit = system.write_for(tenant);
-    unit.enqueue(cast());
+    unit.enqueue(initial_jobs());
     unit.commit().await.unwrap();
-    system.pause_jobs(&Target::Tenant(tenant)).await.unwrap();
-    system.resume_jobs(&Target::Tenant(tenant)).await.unwrap();
-    system.limit_tenant(tenant, Limit::AtMost(100), Limit::Keep).await.unwrap();
+    system.pause_jobs(&JobScope::Tenant(tenant)).await.unwrap();
+    system.resume_jobs(&JobScope::Tenant(tenant)).await.unwrap();
+    system.limit_tenant(tenant, LimitChange::AtMost(100), LimitChange::Keep).await.unwrap();
     system.move_job(tenant, id(3), Lane::High).await.unwrap();
 
     let worker = register(store).await;
     let held = claim(store, worker, 10).await;
-    let find = |n| held.iter().find(|job: &&Claimed| job.id == id(n)).unwrap();
+    let find = |n| held.iter().find(|job: &&ClaimedJob| job.id == id(n)).unwrap();
     system.mark_started(find(1)).await.unwrap();
     system.finish_done(&[find(1).clone()], || id(100)).await.unwrap();
     system.fail_job(find(2), &failure(), AfterFailure::Dead, id(101)).await.unwrap();
     while system.cancel_doomed_jobs().await.unwrap() > 0 {}
     system.fail_job(find(3), &failure(), AfterFailure::RetryIn(Duration::ZERO), id(102)).await.unwrap();
     db.run(&format!("update jobs set run_at = {}", past(db))).await;
-    system.ready_due_jobs().await.unwrap();
+    system.promote_due_jobs().await.unwrap();
     system.fail_job(find(4), &failure(), AfterFailure::RetryIn(HOUR), id(103)).await.unwrap();
     system.retry_now(id(4)).await.unwrap();
     let mut unit = system.write_for(tenant);
-    unit.finish(find(5), End::Done, id(104));
+    unit.finish(find(5), JobEnd::Done, id(104));
     unit.commit().await.unwrap();
     let held = claim(store, worker, 10).await;
-    system.give_back(worker, &held.iter().map(|job| job.id).collect::<Vec<_>>()).await.unwrap();
+    system.return_jobs(worker, &held.iter().map(|job| job.id).collect::<Vec<_>>()).await.unwrap();
     // Its process dies with it until it is parked.
     for _ in 0..3 {
         let worker = register(store).await;
@@ -95,13 +107,13 @@ async fn story(db: &TestDatabase) {
             }
         }
         die(db).await;
-        system.take_back_abandoned(|| JobId::new(&SystemClock)).await.unwrap();
+        system.reclaim_abandoned_jobs(|| JobId::new(&SystemClock)).await.unwrap();
     }
-    system.replay_dead(&JobFilter::default(), &Replay::default()).await.unwrap();
+    system.replay_dead(&JobFilter::default(), &ReplayOptions::default()).await.unwrap();
     lead(db).await;
     db.run(&format!("update finished_jobs set ended_at = {} where state = 'cancelled'", past(db))).await;
     system.discard_one(tenant, id(6)).await.unwrap();
-    system.prune_jobs(KeepFor { finished: HOUR, dead: HOUR }).await.unwrap();
+    system.prune_jobs(JobRetention { finished: HOUR, dead: HOUR }).await.unwrap();
 }
 
 /// What a leader does.
@@ -117,8 +129,8 @@ async fn lead(db: &TestDatabase) {
         payload: json!({}),
         cron: "0 2 * * *".into(),
         zone: "UTC".into(),
-        missed: Missed::RunOnce,
-        overlap: Overlap::Skip,
+        missed: MissedPolicy::RunOnce,
+        overlap: OverlapPolicy::Skip,
     };
     let (first, second): (Timestamp, Timestamp) =
         ("2026-01-01T02:00:00Z".parse().unwrap(), "2026-01-02T02:00:00Z".parse().unwrap());
@@ -147,12 +159,12 @@ async fn recover(db: &TestDatabase) {
     let system = db.store.system();
     db.run_all(&["delete from job_tenants", "delete from job_kinds", "update job_lanes set is_paused = false"]).await;
     die(db).await;
-    system.take_back_abandoned(|| JobId::new(&SystemClock)).await.unwrap();
+    system.reclaim_abandoned_jobs(|| JobId::new(&SystemClock)).await.unwrap();
     db.run(&format!("update jobs set run_at = {}", past(db))).await;
     let worker = register(&db.store).await;
     loop {
         while system.cancel_doomed_jobs().await.unwrap() > 0 {}
-        system.ready_due_jobs().await.unwrap();
+        system.promote_due_jobs().await.unwrap();
         let held = claim(&db.store, worker, 10).await;
         if held.is_empty() {
             return;
@@ -162,9 +174,9 @@ async fn recover(db: &TestDatabase) {
 }
 
 async fn assert_whole(db: &TestDatabase, what: &str) {
-    assert_true(db, what).await;
+    assert_invariants(db, what).await;
     recover(db).await;
-    assert_true(db, what).await;
+    assert_invariants(db, what).await;
     assert!(db.rows("select id, state, blockers from jobs").await.is_empty(), "{what}: something never ends");
     let ended: Vec<JobId> =
         db.rows("select id from finished_jobs order by id").await.iter().map(|row| row.get(0).unwrap()).collect();
@@ -174,11 +186,11 @@ async fn assert_whole(db: &TestDatabase, what: &str) {
     assert!(!ended.contains(&id(11)), "{what}: a time was used twice");
 }
 
-/// Told unbroken on both databases, or, in a process of its own, until it dies.
+/// Runs the story unbroken on both databases, or, in a process of its own, until it dies.
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "told by the other test here")]
-async fn the_story_of_a_queue_ends_whole() {
-    match std::env::var(PLACE) {
+#[expect(clippy::disallowed_methods, reason = "set by the other test here")]
+async fn queue_story_ends_consistent() {
+    match std::env::var(DATABASE_VARIABLE) {
         Ok(place) => story(&open(&place)).await,
         Err(_) => {
             on_each_database(|db| async move {
@@ -208,7 +220,7 @@ async fn clear(db: &TestDatabase) {
 }
 
 #[tokio::test]
-async fn a_process_that_dies_at_any_failpoint_loses_no_job() {
+async fn crash_at_any_failpoint_loses_no_job() {
     on_each_database(|db| async move {
         let place = match &db.location {
             Location::Postgres { url, .. } => url.clone(),
@@ -220,9 +232,9 @@ async fn a_process_that_dies_at_any_failpoint_loses_no_job() {
                 clear(&db).await;
                 let failpoint = format!("{moment}:{}=crash", effect.name());
                 let died = Command::new(std::env::current_exe().unwrap())
-                    .args(["--exact", "jobs::failpoints::the_story_of_a_queue_ends_whole", "--nocapture"])
+                    .args(["--exact", "jobs::failpoints::queue_story_ends_consistent", "--nocapture"])
                     .env(VARIABLE, &failpoint)
-                    .env(PLACE, &place)
+                    .env(DATABASE_VARIABLE, &place)
                     .output()
                     .unwrap();
                 let said = String::from_utf8_lossy(&died.stderr);

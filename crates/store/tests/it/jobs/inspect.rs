@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::{JobId, JobState, Lane, PlanTier, SystemClock, TenantId};
-use store::sql::jobs::{BacklogLimits, JobFilter, MayAdd, NewJob, Strays, Target, When};
+use store::sql::jobs::{BacklogLimits, BacklogVerdict, JobFilter, JobScope, NewJob, StartTime, StrayCounts};
 use store::testing::{on_each_database, run_sql};
 use store::{Location, Store};
 
-use super::moves::{claim, enqueue, job};
-use super::why::{fail, kill, worker};
+use super::diagnosis::{fail, kill, worker};
+use super::transitions::{claim, enqueue, job, keyed};
 
 pub async fn tenant(store: &Store, name: &str) -> TenantId {
     store.system().create_tenant(name, PlanTier::Standard).await.unwrap().unwrap().id
@@ -22,7 +22,7 @@ pub async fn enqueue_for(store: &Store, tenant: TenantId, jobs: Vec<NewJob>) {
 }
 
 #[tokio::test]
-async fn a_job_is_found_by_its_id_alone_live_or_finished() {
+async fn live_or_finished_job_is_found_by_id() {
     on_each_database(|db| async move {
         let (system, tenant) = (db.store.system(), tenant(&db.store, "acme").await);
         let worker = worker(&db.store, &["a"]).await;
@@ -55,7 +55,7 @@ async fn a_job_is_found_by_its_id_alone_live_or_finished() {
 }
 
 #[tokio::test]
-async fn lists_are_newest_first_page_by_page_and_filtered() {
+async fn job_pages_are_newest_first_and_filtered() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
         let mut all = Vec::new();
@@ -90,7 +90,7 @@ async fn lists_are_newest_first_page_by_page_and_filtered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_ends_while_jobs_are_listed_is_listed_once() {
+async fn job_ending_during_a_listing_is_listed_once() {
     on_each_database(|db| async move {
         const JOBS: usize = 100;
         let worker = worker(&db.store, &["a"]).await;
@@ -115,7 +115,7 @@ async fn a_job_that_ends_while_jobs_are_listed_is_listed_once() {
 }
 
 #[tokio::test]
-async fn stats_count_by_state_lane_and_kind_and_name_who_works() {
+async fn stats_count_jobs_and_name_workers() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let alive = worker(&db.store, &["a", "b"]).await;
@@ -135,18 +135,18 @@ async fn stats_count_by_state_lane_and_kind_and_name_who_works() {
         assert_eq!(stats.workers.len(), 1);
         assert_eq!((stats.workers[0].id, stats.workers[0].running), (alive, 1));
         assert_eq!(stats.workers[0].kinds, ["a", "b"]);
-        assert_eq!(stats.strays, Strays::default());
+        assert_eq!(stats.strays, StrayCounts::default());
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_waits_is_known_by_lane_and_by_tenant_at_once() {
+async fn depth_is_known_by_lane_and_tenant() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
         let worker = worker(&db.store, &["a"]).await;
         enqueue_for(&db.store, acme, vec![job("a"), job("b"), NewJob { lane: Lane::Low, ..job("a") }]).await;
-        let later = NewJob { when: When::In(Duration::from_secs(600)), ..job("a") };
+        let later = NewJob { when: StartTime::In(Duration::from_secs(600)), ..job("a") };
         enqueue(&db.store, vec![job("a"), later]).await;
 
         let lanes =
@@ -168,27 +168,27 @@ async fn what_waits_is_known_by_lane_and_by_tenant_at_once() {
 }
 
 #[tokio::test]
-async fn a_scheduler_is_told_to_slow_down_and_to_stop_but_not_for_whom_is_held_up() {
+async fn backlog_verdict_ignores_paused_tenants() {
     on_each_database(|db| async move {
         let (system, acme) = (db.store.system(), tenant(&db.store, "acme").await);
         let hour = Duration::from_secs(3600);
         let limits =
             |slow_waiting, stop_waiting| BacklogLimits { slow_waiting, stop_waiting, slow_age: hour, stop_age: hour };
         enqueue_for(&db.store, acme, vec![job("a"), job("a")]).await;
-        let ask = async |limits: BacklogLimits| system.may_add_more(Lane::Normal, &limits).await.unwrap();
+        let ask = async |limits: BacklogLimits| system.check_backlog(Lane::Normal, &limits).await.unwrap();
 
-        assert_eq!(ask(limits(3, 4)).await, MayAdd::Go);
-        assert!(matches!(ask(limits(2, 4)).await, MayAdd::Slow { why } if why.contains("2 jobs wait in lane normal")));
-        assert!(matches!(ask(limits(1, 2)).await, MayAdd::Stop { .. }));
+        assert_eq!(ask(limits(3, 4)).await, BacklogVerdict::Go);
+        assert!(matches!(ask(limits(2, 4)).await, BacklogVerdict::Slow { why } if why.contains("2 jobs wait in lane normal")));
+        assert!(matches!(ask(limits(1, 2)).await, BacklogVerdict::Stop { .. }));
         let old = BacklogLimits { slow_age: Duration::ZERO, ..limits(9, 9) };
-        assert!(matches!(ask(old).await, MayAdd::Slow { why } if why.contains("has waited")));
-        assert_eq!(system.may_add_more(Lane::High, &limits(1, 1)).await.unwrap(), MayAdd::Go);
-        for target in [Target::Tenant(acme), Target::Kind("a".into()), Target::Lane(Lane::Normal)] {
+        assert!(matches!(ask(old).await, BacklogVerdict::Slow { why } if why.contains("has waited")));
+        assert_eq!(system.check_backlog(Lane::High, &limits(1, 1)).await.unwrap(), BacklogVerdict::Go);
+        for target in [JobScope::Tenant(acme), JobScope::Kind("a".into()), JobScope::Lane(Lane::Normal)] {
             system.pause_jobs(&target).await.unwrap();
-            assert_eq!(ask(limits(1, 2)).await, MayAdd::Go, "{target:?}");
+            assert_eq!(ask(limits(1, 2)).await, BacklogVerdict::Go, "{target:?}");
             system.resume_jobs(&target).await.unwrap();
         }
-        assert!(matches!(ask(limits(1, 2)).await, MayAdd::Stop { .. }));
+        assert!(matches!(ask(limits(1, 2)).await, BacklogVerdict::Stop { .. }));
     })
     .await;
 }
@@ -202,19 +202,18 @@ async fn spoil(location: &Location, sql: &str) {
 }
 
 #[tokio::test]
-async fn strays_are_noticed() {
+async fn stray_jobs_are_counted() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let worker = worker(&db.store, &["a"]).await;
         let parent = job("a");
         let child = NewJob { after: vec![parent.id], ..job("b") };
-        let keyed = || NewJob { order_key: Some("k".into()), ..job("a") };
-        enqueue(&db.store, vec![parent.clone(), child, keyed(), keyed(), job("c")]).await;
+        enqueue(&db.store, vec![parent.clone(), child, keyed("a"), keyed("a"), job("c")]).await;
         claim(&db.store, worker, 10).await;
-        assert_eq!(system.count_strays().await.unwrap(), Strays::default());
+        assert_eq!(system.count_strays().await.unwrap(), StrayCounts::default());
 
         spoil(&db.location, "delete from job_edges").await;
-        assert_eq!(system.count_strays().await.unwrap(), Strays { blocked: 1, ..Strays::default() });
+        assert_eq!(system.count_strays().await.unwrap(), StrayCounts { blocked: 1, ..StrayCounts::default() });
         spoil(&db.location, "delete from jobs where order_key is not null and not is_behind").await;
         assert_eq!(system.count_strays().await.unwrap().blocked, 2);
         spoil(&db.location, "update job_queues set waiting = 0 where kind = 'c'").await;

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use domain::TenantId;
 use store::StoreError;
-use store::sql::leases::NO_LONGER_LEADER;
+use store::sql::leases::LEASE_TAKEN_OVER;
 use store::testing::on_each_database;
 
-use super::moves::job;
+use super::transitions::job;
 
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test]
-async fn a_lease_has_one_holder_and_its_token_grows_with_every_change() {
+async fn lease_token_grows_with_every_holder() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let acquire = async |holder: &str, duration| system.acquire_lease("l", holder, duration).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_lease_has_one_holder_and_its_token_grows_with_every_change() {
 }
 
 #[tokio::test]
-async fn those_that_nobody_has_held_for_long_are_forgotten_by_their_names() {
+async fn stale_leases_are_pruned_by_prefix() {
     on_each_database(|db| async move {
         let system = db.store.system();
         for name in ["grant:a", "grant:b", "grant:held", "scheduler"] {
@@ -54,7 +54,7 @@ async fn those_that_nobody_has_held_for_long_are_forgotten_by_their_names() {
 }
 
 #[tokio::test]
-async fn many_who_want_a_lease_at_once_get_it_once() {
+async fn contended_lease_has_one_winner() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let tries = (0..8).map(|n| {
@@ -73,7 +73,7 @@ async fn many_who_want_a_lease_at_once_get_it_once() {
 }
 
 #[tokio::test]
-async fn who_has_lost_the_lease_writes_nothing_in_its_name() {
+async fn former_leaseholder_writes_nothing() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let old = system.acquire_lease("l", "one", Duration::ZERO).await.unwrap().unwrap();
@@ -87,7 +87,7 @@ async fn who_has_lost_the_lease_writes_nothing_in_its_name() {
         write(old).await.unwrap();
         let new = system.acquire_lease("l", "two", LONG).await.unwrap().unwrap();
 
-        assert!(matches!(write(old).await, Err(StoreError::Precondition(NO_LONGER_LEADER))));
+        assert!(matches!(write(old).await, Err(StoreError::Precondition(LEASE_TAKEN_OVER))));
         write(new).await.unwrap();
         assert_eq!(system.lane_depths().await.unwrap()[2].waiting, 2);
     })

@@ -8,8 +8,8 @@ use store::sql::jobs::{NewJob, TOO_MANY_WAITING};
 use store::testing::{TestDatabase, migrated_postgres, on_each_database};
 use store::{Store, StoreError};
 
-use super::moves::{claim, job};
-use super::truth::assert_true;
+use super::invariants::assert_invariants;
+use super::transitions::{claim, job};
 
 async fn worker(store: &Store) -> WorkerId {
     store.system().register_worker("test", &[], Duration::from_secs(3600)).await.unwrap()
@@ -30,7 +30,7 @@ async fn running(db: &TestDatabase, of: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_hold_however_many_claim_at_once() {
+async fn limits_hold_under_concurrent_claims() {
     let db = migrated_postgres().await;
     let tenants = [(); 3].map(|()| TenantId::new(&SystemClock));
     for tenant in tenants {
@@ -56,11 +56,11 @@ async fn limits_hold_however_many_claim_at_once() {
     tokio::join!(claimer(), claimer(), claimer(), claimer());
 
     assert_eq!((most_of_tenant.into_inner(), most_of_kind.into_inner()), (3, 4), "as many as may, and no more");
-    assert_true(&db, "after all claims").await;
+    assert_invariants(&db, "after all claims").await;
 }
 
 #[tokio::test]
-async fn a_limit_lets_the_oldest_through() {
+async fn limit_lets_the_oldest_through() {
     on_each_database(|db| async move {
         let tenants = [(); 5].map(|()| TenantId::new(&SystemClock));
         let jobs = tenants.map(|_| (0..50).map(|_| job("a")).collect::<Vec<_>>());
@@ -110,7 +110,7 @@ async fn tenants_at_their_limit_do_not_hide_others() {
 }
 
 #[tokio::test]
-async fn a_tenant_with_its_fill_of_waiting_jobs_is_refused_more() {
+async fn full_backlog_refuses_more_jobs() {
     on_each_database(|db| async move {
         let tenant = TenantId::new(&SystemClock);
         db.run(&format!("insert into job_tenants (tenant_id, most_waiting) values ('{tenant}', 3)")).await;
@@ -124,7 +124,7 @@ async fn a_tenant_with_its_fill_of_waiting_jobs_is_refused_more() {
         admit(&db.store).await.unwrap();
         let refused = admit(&db.store).await;
         assert!(matches!(refused, Err(StoreError::Precondition(TOO_MANY_WAITING))), "{refused:?}");
-        // Whether or not somebody has counted them.
+        // Whether or not they are counted already.
         db.store.system().count_arrivals().await.unwrap();
         let refused = admit(&db.store).await;
         assert!(matches!(refused, Err(StoreError::Precondition(TOO_MANY_WAITING))), "{refused:?}");

@@ -1,15 +1,15 @@
 //! The durable queue: what holds on both databases.
 
 mod control;
-mod dead;
+mod dead_letters;
+mod diagnosis;
 mod failpoints;
 mod inspect;
 mod interleave;
+mod invariants;
 mod leases;
 mod limits;
 mod model;
-pub mod moves;
 mod prune;
 mod schedules;
-mod truth;
-mod why;
+pub mod transitions;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use domain::{Lane, TenantId};
 use jiff::Timestamp;
 use serde_json::json;
-use store::sql::jobs::{JobFilter, NewJob, OnConflict, Unique};
-use store::sql::leases::NO_LONGER_LEADER;
-use store::sql::schedules::{LeaseToken, Missed, NewSchedule, Overlap, Schedule};
+use store::sql::jobs::{JobFilter, NewJob, OnConflict, UniqueKey};
+use store::sql::leases::LEASE_TAKEN_OVER;
+use store::sql::schedules::{LeaseToken, MissedPolicy, NewSchedule, OverlapPolicy, Schedule};
 use store::testing::on_each_database;
 use store::{StoreError, SystemStore};
 
-use super::moves::job;
+use super::transitions::job;
 
 fn nightly(cron: &str) -> NewSchedule {
     NewSchedule {
@@ -22,8 +22,8 @@ fn nightly(cron: &str) -> NewSchedule {
         payload: json!({"n": 1}),
         cron: cron.into(),
         zone: "Europe/Berlin".into(),
-        missed: Missed::RunOnce,
-        overlap: Overlap::Skip,
+        missed: MissedPolicy::RunOnce,
+        overlap: OverlapPolicy::Skip,
     }
 }
 
@@ -40,7 +40,7 @@ async fn count(system: &SystemStore) -> usize {
 }
 
 #[tokio::test]
-async fn a_definition_that_is_put_again_keeps_its_pause_and_its_next_time() {
+async fn redefined_schedule_keeps_pause_and_next_time() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let (first, second) = (at("2030-01-01T01:00:00Z"), at("2030-01-02T01:00:00Z"));
@@ -48,10 +48,10 @@ async fn a_definition_that_is_put_again_keeps_its_pause_and_its_next_time() {
         assert!(system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap());
         assert!(!system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap());
 
-        let changed = NewSchedule { payload: json!({"n": 2}), overlap: Overlap::Queue, ..nightly("0 2 * * *") };
+        let changed = NewSchedule { payload: json!({"n": 2}), overlap: OverlapPolicy::Queue, ..nightly("0 2 * * *") };
         system.put_schedule(&changed, second).await.unwrap();
         let kept = get(&system).await;
-        assert_eq!((kept.is_paused, kept.next_at, kept.overlap), (true, first, Overlap::Queue));
+        assert_eq!((kept.is_paused, kept.next_at, kept.overlap), (true, first, OverlapPolicy::Queue));
         assert_eq!(kept.payload, json!({"n": 2}));
 
         system.put_schedule(&nightly("0 3 * * *"), second).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_definition_that_is_put_again_keeps_its_pause_and_its_next_time() {
 }
 
 #[tokio::test]
-async fn a_time_is_used_once_however_many_instances_try() {
+async fn schedule_fires_once_across_instances() {
     on_each_database(|db| async move {
         let system = db.store.system();
         let slot = at("2026-01-01T01:00:00Z");
@@ -98,7 +98,7 @@ async fn a_time_is_used_once_however_many_instances_try() {
 }
 
 #[tokio::test]
-async fn who_has_lost_the_lease_fires_nothing() {
+async fn former_leaseholder_fires_no_schedule() {
     on_each_database(|db| async move {
         let system = db.store.system();
         system.put_schedule(&nightly("0 2 * * *"), at("2026-01-01T01:00:00Z")).await.unwrap();
@@ -109,7 +109,7 @@ async fn who_has_lost_the_lease_fires_nothing() {
         let lease = Some(LeaseToken { name: "scheduler", token: old });
         let fired = system.fire_schedule(&due, next, Some(job("a")), lease).await;
 
-        assert!(matches!(fired, Err(StoreError::Precondition(NO_LONGER_LEADER))));
+        assert!(matches!(fired, Err(StoreError::Precondition(LEASE_TAKEN_OVER))));
         assert_eq!((get(&system).await, count(&system).await), (due.clone(), 0));
         system.pause_schedule(TenantId::SYSTEM, "nightly").await.unwrap();
         assert!(!system.fire_schedule(&due, next, Some(job("a")), None).await.unwrap());
@@ -118,12 +118,12 @@ async fn who_has_lost_the_lease_fires_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_dropped_for_one_that_lives_is_not_remembered() {
+async fn dropped_run_is_not_remembered() {
     on_each_database(|db| async move {
         let system = db.store.system();
         system.put_schedule(&nightly("0 2 * * *"), at("2030-01-01T01:00:00Z")).await.unwrap();
         let schedule = get(&system).await;
-        let unique = Some(Unique { key: "recurring:nightly".into(), policy: OnConflict::Keep });
+        let unique = Some(UniqueKey { key: "recurring:nightly".into(), policy: OnConflict::Keep });
         let keyed = || NewJob { unique: unique.clone(), ..job("a") };
         let (first, second) = (keyed(), keyed());
         let id = first.id;

@@ -6,17 +6,17 @@ use std::time::Duration;
 use domain::Sha256;
 use futures_util::TryStreamExt;
 use store::StoreError;
-use store::blobs::{Blobs, Encoding, Member, PackBuilder, ReadError, RemoteKind};
-use store::sql::blobs::BlobPlace;
+use store::blobs::{BlobEncoding, Blobs, PackBuilder, PackMember, ReadError, RemoteKind};
+use store::sql::blobs::BlobLocation;
 use store::testing::object_stores;
 
 use super::proxy::fetch;
-use super::{REMOTE, everywhere, noise, settings};
+use super::{REMOTE, each_blob_store, noise, settings};
 
 const MB: usize = 1 << 20;
 
-pub fn place(key: &str, member: &Member) -> BlobPlace {
-    BlobPlace {
+pub fn location(key: &str, member: &PackMember) -> BlobLocation {
+    BlobLocation {
         sha256: member.sha256,
         object_key: key.to_owned(),
         offset: member.offset,
@@ -33,9 +33,9 @@ async fn keys(blobs: &Blobs, prefix: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_are_written_once_read_listed_and_deleted() {
-    for place in everywhere() {
-        let blobs = place.blobs;
+async fn objects_are_written_read_listed_and_deleted() {
+    for location in each_blob_store() {
+        let blobs = location.blobs;
         blobs.check().await.unwrap();
         assert_eq!(blobs.object_size("acme/packs/00/a").await.unwrap(), None);
 
@@ -66,8 +66,8 @@ async fn objects_are_written_once_read_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn members_of_a_pack_are_proven_and_what_is_not_there_is_said() {
-    for at in everywhere() {
+async fn pack_members_are_verified_on_read() {
+    for at in each_blob_store() {
         let (blobs, key) = (at.blobs, "acme/packs/00/a");
         let contents: [&[u8]; 3] = [b"", &b"dull ".repeat(300), &noise(999)];
         let mut builder = PackBuilder::new().unwrap();
@@ -77,42 +77,44 @@ async fn members_of_a_pack_are_proven_and_what_is_not_there_is_said() {
         blobs.write(key, pack.bytes).await.unwrap();
 
         for (member, content) in pack.members.iter().zip(contents) {
-            assert_eq!(blobs.read(&place(key, member)).await.unwrap(), content);
-            assert_eq!(blobs.read_to(&place(key, member), Vec::new()).await.unwrap(), content);
+            assert_eq!(blobs.read(&location(key, member)).await.unwrap(), content);
+            assert_eq!(blobs.read_to(&location(key, member), Vec::new()).await.unwrap(), content);
         }
 
         let last = pack.members.last().unwrap();
-        assert_unreadable(&blobs, &place("acme/packs/00/gone", last), |e| matches!(e, StoreError::BlobMissing(_)))
+        assert_unreadable(&blobs, &location("acme/packs/00/gone", last), |e| matches!(e, StoreError::BlobMissing(_)))
             .await;
         blobs.write("acme/packs/00/cut", bytes[..bytes.len() - 1].to_vec()).await.unwrap();
-        assert_unreadable(&blobs, &place("acme/packs/00/cut", last), |e| matches!(e, StoreError::Corrupt(_))).await;
+        assert_unreadable(&blobs, &location("acme/packs/00/cut", last), |e| matches!(e, StoreError::Corrupt(_))).await;
         blobs.write("acme/packs/00/short", b"x".to_vec()).await.unwrap();
-        assert_unreadable(&blobs, &place("acme/packs/00/short", last), |e| matches!(e, StoreError::Corrupt(_))).await;
+        assert_unreadable(&blobs, &location("acme/packs/00/short", last), |e| matches!(e, StoreError::Corrupt(_)))
+            .await;
         *bytes.last_mut().unwrap() ^= 1;
         blobs.write("acme/packs/00/flipped", bytes).await.unwrap();
-        assert_unreadable(&blobs, &place("acme/packs/00/flipped", last), |e| matches!(e, StoreError::Corrupt(_))).await;
+        assert_unreadable(&blobs, &location("acme/packs/00/flipped", last), |e| matches!(e, StoreError::Corrupt(_)))
+            .await;
     }
 }
 
 /// By whichever way it is read.
-pub async fn assert_unreadable(blobs: &Blobs, place: &BlobPlace, is_it: impl Fn(&StoreError) -> bool) {
-    let whole = blobs.read(place).await.unwrap_err();
+pub async fn assert_unreadable(blobs: &Blobs, location: &BlobLocation, is_it: impl Fn(&StoreError) -> bool) {
+    let whole = blobs.read(location).await.unwrap_err();
     assert!(is_it(&whole), "{whole:?}");
-    match blobs.read_to(place, io::sink()).await.unwrap_err() {
+    match blobs.read_to(location, io::sink()).await.unwrap_err() {
         ReadError::Store(e) => assert!(is_it(&e), "{e:?}"),
         e @ ReadError::Writer(_) => panic!("{e:?}"),
     }
-    let streamed = blobs.read_stream(place).try_collect::<Vec<_>>().await.unwrap_err();
+    let streamed = blobs.read_stream(location).try_collect::<Vec<_>>().await.unwrap_err();
     assert!(is_it(&streamed), "{streamed:?}");
 }
 
 #[tokio::test]
-async fn large_blobs_go_in_and_out_in_pieces() {
+async fn large_blobs_are_streamed() {
     let text = b"What compresses well is stored so. ".repeat(24 * MB / 35 + 1);
     let sizes = [0, 1, MB, MB + 1, 24 * MB];
-    let blobs_of_each_kind = sizes.map(noise).into_iter().map(|bytes| (bytes, Encoding::Identity));
-    for at in everywhere() {
-        let contents = blobs_of_each_kind.clone().chain([(text.clone(), Encoding::Zstd)]);
+    let blobs_of_each_kind = sizes.map(noise).into_iter().map(|bytes| (bytes, BlobEncoding::Identity));
+    for at in each_blob_store() {
+        let contents = blobs_of_each_kind.clone().chain([(text.clone(), BlobEncoding::Zstd)]);
         for (number, (content, encoding)) in contents.enumerate() {
             let key = format!("acme/packs/00/{number}");
 
@@ -121,10 +123,10 @@ async fn large_blobs_go_in_and_out_in_pieces() {
             assert_eq!((member.sha256, member.encoding), (Sha256::of(&content), encoding), "{number}");
             assert_eq!((member.offset, member.size_bytes), (0, content.len() as u64));
             assert_eq!(at.blobs.object_size(&key).await.unwrap(), Some(member.stored_bytes));
-            let place = place(&key, &member);
-            assert!(at.blobs.read_to(&place, Vec::new()).await.unwrap() == content, "{number}");
-            assert!(at.blobs.read(&place).await.unwrap() == content, "{number}");
-            let pieces: Vec<bytes::Bytes> = at.blobs.read_stream(&place).try_collect().await.unwrap();
+            let location = location(&key, &member);
+            assert!(at.blobs.read_to(&location, Vec::new()).await.unwrap() == content, "{number}");
+            assert!(at.blobs.read(&location).await.unwrap() == content, "{number}");
+            let pieces: Vec<bytes::Bytes> = at.blobs.read_stream(&location).try_collect().await.unwrap();
             assert!(pieces.concat() == content, "{number}");
         }
         assert!(at.blobs.object_size("acme/packs/00/5").await.unwrap().unwrap() < MB as u64);
@@ -132,9 +134,9 @@ async fn large_blobs_go_in_and_out_in_pieces() {
 }
 
 /// Fails after some bytes.
-struct Failing(io::Take<io::Repeat>);
+struct FailingReader(io::Take<io::Repeat>);
 
-impl Read for Failing {
+impl Read for FailingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.0.read(buffer)? {
             0 if !buffer.is_empty() => Err(io::Error::other("the disk is gone")),
@@ -144,11 +146,11 @@ impl Read for Failing {
 }
 
 #[tokio::test]
-async fn a_source_that_fails_leaves_nothing() {
-    for at in everywhere() {
+async fn failing_source_leaves_no_object() {
+    for at in each_blob_store() {
         // Within the first piece, and far behind it: what is uploaded by then has to go.
         for length in [10, 3 << 30] {
-            let source = Failing(io::repeat(7).take(if length == 10 { 10 } else { 64 << 20 }));
+            let source = FailingReader(io::repeat(7).take(if length == 10 { 10 } else { 64 << 20 }));
             let noisy = Cursor::new(noise(if length == 10 { 0 } else { 12 * MB })).chain(source);
 
             let failed = at.blobs.write_stream("acme/packs/00/a", noisy).await.unwrap_err();
@@ -169,44 +171,44 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 #[tokio::test]
-async fn a_url_gives_a_blob_that_is_an_object_of_its_own_to_anybody() {
+async fn presigned_url_serves_a_single_blob() {
     let (lifetime, content) = (Duration::from_secs(60), noise(2 * MB));
-    for (number, at) in everywhere().into_iter().enumerate() {
+    for (number, at) in each_blob_store().into_iter().enumerate() {
         let member = at.blobs.write_stream("acme/packs/00/own", Cursor::new(content.clone())).await.unwrap();
         let mut shared = member.clone();
         at.blobs.write("acme/packs/00/shared", [&content[..], b"others"].concat()).await.unwrap();
-        let url = at.blobs.presign(&place("acme/packs/00/own", &member), lifetime).await.unwrap();
+        let url = at.blobs.presign(&location("acme/packs/00/own", &member), lifetime).await.unwrap();
 
         assert_eq!(url.is_some(), number > 0, "a folder has no URLs");
         if let Some(url) = url {
             let (status, body) = fetch(&url).await;
             assert!(status == 200 && body == content, "{url}: {status}");
         }
-        assert_eq!(at.blobs.presign(&place("acme/packs/00/shared", &shared), lifetime).await.unwrap(), None);
-        shared.encoding = Encoding::Zstd;
-        assert_eq!(at.blobs.presign(&place("acme/packs/00/own", &shared), lifetime).await.unwrap(), None);
+        assert_eq!(at.blobs.presign(&location("acme/packs/00/shared", &shared), lifetime).await.unwrap(), None);
+        shared.encoding = BlobEncoding::Zstd;
+        assert_eq!(at.blobs.presign(&location("acme/packs/00/own", &shared), lifetime).await.unwrap(), None);
     }
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there_is_a_wrong_setting() {
+async fn missing_bucket_is_a_wrong_setting() {
     for kind in REMOTE {
         let mut settings = settings(kind);
         settings.bucket = "mailroom-nowhere".to_owned();
         let blobs = Blobs::remote(&settings).unwrap();
-        let member = Member {
+        let member = PackMember {
             sha256: Sha256::of(b"x"),
             offset: 0,
             stored_bytes: 1,
             size_bytes: 1,
-            encoding: Encoding::Identity,
+            encoding: BlobEncoding::Identity,
         };
 
         for refused in [
             blobs.write("a", b"x".to_vec()).await.unwrap_err(),
             blobs.object_size("a").await.unwrap_err(),
             blobs.list("").try_collect::<Vec<_>>().await.unwrap_err(),
-            blobs.read(&place("a", &member)).await.unwrap_err(),
+            blobs.read(&location("a", &member)).await.unwrap_err(),
             blobs.write_stream("a", Cursor::new(noise(6 * MB))).await.unwrap_err(),
         ] {
             let StoreError::Misconfigured(sentence) = &refused else { panic!("{refused:?}") };
@@ -217,7 +219,7 @@ async fn a_bucket_that_is_not_there_is_a_wrong_setting() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_a_wrong_setting() {
+async fn wrong_key_is_a_wrong_setting() {
     let mut settings = settings(RemoteKind::Azure); // moto looks at no key
     let wrong = "d3Jvbmc=".to_owned();
     settings.variables.retain(|(name, _)| name != "AZURE_STORAGE_ACCOUNT_KEY");
@@ -231,7 +233,7 @@ async fn a_wrong_key_is_a_wrong_setting() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused_before_anything_is_asked() {
+fn unusable_settings_are_refused_up_front() {
     for (kind, variables, says) in [
         (RemoteKind::S3, &[("AWS_ACCESS_KEY_ID", "a")][..], "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
         (RemoteKind::Azure, &[], "set AZURE_STORAGE_ACCOUNT_NAME"),

@@ -1,4 +1,4 @@
-//! Stores that fail: what can be retried is, the rest is told in time, and no wrong byte passes as good.
+//! Failing stores: transient faults are retried, others are reported in time, and no wrong byte is accepted.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use domain::Sha256;
 use futures_util::TryStreamExt;
 use store::StoreError;
-use store::blobs::{Blobs, Encoding, Member, RemoteKind};
+use store::blobs::{BlobEncoding, Blobs, PackMember, RemoteKind};
 use store::testing::object_stores;
 
-use super::contract::{assert_unreadable, place};
-use super::proxy::{Fault, Proxy};
+use super::contract::{assert_unreadable, location};
+use super::proxy::{FaultProxy, StoreFault};
 use super::{REMOTE, noise};
 
-const BUSY: Fault = Fault::Status(503, "<Error><Code>SlowDown</Code></Error>");
-const BROKEN: Fault = Fault::Status(500, "");
+const BUSY: StoreFault = StoreFault::Status(503, "<Error><Code>SlowDown</Code></Error>");
+const BROKEN: StoreFault = StoreFault::Status(500, "");
 
 /// A store behind a proxy.
-async fn behind_a_proxy(kind: RemoteKind, patience: Duration) -> (Proxy, Blobs) {
-    let proxy = Proxy::start(&object_stores::url(kind)).await;
-    let blobs = Blobs::remote(&object_stores::settings(kind, &proxy.url, patience)).unwrap();
+async fn behind_a_proxy(kind: RemoteKind, retry_for: Duration) -> (FaultProxy, Blobs) {
+    let proxy = FaultProxy::start(&object_stores::url(kind)).await;
+    let blobs = Blobs::remote(&object_stores::settings(kind, &proxy.url, retry_for)).unwrap();
     (proxy, blobs)
 }
 
 /// For faults that pass.
-const PATIENT: Duration = Duration::from_secs(30);
+const LONG_RETRY: Duration = Duration::from_secs(30);
 
 /// For faults that stay.
-const IMPATIENT: Duration = Duration::from_secs(1);
+const SHORT_RETRY: Duration = Duration::from_secs(1);
 
 /// Far longer than any patience here: reaching it means waiting for ever.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
@@ -38,55 +38,55 @@ fn is_down(e: &StoreError) -> bool {
     matches!(e, StoreError::BlobsUnavailable(_))
 }
 
-fn whole(content: &[u8]) -> Member {
+fn whole(content: &[u8]) -> PackMember {
     let size = content.len() as u64;
-    Member {
+    PackMember {
         sha256: Sha256::of(content),
         offset: 0,
         stored_bytes: size,
         size_bytes: size,
-        encoding: Encoding::Identity,
+        encoding: BlobEncoding::Identity,
     }
 }
 
 #[tokio::test]
-async fn a_store_that_stumbles_is_asked_again() {
+async fn transient_store_faults_are_retried() {
     for kind in REMOTE {
-        let (proxy, blobs) = behind_a_proxy(kind, PATIENT).await;
+        let (proxy, blobs) = behind_a_proxy(kind, LONG_RETRY).await;
         let content = noise(100_000);
-        let at = place("acme/packs/00/a", &whole(&content));
+        let at = location("acme/packs/00/a", &whole(&content));
 
-        proxy.plan(&[BUSY, BROKEN], Fault::None);
+        proxy.plan(&[BUSY, BROKEN], StoreFault::None);
         blobs.write(&at.object_key, content.clone()).await.unwrap();
-        proxy.plan(&[BROKEN, BUSY], Fault::None);
+        proxy.plan(&[BROKEN, BUSY], StoreFault::None);
         assert!(blobs.read(&at).await.unwrap() == content);
-        proxy.plan(&[BUSY], Fault::None);
+        proxy.plan(&[BUSY], StoreFault::None);
         assert_eq!(blobs.object_size(&at.object_key).await.unwrap(), Some(100_000));
-        proxy.plan(&[BUSY, BUSY], Fault::None);
+        proxy.plan(&[BUSY, BUSY], StoreFault::None);
         assert_eq!(blobs.list("acme").try_collect::<Vec<_>>().await.unwrap().len(), 1);
 
         // A body that ends too early is asked for again, from where it broke off.
-        proxy.plan(&[Fault::Cut, Fault::Cut], Fault::None);
+        proxy.plan(&[StoreFault::Cut, StoreFault::Cut], StoreFault::None);
         assert!(blobs.read(&at).await.unwrap() == content);
         assert_eq!(proxy.requests(), 3);
-        proxy.plan(&[Fault::Cut], Fault::None);
+        proxy.plan(&[StoreFault::Cut], StoreFault::None);
         assert!(blobs.read_to(&at, Vec::new()).await.unwrap() == content);
 
-        proxy.plan(&[BUSY], Fault::None);
+        proxy.plan(&[BUSY], StoreFault::None);
         blobs.delete(&at.object_key).await.unwrap();
         assert_eq!(blobs.object_size(&at.object_key).await.unwrap(), None);
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_does_not_make_a_write_fail_or_happen_twice() {
+async fn lost_answer_neither_fails_nor_repeats_a_write() {
     for kind in REMOTE {
-        let (proxy, blobs) = behind_a_proxy(kind, PATIENT).await;
+        let (proxy, blobs) = behind_a_proxy(kind, LONG_RETRY).await;
 
-        proxy.plan(&[Fault::LoseAnswer], Fault::None);
+        proxy.plan(&[StoreFault::LoseAnswer], StoreFault::None);
         blobs.write("acme/packs/00/a", b"once".to_vec()).await.unwrap();
         assert!(proxy.requests() > 1, "the proxy was not in the way");
-        proxy.plan(&[], Fault::None);
+        proxy.plan(&[], StoreFault::None);
 
         assert_eq!(blobs.read_range("acme/packs/00/a", 0..4).await.unwrap().as_ref(), b"once");
         let refused = blobs.write("acme/packs/00/a", b"more".to_vec()).await.unwrap_err();
@@ -95,46 +95,46 @@ async fn an_answer_that_is_lost_does_not_make_a_write_fail_or_happen_twice() {
 }
 
 #[tokio::test]
-async fn a_large_blob_survives_faults_in_the_middle_and_a_dead_store_leaves_no_object() {
+async fn large_upload_survives_faults_or_leaves_no_object() {
     let content = noise(17 << 20);
     for kind in REMOTE {
-        let (proxy, blobs) = behind_a_proxy(kind, PATIENT).await;
+        let (proxy, blobs) = behind_a_proxy(kind, LONG_RETRY).await;
 
-        proxy.plan(&[Fault::None, BUSY, Fault::None, BROKEN, BUSY, Fault::None, BUSY], Fault::None);
+        proxy.plan(&[StoreFault::None, BUSY, StoreFault::None, BROKEN, BUSY, StoreFault::None, BUSY], StoreFault::None);
         let member = blobs.write_stream("acme/packs/00/a", Cursor::new(content.clone())).await.unwrap();
         assert!(proxy.requests() > 7, "the faults were not met");
-        assert!(blobs.read_to(&place("acme/packs/00/a", &member), Vec::new()).await.unwrap() == content);
+        assert!(blobs.read_to(&location("acme/packs/00/a", &member), Vec::new()).await.unwrap() == content);
 
-        // Finishing may have worked though nobody said so.
+        // Completion may have worked though its answer was lost.
         let before = proxy.requests();
-        proxy.plan(&[], Fault::None);
+        proxy.plan(&[], StoreFault::None);
         blobs.write_stream("acme/packs/00/b", Cursor::new(content.clone())).await.unwrap();
         let requests = proxy.requests();
         assert!(requests < before, "without faults there are fewer requests");
-        let lost: Vec<Fault> = (1..requests).map(|_| Fault::None).chain([Fault::LoseAnswer]).collect();
-        proxy.plan(&lost, Fault::None);
+        let lost: Vec<StoreFault> = (1..requests).map(|_| StoreFault::None).chain([StoreFault::LoseAnswer]).collect();
+        proxy.plan(&lost, StoreFault::None);
         blobs.write_stream("acme/packs/00/c", Cursor::new(content.clone())).await.unwrap();
         assert_eq!(blobs.object_size("acme/packs/00/c").await.unwrap(), Some(content.len() as u64));
 
-        let (proxy, blobs) = behind_a_proxy(kind, IMPATIENT).await;
-        proxy.plan(&[Fault::None, Fault::None, Fault::None], BROKEN);
+        let (proxy, blobs) = behind_a_proxy(kind, SHORT_RETRY).await;
+        proxy.plan(&[StoreFault::None, StoreFault::None, StoreFault::None], BROKEN);
         let failed = in_time(blobs.write_stream("acme/packs/00/d", Cursor::new(content.clone()))).await.unwrap_err();
         assert!(is_down(&failed), "{failed:?}");
-        proxy.plan(&[], Fault::None);
+        proxy.plan(&[], StoreFault::None);
         assert_eq!(blobs.object_size("acme/packs/00/d").await.unwrap(), None);
     }
 }
 
 #[tokio::test]
-async fn a_store_that_stays_down_is_told_in_time() {
-    let faults = [(BUSY, "503"), (BROKEN, "500"), (Fault::Hang, "")];
+async fn dead_store_is_reported_in_time() {
+    let faults = [(BUSY, "503"), (BROKEN, "500"), (StoreFault::Hang, "")];
     let stores = REMOTE.into_iter().flat_map(|kind| faults.map(|(fault, says)| stays_down(kind, fault, says)));
     futures_util::future::join_all(stores).await;
 }
 
-async fn stays_down(kind: RemoteKind, fault: Fault, says: &str) {
-    let (proxy, blobs) = behind_a_proxy(kind, IMPATIENT).await;
-    let at = place("acme/packs/00/a", &whole(b"x"));
+async fn stays_down(kind: RemoteKind, fault: StoreFault, says: &str) {
+    let (proxy, blobs) = behind_a_proxy(kind, SHORT_RETRY).await;
+    let at = location("acme/packs/00/a", &whole(b"x"));
     proxy.plan(&[], fault);
 
     let written = in_time(blobs.write("acme/packs/00/b", b"x".to_vec())).await.unwrap_err();
@@ -151,51 +151,54 @@ async fn stays_down(kind: RemoteKind, fault: Fault, says: &str) {
 }
 
 #[tokio::test]
-async fn a_store_that_is_too_slow_is_told_in_time() {
+async fn slow_store_is_reported_in_time() {
     for kind in REMOTE {
-        let (proxy, blobs) = behind_a_proxy(kind, IMPATIENT).await;
+        let (proxy, blobs) = behind_a_proxy(kind, SHORT_RETRY).await;
         let content = noise(100_000);
-        let at = place("acme/packs/00/a", &whole(&content));
+        let at = location("acme/packs/00/a", &whole(&content));
         blobs.write(&at.object_key, content.clone()).await.unwrap();
 
-        proxy.plan(&[], Fault::Drip);
+        proxy.plan(&[], StoreFault::Drip);
         assert!(is_down(&in_time(blobs.read(&at)).await.unwrap_err()));
 
         // With more patience it comes through.
-        let (proxy, blobs) = behind_a_proxy(kind, PATIENT).await;
-        let at = place("acme/packs/00/b", &whole(b"slow but sure"));
+        let (proxy, blobs) = behind_a_proxy(kind, LONG_RETRY).await;
+        let at = location("acme/packs/00/b", &whole(b"slow but sure"));
         blobs.write(&at.object_key, b"slow but sure".to_vec()).await.unwrap();
-        proxy.plan(&[], Fault::Drip);
+        proxy.plan(&[], StoreFault::Drip);
         assert_eq!(in_time(blobs.read_to(&at, Vec::new())).await.unwrap(), b"slow but sure");
     }
 }
 
 #[tokio::test]
-async fn a_body_that_is_cut_or_altered_never_passes_as_good() {
+async fn truncated_or_altered_body_is_rejected() {
     for kind in REMOTE {
-        let (proxy, blobs) = behind_a_proxy(kind, IMPATIENT).await;
+        let (proxy, blobs) = behind_a_proxy(kind, SHORT_RETRY).await;
         let content = noise(10_000);
-        let at = place("acme/packs/00/a", &whole(&content));
+        let at = location("acme/packs/00/a", &whole(&content));
         blobs.write(&at.object_key, content.clone()).await.unwrap();
 
-        proxy.plan(&[], Fault::Flip);
+        proxy.plan(&[], StoreFault::Flip);
         assert_unreadable(&blobs, &at, |e| matches!(e, StoreError::Corrupt(_))).await;
         // Half of the rest each time never reaches the end.
-        proxy.plan(&[], Fault::Cut);
+        proxy.plan(&[], StoreFault::Cut);
         in_time(assert_unreadable(&blobs, &at, is_down)).await;
-        proxy.plan(&[], Fault::None);
+        proxy.plan(&[], StoreFault::None);
         assert!(blobs.read(&at).await.unwrap() == content);
     }
 }
 
 #[tokio::test]
-async fn refusals_that_time_does_not_heal_are_not_retried() {
-    let (proxy, blobs) = behind_a_proxy(RemoteKind::S3, PATIENT).await;
+async fn permanent_refusals_are_not_retried() {
+    let (proxy, blobs) = behind_a_proxy(RemoteKind::S3, LONG_RETRY).await;
     for (answer, says) in [
-        (Fault::Status(403, "<Error><Code>InvalidAccessKeyId</Code></Error>"), "(403 Forbidden, InvalidAccessKeyId)"),
-        (Fault::Status(403, "<Error><Code>SignatureDoesNotMatch</Code></Error>"), "check AWS_ACCESS_KEY_ID"),
-        (Fault::Status(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "clock is wrong"),
-        (Fault::Status(301, ""), "set AWS_REGION"),
+        (
+            StoreFault::Status(403, "<Error><Code>InvalidAccessKeyId</Code></Error>"),
+            "(403 Forbidden, InvalidAccessKeyId)",
+        ),
+        (StoreFault::Status(403, "<Error><Code>SignatureDoesNotMatch</Code></Error>"), "check AWS_ACCESS_KEY_ID"),
+        (StoreFault::Status(403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "clock is wrong"),
+        (StoreFault::Status(301, ""), "set AWS_REGION"),
     ] {
         proxy.plan(&[], answer);
 
@@ -208,14 +211,14 @@ async fn refusals_that_time_does_not_heal_are_not_retried() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn refused_connection_is_reported() {
     let url = {
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", closed.local_addr().unwrap())
     };
     // Google's too, though there is no server to test it against.
     for kind in [RemoteKind::S3, RemoteKind::Azure, RemoteKind::Gcs] {
-        let blobs = Blobs::remote(&object_stores::settings(kind, &url, IMPATIENT)).unwrap();
+        let blobs = Blobs::remote(&object_stores::settings(kind, &url, SHORT_RETRY)).unwrap();
 
         let down = in_time(blobs.check()).await.unwrap_err();
 

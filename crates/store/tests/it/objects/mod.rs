@@ -13,16 +13,16 @@ use tempfile::TempDir;
 /// Both servers that we have.
 const REMOTE: [RemoteKind; 2] = [RemoteKind::S3, RemoteKind::Azure];
 
-/// An empty place for objects; the folder, if it is one, lives as long.
-struct Place {
+/// An empty blob store; its folder, if it has one, lives as long.
+struct BlobStore {
     blobs: Blobs,
     folder: Option<TempDir>,
 }
 
-fn everywhere() -> Vec<Place> {
+fn each_blob_store() -> Vec<BlobStore> {
     let folder = tempfile::tempdir().unwrap();
-    let local = Place { blobs: Blobs::local(folder.path()).unwrap(), folder: Some(folder) };
-    let remote = REMOTE.map(|kind| Place { blobs: Blobs::remote(&settings(kind)).unwrap(), folder: None });
+    let local = BlobStore { blobs: Blobs::local(folder.path()).unwrap(), folder: Some(folder) };
+    let remote = REMOTE.map(|kind| BlobStore { blobs: Blobs::remote(&settings(kind)).unwrap(), folder: None });
     [local].into_iter().chain(remote).collect()
 }
 

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum StoreFault {
     None,
     /// Answers so without asking the store.
     Status(u16, &'static str),
@@ -26,20 +26,20 @@ pub enum Fault {
 }
 
 /// Stops when it is dropped.
-pub struct Proxy {
+pub struct FaultProxy {
     pub url: String,
-    faults: Arc<Mutex<Faults>>,
+    faults: Arc<Mutex<FaultPlan>>,
     listening: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Faults {
-    next: VecDeque<Fault>,
-    then: Fault,
+struct FaultPlan {
+    next: VecDeque<StoreFault>,
+    then: StoreFault,
     requests: usize,
 }
 
-impl Proxy {
+impl FaultProxy {
     /// In front of a URL, whose path it keeps.
     pub async fn start(upstream: &str) -> Self {
         let rest = upstream.strip_prefix("http://").unwrap();
@@ -47,7 +47,7 @@ impl Proxy {
             rest.split_once('/').map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}{path}", listener.local_addr().unwrap());
-        let faults = Arc::new(Mutex::new(Faults { next: VecDeque::new(), then: Fault::None, requests: 0 }));
+        let faults = Arc::new(Mutex::new(FaultPlan { next: VecDeque::new(), then: StoreFault::None, requests: 0 }));
         let (host, shared) = (host.to_owned(), faults.clone());
         let listening = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -59,9 +59,9 @@ impl Proxy {
     }
 
     /// What happens to the next requests, and to all after them.
-    pub fn plan(&self, next: &[Fault], then: Fault) {
+    pub fn plan(&self, next: &[StoreFault], then: StoreFault) {
         let mut faults = self.faults.lock().unwrap();
-        *faults = Faults { next: next.iter().copied().collect(), then, requests: 0 };
+        *faults = FaultPlan { next: next.iter().copied().collect(), then, requests: 0 };
     }
 
     /// Since the last plan.
@@ -70,14 +70,14 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.listening.abort();
     }
 }
 
 /// One request per connection, which keeps this simple.
-async fn serve(mut client: TcpStream, host: &str, faults: &Mutex<Faults>) -> Option<()> {
+async fn serve(mut client: TcpStream, host: &str, faults: &Mutex<FaultPlan>) -> Option<()> {
     let request = read_request(&mut client).await?;
     let fault = {
         let mut faults = faults.lock().unwrap();
@@ -86,13 +86,13 @@ async fn serve(mut client: TcpStream, host: &str, faults: &Mutex<Faults>) -> Opt
         faults.next.pop_front().unwrap_or(then)
     };
     match fault {
-        Fault::Status(status, body) => {
+        StoreFault::Status(status, body) => {
             let head =
                 format!("HTTP/1.1 {status} Fault\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
             client.write_all(format!("{head}{body}").as_bytes()).await.ok()?;
             return client.shutdown().await.ok();
         }
-        Fault::Hang => {
+        StoreFault::Hang => {
             // Until the client gives up.
             let _ = client.read_to_end(&mut Vec::new()).await;
             return None;
@@ -101,13 +101,13 @@ async fn serve(mut client: TcpStream, host: &str, faults: &Mutex<Faults>) -> Opt
     }
     let mut answer = forward(host, &request).await?;
     match fault {
-        Fault::LoseAnswer => return None,
-        Fault::Cut => answer.truncate(head_length(&answer)? + (answer.len() - head_length(&answer)?) / 2),
-        Fault::Flip => *answer.last_mut()? ^= 1,
+        StoreFault::LoseAnswer => return None,
+        StoreFault::Cut => answer.truncate(head_length(&answer)? + (answer.len() - head_length(&answer)?) / 2),
+        StoreFault::Flip => *answer.last_mut()? ^= 1,
         _ => {}
     }
     match fault {
-        Fault::Drip => {
+        StoreFault::Drip => {
             for byte in answer {
                 client.write_all(&[byte]).await.ok()?;
                 tokio::time::sleep(Duration::from_millis(2)).await;

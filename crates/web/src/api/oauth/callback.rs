@@ -1,4 +1,4 @@
-//! Where it ends: a person comes back from the provider, with a code or without.
+//! End of the consent: the provider redirects a person back, with a code or an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,130 +7,141 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use domain::{ConnectorError, Consent, Consented, MailboxId, MailboxState, Provider, Secret};
-use engine::audit::Entry;
-use engine::consent::{Returned, Strange, Wish};
-use engine::grants::HeldGrant;
-use engine::mailboxes::{Connect, is_changed};
+use domain::{ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxState, Provider, Secret};
+use engine::audit::AuditRecord;
+use engine::consent::{ConsentError, ConsentRequest, ConsentReturn};
+use engine::grant_leases::GrantLease;
+use engine::mailboxes::{ConnectRequest, is_conflict};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::record::Record;
+use store::change_record::ChangeRecord;
 use store::sql::mailboxes::{MAILBOX_CHANGED, Mailbox};
 use tracing::Instrument as _;
 use utoipa::IntoParams;
 
-use super::page::{self, Stop};
-use super::site::{GOOGLE, MICROSOFT, Site};
-use super::{cookie, keep, must_be_welcome, was_made_up};
+use super::page::{self, ConsentFailure};
+use super::site::{ConsentSite, GOOGLE, MICROSOFT};
+use super::{check_throttle, cookie, record_forgery, set_cookie};
 use crate::App;
 use crate::api::Query;
 use crate::api::caller::admit;
 use crate::edge::{ClientAddress, RequestId};
 
-/// Whoever else holds an account's consent is through with it in less, as a rule.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for another process that holds the grant of the same account.
+const GRANT_WAIT: Duration = Duration::from_secs(5);
 
-/// Somebody else may change it at the same moment, but hardly again and again.
-const TRIES: usize = 5;
+/// Attempts to connect a mailbox that others change at the same time.
+const MAX_CONNECT_ATTEMPTS: usize = 5;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct Back {
-    /// As it was sent to the provider.
+pub struct ConsentCallbackParams {
+    /// State that was sent to the provider.
     state: Option<String>,
-    /// What the person's consent is exchanged for.
+    /// Authorisation code.
     code: Option<String>,
-    /// Why there is none.
+    /// Error code, without a code.
     error: Option<String>,
-    /// `True` when it was the administrator of a directory at Microsoft, who has let this Mailroom in.
+    /// `True` after admin consent at Microsoft.
     admin_consent: Option<String>,
 }
 
-/// Where Google sends a person back to. It connects the mailbox, or says in a page why not. No key is needed.
+/// Redirect URI for Google: connects the mailbox, or shows a page with the reason why not. Needs no key.
 #[utoipa::path(get, path = "/v1/oauth/google/callback", operation_id = "end_google_consent", tag = "mailboxes",
-    params(Back), security(()), responses(
-    (status = 200, description = "The mailbox is connected: a page for people", content_type = "text/html", body = String),
-    (status = 400, description = "It is not what was sent, or too old", content_type = "text/html", body = String),
-    (status = 403, description = "Something was not allowed, or this is another browser", content_type = "text/html", body = String),
-    (status = 409, description = "It is another mailbox than was wanted", content_type = "text/html", body = String)))]
-pub async fn end_google(State(app): State<App>, Query(back): Query<Back>, parts: Parts) -> Response {
-    end(&app, &GOOGLE, back, &parts).await
+    params(ConsentCallbackParams), security(()), responses(
+    (status = 200, description = "A page: the mailbox is connected", content_type = "text/html", body = String),
+    (status = 400, description = "A page: the state or code is invalid or expired", content_type = "text/html", body = String),
+    (status = 403, description = "A page: consent was refused, or started in another browser", content_type = "text/html", body = String),
+    (status = 409, description = "A page: another mailbox was chosen, or it is connected in another way", content_type = "text/html", body = String)))]
+pub async fn end_google(State(app): State<App>, Query(params): Query<ConsentCallbackParams>, parts: Parts) -> Response {
+    end(&app, &GOOGLE, params, &parts).await
 }
 
-/// Where Microsoft sends a person back to. It connects the mailbox, or says in a page why not. No key is needed. The
-/// administrator of a directory, who lets this Mailroom in, comes back here as well.
+/// Redirect URI for Microsoft: connects the mailbox, or shows a page with the reason why not. Needs no key.
+///
+/// Also the redirect URI of admin consent to a directory.
 #[utoipa::path(get, path = "/v1/oauth/microsoft/callback", operation_id = "end_microsoft_consent", tag = "mailboxes",
-    params(Back), security(()), responses(
-    (status = 200, description = "The mailbox is connected: a page for people", content_type = "text/html", body = String),
-    (status = 400, description = "It is not what was sent, or too old", content_type = "text/html", body = String),
-    (status = 403, description = "Something was not allowed, or this is another browser", content_type = "text/html", body = String),
-    (status = 409, description = "It is another mailbox than was wanted", content_type = "text/html", body = String)))]
-pub async fn end_microsoft(State(app): State<App>, Query(back): Query<Back>, parts: Parts) -> Response {
-    end(&app, &MICROSOFT, back, &parts).await
+    params(ConsentCallbackParams), security(()), responses(
+    (status = 200, description = "A page: the mailbox is connected", content_type = "text/html", body = String),
+    (status = 400, description = "A page: the state or code is invalid or expired", content_type = "text/html", body = String),
+    (status = 403, description = "A page: consent was refused, or started in another browser", content_type = "text/html", body = String),
+    (status = 409, description = "A page: another mailbox was chosen, or it is connected in another way", content_type = "text/html", body = String)))]
+pub async fn end_microsoft(
+    State(app): State<App>,
+    Query(params): Query<ConsentCallbackParams>,
+    parts: Parts,
+) -> Response {
+    end(&app, &MICROSOFT, params, &parts).await
 }
 
-async fn end(app: &App, site: &'static Site, back: Back, parts: &Parts) -> Response {
+async fn end(app: &App, site: &'static ConsentSite, params: ConsentCallbackParams, parts: &Parts) -> Response {
     let mut used = None;
-    let mut response = match go_on(app, site, parts, back, &mut used).await {
+    let mut response = match complete(app, site, parts, params, &mut used).await {
         Ok(response) => response,
-        Err(stop) => {
-            tracing::info!(status = stop.status.as_u16(), "a consent came to nothing: {}", stop.title);
-            stop.answer(&parts.headers)
+        Err(failure) => {
+            tracing::info!(
+                provider = site.provider.as_str(),
+                http.status = failure.status.as_u16(),
+                reason = failure.title,
+                "consent failed"
+            );
+            failure.answer(&parts.headers)
         }
     };
     if let Some(cookie) = used {
-        keep(&mut response, app, &cookie, "");
+        set_cookie(&mut response, app, &cookie, "");
     }
     response
 }
 
-async fn go_on(
+async fn complete(
     app: &App,
-    site: &'static Site,
+    site: &'static ConsentSite,
     parts: &Parts,
-    back: Back,
+    params: ConsentCallbackParams,
     used: &mut Option<String>,
-) -> Result<Response, Stop> {
-    let state = back.state.as_deref().unwrap_or_default();
-    must_be_welcome(parts, app, state)?;
+) -> Result<Response, ConsentFailure> {
+    let state = params.state.as_deref().unwrap_or_default();
+    check_throttle(parts, app, state)?;
     if site.provider == Provider::Outlook
         && let Some(directory) = app.engine.end_admin_consent(state).await?
     {
-        return admitted(parts, &back, &directory);
+        return admin_consent_page(parts, &params, &directory);
     }
     let returned = open(app, site, parts, state).await?;
     *used = Some(returned.cookie.clone());
-    let wish = &returned.wish;
-    let tenant = app.engine.store.system().find_tenant(&wish.tenant.to_string()).await?;
+    let request = &returned.request;
+    let tenant = app.engine.store.system().find_tenant(&request.tenant.to_string()).await?;
     let Some(tenant) = tenant.filter(|tenant| tenant.is_active) else {
-        return Err(forbidden("Nothing was connected", "The account that this was for is not active any more."));
+        return Err(forbidden("Nothing was connected", "The organisation that asked for this is not active any more."));
     };
     admit(parts, app, tenant.id, tenant.plan_tier).await?;
-    let code = code(site, back)?;
+    let code = code(site, params)?;
     let provider = app.consents.get(&site.provider);
-    let provider = provider.ok_or_else(|| Stop::new(StatusCode::CONFLICT, "That did not work", site.not_set_up))?;
-    let exchange = Exchange { app: app.clone(), site, provider: provider.clone(), parts: parts.clone(), returned };
-    // A task of its own: whoever closes the page or loads it again must not lose what the provider has just given.
+    let provider =
+        provider.ok_or_else(|| ConsentFailure::new(StatusCode::CONFLICT, "Connecting failed", site.not_configured))?;
+    let exchange = CodeExchange { app: app.clone(), site, provider: provider.clone(), parts: parts.clone(), returned };
+    // A task of its own: a person who closes or reloads the page must not lose the grant just given.
     let task = tokio::spawn(async move { exchange.run(&code).await }.in_current_span());
-    let mailbox = task.await.map_err(|_| anyhow::anyhow!("the exchange of a code broke off"))??;
-    Ok(tell(parts, &mailbox, &tenant.name))
+    let mailbox = task.await.map_err(|_| anyhow::anyhow!("the code exchange was aborted"))??;
+    Ok(connected_page(parts, &mailbox, &tenant.name))
 }
 
-/// A code becomes a mailbox.
-struct Exchange {
+/// Exchanges an authorisation code for a grant and connects the mailbox with it.
+struct CodeExchange {
     app: App,
-    site: &'static Site,
-    provider: Arc<dyn Consent>,
+    site: &'static ConsentSite,
+    provider: Arc<dyn ConsentFlow>,
     parts: Parts,
-    returned: Returned,
+    returned: ConsentReturn,
 }
 
-impl Exchange {
-    async fn run(&self, code: &Secret<String>) -> Result<Mailbox, Stop> {
-        // Before the exchange, so that what it gives is not taken back together with what was given before.
-        let grant = match &self.returned.wish.address {
-            Some(address) => self.hold(address).await?,
+impl CodeExchange {
+    async fn run(&self, code: &Secret<String>) -> Result<Mailbox, ConsentFailure> {
+        // Held before the exchange, so that no other process revokes the new grant together with an old one.
+        let grant = match &self.returned.request.address {
+            Some(address) => self.hold_grant(address).await?,
             None => None,
         };
         let mailbox = self.consented(code).await;
@@ -140,22 +151,22 @@ impl Exchange {
         mailbox
     }
 
-    async fn consented(&self, code: &Secret<String>) -> Result<Mailbox, Stop> {
+    async fn consented(&self, code: &Secret<String>) -> Result<Mailbox, ConsentFailure> {
         let Self { app, site, provider, parts, returned } = self;
         let exchanged = provider.exchange(code, &returned.verifier, &returned.redirect_uri).await;
-        let consented = exchanged.map_err(|e| refused(site, &e))?;
-        let grant = match whose(&consented).filter(|_| returned.wish.address.is_none()) {
-            Some(address) => match self.hold(&address).await {
+        let consented = exchanged.map_err(|e| exchange_failure(site, &e))?;
+        let grant = match consented_address(&consented).filter(|_| returned.request.address.is_none()) {
+            Some(address) => match self.hold_grant(&address).await {
                 Ok(grant) => grant,
-                Err(stop) => {
-                    give_back_later(app.clone(), provider.clone(), consented, address);
-                    return Err(stop);
+                Err(failure) => {
+                    revoke_later(app.clone(), provider.clone(), consented, address);
+                    return Err(failure);
                 }
             },
             None => None,
         };
         let outcome = match connect(app, site, parts, returned, &consented).await {
-            Err(stop) => Err(give_back(app, provider.as_ref(), &consented, stop).await),
+            Err(failure) => Err(revoke(app, provider.as_ref(), &consented, failure).await),
             connected => connected,
         };
         if let Some(grant) = grant {
@@ -164,110 +175,125 @@ impl Exchange {
         outcome
     }
 
-    /// Nobody takes this account's consent back meanwhile. `None`: nobody but its owner can.
-    async fn hold(&self, address: &str) -> Result<Option<HeldGrant>, Stop> {
-        if self.provider.taken_back_at().is_some() {
+    /// Holds the grant of the account, so that no other process revokes it. Returns `None` if only its owner can revoke it.
+    async fn hold_grant(&self, address: &str) -> Result<Option<GrantLease>, ConsentFailure> {
+        if self.provider.revocation_page().is_some() {
             return Ok(None);
         }
-        let held = self.app.engine.wait_for_grant(self.site.provider, address, PATIENCE).await?;
+        let held = self.app.engine.wait_for_grant_lease(self.site.provider, address, GRANT_WAIT).await?;
         held.map(Some).ok_or_else(|| {
-            let text = "Somebody else connects or removes this account at this very moment. Begin again in a while.";
-            Stop::new(StatusCode::CONFLICT, "Please begin again", text)
+            let text = "This account is being connected or removed by another request. Start again in a while.";
+            ConsentFailure::new(StatusCode::CONFLICT, "Please start again", text)
         })
     }
 }
 
-fn whose(consented: &Consented) -> Option<String> {
+fn consented_address(consented: &ConsentGrant) -> Option<String> {
     consented.address.as_deref().and_then(domain::address::canonical)
 }
 
-fn code(site: &Site, back: Back) -> Result<Secret<String>, Stop> {
-    match (back.error.as_deref(), back.code) {
+fn code(site: &ConsentSite, params: ConsentCallbackParams) -> Result<Secret<String>, ConsentFailure> {
+    match (params.error.as_deref(), params.code) {
         (Some("access_denied"), _) => {
-            Err(forbidden("Nothing was connected", "You did not allow it, so nothing has changed."))
+            Err(forbidden("Nothing was connected", "You did not give your consent. Nothing has changed."))
         }
         (Some(_), _) => {
             let name = site.name;
             let text =
-                format!("{name} did not let you in, and nothing has changed. Its page said why; then begin again.");
-            Err(Stop::new(StatusCode::BAD_REQUEST, "The provider said no", text))
+                format!("{name} refused the request; its page has the reason. Nothing has changed; start again.");
+            Err(ConsentFailure::new(StatusCode::BAD_REQUEST, "The provider refused", text))
         }
-        (None, None) => Err(again("There is no code in this address.")),
+        (None, None) => Err(start_again("There is no code in this URL.")),
         (None, Some(code)) => Ok(Secret::new(code)),
     }
 }
 
-/// An administrator was asked, and nothing here changes by what they said: it is told, that is all.
-fn admitted(parts: &Parts, back: &Back, directory: &str) -> Result<Response, Stop> {
-    let has_agreed = back.admin_consent.as_deref().is_some_and(|said| said.eq_ignore_ascii_case("true"));
-    if back.error.is_some() || !has_agreed {
-        let text = format!("{directory} has not let Mailroom in: nobody said yes there who may. Nothing has changed.");
-        return Err(forbidden("Mailroom was not let in", text));
+/// Shows the outcome of admin consent, which changes nothing here.
+fn admin_consent_page(
+    parts: &Parts,
+    params: &ConsentCallbackParams,
+    directory: &str,
+) -> Result<Response, ConsentFailure> {
+    let has_agreed = params.admin_consent.as_deref().is_some_and(|said| said.eq_ignore_ascii_case("true"));
+    if params.error.is_some() || !has_agreed {
+        let text = format!("No administrator of {directory} gave consent. Nothing has changed.");
+        return Err(forbidden("Mailroom was not authorised", text));
     }
     let text =
-        format!("{directory} has let Mailroom in. Whoever runs it can add mailboxes now. You can close this page.");
+        format!("{directory} has authorised Mailroom. Its operator can add mailboxes now. You can close this page.");
     let json = json!({"directory": directory, "admin_consent": true});
-    Ok(page::done(&parts.headers, "Mailroom was let in", &text, json))
+    Ok(page::done(&parts.headers, "Mailroom is authorised", &text, json))
 }
 
-async fn open(app: &App, site: &Site, parts: &Parts, state: &str) -> Result<Returned, Stop> {
+async fn open(app: &App, site: &ConsentSite, parts: &Parts, state: &str) -> Result<ConsentReturn, ConsentFailure> {
     match app.engine.end_consent(state, |name| cookie(&parts.headers, name)).await? {
-        // What was sent to one provider does not come back from another.
-        Ok(returned) if returned.wish.provider == site.provider => Ok(returned),
-        Ok(_) | Err(Strange::NotOurs) => {
-            was_made_up(parts, app, state);
-            Err(again("This address was altered, or its ten minutes have passed."))
+        // A state that was sent to one provider must not come back from another.
+        Ok(returned) if returned.request.provider == site.provider => Ok(returned),
+        Ok(_) | Err(ConsentError::Invalid) => {
+            record_forgery(parts, app, state);
+            Err(start_again("This URL was altered, or is older than ten minutes."))
         }
-        Err(Strange::OtherBrowser) => {
-            let text =
-                "This was begun in another browser. Open the link once more in this one, or go back to the other.";
+        Err(ConsentError::OtherBrowser) => {
+            let text = "This was started in another browser. Open the link again in this one, or go back to the other.";
             Err(forbidden("Another browser", text))
         }
     }
 }
 
-fn again(why: &str) -> Stop {
-    Stop::new(StatusCode::BAD_REQUEST, "Please begin again", format!("{why} Nothing has changed; begin again."))
+fn start_again(why: &str) -> ConsentFailure {
+    ConsentFailure::new(
+        StatusCode::BAD_REQUEST,
+        "Please start again",
+        format!("{why} Nothing has changed; start again."),
+    )
 }
 
-fn forbidden(title: &'static str, text: impl Into<String>) -> Stop {
-    Stop::new(StatusCode::FORBIDDEN, title, text)
+fn forbidden(title: &'static str, text: impl Into<String>) -> ConsentFailure {
+    ConsentFailure::new(StatusCode::FORBIDDEN, title, text)
 }
 
-fn refused(site: &Site, e: &ConnectorError) -> Stop {
+fn exchange_failure(site: &ConsentSite, e: &ConnectorError) -> ConsentFailure {
     let name = site.name;
     match e {
         ConnectorError::Unauthorized(_) => {
-            again(&format!("{name} does not take this code: it was used before, or is too old."))
+            start_again(&format!("{name} does not accept this code: it was used before, or has expired."))
         }
-        ConnectorError::Operator(_) => {
-            tracing::warn!(provider = site.provider.as_str(), "nobody can be let in: {e}");
-            let text =
-                format!("{name} does not know this Mailroom. Tell whoever runs it; `mailroom doctor` says more.");
-            Stop::new(StatusCode::BAD_GATEWAY, "That did not work", text)
+        ConnectorError::AppRejected(_) => {
+            tracing::warn!(provider = site.provider.as_str(), error = %e, "provider rejected our OAuth client");
+            let text = format!(
+                "{name} does not accept this server's configuration. Tell its operator; `mailroom doctor` says more."
+            );
+            ConsentFailure::new(StatusCode::BAD_GATEWAY, "Connecting failed", text)
         }
         e => {
-            tracing::warn!(provider = site.provider.as_str(), "a code could not be exchanged: {e}");
-            let text = format!("{name} does not answer as it should. Nothing has changed; begin again in a while.");
-            Stop::new(StatusCode::BAD_GATEWAY, "That did not work", text)
+            tracing::warn!(provider = site.provider.as_str(), error = %e, "code exchange failed");
+            let text = format!("{name} did not respond as expected. Nothing has changed; start again in a while.");
+            ConsentFailure::new(StatusCode::BAD_GATEWAY, "Connecting failed", text)
         }
     }
 }
 
-/// What is of no use to us is not kept by the provider either; unless somebody's mailbox lives by it. Where only its owner
-/// can take it back, they are told so.
-async fn give_back(app: &App, provider: &dyn Consent, consented: &Consented, mut stop: Stop) -> Stop {
-    let is_given_back = give_back_unused(app, provider, consented).await;
-    if let Some(place) = provider.taken_back_at().filter(|_| is_given_back) {
-        stop.text = format!("{} What you allowed can be taken back at {place}.", stop.text);
+/// Revokes a grant that was not used, unless a connected mailbox depends on it. Where only the owner can revoke it, the
+/// page says so.
+async fn revoke(
+    app: &App,
+    provider: &dyn ConsentFlow,
+    consented: &ConsentGrant,
+    mut failure: ConsentFailure,
+) -> ConsentFailure {
+    let is_given_back = revoke_unused(app, provider, consented).await;
+    if let Some(place) = provider.revocation_page().filter(|_| is_given_back) {
+        failure.text = format!("{} You can withdraw your consent at {place}.", failure.text);
     }
-    stop
+    failure
 }
 
-/// `false`: somebody's mailbox lives by it.
-async fn give_back_unused(app: &App, provider: &dyn Consent, consented: &Consented) -> bool {
-    let is_used = match &whose(consented) {
-        Some(address) => app.engine.store.system().is_connected(provider.provider(), address).await.unwrap_or(true),
+/// Returns `false` if a connected mailbox depends on the grant.
+async fn revoke_unused(app: &App, provider: &dyn ConsentFlow, consented: &ConsentGrant) -> bool {
+    let is_used = match &consented_address(consented) {
+        Some(address) => {
+            app.engine.store.system().is_account_connected(provider.provider(), address).await.unwrap_or(true)
+        }
         None => false,
     };
     if is_used {
@@ -275,22 +301,26 @@ async fn give_back_unused(app: &App, provider: &dyn Consent, consented: &Consent
     }
     if let Err(e) = provider.revoke(consented.secret.as_ref().unwrap_or(&consented.token)).await {
         let provider = provider.provider().as_str();
-        tracing::info!(provider, "a consent that came to nothing was not taken back: {e}");
+        tracing::info!(provider, error = %e, "revoking an unused grant failed");
     }
     true
 }
 
-/// Whoever holds the account's consent may be about to connect it: what is of no use is given back once they are through.
-fn give_back_later(app: App, provider: Arc<dyn Consent>, consented: Consented, address: String) {
+/// Revokes an unused grant once the process that holds it is done: it may be about to connect the account.
+fn revoke_later(app: App, provider: Arc<dyn ConsentFlow>, consented: ConsentGrant, address: String) {
     tokio::spawn(async move {
-        match app.engine.wait_for_grant(provider.provider(), &address, engine::grants::HELD_FOR * 2).await {
+        match app
+            .engine
+            .wait_for_grant_lease(provider.provider(), &address, engine::grant_leases::GRANT_LEASE_TTL * 2)
+            .await
+        {
             Ok(Some(grant)) => {
-                give_back_unused(&app, provider.as_ref(), &consented).await;
+                revoke_unused(&app, provider.as_ref(), &consented).await;
                 grant.release().await;
             }
             _ => {
                 let provider = provider.provider().as_str();
-                tracing::info!(provider, "a consent that came to nothing was not taken back: others hold it");
+                tracing::info!(provider, reason = "held by another process", "revoking an unused grant failed");
             }
         }
     });
@@ -298,152 +328,154 @@ fn give_back_later(app: App, provider: Arc<dyn Consent>, consented: Consented, a
 
 async fn connect(
     app: &App,
-    site: &Site,
+    site: &ConsentSite,
     parts: &Parts,
-    back: &Returned,
-    consented: &Consented,
-) -> Result<Mailbox, Stop> {
-    let wish = &back.wish;
+    params: &ConsentReturn,
+    consented: &ConsentGrant,
+) -> Result<Mailbox, ConsentFailure> {
+    let request = &params.request;
     if !consented.missing.is_empty() {
         let text = format!(
-            "Mailroom cannot work without what you left out. Begin again and tick the box that lets it {}.",
+            "Mailroom needs a permission that you did not grant. Start again and tick the box that allows it to {}.",
             consented.missing.join(", and ").trim_start_matches("to ")
         );
-        return Err(forbidden("A box was not ticked", text));
+        return Err(forbidden("A permission is missing", text));
     }
-    let address = whose(consented);
-    let address = address.ok_or_else(|| again(&format!("{} did not say whose mailbox it is.", site.name)))?;
-    if wish.address.as_ref().is_some_and(|wanted| *wanted != address) {
-        let text = "You chose another account than the one that was asked for. Begin again and choose that one.";
-        return Err(Stop::new(StatusCode::CONFLICT, "Another account", text));
+    let address = consented_address(consented);
+    let address = address.ok_or_else(|| start_again(&format!("{} did not name the mailbox.", site.name)))?;
+    if request.address.as_ref().is_some_and(|wanted| *wanted != address) {
+        let text = "You chose another account than the requested one. Start again and choose that one.";
+        return Err(ConsentFailure::new(StatusCode::CONFLICT, "Another account", text));
     }
-    let store = app.engine.store.tenant(wish.tenant);
-    for _ in 0..TRIES {
-        let there = store.find_mailbox(&address).await?;
-        let made = match &there {
-            Some(there) if !is_free(there) => reconnect(app, parts, wish, there, consented).await,
-            there => connect_new(app, parts, wish, there.as_ref(), &address, consented).await,
+    let store = app.engine.store.tenant(request.tenant);
+    for _ in 0..MAX_CONNECT_ATTEMPTS {
+        let existing = store.find_mailbox(&address).await?;
+        let made = match &existing {
+            Some(existing) if !can_be_replaced(existing) => reconnect(app, parts, request, existing, consented).await,
+            existing => connect_new(app, parts, request, existing.as_ref(), &address, consented).await,
         };
         match made {
             Ok(true) => {
-                app.engine.tell_workers().await;
+                app.engine.notify_workers().await;
                 let mailbox = store.find_mailbox(&address).await?;
-                return mailbox.ok_or_else(|| again("The mailbox was removed meanwhile."));
+                return mailbox.ok_or_else(|| start_again("The mailbox was removed in the meantime."));
             }
             Ok(false) => {}
-            Err(Trouble::Engine(e)) if is_changed(&e) => {}
-            Err(Trouble::Engine(e)) => return Err(e.into()),
-            Err(Trouble::Stop(stop)) => return Err(stop),
+            Err(ConnectFailure::Engine(e)) if is_conflict(&e) => {}
+            Err(ConnectFailure::Engine(e)) => return Err(e.into()),
+            Err(ConnectFailure::Consent(failure)) => return Err(failure),
         }
     }
     Err(store::StoreError::Precondition(MAILBOX_CHANGED).into())
 }
 
-/// Nobody has it, or only files are imported into it.
-fn is_free(there: &Mailbox) -> bool {
-    there.state == MailboxState::Disconnected || there.provider == Provider::Files
+/// Returns whether the address is free: disconnected, or for imported files only.
+fn can_be_replaced(existing: &Mailbox) -> bool {
+    existing.state == MailboxState::Disconnected || existing.provider == Provider::Files
 }
 
-enum Trouble {
-    Stop(Stop),
+/// Why a mailbox could not be connected.
+enum ConnectFailure {
+    Consent(ConsentFailure),
     Engine(anyhow::Error),
 }
 
-impl From<anyhow::Error> for Trouble {
+impl From<anyhow::Error> for ConnectFailure {
     fn from(e: anyhow::Error) -> Self {
         Self::Engine(e)
     }
 }
 
-impl From<store::StoreError> for Trouble {
+impl From<store::StoreError> for ConnectFailure {
     fn from(e: store::StoreError) -> Self {
         Self::Engine(e.into())
     }
 }
 
-/// `false`: somebody was faster.
+/// Returns `false` if another request connected the address first.
 async fn connect_new(
     app: &App,
     parts: &Parts,
-    wish: &Wish,
-    there: Option<&Mailbox>,
+    request: &ConsentRequest,
+    existing: Option<&Mailbox>,
     address: &str,
-    consented: &Consented,
-) -> Result<bool, Trouble> {
-    let Some(secret) = consented.secret.clone() else { return Err(Trouble::Stop(no_secret(wish))) };
-    let id = there.map_or_else(|| MailboxId::new(app.engine.store.clock()), |there| there.id);
-    let mut settings = wish.settings.clone();
+    consented: &ConsentGrant,
+) -> Result<bool, ConnectFailure> {
+    let Some(secret) = consented.secret.clone() else { return Err(ConnectFailure::Consent(no_refresh_token(request))) };
+    let id = existing.map_or_else(|| MailboxId::new(app.engine.store.clock()), |existing| existing.id);
+    let mut settings = request.settings.clone();
     settings.insert("connection".to_owned(), json!({}));
-    let connect = Connect {
-        provider: wish.provider,
+    let connect = ConnectRequest {
+        provider: request.provider,
         address: address.to_owned(),
         settings: Value::Object(settings),
         secret: Some(secret),
-        backfill: wish.backfill,
+        backfill: request.backfill,
     };
-    let record = record(app, parts, wish, id, there, &connect.settings).await?;
-    Ok(app.engine.recording(record).connect_as(wish.tenant, id, connect).await?)
+    let audit_record = audit_record(app, parts, request, id, existing, &connect.settings).await?;
+    Ok(app.engine.with_record(audit_record).connect_as(request.tenant, id, connect).await?)
 }
 
-/// The same mailbox with another secret: its mail and what is wanted of it stay.
+/// Gives an existing mailbox new credentials; its mail and settings stay.
 async fn reconnect(
     app: &App,
     parts: &Parts,
-    wish: &Wish,
-    there: &Mailbox,
-    consented: &Consented,
-) -> Result<bool, Trouble> {
-    if there.provider != wish.provider {
-        let text = "This mailbox is connected in another way already. Remove it there first.";
-        return Err(Trouble::Stop(Stop::new(StatusCode::CONFLICT, "Connected already", text)));
+    request: &ConsentRequest,
+    existing: &Mailbox,
+    consented: &ConsentGrant,
+) -> Result<bool, ConnectFailure> {
+    if existing.provider != request.provider {
+        let text = "This mailbox is already connected in another way. Remove it there first.";
+        return Err(ConnectFailure::Consent(ConsentFailure::new(StatusCode::CONFLICT, "Already connected", text)));
     }
-    let mut settings = there.settings.as_object().cloned().unwrap_or_default();
-    settings.extend(wish.settings.clone());
+    let mut settings = existing.settings.as_object().cloned().unwrap_or_default();
+    settings.extend(request.settings.clone());
     settings.insert("connection".to_owned(), json!({}));
     let settings = Value::Object(settings);
-    let record = record(app, parts, wish, there.id, Some(there), &settings).await?;
-    let engine = app.engine.recording(record);
-    match (&consented.secret, &there.secret_ref) {
-        (Some(secret), _) => engine.change_mailbox(there, settings, Some(secret.clone())).await?,
-        // What was given before still opens it.
-        (None, Some(_)) => drop(engine.resume_mailbox(there, None).await?),
-        (None, None) => return Err(Trouble::Stop(no_secret(wish))),
+    let audit_record = audit_record(app, parts, request, existing.id, Some(existing), &settings).await?;
+    let engine = app.engine.with_record(audit_record);
+    match (&consented.secret, &existing.secret_ref) {
+        (Some(secret), _) => engine.change_mailbox(existing, settings, Some(secret.clone())).await?,
+        // The stored refresh token is still valid.
+        (None, Some(_)) => drop(engine.resume_mailbox(existing, None).await?),
+        (None, None) => return Err(ConnectFailure::Consent(no_refresh_token(request))),
     }
     Ok(true)
 }
 
-fn no_secret(wish: &Wish) -> Stop {
-    let text = Site::of(wish.provider).map_or("It gave nothing that lasts; begin again.", |site| site.gave_nothing);
-    Stop::new(StatusCode::CONFLICT, "Please begin again", text)
+fn no_refresh_token(request: &ConsentRequest) -> ConsentFailure {
+    let text = ConsentSite::of(request.provider)
+        .map_or("The provider granted no lasting access; start again.", |site| site.no_refresh_token);
+    ConsentFailure::new(StatusCode::CONFLICT, "Please start again", text)
 }
 
-async fn record(
+async fn audit_record(
     app: &App,
     parts: &Parts,
-    wish: &Wish,
+    request: &ConsentRequest,
     id: MailboxId,
     before: Option<&Mailbox>,
     settings: &Value,
-) -> Result<Record, Trouble> {
+) -> Result<ChangeRecord, ConnectFailure> {
     let now = app.engine.store.system().now().await?;
     let at = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
-    let entry = Entry {
+    let entry = AuditRecord {
         at,
-        actor: wish.actor.clone(),
+        actor: request.actor.clone(),
         action: if before.is_some() { "mailbox.reconnect" } else { "mailbox.connect" },
         target: id.to_string(),
         address: parts.extensions.get::<ClientAddress>().map(|address| address.0.to_string()),
         request_id: parts.extensions.get::<RequestId>().map(ToString::to_string),
         before: before.map(|before| json!({"state": before.state.as_str(), "settings": before.settings})),
-        after: Some(json!({"provider": wish.provider.as_str(), "settings": settings})),
+        after: Some(json!({"provider": request.provider.as_str(), "settings": settings})),
     };
-    Ok(Record { tenant: wish.tenant, at, entry: Some(entry.text()), answer: None })
+    Ok(ChangeRecord { tenant: request.tenant, at, entry: Some(entry.text()), reply: None })
 }
 
-fn tell(parts: &Parts, mailbox: &Mailbox, tenant: &str) -> Response {
+fn connected_page(parts: &Parts, mailbox: &Mailbox, tenant: &str) -> Response {
     let json = json!({"mailbox_id": mailbox.id, "address": mailbox.address, "state": mailbox.state.as_str()});
     let more = if mailbox.state == MailboxState::Paused {
-        "It is paused, and goes on once somebody resumes it."
+        "It is paused until it is resumed."
     } else {
         "Its mail is being fetched."
     };

@@ -1,8 +1,8 @@
-//! A mailbox is connected in the browser of its owner: `start` sends them to their provider, who sends them back to
-//! `callback`.
+//! OAuth consent: the owner of a mailbox connects it in a browser. `start` redirects them to the provider, which redirects
+//! them back to `callback`.
 //!
-//! It is not a change like the others, for a browser sends no key: whoever has one gets a link, and the link carries what
-//! is wanted, sealed. What has become of it is a page for people.
+//! A browser sends no key, so this is not a change like the others: the holder of a key gets a link that carries the
+//! settings of the mailbox, sealed. The outcome is a page for people.
 
 mod callback;
 mod page;
@@ -14,50 +14,53 @@ use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::request::Parts;
 use axum::response::Response;
 use domain::Sha256;
-use engine::consent::GOOD_FOR;
+use engine::consent::CONSENT_LIFETIME;
 
 pub use callback::{__path_end_google, __path_end_microsoft, end_google, end_microsoft};
-pub use site::Site;
+pub use site::ConsentSite;
 pub use start::{__path_start_google, __path_start_microsoft, start_google, start_microsoft};
 
 use super::problem::Problem;
 use crate::App;
-use crate::edge::{ClientAddress, Known};
+use crate::edge::{ClientAddress, KeyHistory};
 
-/// What a browser keeps under a name.
+/// Finds a cookie by name.
 fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
 }
 
-/// The browser keeps it for these pages alone, and sends it when it comes back from elsewhere. Nothing ends it.
-fn keep(response: &mut Response, app: &App, name: &str, value: &str) {
-    let seconds = if value.is_empty() { 0 } else { GOOD_FOR.as_secs() };
+/// Sets a cookie for the consent pages, which the browser also sends when the provider redirects it back. An empty value
+/// deletes the cookie.
+fn set_cookie(response: &mut Response, app: &App, name: &str, value: &str) {
+    let seconds = if value.is_empty() { 0 } else { CONSENT_LIFETIME.as_secs() };
     let public_url = &app.edge.settings.public_url;
     let secure = if public_url.starts_with("https://") { "; Secure" } else { "" };
-    // Behind a proxy that serves us under a path of its own, that is what the browser sees.
+    // Behind a proxy with a path prefix, the browser sees that prefix.
     let under = public_url.splitn(4, '/').nth(3).map(|path| path.trim_end_matches('/')).filter(|path| !path.is_empty());
     let under = under.map(|path| format!("/{path}")).unwrap_or_default();
     let cookie = format!("{name}={value}; Path={under}/v1/oauth; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
-    // All of it is ours and ASCII.
+    // All parts are ours and ASCII, hence valid.
     if let Ok(cookie) = cookie.parse() {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
 }
 
-/// What is made up counts like a wrong key: whoever tries many has to wait.
-fn must_be_welcome(parts: &Parts, app: &App, sealed: &str) -> Result<(), Problem> {
+/// Fails with 429 if too many forged links came from the address; they count like wrong keys.
+fn check_throttle(parts: &Parts, app: &App, sealed: &str) -> Result<(), Problem> {
     let Some(ClientAddress(address)) = parts.extensions.get() else { return Ok(()) };
-    match app.edge.guesses.look(*address, Sha256::of(sealed.as_bytes())) {
-        Known::TooMany(wait) => Err(Problem::too_many("too many wrong links came from your address", wait)),
-        Known::Good(_) | Known::Nothing => Ok(()),
+    match app.edge.auth_throttle.check(*address, Sha256::of(sealed.as_bytes())) {
+        KeyHistory::Throttled(wait) => {
+            Err(Problem::too_many_requests("too many invalid links were opened from this address", wait))
+        }
+        KeyHistory::RecentlyValid(_) | KeyHistory::Unknown => Ok(()),
     }
 }
 
-fn was_made_up(parts: &Parts, app: &App, sealed: &str) {
+fn record_forgery(parts: &Parts, app: &App, sealed: &str) {
     if let Some(ClientAddress(address)) = parts.extensions.get() {
-        app.edge.guesses.was_wrong(*address, Sha256::of(sealed.as_bytes()));
+        app.edge.auth_throttle.record_failure(*address, Sha256::of(sealed.as_bytes()));
     }
 }
 
@@ -66,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_is_found_among_others_and_only_under_its_own_name() {
+    fn cookie_is_found_by_its_exact_name() {
         let mut headers = HeaderMap::new();
         headers.append(COOKIE, "a=1; mailroom_consent_x=abc=; b=2".parse().unwrap());
         headers.append(COOKIE, "c=3".parse().unwrap());

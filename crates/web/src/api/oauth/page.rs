@@ -1,4 +1,4 @@
-//! What a person is told in the browser: a plain page that loads and runs nothing, or JSON for who asks for that.
+//! Pages of the consent flow: plain HTML that loads and runs nothing, or JSON if requested.
 
 use axum::Json;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
@@ -9,45 +9,45 @@ use serde_json::Value;
 
 use crate::api::problem::Problem;
 
-/// Nothing runs, nothing is loaded, nobody puts it in a frame.
-const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// Content security policy: no scripts, no resources, no frames.
+const CONTENT_POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Why nothing came of it.
+/// A consent that failed, as shown to the person.
 #[derive(Debug)]
-pub struct Stop {
+pub struct ConsentFailure {
     pub status: StatusCode,
     pub title: &'static str,
-    /// What it is, and what to do about it.
+    /// What happened, and what to do.
     pub text: String,
 }
 
-impl Stop {
+impl ConsentFailure {
     pub fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
         Self { status, title, text: text.into() }
     }
 
     pub fn answer(self, headers: &HeaderMap) -> Response {
         if wants_json(headers) {
-            return quiet(Problem::new(self.status, self.text).into_response());
+            return without_caching(Problem::new(self.status, self.text).into_response());
         }
         page(self.status, self.title, &self.text)
     }
 }
 
-impl From<Problem> for Stop {
+impl From<Problem> for ConsentFailure {
     fn from(problem: Problem) -> Self {
         let status = StatusCode::from_u16(problem.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self::new(status, "That did not work", problem.detail())
+        Self::new(status, "Connecting failed", problem.detail())
     }
 }
 
-impl From<anyhow::Error> for Stop {
+impl From<anyhow::Error> for ConsentFailure {
     fn from(e: anyhow::Error) -> Self {
         Problem::from(e).into()
     }
 }
 
-impl From<store::StoreError> for Stop {
+impl From<store::StoreError> for ConsentFailure {
     fn from(e: store::StoreError) -> Self {
         Problem::from(e).into()
     }
@@ -55,12 +55,12 @@ impl From<store::StoreError> for Stop {
 
 pub fn done(headers: &HeaderMap, title: &str, text: &str, json: Value) -> Response {
     if wants_json(headers) {
-        return quiet(Json(json).into_response());
+        return without_caching(Json(json).into_response());
     }
     page(StatusCode::OK, title, text)
 }
 
-/// A browser wants a page, whatever else it takes.
+/// Returns whether the client asks for JSON and is not a browser.
 fn wants_json(headers: &HeaderMap) -> bool {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     accept.contains("json") && !accept.contains("text/html")
@@ -75,27 +75,27 @@ fn page(status: StatusCode, title: &str, text: &str) -> Response {
     let mut response = (status, html).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    quiet(response)
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_POLICY));
+    without_caching(response)
 }
 
-/// The address had a code in it: nobody keeps the answer, and nobody is told where it came from.
-pub fn quiet(mut response: Response) -> Response {
-    const SAID: [(HeaderName, &str); 3] =
+/// Forbids caching and referrers, since the URL contained a code.
+pub fn without_caching(mut response: Response) -> Response {
+    const HEADERS: [(HeaderName, &str); 3] =
         [(CACHE_CONTROL, "no-store"), (REFERRER_POLICY, "no-referrer"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    for (name, value) in SAID {
+    for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-/// To the provider, and never twice.
+/// Redirects to the provider, uncached.
 pub fn redirect(url: &str) -> Response {
     let mut response = StatusCode::FOUND.into_response();
     if let Ok(url) = url.parse() {
         response.headers_mut().insert(header::LOCATION, url);
     }
-    quiet(response)
+    without_caching(response)
 }
 
 fn escaped(text: &str) -> String {
@@ -107,12 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_elsewhere_is_text() {
+    fn foreign_text_is_escaped() {
         assert_eq!(escaped("<a href='x\">&"), "&lt;a href=&#39;x&quot;&gt;&amp;");
     }
 
     #[test]
-    fn json_is_for_who_asks_for_it_and_is_no_browser() {
+    fn browsers_get_html() {
         let of = |accept: &'static str| wants_json(&HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]));
         assert!(of("application/json") && of("application/problem+json, */*"));
         assert!(!of("text/html,application/xhtml+xml,application/json;q=0.9") && !of("*/*"));

@@ -1,144 +1,160 @@
-//! Where it begins: with a key there is a link for a person, and with the link the person goes on to the provider.
+//! Start of the consent: creates a link for a person, and redirects the person who opens it to the provider.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use domain::Question;
-use engine::consent::Wish;
+use domain::AuthorizationRequest;
+use engine::consent::ConsentRequest;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::page::{self, Stop};
-use super::site::{GOOGLE, MICROSOFT, Site};
-use super::{keep, must_be_welcome, was_made_up};
+use super::page::{self, ConsentFailure};
+use super::site::{ConsentSite, GOOGLE, MICROSOFT};
+use super::{check_throttle, record_forgery, set_cookie};
 use crate::App;
 use crate::api::Query;
-use crate::api::auth::{Principal, Writer};
+use crate::api::auth::{ChangeActor, TenantWriter};
 use crate::api::mailbox_changes::backfill;
-use crate::api::mailbox_settings::Wanted;
+use crate::api::mailbox_settings::MailboxSettingsInput;
 use crate::api::problem::Problem;
+use crate::api::users::parse_address;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Begin {
-    /// From a link that this operation gave. Nothing else is said beside it, and no key is needed.
+pub struct StartConsentParams {
+    /// Ticket of a link from this operation. Needs no key and no other parameters.
     ticket: Option<String>,
-    /// Only this mailbox; left out, whichever the person chooses.
+    /// Only this mailbox. Default: the person chooses.
     #[param(example = "me@acme.test")]
     address: Option<String>,
-    /// How much of what is there already is wanted: `all`, `none`, or the last days, like `30d`. Left out: 30d.
+    /// How much existing mail to fetch: `all`, `none`, or a number of days, such as `30d`. Default: `30d`.
     #[param(example = "30d")]
     backfill: Option<String>,
-    /// Only these labels or folders, by name, with commas between them.
+    /// Names of the labels or folders to sync, separated by commas.
     folders: Option<String>,
-    /// Not these.
+    /// Names of labels or folders not to sync, separated by commas.
     exclude: Option<String>,
-    /// How often it is looked at.
+    /// Seconds between syncs.
     #[param(minimum = 1, maximum = 2_592_000)]
     interval_seconds: Option<u64>,
 }
 
-/// Where a person can connect a mailbox.
+/// Link by which a person connects a mailbox.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ConsentLink)]
 pub struct LinkView {
-    /// To be opened in the browser of the mailbox's owner.
+    /// URL to open in the browser of the mailbox's owner.
     url: String,
     #[schema(value_type = String, format = DateTime)]
     expires_at: Timestamp,
 }
 
-/// Get a link under which the owner of a Gmail mailbox connects it in a browser. With a ticket: send them to Google.
+/// Get a link by which the owner of a Gmail mailbox connects it in a browser.
+///
+/// With a ticket: redirect the owner to Google.
 #[utoipa::path(get, path = "/v1/oauth/google/start", operation_id = "start_google_consent", tag = "mailboxes",
-    params(Begin), responses(
-    (status = 200, description = "Good for ten minutes", body = LinkView),
-    (status = 302, description = "With a ticket: to Google", headers(("Location" = String))),
-    (status = 400, description = "With a ticket that is not valid, or not any more: a page for people", content_type = "text/html", body = String),
-    (status = 409, description = "Nobody has set up Google here")))]
-pub async fn start_google(State(app): State<App>, Query(begin): Query<Begin>, parts: Parts) -> Response {
-    start(&app, &GOOGLE, begin, parts).await
+    params(StartConsentParams), responses(
+    (status = 200, description = "A link that is valid for ten minutes", body = LinkView),
+    (status = 302, description = "With a ticket: redirect to Google", headers(("Location" = String))),
+    (status = 400, description = "With an invalid or expired ticket: a page for people", content_type = "text/html", body = String),
+    (status = 409, description = "Google is not configured on this server")))]
+pub async fn start_google(State(app): State<App>, Query(params): Query<StartConsentParams>, parts: Parts) -> Response {
+    start(&app, &GOOGLE, params, parts).await
 }
 
-/// Get a link under which the owner of an Outlook mailbox connects it in a browser. With a ticket: send them to Microsoft.
+/// Get a link by which the owner of an Outlook mailbox connects it in a browser.
+///
+/// With a ticket: redirect the owner to Microsoft.
 #[utoipa::path(get, path = "/v1/oauth/microsoft/start", operation_id = "start_microsoft_consent", tag = "mailboxes",
-    params(Begin), responses(
-    (status = 200, description = "Good for ten minutes", body = LinkView),
-    (status = 302, description = "With a ticket: to Microsoft", headers(("Location" = String))),
-    (status = 400, description = "With a ticket that is not valid, or not any more: a page for people", content_type = "text/html", body = String),
-    (status = 409, description = "Nobody has set up Microsoft here")))]
-pub async fn start_microsoft(State(app): State<App>, Query(begin): Query<Begin>, parts: Parts) -> Response {
-    start(&app, &MICROSOFT, begin, parts).await
+    params(StartConsentParams), responses(
+    (status = 200, description = "A link that is valid for ten minutes", body = LinkView),
+    (status = 302, description = "With a ticket: redirect to Microsoft", headers(("Location" = String))),
+    (status = 400, description = "With an invalid or expired ticket: a page for people", content_type = "text/html", body = String),
+    (status = 409, description = "Microsoft is not configured on this server")))]
+pub async fn start_microsoft(
+    State(app): State<App>,
+    Query(params): Query<StartConsentParams>,
+    parts: Parts,
+) -> Response {
+    start(&app, &MICROSOFT, params, parts).await
 }
 
-async fn start(app: &App, site: &Site, begin: Begin, mut parts: Parts) -> Response {
-    match &begin.ticket {
-        Some(ticket) => match send(app, site, &parts, ticket).await {
+async fn start(app: &App, site: &ConsentSite, params: StartConsentParams, mut parts: Parts) -> Response {
+    match &params.ticket {
+        Some(ticket) => match redirect_to_provider(app, site, &parts, ticket).await {
             Ok(response) => response,
-            Err(stop) => stop.answer(&parts.headers),
+            Err(failure) => failure.answer(&parts.headers),
         },
-        None => match link(app, site, begin, &mut parts).await {
-            Ok(view) => page::quiet(Json(view).into_response()),
+        None => match create_link(app, site, params, &mut parts).await {
+            Ok(view) => page::without_caching(Json(view).into_response()),
             Err(problem) => problem.into_response(),
         },
     }
 }
 
-async fn link(app: &App, site: &Site, begin: Begin, parts: &mut Parts) -> Result<LinkView, Problem> {
-    let by = Writer::from_request_parts(parts, app).await?;
+async fn create_link(
+    app: &App,
+    site: &ConsentSite,
+    params: StartConsentParams,
+    parts: &mut Parts,
+) -> Result<LinkView, Problem> {
+    let by = TenantWriter::from_request_parts(parts, app).await?;
     if !app.consents.contains_key(&site.provider) {
-        return Err(Problem::conflict(site.not_set_up));
+        return Err(Problem::conflict(site.not_configured));
     }
-    let address = match &begin.address {
-        None => None,
-        Some(text) => {
-            let address = domain::address::canonical(text);
-            Some(address.ok_or_else(|| Problem::invalid("address", "it is like somebody@somewhere"))?)
-        }
+    let address = params.address.as_deref().map(parse_address).transpose()?;
+    let settings_input = MailboxSettingsInput {
+        folders: params.folders.as_deref().map(split_names),
+        exclude: params.exclude.as_deref().map(split_names),
+        interval_seconds: params.interval_seconds,
+        ..MailboxSettingsInput::default()
     };
-    let names = |text: Option<String>| text.map(|text| text.split(',').map(|name| name.trim().to_owned()).collect());
-    let wanted = Wanted {
-        folders: names(begin.folders),
-        exclude: names(begin.exclude),
-        interval_seconds: begin.interval_seconds,
-        ..Wanted::default()
-    };
-    let wish = Wish {
+    let request = ConsentRequest {
         tenant: by.store.id,
         provider: site.provider,
         actor: by.actor(),
         address,
-        settings: wanted.of_any_mailbox()?,
-        backfill: backfill(begin.backfill.as_deref())?,
+        settings: settings_input.common_settings()?,
+        backfill: backfill(params.backfill.as_deref())?,
     };
-    let (ticket, expires_at) = app.engine.consent_ticket(&wish).await?;
+    let (ticket, expires_at) = app.engine.create_consent_ticket(&request).await?;
     Ok(LinkView { url: format!("{}{}?ticket={ticket}", app.edge.settings.public_url, site.start), expires_at })
 }
 
-async fn send(app: &App, site: &Site, parts: &Parts, ticket: &str) -> Result<Response, Stop> {
-    must_be_welcome(parts, app, ticket)?;
-    let wish = app.engine.open_ticket(ticket).await?.filter(|wish| wish.provider == site.provider);
-    let Some(wish) = wish else {
-        was_made_up(parts, app, ticket);
-        let text = "This link is not valid, or its ten minutes have passed. Ask for a new one.";
-        return Err(Stop::new(StatusCode::BAD_REQUEST, "This link is not valid", text));
+fn split_names(text: &str) -> Vec<String> {
+    text.split(',').map(|name| name.trim().to_owned()).collect()
+}
+
+async fn redirect_to_provider(
+    app: &App,
+    site: &ConsentSite,
+    parts: &Parts,
+    ticket: &str,
+) -> Result<Response, ConsentFailure> {
+    check_throttle(parts, app, ticket)?;
+    let request = app.engine.open_ticket(ticket).await?.filter(|request| request.provider == site.provider);
+    let Some(request) = request else {
+        record_forgery(parts, app, ticket);
+        let text = "This link is invalid, or older than ten minutes. Ask for a new one.";
+        return Err(ConsentFailure::new(StatusCode::BAD_REQUEST, "This link is not valid", text));
     };
     let Some(provider) = app.consents.get(&site.provider) else {
-        return Err(Stop::new(StatusCode::CONFLICT, "That did not work", site.not_set_up));
+        return Err(ConsentFailure::new(StatusCode::CONFLICT, "Connecting failed", site.not_configured));
     };
     let redirect_uri = format!("{}{}", app.edge.settings.public_url, site.callback);
-    let address = wish.address.clone();
-    let begun = app.engine.begin_consent(wish, redirect_uri.clone()).await?;
-    let url = provider.ask(&Question {
+    let address = request.address.clone();
+    let begun = app.engine.begin_consent(request, redirect_uri.clone()).await?;
+    let url = provider.authorization_url(&AuthorizationRequest {
         redirect_uri: &redirect_uri,
         state: &begun.state,
         challenge: &begun.challenge,
         address: address.as_deref(),
     });
     let mut response = page::redirect(&url);
-    keep(&mut response, app, &begun.cookie.0, begun.cookie.1.expose());
+    set_cookie(&mut response, app, &begun.cookie.0, begun.cookie.1.expose());
     Ok(response)
 }

@@ -1,4 +1,4 @@
-//! Between Mailroom and its mail server: a network on which everything can happen.
+//! A TCP proxy between Mailroom and its mail server that cuts, delays and swallows connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,43 +7,43 @@ use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-use crate::crash::Random;
+use crate::crash::SeededRandom;
 
-/// Whoever hears nothing for so long in a black hole is cut off in the end.
-const BLACK_HOLE: Duration = Duration::from_secs(3);
+/// How long a swallowed connection is silent before it is closed.
+const SWALLOWED_SILENCE: Duration = Duration::from_secs(3);
 
-pub struct Proxy {
+pub struct FaultyProxy {
     pub port: u16,
-    shared: Arc<Shared>,
+    state: Arc<ProxyState>,
 }
 
-struct Shared {
+struct ProxyState {
     server: u16,
     is_stormy: AtomicBool,
-    random: Mutex<Random>,
+    random: Mutex<SeededRandom>,
     open: Mutex<Vec<TcpStream>>,
     cut: AtomicU32,
     slow: AtomicU32,
     swallowed: AtomicU32,
 }
 
-/// What becomes of a connection.
+/// What happens to a connection.
 #[derive(Clone, Copy)]
-enum Fate {
+enum ConnectionFate {
     Works,
-    /// After so many bytes of the server, wherever that is.
+    /// It ends after so many bytes of the server.
     Cut(u64),
-    /// Each piece waits.
+    /// Each chunk is delayed.
     Slow(Duration),
-    /// After so many bytes of the server nothing comes any more, and nobody says so.
+    /// After so many bytes of the server nothing arrives any more, without an error.
     Swallowed(u64),
 }
 
-impl Proxy {
-    pub fn start(server: u16, random: Random) -> Self {
+impl FaultyProxy {
+    pub fn start(server: u16, random: SeededRandom) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let state = Arc::new(ProxyState {
             server,
             is_stormy: AtomicBool::new(false),
             random: Mutex::new(random),
@@ -52,54 +52,53 @@ impl Proxy {
             slow: AtomicU32::new(0),
             swallowed: AtomicU32::new(0),
         });
-        let here = shared.clone();
+        let here = state.clone();
         spawn(move || {
             for near in listener.incoming().flatten() {
                 let here = here.clone();
                 spawn(move || here.relay(&near));
             }
         });
-        Self { port, shared }
+        Self { port, state }
     }
 
     pub fn begin(&self) {
-        self.shared.is_stormy.store(true, Ordering::SeqCst);
+        self.state.is_stormy.store(true, Ordering::SeqCst);
     }
 
-    /// From here on everything works; what was open is closed, for some of it is doomed.
+    /// Ends all faults, and closes the open connections, some of which are doomed. Returns what happened.
     pub fn heal(&self) -> String {
-        self.shared.is_stormy.store(false, Ordering::SeqCst);
-        for stream in self.shared.open.lock().unwrap().drain(..) {
+        self.state.is_stormy.store(false, Ordering::SeqCst);
+        for stream in self.state.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        let count = |number: &AtomicU32| number.load(Ordering::SeqCst);
-        let Shared { cut, slow, swallowed, .. } = &*self.shared;
-        format!("connections: {} cut, {} slow, {} swallowed", count(cut), count(slow), count(swallowed))
+        let [cut, slow, swallowed] =
+            [&self.state.cut, &self.state.slow, &self.state.swallowed].map(|count| count.load(Ordering::SeqCst));
+        format!("connections: {cut} cut, {slow} slow, {swallowed} swallowed")
     }
 }
 
-impl Shared {
-    fn fate(&self) -> Fate {
+impl ProxyState {
+    fn fate(&self) -> ConnectionFate {
         if !self.is_stormy.load(Ordering::SeqCst) {
-            return Fate::Works;
+            return ConnectionFate::Works;
         }
         let mut random = self.random.lock().unwrap();
-        let (dice, bytes) = (random.below(10), random.below(60_000));
-        let count = |number: &AtomicU32| number.fetch_add(1, Ordering::SeqCst);
-        match dice {
+        let (random, bytes) = (random.below(10), random.below(60_000));
+        match random {
             0..=3 => {
-                count(&self.cut);
-                Fate::Cut(bytes)
+                self.cut.fetch_add(1, Ordering::SeqCst);
+                ConnectionFate::Cut(bytes)
             }
             4 => {
-                count(&self.slow);
-                Fate::Slow(Duration::from_millis(5 + bytes / 1500))
+                self.slow.fetch_add(1, Ordering::SeqCst);
+                ConnectionFate::Slow(Duration::from_millis(5 + bytes / 1500))
             }
             5 => {
-                count(&self.swallowed);
-                Fate::Swallowed(bytes)
+                self.swallowed.fetch_add(1, Ordering::SeqCst);
+                ConnectionFate::Swallowed(bytes)
             }
-            _ => Fate::Works,
+            _ => ConnectionFate::Works,
         }
     }
 
@@ -108,22 +107,22 @@ impl Shared {
         let Ok(far) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
         self.open.lock().unwrap().push(near.try_clone().unwrap());
         let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-        let asking = spawn(move || copy(from, to, Fate::Works));
+        let asking = spawn(move || copy(from, to, ConnectionFate::Works));
         copy(far, near.try_clone().unwrap(), self.fate());
         let _ = near.shutdown(Shutdown::Both);
         asking.join().unwrap();
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, fate: Fate) {
+fn copy(mut from: TcpStream, mut to: TcpStream, fate: ConnectionFate) {
     let mut piece = [0; 4096];
     let mut passed = 0;
     while let Ok(read @ 1..) = from.read(&mut piece) {
         let mut allowed = read;
-        if let Fate::Cut(after) | Fate::Swallowed(after) = fate {
+        if let ConnectionFate::Cut(after) | ConnectionFate::Swallowed(after) = fate {
             allowed = usize::try_from(after - passed).unwrap_or(read).min(read);
         }
-        if let Fate::Slow(pause) = fate {
+        if let ConnectionFate::Slow(pause) = fate {
             sleep(pause);
         }
         if to.write_all(&piece[..allowed]).is_err() {
@@ -131,8 +130,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream, fate: Fate) {
         }
         passed += allowed as u64;
         if allowed < read {
-            if let Fate::Swallowed(_) = fate {
-                sleep(BLACK_HOLE);
+            if let ConnectionFate::Swallowed(_) = fate {
+                sleep(SWALLOWED_SILENCE);
             }
             break;
         }

@@ -1,24 +1,24 @@
-//! Groups of an organisation, and who is in them.
+//! The directory API's groups and their members.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Asked, Refused, check_whose, invalid, not_found, page};
-use crate::answer::Answer;
-use crate::opaque;
-use crate::people::{Group, Member, Organisation, domain_of};
+use super::{BoxedResponse, DirectoryRequest, invalid, not_found, paging, require_customer_or_domain};
+use crate::opaque_token;
+use crate::people::{Group, GroupMember, Organisation, domain_of};
+use crate::response::SimResponse;
 
-/// A page unless it is said, and the most that is given.
-const SIZES: (usize, usize) = (200, 200);
+/// The default and the maximum page size.
+const PAGE_SIZES: (usize, usize) = (200, 200);
 
 fn show(organisation: &Organisation, group: &Group) -> Value {
     let members = organisation.members(group);
-    let people = members.iter().filter(|member| matches!(member, Member::Person(_))).count();
+    let people = members.iter().filter(|member| matches!(member, GroupMember::Person(_))).count();
     json!({
         "kind": "admin#directory#group",
         "id": group.id,
-        "etag": format!("\"{:016x}\"", opaque::sum(members.len() as u64, &group.id)),
+        "etag": format!("\"{:016x}\"", opaque_token::checksum(members.len() as u64, &group.id)),
         "email": group.address,
         "name": group.name,
         "directMembersCount": people.to_string(),
@@ -27,28 +27,28 @@ fn show(organisation: &Organisation, group: &Group) -> Value {
     })
 }
 
-fn find<'a>(asked: &Asked<'_>, organisation: &'a Organisation) -> Result<(u64, &'a Group), Refused> {
-    let key = asked.call.path("groupKey");
-    let is_named = |group: &Group| group.id == key || group.address.eq_ignore_ascii_case(key);
-    let found = organisation.groups.iter().find(|(_, group)| is_named(group));
+fn find<'a>(request: &DirectoryRequest<'_>, organisation: &'a Organisation) -> Result<(u64, &'a Group), BoxedResponse> {
+    let key = request.call.path("groupKey");
+    let mut groups = organisation.groups.iter();
+    let found = groups.find(|(_, group)| group.id == key || group.address.eq_ignore_ascii_case(key));
     found.map(|(number, group)| (*number, group)).ok_or_else(|| not_found("groupKey"))
 }
 
-pub fn get(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Refused> {
-    Ok(Answer::json(show(organisation, find(asked, organisation)?.1)))
+pub fn get(request: &DirectoryRequest<'_>, organisation: &Organisation) -> Result<SimResponse, BoxedResponse> {
+    Ok(SimResponse::json(show(organisation, find(request, organisation)?.1)))
 }
 
-/// All of them, or those that somebody is in.
-pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Refused> {
-    let call = asked.call;
-    check_whose(call, &["userKey"])?;
+/// Lists all groups, or those that one user is a member of.
+pub fn list(request: &DirectoryRequest<'_>, organisation: &Organisation) -> Result<SimResponse, BoxedResponse> {
+    let call = request.call;
+    require_customer_or_domain(call, &["userKey"])?;
     if call.query("userKey").is_some() && call.query("customer").is_some() {
         return Err(invalid("userKey cannot be used with customer"));
     }
     if call.query("query").is_some() {
         return Err(invalid("query is not simulated for groups"));
     }
-    let of_whom = match call.query("userKey") {
+    let member = match call.query("userKey") {
         None => None,
         Some(key) => {
             let is_named =
@@ -58,7 +58,7 @@ pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Re
         }
     };
     let is_wanted = |group: &Group| {
-        of_whom.is_none_or(|number| group.members.contains(&Member::Person(number)))
+        member.is_none_or(|number| group.members.contains(&GroupMember::Person(number)))
             && call.query("domain").is_none_or(|domain| domain_of(&group.address).eq_ignore_ascii_case(domain))
     };
     let mut all: Vec<(&str, u64)> = Vec::new();
@@ -70,36 +70,33 @@ pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Re
         all.reverse();
     }
     let all: Vec<u64> = all.into_iter().map(|(_, number)| number).collect();
-    let (numbers, token) = page::next(asked, &all, SIZES)?;
+    let (numbers, token) = paging::next(request, &all, PAGE_SIZES)?;
     let groups = numbers.iter().map(|number| show(organisation, &organisation.groups[number])).collect();
-    Ok(page::answer("admin#directory#groups", "groups", groups, token))
+    Ok(paging::answer("admin#directory#groups", "groups", groups, token))
 }
 
-/// Those who are named in the group; with `includeDerivedMembership` all who are in it however deep.
-pub fn members(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Refused> {
-    let (number, group) = find(asked, organisation)?;
-    let is_derived = asked.call.query("includeDerivedMembership") == Some("true");
-    let roles: BTreeSet<&str> = asked.call.query("roles").unwrap_or("MEMBER").split(',').collect();
+/// Lists the direct members of a group; with `includeDerivedMembership` also those of nested groups.
+pub fn members(request: &DirectoryRequest<'_>, organisation: &Organisation) -> Result<SimResponse, BoxedResponse> {
+    let (number, group) = find(request, organisation)?;
+    let is_derived = request.call.query("includeDerivedMembership") == Some("true");
+    let roles: BTreeSet<&str> = request.call.query("roles").unwrap_or("MEMBER").split(',').collect();
     if let Some(wrong) = roles.iter().find(|role| !["OWNER", "MANAGER", "MEMBER"].contains(role)) {
         return Err(invalid(&format!("roles {wrong}")));
     }
-    let mut found = match is_derived {
-        true => organisation.all_members(number),
-        false => organisation.members(group),
-    };
+    let mut found = if is_derived { organisation.all_members(number) } else { organisation.members(group) };
     if !roles.contains("MEMBER") {
         found.clear();
     }
     let mut all: Vec<u64> = found
         .iter()
         .map(|member| match member {
-            Member::Person(number) | Member::Group(number) => *number,
+            GroupMember::Person(number) | GroupMember::Group(number) => *number,
         })
         .collect();
     all.sort_unstable();
-    let (numbers, token) = page::next(asked, &all, SIZES)?;
+    let (numbers, token) = paging::next(request, &all, PAGE_SIZES)?;
     let members = numbers.iter().map(|number| member(organisation, *number)).collect();
-    Ok(page::answer("admin#directory#members", "members", members, token))
+    Ok(paging::answer("admin#directory#members", "members", members, token))
 }
 
 fn member(organisation: &Organisation, number: u64) -> Value {
@@ -111,7 +108,7 @@ fn member(organisation: &Organisation, number: u64) -> Value {
         (None, None) => return json!({}),
     };
     json!({
-        "kind": "admin#directory#member", "id": id, "etag": format!("\"{:016x}\"", opaque::sum(3, id)), "email": email,
+        "kind": "admin#directory#member", "id": id, "etag": format!("\"{:016x}\"", opaque_token::checksum(3, id)), "email": email,
         "role": "MEMBER", "type": kind, "status": status,
     })
 }

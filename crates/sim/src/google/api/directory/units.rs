@@ -1,19 +1,19 @@
-//! Organisational units: those that somebody is in, and those above them.
+//! The directory API's organisational units: those that have people, and their ancestors.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::query::is_below;
-use super::{Asked, Refused, not_found, page};
-use crate::answer::Answer;
-use crate::opaque;
+use super::{BoxedResponse, DirectoryRequest, not_found, paging};
+use crate::opaque_token;
 use crate::people::Organisation;
+use crate::response::SimResponse;
 
 const ROOT: &str = "/";
 
 fn id(path: &str) -> String {
-    format!("id:03{:011x}", opaque::sum(5, path) >> 20)
+    format!("id:03{:011x}", opaque_token::checksum(5, path) >> 20)
 }
 
 fn above(path: &str) -> &str {
@@ -26,7 +26,7 @@ fn above(path: &str) -> &str {
 fn show(path: &str) -> Value {
     json!({
         "kind": "admin#directory#orgUnit",
-        "etag": format!("\"{:016x}\"", opaque::sum(6, path)),
+        "etag": format!("\"{:016x}\"", opaque_token::checksum(6, path)),
         "name": path.rsplit('/').next().unwrap_or_default(),
         "orgUnitPath": path,
         "orgUnitId": id(path),
@@ -35,8 +35,8 @@ fn show(path: &str) -> Value {
     })
 }
 
-/// Right below the one that is named, or all below it. Google tells no pages here.
-pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Refused> {
+/// Lists the children or all descendants of a unit. Google does not page this listing.
+pub fn list(request: &DirectoryRequest<'_>, organisation: &Organisation) -> Result<SimResponse, BoxedResponse> {
     let mut all = BTreeSet::new();
     for (_, person) in organisation.present() {
         let mut path = person.unit.as_str();
@@ -44,15 +44,18 @@ pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Re
             path = above(path);
         }
     }
-    let start = asked.call.query("orgUnitPath").filter(|path| !path.is_empty()).unwrap_or(ROOT);
+    let start = request.call.query("orgUnitPath").filter(|path| !path.is_empty()).unwrap_or(ROOT);
     if start != ROOT && !all.contains(start) {
         return Err(not_found("orgUnitPath"));
     }
-    let is_wanted = |path: &&str| match asked.call.query("type") {
-        Some("all") => is_below(path, start) && *path != start,
-        Some("allIncludingParent") => is_below(path, start),
-        _ => above(path) == start,
-    };
-    let units = all.into_iter().filter(is_wanted).map(show).collect();
-    Ok(page::answer("admin#directory#orgUnits", "organizationUnits", units, None))
+    let units = all
+        .into_iter()
+        .filter(|path| match request.call.query("type") {
+            Some("all") => is_below(path, start) && *path != start,
+            Some("allIncludingParent") => is_below(path, start),
+            _ => above(path) == start,
+        })
+        .map(show)
+        .collect();
+    Ok(paging::answer("admin#directory#orgUnits", "organizationUnits", units, None))
 }

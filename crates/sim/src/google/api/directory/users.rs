@@ -1,28 +1,32 @@
-//! People of an organisation: one, or all of them in pages.
+//! The directory API's users.
 
 use serde_json::{Value, json};
 
-use super::query::Query;
-use super::{Asked, Refused, check_whose, invalid, page};
-use crate::answer::Answer;
-use crate::opaque;
-use crate::people::{Organisation, Person, State, domain_of};
+use super::query::UserQuery;
+use super::{BoxedResponse, DirectoryRequest, invalid, paging, require_customer_or_domain};
+use crate::opaque_token;
+use crate::people::{Organisation, Person, PersonState, domain_of};
+use crate::response::SimResponse;
 
-/// A page unless it is said, and the most that is given.
-const SIZES: (usize, usize) = (100, 500);
+/// The default and the maximum page size.
+const PAGE_SIZES: (usize, usize) = (100, 500);
 
-/// What everybody may see of everybody.
-const PUBLIC: [&str; 5] = ["kind", "id", "etag", "primaryEmail", "name"];
+/// Fields that everyone in the organisation may read.
+const PUBLIC_FIELDS: [&str; 5] = ["kind", "id", "etag", "primaryEmail", "name"];
 
-fn show(asked: &Asked<'_>, organisation: &Organisation, person: &Person) -> Value {
-    let instant = |ms: i64| jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    let instant = |ms: i64| instant(ms).strftime("%Y-%m-%dT%H:%M:%S.000Z").to_string();
+/// Formats as `2026-02-01T12:00:00.000Z`.
+fn instant(ms: i64) -> String {
+    let at = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    at.strftime("%Y-%m-%dT%H:%M:%S.000Z").to_string()
+}
+
+fn show(request: &DirectoryRequest<'_>, organisation: &Organisation, person: &Person) -> Value {
     let mut emails = vec![json!({"address": person.address, "primary": true})];
     emails.extend(person.aliases.iter().map(|alias| json!({"address": alias})));
     let mut shown = json!({
         "kind": "admin#directory#user",
         "id": person.id,
-        "etag": format!("\"{:016x}\"", opaque::sum(person.changed_at, &person.id)),
+        "etag": format!("\"{:016x}\"", opaque_token::checksum(person.changed_at, &person.id)),
         "primaryEmail": person.address,
         "name": {
             "givenName": person.given_name, "familyName": person.family_name, "fullName": person.full_name(),
@@ -56,33 +60,33 @@ fn show(asked: &Asked<'_>, organisation: &Organisation, person: &Person) -> Valu
     if let Some(deleted_ms) = person.deleted_ms {
         shown["deletionTime"] = json!(instant(deleted_ms));
     }
-    if asked.call.query("viewType") == Some("domain_public")
+    if request.call.query("viewType") == Some("domain_public")
         && let Value::Object(fields) = &mut shown
     {
-        fields.retain(|name, _| PUBLIC.contains(&name.as_str()));
+        fields.retain(|name, _| PUBLIC_FIELDS.contains(&name.as_str()));
     }
     shown
 }
 
-pub fn get(asked: &Asked<'_>, organisation: &Organisation, person: &Person) -> Answer {
-    Answer::json(show(asked, organisation, person))
+pub fn get(request: &DirectoryRequest<'_>, organisation: &Organisation, person: &Person) -> SimResponse {
+    SimResponse::json(show(request, organisation, person))
 }
 
-pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Refused> {
-    let call = asked.call;
-    check_whose(call, &[])?;
+pub fn list(request: &DirectoryRequest<'_>, organisation: &Organisation) -> Result<SimResponse, BoxedResponse> {
+    let call = request.call;
+    require_customer_or_domain(call, &[])?;
     if call.query("projection") == Some("custom") && call.query("customFieldMask").is_none() {
         return Err(invalid("customFieldMask"));
     }
-    let query = call.query("query").map(Query::read).transpose().map_err(|why| invalid(&why))?;
+    let query = call.query("query").map(UserQuery::read).transpose().map_err(|why| invalid(&why))?;
     let wanted = match call.query("showDeleted") {
-        Some("true") => State::Deleted,
-        _ => State::Present,
+        Some("true") => PersonState::Deleted,
+        _ => PersonState::Present,
     };
     let is_wanted = |person: &Person| {
         person.state == wanted
             && call.query("domain").is_none_or(|domain| domain_of(&person.address).eq_ignore_ascii_case(domain))
-            && query.as_ref().is_none_or(|query| query.fits(person))
+            && query.as_ref().is_none_or(|query| query.matches(person))
     };
     let mut all: Vec<(String, u64)> = Vec::new();
     for (number, person) in organisation.people.iter().filter(|(_, person)| is_wanted(person)) {
@@ -99,8 +103,8 @@ pub fn list(asked: &Asked<'_>, organisation: &Organisation) -> Result<Answer, Re
         all.reverse();
     }
     let all: Vec<u64> = all.into_iter().map(|(_, number)| number).collect();
-    let (numbers, token) = page::next(asked, &all, SIZES)?;
+    let (numbers, token) = paging::next(request, &all, PAGE_SIZES)?;
     let users: Vec<Value> =
-        numbers.iter().map(|number| show(asked, organisation, &organisation.people[number])).collect();
-    Ok(page::answer("admin#directory#users", "users", users, token))
+        numbers.iter().map(|number| show(request, organisation, &organisation.people[number])).collect();
+    Ok(paging::answer("admin#directory#users", "users", users, token))
 }

@@ -1,4 +1,4 @@
-//! Two calls that are made at once, stepped through every order in which their statements can reach the database.
+//! Steps two concurrent calls through every order in which their statements can reach the database.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -8,47 +8,50 @@ use std::time::Duration;
 
 use domain::{JobId, Lane, SystemClock, TenantId, WorkerId};
 use store::Store;
-use store::sql::jobs::{AfterFailure, Cancelling, Claimed, End, Failure, NewJob, OnConflict, Outcome, Share, Unique};
-use store::testing::{Standing, Stepped, TestDatabase, Watcher, migrated_postgres, run_sql};
+use store::sql::jobs::{
+    AfterFailure, AttemptFailure, AttemptOutcome, CancelOutcome, ClaimShare, ClaimedJob, JobEnd, NewJob, OnConflict,
+    UniqueKey,
+};
+use store::testing::{CallProgress, LockWatcher, SteppedCall, TestDatabase, migrated_postgres, run_sql};
 
-use super::super::moves::{claim, job};
-use super::super::truth::assert_true;
+use super::super::invariants::assert_invariants;
+use super::super::transitions::{claim, job};
 
-pub type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type BoxedCall = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Two calls that are made at once, and what must be so in the end whoever was first.
-pub struct Scene {
-    pub calls: [Call; 2],
-    pub expected: Box<dyn Fn(&Ended)>,
+/// Two concurrent calls, and what must hold in the end whichever was first.
+pub struct CallPair {
+    pub calls: [BoxedCall; 2],
+    pub expected: Box<dyn Fn(&JobResults)>,
 }
 
-pub fn scene(
+pub fn call_pair(
     left: impl Future<Output = ()> + Send + 'static,
     right: impl Future<Output = ()> + Send + 'static,
-    expected: impl Fn(&Ended) + 'static,
-) -> Scene {
-    Scene { calls: [Box::pin(left), Box::pin(right)], expected: Box::new(expected) }
+    expected: impl Fn(&JobResults) + 'static,
+) -> CallPair {
+    CallPair { calls: [Box::pin(left), Box::pin(right)], expected: Box::new(expected) }
 }
 
-/// A tenant of its own for each order.
-pub struct Place<'a> {
+/// The trial of one order, with a tenant of its own.
+pub struct OrderTrial<'a> {
     pub db: &'a TestDatabase,
     pub store: Store,
     pub tenant: TenantId,
     pub worker: WorkerId,
-    /// What the calls claimed.
-    pub claimed: Arc<Mutex<Vec<Claimed>>>,
+    /// The jobs that the calls claimed.
+    pub claimed: Arc<Mutex<Vec<ClaimedJob>>>,
 }
 
-/// What became of the jobs.
-pub struct Ended {
+/// How often and in which order jobs ran, and their states in the end.
+pub struct JobResults {
     pub runs: HashMap<JobId, u32>,
     /// In which order they ran.
     pub order: Vec<JobId>,
     pub states: HashMap<JobId, String>,
 }
 
-impl Ended {
+impl JobResults {
     pub fn runs(&self, id: JobId) -> u32 {
         self.runs.get(&id).copied().unwrap_or(0)
     }
@@ -75,42 +78,46 @@ pub fn keyed(kind: &str) -> NewJob {
 }
 
 pub fn unique(policy: OnConflict) -> NewJob {
-    NewJob { unique: Some(Unique { key: "only".into(), policy }), ..job("a") }
+    NewJob { unique: Some(UniqueKey { key: "only".into(), policy }), ..job("a") }
 }
 
-pub fn enqueue(place: &Place<'_>, jobs: Vec<NewJob>) -> impl Future<Output = ()> + Send + 'static {
-    let mut unit = place.store.system().write_for(place.tenant);
+pub fn enqueue(trial: &OrderTrial<'_>, jobs: Vec<NewJob>) -> impl Future<Output = ()> + Send + 'static {
+    let mut unit = trial.store.system().write_for(trial.tenant);
     unit.enqueue(jobs);
     async move { drop(unit.commit().await.unwrap()) }
 }
 
 /// By the path for many, when its outcome is good.
-pub fn finish(place: &Place<'_>, job: &Claimed) -> impl Future<Output = ()> + Send + 'static {
-    let (system, jobs) = (place.store.system(), vec![job.clone()]);
+pub fn finish(trial: &OrderTrial<'_>, job: &ClaimedJob) -> impl Future<Output = ()> + Send + 'static {
+    let (system, jobs) = (trial.store.system(), vec![job.clone()]);
     async move { assert_eq!(system.finish_done(&jobs, successor).await.unwrap().len(), 1) }
 }
 
 /// As part of a unit of the handler's.
-pub fn finish_in_unit(place: &Place<'_>, job: &Claimed) -> impl Future<Output = ()> + Send + 'static {
-    let mut unit = place.store.system().write_for(place.tenant);
-    unit.finish(job, End::Done, successor());
+pub fn finish_in_unit(trial: &OrderTrial<'_>, job: &ClaimedJob) -> impl Future<Output = ()> + Send + 'static {
+    let mut unit = trial.store.system().write_for(trial.tenant);
+    unit.finish(job, JobEnd::Done, successor());
     async move { drop(unit.commit().await.unwrap()) }
 }
 
-pub fn kill(place: &Place<'_>, job: &Claimed) -> impl Future<Output = ()> + Send + 'static {
-    let (system, job) = (place.store.system(), job.clone());
-    let failure =
-        Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() };
+pub fn kill(trial: &OrderTrial<'_>, job: &ClaimedJob) -> impl Future<Output = ()> + Send + 'static {
+    let (system, job) = (trial.store.system(), job.clone());
+    let failure = AttemptFailure {
+        outcome: AttemptOutcome::Failed,
+        error_class: "x".into(),
+        message: "x".into(),
+        fingerprint: "x".into(),
+    };
     async move { assert!(system.fail_job(&job, &failure, AfterFailure::Dead, successor()).await.unwrap()) }
 }
 
 /// Whatever answer is right.
 pub fn cancel(
-    place: &Place<'_>,
+    trial: &OrderTrial<'_>,
     id: JobId,
-    wanted: &'static [Cancelling],
+    wanted: &'static [CancelOutcome],
 ) -> impl Future<Output = ()> + Send + 'static {
-    let (system, tenant) = (place.store.system(), place.tenant);
+    let (system, tenant) = (trial.store.system(), trial.tenant);
     async move {
         let answer = system.cancel_job(tenant, id, "not wanted").await.unwrap();
         assert!(wanted.contains(&answer), "{answer:?}");
@@ -118,24 +125,25 @@ pub fn cancel(
 }
 
 /// Everything of the tenant's in this lane.
-pub fn take_all(place: &Place<'_>, lane: Lane) -> impl Future<Output = ()> + Send + 'static {
-    let share = Share { tenant: place.tenant, lane, kind: "a".into(), take: 10, cost: 1, vtime: 0, is_limited: false };
-    let (system, worker, claimed) = (place.store.system(), place.worker, place.claimed.clone());
+pub fn take_all(trial: &OrderTrial<'_>, lane: Lane) -> impl Future<Output = ()> + Send + 'static {
+    let share =
+        ClaimShare { tenant: trial.tenant, lane, kind: "a".into(), take: 10, cost: 1, vtime: 0, is_limited: false };
+    let (system, worker, claimed) = (trial.store.system(), trial.worker, trial.claimed.clone());
     async move {
-        let taken = system.claim(worker, &[share]).await.unwrap();
+        let taken = system.claim_jobs(worker, &[share]).await.unwrap();
         claimed.lock().unwrap().extend(taken);
     }
 }
 
-impl Place<'_> {
-    pub async fn running<const N: usize>(&self, jobs: [&NewJob; N]) -> [Claimed; N] {
+impl OrderTrial<'_> {
+    pub async fn running<const N: usize>(&self, jobs: [&NewJob; N]) -> [ClaimedJob; N] {
         enqueue(self, jobs.map(Clone::clone).into()).await;
         let claimed = claim(&self.store, self.worker, 10).await;
         jobs.map(|job| claimed.iter().find(|claimed| claimed.id == job.id).expect("it can be claimed").clone())
     }
 
-    /// Works until nothing is left to do, and tells what was done.
-    pub async fn ended(&self) -> Ended {
+    /// Works until nothing is left to do, and returns what was done.
+    pub async fn ended(&self) -> JobResults {
         let (mut runs, mut order) = (HashMap::<JobId, u32>::new(), Vec::new());
         let system = self.store.system();
         let mut claimed = std::mem::take(&mut *self.claimed.lock().unwrap());
@@ -154,28 +162,32 @@ impl Place<'_> {
         let sql = format!("select id, state from jobs where tenant_id = '{}'", self.tenant);
         let sql = format!("{sql} union all {}", sql.replace("from jobs", "from finished_jobs"));
         let states = self.db.rows(&sql).await;
-        Ended { runs, order, states: states.iter().map(|row| (row.get(0).unwrap(), row.get(1).unwrap())).collect() }
+        JobResults {
+            runs,
+            order,
+            states: states.iter().map(|row| (row.get(0).unwrap(), row.get(1).unwrap())).collect(),
+        }
     }
 }
 
-/// One order: at each point at which more than one can go on, which of them did, of how many.
-pub async fn run(calls: [Call; 2], wanted: &[usize], watcher: &Watcher) -> (Vec<(usize, usize)>, bool) {
-    let mut calls = calls.map(Stepped::start);
+/// Runs one order. Returns, for each point at which more than one can go on, which of them did, of how many.
+pub async fn run(calls: [BoxedCall; 2], wanted: &[usize], watcher: &LockWatcher) -> (Vec<(usize, usize)>, bool) {
+    let mut calls = calls.map(SteppedCall::start);
     let mut order = Vec::new();
     loop {
-        let mut standings = [Standing::Ended; 2];
-        for (standing, call) in standings.iter_mut().zip(&mut calls) {
-            *standing = call.standing(watcher).await;
+        let mut progresses = [CallProgress::Ended; 2];
+        for (progress, call) in progresses.iter_mut().zip(&mut calls) {
+            *progress = call.progress(watcher).await;
         }
-        let ready: Vec<usize> = (0..2).filter(|n| standings[*n] == Standing::AtGate).collect();
+        let ready: Vec<usize> = (0..2).filter(|n| progresses[*n] == CallProgress::AtGate).collect();
         if ready.is_empty() {
-            if standings == [Standing::Ended; 2] {
+            if progresses == [CallProgress::Ended; 2] {
                 return (order, false);
             }
-            if standings == [Standing::Locked; 2] {
+            if progresses == [CallProgress::Locked; 2] {
                 // A deadlock: the server ends one of them, which is then sent again.
                 for call in &mut calls {
-                    call.set_free();
+                    call.run_freely();
                 }
                 for call in &mut calls {
                     call.end().await;
@@ -187,15 +199,15 @@ pub async fn run(calls: [Call; 2], wanted: &[usize], watcher: &Watcher) -> (Vec<
         }
         let choice = wanted.get(order.len()).copied().unwrap_or(0);
         if choice >= ready.len() {
-            // Last time both could go on here: one waits for somebody else, a vacuum perhaps, who will soon be done.
+            // Last time both could go on here: one waits for another session, a vacuum perhaps, which will soon be done.
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         }
         order.push((choice, ready.len()));
         let next = &mut calls[ready[choice]];
-        next.let_go_on();
-        // Before anybody asks whether the other still waits for it.
-        next.standing(watcher).await;
+        next.step();
+        // Before the other is checked for waiting on it.
+        next.progress(watcher).await;
     }
 }
 
@@ -210,16 +222,16 @@ pub fn after(mut order: Vec<(usize, usize)>) -> Option<Vec<usize>> {
     None
 }
 
-pub async fn every_interleaving(name: &str, make: impl AsyncFn(&Place<'_>) -> Scene) {
-    each_order(name, async |place, wanted, watcher| {
-        let Scene { calls, expected } = make(place).await;
+pub async fn every_interleaving(name: &str, make: impl AsyncFn(&OrderTrial<'_>) -> CallPair) {
+    each_order(name, async |trial, wanted, watcher| {
+        let CallPair { calls, expected } = make(trial).await;
 
         let (order, is_deadlock) = run(calls, wanted, watcher).await;
 
-        let (db, when) = (place.db, format!("{name}, order {order:?}"));
-        assert_true(db, &when).await;
-        let ended = place.ended().await;
-        assert_true(db, &when).await;
+        let (db, when) = (trial.db, format!("{name}, order {order:?}"));
+        assert_invariants(db, &when).await;
+        let ended = trial.ended().await;
+        assert_invariants(db, &when).await;
         assert_eq!(count(db, "select count(*) from jobs").await, 0, "{when}: something never ends");
         naming(&when, || expected(&ended));
         (order, is_deadlock)
@@ -227,10 +239,13 @@ pub async fn every_interleaving(name: &str, make: impl AsyncFn(&Place<'_>) -> Sc
     .await;
 }
 
-/// Until all were tried; each tells which it was.
+/// Every check reads all rows: without this, trials would take longer and longer.
+const TRIALS_UNTIL_EMPTIED: u32 = 20;
+
+/// Tries every order; each trial returns which it was.
 pub async fn each_order(
     name: &str,
-    try_one: impl AsyncFn(&Place<'_>, &[usize], &Watcher) -> (Vec<(usize, usize)>, bool),
+    try_one: impl AsyncFn(&OrderTrial<'_>, &[usize], &LockWatcher) -> (Vec<(usize, usize)>, bool),
 ) {
     let db = migrated_postgres().await;
     let store::Location::Postgres { url, .. } = &db.location else { unreachable!() };
@@ -238,30 +253,35 @@ pub async fn each_order(
     run_sql(url, &format!("alter database {base} set deadlock_timeout = '20ms'")).await.unwrap();
     // Opened after that, so that it holds for its connections.
     let store = db.second_store();
-    let watcher = Watcher::of(&db.location).await;
+    let watcher = LockWatcher::of(&db.location).await;
     let worker = store.system().register_worker("test", &[], Duration::from_secs(3600)).await.unwrap();
     let (mut orders, mut deadlocks, mut next) = (0, 0, Some(Vec::new()));
     while let Some(wanted) = next {
+        if orders % TRIALS_UNTIL_EMPTIED == 0 {
+            run_sql(url, "truncate jobs, job_edges, job_keys, job_queues, job_arrivals, job_attempts, finished_jobs")
+                .await
+                .unwrap();
+        }
         let tenant = TenantId::new(&SystemClock);
-        let place = Place { db: &db, store: store.clone(), tenant, worker, claimed: Arc::default() };
-        let (order, is_deadlock) = try_one(&place, &wanted, &watcher).await;
+        let trial = OrderTrial { db: &db, store: store.clone(), tenant, worker, claimed: Arc::default() };
+        let (order, is_deadlock) = try_one(&trial, &wanted, &watcher).await;
         orders += 1;
         deadlocks += u32::from(is_deadlock);
         next = after(order);
     }
-    tell(&format!("{name}: {orders} orders, {deadlocks} of them deadlocks that were sent again"));
+    print_line(&format!("{name}: {orders} orders, {deadlocks} of them deadlocks that were sent again"));
     assert!(orders > 1, "there was only one order, so this proves nothing");
 }
 
 #[expect(clippy::print_stdout, reason = "how much was tried is worth knowing")]
-pub fn tell(text: &str) {
+pub fn print_line(text: &str) {
     println!("{text}");
 }
 
 /// Names the order in which an expectation failed.
 pub fn naming(when: &str, check: impl FnOnce()) {
     if let Err(e) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) {
-        tell(when);
+        print_line(when);
         std::panic::resume_unwind(e);
     }
 }

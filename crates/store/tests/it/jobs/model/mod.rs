@@ -13,22 +13,23 @@ use std::time::Duration;
 use domain::{JobId, Lane, TenantId, WorkerId};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use store::sql::jobs::{
-    AfterFailure, Cancelling, Claimed, End, Failure, JobFilter, KeepFor, NewJob, Outcome, Replay, Retrying,
+    AfterFailure, AttemptFailure, AttemptOutcome, CancelOutcome, ClaimedJob, JobEnd, JobFilter, JobRetention, NewJob,
+    ReplayOptions, RetryOutcome,
 };
 use store::testing::{TestDatabase, on_each_database};
 use store::{Store, StoreError, SystemStore};
 
-use self::ops::{KINDS, LANES, NewOne, Op, new_id};
-use self::state::{Ending, Job, Model, Queue, State};
-use super::moves::claim;
-use super::truth::assert_true;
+use self::ops::{KINDS, LANES, ModelOp, NewModelJob, new_id};
+use self::state::{Model, ModelEnd, ModelJob, ModelState, QueueKey};
+use super::invariants::assert_invariants;
+use super::transitions::claim;
 use crate::samples::tenant;
 
-/// On the average half of it.
-const MOST_OPS: usize = 100;
+/// The average case has half of it.
+const MAX_CASE_OPS: usize = 100;
 
-/// On each database.
-const LEAST_OPS: usize = 5_000;
+/// Operations over all cases, on each database.
+const MIN_TOTAL_OPS: usize = 5_000;
 
 #[expect(clippy::disallowed_methods, reason = "a failure is repeated with its seed")]
 fn setting(name: &str, default: u64) -> u64 {
@@ -36,7 +37,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_queue_does_what_a_simple_model_does() {
+async fn queue_behaves_like_the_model() {
     let seed = setting("MAILROOM_TEST_SEED", 1);
     let cases = 110 * setting("MAILROOM_TEST_CHAOS_ROUNDS", 10).div_ceil(10);
     println!("MAILROOM_TEST_SEED={seed}");
@@ -55,7 +56,7 @@ async fn the_queue_does_what_a_simple_model_does() {
         let runtime = tokio::runtime::Handle::current();
         let done = AtomicUsize::new(0);
         let outcome = tokio::task::block_in_place(|| {
-            TestRunner::new_with_rng(config, rng).run(&ops::some(MOST_OPS), |ops| {
+            TestRunner::new_with_rng(config, rng).run(&ops::some(MAX_CASE_OPS), |ops| {
                 runtime.block_on(case(&db, &stores, tenants, &ops));
                 done.fetch_add(ops.len(), Ordering::Relaxed);
                 Ok::<_, TestCaseError>(())
@@ -66,12 +67,12 @@ async fn the_queue_does_what_a_simple_model_does() {
         }
         let done = done.into_inner();
         println!("{:?}: {done} operations in {cases} cases", db.store.dialect());
-        assert!(done >= LEAST_OPS);
+        assert!(done >= MIN_TOTAL_OPS);
     })
     .await;
 }
 
-/// SQLite has one writer, whoever asks.
+/// SQLite has one writer, so that a second store adds nothing.
 fn second(db: &TestDatabase) -> Store {
     match db.store.dialect() {
         store::Dialect::Postgres => db.second_store(),
@@ -79,7 +80,7 @@ fn second(db: &TestDatabase) -> Store {
     }
 }
 
-async fn case(db: &TestDatabase, stores: &[Store; 2], tenants: [TenantId; 3], ops: &[Op]) {
+async fn case(db: &TestDatabase, stores: &[Store; 2], tenants: [TenantId; 3], ops: &[ModelOp]) {
     let mut tables =
         vec!["jobs", "finished_jobs", "job_edges", "job_keys", "job_attempts", "job_queues", "job_tenants"];
     tables.extend(["job_kinds", "job_workers"]);
@@ -90,28 +91,28 @@ async fn case(db: &TestDatabase, stores: &[Store; 2], tenants: [TenantId; 3], op
     let mut clear: Vec<&str> = delete.iter().map(String::as_str).collect();
     clear.push("update job_lanes set is_paused = false");
     db.run_all(&clear).await;
-    let mut world = World::new(db, stores, tenants).await;
+    let mut world = ModelRun::new(db, stores, tenants).await;
     for op in ops {
         world.model.now += 1;
         world.apply(op).await;
         world.compare(op).await;
     }
-    assert_true(db, "after all operations").await;
+    assert_invariants(db, "after all operations").await;
     world.end_all().await;
-    assert_true(db, "after everything ended").await;
+    assert_invariants(db, "after everything ended").await;
 }
 
-struct World<'a> {
+struct ModelRun<'a> {
     db: &'a TestDatabase,
     stores: &'a [Store; 2],
     model: Model,
     tenants: [TenantId; 3],
     workers: [WorkerId; 2],
-    /// Whatever was handed out, also what has been taken away since.
-    claimed: Vec<Claimed>,
+    /// All jobs that were claimed, also those that were reclaimed since.
+    claimed: Vec<ClaimedJob>,
 }
 
-impl<'a> World<'a> {
+impl<'a> ModelRun<'a> {
     async fn new(db: &'a TestDatabase, stores: &'a [Store; 2], tenants: [TenantId; 3]) -> Self {
         let workers = [register(&stores[0]).await, register(&stores[1]).await];
         Self { db, stores, model: Model::default(), tenants, workers, claimed: Vec::new() }
@@ -126,39 +127,39 @@ impl<'a> World<'a> {
         &self.stores[(self.model.now % 2) as usize]
     }
 
-    async fn apply(&mut self, op: &Op) {
+    async fn apply(&mut self, op: &ModelOp) {
         match op {
-            Op::Enqueue(tenant, jobs) => self.enqueue(*tenant, jobs).await,
-            Op::Count => self.system().count_arrivals().await.unwrap(),
-            Op::Claim(worker, most) => self.claim(*worker, u64::from(*most)).await,
-            Op::FinishMany(which) => self.finish_many(which).await,
-            Op::Finish(which, ending) => self.finish(*which, *ending).await,
-            Op::Retry(which, is_due) => self.put_back(*which, *is_due, 1).await,
-            Op::Throttle(which, is_due) => self.put_back(*which, *is_due, 0).await,
-            Op::Fail(which) => self.fail(*which).await,
-            Op::GiveBack(worker, which) => self.give_back(*worker, which).await,
-            Op::Mark(which) => self.mark(*which).await,
-            Op::Expire(worker) => self.expire(*worker).await,
-            Op::TimePasses => self.time_passes().await,
-            Op::ReadyDue => {
-                self.system().ready_due_jobs().await.unwrap();
+            ModelOp::Enqueue(tenant, jobs) => self.enqueue(*tenant, jobs).await,
+            ModelOp::Count => self.system().count_arrivals().await.unwrap(),
+            ModelOp::Claim(worker, most) => self.claim(*worker, u64::from(*most)).await,
+            ModelOp::FinishMany(which) => self.finish_many(which).await,
+            ModelOp::Finish(which, ending) => self.finish(*which, *ending).await,
+            ModelOp::Retry(which, is_due) => self.put_back(*which, *is_due, 1).await,
+            ModelOp::Throttle(which, is_due) => self.put_back(*which, *is_due, 0).await,
+            ModelOp::Fail(which) => self.fail(*which).await,
+            ModelOp::GiveBack(worker, which) => self.give_back(*worker, which).await,
+            ModelOp::Mark(which) => self.mark(*which).await,
+            ModelOp::Expire(worker) => self.expire(*worker).await,
+            ModelOp::TimePasses => self.time_passes().await,
+            ModelOp::ReadyDue => {
+                self.system().promote_due_jobs().await.unwrap();
                 self.model.ready_due();
             }
-            Op::Cancel(which) => self.cancel(*which).await,
-            Op::CancelDoomed => self.cancel_doomed().await,
-            Op::Replay(which) => self.replay(*which).await,
-            Op::ReplayDead => self.replay_dead().await,
-            Op::Discard(which) => self.discard(*which).await,
-            Op::Prune => self.prune().await,
-            Op::Move(which, lane) => self.move_to(*which, *lane).await,
-            Op::RetryNow(which) => self.retry_now(*which).await,
-            Op::PauseTenant(tenant, is_paused) => self.pause_tenant(*tenant, *is_paused).await,
-            Op::PauseKind(kind, is_paused) => self.pause_kind(*kind, *is_paused).await,
-            Op::PauseLane(lane, is_paused) => self.pause_lane(*lane, *is_paused).await,
+            ModelOp::Cancel(which) => self.cancel(*which).await,
+            ModelOp::CancelDoomed => self.cancel_doomed().await,
+            ModelOp::Replay(which) => self.replay(*which).await,
+            ModelOp::ReplayDead => self.replay_dead().await,
+            ModelOp::Discard(which) => self.discard(*which).await,
+            ModelOp::Prune => self.prune().await,
+            ModelOp::Move(which, lane) => self.move_to(*which, *lane).await,
+            ModelOp::RetryNow(which) => self.retry_now(*which).await,
+            ModelOp::PauseTenant(tenant, is_paused) => self.pause_tenant(*tenant, *is_paused).await,
+            ModelOp::PauseKind(kind, is_paused) => self.pause_kind(*kind, *is_paused).await,
+            ModelOp::PauseLane(lane, is_paused) => self.pause_lane(*lane, *is_paused).await,
         }
     }
 
-    async fn enqueue(&mut self, tenant: u8, jobs: &[NewOne]) {
+    async fn enqueue(&mut self, tenant: u8, jobs: &[NewModelJob]) {
         let tenant = self.tenants[usize::from(tenant) % 3];
         let ids: Vec<JobId> =
             self.model.jobs.iter().filter(|(_, job)| job.tenant == tenant).map(|(id, _)| *id).collect();
@@ -175,13 +176,13 @@ impl<'a> World<'a> {
         let (tenant_rooms, kind_rooms) = self.rooms();
         let claimed = claim(self.store(), worker, most).await;
 
-        let mut taken: BTreeMap<Queue, BTreeSet<JobId>> = BTreeMap::new();
+        let mut taken: BTreeMap<QueueKey, BTreeSet<JobId>> = BTreeMap::new();
         for job in &claimed {
             let is_new = taken.entry((job.tenant, job.lane, job.kind.clone())).or_default().insert(job.id);
             assert!(is_new, "{} was claimed twice at once", job.id);
             let there = self.model.jobs.get_mut(&job.id).expect("only what was enqueued is claimed");
-            assert_eq!(there.state, State::Ready, "{} is claimed", job.id);
-            (there.state, there.worker, there.rerun) = (State::Running, Some(worker), false);
+            assert_eq!(there.state, ModelState::Ready, "{} is claimed", job.id);
+            (there.state, there.worker, there.rerun) = (ModelState::Running, Some(worker), false);
             there.token += 1;
             assert_eq!((job.token, job.attempt, &job.payload), (there.token, there.attempt, &there.payload));
             assert_eq!(job.is_suspect, there.suspected > 0);
@@ -192,21 +193,22 @@ impl<'a> World<'a> {
 
     /// How many more may run.
     fn rooms(&self) -> (BTreeMap<TenantId, u64>, BTreeMap<String, u64>) {
-        let room = |limit: u64, running: u64| limit.saturating_sub(running);
         let model = &self.model;
         let tenants = model.tenant_limits.iter();
         let kinds = model.kind_limits.iter();
         (
-            tenants.map(|(id, limit)| (*id, room(*limit, model.running(|job| job.tenant == *id)))).collect(),
-            kinds.map(|(kind, limit)| (kind.clone(), room(*limit, model.running(|job| job.kind == *kind)))).collect(),
+            tenants.map(|(id, limit)| (*id, limit.saturating_sub(model.running(|job| job.tenant == *id)))).collect(),
+            kinds
+                .map(|(kind, limit)| (kind.clone(), limit.saturating_sub(model.running(|job| job.kind == *kind))))
+                .collect(),
         )
     }
 
     /// As much as there was and no limit forbids, oldest first, and nothing of what is paused.
     fn check_amounts(
         &self,
-        before: &BTreeMap<Queue, Vec<(u64, JobId)>>,
-        taken: &BTreeMap<Queue, BTreeSet<JobId>>,
+        before: &BTreeMap<QueueKey, Vec<(u64, JobId)>>,
+        taken: &BTreeMap<QueueKey, BTreeSet<JobId>>,
         most: u64,
         tenant_rooms: &BTreeMap<TenantId, u64>,
         kind_rooms: &BTreeMap<String, u64>,
@@ -235,15 +237,16 @@ impl<'a> World<'a> {
         let rooms = tenant_rooms.iter().map(|(id, room)| (id.to_string(), *room));
         let is_simple = tenant_rooms.is_empty() || kind_rooms.is_empty();
         for (name, room) in rooms.chain(kind_rooms.iter().map(|(kind, room)| (kind.clone(), *room))) {
-            let of = |of: &HashMap<String, u64>| of.get(&name).copied().unwrap_or(0);
-            assert!(of(&taken_of) <= room, "{name} has room for {room} and got {}", of(&taken_of));
+            let taken = taken_of.get(&name).copied().unwrap_or(0);
+            let wanted = wanted_of.get(&name).copied().unwrap_or(0);
+            assert!(taken <= room, "{name} has room for {room} and got {}", taken);
             if is_simple {
-                assert_eq!(of(&taken_of), room.min(of(&wanted_of)), "{name} has room for {room}");
+                assert_eq!(taken, room.min(wanted), "{name} has room for {room}");
             }
         }
     }
 
-    fn pick(&self, which: u8) -> Option<Claimed> {
+    fn pick(&self, which: u8) -> Option<ClaimedJob> {
         (!self.claimed.is_empty()).then(|| {
             // Rather one of the last: most of the older ones have ended.
             let back = usize::from(which) % self.claimed.len().min(12);
@@ -252,18 +255,18 @@ impl<'a> World<'a> {
     }
 
     async fn finish_many(&mut self, which: &[u8]) {
-        let mut jobs: Vec<Claimed> = which.iter().filter_map(|which| self.pick(*which)).collect();
+        let mut jobs: Vec<ClaimedJob> = which.iter().filter_map(|which| self.pick(*which)).collect();
         jobs.sort_by_key(|job| (job.id, job.token));
         jobs.dedup_by_key(|job| (job.id, job.token));
         let made = RefCell::new(Vec::new());
         let finished = self.system().finish_done(&jobs, || make(&made)).await.unwrap();
         let held: BTreeSet<JobId> = jobs.iter().filter(|job| self.model.holds(job)).map(|job| job.id).collect();
         assert_eq!(finished.iter().copied().collect::<BTreeSet<_>>(), held);
-        // At once those without an order that nobody asked for again; then the others, one by one.
+        // Those without keys that were not enqueued again end at once; then the others, one by one.
         let (free, mut bound): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.order_key.is_none());
         for job in free {
             if self.model.holds(job) && !self.model.jobs[&job.id].rerun {
-                self.model.end(job.id, Ending::Done, None);
+                self.model.end(job.id, ModelEnd::Done, None);
             } else if job.is_unique {
                 bound.push(job);
             }
@@ -271,18 +274,18 @@ impl<'a> World<'a> {
         let mut successors = made.into_inner().into_iter();
         for job in bound {
             if let (successor, true) = (successors.next(), self.model.holds(job)) {
-                self.model.end(job.id, Ending::Done, successor);
+                self.model.end(job.id, ModelEnd::Done, successor);
             }
         }
     }
 
-    async fn finish(&mut self, which: u8, ending: Ending) {
+    async fn finish(&mut self, which: u8, ending: ModelEnd) {
         let Some(job) = self.pick(which) else { return };
         let successor = new_id();
         let end = match ending {
-            Ending::Done => End::Done,
-            Ending::Dead => End::Dead { reason: "x", error_class: "x", fingerprint: "x" },
-            Ending::Cancelled => End::Cancelled { reason: "x" },
+            ModelEnd::Done => JobEnd::Done,
+            ModelEnd::Dead => JobEnd::Dead { reason: "x", error_class: "x", fingerprint: "x" },
+            ModelEnd::Cancelled => JobEnd::Cancelled { reason: "x" },
         };
         let mut unit = self.system().write_for(job.tenant);
         unit.finish(&job, end, successor);
@@ -305,7 +308,7 @@ impl<'a> World<'a> {
         assert_eq!(failed, held);
         if held {
             self.model.jobs.get_mut(&job.id).unwrap().attempt += 1;
-            self.model.end(job.id, Ending::Dead, Some(successor));
+            self.model.end(job.id, ModelEnd::Dead, Some(successor));
         }
     }
 
@@ -314,13 +317,13 @@ impl<'a> World<'a> {
         let delay = if is_due { Duration::ZERO } else { Duration::from_secs(3600) };
         let held = self.model.holds(&job);
         let put = match spent {
-            0 => self.system().throttle_job(&job, delay).await,
+            0 => self.system().defer_job(&job, delay).await,
             _ => self.system().fail_job(&job, &failure(), AfterFailure::RetryIn(delay), new_id()).await,
         };
         assert_eq!(put.unwrap(), held);
         if held {
             let there = self.model.jobs.get_mut(&job.id).unwrap();
-            let state = there.unless_unwanted(State::Retry);
+            let state = there.unless_unwanted(ModelState::Retry);
             (there.state, there.is_due, there.worker, there.is_marked) = (state, is_due, None, false);
             there.attempt += spent;
             there.suspected = 0;
@@ -330,15 +333,15 @@ impl<'a> World<'a> {
     async fn give_back(&mut self, worker: u8, which: &[u8]) {
         let worker = self.workers[usize::from(worker) % 2];
         let ids: BTreeSet<JobId> = which.iter().filter_map(|which| Some(self.pick(*which)?.id)).collect();
-        let returned = self.system().give_back(worker, &ids.iter().copied().collect::<Vec<_>>()).await.unwrap();
+        let returned = self.system().return_jobs(worker, &ids.iter().copied().collect::<Vec<_>>()).await.unwrap();
         let mut expected = 0;
         for id in ids {
             if let Some(job) = self.model.jobs.get_mut(&id)
-                && job.state == State::Running
+                && job.state == ModelState::Running
                 && job.worker == Some(worker)
             {
                 job.suspected = if job.is_marked { 0 } else { job.suspected };
-                (job.state, job.worker, job.is_marked) = (job.unless_unwanted(State::Ready), None, false);
+                (job.state, job.worker, job.is_marked) = (job.unless_unwanted(ModelState::Ready), None, false);
                 expected += 1;
             }
         }
@@ -360,7 +363,7 @@ impl<'a> World<'a> {
         let past = past(self.db);
         self.db.run(&format!("update job_workers set lease_until = {past} where id = '{}'", self.workers[n])).await;
         let made = RefCell::new(Vec::new());
-        self.system().take_back_abandoned(|| make(&made)).await.unwrap();
+        self.system().reclaim_abandoned_jobs(|| make(&made)).await.unwrap();
         self.model.take_back(self.workers[n], made.into_inner());
         self.workers[n] = register(self.store()).await;
     }
@@ -371,7 +374,7 @@ impl<'a> World<'a> {
     }
 
     /// One of the last, in whatever state.
-    fn pick_any(&self, which: u8) -> Option<(JobId, TenantId, State)> {
+    fn pick_any(&self, which: u8) -> Option<(JobId, TenantId, ModelState)> {
         let (id, job) = self.model.jobs.iter().rev().nth(usize::from(which) % self.model.jobs.len().clamp(1, 20))?;
         Some((*id, job.tenant, job.state))
     }
@@ -379,9 +382,9 @@ impl<'a> World<'a> {
     async fn replay(&mut self, which: u8) {
         let Some((id, tenant, state)) = self.pick_any(which) else { return };
         let payload = serde_json::json!({"n": "edited"});
-        let replay = Replay { payload: Some(payload.clone()), ..Replay::default() };
+        let replay = ReplayOptions { payload: Some(payload.clone()), ..ReplayOptions::default() };
         let replayed = self.system().replay_one(tenant, id, &replay).await.unwrap();
-        let expected = matches!(state, State::Dead | State::Cancelled) && self.model.replay(id);
+        let expected = matches!(state, ModelState::Dead | ModelState::Cancelled) && self.model.replay(id);
         assert_eq!(replayed, expected);
         if replayed {
             self.model.jobs.get_mut(&id).unwrap().payload = payload;
@@ -390,21 +393,21 @@ impl<'a> World<'a> {
 
     async fn replay_dead(&mut self) {
         // Those without keys first.
-        let dead = |(id, job): (&JobId, &Job)| {
+        let dead = |(id, job): (&JobId, &ModelJob)| {
             let has_keys = job.unique.is_some() || job.order.is_some();
-            (job.state == State::Dead).then_some((has_keys, job.tenant, *id))
+            (job.state == ModelState::Dead).then_some((has_keys, job.tenant, *id))
         };
         let mut dead: Vec<_> = self.model.jobs.iter().filter_map(dead).collect();
         dead.sort_unstable();
-        let replayed = self.system().replay_dead(&JobFilter::default(), &Replay::default()).await.unwrap();
+        let replayed = self.system().replay_dead(&JobFilter::default(), &ReplayOptions::default()).await.unwrap();
         let expected = dead.into_iter().filter(|(_, _, id)| self.model.replay(*id)).count();
         assert_eq!(replayed, expected as u64);
     }
 
     async fn discard(&mut self, which: u8) {
         let Some((id, tenant, state)) = self.pick_any(which) else { return };
-        assert_eq!(self.system().discard_one(tenant, id).await.unwrap(), state == State::Dead);
-        if state == State::Dead {
+        assert_eq!(self.system().discard_one(tenant, id).await.unwrap(), state == ModelState::Dead);
+        if state == ModelState::Dead {
             self.model.jobs.remove(&id);
         }
     }
@@ -412,7 +415,7 @@ impl<'a> World<'a> {
     async fn prune(&mut self) {
         self.db.run(&format!("update finished_jobs set ended_at = {}", past(self.db))).await;
         let hour = Duration::from_secs(3600);
-        self.system().prune_jobs(KeepFor { finished: hour, dead: hour }).await.unwrap();
+        self.system().prune_jobs(JobRetention { finished: hour, dead: hour }).await.unwrap();
         self.model.jobs.retain(|_, job| job.state.is_live());
     }
 
@@ -432,13 +435,15 @@ impl<'a> World<'a> {
         let answer = self.system().retry_now(id).await.unwrap().unwrap();
         let now = self.model.now;
         match state {
-            State::Scheduled | State::Retry => {
-                assert_eq!(answer, Retrying::Due);
+            ModelState::Scheduled | ModelState::Retry => {
+                assert_eq!(answer, RetryOutcome::Due);
                 let job = self.model.jobs.get_mut(&id).unwrap();
-                (job.state, job.is_due, job.rank) = (State::Ready, true, now);
+                (job.state, job.is_due, job.rank) = (ModelState::Ready, true, now);
             }
-            State::Dead | State::Cancelled if self.model.replay(id) => assert_eq!(answer, Retrying::Replayed),
-            _ => assert!(matches!(answer, Retrying::Not { .. }), "{answer:?}"),
+            ModelState::Dead | ModelState::Cancelled if self.model.replay(id) => {
+                assert_eq!(answer, RetryOutcome::Replayed)
+            }
+            _ => assert!(matches!(answer, RetryOutcome::Not { .. }), "{answer:?}"),
         }
     }
 
@@ -446,27 +451,27 @@ impl<'a> World<'a> {
         let Some((id, tenant, state)) = self.pick_any(which) else { return };
         let answer = self.system().cancel_job(tenant, id, "x").await.unwrap();
         let expected = match state {
-            State::Running => Cancelling::Asked,
-            state if state.is_live() => Cancelling::Cancelled,
-            _ => Cancelling::NotLive,
+            ModelState::Running => CancelOutcome::Requested,
+            state if state.is_live() => CancelOutcome::Cancelled,
+            _ => CancelOutcome::NotLive,
         };
         assert_eq!(answer, expected);
         match answer {
-            Cancelling::Cancelled => self.model.end(id, Ending::Cancelled, None),
-            Cancelling::Asked => {
+            CancelOutcome::Cancelled => self.model.end(id, ModelEnd::Cancelled, None),
+            CancelOutcome::Requested => {
                 let job = self.model.jobs.get_mut(&id).unwrap();
                 (job.is_unwanted, job.rerun) = (true, false);
             }
-            Cancelling::NotLive => {}
+            CancelOutcome::NotLive => {}
         }
     }
 
     async fn cancel_doomed(&mut self) {
         let doomed: Vec<JobId> =
-            self.model.jobs.iter().filter(|(_, job)| job.state == State::Doomed).map(|(id, _)| *id).collect();
+            self.model.jobs.iter().filter(|(_, job)| job.state == ModelState::Doomed).map(|(id, _)| *id).collect();
         assert_eq!(self.system().cancel_doomed_jobs().await.unwrap(), doomed.len() as u64);
         for id in doomed {
-            self.model.end(id, Ending::Cancelled, None);
+            self.model.end(id, ModelEnd::Cancelled, None);
         }
     }
 
@@ -500,7 +505,7 @@ impl<'a> World<'a> {
     }
 
     /// Every job is where the model has it, and nowhere else.
-    async fn compare(&self, op: &Op) {
+    async fn compare(&self, op: &ModelOp) {
         let sql = "select id, state, token, attempt, abandoned, lane, rerun, is_behind, suspected, is_marked from jobs
                    union all
                    select id, state, token, attempt, abandoned, lane, null, null, null, null from finished_jobs";
@@ -545,14 +550,14 @@ impl<'a> World<'a> {
                 }
                 let successor = new_id();
                 assert_eq!(system.finish_done(std::slice::from_ref(&job), || successor).await.unwrap().len(), 1);
-                self.model.end(job.id, Ending::Done, Some(successor));
+                self.model.end(job.id, ModelEnd::Done, Some(successor));
             }
             self.cancel_doomed().await;
-            system.ready_due_jobs().await.unwrap();
+            system.promote_due_jobs().await.unwrap();
             held = claim(&self.stores[0], self.workers[0], 100).await;
             for job in &held {
                 let there = self.model.jobs.get_mut(&job.id).unwrap();
-                (there.state, there.token, there.rerun) = (State::Running, job.token, false);
+                (there.state, there.token, there.rerun) = (ModelState::Running, job.token, false);
             }
             if held.is_empty() && self.db.rows("select 1 from jobs where state = 'doomed'").await.is_empty() {
                 break;
@@ -595,6 +600,11 @@ async fn register(store: &Store) -> WorkerId {
     store.system().register_worker("test", &[], Duration::from_secs(3600)).await.unwrap()
 }
 
-fn failure() -> Failure {
-    Failure { outcome: Outcome::Failed, error_class: "x".into(), message: "x".into(), fingerprint: "x".into() }
+fn failure() -> AttemptFailure {
+    AttemptFailure {
+        outcome: AttemptOutcome::Failed,
+        error_class: "x".into(),
+        message: "x".into(),
+        fingerprint: "x".into(),
+    }
 }

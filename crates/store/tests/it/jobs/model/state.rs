@@ -1,12 +1,12 @@
-//! The queue as it should be, in plain memory.
+//! The model of the queue, in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{JobId, Lane, TenantId, WorkerId};
-use store::sql::jobs::{Claimed, NewJob, OnConflict, When};
+use store::sql::jobs::{ClaimedJob, NewJob, OnConflict, StartTime};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum ModelState {
     Scheduled,
     Blocked,
     Doomed,
@@ -18,7 +18,7 @@ pub enum State {
     Cancelled,
 }
 
-impl State {
+impl ModelState {
     pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Dead | Self::Cancelled)
     }
@@ -29,12 +29,12 @@ impl State {
 }
 
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct ModelJob {
     pub tenant: TenantId,
     pub kind: String,
     pub lane: Lane,
     pub payload: serde_json::Value,
-    pub state: State,
+    pub state: ModelState,
     /// Whether its time has come.
     pub is_due: bool,
     /// The operation by which it became ready; those of one operation come in any order.
@@ -47,18 +47,18 @@ pub struct Job {
     pub worker: Option<WorkerId>,
     pub unique: Option<String>,
     pub rerun: bool,
-    /// Somebody wanted it to end while it ran.
+    /// It was cancelled while it ran.
     pub is_unwanted: bool,
     pub order: Option<(String, u64)>,
     pub is_behind: bool,
     pub parents: BTreeSet<JobId>,
 }
 
-pub type Queue = (TenantId, Lane, String);
+pub type QueueKey = (TenantId, Lane, String);
 
 #[derive(Debug, Default)]
 pub struct Model {
-    pub jobs: BTreeMap<JobId, Job>,
+    pub jobs: BTreeMap<JobId, ModelJob>,
     /// Counts operations, and with them time.
     pub now: u64,
     numbers: u64,
@@ -71,7 +71,7 @@ pub struct Model {
 
 /// How a job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ModelEnd {
     Done,
     Dead,
     Cancelled,
@@ -80,23 +80,27 @@ pub enum Ending {
 impl Model {
     /// Plain ones first, as the store does.
     pub fn enqueue(&mut self, tenant: TenantId, jobs: &[NewJob]) {
-        let is_plain = |job: &&NewJob| job.unique.is_none() && job.order_key.is_none() && job.after.is_empty();
-        for job in jobs.iter().filter(is_plain).chain(jobs.iter().filter(|job| !is_plain(job))) {
+        let (plain, dependent): (Vec<&NewJob>, Vec<&NewJob>) =
+            jobs.iter().partition(|job| job.unique.is_none() && job.order_key.is_none() && job.after.is_empty());
+        for job in plain.into_iter().chain(dependent) {
             self.enqueue_one(tenant, job);
         }
     }
 
     fn enqueue_one(&mut self, tenant: TenantId, new: &NewJob) {
-        let is_due = new.when == When::Now;
-        let of_tenant = |id: &&JobId| self.jobs.get(id).is_some_and(|job| job.tenant == tenant);
-        let parents: Vec<(JobId, State)> =
-            new.after.iter().filter(of_tenant).map(|id| (*id, self.jobs[id].state)).collect();
-        let mut job = Job {
+        let is_due = new.when == StartTime::Now;
+        let parents: Vec<(JobId, ModelState)> = new
+            .after
+            .iter()
+            .filter(|id: &&JobId| self.jobs.get(id).is_some_and(|job| job.tenant == tenant))
+            .map(|id| (*id, self.jobs[id].state))
+            .collect();
+        let mut job = ModelJob {
             tenant,
             kind: new.kind.clone(),
             lane: new.lane,
             payload: new.payload.clone(),
-            state: State::Cancelled,
+            state: ModelState::Cancelled,
             is_due,
             rank: self.now,
             token: 0,
@@ -112,7 +116,7 @@ impl Model {
             is_behind: false,
             parents: parents.iter().filter(|(_, state)| state.is_live()).map(|(id, _)| *id).collect(),
         };
-        if parents.iter().any(|(_, state)| matches!(state, State::Dead | State::Cancelled)) {
+        if parents.iter().any(|(_, state)| matches!(state, ModelState::Dead | ModelState::Cancelled)) {
             job.parents.clear();
             self.jobs.insert(new.id, job);
             return;
@@ -134,20 +138,20 @@ impl Model {
     }
 
     /// Last in the order of its key, and free when nothing holds it.
-    fn line_up(&mut self, job: &mut Job) {
+    fn line_up(&mut self, job: &mut ModelJob) {
         if let Some((key, _)) = job.order.clone() {
             job.is_behind = self.of_key(job.tenant, &key).next().is_some();
             self.numbers += 1;
             job.order = Some((key, self.numbers));
         }
-        job.state = State::Blocked;
+        job.state = ModelState::Blocked;
         job.settle(self.now);
     }
 
     fn live_with_key(&self, tenant: TenantId, kind: &str, key: &str) -> Option<JobId> {
-        let is_it = |job: &Job| {
+        let is_it = |job: &ModelJob| {
             job.state.is_live()
-                && job.state != State::Doomed
+                && job.state != ModelState::Doomed
                 && job.tenant == tenant
                 && job.kind == kind
                 && job.unique.as_deref() == Some(key)
@@ -162,17 +166,17 @@ impl Model {
         })
     }
 
-    pub fn holds(&self, claimed: &Claimed) -> bool {
-        self.jobs.get(&claimed.id).is_some_and(|job| job.state == State::Running && job.token == claimed.token)
+    pub fn holds(&self, claimed: &ClaimedJob) -> bool {
+        self.jobs.get(&claimed.id).is_some_and(|job| job.state == ModelState::Running && job.token == claimed.token)
     }
 
     /// A job ends; one that was asked for again goes on under the id of its successor.
-    pub fn end(&mut self, id: JobId, ending: Ending, successor: Option<JobId>) {
+    pub fn end(&mut self, id: JobId, ending: ModelEnd, successor: Option<JobId>) {
         let now = self.now;
         let job = self.jobs.get_mut(&id).unwrap();
         let again = job.rerun.then_some(successor).flatten();
-        let next = again.map(|_| Job {
-            state: State::Ready,
+        let next = again.map(|_| ModelJob {
+            state: ModelState::Ready,
             is_due: true,
             rank: now,
             token: 0,
@@ -186,9 +190,9 @@ impl Model {
             ..job.clone()
         });
         job.state = match ending {
-            Ending::Done => State::Done,
-            Ending::Dead => State::Dead,
-            Ending::Cancelled => State::Cancelled,
+            ModelEnd::Done => ModelState::Done,
+            ModelEnd::Dead => ModelState::Dead,
+            ModelEnd::Cancelled => ModelState::Cancelled,
         };
         let (tenant, order) = (job.tenant, job.order.clone());
         if let (Some(id), Some(next)) = (again, next) {
@@ -197,8 +201,8 @@ impl Model {
         for child in self.jobs.values_mut().filter(|job| job.state.is_live()) {
             if child.parents.remove(&id) {
                 match ending {
-                    Ending::Done => child.settle(now),
-                    _ if child.state == State::Blocked => child.state = State::Doomed,
+                    ModelEnd::Done => child.settle(now),
+                    _ if child.state == ModelState::Blocked => child.state = ModelState::Doomed,
                     _ => {}
                 }
             }
@@ -221,7 +225,7 @@ impl Model {
         let held: Vec<JobId> = self
             .jobs
             .iter()
-            .filter(|(_, job)| job.worker == Some(worker) && job.state == State::Running)
+            .filter(|(_, job)| job.worker == Some(worker) && job.state == ModelState::Running)
             .map(|(id, _)| *id)
             .collect();
         let is_alone = held.len() == 1;
@@ -231,13 +235,14 @@ impl Model {
             job.is_marked |= is_alone;
             if job.is_marked && job.abandoned + job.suspected.min(1) + 1 >= 3 {
                 job.abandoned += 1;
-                self.end(id, Ending::Dead, successors.next());
+                self.end(id, ModelEnd::Dead, successors.next());
                 continue;
             }
             let (blamed, there) = if job.is_marked { (1, 0) } else { (0, 1) };
             job.abandoned += blamed;
             job.suspected += there;
-            (job.state, job.rank, job.worker, job.is_marked) = (job.unless_unwanted(State::Ready), now, None, false);
+            (job.state, job.rank, job.worker, job.is_marked) =
+                (job.unless_unwanted(ModelState::Ready), now, None, false);
         }
     }
 
@@ -261,16 +266,16 @@ impl Model {
 
     pub fn ready_due(&mut self) {
         for job in self.jobs.values_mut() {
-            if matches!(job.state, State::Scheduled | State::Retry) && job.is_due {
-                (job.state, job.rank) = (State::Ready, self.now);
+            if matches!(job.state, ModelState::Scheduled | ModelState::Retry) && job.is_due {
+                (job.state, job.rank) = (ModelState::Ready, self.now);
             }
         }
     }
 
     /// What may be claimed, by queue and in order.
-    pub fn claimable(&self) -> BTreeMap<Queue, Vec<(u64, JobId)>> {
-        let mut queues: BTreeMap<Queue, Vec<(u64, JobId)>> = BTreeMap::new();
-        for (id, job) in self.jobs.iter().filter(|(_, job)| job.state == State::Ready) {
+    pub fn claimable(&self) -> BTreeMap<QueueKey, Vec<(u64, JobId)>> {
+        let mut queues: BTreeMap<QueueKey, Vec<(u64, JobId)>> = BTreeMap::new();
+        for (id, job) in self.jobs.iter().filter(|(_, job)| job.state == ModelState::Ready) {
             let is_paused = self.paused_tenants.contains(&job.tenant)
                 || self.paused_kinds.contains(&job.kind)
                 || self.paused_lanes.contains(&(job.lane as u8));
@@ -282,49 +287,49 @@ impl Model {
         queues
     }
 
-    pub fn running(&self, is_it: impl Fn(&Job) -> bool) -> u64 {
-        self.jobs.values().filter(|job| job.state == State::Running && is_it(job)).count() as u64
+    pub fn running(&self, is_it: impl Fn(&ModelJob) -> bool) -> u64 {
+        self.jobs.values().filter(|job| job.state == ModelState::Running && is_it(job)).count() as u64
     }
 }
 
-impl Job {
+impl ModelJob {
     /// What becomes of it when its worker lets go.
-    pub fn unless_unwanted(&mut self, state: State) -> State {
-        // Who asked for it after that gets it.
+    pub fn unless_unwanted(&mut self, state: ModelState) -> ModelState {
+        // Enqueued again after that, it runs again.
         self.is_unwanted &= !self.rerun;
-        if self.is_unwanted { State::Doomed } else { state }
+        if self.is_unwanted { ModelState::Doomed } else { state }
     }
 
     /// It does the work, unless it is about to be stopped.
     fn keep(&mut self) {
-        self.rerun |= self.state == State::Running && self.is_unwanted;
+        self.rerun |= self.state == ModelState::Running && self.is_unwanted;
     }
 
     /// It is free when nothing holds it any more.
     fn settle(&mut self, now: u64) {
-        if self.state == State::Blocked && self.parents.is_empty() && !self.is_behind {
-            (self.state, self.rank) = (if self.is_due { State::Ready } else { State::Scheduled }, now);
+        if self.state == ModelState::Blocked && self.parents.is_empty() && !self.is_behind {
+            (self.state, self.rank) = (if self.is_due { ModelState::Ready } else { ModelState::Scheduled }, now);
         }
     }
 
     fn merge(&mut self, lane: Lane, is_due: bool, now: u64) {
         self.lane = if lane.number() < self.lane.number() { lane } else { self.lane };
-        self.rerun |= self.state == State::Running;
-        self.is_due |= self.state == State::Blocked && is_due;
-        if self.state == State::Scheduled && is_due {
-            (self.state, self.is_due, self.rank) = (State::Ready, true, now);
+        self.rerun |= self.state == ModelState::Running;
+        self.is_due |= self.state == ModelState::Blocked && is_due;
+        if self.state == ModelState::Scheduled && is_due {
+            (self.state, self.is_due, self.rank) = (ModelState::Ready, true, now);
         }
     }
 
     fn replace(&mut self, new: &NewJob, is_due: bool, now: u64) {
         (self.lane, self.payload) = (new.lane, new.payload.clone());
-        if self.state == State::Running {
+        if self.state == ModelState::Running {
             self.rerun = true;
             return;
         }
         self.is_due = is_due;
-        if matches!(self.state, State::Scheduled | State::Ready | State::Retry) {
-            (self.state, self.rank) = (if is_due { State::Ready } else { State::Scheduled }, now);
+        if matches!(self.state, ModelState::Scheduled | ModelState::Ready | ModelState::Retry) {
+            (self.state, self.rank) = (if is_due { ModelState::Ready } else { ModelState::Scheduled }, now);
         }
     }
 }

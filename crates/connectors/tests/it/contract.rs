@@ -1,0 +1,59 @@
+//! Every connector keeps the promises of `testkit::contract`, against a simulator that checks every call by the provider's
+//! own description: whoever follows a mailbox ends with the truth. What is special to one provider is in its own module.
+
+use sim::imap::CAPABILITIES;
+use testkit::contract::directory::{GoogleDirectoryUnderTest, MicrosoftDirectoryUnderTest, check_directory};
+use testkit::contract::{ConnectorUnderTest, GmailUnderTest, ImapUnderTest, OutlookUnderTest, check};
+
+use crate::imap::{COMMON_CAPABILITIES, OLD_CAPABILITIES, RESYNC_CAPABILITIES};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gmail_keeps_the_contract() {
+    let gmail = GmailUnderTest::new(1_200, 3).await;
+    gmail.step(300);
+    check(&gmail).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outlook_keeps_the_contract() {
+    let outlook = OutlookUnderTest::new(700, 3).await;
+    // More than 50 recent changes are listed again for a minute.
+    outlook.step(30);
+    check(&outlook).await;
+}
+
+async fn check_imap(capabilities: &str) {
+    let imap = ImapUnderTest::new(1_300, 3, capabilities).await;
+    imap.step(60);
+    check(&imap).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imap_keeps_the_contract() {
+    check_imap(CAPABILITIES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imap_with_qresync_keeps_the_contract() {
+    check_imap(RESYNC_CAPABILITIES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imap_with_condstore_keeps_the_contract() {
+    check_imap(COMMON_CAPABILITIES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imap_without_extensions_keeps_the_contract() {
+    check_imap(OLD_CAPABILITIES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn google_directory_keeps_the_contract() {
+    check_directory(&GoogleDirectoryUnderTest::new(1_200).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn microsoft_directory_keeps_the_contract() {
+    check_directory(&MicrosoftDirectoryUnderTest::new(2_100).await).await;
+}

@@ -1,3 +1,0 @@
-//! The Outlook connector, against our simulator.
-
-mod follow;

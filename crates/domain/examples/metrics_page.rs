@@ -1,0 +1,5 @@
+//! Prints docs/metrics.md; see `make docs`.
+
+fn main() {
+    print!("{}", domain::metrics::page());
+}

@@ -1,0 +1,179 @@
+//! A client for one directory: its connector, account and token.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::connector::{ApiAccess, ConnectorAccount, ConnectorFuture, Cursors, NoApiAccess};
+use domain::{
+    Connector, ConnectorError, DirectoryPeoplePage, DirectoryRules, GroupMembers, MailboxId, MailboxState, Provider,
+    Secret, TenantId,
+};
+use serde_json::json;
+use store::sql::directories::Directory;
+use store::sql::mailboxes::Mailbox;
+use tokio::sync::Mutex;
+
+use super::{DirectoryLocation, DiscoveryError, rules};
+use crate::calls::Calls;
+use crate::sync::Syncer;
+
+/// Rate limits up to this are waited for within the job, and so often per page. A job without progress for longer is
+/// ended.
+const MAX_INLINE_WAIT: Duration = Duration::from_secs(5);
+const MAX_INLINE_WAITS: usize = 5;
+
+#[derive(Debug)]
+pub struct DirectoryClient {
+    pub location: DirectoryLocation,
+    pub rules: DirectoryRules,
+    connector: Arc<dyn Connector>,
+    calls: Calls,
+    account: ConnectorAccount,
+    /// A pseudo mailbox that the budgets of its calls are charged to.
+    budget_mailbox: Mailbox,
+}
+
+/// The access of a directory. Its token lives as long as the client and is stored nowhere.
+#[derive(Debug)]
+struct DirectoryAccess {
+    connector: Arc<dyn Connector>,
+    account: ConnectorAccount,
+    token: Mutex<Option<Secret<String>>>,
+}
+
+impl DirectoryClient {
+    pub fn open(syncer: &Syncer, tenant: TenantId, directory: &Directory) -> Result<Self, DiscoveryError> {
+        let provider = directory.provider;
+        let connector = syncer.connectors.get(&provider).cloned().ok_or_else(|| {
+            ConnectorError::AppRejected(format!("{} is not available in this Mailroom", provider.as_str()))
+        })?;
+        let location: DirectoryLocation =
+            serde_json::from_value(directory.settings.clone()).map_err(anyhow::Error::from)?;
+        let rules = rules(directory)?;
+        let settings = json!({
+            "app_only": true, "directory": &location.directory, "groups": !rules.groups().is_empty(),
+        });
+        let id = MailboxId::of_directory(tenant, provider.as_str());
+        let address = location.administrator.clone().unwrap_or_default();
+        let mut account = ConnectorAccount {
+            tenant,
+            mailbox: id,
+            address: address.clone(),
+            settings: settings.to_string(),
+            secret: None,
+            folders: Vec::new(),
+            sweep_since: None,
+            access: Arc::new(NoApiAccess),
+        };
+        let looking =
+            DirectoryAccess { connector: connector.clone(), account: account.clone(), token: Mutex::default() };
+        account.access = Arc::new(looking);
+        let budget_mailbox = budget_mailbox(id, tenant, provider, directory);
+        Ok(Self { location, rules, connector, calls: syncer.calls.clone(), account, budget_mailbox })
+    }
+
+    pub async fn page(&self, cursors: &Cursors) -> Result<DirectoryPeoplePage, ConnectorError> {
+        self.call_with_waits(|| self.connector.list_users(&self.account, cursors)).await
+    }
+
+    /// Makes a call, waiting for short rate limits: a job that starts over would read every group once more.
+    async fn call_with_waits<'a, T>(
+        &self,
+        call: impl Fn() -> Option<ConnectorFuture<'a, T>>,
+    ) -> Result<T, ConnectorError> {
+        for _ in 0..MAX_INLINE_WAITS {
+            let future = call().ok_or_else(no_directory)?;
+            match self.calls.make_directory_call(&self.budget_mailbox, future).await {
+                Err(ConnectorError::RateLimited(wait) | ConnectorError::Throttled { retry_after: Some(wait) })
+                    if wait <= MAX_INLINE_WAIT =>
+                {
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.calls.make_directory_call(&self.budget_mailbox, call().ok_or_else(no_directory)?).await
+    }
+
+    /// Reads the members of the groups that the rules name.
+    pub async fn groups(&self, progress: &(dyn Fn() + Send + Sync)) -> Result<GroupMembers, DiscoveryError> {
+        let mut groups = GroupMembers::new();
+        for group in self.rules.groups() {
+            let members = match self.members(&group, progress).await {
+                Err(ConnectorError::Gone) => return Err(DiscoveryError::NoGroup(group)),
+                members => members?,
+            };
+            groups.insert(group, members);
+        }
+        Ok(groups)
+    }
+
+    async fn members(
+        &self,
+        group: &str,
+        progress: &(dyn Fn() + Send + Sync),
+    ) -> Result<HashSet<String>, ConnectorError> {
+        let (mut members, mut cursors) = (HashSet::new(), Cursors::new());
+        loop {
+            let page = self.call_with_waits(|| self.connector.list_members(&self.account, group, &cursors)).await?;
+            progress();
+            members.extend(page.members);
+            if page.is_last {
+                return Ok(members);
+            }
+            cursors = page.cursors;
+        }
+    }
+}
+
+impl DirectoryAccess {
+    async fn get_token(&self, refused: Option<&Secret<String>>) -> Result<Secret<String>, ConnectorError> {
+        let mut token = self.token.lock().await;
+        if let Some(token) = &*token
+            && refused.is_none_or(|refused| refused.expose() != token.expose())
+        {
+            return Ok(token.clone());
+        }
+        let grant = self.connector.obtain_directory_token(&self.account).ok_or_else(no_directory)?.await?;
+        *token = Some(grant.token.clone());
+        Ok(grant.token)
+    }
+}
+
+impl ApiAccess for DirectoryAccess {
+    /// Directories have no quota units that we know of.
+    fn acquire_quota(&self, _units: u32) -> ConnectorFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn token(&self) -> ConnectorFuture<'_, Secret<String>> {
+        Box::pin(self.get_token(None))
+    }
+
+    fn renew_token<'a>(&'a self, refused: &'a Secret<String>) -> ConnectorFuture<'a, Secret<String>> {
+        Box::pin(self.get_token(Some(refused)))
+    }
+}
+
+fn no_directory() -> ConnectorError {
+    ConnectorError::Protocol("this provider has no directory".to_owned())
+}
+
+fn budget_mailbox(id: MailboxId, tenant_id: TenantId, provider: Provider, directory: &Directory) -> Mailbox {
+    Mailbox {
+        id,
+        tenant_id,
+        provider,
+        address: String::new(),
+        state: MailboxState::Active,
+        state_reason: None,
+        state_since: directory.created_at,
+        settings: json!({}),
+        secret_ref: None,
+        is_active: true,
+        created_at: directory.created_at,
+        updated_at: directory.updated_at,
+        version: directory.version,
+    }
+}

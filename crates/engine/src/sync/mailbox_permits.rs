@@ -1,0 +1,58 @@
+//! Permits per mailbox: limits how many batches of one mailbox are fetched at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use domain::{Lane, MailboxId, Provider};
+use store::sql::mailboxes::Mailbox;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// Batches at once: the connections of a mailbox but for one, which lists it meanwhile.
+const CONCURRENT_BATCHES: usize = 3;
+
+/// The same for Outlook: Graph returns twenty messages per call and takes four calls at once, and the next batch is to
+/// be requested while one is parsed.
+const CONCURRENT_OUTLOOK_BATCHES: usize = 4;
+
+/// The permits of all mailboxes that are fetched from. Cheap to clone; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct MailboxPermits(Arc<Mutex<HashMap<MailboxId, Weak<MailboxSemaphores>>>>);
+
+#[derive(Debug)]
+struct MailboxSemaphores {
+    all: Arc<Semaphore>,
+    backfill: Arc<Semaphore>,
+}
+
+/// Permits one batch to be fetched, until it is dropped.
+#[derive(Debug)]
+pub struct FetchPermit {
+    _mailbox: Arc<MailboxSemaphores>,
+    _permits: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit),
+}
+
+impl MailboxPermits {
+    pub async fn acquire(&self, mailbox: &Mailbox, lane: Lane) -> Result<FetchPermit, AcquireError> {
+        let permits = self.of(mailbox);
+        let backfill = match lane {
+            Lane::Low => Some(permits.backfill.clone().acquire_owned().await?),
+            _ => None,
+        };
+        let any = permits.all.clone().acquire_owned().await?;
+        Ok(FetchPermit { _mailbox: permits, _permits: (backfill, any) })
+    }
+
+    fn of(&self, mailbox: &Mailbox) -> Arc<MailboxSemaphores> {
+        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(permits) = permits.get(&mailbox.id).and_then(Weak::upgrade) {
+            return permits;
+        }
+        permits.retain(|_, permits| permits.strong_count() > 0);
+        let all = if mailbox.provider == Provider::Outlook { CONCURRENT_OUTLOOK_BATCHES } else { CONCURRENT_BATCHES };
+        // Backfill leaves one permit to new mail.
+        let (all, backfill) = (Arc::new(Semaphore::new(all)), Arc::new(Semaphore::new(all - 1)));
+        let fresh = Arc::new(MailboxSemaphores { all, backfill });
+        permits.insert(mailbox.id, Arc::downgrade(&fresh));
+        fresh
+    }
+}

@@ -1,0 +1,341 @@
+//! A limiter for polls: bounds how much of this process the polls of one provider take, so that a slow or dead provider
+//! leaves the others their share. Waiting jobs of a provider are served by start-time fair queueing over tenants:
+//! tenants take turns by weight, however many mailboxes one has. Limits hold per process; mailboxes that are not polled in
+//! groups (IMAP, and those never synced) do not pass here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::{Provider, TenantId};
+use tokio::sync::oneshot;
+
+/// Mailboxes that are polled or fetched from at the same time, unless it is configured.
+const DEFAULT_WORKERS: usize = 500;
+
+/// Hands out [`PollJobPermit`]s and [`PollPermits`]. Cheap to clone; clones share their state.
+#[derive(Debug, Clone)]
+pub struct PollLimiter {
+    limit: PollUsage,
+    /// The limit of jobs that holds for the first job of a tenant.
+    first_job_limit: usize,
+    tenant_limit: PollUsage,
+    queues: Arc<Mutex<HashMap<Provider, ProviderQueue>>>,
+}
+
+/// Poll jobs that run or wait, and polls that run at the same time.
+#[derive(Debug, Clone, Copy, Default)]
+struct PollUsage {
+    jobs: usize,
+    polls: usize,
+}
+
+/// The permits in use and the waiting jobs of one provider.
+#[derive(Debug, Default)]
+struct ProviderQueue {
+    used: PollUsage,
+    by_tenant: HashMap<TenantId, PollUsage>,
+    waiting: BTreeMap<(i64, u64), PollWaiter>,
+    /// The virtual time of the queue, the virtual finish time of each waiting tenant, and a counter that breaks ties.
+    virtual_time: i64,
+    finish_times: HashMap<TenantId, i64>,
+    arrivals: u64,
+}
+
+#[derive(Debug)]
+struct PollWaiter {
+    tenant: TenantId,
+    count: usize,
+    sender: oneshot::Sender<PollPermits>,
+}
+
+/// Permits one poll job to run or wait, until it is dropped.
+#[derive(Debug)]
+pub struct PollJobPermit {
+    limiter: PollLimiter,
+    owner: (TenantId, Provider),
+}
+
+/// Permits `count` polls at the same time, until it is dropped.
+#[derive(Debug)]
+pub struct PollPermits {
+    limiter: PollLimiter,
+    owner: (TenantId, Provider),
+    pub count: usize,
+}
+
+impl Default for PollLimiter {
+    fn default() -> Self {
+        Self::for_workers(DEFAULT_WORKERS)
+    }
+}
+
+impl PollLimiter {
+    /// Creates the limiter of a process that works on so many mailboxes at the same time. A provider has at most two
+    /// fifths of the jobs and half of the polls, and a tenant at most a tenth of those jobs and two fifths of those
+    /// polls, however many mailboxes are due. A few more jobs are admitted that are the first of their tenants, so that
+    /// tenants with many jobs do not delay them.
+    pub fn for_workers(workers: usize) -> Self {
+        let limit = PollUsage { jobs: (workers * 2 / 5).max(1), polls: (workers / 2).max(1) };
+        let tenant_limit = PollUsage { jobs: (limit.jobs / 10).max(1), polls: (limit.polls * 2 / 5).max(1) };
+        Self { limit, first_job_limit: (workers * 9 / 20).max(1), tenant_limit, queues: Arc::default() }
+    }
+
+    /// Admits a poll job. Returns `None` if its provider or tenant has as many as it may.
+    pub fn admit(&self, tenant: TenantId, provider: Provider) -> Option<PollJobPermit> {
+        let mut queues = self.queues();
+        let queue = queues.entry(provider).or_default();
+        let tenant_usage = queue.usage_of(tenant).jobs;
+        let limit = if tenant_usage == 0 { self.first_job_limit } else { self.limit.jobs };
+        if queue.used.jobs >= limit || tenant_usage >= self.tenant_limit.jobs {
+            return None;
+        }
+        queue.used.jobs += 1;
+        queue.by_tenant.entry(tenant).or_default().jobs += 1;
+        Some(PollJobPermit { limiter: self.clone(), owner: (tenant, provider) })
+    }
+
+    /// Waits for permits for `count` polls, or for as many as one tenant may have. `cost` is the price of one poll,
+    /// lower for tenants of more weight. Returns `None` only if the limiter is gone.
+    pub async fn acquire(&self, owner: (TenantId, Provider), count: usize, cost: i64) -> Option<PollPermits> {
+        let (tenant, provider) = owner;
+        let (sender, granted) = oneshot::channel();
+        let waiting = PollWaiter { tenant, count: count.min(self.tenant_limit.polls), sender };
+        self.queues().entry(provider).or_default().push(waiting, cost);
+        self.grant(provider);
+        granted.await.ok()
+    }
+
+    /// Grants free permits to the jobs that are next. Permits of a cancelled waiter are released at once, which needs
+    /// the lock, so they are sent after it is dropped.
+    fn grant(&self, provider: Provider) {
+        let mut granted = Vec::new();
+        if let Some(queue) = self.queues().get_mut(&provider) {
+            while let Some((virtual_time, waiting)) = queue.pop(&self.limit, &self.tenant_limit) {
+                queue.virtual_time = queue.virtual_time.max(virtual_time);
+                queue.used.polls += waiting.count;
+                queue.by_tenant.entry(waiting.tenant).or_default().polls += waiting.count;
+                granted.push(waiting);
+            }
+            if queue.waiting.is_empty() {
+                (queue.virtual_time, queue.finish_times) = (0, HashMap::new());
+            }
+        }
+        for PollWaiter { tenant, count, sender } in granted {
+            // A cancelled waiter drops them, which releases them.
+            let _ = sender.send(PollPermits { limiter: self.clone(), owner: (tenant, provider), count });
+        }
+    }
+
+    fn release(&self, (tenant, provider): (TenantId, Provider), released: PollUsage) {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(&provider) else { return };
+        queue.used.subtract(released);
+        if let Some(tenant_usage) = queue.by_tenant.get_mut(&tenant) {
+            tenant_usage.subtract(released);
+            if (tenant_usage.jobs, tenant_usage.polls) == (0, 0) {
+                queue.by_tenant.remove(&tenant);
+            }
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<Provider, ProviderQueue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PollUsage {
+    fn subtract(&mut self, released: PollUsage) {
+        self.jobs -= released.jobs;
+        self.polls -= released.polls;
+    }
+}
+
+impl ProviderQueue {
+    fn usage_of(&self, tenant: TenantId) -> PollUsage {
+        self.by_tenant.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Queues a job behind those of its own tenant, and before tenants that have more waiting.
+    fn push(&mut self, waiting: PollWaiter, cost: i64) {
+        let begun = self.finish_times.get(&waiting.tenant).copied().unwrap_or_default().max(self.virtual_time);
+        let virtual_time = begun.saturating_add(cost.saturating_mul(waiting.count as i64));
+        self.finish_times.insert(waiting.tenant, virtual_time);
+        self.arrivals += 1;
+        self.waiting.insert((virtual_time, self.arrivals), waiting);
+    }
+
+    /// Returns the job that is next, if it fits. A tenant that has as many polls as it may is passed over.
+    fn pop(&mut self, limit: &PollUsage, tenant_limit: &PollUsage) -> Option<(i64, PollWaiter)> {
+        let (key, first) = self
+            .waiting
+            .iter()
+            .find(|(_, waiting)| self.usage_of(waiting.tenant).polls + waiting.count <= tenant_limit.polls)?;
+        if self.used.polls + first.count > limit.polls {
+            return None;
+        }
+        let key = *key;
+        Some((key.0, self.waiting.remove(&key)?))
+    }
+}
+
+impl PollPermits {
+    /// Keeps permits for `left` polls and releases the others.
+    pub fn shrink_to(&mut self, left: usize) {
+        let free = self.count.saturating_sub(left);
+        if free > 0 {
+            self.count -= free;
+            self.limiter.release(self.owner, PollUsage { jobs: 0, polls: free });
+            self.limiter.grant(self.owner.1);
+        }
+    }
+}
+
+impl Drop for PollJobPermit {
+    fn drop(&mut self) {
+        self.limiter.release(self.owner, PollUsage { jobs: 1, polls: 0 });
+    }
+}
+
+impl Drop for PollPermits {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use domain::SystemClock;
+    use futures_util::{FutureExt, poll};
+
+    use super::*;
+
+    fn tenant() -> TenantId {
+        TenantId::new(&SystemClock)
+    }
+
+    const GMAIL: Provider = Provider::Gmail;
+
+    #[tokio::test]
+    async fn busy_provider_or_tenant_leaves_room_for_others() {
+        let limiter = PollLimiter::for_workers(50);
+        let large = tenant();
+        let places: Vec<_> = (0..100).filter_map(|_| limiter.admit(large, GMAIL)).collect();
+        assert_eq!(places.len(), 2, "of one tenant");
+        let second = tenant();
+        let mut others: Vec<_> = (0..17).map(|_| limiter.admit(tenant(), GMAIL).unwrap()).collect();
+        others.push(limiter.admit(second, GMAIL).unwrap());
+        assert!(limiter.admit(second, GMAIL).is_none(), "of one provider");
+        others.extend((0..100).filter_map(|_| limiter.admit(tenant(), GMAIL)));
+        assert_eq!(others.len(), 20, "but for some who are the first");
+        assert!(limiter.clone().admit(large, Provider::Outlook).is_some());
+        drop((places, others));
+        assert!(limiter.admit(large, GMAIL).is_some(), "places are given back");
+
+        let mut polls = limiter.acquire((large, GMAIL), 25, 1).await.unwrap();
+        assert_eq!(polls.count, 10, "who wants more than a tenant may have gets that");
+        let mut more = pin!(limiter.acquire((large, GMAIL), 4, 1));
+        assert!(poll!(&mut more).is_pending());
+        assert!(limiter.acquire((tenant(), GMAIL), 10, 1).await.is_some(), "and another passes those who wait for it");
+        assert!(limiter.acquire((large, Provider::Outlook), 10, 1).await.is_some());
+        polls.shrink_to(6);
+        assert!(more.now_or_never().flatten().is_some(), "what has ended makes room before all of it has");
+        drop(polls);
+        assert!(limiter.queues().values().all(|queue| queue.used.polls == 0 && queue.by_tenant.is_empty()));
+    }
+
+    #[tokio::test]
+    async fn small_backlog_is_served_first() {
+        let limiter = PollLimiter::for_workers(20);
+        let full = [limiter.acquire((tenant(), GMAIL), 4, 1).await, limiter.acquire((tenant(), GMAIL), 4, 1).await];
+        let large = tenant();
+        let mut of_large: Vec<_> = (0..5).map(|_| Box::pin(limiter.acquire((large, GMAIL), 4, 1))).collect();
+        for waiter in &mut of_large {
+            assert!(poll!(waiter).is_pending());
+        }
+        let mut of_small = Box::pin(limiter.acquire((tenant(), GMAIL), 3, 1));
+        assert!(poll!(&mut of_small).is_pending());
+
+        drop(full);
+        assert!(of_small.now_or_never().flatten().is_some());
+        let mut served = 0;
+        for waiter in of_large {
+            drop(waiter.now_or_never().flatten().expect("one after the other"));
+            served += 1;
+        }
+        assert_eq!(served, 5);
+        assert_eq!(limiter.queues()[&GMAIL].used.polls, 0);
+    }
+
+    #[tokio::test]
+    async fn cancelled_waiter_frees_its_permit() {
+        let limiter = PollLimiter::for_workers(20);
+        let (large, small) = (tenant(), tenant());
+        let full = [limiter.acquire((tenant(), GMAIL), 4, 1).await, limiter.acquire((tenant(), GMAIL), 4, 1).await];
+        let mut of_large: Vec<_> = (0..5).map(|_| Box::pin(limiter.acquire((large, GMAIL), 4, 1))).collect();
+        for waiter in &mut of_large {
+            assert!(poll!(waiter).is_pending());
+        }
+        let mut of_small = Box::pin(limiter.acquire((small, GMAIL), 3, 1));
+        assert!(poll!(&mut of_small).is_pending());
+
+        drop(full);
+        let first = of_small.now_or_never().flatten().expect("the small one is next");
+        drop(of_large.remove(0));
+        drop(first);
+        let mut served = 0;
+        for waiter in of_large {
+            drop(waiter.now_or_never().flatten().expect("no waiter is held up by the cancelled one"));
+            served += 1;
+        }
+        assert_eq!(served, 4);
+        assert_eq!(limiter.queues()[&GMAIL].used.polls, 0);
+    }
+
+    #[tokio::test]
+    async fn permits_follow_the_weights_of_tenants() {
+        let limiter = PollLimiter::for_workers(10);
+        let mut all: Vec<_> = Vec::new();
+        for _ in 0..3 {
+            all.extend(limiter.acquire((tenant(), GMAIL), 2, 2).now_or_never().flatten());
+        }
+        let (one, vip) = (tenant(), tenant());
+        let mut waiter: Vec<_> = [(one, 2), (one, 2), (one, 2), (vip, 1), (vip, 1), (vip, 1), (vip, 1)]
+            .map(|(tenant, cost)| (tenant, Box::pin(limiter.acquire((tenant, GMAIL), 2, cost))))
+            .into();
+        for (_, waiter) in &mut waiter {
+            assert!(poll!(waiter).is_pending());
+        }
+
+        let mut order = Vec::new();
+        all.truncate(1);
+        while let Some(pop) = all.pop() {
+            drop(pop);
+            let mut rest = Vec::new();
+            for (tenant, mut granted) in waiter {
+                match poll!(&mut granted) {
+                    std::task::Poll::Ready(polls) => {
+                        order.push(if tenant == vip { "vip" } else { "one" });
+                        all.extend(polls);
+                    }
+                    std::task::Poll::Pending => rest.push((tenant, granted)),
+                }
+            }
+            waiter = rest;
+        }
+        assert_eq!(order.iter().take(6).filter(|who| **who == "vip").count(), 4, "{order:?}");
+        assert_eq!(order.len(), 7);
+    }
+
+    #[tokio::test]
+    async fn unclaimed_permits_are_released() {
+        let limiter = PollLimiter::for_workers(20);
+        let all = [limiter.acquire((tenant(), GMAIL), 4, 1).await, limiter.acquire((tenant(), GMAIL), 4, 1).await];
+        let mut waiter = Box::pin(limiter.acquire((tenant(), GMAIL), 4, 1));
+        assert!(poll!(&mut waiter).is_pending());
+        drop(all);
+        drop(waiter);
+        assert_eq!(limiter.queues()[&GMAIL].used.polls, 0);
+    }
+}

@@ -1,0 +1,43 @@
+//! Suggestions for misspelt names: "did you mean …?"
+
+/// Returns the known name with the smallest edit distance; the first of several.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known.into_iter().min_by_key(|candidate| distance(name, candidate))
+}
+
+/// Computes the Levenshtein distance, one row of the table at a time.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_single_character_edits() {
+        assert_eq!(distance("", ""), 0);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("databse", "database"), 1);
+        assert_eq!(distance("ü", "u"), 1);
+    }
+
+    #[test]
+    fn nearest_name_wins_and_ties_go_to_the_first() {
+        assert_eq!(nearest("databse.url", ["blobs.url", "database.url"]), Some("database.url"));
+        assert_eq!(nearest("c", ["a", "b"]), Some("a"));
+        assert_eq!(nearest("c", []), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! The audit of commands, and the command that verifies it.
+
+use crate::http::create_key;
+use crate::installation::{TestInstallation, on_each_database};
+
+/// The damage is found and named, and nothing is found after the repair.
+fn assert_broken(mailroom: &TestInstallation, damage: &str, repair: &str, says: &str) {
+    mailroom.sql(damage);
+    let verified = mailroom.run(&["audit", "verify"]);
+    assert_eq!(verified.code, Some(1), "{damage}");
+    assert!(verified.text().contains(says), "{verified}");
+    mailroom.sql(repair);
+    mailroom.ok(&["audit", "verify"]);
+}
+
+#[test]
+fn audit_verify_names_the_broken_entry() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        for _ in 0..4 {
+            create_key(mailroom, "acme", "read");
+        }
+        let of = "tenant_id = (select id from tenants where name = 'acme')";
+        let entries = mailroom.select(&format!("select entry from audit where {of} order by seq"));
+        assert_eq!(entries.len(), 5);
+        assert!(entries[0].contains("tenant.create"), "{}", entries[0]);
+        for entry in &entries[1..] {
+            assert!(entry.contains("api_key.create") && entry.contains("\"command:"), "{entry}");
+        }
+        mailroom.ok(&["audit", "verify"]);
+
+        assert_broken(
+            mailroom,
+            &format!("update audit set entry = replace(entry, 'create', 'delete') where seq = 4 and {of}"),
+            &format!("update audit set entry = replace(entry, 'delete', 'create') where seq = 4 and {of}"),
+            "acme: entry 4 is broken",
+        );
+        assert_broken(
+            mailroom,
+            &format!("update audit set seq = 7 where seq = 5 and {of}"),
+            &format!("update audit set seq = 5 where seq = 7 and {of}"),
+            "acme: entry 5 is broken: it is missing",
+        );
+        assert_broken(
+            mailroom,
+            &format!("update audit_heads set seq = 9 where {of}"),
+            &format!("update audit_heads set seq = 5 where {of}"),
+            "acme: entry 6 is broken: it is missing",
+        );
+    });
+}
+
+#[test]
+fn tenant_that_is_being_erased_cannot_be_activated() {
+    on_each_database(|mailroom| {
+        mailroom.ok(&["tenant", "create", "acme"]);
+        mailroom
+            .sql("update tenants set is_active = false, erasing_at = '2026-01-01T00:00:00.000Z' where name = 'acme'");
+        mailroom.run(&["tenant", "activate", "acme"]).assert_refused(1, &["is being erased"]);
+    });
+}

@@ -1,0 +1,104 @@
+//! Audit entry and kept reply of a change, committed with it.
+//!
+//! A store with a [`ChangeRecord`] adds it to the first unit that it commits, so that a change, its audit entry and its
+//! reply are stored together or not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use domain::{Sha256, TenantId};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::sql::secrets::SealedSecret;
+use crate::{CommitOutcome, Scope, Store, StoreError, Unit};
+
+/// How long a reply is kept for a repeated request.
+pub const REPLY_RETENTION: SignedDuration = SignedDuration::from_hours(24);
+
+#[derive(Debug, Clone)]
+pub struct ChangeRecord {
+    /// The tenant whose audit it belongs to; [`TenantId::SYSTEM`] for changes of the system itself.
+    pub tenant: TenantId,
+    pub at: Timestamp,
+    /// JSON, without secrets. `None`: it was recorded before, as an intention.
+    pub entry: Option<String>,
+    pub reply: Option<KeptReply>,
+}
+
+/// The reply to a request with an idempotency key, returned again when the request is repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptReply {
+    /// The owner of the idempotency key.
+    pub tenant: TenantId,
+    pub key_hash: Sha256,
+    pub request_hash: Sha256,
+    pub status: u16,
+    /// Headers besides those that every reply has.
+    pub headers: Vec<(String, String)>,
+    pub body: ReplyBody,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyBody {
+    Plain(String),
+    /// A body that shows a secret.
+    Sealed(SealedSecret),
+}
+
+/// A record, and whether it is committed.
+#[derive(Debug)]
+pub(crate) struct PendingRecord {
+    record: ChangeRecord,
+    is_written: AtomicBool,
+}
+
+impl PendingRecord {
+    pub(crate) fn add_to(&self, unit: &mut Unit, dialect: crate::Dialect) {
+        if self.is_written.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(answer) = &self.record.reply {
+            unit.put_reply(answer, self.record.at);
+        }
+        if let Some(entry) = &self.record.entry {
+            unit.audit(dialect, self.record.tenant, self.record.at, entry);
+        }
+    }
+
+    pub(crate) fn mark_written(&self) {
+        self.is_written.store(true, Ordering::Release);
+    }
+}
+
+impl Store {
+    /// Returns the same store, which adds this record to the first unit that it commits.
+    pub fn recording(&self, record: ChangeRecord) -> Self {
+        let pending = PendingRecord { record, is_written: AtomicBool::new(false) };
+        Self { pending: Some(Arc::new(pending)), ..self.clone() }
+    }
+
+    /// Commits the record alone, where nothing had to be changed.
+    pub async fn record_now(&self) -> Result<(), StoreError> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let mut unit = Unit::default();
+        pending.add_to(&mut unit, self.dialect());
+        if unit.is_empty() {
+            return Ok(());
+        }
+        self.commit(Scope::System, Arc::new(unit)).await?;
+        pending.mark_written();
+        Ok(())
+    }
+
+    /// Commits a unit of the system, with the pending record.
+    pub(crate) async fn commit_recorded(&self, mut unit: Unit) -> Result<CommitOutcome, StoreError> {
+        if let Some(pending) = &self.pending {
+            pending.add_to(&mut unit, self.dialect());
+        }
+        let committed = self.commit(Scope::System, Arc::new(unit)).await?;
+        if let Some(pending) = &self.pending {
+            pending.mark_written();
+        }
+        Ok(committed)
+    }
+}

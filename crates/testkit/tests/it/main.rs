@@ -1,0 +1,8 @@
+//! The promises of every connector, and of the kit itself.
+
+#![expect(clippy::unwrap_used, reason = "this whole program is a test")]
+
+mod app;
+mod contract;
+mod storm;
+mod world;
