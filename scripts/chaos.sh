@@ -29,7 +29,7 @@ if [[ -z ${STORM:-} ]]; then
     run cargo test -p store --test it -- jobs::model --nocapture || die "chaos: failed; repeat with $repeat"
     run cargo test -p jobs --test it -- fairness --nocapture || die "chaos: failed; repeat with $repeat"
 fi
-# Every fault at every call of Gmail and Outlook; `make test` has half of them.
+# Every fault at every call of Gmail and Outlook, on SQLite; `make test` has every second one. On PostgreSQL both have every tenth.
 [[ -n ${STORM:-} ]] || run cargo test -p engine --test it -- table::each_fault || die "chaos: failed; repeat with $repeat"
 # Storms over synced mailboxes: N of them, a minute each on both databases side by side, each with a seed of its own.
 for ((round = 0; round < ${N:-3}; round++)); do

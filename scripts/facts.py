@@ -1,4 +1,4 @@
-"""Our parser beside a second one, field by field, over a corpus of real mail.
+"""Our parser beside a second one, field by field, over a corpus of mail.
 
 The second parser is Python's `email`. docs/facts.md says what is compared and how; docs/facts-differences.tsv lists
 every difference with the reason for it. A difference that is not listed, or a listed one that no longer occurs, is a
@@ -430,7 +430,7 @@ def table(corpus, agreed):
 
 
 def update_page(fresh):
-    """Puts the table in the place of the one that is there."""
+    """Replaces the table of the page."""
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(re.sub(r"(?m)^\| field .*\n(\|.*\n)+", lambda _: fresh + "\n", page, count=1), encoding="utf-8")
 

@@ -416,13 +416,13 @@ pub enum ConnectorError {
     #[error("the provider refuses the credentials: {0}")]
     Unauthorized(String),
     /// Our app is rejected, whatever the account: only an operator can fix that.
-    #[error("the provider refuses this Mailroom itself: {0}")]
+    #[error("the provider rejects this app: {0}")]
     AppRejected(String),
     /// The provider does not accept the cursors any more: everything is listed and compared.
     #[error("the cursor has expired at the provider")]
     CursorExpired,
     /// The message (or folder, group, subscription) does not exist any more.
-    #[error("it is not there any more")]
+    #[error("the resource no longer exists at the provider")]
     Gone,
     /// Only folders are left that cannot be opened, perhaps for a while: listing them is retried later, and the rest of the
     /// mailbox is not affected.

@@ -99,7 +99,7 @@ impl ExclusionReason {
             Self::Excluded => "are excluded by the rules",
             Self::NotIncluded => "are not included by the rules",
             Self::AddressTaken => "have an address that another mailbox has here",
-            Self::Disconnected => "have a mailbox that somebody has disconnected",
+            Self::Disconnected => "have a mailbox that was disconnected",
         }
     }
 }

@@ -11,10 +11,11 @@ pub mod flags;
 pub mod hash;
 pub mod ids;
 pub mod lane;
-pub mod log_text;
+pub mod log_redaction;
 pub mod mailbox;
 pub mod message_limits;
 pub mod metrics;
+pub mod provider;
 pub mod search;
 pub mod secret;
 pub mod states;
@@ -33,9 +34,10 @@ pub use ids::{
     UserId, WebhookId, WorkerId,
 };
 pub use lane::Lane;
-pub use log_text::log_text;
-pub use mailbox::{MailboxEvent, MailboxState, Provider};
+pub use log_redaction::redact_for_log;
+pub use mailbox::{MailboxEvent, MailboxState};
 pub use message_limits::MessageLimits;
+pub use provider::Provider;
 pub use secret::{Secret, SecretKind};
 pub use states::{AttachmentStatus, DeliveryState, JobState, LedgerState, PackState, ProcessingStatus, WebhookState};
 pub use tenant::PlanTier;

@@ -167,7 +167,7 @@ fn read_operator_key(path: &Path) -> anyhow::Result<Secret<String>> {
     let key = Secret::new(text.expose().trim().to_owned());
     anyhow::ensure!(
         key.expose().starts_with(OPERATOR_PREFIX) && is_well_formed(key.expose()),
-        "{} is not an operator's key, and this database has none yet; remove the file, and one is made",
+        "{} is not an operator's key, and this database has none yet; remove the file; a new key is created at the next start",
         path.display()
     );
     Ok(key)

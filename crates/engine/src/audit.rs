@@ -59,7 +59,7 @@ impl Engine {
                 }
                 if entry.hash != chain_hash(&report.head, &entry.entry) {
                     return Ok(ChainReport {
-                        broken: chain_break(entry.seq, "it was altered, or one before it"),
+                        broken: chain_break(entry.seq, "it or an earlier entry was altered"),
                         ..report
                     });
                 }
@@ -68,7 +68,7 @@ impl Engine {
                 }
                 if head.as_ref().is_some_and(|head| head.seq == entry.seq && head.hash != entry.hash) {
                     return Ok(ChainReport {
-                        broken: chain_break(entry.seq, "it is not the one that was the last"),
+                        broken: chain_break(entry.seq, "its hash differs from the recorded last hash"),
                         ..report
                     });
                 }
@@ -79,7 +79,7 @@ impl Engine {
         if head.as_ref().map_or(0, |head| head.seq) > report.entries {
             report.broken = chain_break(report.entries + 1, "it is missing");
         } else if head.is_none() && report.entries > 0 {
-            report.broken = chain_break(report.entries, "nothing says that it is the last");
+            report.broken = chain_break(report.entries, "the record of the last entry is missing");
         }
         Ok(report)
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use domain::redact_for_log;
 use futures_util::future::BoxFuture;
 use jobs::LeaseGate;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -214,7 +215,7 @@ impl Redis {
             Err(_) => format!("no answer within {} ms", self.timeout_after.as_millis()),
         };
         if self.away_until().replace(now + RETRY_INTERVAL).is_none() {
-            tracing::warn!(error = error, "Redis unavailable; continuing without it");
+            tracing::warn!(error = redact_for_log(&error), "Redis unavailable; continuing without it");
         }
         None
     }

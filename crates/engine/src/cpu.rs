@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 
 use anyhow::{Context, anyhow};
+use domain::redact_for_log;
 use jobs::panic_message;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -63,7 +64,7 @@ fn start_threads(cores: usize) -> mpsc::Sender<CpuTask> {
         let waiting = waiting.clone();
         let thread = std::thread::Builder::new().name(format!("cpu-{n}"));
         if let Err(e) = thread.spawn(move || run_tasks(&waiting)) {
-            tracing::error!(error = %e, "could not start a CPU thread");
+            tracing::error!(error = redact_for_log(&e), "could not start a CPU thread");
         }
     }
     tasks

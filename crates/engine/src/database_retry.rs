@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use domain::redact_for_log;
 use store::StoreError;
 
 use crate::Engine;
@@ -33,7 +34,7 @@ impl Engine {
 
     /// Returns when the database answers, or with `away` once it has been unavailable for longer than we wait.
     pub(crate) async fn wait_for_database(&self, since: Instant, away: StoreError) -> Result<(), StoreError> {
-        tracing::warn!(error = %away, "database unavailable; waiting for it");
+        tracing::warn!(error = redact_for_log(&away), "database unavailable; waiting for it");
         loop {
             if since.elapsed() >= self.max_database_wait {
                 return Err(away);

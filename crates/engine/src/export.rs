@@ -126,7 +126,9 @@ struct ExportTarget {
 impl ExportTarget {
     /// Creates a target. Refuses a path that exists.
     fn new(out: &Path) -> anyhow::Result<Self> {
-        let Some(name) = out.file_name() else { bail!("{} names no file; give --out a path to make", out.display()) };
+        let Some(name) = out.file_name() else {
+            bail!("--out must name a new file or folder; {} names none", out.display())
+        };
         let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let target = Self { folder: folder.to_owned(), path: out.with_file_name(name) };
         if exists(&target.path) { Err(target.already_exists()) } else { Ok(target) }

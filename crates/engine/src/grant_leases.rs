@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use domain::{Provider, Sha256};
+use domain::{Provider, Sha256, redact_for_log};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Engine;
@@ -66,7 +66,11 @@ impl GrantLease {
 
     pub async fn release(self) {
         if let Err(e) = self.engine.store.system().release_lease(&self.name, HOLDER, self.token).await {
-            tracing::debug!(error = %e, "grant lease not released; it expires by itself");
+            tracing::debug!(
+                lease = self.name,
+                error = redact_for_log(&e),
+                "grant lease not released; it expires by itself"
+            );
         }
     }
 }

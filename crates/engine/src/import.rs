@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Context;
 use content::files::{self, FileMessage, ImportProblem};
 use content::spool::{Spool, SpoolableBytes};
-use domain::MessageLimits;
+use domain::{MessageLimits, redact_for_log};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use store::Dialect;
@@ -133,7 +133,7 @@ impl Engine {
             // SQLite does not do it by itself; PostgreSQL's autovacuum comes within a minute. Everything is stored by
             // now, so a full disk or a busy file does no harm.
             if let Err(e) = self.store.system().refresh_statistics().await {
-                tracing::warn!(error = %e, "table statistics not updated");
+                tracing::warn!(error = redact_for_log(&e), "table statistics not updated");
             }
         }
         summary.seconds = started.elapsed().as_secs_f64();
@@ -143,7 +143,7 @@ impl Engine {
     /// Runs the database's upkeep. A failure is harmless: the next run does it.
     async fn run_upkeep(&self) {
         if let Err(e) = self.store.system().upkeep().await {
-            tracing::warn!(error = %e, "database upkeep failed");
+            tracing::warn!(error = redact_for_log(&e), "database upkeep failed");
         }
     }
 
@@ -193,12 +193,11 @@ fn start_reading(
     let mut batcher = BatchBuilder { batching, memory, memory_bytes, sender, found: Vec::new(), bytes: 0 };
     let reading = tokio::task::spawn_blocking(move || {
         let mut problems = 0;
-        let on_problem = |problem: &ImportProblem| {
+        // If it stopped early, the import has already failed for another reason, which its caller gets.
+        let _ = read_all(readers, &mut batcher, |problem| {
             problems += 1;
             on_problem(&problem.to_string());
-        };
-        // If it stopped early, the import has already failed for another reason, which its caller gets.
-        let _ = read_all(readers, &mut batcher, on_problem);
+        });
         problems
     });
     let batches = stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });

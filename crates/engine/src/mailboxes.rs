@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use domain::{Lane, MailboxEvent, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId};
+use domain::{Lane, MailboxEvent, MailboxId, MailboxState, Provider, Secret, SecretId, TenantId, redact_for_log};
 use jiff::Timestamp;
 use jobs::new_job;
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,8 @@ pub fn is_conflict(e: &anyhow::Error) -> bool {
 }
 
 /// The reason of a state that a person asked for.
-const PAUSED_REASON: &str = "paused by somebody";
-const DISCONNECTED_REASON: &str = "disconnected by somebody";
+const PAUSED_REASON: &str = "paused on request";
+const DISCONNECTED_REASON: &str = "disconnected on request";
 
 /// Returns the event of another secret.
 fn credentials_replaced(mailbox: &Mailbox) -> MailboxEvent {
@@ -209,7 +209,7 @@ impl Engine {
     /// Wakes the workers for new jobs. A worker that misses it finds them by polling.
     pub async fn notify_workers(&self) {
         if let Err(e) = self.store.notify_other_processes().await {
-            tracing::debug!(error = %e, "workers not notified of new jobs; they find them by polling");
+            tracing::debug!(error = redact_for_log(&e), "workers not notified of new jobs; they poll");
         }
     }
 

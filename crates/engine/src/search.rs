@@ -53,7 +53,7 @@ pub struct SearchResults {
 pub enum SearchError {
     #[error("{0}")]
     Query(#[from] query::QueryError),
-    #[error("the cursor is not one of this search; start again without it")]
+    #[error("is not a cursor of this search; start again without it")]
     Cursor,
     #[error(transparent)]
     Store(#[from] store::StoreError),

@@ -81,8 +81,8 @@ pub struct BackfillForecast {
 }
 
 pub const FORECAST_STILL_LISTING: &str = "older mail is still being listed";
-pub const FORECAST_PAUSED: &str = "it is paused";
-pub const FORECAST_NO_RATE: &str = "nothing has come in the last minutes";
+pub const FORECAST_PAUSED: &str = "the mailbox is paused";
+pub const FORECAST_NO_RATE: &str = "no messages were fetched in the last minutes";
 
 /// The longest forecast.
 const MAX_FORECAST: Duration = Duration::from_secs(366 * 86_400);
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn forecast_needs_a_rate_and_a_complete_listing() {
         let now: Timestamp = NOON.parse().unwrap();
-        let pause = SyncPause { until: now, reason: "its server asked to wait".into() };
+        let pause = SyncPause { until: now, reason: "the provider asked to wait".into() };
 
         let soon = forecast(&progress(true, 600, Some(10.0)), None);
         assert_eq!((soon.ends_at, soon.unknown), ("2026-11-16T12:01:00Z".parse().ok(), None));

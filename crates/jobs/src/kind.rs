@@ -69,7 +69,7 @@ pub enum JobError {
     Fatal { class: &'static str, message: String },
     /// The job has to wait for a limit or for a busy server; retried after the delay without spending an attempt.
     #[error("throttled for {0:?}")]
-    Throttled(Duration),
+    Deferred(Duration),
 }
 
 impl From<anyhow::Error> for JobError {

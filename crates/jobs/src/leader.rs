@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::log_text;
+use domain::redact_for_log;
 use store::Store;
 use store::sql::schedules::LeaseToken;
 use tokio::sync::watch;
@@ -73,7 +73,11 @@ pub async fn lead<F: Future<Output = ()>>(
         };
         drop(renewal);
         if let Err(e) = store.system().release_lease(&election.name, &election.holder, token).await {
-            tracing::debug!(lease = election.name, error = log_text(&e), "cannot release the lease; it will expire");
+            tracing::debug!(
+                lease = election.name,
+                error = redact_for_log(&e),
+                "cannot release the lease; it will expire"
+            );
         }
         election.gate.release(&election.name, &election.holder).await;
         if is_stopped {
@@ -95,7 +99,7 @@ async fn acquire(store: &Store, election: &Election) -> u64 {
         match store.system().acquire_lease(name, holder, *lease).await {
             Ok(Some(token)) => return token,
             Ok(None) => {}
-            Err(e) => tracing::warn!(lease = name, error = log_text(&e), "cannot acquire the lease"),
+            Err(e) => tracing::warn!(lease = name, error = redact_for_log(&e), "cannot acquire the lease"),
         }
         sleep(retry_delay(election)).await;
     }
@@ -154,7 +158,7 @@ async fn renew(store: Store, election: Election, token: u64, until: watch::Sende
                 return;
             }
             Err(e) => {
-                tracing::warn!(lease = name, error = log_text(&e), "cannot renew the lease");
+                tracing::warn!(lease = name, error = redact_for_log(&e), "cannot renew the lease");
                 wait = retry_delay(&election) / 4; // there is little time left
             }
         }

@@ -8,6 +8,8 @@ pub mod fair;
 pub mod kind;
 pub mod leader;
 pub mod lease_gate;
+pub mod noop;
+#[cfg(feature = "testing")]
 pub mod probe;
 pub mod random;
 pub mod recurring;

@@ -1,4 +1,4 @@
-//! Two job kinds without a product purpose: for tests, benchmarks and trying out the queue.
+//! A job for tests, which fails, hangs or crashes its process on demand. No shipped program has it.
 
 use std::time::Duration;
 
@@ -6,14 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::RetryPolicy;
 use crate::kind::{Completion, Job, JobContext, JobError, JobKind};
-
-/// Does nothing.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Noop {}
-
-impl Job for Noop {
-    const KIND: &'static str = "noop";
-}
 
 /// Writes one row and perhaps enqueues a child, or fails as its payload says.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -52,10 +44,6 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-pub fn noop() -> JobKind {
-    JobKind::new(|_, _: Noop| async { Ok(Completion::Done) })
-}
-
 pub fn probe(retry: RetryPolicy) -> JobKind {
     JobKind::new(run).with_retry(retry)
 }
@@ -68,7 +56,7 @@ async fn run(context: JobContext, probe: Probe) -> Result<Completion, JobError> 
         Some(ProbeFault::Hang) => std::future::pending().await,
         Some(ProbeFault::Abort) => std::process::abort(),
         Some(ProbeFault::Panic) => panic!("the probe was told to panic"),
-        Some(ProbeFault::Throttle) => return Err(JobError::Throttled(Duration::from_secs(1))),
+        Some(ProbeFault::Throttle) => return Err(JobError::Deferred(Duration::from_secs(1))),
         None => {}
     }
     if context.job.attempt < u64::from(probe.fail) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{Clock, JobId, log_text};
+use domain::{Clock, JobId, redact_for_log};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use store::sql::jobs::{NewJob, OnConflict, StartTime, UniqueKey};
@@ -89,7 +89,7 @@ pub async fn tick(
             Err(e) => {
                 tracing::warn!(
                     schedule = schedule.name,
-                    error = log_text(&e),
+                    error = redact_for_log(&e),
                     "cannot compute the times of a schedule"
                 );
                 ticked.unreadable.push(schedule.name);
@@ -108,7 +108,11 @@ pub async fn tick(
             Ok(false) => continue,
             Err(e @ StoreError::Precondition(LEASE_TAKEN_OVER)) => return Err(e.into()),
             Err(e) => {
-                tracing::warn!(schedule = schedule.name, error = log_text(&e), "cannot fire a schedule; it stays due");
+                tracing::warn!(
+                    schedule = schedule.name,
+                    error = redact_for_log(&e),
+                    "cannot fire a schedule; it stays due"
+                );
                 &mut ticked.failed
             }
         };

@@ -9,7 +9,7 @@ use connectors::google::GoogleOAuth;
 use connectors::http::{HttpClient, HttpTimeouts};
 use connectors::microsoft::MicrosoftOAuth;
 use content::spool::Spool;
-use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId};
+use domain::{ConsentFlow, Provider, Sha256, SystemClock, TenantId, redact_for_log};
 use engine::audit::AuditRecord;
 use engine::calls::budget::Budget;
 use engine::calls::{CallSettings, Calls};
@@ -91,7 +91,7 @@ pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!(error = %e, "raising the limit of open files failed");
+        tracing::warn!(error = redact_for_log(&e), "raising the limit of open files failed");
     }
 }
 
@@ -116,7 +116,7 @@ pub async fn open(config: &Config) -> Result<Engine, Failure> {
 /// Creates the syncer of this process.
 pub fn syncer(config: &Config, engine: &Engine, holder: &str) -> Result<Syncer, Failure> {
     let (google, microsoft) = (&config.providers.google, &config.providers.microsoft);
-    let connectors = connectors::all(&google.settings, &microsoft.settings);
+    let connectors = connectors::registry::all(&google.settings, &microsoft.settings);
     let connectors = connectors.map_err(|e| Failure::problem(format!("cannot create the provider clients: {e}")))?;
     let settings = SyncSettings {
         holder: holder.to_owned(),
@@ -183,7 +183,7 @@ pub fn redis(config: &Config) -> Result<Option<Redis>, Failure> {
 pub fn courier(config: &Config, engine: &Engine) -> Result<WebhookDeliverer, Failure> {
     let policy = AddressPolicy::new(config.webhooks.allow_networks.iter().copied());
     let sender = WebhookSender::new(policy, Arc::new(SystemResolver::default()));
-    let sender = sender.map_err(|e| Failure::problem(format!("webhooks: {e:#}")))?;
+    let sender = sender.map_err(|e| Failure::problem(format!("cannot create the webhook client: {e:#}")))?;
     Ok(WebhookDeliverer::new(engine.clone(), sender, Arc::new(SystemRandom)))
 }
 
@@ -260,12 +260,11 @@ impl engine::oidc::Documents for HttpDocuments {
 
 /// Starts a worker for jobs of all kinds.
 pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
-    let signed = |duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
     let keep = RetentionPeriods {
         jobs: JobRetention { finished: config.jobs.keep_finished, dead: config.jobs.keep_dead },
-        events: signed(config.events.keep),
+        events: bounded(config.events.keep),
         deliveries: config.webhooks.keep_deliveries,
-        blobs: signed(config.blobs.grace),
+        blobs: bounded(config.blobs.grace),
     };
     let settings = WorkerSettings {
         name: name.to_owned(),
@@ -278,6 +277,11 @@ pub fn start_worker(config: &Config, syncer: &Syncer, name: &str) -> Worker {
     };
     let kinds = engine::jobs::kinds(syncer, keep);
     Worker::start(syncer.engine.store.clone(), kinds, settings, Arc::new(SystemRandom))
+}
+
+/// Converts a duration; one that is too long becomes the longest.
+fn bounded(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
 /// Time for running jobs to finish, of the 30 seconds that a shutdown may take.
@@ -324,7 +328,7 @@ pub async fn audited(
     let at = engine.store.system().now().await?;
     let at = Timestamp::from_millisecond(at.as_millisecond()).unwrap_or(at);
     let actor = format!("command:{}", rustix::process::getuid().as_raw());
-    tracing::info!(tenant.id = %tenant, action, "recording a change by command");
+    tracing::info!(tenant.id = %tenant, action, "change requested by a command");
     let (target, after) = (target.to_owned(), Some(after).filter(|after| !after.is_null()));
     let entry = AuditRecord { at, actor, action, target, address: None, request_id: None, before: None, after };
     Ok(engine.with_record(ChangeRecord { tenant, at, entry: Some(entry.text()), reply: None }))

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use domain::redact_for_log;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
@@ -41,9 +42,9 @@ pub fn reload_level() {
             let level = config.log.level(true);
             match handle.reload(filter(level)) {
                 Ok(()) => tracing::info!(log.level = level.as_str(), "reloaded log level"),
-                Err(e) => tracing::error!(error = %e, "changing the log level failed"),
+                Err(e) => tracing::error!(error = redact_for_log(&e), "changing the log level failed"),
             }
         }
-        Err(e) => tracing::error!(error = %e, "reloading the settings failed"),
+        Err(e) => tracing::error!(error = redact_for_log(&e), "reloading the settings failed"),
     }
 }

@@ -10,8 +10,8 @@ use mail_parser::{Address, MessageParser, MimeHeaders};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::letter_halves::LetterHalves;
 use crate::mail::rng::Rng;
+use crate::message_template::MessageTemplate;
 
 #[derive(Debug)]
 pub struct LetterPool {
@@ -98,7 +98,7 @@ impl LetterPool {
     ///
     /// If `count` is 0.
     pub fn new(seed: u64, count: usize) -> Self {
-        let letters = LetterHalves::generate(seed, count).into_iter();
+        let letters = MessageTemplate::generate(seed, count).into_iter();
         Self { letters: letters.map(PooledLetter::new).collect() }
     }
 
@@ -174,8 +174,8 @@ fn field(message_id: &str) -> Vec<u8> {
 }
 
 impl PooledLetter {
-    fn new(halves: LetterHalves) -> Self {
-        let LetterHalves { before, after } = halves;
+    fn new(halves: MessageTemplate) -> Self {
+        let MessageTemplate { before, after } = halves;
         Self { before, after, encoded: Default::default(), facts: OnceLock::new() }
     }
 

@@ -22,12 +22,12 @@ pub struct ChangeRecord {
     pub at: Timestamp,
     /// JSON, without secrets. `None`: it was recorded before, as an intention.
     pub entry: Option<String>,
-    pub reply: Option<KeptReply>,
+    pub reply: Option<StoredReply>,
 }
 
 /// The reply to a request with an idempotency key, returned again when the request is repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptReply {
+pub struct StoredReply {
     /// The owner of the idempotency key.
     pub tenant: TenantId,
     pub key_hash: Sha256,

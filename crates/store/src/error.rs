@@ -48,10 +48,10 @@ pub enum StoreError {
 }
 
 /// PostgreSQL keeps no NUL in a text.
-pub const UNSTORABLE_TEXT: &str = "a text has a character in it that cannot be stored";
+pub const UNSTORABLE_TEXT: &str = "a text must not contain the NUL character";
 
 /// A foreign key did not hold: what the caller had seen is gone.
-pub(crate) const REFERENT_GONE: &str = "something that it refers to was removed meanwhile";
+pub(crate) const REFERENT_GONE: &str = "a resource that the request names no longer exists";
 
 impl StoreError {
     pub fn corrupt(what: impl AsRef<str>) -> Self {

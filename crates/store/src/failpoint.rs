@@ -32,7 +32,7 @@ named! {
         CommitBatch = "commit_batch",
         PurgeEmails = "purge_emails",
         GiveUpPacks = "give_up_packs",
-        CondemnBlobs = "condemn_blobs",
+        CondemnBlobs = "mark_unreferenced_blobs",
         DeleteBlobs = "delete_blobs",
         MovePack = "move_pack",
         EmptyPacks = "empty_packs",
@@ -211,12 +211,12 @@ named! {
     }
 }
 
-/// Passes the failpoints right before and right after an effect, whatever comes of it.
-pub async fn around<T>(effect: Effect, work: impl Future<Output = T>) -> T {
+/// Passes the failpoints right before an effect, and right after it if it came about.
+pub async fn around<T, E>(effect: Effect, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     before(effect);
-    let outcome = work.await;
+    let outcome = work.await?;
     after(effect);
-    outcome
+    Ok(outcome)
 }
 
 #[cfg(not(feature = "testing"))]

@@ -150,7 +150,7 @@ pub(crate) async fn sqlite_version(db: &Sqlite) -> Result<u32, StoreError> {
 pub(crate) async fn postgres_version(db: &Postgres) -> Result<u32, StoreError> {
     readable_version(db).await?.ok_or_else(|| {
         StoreError::Refused(
-            "this login may not read the database's schema version, as after a restore that was cut off at its very end; go on with `mailroom migrate`"
+            "this login cannot read the schema version of the database, as after an interrupted restore; finish that with `mailroom migrate`"
                 .into(),
         )
     })
@@ -252,7 +252,7 @@ pub(crate) async fn postgres(db: &Postgres) -> Result<Vec<&'static str>, StoreEr
         );
         transaction.batch_execute(&record).await.map_err(postgres::error)?;
     }
-    roles::restate(&transaction).await?;
+    roles::reapply_policies(&transaction).await?;
     failpoint::before(Effect::Migrate);
     transaction.commit().await.map_err(postgres::error)?;
     failpoint::after(Effect::Migrate);

@@ -26,14 +26,13 @@ use store::blobs::Blobs;
 use store::sql::jobs::{JobFilter, JobRetention};
 use store::sql::mailboxes::{Mailbox, NewMailbox};
 use store::sql::sync::SyncState;
-use store::testing::{TestDatabase, on_each_database, run_sql};
+use store::testing::{TestDatabase, on_each_database, run_sql, wait_until};
 use store::{Dialect, Location, Store, TenantStore};
 use tokio::sync::OnceCell;
 
 use crate::clock::OffsetClock;
 use crate::http::{HttpOptions, HttpReply, InProcessServer, request};
 use crate::scripted::ScriptedConnector;
-use crate::wait::wait_until;
 
 /// The address of the mailbox of tests that have one.
 pub const ADDRESS: &str = "me@acme.test";

@@ -36,7 +36,6 @@ pub mod pages;
 pub mod scripted;
 pub mod scripted_app;
 pub mod simulated;
-pub mod wait;
 pub mod world;
 
 pub use app::{AppOptions, TestApp, on_each_app, on_each_app_with};
@@ -45,5 +44,5 @@ pub use http::HttpReply;
 pub use scripted::{ConnectorMethod, ScriptedConnector, ScriptedMessage, ScriptedReply};
 pub use scripted_app::ScriptedApp;
 pub use simulated::{SimulatedApp, SimulatedProvider};
-pub use wait::{WAIT_DEADLINE, wait_until};
+pub use store::testing::{WAIT_DEADLINE, wait_until};
 pub use world::WorldConnector;

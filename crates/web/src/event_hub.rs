@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::TenantId;
+use domain::{TenantId, redact_for_log};
 use store::{Store, StoreError};
 use tokio::sync::watch;
 
@@ -33,7 +33,7 @@ impl EventHub {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             if let Err(e) = self.poll().await {
-                tracing::debug!(error = %e, "polling for new events failed");
+                tracing::debug!(error = redact_for_log(&e), "polling for new events failed");
             }
         }
     }

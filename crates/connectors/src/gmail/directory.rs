@@ -66,7 +66,7 @@ struct GroupMember {
 }
 
 impl GroupMember {
-    /// Whether it is a user and not a group; without a `type` it is a user.
+    /// Returns whether it is a user and not a group; without a `type` it is a user.
     fn is_user(&self) -> bool {
         self.kind.as_deref().is_none_or(|kind| kind == "USER")
     }

@@ -59,7 +59,7 @@ struct ErrorReason {
     reason: String,
 }
 
-/// Whether the response rejects the access token, so that a renewed one may help.
+/// Returns whether the response rejects the access token, so that a renewed one may help.
 pub fn is_token_rejected(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED
 }

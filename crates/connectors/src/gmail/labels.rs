@@ -91,12 +91,12 @@ pub fn query(folder: &str) -> (Option<&str>, &'static str) {
     }
 }
 
-/// Whether the messages of this folder are in no other.
+/// Returns whether the messages of this folder are in no other.
 pub fn is_exclusive(folder: &str) -> bool {
     EXCLUSIVE_LABELS.iter().any(|(exclusive, _)| *exclusive == folder)
 }
 
-/// Whether `messages.list` shows this folder only with `includeSpamTrash`.
+/// Returns whether `messages.list` shows this folder only with `includeSpamTrash`.
 pub fn is_hidden(folder: &str) -> bool {
     matches!(folder, "TRASH" | "SPAM")
 }

@@ -45,7 +45,7 @@ impl GoogleOAuth {
         Self { http, settings: Arc::new(settings), service_account }
     }
 
-    /// Whether people can be asked for their consent.
+    /// Returns whether people can be asked for their consent.
     pub fn has_client(&self) -> bool {
         self.settings.client_id.is_some() && self.settings.client_secret.is_some()
     }
@@ -216,7 +216,7 @@ impl ConsentFlow for GoogleOAuth {
     }
 }
 
-/// Whether the settings ask for group members as well.
+/// Returns whether the settings ask for group members as well.
 fn wants_groups(settings: &str) -> bool {
     serde_json::from_str(settings).is_ok_and(|settings: serde_json::Value| settings["groups"] == true)
 }

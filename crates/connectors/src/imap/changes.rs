@@ -91,7 +91,7 @@ pub async fn changes(
     Ok(page)
 }
 
-/// Whether a refusal concerns one folder only: it is gone or cannot be opened.
+/// Returns whether a refusal concerns one folder only: it is gone or cannot be opened.
 pub fn is_folder_refusal(refusal: &Refusal) -> bool {
     match refusal.class {
         RefusalClass::NoSuchFolder | RefusalClass::Denied => true,

@@ -28,7 +28,7 @@ async fn list_folders(connection: &Connection, credentials: &Credentials) -> Res
     Ok(folders)
 }
 
-/// Whether a text has a certificate that can be used as a trust anchor.
+/// Returns whether a text has a certificate that can be used as a trust anchor.
 pub fn has_ca_certificate(pem: &str) -> bool {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     certificates.is_ok_and(|certificates| RootCertStore::empty().add_parsable_certificates(certificates).0 > 0)

@@ -64,7 +64,7 @@ impl FolderCursor {
         }
     }
 
-    /// Whether the status shows no change since. Without modification sequences that cannot be known.
+    /// Returns whether the status shows no change since. Without modification sequences that cannot be known.
     pub fn is_current(&self, status: &FolderStatus) -> bool {
         self.modseq.is_some()
             && !self.is_relisting

@@ -80,7 +80,7 @@ impl Connection {
     }
 }
 
-/// Whether a host name or address is that of this machine.
+/// Returns whether a host name or address is that of this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")

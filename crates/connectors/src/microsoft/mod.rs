@@ -42,7 +42,7 @@ pub struct GraphPush {
 }
 
 impl MicrosoftSettings {
-    /// Whether the app's credentials are set.
+    /// Returns whether the app's credentials are set.
     pub fn has_client(&self) -> bool {
         self.client_id.is_some() && (self.client_secret.is_some() || self.certificate.is_some())
     }
@@ -71,7 +71,7 @@ impl Default for MicrosoftSettings {
     }
 }
 
-/// Whether a directory can have this name: an id or a domain. It becomes a part of a URL.
+/// Returns whether a directory can have this name: an id or a domain. It becomes a part of a URL.
 pub fn is_directory(name: &str) -> bool {
     let is_reserved = ["common", "organizations", "consumers"].contains(&&*name.to_ascii_lowercase());
     name.len() <= 253 && !is_reserved && name.split('.').all(is_domain_label)

@@ -165,7 +165,7 @@ impl ConsentFlow for MicrosoftOAuth {
     }
 }
 
-/// Whether a granted scope allows to read mail. Graph's scopes come with or without its URL as prefix.
+/// Returns whether a granted scope allows to read mail. Graph's scopes come with or without its URL as prefix.
 fn is_read_mail(scope: &str, resource: &str) -> bool {
     let name = scope.strip_prefix(resource).map_or(scope, |rest| rest.trim_start_matches('/'));
     // `Mail.ReadWrite` includes reading.

@@ -60,7 +60,7 @@ impl TokenResponse {
         self.refresh_token.clone().filter(|secret| !secret.is_empty()).map(Secret::new)
     }
 
-    /// Whether a scope that matches was granted. Without `scope`, all requested ones are (RFC 6749, 5.1).
+    /// Returns whether a scope that matches was granted. Without `scope`, all requested ones are (RFC 6749, 5.1).
     pub fn has_scope(&self, matches: impl Fn(&str) -> bool) -> bool {
         self.scope.as_deref().is_none_or(|scope| scope.split_ascii_whitespace().any(matches))
     }
@@ -113,7 +113,7 @@ impl TokenError {
         Self { error: body["error"].as_str().unwrap_or_default().to_owned(), codes: codes.collect() }
     }
 
-    /// Whether one of Microsoft's numbers is among these.
+    /// Returns whether one of Microsoft's numbers is among these.
     pub fn has_code(&self, codes: &[u64]) -> bool {
         self.codes.iter().any(|code| codes.contains(code))
     }
@@ -129,7 +129,7 @@ pub fn claims_for(client_id: &str, id_token: &str) -> Option<Value> {
     is_for_us.then_some(claims)
 }
 
-/// Whether the settings say that our app opens the mailbox without its owner's consent.
+/// Returns whether the settings say that our app opens the mailbox without its owner's consent.
 pub fn is_app_only(settings: &str) -> bool {
     let settings: Option<Value> = serde_json::from_str(settings).ok();
     settings.is_some_and(|settings| settings["app_only"] == true)
@@ -150,7 +150,7 @@ fn setting(account: &ConnectorAccount, name: &str) -> Option<String> {
     settings[name].as_str().map(str::to_owned)
 }
 
-/// Whether our clock differs so much from the server's that it may reject an assertion for that alone.
+/// Returns whether our clock differs so much from the server's that it may reject an assertion for that alone.
 pub fn is_clock_wrong(response: &ErrorResponse) -> bool {
     response.date().is_some_and(|theirs| theirs.duration_since(SystemClock.now()).abs() > MAX_CLOCK_SKEW)
 }
@@ -159,7 +159,7 @@ pub fn unauthorized(what: &str) -> ConnectorError {
     ConnectorError::Unauthorized(what.to_owned())
 }
 
-/// An error that only the operator can fix.
+/// Returns an error that only the operator can fix.
 pub fn app_rejected(what: &str) -> ConnectorError {
     ConnectorError::AppRejected(what.to_owned())
 }

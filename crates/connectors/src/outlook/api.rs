@@ -67,7 +67,7 @@ pub struct GraphFailure {
 }
 
 impl GraphFailure {
-    /// Whether Graph itself answered that it cannot serve the request.
+    /// Returns whether Graph itself answered that it cannot serve the request.
     pub fn is_server_error(&self) -> bool {
         self.status.is_some() && matches!(self.error, ConnectorError::Unavailable(_))
     }

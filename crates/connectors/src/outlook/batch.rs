@@ -46,7 +46,7 @@ impl BatchItem {
         is_token_rejected(self.status(), &self.headers())
     }
 
-    /// Whether the status is 403, for this item alone or for the whole mailbox.
+    /// Returns whether the status is 403, for this item alone or for the whole mailbox.
     pub fn is_forbidden(&self) -> bool {
         self.status() == StatusCode::FORBIDDEN
     }
@@ -125,7 +125,7 @@ pub async fn get_all<T: DeserializeOwned>(
         .collect())
 }
 
-/// The error of an item that is forbidden while the inbox can be read.
+/// Returns the error of an item that is forbidden while the inbox can be read.
 pub fn forbidden_item() -> ConnectorError {
     protocol("access to this item alone is forbidden")
 }

@@ -86,7 +86,7 @@ async fn request_page(
     client.get(GraphOperation::Delta, url, &format!("odata.maxpagesize={size}")).await
 }
 
-/// The error when Graph loses a sync state that it has only just given.
+/// Returns the error for a sync state that Graph has only just given and lost.
 pub fn sync_state_lost() -> ConnectorError {
     unavailable("Graph keeps losing the sync state")
 }

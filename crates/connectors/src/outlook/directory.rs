@@ -68,7 +68,7 @@ struct GraphGroup {
 }
 
 impl DirectoryObject {
-    /// Whether it is a user and not a group or device; without a type it is a user.
+    /// Returns whether it is a user and not a group or device; without a type it is a user.
     fn is_user(&self) -> bool {
         self.kind.as_deref().is_none_or(|kind| kind == "#microsoft.graph.user")
     }
@@ -169,7 +169,7 @@ fn person(user: GraphUser) -> Result<DirectoryPerson, ConnectorError> {
     })
 }
 
-/// Whether a licence plan includes a mailbox.
+/// Returns whether a licence plan includes a mailbox.
 fn is_mailbox(plan: &AssignedPlan) -> bool {
     plan.service.as_deref().is_some_and(|service| service.eq_ignore_ascii_case(EXCHANGE_SERVICE))
         && plan.capability_status.as_deref().is_some_and(|status| ACTIVE_PLAN_STATUSES.contains(&status))

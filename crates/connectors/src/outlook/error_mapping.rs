@@ -78,7 +78,8 @@ const MAILBOX_FULL_CODES: [&str; 2] = ["errorquotaexceeded", "quotaexceeded"];
 const THROTTLED_CODES: [&str; 4] =
     ["toomanyrequests", "applicationthrottled", "errorexceededmessagelimit", "mailboxconcurrency"];
 
-/// Whether the response rejects the access token, so that a renewed one may help. With a claims challenge it would not.
+/// Returns whether the response rejects the access token, so that a renewed one may help. With a claims challenge it
+/// would not.
 pub fn is_token_rejected(status: StatusCode, headers: &HeaderMap) -> bool {
     let has_claims_challenge = headers
         .get_all(WWW_AUTHENTICATE)

@@ -157,9 +157,9 @@ impl Subscriptions<'_> {
         Ok(ours)
     }
 
-    /// Whether a subscription is for this account and sent to us. An account may be subscribed to by its owner's consent or
-    /// by the directory's, with another resource for each. `me` is the owner of the token, so with the app's own token it
-    /// does not identify an account.
+    /// Returns whether a subscription is for this account and sent to us. An account may be subscribed to by its
+    /// owner's consent or by the directory's, with another resource for each. `me` is the owner of the token, so with
+    /// the app's own token it does not identify an account.
     fn is_ours(&self, item: &Value) -> bool {
         let resource = item["resource"].as_str().unwrap_or_default().trim_start_matches('/');
         let by_address = format!("users/{}/messages", self.address);

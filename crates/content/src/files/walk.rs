@@ -115,10 +115,12 @@ impl MailFileWalk {
     }
 
     fn enter(&mut self, path: PathBuf, segments: Vec<String>, is_apple: bool) {
-        let kind = match (maildir::is_maildir(&path), is_apple) {
-            (true, _) => DirectoryKind::Maildir,
-            (false, true) => DirectoryKind::Apple,
-            (false, false) => DirectoryKind::Plain,
+        let kind = if maildir::is_maildir(&path) {
+            DirectoryKind::Maildir
+        } else if is_apple {
+            DirectoryKind::Apple
+        } else {
+            DirectoryKind::Plain
         };
         self.saw_maildir |= kind == DirectoryKind::Maildir;
         self.list(path, kind, segments);

@@ -66,8 +66,6 @@ pub fn read<'a>(
 
 fn role(leaf: &Leaf) -> PartRole {
     let is_marked = leaf.disposition.value == "attachment";
-    let is_named = || attachments::filename(leaf, &mut Defects::default()).is_some();
-    let is_file = || leaf.disposition.find("filename").is_some() && !leaf.place.is_whole;
     let body = match leaf.content_type.value.as_str() {
         "text/plain" => PartRole::Text,
         "text/html" => PartRole::Html,
@@ -78,13 +76,23 @@ fn role(leaf: &Leaf) -> PartRole {
     };
     match body {
         PartRole::Text | PartRole::Html if is_marked || leaf.place.is_related => PartRole::Attachment,
-        PartRole::Text | PartRole::Html if is_file() || !leaf.place.is_first && is_named() => PartRole::Attachment,
-        PartRole::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named() => {
+        PartRole::Text | PartRole::Html if is_file(leaf) || !leaf.place.is_first && is_named(leaf) => {
+            PartRole::Attachment
+        }
+        PartRole::Attachment if leaf.place.is_signature && is_signature(leaf) && !is_marked && !is_named(leaf) => {
             PartRole::Nothing
         }
-        PartRole::Attachment if is_for_machines(leaf) && !is_marked && !is_named() => PartRole::Nothing,
+        PartRole::Attachment if is_for_machines(leaf) && !is_marked && !is_named(leaf) => PartRole::Nothing,
         _ => body,
     }
+}
+
+fn is_named(leaf: &Leaf) -> bool {
+    attachments::filename(leaf, &mut Defects::default()).is_some()
+}
+
+fn is_file(leaf: &Leaf) -> bool {
+    leaf.disposition.find("filename").is_some() && !leaf.place.is_whole
 }
 
 fn is_for_machines(leaf: &Leaf) -> bool {

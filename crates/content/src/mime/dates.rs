@@ -213,31 +213,13 @@ fn is_numeric_date(text: &str) -> bool {
     text.len() >= 8 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-') && text.contains('-')
 }
 
+const HOUR_SECONDS: i32 = 3600;
+
 /// Parses a time zone. Returns `None` if it is not a zone, `Some(None)` if it is an impossible one.
 #[expect(clippy::option_option, reason = "not a zone and an impossible zone lead to different answers")]
 fn zone(lower: &str) -> Option<Option<i32>> {
-    const HOUR: i32 = 3600;
-    let hours = |hours: i32| Some(Some(hours * HOUR));
-    match lower {
-        "gmt" | "ut" | "utc" | "z" | "wet" | "zulu" => return hours(0),
-        "bst" | "cet" | "met" | "mez" | "west" => return hours(1),
-        "cest" | "mest" | "mesz" | "eet" | "sast" => return hours(2),
-        "eest" | "msk" => return hours(3),
-        "ist" => return Some(Some(5 * HOUR + HOUR / 2)),
-        "sgt" | "hkt" | "awst" => return hours(8),
-        "jst" | "kst" => return hours(9),
-        "aest" => return hours(10),
-        "aedt" => return hours(11),
-        "nzst" => return hours(12),
-        "nzdt" => return hours(13),
-        "adt" | "brt" | "art" => return hours(-3),
-        "ast" | "edt" => return hours(-4),
-        "est" | "cdt" => return hours(-5),
-        "cst" | "mdt" => return hours(-6),
-        "mst" | "pdt" => return hours(-7),
-        "pst" | "akdt" => return hours(-8),
-        "hst" => return hours(-10),
-        _ => {}
+    if let Some(seconds) = named_zone(lower) {
+        return Some(Some(seconds));
     }
     let numeric = lower.strip_prefix("gmt").or(lower.strip_prefix("utc")).or(lower.strip_prefix("ut")).unwrap_or(lower);
     let (sign, digits) = match numeric.split_at_checked(1)? {
@@ -254,7 +236,33 @@ fn zone(lower: &str) -> Option<Option<i32>> {
     }
     let number: i32 = digits.parse().ok()?;
     let (hours, minutes) = if digits.len() <= 2 { (number, 0) } else { (number / 100, number % 100) };
-    Some((hours < 24 && minutes < 60).then_some(sign * (hours * HOUR + minutes * 60)))
+    Some((hours < 24 && minutes < 60).then_some(sign * (hours * HOUR_SECONDS + minutes * 60)))
+}
+
+/// Returns the offset of a zone with a name, in seconds.
+fn named_zone(lower: &str) -> Option<i32> {
+    let hours = match lower {
+        "gmt" | "ut" | "utc" | "z" | "wet" | "zulu" => 0,
+        "bst" | "cet" | "met" | "mez" | "west" => 1,
+        "cest" | "mest" | "mesz" | "eet" | "sast" => 2,
+        "eest" | "msk" => 3,
+        "ist" => return Some(5 * HOUR_SECONDS + HOUR_SECONDS / 2),
+        "sgt" | "hkt" | "awst" => 8,
+        "jst" | "kst" => 9,
+        "aest" => 10,
+        "aedt" => 11,
+        "nzst" => 12,
+        "nzdt" => 13,
+        "adt" | "brt" | "art" => -3,
+        "ast" | "edt" => -4,
+        "est" | "cdt" => -5,
+        "cst" | "mdt" => -6,
+        "mst" | "pdt" => -7,
+        "pst" | "akdt" => -8,
+        "hst" => -10,
+        _ => return None,
+    };
+    Some(hours * HOUR_SECONDS)
 }
 
 /// Parses a zone such as `0100` without its sign; a year after the time (`ctime`) is not one.

@@ -41,7 +41,7 @@ fn with_line_feeds<'a>(raw: Cow<'a, [u8]>, defects: &mut Defects) -> Cow<'a, [u8
     }
     defects.add(Defect::BareCr);
     let mut out = raw.into_owned();
-    mend(&mut out);
+    normalize_lone_crs(&mut out);
     Cow::Owned(out)
 }
 
@@ -51,7 +51,7 @@ pub fn is_bare_cr(bytes: &[u8]) -> bool {
 }
 
 /// Turns lone CRs into line feeds.
-pub fn mend(bytes: &mut [u8]) {
+pub fn normalize_lone_crs(bytes: &mut [u8]) {
     for i in 0..bytes.len() {
         if bytes[i] == b'\r' && bytes.get(i + 1) != Some(&b'\n') {
             bytes[i] = b'\n';

@@ -83,7 +83,6 @@ pub fn sniff_edges(start: &[u8], end: &[u8]) -> Option<&'static str> {
 
 /// Returns the type of a zip archive: Office documents are recognised by the first names in it.
 fn zip(head: &[u8]) -> &'static str {
-    let has = |name: &[u8]| memchr::memmem::find(head, name).is_some();
     if let Some(at) = memchr::memmem::find(head, b"mimetypeapplication/") {
         let rest = head.get(at + 8..).unwrap_or_default();
         let known: [(&[u8], &str); 4] = [
@@ -96,31 +95,44 @@ fn zip(head: &[u8]) -> &'static str {
             return name;
         }
     }
-    let is_office = has(b"[Content_Types].xml") || has(b"_rels/.rels") || has(b"docProps/");
+    let is_office =
+        contains(head, b"[Content_Types].xml") || contains(head, b"_rels/.rels") || contains(head, b"docProps/");
     match () {
-        () if is_office && has(b"word/") => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-        () if is_office && has(b"xl/") => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-        () if is_office && has(b"ppt/") => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-        () if has(b"META-INF/MANIFEST.MF") => "application/java-archive",
+        () if is_office && contains(head, b"word/") => {
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+        }
+        () if is_office && contains(head, b"xl/") => {
+            "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+        }
+        () if is_office && contains(head, b"ppt/") => {
+            "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+        }
+        () if contains(head, b"META-INF/MANIFEST.MF") => "application/java-archive",
         () => "application/zip",
     }
+}
+
+fn contains(bytes: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find(bytes, name).is_some()
 }
 
 /// Returns the type of an OLE file: Word, Excel and Outlook differ by the names in its directory.
 fn ole(start: &[u8], end: &[u8]) -> &'static str {
     // The directory may be anywhere, but is near one of the ends in practice.
     let start = start.get(..EDGE_BYTES).unwrap_or(start);
-    let has = |name: &str| {
-        let wide: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        memchr::memmem::find(start, &wide).is_some() || memchr::memmem::find(end, &wide).is_some()
-    };
     match () {
-        () if has("__properties_version1.0") => "application/vnd.ms-outlook",
-        () if has("WordDocument") => "application/msword",
-        () if has("Workbook") => "application/vnd.ms-excel",
-        () if has("PowerPoint Document") => "application/vnd.ms-powerpoint",
+        () if has_entry(start, end, "__properties_version1.0") => "application/vnd.ms-outlook",
+        () if has_entry(start, end, "WordDocument") => "application/msword",
+        () if has_entry(start, end, "Workbook") => "application/vnd.ms-excel",
+        () if has_entry(start, end, "PowerPoint Document") => "application/vnd.ms-powerpoint",
         () => "application/x-ole-storage",
     }
+}
+
+/// Returns whether an entry of this name, which is in UTF-16, is near one of the ends.
+fn has_entry(start: &[u8], end: &[u8], name: &str) -> bool {
+    let wide: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    contains(start, &wide) || contains(end, &wide)
 }
 
 fn iso_media(brand: &[u8]) -> &'static str {

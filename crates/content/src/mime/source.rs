@@ -57,7 +57,7 @@ pub struct MessageHead<'a> {
 }
 
 impl MessageHead<'_> {
-    /// Its headers, and where its body starts in the message.
+    /// Returns the headers of the part, and where its body starts in the message.
     pub fn read(
         &self,
         start: usize,

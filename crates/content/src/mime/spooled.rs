@@ -328,7 +328,7 @@ fn with_line_feeds(raw: &SpooledBytes, spool: &Spool) -> io::Result<SpooledBytes
     loop {
         // One byte more, to see what follows a carriage return at the end.
         let mut piece = raw.read_range(at..at + PIECE_BYTES as u64 + 1)?;
-        prologue::mend(&mut piece);
+        prologue::normalize_lone_crs(&mut piece);
         piece.truncate(PIECE_BYTES);
         if piece.is_empty() {
             return Ok(writer.finish());

@@ -115,9 +115,9 @@ impl<'a, S: MessageSource<'a>> StructureWalk<'a, '_, S> {
         let mut next = self.entity(section, body);
         while let Some(start) = next {
             let levels = &self.levels;
-            let is_boundary = |line: &[u8]| find_level(levels, line).is_some();
-            let head = self.source.head(start, self.limits.header_bytes, is_boundary);
-            let (section, body) = head.read(start, self.limits.header_bytes, is_boundary, self.defects);
+            let limit = self.limits.header_bytes;
+            let head = self.source.head(start, limit, |line| find_level(levels, line).is_some());
+            let (section, body) = head.read(start, limit, |line| find_level(levels, line).is_some(), self.defects);
             next = self.entity(&section, body);
         }
         if self.leaves.len() > self.limits.parts {
@@ -277,14 +277,15 @@ impl<'a, S: MessageSource<'a>> StructureWalk<'a, '_, S> {
         place: LeafPosition,
         body: Range<usize>,
     ) {
-        let header = |name: &str| section.find(name).map(|header| header.value);
-        let disposition = header("content-disposition")
-            .map(|value| HeaderParams::parse(&self.reader.line(value, self.defects)))
+        let disposition = section
+            .find("content-disposition")
+            .map(|header| HeaderParams::parse(&self.reader.line(header.value, self.defects)))
             .unwrap_or_default();
-        let transfer = header("content-transfer-encoding")
-            .map(|value| TransferEncoding::find(&String::from_utf8_lossy(value), self.defects))
+        let transfer = section
+            .find("content-transfer-encoding")
+            .map(|header| TransferEncoding::find(&String::from_utf8_lossy(header.value), self.defects))
             .unwrap_or(TransferEncoding::Identity);
-        let content_id = header("content-id").map(|value| self.reader.text(value, self.defects));
+        let content_id = section.find("content-id").map(|header| self.reader.text(header.value, self.defects));
         let content_id = content_id.map(|id| id.trim_matches(['<', '>', ' ']).to_owned()).filter(|id| !id.is_empty());
         self.leaves.push(Leaf { path, content_type, disposition, transfer, content_id, body, place });
     }

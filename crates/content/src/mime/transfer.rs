@@ -301,13 +301,17 @@ impl TransferEncoding {
     ) -> (Vec<u8>, bool) {
         let mut out = Vec::with_capacity(most.min(range.len()));
         let mut is_cut = false;
-        let mut take = |piece: &[u8]| {
-            let room = most - out.len();
-            is_cut |= piece.len() > room;
-            out.extend_from_slice(piece.get(..room).unwrap_or(piece));
-            !is_cut
-        };
-        self.decode_pieces(source, range, &mut take, defects);
+        self.decode_pieces(
+            source,
+            range,
+            &mut |piece| {
+                let room = most - out.len();
+                is_cut |= piece.len() > room;
+                out.extend_from_slice(piece.get(..room).unwrap_or(piece));
+                !is_cut
+            },
+            defects,
+        );
         (out, is_cut)
     }
 }
@@ -331,16 +335,7 @@ fn base64_pieces(source: &mut dyn PieceSource, range: Range<usize>, take: &mut d
     while at < range.end {
         let piece = source.piece(at, PIECE_BYTES.min(range.end - at)).into_owned();
         out.clear();
-        let mut junk_end = || {
-            let (mut end, mut from) = (0, range.start);
-            copy(source, range.clone(), &mut |piece| {
-                end = Some(last_junk(piece)).filter(|&end| end > 0).map_or(end, |end| from + end);
-                from += piece.len();
-                true
-            });
-            end
-        };
-        let goes_on = decoder.feed(&piece, at, &mut junk_end, &mut out);
+        let goes_on = decoder.feed(&piece, at, &mut || junk_end(source, range.clone()), &mut out);
         if !take(&out) {
             return !decoder.is_unclean;
         }
@@ -355,6 +350,17 @@ fn base64_pieces(source: &mut dyn PieceSource, range: Range<usize>, take: &mut d
     is_clean
 }
 
+/// Returns where the last byte that is not base64 ends, or 0.
+fn junk_end(source: &mut dyn PieceSource, range: Range<usize>) -> usize {
+    let (mut end, mut from) = (0, range.start);
+    copy(source, range, &mut |piece| {
+        end = Some(last_junk(piece)).filter(|&end| end > 0).map_or(end, |end| from + end);
+        from += piece.len();
+        true
+    });
+    end
+}
+
 fn quoted_printable_pieces(
     source: &mut dyn PieceSource,
     range: Range<usize>,
@@ -367,15 +373,8 @@ fn quoted_printable_pieces(
         let piece = source.piece(at, PIECE_BYTES.min(range.end - at)).into_owned();
         let end = at + piece.len();
         out.clear();
-        let mut is_white = || {
-            let mut is_white = true;
-            copy(source, end..range.end, &mut |piece| {
-                is_white = piece.iter().all(is_padding);
-                is_white
-            });
-            is_white
-        };
-        let (used, is_good) = quoted_printable_piece(&piece, end == range.end, &mut is_white, &mut out);
+        let (used, is_good) =
+            quoted_printable_piece(&piece, end == range.end, &mut || is_white(source, end..range.end), &mut out);
         is_clean &= is_good;
         if used == 0 || !take(&out) {
             break;
@@ -383,6 +382,15 @@ fn quoted_printable_pieces(
         at = at.saturating_add(used);
     }
     is_clean
+}
+
+fn is_white(source: &mut dyn PieceSource, range: Range<usize>) -> bool {
+    let mut is_white = true;
+    copy(source, range, &mut |piece| {
+        is_white = piece.iter().all(is_padding);
+        is_white
+    });
+    is_white
 }
 
 pub fn hex(digit: u8) -> Option<u8> {
@@ -457,11 +465,15 @@ mod tests {
                 let whole = transfer.decode(text, &mut whole_defects);
                 for size in [90, 127, 1000] {
                     let (mut out, mut defects) = (Vec::new(), Defects::default());
-                    let mut take = |piece: &[u8]| {
-                        out.extend_from_slice(piece);
-                        true
-                    };
-                    transfer.decode_pieces(&mut SmallPieces(text, size), 0..text.len(), &mut take, &mut defects);
+                    transfer.decode_pieces(
+                        &mut SmallPieces(text, size),
+                        0..text.len(),
+                        &mut |piece| {
+                            out.extend_from_slice(piece);
+                            true
+                        },
+                        &mut defects,
+                    );
 
                     assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&whole), "{transfer:?} {size}");
                     assert_eq!(defects.names(), whole_defects.names());

@@ -15,8 +15,8 @@ pub use score::score;
 /// `marks` before and after each hit and `…` where text was left out. Without a hit it is the beginning.
 ///
 /// `field` says what the text is, so that `subject:offer` is marked in subjects only; the body is `None`. White space
-/// is collapsed, and characters that could steer a terminal are left out; marks are put in as given, so who shows the
-/// snippet as HTML gives marks that no text contains, escapes, and replaces them.
+/// is collapsed, and characters that could steer a terminal are left out; marks are put in as given. For HTML, pass
+/// marks that no text contains, escape the snippet, and replace them.
 pub fn snippet(
     text: &str,
     field: Option<SearchField>,

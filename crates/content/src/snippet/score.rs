@@ -1,6 +1,7 @@
 //! The relevance of an email for a query, from that email alone: statistics over other mail would reveal one tenant's
 //! mail to another, and change an email's score while a person pages through the results.
 
+use domain::Address;
 use domain::search::SearchQuery;
 
 use super::hits;
@@ -15,36 +16,31 @@ const BODY_WEIGHT: u32 = 2;
 /// the first hit in a field counts half of what endless hits would. A subject weighs 8, the sender, the recipients and
 /// the file names 4 each, the body 2; all recipients are one field, as are all file names.
 pub fn score(email: &EmailText, query: &SearchQuery) -> u32 {
-    let mut score = 0;
-    let mut add = |weight: u32, field: Option<SearchField>, texts: &mut dyn Iterator<Item = &str>| {
-        let mut counts = vec![0_u32; query.all_of.len()];
-        for hit in texts.flat_map(|text| hits::find(text, field, &query.all_of)) {
-            counts[hit.phrase] += 1;
-        }
-        score += counts.iter().map(|count| weight * (1000 * count / (count + 1))).sum::<u32>();
-    };
-    let from = email.from.into_iter();
-    add(SUBJECT_WEIGHT, Some(SearchField::Subject), &mut email.subject.into_iter());
-    add(
-        PERSON_WEIGHT,
-        Some(SearchField::From),
-        &mut from.flat_map(|person| [person.name.as_deref().unwrap_or_default(), &person.address]),
-    );
-    let to = email.recipients.iter().copied();
-    add(
-        PERSON_WEIGHT,
-        Some(SearchField::To),
-        &mut to.flat_map(|person| [person.name.as_deref().unwrap_or_default(), &person.address]),
-    );
-    add(FILENAME_WEIGHT, Some(SearchField::Filename), &mut email.filenames.iter().copied());
-    add(BODY_WEIGHT, None, &mut email.body.into_iter());
-    score
+    let from = email.from.into_iter().flat_map(name_and_address);
+    let to = email.recipients.iter().copied().flat_map(name_and_address);
+    let filenames = email.filenames.iter().copied();
+    SUBJECT_WEIGHT * hit_score(query, Some(SearchField::Subject), email.subject.into_iter())
+        + PERSON_WEIGHT * hit_score(query, Some(SearchField::From), from)
+        + PERSON_WEIGHT * hit_score(query, Some(SearchField::To), to)
+        + FILENAME_WEIGHT * hit_score(query, Some(SearchField::Filename), filenames)
+        + BODY_WEIGHT * hit_score(query, None, email.body.into_iter())
+}
+
+/// Returns the score of one field before it is weighed.
+fn hit_score<'a>(query: &SearchQuery, field: Option<SearchField>, texts: impl Iterator<Item = &'a str>) -> u32 {
+    let mut counts = vec![0_u32; query.all_of.len()];
+    for hit in texts.flat_map(|text| hits::find(text, field, &query.all_of)) {
+        counts[hit.phrase] += 1;
+    }
+    counts.iter().map(|count| 1000 * count / (count + 1)).sum()
+}
+
+fn name_and_address(person: &Address) -> [&str; 2] {
+    [person.name.as_deref().unwrap_or_default(), &person.address]
 }
 
 #[cfg(test)]
 mod tests {
-    use domain::Address;
-
     use super::*;
     use crate::query::parse;
 

@@ -161,7 +161,7 @@ fn is_backup_file(name: &str) -> bool {
 
 fn cannot_write(path: &Path) -> String {
     format!(
-        "cannot write the backup in {}; mend that and run the command again, it goes on where it stopped",
+        "cannot write the backup in {}; fix that and run the command again; it continues where it stopped",
         path.display()
     )
 }

@@ -83,7 +83,9 @@ impl Engine {
                 return Ok(summary);
             }
         }
-        bail!("objects vanish faster than they can be copied; let other upkeep finish, then run the command again")
+        bail!(
+            "objects are deleted while they are copied; wait until other maintenance has ended, then run the command again"
+        )
     }
 
     async fn try_backup(
@@ -146,7 +148,7 @@ impl Engine {
         })?;
         if before.is_some_and(|before| before.origin != snapshot.origin) {
             bail!(
-                "the folder holds a backup of another Mailroom, which this one would replace; give --out another folder"
+                "the folder contains a backup of another Mailroom, which this one would replace; set --out to another folder"
             );
         }
         let kind = match self.store.dialect() {
@@ -195,7 +197,7 @@ fn write_error(e: &StoreError) -> anyhow::Error {
         StoreError::BlobsUnavailable(why) => why.to_string(),
         e => return anyhow!("cannot write the backup: {e}"),
     };
-    anyhow!("cannot write the backup: {why}; mend that and run the command again, it goes on where it stopped")
+    anyhow!("cannot write the backup: {why}; fix that and run the command again; it continues where it stopped")
 }
 
 struct CopiedObject {

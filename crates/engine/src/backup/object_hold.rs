@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use domain::redact_for_log;
 use jiff::SignedDuration;
 use store::failpoint::{self, Effect};
 use store::{Store, StoreError, SystemStore};
@@ -36,7 +37,7 @@ impl ObjectHold {
             loop {
                 tokio::time::sleep(RENEW_INTERVAL).await;
                 if let Err(e) = renewed.hold_objects(id, HOLD_LEASE).await {
-                    tracing::warn!(error = %e, "object hold not renewed");
+                    tracing::warn!(error = redact_for_log(&e), "object hold not renewed");
                 }
             }
         });

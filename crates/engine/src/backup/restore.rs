@@ -175,7 +175,7 @@ impl DatabaseTarget {
                 let store = Store::open(&target.location, target.clock.clone())?;
                 if store.schema_version().await? != 0 {
                     bail!(
-                        "there is a Mailroom in the database of database.url already; restore into an empty database, or, when it is a restore that was cut off at its very end, go on with `mailroom migrate`"
+                        "the database at database.url is not empty; restore into an empty one, or finish an interrupted restore with `mailroom migrate`"
                     );
                 }
                 Self::Postgres { url: target.dump_url.clone().unwrap_or_else(|| url.clone()), store, lock }
@@ -191,7 +191,7 @@ impl DatabaseTarget {
         while let Some(object) = existing.try_next().await? {
             if !named.contains(object.key.as_str()) {
                 bail!(
-                    "there are objects in blobs.url that are not of this backup; restore into an empty place: move them away, or set data_dir (or blobs.url) to another one"
+                    "blobs.url contains objects that do not belong to this backup; move them away, or set data_dir (or blobs.url) to an empty place"
                 );
             }
         }
@@ -234,17 +234,16 @@ struct RestoreLock {
 
 impl RestoreLock {
     fn acquire(path: PathBuf) -> anyhow::Result<Self> {
-        let write_failed = || format!("cannot write {}; check the rights of the folder", path.display());
-        make_private(path.parent().unwrap_or(Path::new("."))).with_context(write_failed)?;
+        make_private(path.parent().unwrap_or(Path::new("."))).with_context(|| lock_failed(&path))?;
         let mut options = File::options();
-        let file =
-            options.create(true).write(true).truncate(false).mode(0o600).open(&path).with_context(write_failed)?;
+        let file = options.create(true).write(true).truncate(false).mode(0o600).open(&path);
+        let file = file.with_context(|| lock_failed(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, file }),
             Err(TryLockError::WouldBlock) => {
-                bail!("another restore is at work, perhaps the rest of one that was cut off; try again when it is done")
+                bail!("another restore is running, perhaps the rest of an interrupted one; try again when it has ended")
             }
-            Err(TryLockError::Error(e)) => Err(e).with_context(write_failed),
+            Err(TryLockError::Error(e)) => Err(e).with_context(|| lock_failed(&path)),
         }
     }
 
@@ -252,6 +251,14 @@ impl RestoreLock {
     fn remove(self) {
         let _ = fs::remove_file(self.path);
     }
+}
+
+fn lock_failed(path: &Path) -> String {
+    format!("cannot write {}; check the rights of the folder", path.display())
+}
+
+fn write_failed(path: &Path) -> String {
+    format!("cannot write {}; fix that and run the command again", path.display())
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -262,7 +269,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 fn already_exists(path: &Path) -> anyhow::Error {
     anyhow!(
-        "{} is there already, and a restore replaces nothing; move the old data away, or set data_dir to another folder",
+        "{} already exists, and a restore replaces nothing; move the old data away, or set data_dir to another folder",
         path.display()
     )
 }
@@ -270,25 +277,29 @@ fn already_exists(path: &Path) -> anyhow::Error {
 /// Installs the database under its name only when it is whole and durable, and never over another file.
 fn install_sqlite(from: &Path, database: &DatabaseFile, path: &Path) -> anyhow::Result<()> {
     let staged = with_suffix(path, ".restoring");
-    let write_failed = || format!("cannot write {}; mend that and run the command again", staged.display());
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_private(parent).with_context(write_failed)?;
+    make_private(parent).with_context(|| write_failed(&staged))?;
     // Emptied only once it is ours: another restore may be writing to it.
     let mut options = File::options();
-    let mut file =
-        options.create(true).write(true).truncate(false).mode(0o600).open(&staged).with_context(write_failed)?;
+    let mut file = options
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&staged)
+        .with_context(|| write_failed(&staged))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => bail!("another restore is at work on {}", path.display()),
-        Err(TryLockError::Error(e)) => return Err(e).with_context(write_failed),
+        Err(TryLockError::WouldBlock) => bail!("another restore is running; it writes to {}", path.display()),
+        Err(TryLockError::Error(e)) => return Err(e).with_context(|| write_failed(&staged)),
     }
-    file.set_len(0).with_context(write_failed)?;
-    copy_checked(from, &mut file, database).with_context(write_failed)?;
-    let staged_path = TempPath::try_from_path(&staged).with_context(write_failed)?;
+    file.set_len(0).with_context(|| write_failed(&staged))?;
+    copy_checked(from, &mut file, database).with_context(|| write_failed(&staged))?;
+    let staged_path = TempPath::try_from_path(&staged).with_context(|| write_failed(&staged))?;
     match staged_path.persist_noclobber(path) {
         Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Err(already_exists(path)),
-        Err(e) => Err(e.error).with_context(write_failed),
-        Ok(()) => sync_folder(parent).with_context(write_failed),
+        Err(e) => Err(e.error).with_context(|| write_failed(&staged)),
+        Ok(()) => sync_folder(parent).with_context(|| write_failed(&staged)),
     }
 }
 

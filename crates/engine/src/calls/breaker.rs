@@ -26,10 +26,10 @@ pub const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 const SUCCESSES_TO_CLOSE: u32 = 3;
 
 #[derive(Debug, Clone)]
-pub struct Breaker {
+pub struct CircuitBreaker {
     state: BreakerState,
     /// Calls that ended while the breaker was closed, the oldest first.
-    steps: VecDeque<BreakerStep>,
+    steps: VecDeque<BreakerWindowBucket>,
     /// How often the breaker has opened: a probe counts only for the opening that it was made in.
     openings: u64,
     touched: Instant,
@@ -42,7 +42,7 @@ enum BreakerState {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct BreakerStep {
+struct BreakerWindowBucket {
     since: Instant,
     calls: u64,
     failures: u64,
@@ -55,7 +55,7 @@ pub enum BreakerPermit {
     Probe { opening: u64 },
 }
 
-impl Breaker {
+impl CircuitBreaker {
     pub fn new(now: Instant) -> Self {
         Self { state: BreakerState::Closed, steps: VecDeque::new(), openings: 0, touched: now }
     }
@@ -124,7 +124,7 @@ impl Breaker {
             self.steps.pop_front();
         }
         if self.steps.back().is_none_or(|step| now.duration_since(step.since) >= WINDOW_STEP) {
-            self.steps.push_back(BreakerStep { since: now, calls: 0, failures: 0 });
+            self.steps.push_back(BreakerWindowBucket { since: now, calls: 0, failures: 0 });
         }
         if let Some(step) = self.steps.back_mut() {
             step.calls += 1;
@@ -149,8 +149,8 @@ mod tests {
         begin + Duration::from_secs(seconds)
     }
 
-    fn opened(begin: Instant) -> Breaker {
-        let mut breaker = Breaker::new(begin);
+    fn opened(begin: Instant) -> CircuitBreaker {
+        let mut breaker = CircuitBreaker::new(begin);
         for _ in 0..MIN_CALLS {
             let pass = breaker.take(begin).unwrap();
             breaker.record(begin, pass, true);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn breaker_opens_when_half_of_ten_calls_fail() {
         let begin = Instant::now();
-        let mut breaker = Breaker::new(begin);
+        let mut breaker = CircuitBreaker::new(begin);
         for n in 0..9 {
             breaker.record(begin, BreakerPermit::Ordinary, n % 2 == 0);
             assert_eq!(breaker.check(begin), Ok(()), "after {} calls", n + 1);
@@ -170,7 +170,7 @@ mod tests {
         breaker.record(begin, BreakerPermit::Ordinary, false);
         assert_eq!(breaker.check(begin), Err(after(begin, 30)));
 
-        let mut breaker = Breaker::new(begin);
+        let mut breaker = CircuitBreaker::new(begin);
         for n in 0..100 {
             breaker.record(begin, BreakerPermit::Ordinary, n % 20 > 10);
         }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn calls_before_the_window_do_not_count() {
         let begin = Instant::now();
-        let mut breaker = Breaker::new(begin);
+        let mut breaker = CircuitBreaker::new(begin);
         for _ in 0..9 {
             breaker.record(begin, BreakerPermit::Ordinary, true);
         }
@@ -228,7 +228,7 @@ mod tests {
             )
         ) {
             let mut now = Instant::now();
-            let mut breaker = Breaker::new(now);
+            let mut breaker = CircuitBreaker::new(now);
             let mut under_way: Vec<BreakerPermit> = Vec::new();
             let mut last_probe: Option<Instant> = None;
             let mut good_probes = 0;

@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod budget;
 mod call_limiter;
 mod daily_quota;
+mod retry_after;
 pub mod sliding_window;
 pub mod usage_meter;
 
@@ -15,25 +16,26 @@ use std::time::Duration;
 
 use domain::connector::ConnectorFuture;
 use domain::metrics as catalogue;
-use domain::{ConnectorError, Lane, MailboxId, Provider, Sha256, TenantId, log_text};
+use domain::{ConnectorError, Lane, Provider, Sha256, TenantId, redact_for_log};
 use jobs::{RandomSource, SystemRandom};
 use store::sql::mailboxes::Mailbox;
 use store::{Store, StoreError};
 use tokio::time::{Instant, sleep, timeout};
 
-use breaker::{Breaker, BreakerPermit, PROBE_INTERVAL};
+use breaker::{BreakerPermit, CircuitBreaker, PROBE_INTERVAL};
 use budget::{Budget, BudgetOwner, BudgetWait, Charge, Measure, TokenBuckets};
 use call_limiter::{CallLimiter, CallPermit};
 pub use daily_quota::bytes_per_day;
+use retry_after::RetryAfterTable;
 use usage_meter::UsageMeter;
 
 use crate::coordination::Redis;
 
+/// The longest debt of bytes that is booked: any, since the bytes have come.
+const MAX_BYTE_DEBT: Duration = Duration::from_secs(365 * 86_400);
+
 /// How often idle breakers and full buckets are dropped.
 const EVICT_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The longest Retry-After that is believed.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(365 * 86_400);
 
 #[derive(Debug, Clone)]
 pub struct CallSettings {
@@ -194,9 +196,8 @@ struct CallsInner {
 
 #[derive(Debug)]
 struct CallsState {
-    breakers: HashMap<(TenantId, Provider, ProviderService), Breaker>,
-    /// Until when a provider asked not to be called for a mailbox.
-    retry_after: HashMap<MailboxId, Instant>,
+    breakers: HashMap<(TenantId, Provider, ProviderService), CircuitBreaker>,
+    retry_after: RetryAfterTable,
     buckets: TokenBuckets,
     limiters: HashMap<Provider, CallLimiter>,
     evicted_at: Instant,
@@ -212,7 +213,7 @@ impl Calls {
     pub fn new(settings: CallSettings, random: Arc<dyn RandomSource>, redis: Option<Redis>) -> Self {
         let state = CallsState {
             breakers: HashMap::new(),
-            retry_after: HashMap::new(),
+            retry_after: RetryAfterTable::default(),
             buckets: TokenBuckets::default(),
             limiters: HashMap::new(),
             evicted_at: Instant::now(),
@@ -282,7 +283,7 @@ impl Calls {
         self.inner.meter.count(usage_key(mailbox), 0, bytes);
         let mut charges = self.inner.budgets(mailbox).charges(mailbox, 0.0, bytes as f64);
         charges.retain(|charge| charge.amount > 0.0);
-        self.inner.take(&charges, MAX_RETRY_AFTER).await;
+        self.inner.take(&charges, MAX_BYTE_DEBT).await;
     }
 
     /// Returns whether fetches wait because a byte budget is in debt.
@@ -299,15 +300,15 @@ impl Calls {
 
     /// Returns why calls for a mailbox have to wait, in words for people.
     pub fn wait_reason(&self, mailbox: &Mailbox) -> &'static str {
-        if self.inner.state().check_retry_after(mailbox, Instant::now()).is_err() {
-            return "its server asked to wait";
+        if self.inner.state().retry_after.check(mailbox.id, Instant::now()).is_err() {
+            return "the provider asked to wait";
         }
         let charges = self.inner.budgets(mailbox).charges(mailbox, 1.0, 0.0);
         if charges.iter().any(|charge| charge.measure == Measure::Bytes) {
             // A debt: budgets of calls never have one.
-            "its daily byte quota is used up"
+            "the mailbox's daily byte quota is used up"
         } else {
-            "its call budget is used up"
+            "the call budget is used up"
         }
     }
 }
@@ -327,7 +328,7 @@ impl CallsInner {
         if let Some(breaker) = state.breakers.get(&breaker_key(kind, mailbox)) {
             breaker.check(now).map_err(|until| self.breaker_open(until, now))?;
         }
-        state.check_retry_after(mailbox, now)?;
+        state.retry_after.check(mailbox.id, now)?;
         match state.limiter(mailbox.provider, &self.settings) {
             Some(limiter) if limiter.acquire(kind).is_none() => Err(self.at_capacity()),
             _ => Ok(()),
@@ -381,7 +382,7 @@ impl CallsInner {
         let now = Instant::now();
         let mut state = self.state();
         // The provider may have asked others to wait meanwhile.
-        state.check_retry_after(mailbox, now)?;
+        state.retry_after.check(mailbox.id, now)?;
         let limiter = state.limiter(mailbox.provider, &self.settings);
         let permit = limiter.map(|limiter| limiter.acquire(kind).ok_or_else(|| self.at_capacity())).transpose()?;
         let taken = state.breaker(kind, mailbox, now).take(now);
@@ -401,9 +402,7 @@ impl CallsInner {
         metrics::counter!(catalogue::PROVIDER_REQUESTS, "provider" => provider, "outcome" => word).increment(1);
         let mut state = self.state();
         if let Some(ConnectorError::Throttled { retry_after: Some(wait) }) = error {
-            let until = now + (*wait).min(MAX_RETRY_AFTER);
-            let retry_after = state.retry_after.entry(mailbox.id).or_insert(until);
-            *retry_after = until.max(*retry_after);
+            state.retry_after.record(mailbox.id, *wait, now);
         }
         let Some(is_failure) = is_failure else { return };
         let breaker = state.breaker(kind, mailbox, now);
@@ -412,7 +411,7 @@ impl CallsInner {
         let after = breaker.state();
         if before != after {
             let service = kind.service().as_str();
-            let error = error.map(log_text).unwrap_or_default();
+            let error = error.map(redact_for_log).unwrap_or_default();
             if after == "open" {
                 tracing::warn!(tenant.id = %mailbox.tenant_id, provider, service, error, "circuit breaker opened");
             } else {
@@ -445,9 +444,9 @@ impl CallsInner {
 }
 
 impl CallsState {
-    fn breaker(&mut self, kind: CallKind, mailbox: &Mailbox, now: Instant) -> &mut Breaker {
+    fn breaker(&mut self, kind: CallKind, mailbox: &Mailbox, now: Instant) -> &mut CircuitBreaker {
         self.breakers.entry(breaker_key(kind, mailbox)).or_insert_with(|| {
-            let breaker = Breaker::new(now);
+            let breaker = CircuitBreaker::new(now);
             count_breakers(mailbox.provider.as_str(), breaker.state(), 1.0);
             breaker
         })
@@ -459,20 +458,12 @@ impl CallsState {
         Some(self.limiters.entry(provider).or_insert_with(|| CallLimiter::new(max)))
     }
 
-    /// Returns an error until the time that the provider asked for, exactly.
-    fn check_retry_after(&self, mailbox: &Mailbox, now: Instant) -> Result<(), ConnectorError> {
-        match self.retry_after.get(&mailbox.id) {
-            Some(until) if *until > now => Err(throttled(*until - now)),
-            _ => Ok(()),
-        }
-    }
-
     fn evict_idle(&mut self, now: Instant) {
         if now.duration_since(self.evicted_at) < EVICT_INTERVAL {
             return;
         }
         self.evicted_at = now;
-        self.retry_after.retain(|_, until| *until > now);
+        self.retry_after.evict_past(now);
         self.buckets.evict_full(now);
         self.breakers.retain(|(_, provider, _), breaker| {
             let is_idle = breaker.is_idle(now);
@@ -501,10 +492,6 @@ fn breaker_key(kind: CallKind, mailbox: &Mailbox) -> (TenantId, Provider, Provid
 fn credential(mailbox: &Mailbox) -> BudgetOwner {
     let own = mailbox.secret_ref.as_ref().and_then(|secret| secret.parse().ok());
     BudgetOwner::Credential(mailbox.tenant_id, mailbox.provider, own)
-}
-
-fn throttled(wait: Duration) -> ConnectorError {
-    ConnectorError::Throttled { retry_after: Some(wait) }
 }
 
 fn count_breakers(provider: &'static str, state: &'static str, by: f64) {

@@ -1,8 +1,12 @@
 //! Calls wait for their budgets, and are not made while a provider asks to wait.
 
-use domain::{Clock, MailboxState, SecretId, SystemClock};
+use domain::{Clock, MailboxId, MailboxState, SecretId, SystemClock};
 
 use super::*;
+
+fn throttled(wait: Duration) -> ConnectorError {
+    ConnectorError::Throttled { retry_after: Some(wait) }
+}
 
 fn mailbox() -> Mailbox {
     let now = SystemClock.now();
@@ -70,7 +74,7 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
 
     let Err(ConnectorError::RateLimited(wait)) = call(&ours).await else { panic!("it owes 90 bytes, at 0.9 a second") };
     assert!((99..=106).contains(&wait.as_secs()), "{wait:?}");
-    assert_eq!(calls.wait_reason(&ours), "its daily byte quota is used up");
+    assert_eq!(calls.wait_reason(&ours), "the mailbox's daily byte quota is used up");
     assert_eq!(call(&other).await, Ok(()));
     assert_eq!(calls.make(&ours, Box::pin(async { Ok(()) })).await, Ok(()), "polls cost no bytes");
     assert!(calls.owes_bytes(&ours).await && !calls.owes_bytes(&other).await);
@@ -79,7 +83,7 @@ async fn mailbox_over_its_byte_quota_waits_alone() {
     assert!(!calls.owes_bytes(&ours).await);
     let asked = async { Err::<(), _>(throttled(Duration::from_secs(300))) };
     assert_eq!(calls.make(&ours, Box::pin(asked)).await, Err(throttled(Duration::from_secs(300))));
-    assert_eq!(calls.wait_reason(&ours), "its server asked to wait");
+    assert_eq!(calls.wait_reason(&ours), "the provider asked to wait");
 }
 
 /// Returns another mailbox of the same tenant.

@@ -8,7 +8,7 @@ use jobs::new_job;
 use store::failpoint::Effect;
 use store::sql::directories::DiscoveryToken;
 use store::sql::mailboxes::{MAILBOX_CHANGED, MAILBOX_EXISTS, Mailbox, NewMailbox};
-use store::sql::users::{UserSettlement, UserWithMailbox};
+use store::sql::users::{UserDecision, UserWithMailbox};
 use store::{StoreError, TenantStore, TenantUnit};
 
 use super::plan::{BATCH_USERS, PlannedUser, Planner, UserAction, is_app_only, opens_by_address};
@@ -42,7 +42,7 @@ struct UnitChanges {
     watches: Vec<MailboxId>,
     off: Vec<(MailboxId, Option<ExclusionReason>)>,
     on: Vec<(MailboxId, Option<ExclusionReason>)>,
-    settled: Vec<UserSettlement>,
+    settled: Vec<UserDecision>,
     /// Mailboxes that gave up their address, and would still open whoever has it now.
     displaced: Vec<MailboxId>,
     /// How often this commit has changed each mailbox so far.
@@ -55,6 +55,11 @@ impl UnitChanges {
         let before = self.changed.entry(mailbox.id).or_default();
         unit.expect_mailbox(mailbox.id, mailbox.version + *before);
         *before += 1;
+    }
+
+    /// Records a decision about a user, who is excluded if there is a reason for it.
+    fn settle(&mut self, user: UserId, left_out: Option<ExclusionReason>, mailbox: Option<MailboxId>) {
+        self.settled.push(UserDecision { user, is_active: left_out.is_none(), left_out, mailbox });
     }
 }
 
@@ -124,21 +129,18 @@ impl PlanApplier<'_> {
                 }
             }
             let person = &known.user.person;
-            let mut settle = |left_out: Option<ExclusionReason>, mailbox| {
-                let is_active = left_out.is_none();
-                changes.settled.push(UserSettlement { user: known.user.id, is_active, left_out, mailbox });
-            };
+            let user = known.user.id;
             match action {
                 UserAction::Nothing => {}
-                UserAction::Exclude(reason) => settle(Some(reason), known.user.mailbox),
+                UserAction::Exclude(reason) => changes.settle(user, Some(reason), known.user.mailbox),
                 UserAction::Remove(reason) => {
-                    settle(Some(reason), known.user.mailbox);
+                    changes.settle(user, Some(reason), known.user.mailbox);
                     changes.off.extend(known.user.mailbox.map(|mailbox| (mailbox, Some(reason))));
                     applied.left += 1;
                 }
                 UserAction::Add { address, replaces } => {
                     let id = replaces.unwrap_or_else(|| MailboxId::new(self.engine.store.clock()));
-                    settle(None, Some(id));
+                    changes.settle(user, None, Some(id));
                     let settings = self.planner.settings(person, &address);
                     let new = self.new_mailbox(id, address, settings);
                     changes.syncs.push(id);
@@ -152,7 +154,7 @@ impl PlanApplier<'_> {
                     applied.added += 1;
                 }
                 UserAction::Adopt { mailbox, address } => {
-                    settle(None, Some(mailbox.id));
+                    changes.settle(user, None, Some(mailbox.id));
                     let settings = self.planner.connection(person, &mailbox, &address);
                     changes.change(&mut unit, &mailbox);
                     if address == mailbox.address {
@@ -167,7 +169,7 @@ impl PlanApplier<'_> {
                 }
                 UserAction::Continue { returns, rename, reconnect } => {
                     let Some(mailbox) = &known.mailbox else { continue };
-                    settle(None, Some(mailbox.id));
+                    changes.settle(user, None, Some(mailbox.id));
                     if let Some(address) = &rename {
                         self.rename(&mut unit, &mut changes, person, mailbox, address);
                         applied.renamed += 1;

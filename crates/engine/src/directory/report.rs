@@ -70,7 +70,9 @@ impl DiscoveryReport {
         let (before, leaving) = (self.before, self.leaving);
         let is_suspicious = before > MIN_USERS_FOR_CHECK && (before - leaving) * 2 < before;
         is_suspicious.then(|| {
-            format!("{leaving} of {before} people would lose their mailbox here; if that is right, discover with force")
+            format!(
+                "{leaving} of {before} users would lose their mailbox; run the discovery with `force` to apply this"
+            )
         })
     }
 

@@ -53,7 +53,7 @@ impl Engine {
         let mut collected = CollectionReport::default();
         let cutoff = collector.cutoff(grace).await?;
         collected.packs_given_up = collector.abandon_packs(cutoff).await?;
-        collected.blobs_condemned = collector.condemn_blobs().await.context("looking for blobs that nobody names")?;
+        collected.blobs_condemned = collector.mark_unreferenced_blobs().await.context("finding unreferenced blobs")?;
         // A blob that was condemned a moment ago waits for the next run, unless there is no grace period.
         let cutoff = collector.cutoff(grace).await?;
         self.delete_blobs(&collector, cutoff, &mut collected, progress).await?;
@@ -81,7 +81,7 @@ impl Engine {
                 }
                 // One of them was referenced meanwhile; the next query sees that.
                 Err(StoreError::Precondition(_)) => {}
-                Err(e) => return Err(e).context("deleting blobs that nobody names"),
+                Err(e) => return Err(e).context("deleting unreferenced blobs"),
             }
         }
     }

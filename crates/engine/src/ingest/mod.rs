@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Context;
 use content::spool::SpoolableBytes;
 use domain::metrics as catalogue;
-use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, Sha256, log_text};
+use domain::{AttachmentStatus, EmailId, Flags, FolderId, LedgerState, MailboxId, Sha256, redact_for_log};
 use jiff::Timestamp;
 use store::failpoint::Effect;
 use store::sql::ingest::{NewEmail, NewPlacement, RecordedOps};
@@ -131,10 +131,10 @@ impl Engine {
     ) -> anyhow::Result<PreparedBatch> {
         let started = Instant::now();
         let given = messages.clone();
-        let binds = mailbox.provider.dedupes_by_content();
-        let hashed = self
-            .cpu
-            .run(move || given.into_iter().map(|message| HashedMessage::of(message, binds)).collect::<Vec<_>>());
+        let is_identified_by_content = mailbox.provider.identifies_messages_by_content();
+        let hashed = self.cpu.run(move || {
+            given.into_iter().map(|message| HashedMessage::of(message, is_identified_by_content)).collect::<Vec<_>>()
+        });
         let hashed = hashed.await?;
         let placements = distinct_placements(hashed.iter().filter_map(|hashed| hashed.placement(&mailbox)).collect());
         let store = self.store.tenant(mailbox.tenant_id);
@@ -168,7 +168,7 @@ impl Engine {
         for pack in &packs {
             unit.record_pack(pack.id, pack.size_bytes, &pack.members);
         }
-        unit.reprieve_blobs(shared);
+        unit.keep_referenced_blobs(shared);
         let recorded = (!emails.is_empty()).then(|| unit.record_emails(emails, &revised));
         if !placements.is_empty() {
             unit.record_placements(&placements);
@@ -187,7 +187,7 @@ impl Engine {
         match self.try_commit(mailbox, batch).await? {
             CommitAttempt::Stored(ingested) => Ok(ingested),
             CommitAttempt::Refused { reason, packs, messages } => {
-                tracing::warn!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, error = log_text(&reason), "batch refused by the database; storing message by message");
+                tracing::warn!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, error = redact_for_log(&reason), "batch refused by the database; storing message by message");
                 self.commit_one_by_one(mailbox, &packs, messages).await
             }
         }
@@ -196,7 +196,7 @@ impl Engine {
     /// Commits the batch, preparing it again while others remove what it relies on or the database is unavailable.
     async fn try_commit(&self, mailbox: &Arc<Mailbox>, mut batch: PreparedBatch) -> anyhow::Result<CommitAttempt> {
         let store = self.store.tenant(mailbox.tenant_id);
-        let (mut attempts, mut unavailable_since) = (1, None);
+        let (mut attempt, mut unavailable_since) = (1, None);
         loop {
             let PreparedBatch { unit, recorded, packs, messages, expected } = batch;
             match unit.commit_at(Effect::CommitBatch).await {
@@ -205,8 +205,8 @@ impl Engine {
                 }
                 Err(StoreError::Other(reason)) => return Ok(CommitAttempt::Refused { reason, packs, messages }),
                 // Its pack was given up because we were suspended too long, or a blob that it shares was collected.
-                Err(StoreError::Precondition(why)) if attempts < MAX_ATTEMPTS => {
-                    tracing::debug!(mailbox.id = %mailbox.id, attempts, reason = why, "preparing batch again");
+                Err(StoreError::Precondition(why)) if attempt < MAX_ATTEMPTS => {
+                    tracing::debug!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, attempt, error = why, "preparing batch again");
                     self.discard_packs(&store, &packs).await;
                 }
                 Err(e @ (StoreError::Unavailable(_) | StoreError::Busy(_))) => {
@@ -218,7 +218,7 @@ impl Engine {
                 Err(e) => return Err(e).context("storing a batch of emails"),
             }
             batch = self.with_database_retry(|| self.prepare(mailbox.clone(), messages.clone())).await?;
-            attempts += 1;
+            attempt += 1;
         }
     }
 
@@ -257,7 +257,7 @@ impl Engine {
                 CommitAttempt::Stored(ingested) => total.add(ingested),
                 CommitAttempt::Refused { reason, .. } => {
                     total.bytes += bytes;
-                    total.refused.push(format!("{origin} is not taken by the database ({reason}); please report this"));
+                    total.refused.push(format!("the database refuses {origin} ({reason}); please report this"));
                 }
             }
         }
@@ -294,16 +294,16 @@ impl IngestReport {
 }
 
 impl HashedMessage {
-    /// Hashes a message. `binds`: mail of this provider is identified by its bytes.
-    fn of(message: IncomingMessage, binds: bool) -> Self {
+    /// Hashes a message. `is_identified_by_content`: mail of this provider is identified by its bytes.
+    fn of(message: IncomingMessage, is_identified_by_content: bool) -> Self {
         let sha256 = message.raw.sha256();
         let by_content = format!("sha256:{sha256}");
-        let (provider_message_id, binds) = match &message.source {
+        let (provider_message_id, is_identified_by_content) = match &message.source {
             MessageSource::File { .. } => (by_content, true),
-            MessageSource::Stored { message } => (message.clone(), binds || *message == by_content),
+            MessageSource::Stored { message } => (message.clone(), is_identified_by_content || *message == by_content),
             MessageSource::Provider(fetched) => (fetched.message.clone(), fetched.binds_by_content),
         };
-        let content_key = if binds { sha256 } else { Sha256::of(provider_message_id.as_bytes()) };
+        let content_key = if is_identified_by_content { sha256 } else { Sha256::of(provider_message_id.as_bytes()) };
         Self { message, sha256, provider_message_id, content_key, email: None, is_revised: false }
     }
 

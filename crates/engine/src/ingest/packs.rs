@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use content::spool::{Spool, SpoolableBytes, SpooledBytes};
-use domain::{MessageLimits, PackId, Sha256, log_text};
+use domain::{MessageLimits, PackId, Sha256, redact_for_log};
 use jiff::Timestamp;
 use store::blobs::{Blobs, PackBuilder, PackMember};
 use store::sql::ingest::NewEmail;
@@ -64,7 +64,7 @@ impl Engine {
             let hashes: Vec<Sha256> = parsed.iter().flat_map(ParsedMessage::blob_hashes).collect();
             let stored = Arc::new(store.find_stored_blobs(hashes).await.context("looking up stored blobs")?);
             let known = stored.clone();
-            let filled = self.cpu.run(move || pack_next(builder, parsed, &known)).await??;
+            let filled = self.cpu.run(move || pack_unstored_blobs(builder, parsed, &known)).await??;
             packed.emails.extend(filled.emails);
             packed.shared.extend(stored.iter());
             builder = filled.builder;
@@ -96,7 +96,7 @@ impl Engine {
         match self.blobs.write(&Blobs::pack_key(store.id, id), pack.bytes).await {
             Ok(()) => packed.packs.push(WrittenPack { id, size_bytes, members: pack.members }),
             Err(e @ StoreError::BlobsUnavailable(_)) => {
-                tracing::warn!(tenant.id = %store.id, error = log_text(&e), "blob storage unavailable; emails are stored without their bytes");
+                tracing::warn!(tenant.id = %store.id, error = redact_for_log(&e), "blob storage unavailable; emails are stored without their bytes");
                 packed.lost.extend(pack.members.iter().map(|member| member.sha256));
             }
             Err(e) => return Err(e).context("writing a pack"),
@@ -124,7 +124,7 @@ impl Engine {
                 packed.packs.push(WrittenPack { id, size_bytes: member.stored_bytes, members: vec![member] });
             }
             Err(e @ StoreError::BlobsUnavailable(_)) => {
-                tracing::warn!(tenant.id = %store.id, error = log_text(&e), "blob storage unavailable; an email is stored without its bytes");
+                tracing::warn!(tenant.id = %store.id, error = redact_for_log(&e), "blob storage unavailable; an email is stored without its bytes");
                 packed.lost.insert(blob.sha256);
             }
             Err(e) => return Err(e).context("writing a large blob"),
@@ -136,7 +136,7 @@ impl Engine {
     pub(super) async fn discard_packs(&self, store: &TenantStore, packs: &[WrittenPack]) {
         for pack in packs {
             if let Err(e) = self.discard_pack(store, pack.id).await {
-                tracing::debug!(tenant.id = %store.id, pack.id = %pack.id, error = %e, "pack not discarded; left to the collector");
+                tracing::debug!(tenant.id = %store.id, pack.id = %pack.id, error = redact_for_log(&e), "pack not discarded; left to the collector");
             }
         }
     }
@@ -191,7 +191,7 @@ struct FilledPack {
 }
 
 /// Adds blobs that are not stored yet to the pack, dropping each as soon as it is compressed.
-fn pack_next(
+fn pack_unstored_blobs(
     mut builder: PackBuilder,
     parsed: Vec<ParsedMessage>,
     stored: &HashSet<Sha256>,

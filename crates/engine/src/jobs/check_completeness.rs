@@ -1,7 +1,7 @@
 //! The job that compares a few mailboxes a day with their providers.
 
 use domain::metrics as catalogue;
-use domain::{Lane, log_text};
+use domain::{Lane, redact_for_log};
 use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ async fn run(syncer: &Syncer, ctx: &JobContext) -> Result<Completion, JobError> 
             }
             Ok(_) => {}
             Err(e) => {
-                let error = log_text(&format_args!("{e:#}"));
+                let error = redact_for_log(&format_args!("{e:#}"));
                 tracing::warn!(tenant.id = %tenant, mailbox.id = %id, error, "mailbox not compared with its provider");
             }
         }

@@ -1,6 +1,6 @@
 //! The job that collects unreferenced blobs every night.
 
-use domain::Lane;
+use domain::{Lane, redact_for_log};
 use jiff::SignedDuration;
 use jobs::{Completion, Job, JobContext, JobError, JobKind};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ async fn run(engine: &Engine, ctx: &JobContext, grace: SignedDuration) -> Result
         let collected = engine.collect(tenant.id, grace, &Progress::default()).await?;
         ctx.report_progress();
         for problem in collected.problems {
-            tracing::warn!(tenant.id = %tenant.id, error = problem, "collection incomplete");
+            tracing::warn!(tenant.id = %tenant.id, error = redact_for_log(&problem), "collection incomplete");
         }
     }
     Ok(Completion::Done)

@@ -54,7 +54,7 @@ pub(super) fn kind(syncer: Syncer) -> JobKind {
         let syncer = syncer.clone();
         async move {
             let Ok(_permit) = syncer.discovery_permits.try_acquire() else {
-                return Err(JobError::Throttled(RETRY_DELAY));
+                return Err(JobError::Deferred(RETRY_DELAY));
             };
             run(&syncer, &ctx, &job).await
         }
@@ -74,13 +74,13 @@ async fn run(syncer: &Syncer, ctx: &JobContext, job: &DiscoverDirectory) -> Resu
         Ok(()) => Ok(Completion::Done),
         Err(e) if e.is_superseded() => {
             if !store.is_active().await? {
-                return Err(JobError::Throttled(RETRY_DELAY)); // until the tenant is back
+                return Err(JobError::Deferred(RETRY_DELAY)); // until the tenant is back
             }
             // The discovery that superseded this one may not have been forced. If the directory was changed, force was
             // not meant for it.
             let now = store.find_directory(job.provider).await?.map(|directory| directory.version);
             if job.mode == DiscoveryMode::Forced && now == before {
-                Err(JobError::Throttled(RETRY_DELAY))
+                Err(JobError::Deferred(RETRY_DELAY))
             } else {
                 Ok(Completion::Done)
             }

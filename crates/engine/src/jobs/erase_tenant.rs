@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{Lane, TenantId, log_text};
+use domain::{Lane, TenantId, redact_for_log};
 use jiff::{SignedDuration, Timestamp};
 use jobs::{Completion, Job, JobContext, JobError, JobKind, new_job};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub(super) fn kind(engine: Engine) -> JobKind {
         async move {
             // Whatever prevents it now does not for ever, and the erasure was promised.
             run(&engine, &ctx, &job).await.or_else(|e| {
-                tracing::warn!(tenant.id = %job.tenant, error = log_text(&e), "tenant not erased; retrying in an hour");
+                tracing::warn!(tenant.id = %job.tenant, error = redact_for_log(&e), "tenant not erased; retrying in an hour");
                 retry_later(&ctx, &job)
             })
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use domain::TenantId;
 use jiff::SignedDuration;
-use jobs::{Job, JobKinds, RetryPolicy, probe};
+use jobs::{Job, JobKinds, noop};
 use serde_json::json;
 use store::sql::jobs::JobRetention;
 use store::sql::schedules::{MissedPolicy, NewSchedule, OverlapPolicy};
@@ -62,6 +62,9 @@ pub struct RetentionPeriods {
 pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
     let engine = &syncer.engine;
     let listing = syncer.list_kinds().into_iter().fold(JobKinds::default(), JobKinds::with);
+    // A job that crashes on demand.
+    #[cfg(feature = "testing")]
+    let listing = listing.with(jobs::probe::probe(jobs::RetryPolicy::default()));
     listing
         .with(syncer.fetch_kind())
         .with(syncer.poll_kind())
@@ -73,8 +76,7 @@ pub fn kinds(syncer: &Syncer, keep: RetentionPeriods) -> JobKinds {
         .with(erase_tenant::kind(engine.clone()))
         .with(fetch_failed::kind(engine.clone()))
         .with(fetch_forgotten::kind())
-        .with(probe::noop())
-        .with(probe::probe(RetryPolicy::default()))
+        .with(noop::kind())
         .with(upkeep::kind())
         .with(prune_jobs::kind(keep.jobs))
         .with(prune_records::kind(keep.events))

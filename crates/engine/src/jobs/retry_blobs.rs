@@ -30,10 +30,11 @@ async fn run(engine: &Engine, ctx: &JobContext) -> Result<Completion, JobError> 
         let store = engine.store.tenant(tenant.id);
         for mailbox in store.list_mailboxes().await? {
             ctx.report_progress();
-            let repaired = engine.retry_blobs(&store, &Arc::new(mailbox), &Progress::default()).await;
+            let mailbox = Arc::new(mailbox);
+            let repaired = engine.retry_blobs(&store, &mailbox, &Progress::default()).await;
             let repaired = repaired.with_context(|| format!("tenant {}", tenant.id))?;
             if repaired.completed > 0 {
-                tracing::info!(tenant.id = %tenant.id, completed = repaired.completed, "incomplete emails completed");
+                tracing::info!(tenant.id = %tenant.id, mailbox.id = %mailbox.id, completed = repaired.completed, "incomplete emails completed");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, NoApiAccess};
-use domain::{Lane, MailboxId, Provider, Secret, SecretId, log_text};
+use domain::{Lane, MailboxId, Provider, Secret, SecretId, redact_for_log};
 use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
 use store::sql::jobs::NewJob;
@@ -64,7 +64,7 @@ async fn run(syncer: &Syncer, ctx: &JobContext, job: &RevokeGrant) -> Result<Com
         return Ok(Completion::Commit(delete_secret_unit));
     };
     let Some(lease) = engine.acquire_grant_lease(job.provider, mailbox.account()).await? else {
-        return Err(JobError::Throttled(LEASE_RETRY_DELAY));
+        return Err(JobError::Deferred(LEASE_RETRY_DELAY));
     };
     let revoking = async {
         // A provider may know only one consent of an owner to our app: revoking it would end those of other tenants.
@@ -75,9 +75,9 @@ async fn run(syncer: &Syncer, ctx: &JobContext, job: &RevokeGrant) -> Result<Com
     };
     match lease.run_while_held(revoking).await {
         Some(Ok(Ok(()))) => Ok(Completion::Commit(delete_secret_unit)),
-        Some(Ok(Err(e))) => retry_or_give_up(ctx, delete_secret_unit, &e.to_string()),
+        Some(Ok(Err(e))) => retry_or_give_up(ctx, job, delete_secret_unit, &e.to_string()),
         Some(Err(e)) => Err(StoreError::into(e)),
-        None => retry_or_give_up(ctx, delete_secret_unit, "the call timed out"),
+        None => retry_or_give_up(ctx, job, delete_secret_unit, "the call timed out"),
     }
 }
 
@@ -94,10 +94,21 @@ fn account(ctx: &JobContext, job: &RevokeGrant, mailbox: &Mailbox, secret: Secre
     }
 }
 
-fn retry_or_give_up(ctx: &JobContext, delete_secret_unit: TenantUnit, why: &str) -> Result<Completion, JobError> {
+fn retry_or_give_up(
+    ctx: &JobContext,
+    job: &RevokeGrant,
+    delete_secret_unit: TenantUnit,
+    why: &str,
+) -> Result<Completion, JobError> {
     if ctx.job.attempt < REVOKE_RETRY.max_retries.into() {
         return Err(JobError::Failed { class: "revoke", message: why.to_owned() });
     }
-    tracing::warn!(tenant.id = %ctx.tenant(), error = log_text(why), "grant not revoked at the provider; its secret is deleted");
+    tracing::warn!(
+        tenant.id = %ctx.tenant(),
+        mailbox.id = %job.mailbox,
+        provider = job.provider.as_str(),
+        error = redact_for_log(why),
+        "grant not revoked at the provider; its secret is deleted"
+    );
     Ok(Completion::Commit(delete_secret_unit))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{ConnectorError, MailboxId, SecretId, log_text};
+use domain::{ConnectorError, MailboxId, SecretId, redact_for_log};
 use jiff::SignedDuration;
 use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, new_job};
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,8 @@ impl Job for StopWatch {
 
 /// A provider that cannot be reached for so long is not called: the watch expires by itself after a week, and the grant
 /// is to be revoked.
-const MAX_DURATION: SignedDuration = SignedDuration::from_hours(1);
-const MAX_ATTEMPTS: u64 = 5;
+const MAX_STOP_DURATION: SignedDuration = SignedDuration::from_hours(1);
+const MAX_STOP_ATTEMPTS: u64 = 5;
 
 /// When a provider is called again that asks to wait without saying how long.
 const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -55,24 +55,24 @@ async fn run(syncer: &Syncer, ctx: &JobContext, job: &StopWatch) -> Result<Compl
     let store = syncer.engine.store.tenant(ctx.tenant());
     let Some(mailbox) = store.find_mailbox(&job.mailbox.to_string()).await? else { return Ok(Completion::Done) };
     let now = syncer.engine.store.system().now().await?;
-    let may_retry = ctx.job.attempt < MAX_ATTEMPTS && now.duration_since(ctx.job.created_at) < MAX_DURATION;
+    let may_retry = ctx.job.attempt < MAX_STOP_ATTEMPTS && now.duration_since(ctx.job.created_at) < MAX_STOP_DURATION;
     match syncer.stop_watch(mailbox.clone(), job.secret).await {
         Ok(()) => {}
         Err(StopWatchError::Provider(ConnectorError::Throttled { retry_after })) if may_retry => {
-            return Err(JobError::Throttled(retry_after.unwrap_or(DEFAULT_RETRY_DELAY)));
+            return Err(JobError::Deferred(retry_after.unwrap_or(DEFAULT_RETRY_DELAY)));
         }
         Err(StopWatchError::Provider(ConnectorError::RateLimited(wait))) if may_retry => {
-            return Err(JobError::Throttled(wait));
+            return Err(JobError::Deferred(wait));
         }
         Err(StopWatchError::Provider(e @ ConnectorError::Unavailable(_))) if may_retry => {
             return Err(JobError::Failed { class: "unavailable", message: e.to_string() });
         }
         Err(StopWatchError::Other(e)) if may_retry => return Err(e.into()),
         Err(StopWatchError::Provider(e)) => {
-            tracing::info!(tenant.id = %ctx.tenant(), mailbox.id = %job.mailbox, error = log_text(&e), "watch not ended; it expires by itself");
+            tracing::info!(tenant.id = %ctx.tenant(), mailbox.id = %job.mailbox, error = redact_for_log(&e), "watch not ended; it expires by itself");
         }
         Err(StopWatchError::Other(e)) => {
-            let error = log_text(&format_args!("{e:#}"));
+            let error = redact_for_log(&format_args!("{e:#}"));
             tracing::warn!(tenant.id = %ctx.tenant(), mailbox.id = %job.mailbox, error, "watch not ended");
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::metrics as catalogue;
-use domain::{ConnectorError, Lane, log_text};
+use domain::{ConnectorError, Lane, redact_for_log};
 use store::sql::sync::MailboxKey;
 use tokio::time::{Instant, sleep};
 
@@ -12,14 +12,14 @@ use super::ListenerContext;
 use super::sync_requests::SyncRequest;
 
 /// The pause after a report: changes in quick succession become one sync.
-const DEBOUNCE: Duration = Duration::from_millis(200);
+const SYNC_DEBOUNCE_DELAY: Duration = Duration::from_millis(200);
 
 /// Restless reports in a row after which a server is listened to less and less often, down to every 128 times
-/// [`DEBOUNCE`]: mail hardly comes like that.
-const RESTLESS_LIMIT: u32 = 100;
+/// [`SYNC_DEBOUNCE_DELAY`]: mail hardly comes like that.
+const RAPID_SIGNAL_LIMIT: u32 = 100;
 
 /// A report sooner than this after the last one is restless.
-const RESTLESS_BELOW: Duration = Duration::from_secs(1);
+const RAPID_SIGNAL_INTERVAL: Duration = Duration::from_secs(1);
 
 enum ListenOutcome {
     News,
@@ -41,8 +41,8 @@ pub async fn listen(shared: Arc<ListenerContext>, key: MailboxKey, delay: Durati
                 listener.failures = 0;
                 listener.may_have_missed = true;
                 listener.request_sync(Lane::High);
-                restless = if began.elapsed() < RESTLESS_BELOW { restless + 1 } else { 0 };
-                sleep(DEBOUNCE * (1 << (restless.saturating_sub(RESTLESS_LIMIT) / 4).min(7))).await;
+                restless = if began.elapsed() < RAPID_SIGNAL_INTERVAL { restless + 1 } else { 0 };
+                sleep(SYNC_DEBOUNCE_DELAY * (1 << (restless.saturating_sub(RAPID_SIGNAL_LIMIT) / 4).min(7))).await;
             }
             Ok(ListenOutcome::Nothing) => listener.failures = 0,
             Ok(ListenOutcome::Never) => std::future::pending().await,
@@ -101,7 +101,7 @@ impl MailboxListener {
             ConnectorError::Throttled { retry_after } => retry_after.unwrap_or_default().max(usual),
             ConnectorError::RateLimited(wait) => (*wait).max(usual),
             e => {
-                tracing::debug!(tenant.id = %self.key.0, mailbox.id = %self.key.1, error = log_text(e), "listening failed; retrying");
+                tracing::debug!(tenant.id = %self.key.0, mailbox.id = %self.key.1, error = redact_for_log(e), "listening failed; retrying");
                 usual
             }
         }

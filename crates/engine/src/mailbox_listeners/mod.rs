@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, NoApiAccess};
-use domain::{MailboxId, Provider, TenantId};
+use domain::{MailboxId, Provider, TenantId, redact_for_log};
 use jobs::{RandomSource, RetryPolicy};
 use store::StoreError;
 use store::sql::sync::MailboxKey;
@@ -150,7 +150,7 @@ impl ListenerPool {
         };
         match shared_out {
             Ok(Ok(())) => return renew_interval,
-            Ok(Err(e)) => tracing::warn!(error = %e, "listener leases not renewed"),
+            Ok(Err(e)) => tracing::warn!(error = redact_for_log(&e), "listener leases not renewed"),
             Err(_) => tracing::warn!(error = "the database did not answer in time", "listener leases not renewed"),
         }
         if Instant::now() >= self.lease_until {
@@ -222,7 +222,7 @@ impl ListenerPool {
             system.stop_listening(&self.shared.settings.holder).await
         };
         if let Err(e) = left.await {
-            tracing::debug!(error = %e, "listener leases not released; they expire by themselves");
+            tracing::debug!(error = redact_for_log(&e), "listener leases not released; they expire by themselves");
         }
     }
 }

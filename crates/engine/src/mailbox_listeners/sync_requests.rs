@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use domain::{Lane, MailboxId, TenantId, log_text};
+use domain::{Lane, MailboxId, TenantId, redact_for_log};
 use jobs::new_job;
 use store::sql::jobs::NewJob;
 use store::sql::sync::MailboxKey;
@@ -38,7 +38,7 @@ pub async fn enqueue_requests(engine: Engine, mut requested: UnboundedReceiver<S
         if let Err(e) = enqueue_open(&engine, &mut open).await {
             tracing::warn!(
                 mailboxes = open.len(),
-                error = log_text(&format_args!("{e:#}")),
+                error = redact_for_log(&format_args!("{e:#}")),
                 "requested syncs not enqueued; retrying"
             );
             tokio::time::sleep(RETRY_DELAY).await;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::log_text;
+use domain::redact_for_log;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -136,7 +136,7 @@ impl Issuer {
             }
             Err(e) => tracing::warn!(
                 setting = self.0.setting,
-                error = log_text(&format_args!("{e:#}")),
+                error = redact_for_log(&format_args!("{e:#}")),
                 "issuer keys not fetched"
             ),
         }

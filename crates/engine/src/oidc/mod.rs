@@ -112,7 +112,7 @@ pub fn is_safe_url(url: &str) -> bool {
 
 pub(crate) fn refusal_text(refusal: TokenRefusal) -> &'static str {
     match refusal {
-        TokenRefusal::Malformed => "it is neither a key nor a token",
+        TokenRefusal::Malformed => "it is malformed",
         TokenRefusal::WrongAlgorithm => "it is not signed with the configured algorithm",
         TokenRefusal::UnknownKey => "it is signed with a key that the issuer does not publish",
         TokenRefusal::WrongSignature => "its signature is wrong",

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use domain::{Lane, Provider, Sha256};
+use domain::{Lane, Provider, Sha256, redact_for_log};
 use jobs::new_job;
 use store::sql::jobs::NewJob;
 use store::sql::pushes::{MailboxPush, PUSH_ALREADY_RECORDED, PushedMailbox, SubscriptionChanges};
@@ -99,7 +99,7 @@ pub(super) async fn record(
                 if recorded.as_ref().is_ok_and(|outcomes| outcomes.contains(&PushOutcome::Accepted))
                     && let Err(e) = store.notify_other_processes().await
                 {
-                    tracing::debug!(error = %e, "workers not notified of new jobs; they find them by polling");
+                    tracing::debug!(error = redact_for_log(&e), "workers not notified of new jobs; they poll");
                 }
                 return recorded;
             }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use domain::connector::{Watch, WatchRequest};
-use domain::{ConnectorError, Provider, Secret, Sha256};
+use domain::{ConnectorError, Provider, Secret, Sha256, redact_for_log};
 use jiff::Timestamp;
 use store::StoreError;
 use store::sql::subscriptions::{CLAIMED_BY_ANOTHER, ClaimedSubscription, Subscription, SubscriptionClaim};
@@ -138,7 +138,7 @@ impl Syncer {
         };
         system.record_subscription(claim, granted, pushed_mailboxes).await?;
         if is_new && let Err(e) = store.notify_other_processes().await {
-            tracing::debug!(error = %e, "workers not notified of new jobs; they find them by polling");
+            tracing::debug!(error = redact_for_log(&e), "workers not notified of new jobs; they poll");
         }
         Ok(())
     }

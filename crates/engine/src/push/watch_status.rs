@@ -27,6 +27,8 @@ impl PushState {
     }
 }
 
+const NOT_REQUESTED: &str = "the watch was not requested yet";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PushStatus {
     pub state: PushState,
@@ -42,8 +44,9 @@ impl PushStatus {
         mailbox.provider.supports_push().then(|| {
             let (state, reason) = match watch.filter(|_| mailbox.is_sync_enabled()) {
                 Some(watch) => evaluate(mailbox.provider, watch, now),
-                None if !mailbox.is_active => (PushState::Off, Some("the mailbox is switched off".to_owned())),
-                None => (PushState::Off, Some("the mailbox is not active".to_owned())),
+                None if !mailbox.is_active => (PushState::Off, Some("the mailbox is inactive".to_owned())),
+                None if mailbox.is_sync_enabled() => (PushState::Off, Some(NOT_REQUESTED.to_owned())),
+                None => (PushState::Off, Some(format!("the mailbox is in state {}", mailbox.state.as_str()))),
             };
             let (expires_at, last_push_at) = watch.map_or((None, None), |watch| (watch.expires_at, watch.last_push_at));
             Self { state, expires_at, last_push_at, reason }
@@ -68,7 +71,7 @@ fn evaluate(provider: Provider, watch: &WatchState, now: Timestamp) -> (PushStat
         return (state, Some(problem.clone()));
     }
     if let Some(since) = watch.lost_at {
-        return (PushState::Failing, Some(format!("nothing has been pushed since {since}, though mail has come")));
+        return (PushState::Failing, Some(format!("no push since {since}, although new mail was found")));
     }
     match watch.expires_at {
         Some(_) if is_alive => (PushState::On, None),
@@ -76,8 +79,8 @@ fn evaluate(provider: Provider, watch: &WatchState, now: Timestamp) -> (PushStat
         None if watch.renewed_at.is_some() => {
             let setting =
                 if provider.has_named_subscription() { "server.public_url" } else { "providers.google.pubsub_topic" };
-            (PushState::Off, Some(format!("pushes are not configured ({setting})")))
+            (PushState::Off, Some(format!("push is not configured; set {setting}")))
         }
-        None => (PushState::Off, Some("the watch was not requested yet".to_owned())),
+        None => (PushState::Off, Some(NOT_REQUESTED.to_owned())),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, NoApiAccess, WatchRequest};
-use domain::log_text;
 use domain::metrics as catalogue;
+use domain::redact_for_log;
 use domain::{Connector, ConnectorError, MailboxId, MailboxState, Provider, SecretId, TenantId};
 use jiff::Timestamp;
 use jobs::RandomSource;
@@ -114,7 +114,7 @@ impl Syncer {
             Some(Err(ConnectorError::RateLimited(wait))) => (WatchOutcome::Deferred, *wait),
             Some(Err(_)) => {
                 if watch.problem.as_ref() != Some(&reason) {
-                    let error = log_text(&reason);
+                    let error = redact_for_log(&reason);
                     tracing::warn!(tenant.id = %tenant, mailbox.id = %mailbox, provider, error, "watch failed; the mailbox is only polled");
                 }
                 let delay = WATCH_RETRY.delay(watch.failures.min(31), random).unwrap_or(SILENT_RENEW_INTERVAL);

@@ -106,8 +106,8 @@ impl Vault {
             // A process cannot reload its environment.
             return ring.0.into_iter().find(|key| key.fingerprint() != current).ok_or_else(|| {
                 VaultError::Key(
-                    "the master key comes from secrets.key, so every process must be told of the new one first: set it \
-                     to both keys with a comma between them, everywhere, and run the command again"
+                    "the master key comes from secrets.key, so set secrets.key to both keys, separated by a comma, for \
+                     every process, then run the command again"
                         .to_owned(),
                 )
             });
@@ -122,7 +122,7 @@ impl Vault {
         match (given, source::read(&new)?) {
             (None, Some(there)) => Ok(there),
             (Some(given), Some(there)) if given.fingerprint() != there.fingerprint() => Err(VaultError::Key(format!(
-                "{} holds another key ({}) than the one to go over to ({}); remove one of them",
+                "{} holds another key ({}) than the new key ({}); remove one of them",
                 new.display(),
                 there.fingerprint(),
                 given.fingerprint()

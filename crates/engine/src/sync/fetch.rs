@@ -14,7 +14,7 @@ use store::sql::mailboxes::Mailbox;
 use store::sql::sync::{PLACEMENTS_CHANGED, QueuedMessage};
 use store::{StoreError, TenantStore, TenantUnit};
 
-use super::memory_budget::{MemoryReservation, PROVIDER_PART_BYTES};
+use super::memory_budget::{MemoryReservation, PROVIDER_RESERVE_BYTES};
 use super::placements::{FetchOutcome, PlacedBatch, PlacementsByMessage};
 use super::{MailboxSession, Syncer, job_error, states};
 use crate::Engine;
@@ -50,7 +50,7 @@ impl FetchEmails {
 }
 
 const MAX_BATCH_MESSAGES: usize = 100;
-const MAX_BATCH_BYTES: u64 = PROVIDER_PART_BYTES;
+const MAX_BATCH_BYTES: u64 = PROVIDER_RESERVE_BYTES;
 
 /// The assumed size of a message whose provider does not list sizes.
 const ASSUMED_MESSAGE_BYTES: u64 = 100 << 10;
@@ -60,11 +60,11 @@ const MAX_FETCH_ATTEMPTS: u64 = 6;
 
 /// A longer message goes through the spool: it would not fit into a provider's part of the memory budget. Parsing it
 /// takes about as much memory.
-const SPOOL_ABOVE_BYTES: u64 = PROVIDER_PART_BYTES;
+const SPOOL_ABOVE_BYTES: u64 = PROVIDER_RESERVE_BYTES;
 
 /// Once a batch has brought so many bytes, because its sizes were not known, messages above the second limit go through
 /// the spool.
-const LARGE_BATCH_BYTES: u64 = PROVIDER_PART_BYTES;
+const LARGE_BATCH_BYTES: u64 = PROVIDER_RESERVE_BYTES;
 const SPOOL_ABOVE_BYTES_IN_LARGE_BATCH: usize = 64 << 10;
 
 /// How long a batch waits for a permit of its mailbox before its worker is freed, and when it is tried again.
@@ -132,7 +132,7 @@ impl Syncer {
         }
         let permit = self.mailbox_permits.acquire(&session.mailbox, ctx.job.lane);
         let Ok(permit) = tokio::time::timeout(MAX_PERMIT_WAIT, permit).await else {
-            return Err(JobError::Throttled(PERMIT_RETRY_DELAY));
+            return Err(JobError::Deferred(PERMIT_RETRY_DELAY));
         };
         let permit = permit.map_err(anyhow::Error::from)?;
         let (outcome, failures) = self.fetch_from(ctx, &session, &queued).await;
@@ -161,7 +161,8 @@ impl Syncer {
         queued: &[QueuedMessage],
     ) -> (FetchOutcome, FetchFailures) {
         let wanted: Vec<FetchRequest> = queued.iter().map(QueuedMessage::fetch_request).collect();
-        let binds_by_content = self.settings.duplicate_check && session.mailbox.provider.dedupes_by_content();
+        let binds_by_content =
+            self.settings.duplicate_check && session.mailbox.provider.identifies_messages_by_content();
         let memory = self.memory_budget.reservation(session.mailbox.provider, ctx.job.lane);
         let mut collector = MessageCollector::new(&self.engine, ctx, memory, binds_by_content, queued);
         let call = session.connector.fetch(&session.account, &wanted, &mut collector);
@@ -199,9 +200,10 @@ impl Syncer {
         if messages.is_empty() && missing.gone.is_empty() {
             if let Some(e @ ConnectorError::Unauthorized(_)) = &failures.batch_error {
                 let mut unit = store.write();
-                states::mark_needs_reauth(&mut unit, &session.mailbox, &e.to_string());
+                let change = states::mark_needs_reauth(&mut unit, &session.mailbox, &e.to_string());
                 unit.commit().await?;
-                return Err(JobError::Throttled(PAUSED_RETRY_DELAY));
+                states::log(change);
+                return Err(JobError::Deferred(PAUSED_RETRY_DELAY));
             }
             if queued.len() > 1 && failures.batch_error.is_none() {
                 return split_into_singles(ctx, queued, mailbox);
@@ -282,7 +284,7 @@ async fn mark_gone(
 async fn reschedule_or_drop(store: &TenantStore, mailbox: MailboxId) -> Result<Completion, JobError> {
     match store.find_mailbox(&mailbox.to_string()).await? {
         Some(mailbox) if mailbox.is_active && mailbox.state != MailboxState::Disconnected => {
-            Err(JobError::Throttled(PAUSED_RETRY_DELAY))
+            Err(JobError::Deferred(PAUSED_RETRY_DELAY))
         }
         _ => Ok(Completion::Done),
     }

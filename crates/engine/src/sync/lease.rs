@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::MailboxId;
+use domain::{MailboxId, redact_for_log};
 use jobs::LeaseGate;
 use store::failpoint::{self, Guard};
 use store::sql::sync::SyncClaim;
@@ -11,7 +11,7 @@ use store::{StoreError, TenantStore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::BatchedReads;
+use super::StatementBatchers;
 
 /// A lease that a task renews while this value lives. Every write under it checks the fence token; that is what
 /// protects.
@@ -27,7 +27,7 @@ impl SyncLease {
     /// Takes the lease of a mailbox. Returns `None` if another holder has it.
     pub async fn acquire(
         gate: &Arc<dyn LeaseGate>,
-        batched_reads: &BatchedReads,
+        statement_batchers: &StatementBatchers,
         store: &TenantStore,
         mailbox: MailboxId,
         (holder, lease): (&str, Duration),
@@ -38,7 +38,9 @@ impl SyncLease {
         }
         let reservation = GateReservation { gate: gate.clone(), name, holder: holder.to_owned() };
         let asked = Instant::now();
-        let Some(begun) = batched_reads.begin_sync((store.id, mailbox), holder, lease).await? else { return Ok(None) };
+        let Some(begun) = statement_batchers.begin_sync((store.id, mailbox), holder, lease).await? else {
+            return Ok(None);
+        };
         let renewing = tokio::spawn(renew_until_lost(store.clone(), mailbox, begun.token, lease, asked));
         Ok(Some((Self { token: begun.token, renewing, _reservation: reservation }, begun)))
     }
@@ -82,7 +84,9 @@ async fn renew_until_lost(store: TenantStore, mailbox: MailboxId, token: u64, le
         match store.renew_sync(mailbox, token, lease).await {
             Ok(true) => renewed = asked,
             Ok(false) => return,
-            Err(e) => tracing::debug!(mailbox.id = %mailbox, error = %e, "sync lease not renewed"),
+            Err(e) => {
+                tracing::debug!(tenant.id = %store.id, mailbox.id = %mailbox, error = redact_for_log(&e), "sync lease not renewed")
+            }
         }
     }
 }
@@ -145,8 +149,8 @@ mod tests {
             let (store, mailbox) = mailbox(&db).await;
             let fake = Arc::new(FakeGate::default());
             let gate: Arc<dyn LeaseGate> = fake.clone();
-            let batched_reads = BatchedReads::new(db.store.clone());
-            let acquire = || SyncLease::acquire(&gate, &batched_reads, &store, mailbox, ("me", LEASE));
+            let statement_batchers = StatementBatchers::new(db.store.clone());
+            let acquire = || SyncLease::acquire(&gate, &statement_batchers, &store, mailbox, ("me", LEASE));
             let is_released = async |times| {
                 let waiting = async {
                     while fake.released.load(Ordering::SeqCst) < times {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::connector::{Cursors, ListingPage, Placement, SeenMessage};
 use domain::metrics as catalogue;
-use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState};
+use domain::{ConnectorError, Lane, LedgerState, MailboxId, MailboxState, redact_for_log};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use jobs::{Completion, Job, JobContext, JobError, JobKind, Pool, panic_message};
@@ -21,7 +21,8 @@ use store::{TenantStore, TenantUnit};
 
 use super::fetch::FetchEmails;
 use super::lease::SyncLease;
-use super::{MailboxSession, Syncer, end_without_work, job_error, states};
+use super::states::{self, StateChange};
+use super::{MailboxSession, Syncer, end_without_work, job_error};
 use crate::push::request_watch_again;
 use crate::retry_policies::{FETCH_RETRY, SYNC_RETRY};
 
@@ -81,7 +82,7 @@ impl Syncer {
             .with_retry(FETCH_RETRY),
             JobKind::new(move |ctx: JobContext, job: ListMailbox| {
                 let sync = everything.clone();
-                async move { sync.list(&ctx, job.mailbox, ListingPhase::List).await }
+                async move { sync.list(&ctx, job.mailbox, ListingPhase::FullComparison).await }
             })
             .in_pool(Pool::Remote)
             .with_retry(FETCH_RETRY),
@@ -96,10 +97,10 @@ impl Syncer {
         };
         let store = self.engine.store.tenant(ctx.tenant());
         let lease = (&*self.settings.holder, self.settings.lease);
-        let lease = SyncLease::acquire(&self.gate, &self.batched_reads, &store, mailbox, lease).await?;
+        let lease = SyncLease::acquire(&self.gate, &self.statement_batchers, &store, mailbox, lease).await?;
         let acquired = if lease.is_some() { "true" } else { "false" };
         metrics::counter!(catalogue::SYNC_ATTEMPTS, "acquired" => acquired).increment(1);
-        let Some((lease, begun)) = lease else { return Err(JobError::Throttled(LEASE_RETRY_DELAY)) };
+        let Some((lease, begun)) = lease else { return Err(JobError::Deferred(LEASE_RETRY_DELAY)) };
         let listing = MailboxListing { sync: self, ctx, store, session, lease, phase };
         let run = AssertUnwindSafe(async {
             listing.check(&begun).await?;
@@ -120,14 +121,17 @@ impl Syncer {
     /// Records that a mailbox could not be opened: its secret is gone, or sealed by a key that is not at hand.
     async fn fail_open(&self, ctx: &JobContext, mailbox: MailboxId, e: anyhow::Error) -> Result<Completion, JobError> {
         let key = (ctx.tenant(), mailbox);
-        let Some(standing) = self.engine.store.system().list_poll_states(&[key]).await?.remove(&key) else {
+        let Some(poll_state) = self.engine.store.system().list_poll_states(&[key]).await?.remove(&key) else {
+            return Err(e.into());
+        };
+        let Some(row) = self.engine.store.tenant(ctx.tenant()).find_mailbox(&mailbox.to_string()).await? else {
             return Err(e.into());
         };
         let reason = format!("{e:#}");
         let mut unit = ctx.write();
-        unit.record_failed_poll(mailbox, standing.token, &reason);
-        states::mark_failing(&mut unit, key, standing.state.error_count, &reason);
-        self.end_attempt(ctx, unit, mailbox, e.into()).await
+        unit.record_failed_poll(mailbox, poll_state.token, &reason);
+        let change = states::mark_failing(&mut unit, (&row).into(), poll_state.state.error_count, &reason);
+        self.end_attempt(ctx, unit, mailbox, change, e.into()).await
     }
 
     /// Records a failed attempt. The job of a mailbox that already has a dead letter ends with that: one is enough, and
@@ -137,10 +141,12 @@ impl Syncer {
         ctx: &JobContext,
         mut unit: TenantUnit,
         mailbox: MailboxId,
+        change: Option<StateChange>,
         e: JobError,
     ) -> Result<Completion, JobError> {
         if matches!(e, JobError::Failed { .. }) {
             if self.engine.store.tenant(ctx.tenant()).has_sync_dead_letter(mailbox).await? {
+                states::log(change);
                 return Ok(Completion::Commit(unit));
             }
             unit.guard_job(&ctx.job);
@@ -150,6 +156,7 @@ impl Syncer {
             }
         }
         unit.commit().await?;
+        states::log(change);
         Err(e)
     }
 }
@@ -224,7 +231,7 @@ impl MailboxListing<'_> {
             // lease.
             let now = self.sync.open(self.ctx.tenant(), mailbox.id).await?;
             if now.is_none_or(|now| now.account.settings != account.settings) {
-                return Err(ListingError::Job(JobError::Throttled(LEASE_RETRY_DELAY)));
+                return Err(ListingError::Job(JobError::Deferred(LEASE_RETRY_DELAY)));
             }
         }
         if mailbox.state == MailboxState::Connecting && connector.obtain_token(account).is_some() {
@@ -237,10 +244,10 @@ impl MailboxListing<'_> {
     /// nothing has changed, which is recorded already.
     async fn run(&self, begun: SyncClaim) -> Result<Option<TenantUnit>, ListingError> {
         let started = std::time::Instant::now();
-        let SyncClaim { mut state, cursors: mut standing, .. } = begun;
+        let SyncClaim { mut state, cursors: mut stored_cursors, .. } = begun;
         let (mut has_news, mut counts) = (false, SyncCounts::default());
-        let mut cursors = standing.remove(self.phase.as_str()).unwrap_or_default();
-        let change_cursors = standing.remove(ListingPhase::Changes.as_str());
+        let mut cursors = stored_cursors.remove(self.phase.as_str()).unwrap_or_default();
+        let change_cursors = stored_cursors.remove(ListingPhase::Changes.as_str());
         if self.phase != ListingPhase::Changes && change_cursors.is_none() {
             // Without change cursors, changes during the listing would be missed. The next sync enqueues the listing
             // again.
@@ -249,13 +256,13 @@ impl MailboxListing<'_> {
         let change_cursors = change_cursors.unwrap_or_default();
         loop {
             if (self.phase == ListingPhase::History && state.is_history_done)
-                || (self.phase == ListingPhase::List && !state.is_listing)
+                || (self.phase == ListingPhase::FullComparison && !state.is_listing)
             {
                 return Ok(Some(self.end(SyncEnd::Interrupted)));
             }
             let mut page = match self.fetch_page(&cursors, &change_cursors, &state).await {
                 Err(ConnectorError::CursorExpired) if !cursors.is_empty() => {
-                    self.start_over().await?;
+                    self.reset_expired_cursors().await?;
                     cursors = Cursors::new();
                     state = self.state().await?;
                     continue;
@@ -263,7 +270,7 @@ impl MailboxListing<'_> {
                 page => page?,
             };
             if self.lease.is_lost() {
-                return Err(ListingError::Job(JobError::Throttled(LEASE_RETRY_DELAY)));
+                return Err(ListingError::Job(JobError::Deferred(LEASE_RETRY_DELAY)));
             }
             if self.phase == ListingPhase::Changes {
                 add_scope_changes(&mut page, &self.session);
@@ -271,7 +278,7 @@ impl MailboxListing<'_> {
             if !has_news && self.phase == ListingPhase::Changes && is_unchanged(&page, &cursors, &state, &self.session)
             {
                 metrics::histogram!(catalogue::SYNC_DURATION_SECONDS).record(started.elapsed().as_secs_f64());
-                self.sync.batched_reads.end_unchanged(self.key(), self.lease.token).await?;
+                self.sync.statement_batchers.end_unchanged(self.key(), self.lease.token).await?;
                 return Ok(None);
             }
             has_news |= !page.is_empty();
@@ -292,14 +299,26 @@ impl MailboxListing<'_> {
         }
     }
 
-    /// Logs a listing that is complete. Called only for syncs that found something, not for idle polls.
+    /// Logs a listing that is complete. Called only for syncs that found something, not for idle polls. The other phases
+    /// take a job per page, so what this job counted is only the last page, and is not logged.
     fn log_synced(&self, counts: &SyncCounts, duration: Duration) {
+        let (provider, phase) = (self.session.mailbox.provider.as_str(), self.phase.as_str());
+        if self.phase != ListingPhase::Changes {
+            tracing::info!(
+                tenant.id = %self.ctx.tenant(),
+                mailbox.id = %self.mailbox(),
+                provider,
+                phase,
+                "mailbox listing completed"
+            );
+            return;
+        }
         let SyncCounts { listed, to_fetch, removed } = *counts;
         tracing::info!(
             tenant.id = %self.ctx.tenant(),
             mailbox.id = %self.mailbox(),
-            provider = self.session.mailbox.provider.as_str(),
-            phase = self.phase.as_str(),
+            provider,
+            phase,
             listed,
             to_fetch,
             removed,
@@ -323,12 +342,12 @@ impl MailboxListing<'_> {
         let call = match self.phase {
             ListingPhase::Changes => connector.changes(account, cursors),
             ListingPhase::History => connector.history(account, cursors, change_cursors, state.since),
-            ListingPhase::List => connector.list(account, cursors, Some(change_cursors), state.since),
+            ListingPhase::FullComparison => connector.list(account, cursors, Some(change_cursors), state.since),
         };
         match self.phase {
             ListingPhase::Changes => self.sync.calls.make(mailbox, call).await,
             // It is of no use to list more than may be fetched.
-            ListingPhase::History | ListingPhase::List => {
+            ListingPhase::History | ListingPhase::FullComparison => {
                 self.sync.calls.make_fetch(mailbox, self.ctx.job.lane, call).await
             }
         }
@@ -336,10 +355,10 @@ impl MailboxListing<'_> {
 
     /// Resets the expired cursors of this phase. If those of the changes expired, a full listing follows once there are
     /// new ones.
-    async fn start_over(&self) -> Result<(), ListingError> {
+    async fn reset_expired_cursors(&self) -> Result<(), ListingError> {
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.lease.token);
-        unit.reset_listing(self.mailbox(), self.phase);
+        unit.start_listing_phase(self.mailbox(), self.phase);
         unit.commit_at(Effect::RecordPage).await?;
         Ok(())
     }
@@ -357,13 +376,13 @@ impl MailboxListing<'_> {
         let folders: Vec<_> =
             folders.into_iter().map(|folder| (folder.clone(), self.session.scope.includes(&folder))).collect();
         let scopes = self.retain_in_scope(&mut page, &folders).await?;
-        if scopes.is_wider && self.phase == ListingPhase::List {
+        if scopes.is_wider && self.phase == ListingPhase::FullComparison {
             // The comparison starts over, under another number: of this page only the folders count.
             page = ListingPage::default();
         }
         let ids = page.seen.iter().map(|seen| seen.message.clone()).collect();
         let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
-        if self.phase == ListingPhase::List {
+        if self.phase == ListingPhase::FullComparison {
             // Older mail than the backfill allows is left out, unless we have it.
             page.seen.retain(|seen| {
                 let is_recent = seen.received_at.is_none() || seen.received_at >= state.since;
@@ -374,7 +393,7 @@ impl MailboxListing<'_> {
         unit.guard_sync(self.mailbox(), self.lease.token);
         if scopes.is_wider {
             // A full listing finds the messages that are in them already.
-            unit.reset_listing(self.mailbox(), ListingPhase::List);
+            unit.start_listing_phase(self.mailbox(), ListingPhase::FullComparison);
             self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?;
         }
         let is_end = page.is_last;
@@ -383,7 +402,7 @@ impl MailboxListing<'_> {
             ListingPhase::History if !is_end => {
                 self.enqueue_unique(&mut unit, &ListHistory { mailbox: self.mailbox() })?
             }
-            ListingPhase::List if !is_end => {
+            ListingPhase::FullComparison if !is_end => {
                 self.enqueue_unique(&mut unit, &ListMailbox { mailbox: self.mailbox() })?
             }
             _ => {}
@@ -399,9 +418,9 @@ impl MailboxListing<'_> {
             PageRows {
                 phase: self.phase,
                 folders,
-                gone_folders: page.removed_folders,
+                removed_folders: page.removed_folders,
                 messages: page.seen,
-                bumped: page
+                outdated_placements: page
                     .complete_placements
                     .iter()
                     .cloned()
@@ -409,18 +428,18 @@ impl MailboxListing<'_> {
                     .collect(),
                 fully_placed: page.complete_placements,
                 unchanged: page.unchanged,
-                vanished: page.removed_placements,
+                removed_placements: page.removed_placements,
                 snapshots: page.folder_snapshots,
                 cursors: page.cursors,
                 listing: state.is_listing.then_some(state.listing),
-                is_comparison_done: self.phase == ListingPhase::List && is_end,
+                is_comparison_done: self.phase == ListingPhase::FullComparison && is_end,
                 is_history_done: self.phase == ListingPhase::History && is_end,
                 new_messages: found,
                 is_backfill: match self.phase {
                     ListingPhase::Changes => false,
                     ListingPhase::History => true,
                     // What arrived while the cursors were expired is new.
-                    ListingPhase::List => !state.is_history_done,
+                    ListingPhase::FullComparison => !state.is_history_done,
                 },
                 excluded_folders: scopes.left,
             },
@@ -447,7 +466,7 @@ impl MailboxListing<'_> {
             .into_iter()
             .partition(|seen| seen.received_at.is_some() && seen.received_at < since);
         page.seen.extend(wanted);
-        if !older.is_empty() && !self.session.mailbox.provider.dedupes_by_content() {
+        if !older.is_empty() && !self.session.mailbox.provider.identifies_messages_by_content() {
             // Ids of this provider never change, so they tell whether we have a message.
             let ids = older.iter().map(|seen| seen.message.clone()).collect();
             let known = self.store.find_ledger_entries(self.mailbox(), ids).await?;
@@ -531,7 +550,7 @@ impl MailboxListing<'_> {
         let end = if self.phase == ListingPhase::Changes { SyncEnd::Done } else { SyncEnd::Interrupted };
         unit.end_sync(self.mailbox(), self.lease.token, end);
         let mailbox = &self.session.mailbox;
-        states::mark_working(unit, mailbox);
+        states::log(states::mark_working(unit, mailbox));
         if mailbox.state == MailboxState::Connecting && mailbox.provider.has_named_subscription() {
             // Only now is it known whose mailbox it is.
             request_watch_again(unit, &self.sync.engine, mailbox.id)?;
@@ -570,14 +589,14 @@ impl MailboxListing<'_> {
         let mut unit = self.store.write();
         unit.guard_sync(self.mailbox(), self.lease.token);
         unit.end_sync(self.mailbox(), self.lease.token, SyncEnd::Failed(message));
-        states::mark_failing(&mut unit, self.key(), errors, message);
-        self.sync.end_attempt(self.ctx, unit, self.mailbox(), e).await
+        let change = states::mark_failing(&mut unit, (&*self.session.mailbox).into(), errors, message);
+        self.sync.end_attempt(self.ctx, unit, self.mailbox(), change, e).await
     }
 
     /// Releases the lease, so that others need not wait until it expires.
     async fn release_lease(&self) {
         if let Err(e) = self.end(SyncEnd::Interrupted).commit().await {
-            tracing::debug!(mailbox.id = %self.mailbox(), error = %e, "sync lease not released; it expires by itself");
+            tracing::debug!(tenant.id = %self.ctx.tenant(), mailbox.id = %self.mailbox(), error = redact_for_log(&e), "sync lease not released; it expires by itself");
         }
     }
 
@@ -599,22 +618,30 @@ impl MailboxListing<'_> {
             _ => SyncEnd::Failed(&reason),
         };
         unit.end_sync(self.mailbox(), self.lease.token, end);
+        let mailbox = &*self.session.mailbox;
+        let mut change = None;
         match e {
             ConnectorError::Throttled { .. } | ConnectorError::RateLimited(_) => {
-                self.sync.record_pause(&mut unit, &self.session.mailbox, e);
+                self.sync.record_pause(&mut unit, mailbox, e);
             }
             ConnectorError::Unauthorized(_) => {
-                states::mark_needs_reauth(&mut unit, &self.session.mailbox, &reason);
+                states::log(states::mark_needs_reauth(&mut unit, mailbox, &reason));
                 return Ok(Completion::Commit(unit));
             }
             // Not the fault of the mailbox: it continues by itself once an operator has fixed it.
             ConnectorError::AppRejected(_) => {}
             ConnectorError::FolderUnavailable(_) => {
-                tracing::warn!(tenant.id = %self.ctx.tenant(), mailbox.id = %self.mailbox(), "folder unavailable");
+                tracing::warn!(
+                    tenant.id = %self.ctx.tenant(),
+                    mailbox.id = %self.mailbox(),
+                    provider = mailbox.provider.as_str(),
+                    error = redact_for_log(e),
+                    "folder unavailable"
+                );
             }
-            _ => states::mark_failing(&mut unit, self.key(), errors, &reason),
+            _ => change = states::mark_failing(&mut unit, mailbox.into(), errors, &reason),
         }
-        self.sync.end_attempt(self.ctx, unit, self.mailbox(), job_error(e, self.ctx)).await
+        self.sync.end_attempt(self.ctx, unit, self.mailbox(), change, job_error(e, self.ctx)).await
     }
 }
 

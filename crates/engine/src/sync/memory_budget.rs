@@ -1,7 +1,7 @@
 //! The memory budget of fetched messages, over all mailboxes, from their fetching until they are committed.
 //!
-//! Each provider has a reserved part; the shared rest is first come, first served. A slow provider keeps its memory for
-//! long, and so soon has all of the rest: the others still have their parts.
+//! Each provider has a reserve; the rest is shared, first come, first served. A slow provider keeps its memory for
+//! long, and so soon has all that is shared: the others still have their reserves.
 //!
 //! Of a provider's backfill, one batch at a time waits in the queue, and the others wait behind it: new mail waits for
 //! at most one backfill batch.
@@ -17,11 +17,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 const MAX_BYTES_IN_FLIGHT: u64 = 32 << 20;
 
-/// The reserved part of a provider, and the most that is reserved at once.
-pub const PROVIDER_PART_BYTES: u64 = 4 << 20;
-
-/// Providers with a reserved part: their servers are remote and may be slow.
-const PROVIDERS_WITH_PART: [Provider; 3] = [Provider::Imap, Provider::Gmail, Provider::Outlook];
+/// The reserve of a provider, and the most that is reserved at once.
+pub const PROVIDER_RESERVE_BYTES: u64 = 4 << 20;
 
 /// The bytes of one permit: a semaphore cannot count single bytes so far.
 const PERMIT_BYTES: u64 = 1024;
@@ -38,8 +35,8 @@ const MEMORY_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The budget of this process. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
-    parts: Arc<HashMap<Provider, ProviderMemory>>,
-    rest: Arc<Semaphore>,
+    reserves: Arc<HashMap<Provider, ProviderMemory>>,
+    shared: Arc<Semaphore>,
 }
 
 #[derive(Debug, Clone)]
@@ -52,8 +49,8 @@ struct ProviderMemory {
 /// The memory that a job has reserved, until it is dropped.
 #[derive(Debug)]
 pub struct MemoryReservation {
-    part: MemoryShare,
-    rest: MemoryShare,
+    reserve_share: MemoryShare,
+    shared: MemoryShare,
     /// For backfill: the permit to wait for before joining the queue.
     backfill_queue: Option<Arc<Semaphore>>,
 }
@@ -64,14 +61,16 @@ struct MemoryShare {
     acquired: Option<OwnedSemaphorePermit>,
 }
 
-/// Permits of the provider's part (left) or of the shared rest (right).
+/// Permits of the provider's reserve (left) or of the shared memory (right).
 type AcquiredPermit = Either<OwnedSemaphorePermit, OwnedSemaphorePermit>;
 
 impl Default for MemoryBudget {
     fn default() -> Self {
-        let parts = PROVIDERS_WITH_PART.map(|provider| (provider, ProviderMemory::new(PROVIDER_PART_BYTES)));
-        let rest = permits(MAX_BYTES_IN_FLIGHT - parts.len() as u64 * PROVIDER_PART_BYTES);
-        Self { parts: Arc::new(HashMap::from(parts)), rest }
+        let remote = Provider::ALL.into_iter().filter(|provider| provider.is_remote());
+        let reserves: HashMap<_, _> =
+            remote.map(|provider| (provider, ProviderMemory::new(PROVIDER_RESERVE_BYTES))).collect();
+        let shared = permits(MAX_BYTES_IN_FLIGHT - reserves.len() as u64 * PROVIDER_RESERVE_BYTES);
+        Self { reserves: Arc::new(reserves), shared }
     }
 }
 
@@ -87,12 +86,12 @@ fn permits(bytes: u64) -> Arc<Semaphore> {
 
 impl MemoryBudget {
     pub fn reservation(&self, provider: Provider, lane: Lane) -> MemoryReservation {
-        // A provider without a reserved part uses the rest alone.
-        let part = self.parts.get(&provider).cloned().unwrap_or_else(|| ProviderMemory::new(0));
-        let backfill_queue = (lane == Lane::Low).then_some(part.backfill);
+        // A provider without a reserve uses shared memory alone.
+        let reserve = self.reserves.get(&provider).cloned().unwrap_or_else(|| ProviderMemory::new(0));
+        let backfill_queue = (lane == Lane::Low).then_some(reserve.backfill);
         MemoryReservation {
-            part: MemoryShare::new(part.free),
-            rest: MemoryShare::new(self.rest.clone()),
+            reserve_share: MemoryShare::new(reserve.free),
+            shared: MemoryShare::new(self.shared.clone()),
             backfill_queue,
         }
     }
@@ -102,15 +101,15 @@ impl MemoryReservation {
     /// Reserves `bytes`. A job that has nothing yet waits for them and reports progress now and then; one that has some
     /// is refused rather than kept waiting.
     pub async fn reserve(&mut self, bytes: u64, report_progress: impl Fn()) -> Result<(), ConnectorError> {
-        let permits = bytes.min(PROVIDER_PART_BYTES).div_ceil(PERMIT_BYTES) as u32;
+        let permits = bytes.min(PROVIDER_RESERVE_BYTES).div_ceil(PERMIT_BYTES) as u32;
         if !self.is_empty() {
             // Jobs that hold memory and wait for more would wait for each other.
-            let is_reserved = self.part.try_acquire(permits) || self.rest.try_acquire(permits);
+            let is_reserved = self.reserve_share.try_acquire(permits) || self.shared.try_acquire(permits);
             return is_reserved.then_some(()).ok_or(ConnectorError::RateLimited(MEMORY_RETRY_DELAY));
         }
         match self.wait(permits, report_progress).await {
-            Some(Either::Left(acquired)) => self.part.acquired = Some(acquired),
-            Some(Either::Right(acquired)) => self.rest.acquired = Some(acquired),
+            Some(Either::Left(acquired)) => self.reserve_share.acquired = Some(acquired),
+            Some(Either::Right(acquired)) => self.shared.acquired = Some(acquired),
             None => return Err(ConnectorError::RateLimited(MEMORY_RETRY_DELAY)),
         }
         Ok(())
@@ -119,13 +118,13 @@ impl MemoryReservation {
     /// Releases bytes that were expected and did not come.
     pub fn release(&mut self, bytes: u64) {
         let surplus = usize::try_from(bytes / PERMIT_BYTES).unwrap_or(usize::MAX);
-        // The shared rest first: all providers can use it.
-        let released = self.rest.release(surplus);
-        self.part.release(surplus - released);
+        // Shared memory first: all providers can use it.
+        let released = self.shared.release(surplus);
+        self.reserve_share.release(surplus - released);
     }
 
     fn is_empty(&self) -> bool {
-        self.part.acquired.is_none() && self.rest.acquired.is_none()
+        self.reserve_share.acquired.is_none() && self.shared.acquired.is_none()
     }
 
     async fn wait(&self, permits: u32, report_progress: impl Fn()) -> Option<AcquiredPermit> {
@@ -146,9 +145,9 @@ impl MemoryReservation {
             Some(backfill_queue) => Some(backfill_queue.acquire().await?),
             None => None,
         };
-        let part = pin!(self.part.free.clone().acquire_many_owned(permits));
-        let rest = pin!(self.rest.free.clone().acquire_many_owned(permits));
-        Ok(match select(part, rest).await {
+        let reserved = pin!(self.reserve_share.free.clone().acquire_many_owned(permits));
+        let shared = pin!(self.shared.free.clone().acquire_many_owned(permits));
+        Ok(match select(reserved, shared).await {
             Either::Left((acquired, _)) => Either::Left(acquired?),
             Either::Right((acquired, _)) => Either::Right(acquired?),
         })
@@ -187,16 +186,16 @@ mod tests {
 
     impl MemoryBudget {
         fn free(&self, provider: Provider) -> (usize, usize) {
-            (self.parts[&provider].free.available_permits() / 1024, self.rest.available_permits() / 1024)
+            (self.reserves[&provider].free.available_permits() / 1024, self.shared.available_permits() / 1024)
         }
     }
 
-    /// Reserves whole parts until the next one would have to wait.
+    /// Reserves as much as a reserve until the next one would have to wait.
     async fn fill(memory: &MemoryBudget, provider: Provider) -> Vec<MemoryReservation> {
         let mut reservations = Vec::new();
         loop {
             let mut reservation = memory.reservation(provider, Lane::Normal);
-            if futures_util::poll!(pin!(reservation.reserve(PROVIDER_PART_BYTES, || ()))).is_pending() {
+            if futures_util::poll!(pin!(reservation.reserve(PROVIDER_RESERVE_BYTES, || ()))).is_pending() {
                 return reservations;
             }
             reservations.push(reservation);
@@ -209,7 +208,7 @@ mod tests {
         let mut reservation = memory.reservation(Provider::Gmail, Lane::Normal);
         reservation.reserve(3 * MB, || ()).await.unwrap();
         reservation.reserve(4 * MB, || ()).await.unwrap();
-        assert_eq!(memory.free(Provider::Gmail), (1, 16), "its part first, then the rest");
+        assert_eq!(memory.free(Provider::Gmail), (1, 16), "its reserve first, then shared memory");
         let others = fill(&memory, Provider::Outlook).await;
         assert_eq!((others.len(), memory.free(Provider::Gmail)), (5, (1, 0)));
         assert_eq!(reservation.reserve(2 * MB, || ()).await, Err(ConnectorError::RateLimited(MEMORY_RETRY_DELAY)));
@@ -229,7 +228,7 @@ mod tests {
         let mut late = memory.reservation(Provider::Gmail, Lane::Normal);
         assert_eq!(late.reserve(3 * MB, || ()).await, Err(ConnectorError::RateLimited(MEMORY_RETRY_DELAY)));
 
-        // Whichever of its places becomes free: of its part, which is the first room, or of the rest.
+        // Whichever becomes free first: its reserve or shared memory.
         for n in [0, 1] {
             let (made, ()) = tokio::join!(late.reserve(3 * MB, || ()), async {
                 tokio::time::sleep(PROGRESS_INTERVAL * 2).await;
@@ -250,7 +249,7 @@ mod tests {
         let imap = fill(&memory, Provider::Imap).await;
         let mut lines: Vec<_> = (0..100).map(|_| memory.reservation(Provider::Gmail, Lane::Normal)).collect();
         let mut lines: Vec<_> =
-            lines.iter_mut().map(|reservation| Box::pin(reservation.reserve(PROVIDER_PART_BYTES, || ()))).collect();
+            lines.iter_mut().map(|reservation| Box::pin(reservation.reserve(PROVIDER_RESERVE_BYTES, || ()))).collect();
         for waiting in &mut lines {
             assert!(futures_util::poll!(waiting).is_pending());
         }
@@ -272,7 +271,7 @@ mod tests {
         let mut reservations: Vec<_> = (0..50).map(|_| memory.reservation(Provider::Gmail, Lane::Low)).collect();
         let mut backfill: Vec<_> = reservations
             .iter_mut()
-            .map(|reservation| Box::pin(reservation.reserve(PROVIDER_PART_BYTES, || ())))
+            .map(|reservation| Box::pin(reservation.reserve(PROVIDER_RESERVE_BYTES, || ())))
             .collect();
         let mut begun = async || {
             let mut begun = 0;
@@ -290,7 +289,7 @@ mod tests {
         };
         assert_eq!(begun().await, 0);
         let mut reservation = memory.reservation(Provider::Gmail, Lane::Normal);
-        let mut new = pin!(reservation.reserve(PROVIDER_PART_BYTES, || ()));
+        let mut new = pin!(reservation.reserve(PROVIDER_RESERVE_BYTES, || ()));
         assert!(futures_util::poll!(&mut new).is_pending());
 
         full.pop();

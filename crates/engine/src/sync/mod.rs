@@ -3,7 +3,6 @@
 //! A listing comes in pages. Each page is one commit: the ledger, the placements, the jobs that fetch messages, and the
 //! cursor. A job lists a mailbox under a lease, whose fence token every one of these commits checks.
 
-mod batched_reads;
 mod fetch;
 mod lease;
 mod list;
@@ -13,6 +12,7 @@ mod placements;
 mod poll;
 mod poll_limiter;
 mod scope;
+mod statement_batchers;
 mod states;
 
 use std::collections::HashMap;
@@ -27,11 +27,11 @@ use store::sql::sync::OpenMailbox;
 use store::{TenantStore, TenantUnit};
 use tokio::sync::Semaphore;
 
-pub use batched_reads::BatchedReads;
 pub use fetch::FetchEmails;
 pub use list::{ListHistory, ListMailbox, SyncMailbox, unique_per_mailbox};
 pub use poll::{MAX_MAILBOXES_PER_POLL, PollMailboxes};
 pub use scope::FolderScope;
+pub use statement_batchers::StatementBatchers;
 
 use crate::Engine;
 use crate::access::MailboxAccess;
@@ -78,7 +78,7 @@ pub struct Syncer {
     gate: Arc<dyn LeaseGate>,
     memory_budget: MemoryBudget,
     mailbox_permits: MailboxPermits,
-    batched_reads: BatchedReads,
+    statement_batchers: StatementBatchers,
     /// Permits for directories that are discovered at once.
     pub(crate) discovery_permits: Arc<Semaphore>,
     poll_limiter: PollLimiter,
@@ -101,7 +101,7 @@ impl Syncer {
         calls: Calls,
     ) -> Self {
         let gate = Arc::new(OpenLeaseGate);
-        let batched_reads = BatchedReads::new(engine.store.clone());
+        let statement_batchers = StatementBatchers::new(engine.store.clone());
         let tokens = Tokens::new(engine.clone(), &settings.holder, TokenSettings::for_lease(settings.lease));
         Self {
             engine,
@@ -112,7 +112,7 @@ impl Syncer {
             gate,
             memory_budget: MemoryBudget::default(),
             mailbox_permits: MailboxPermits::default(),
-            batched_reads,
+            statement_batchers,
             discovery_permits: Arc::new(Semaphore::new(DEFAULT_CONCURRENT_DISCOVERIES)),
             poll_limiter: PollLimiter::default(),
         }
@@ -139,7 +139,7 @@ impl Syncer {
     /// Opens a mailbox. Returns `None` if there is nothing to do for it now: it or its tenant is switched off, it waits
     /// for a person, or it does not exist.
     pub(crate) async fn open(&self, tenant: TenantId, mailbox: MailboxId) -> anyhow::Result<Option<MailboxSession>> {
-        match self.batched_reads.find_open((tenant, mailbox)).await? {
+        match self.statement_batchers.find_open((tenant, mailbox)).await? {
             Some(open) => self.open_session(open).await,
             None => Ok(None),
         }
@@ -200,7 +200,7 @@ async fn end_without_work(store: &TenantStore) -> Result<jobs::Completion, jobs:
     if store.is_active().await? {
         Ok(jobs::Completion::Done)
     } else {
-        Err(jobs::JobError::Throttled(TENANT_OFF_RETRY_DELAY))
+        Err(jobs::JobError::Deferred(TENANT_OFF_RETRY_DELAY))
     }
 }
 
@@ -214,19 +214,19 @@ pub(crate) fn job_error(e: &ConnectorError, ctx: &jobs::JobContext) -> jobs::Job
     match e {
         // A provider that says how long to wait is obeyed to the letter.
         ConnectorError::Throttled { retry_after: Some(wait) } | ConnectorError::RateLimited(wait) => {
-            jobs::JobError::Throttled(*wait)
+            jobs::JobError::Deferred(*wait)
         }
         // This says nothing about the job, so no attempt is spent; it waits longer each time.
         ConnectorError::Throttled { retry_after: None } | ConnectorError::Unavailable(_) => {
             let tries = ctx.job.token.saturating_sub(1);
-            jobs::JobError::Throttled(
+            jobs::JobError::Deferred(
                 UNAVAILABLE_RETRY.delay(tries.min(500), &jobs::SystemRandom).unwrap_or(UNAVAILABLE_RETRY.max_delay),
             )
         }
         ConnectorError::Unauthorized(_) => jobs::JobError::Fatal { class: "unauthorized", message: e.to_string() },
-        ConnectorError::AppRejected(_) => jobs::JobError::Throttled(OPERATOR_RETRY_DELAY),
+        ConnectorError::AppRejected(_) => jobs::JobError::Deferred(OPERATOR_RETRY_DELAY),
         ConnectorError::CursorExpired => jobs::JobError::Failed { class: "cursor", message: e.to_string() },
-        ConnectorError::FolderUnavailable(_) => jobs::JobError::Throttled(FOLDER_RETRY_DELAY),
+        ConnectorError::FolderUnavailable(_) => jobs::JobError::Deferred(FOLDER_RETRY_DELAY),
         ConnectorError::Gone => jobs::JobError::Failed { class: "gone", message: e.to_string() },
         ConnectorError::Protocol(_) => jobs::JobError::Failed { class: "protocol", message: e.to_string() },
     }
@@ -250,7 +250,7 @@ mod tests {
 
             system.set_tenant_active(tenant.id, false).await.unwrap();
 
-            assert!(matches!(end_without_work(&store).await, Err(JobError::Throttled(_))));
+            assert!(matches!(end_without_work(&store).await, Err(JobError::Deferred(_))));
         })
         .await;
     }

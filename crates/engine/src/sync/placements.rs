@@ -100,12 +100,12 @@ fn rows(placements: &PlacementsByMessage) -> PageRows {
     PageRows {
         phase: ListingPhase::History,
         folders: Vec::new(),
-        gone_folders: Vec::new(),
+        removed_folders: Vec::new(),
         messages: all.map(|(message, (place, flags))| seen(message, place, flags)).collect(),
         fully_placed: placements.keys().cloned().collect(),
-        bumped: placements.keys().cloned().collect(),
+        outdated_placements: placements.keys().cloned().collect(),
         unchanged: Vec::new(),
-        vanished: Vec::new(),
+        removed_placements: Vec::new(),
         snapshots: Vec::new(),
         cursors: Cursors::new(),
         // It does not count for a comparison that is running: it may have been fetched before that began.

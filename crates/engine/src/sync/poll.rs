@@ -19,7 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::list::{add_scope_changes, is_unchanged};
-use super::{MailboxSession, SyncMailbox, Syncer, end_without_work, states, unique_per_mailbox};
+use super::states::{self, MailboxSnapshot};
+use super::{MailboxSession, SyncMailbox, Syncer, end_without_work, unique_per_mailbox};
 use crate::retry_policies::SYNC_RETRY;
 
 /// Polls some mailboxes of one tenant at one provider.
@@ -59,13 +60,20 @@ enum PollOutcome {
     /// Nothing has changed.
     Unchanged { token: u64 },
     /// The provider does not work, or the mailbox has a dead letter. It is polled again when it is due.
-    Failed { token: u64, errors: u64, reason: String },
+    Failed { token: u64, failure: PollFailure },
     /// An error of our own. A sync job of its own runs, and becomes a dead letter with the reason.
-    Broken { token: u64, errors: u64, reason: String },
+    Broken { token: u64, failure: PollFailure },
     /// The rate limit left no time for it.
     Retry,
     /// A sync is needed, now or later.
     NeedsSync(StartTime),
+}
+
+struct PollFailure {
+    mailbox: MailboxSnapshot,
+    /// Failures in a row before this one.
+    errors: u64,
+    reason: String,
 }
 
 /// Outcomes that are not written yet.
@@ -88,7 +96,7 @@ impl Syncer {
 
     async fn poll(&self, ctx: &JobContext, job: PollMailboxes) -> Result<Completion, JobError> {
         let Some(_job_permit) = self.poll_limiter.admit(ctx.tenant(), job.provider) else {
-            return Err(JobError::Throttled(LIMITER_RETRY_DELAY.mul_f64(1.0 + jobs::SystemRandom.next_fraction())));
+            return Err(JobError::Deferred(LIMITER_RETRY_DELAY.mul_f64(1.0 + jobs::SystemRandom.next_fraction())));
         };
         // Before anything is read, so that waiting jobs take no memory.
         let (owner, count) = ((ctx.tenant(), job.provider), job.mailboxes.len());
@@ -106,8 +114,9 @@ impl Syncer {
             return end_without_work(&self.engine.store.tenant(ctx.tenant())).await;
         }
         let mut left = found.len();
-        let polls = stream::iter(found)
-            .map(|(open, standing)| async move { (open.mailbox.id, self.poll_isolated(ctx, open, standing).await) });
+        let polls = stream::iter(found).map(|(open, poll_state)| async move {
+            (open.mailbox.id, self.poll_isolated(ctx, open, poll_state).await)
+        });
         let mut polls = std::pin::pin!(polls.buffer_unordered(permits.count));
         let mut results = PollResults::default();
         loop {
@@ -149,22 +158,24 @@ impl Syncer {
 
     /// Polls a mailbox in a task of its own, so that an error or panic concerns it alone, and so that it continues
     /// while the job writes: the job must not wait for a connection that one of its polls holds.
-    async fn poll_isolated(&self, ctx: &JobContext, open: OpenMailbox, standing: PollState) -> PollOutcome {
-        let (token, errors) = (standing.token, standing.state.error_count);
+    async fn poll_isolated(&self, ctx: &JobContext, open: OpenMailbox, poll_state: PollState) -> PollOutcome {
+        let (token, errors) = (poll_state.token, poll_state.state.error_count);
         let (sync, enqueued_at, mailbox) = (self.clone(), ctx.job.created_at, open.mailbox.id);
+        let snapshot = MailboxSnapshot::from(&open.mailbox);
         let mut task = JoinSet::new(); // aborted with the job
-        task.spawn(async move { sync.poll_one(enqueued_at, open, standing).await });
+        task.spawn(async move { sync.poll_one(enqueued_at, open, poll_state).await });
         let reason = match task.join_next().await {
             Some(Ok(Ok(outcome))) => return outcome,
             Some(Ok(Err(e))) => format!("{e:#}"),
             Some(Err(_)) | None => "the poll panicked".to_owned(),
         };
+        let failure = PollFailure { mailbox: snapshot, errors, reason };
         let store = self.engine.store.tenant(ctx.tenant());
         let mut task = JoinSet::new();
         task.spawn(async move { store.has_sync_dead_letter(mailbox).await });
         match task.join_next().await {
-            Some(Ok(Ok(true))) => PollOutcome::Failed { token, errors, reason },
-            _ => PollOutcome::Broken { token, errors, reason },
+            Some(Ok(Ok(true))) => PollOutcome::Failed { token, failure },
+            _ => PollOutcome::Broken { token, failure },
         }
     }
 
@@ -172,20 +183,20 @@ impl Syncer {
         &self,
         enqueued_at: Timestamp,
         open: OpenMailbox,
-        standing: PollState,
+        poll_state: PollState,
     ) -> anyhow::Result<PollOutcome> {
         let started = Instant::now();
         let Some(session) = self.open_session(open).await? else { return Ok(PollOutcome::Done) };
         // A sync that is running sees more than a poll. And one may have run since this job was enqueued.
-        if standing.is_held || standing.state.last_sync_at > Some(enqueued_at) {
+        if poll_state.is_held || poll_state.state.last_sync_at > Some(enqueued_at) {
             return Ok(PollOutcome::Done);
         }
-        let is_settled = standing.state.is_history_done && !standing.state.is_listing;
-        if standing.cursors.is_empty() || !is_settled {
+        let is_settled = poll_state.state.is_history_done && !poll_state.state.is_listing;
+        if poll_state.cursors.is_empty() || !is_settled {
             return Ok(PollOutcome::NeedsSync(StartTime::Now));
         }
         let page = loop {
-            let call = session.connector.changes(&session.account, &standing.cursors);
+            let call = session.connector.changes(&session.account, &poll_state.cursors);
             let Ok(answer) = timeout(POLL_TIMEOUT, self.calls.make(&session.mailbox, call)).await else {
                 return Ok(PollOutcome::NeedsSync(StartTime::Now));
             };
@@ -197,10 +208,10 @@ impl Syncer {
                     }
                     tokio::time::sleep(wait).await;
                 }
-                Err(e) => return self.outcome_of_error(&e, &session.mailbox, &standing).await,
+                Err(e) => return self.outcome_of_error(&e, &session.mailbox, &poll_state).await,
             }
         };
-        let outcome = outcome_of_page(&session, &standing, page);
+        let outcome = outcome_of_page(&session, &poll_state, page);
         metrics::histogram!(catalogue::POLL_DURATION_SECONDS).record(started.elapsed().as_secs_f64());
         Ok(outcome)
     }
@@ -209,7 +220,7 @@ impl Syncer {
         &self,
         e: &ConnectorError,
         mailbox: &Mailbox,
-        standing: &PollState,
+        poll_state: &PollState,
     ) -> anyhow::Result<PollOutcome> {
         let is_over = match e {
             // It is due again before long, and the mailboxes that waited must not all come back at once.
@@ -225,21 +236,26 @@ impl Syncer {
             }
             _ => false,
         };
-        let (token, errors) = (standing.token, standing.state.error_count);
+        let (token, errors) = (poll_state.token, poll_state.state.error_count);
         Ok(if is_over {
-            PollOutcome::Failed { token, errors, reason: e.to_string() }
+            let failure = PollFailure { mailbox: mailbox.into(), errors, reason: e.to_string() };
+            PollOutcome::Failed { token, failure }
         } else {
             PollOutcome::NeedsSync(StartTime::Now)
         })
     }
 }
 
-fn outcome_of_page(session: &MailboxSession, standing: &PollState, mut page: ListingPage) -> PollOutcome {
+fn outcome_of_page(session: &MailboxSession, poll_state: &PollState, mut page: ListingPage) -> PollOutcome {
     add_scope_changes(&mut page, session);
-    let is_unchanged = is_unchanged(&page, &standing.cursors, &standing.state, session);
+    let is_unchanged = is_unchanged(&page, &poll_state.cursors, &poll_state.state, session);
     let (provider, found) = (session.mailbox.provider.as_str(), if is_unchanged { "nothing" } else { "something" });
     metrics::counter!(catalogue::POLLS, "provider" => provider, "found" => found).increment(1);
-    if is_unchanged { PollOutcome::Unchanged { token: standing.token } } else { PollOutcome::NeedsSync(StartTime::Now) }
+    if is_unchanged {
+        PollOutcome::Unchanged { token: poll_state.token }
+    } else {
+        PollOutcome::NeedsSync(StartTime::Now)
+    }
 }
 
 impl PollResults {
@@ -254,7 +270,7 @@ impl PollResults {
 
     async fn write_unchanged(&mut self, system: &SystemStore) -> Result<(), StoreError> {
         let unchanged = std::mem::take(&mut self.unchanged);
-        if unchanged.is_empty() { Ok(()) } else { system.record_quiet_polls(&unchanged).await }
+        if unchanged.is_empty() { Ok(()) } else { system.record_unchanged_polls(&unchanged).await }
     }
 
     /// Writes the other outcomes in the order in which all writers lock mailboxes.
@@ -280,13 +296,13 @@ impl PollResults {
 
 fn write(ctx: &JobContext, unit: &mut TenantUnit, mailbox: MailboxId, outcome: PollOutcome) -> Result<(), JobError> {
     match outcome {
-        PollOutcome::Failed { token, errors, reason } => {
+        PollOutcome::Failed { token, failure: PollFailure { mailbox: snapshot, errors, reason } } => {
             unit.record_failed_poll(mailbox, token, &reason);
-            states::mark_failing(unit, (ctx.tenant(), mailbox), errors, &reason);
+            states::log(states::mark_failing(unit, snapshot, errors, &reason));
         }
-        PollOutcome::Broken { token, errors, reason } => {
+        PollOutcome::Broken { token, failure } => {
             write(ctx, unit, mailbox, PollOutcome::NeedsSync(StartTime::Now))?;
-            write(ctx, unit, mailbox, PollOutcome::Failed { token, errors, reason })?;
+            write(ctx, unit, mailbox, PollOutcome::Failed { token, failure })?;
         }
         PollOutcome::NeedsSync(when) => {
             let own = ctx.follow_up(&SyncMailbox { mailbox }).map_err(anyhow::Error::from)?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::{ConnectorError, Provider, log_text};
+use domain::{ConnectorError, Provider, redact_for_log};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -80,7 +80,7 @@ impl ProviderApp {
             state.warned = Some(now);
             tracing::warn!(
                 provider = self.provider.as_str(),
-                error = log_text(e),
+                error = redact_for_log(e),
                 "app rejected by the provider; its mailboxes cannot be opened"
             );
         }

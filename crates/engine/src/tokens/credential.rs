@@ -13,7 +13,7 @@ use crate::Engine;
 
 /// How long a grant is kept that could not be stored: a mailbox that was not used since is disconnected, or another
 /// process uses it.
-const PENDING_TTL: SignedDuration = SignedDuration::from_hours(24);
+const PENDING_GRANT_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Debug, Default)]
 pub struct Credential {
@@ -100,7 +100,7 @@ impl Credential {
 
     pub fn is_in_use(&self, now: Timestamp) -> bool {
         let state = self.state();
-        state.pending.as_ref().is_some_and(|pending| now.duration_since(pending.asked_at) < PENDING_TTL)
+        state.pending.as_ref().is_some_and(|pending| now.duration_since(pending.asked_at) < PENDING_GRANT_TTL)
             || state.token.as_ref().is_some_and(|(_, token)| token.is_valid(now, None))
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use domain::connector::{ConnectorAccount, TokenGrant};
 use domain::metrics as catalogue;
-use domain::{Connector, ConnectorError, MailboxId, MailboxState, Secret, SecretId, SecretKind, log_text};
+use domain::{Connector, ConnectorError, MailboxId, MailboxState, Secret, SecretId, SecretKind, redact_for_log};
 use store::StoreError;
 use store::failpoint::{self, Guard};
 use store::sql::access_tokens::{NewAccessToken, SECRET_CHANGED};
@@ -144,7 +144,7 @@ impl Tokens {
                 Some(None)
             } else {
                 let taken = engine.store.system().acquire_lease(&name, holder, settings.lease).await;
-                taken.map_err(|e| store_error(&e))?.map(Some)
+                taken.map_err(|e| store_error(&request.account, &e))?.map(Some)
             };
             if let Some(token) = lease {
                 let (until, ends) = (started + settings.lease * 2 / 3, started + settings.lease);
@@ -160,7 +160,7 @@ impl Tokens {
             }
             drop(permit);
             if Instant::now() >= give_up_at {
-                return Err(unavailable("another process refreshes the token, and none comes"));
+                return Err(unavailable("another process is refreshing the token and has not finished in time"));
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_POLL_INTERVAL);
@@ -178,7 +178,7 @@ impl Tokens {
         let sealed = match engine.vault.open(account.tenant, id, SecretKind::AccessToken).await {
             // A token that cannot be decrypted is refreshed.
             Err(VaultError::Damaged(_)) => None,
-            impersonated_user => impersonated_user.map_err(|e| vault_error(&e))?,
+            impersonated_user => impersonated_user.map_err(|e| vault_error(account, &e))?,
         };
         let token =
             sealed.as_ref().and_then(AccessToken::from_json).filter(|token| token.is_of(&impersonated_user(account)));
@@ -259,20 +259,18 @@ impl TokenLease<'_> {
     async fn reread_account(&self) -> Result<(ConnectorAccount, Option<SealedSecret>), ConnectorError> {
         let (engine, account) = (&self.tokens.inner.engine, &self.request.account);
         let store = engine.store.tenant(account.tenant);
-        let mailbox = store.find_mailbox(&account.mailbox.to_string()).await.map_err(|e| store_error(&e))?;
+        let mailbox = store.find_mailbox(&account.mailbox.to_string()).await.map_err(|e| store_error(account, &e))?;
         let mailbox = mailbox.filter(|mailbox| mailbox.state != MailboxState::Disconnected);
         let Some(mailbox) = mailbox else { return Err(unauthorized("the mailbox is disconnected")) };
         if mailbox.state == MailboxState::NeedsReauth {
-            return Err(unauthorized(
-                mailbox.state_reason.as_deref().unwrap_or("the mailbox waits to be connected again"),
-            ));
+            return Err(unauthorized(mailbox.state_reason.as_deref().unwrap_or("the mailbox needs new credentials")));
         }
         let sealed = match mailbox.secret_ref.as_deref().map(str::parse::<SecretId>) {
-            Some(Ok(id)) => store.find_secret(id).await.map_err(|e| store_error(&e))?,
+            Some(Ok(id)) => store.find_secret(id).await.map_err(|e| store_error(account, &e))?,
             _ => None,
         };
         let secret = engine.open_secret(&mailbox, sealed.as_ref()).await.map_err(|e| {
-            let error = log_text(&format_args!("{e:#}"));
+            let error = redact_for_log(&format_args!("{e:#}"));
             tracing::error!(tenant.id = %mailbox.tenant_id, mailbox.id = %mailbox.id, error, "mailbox secret not opened");
             ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
         })?;
@@ -351,12 +349,14 @@ impl TokenLease<'_> {
         let engine = &self.tokens.inner.engine;
         let (tenant, mailbox, vault) = (account.tenant, account.mailbox, &engine.vault);
         let id = SecretId::of_access_token(mailbox);
-        let sealed =
-            vault.seal(tenant, id, SecretKind::AccessToken, &token.to_json()).await.map_err(|e| vault_error(&e))?;
+        let sealed = vault
+            .seal(tenant, id, SecretKind::AccessToken, &token.to_json())
+            .await
+            .map_err(|e| vault_error(account, &e))?;
         let rotated = match (&grant.secret, by) {
             (Some(secret), Some(by)) => {
                 let kind = self.request.connector.provider().secret_kind();
-                Some(vault.seal(tenant, by.id, kind, secret).await.map_err(|e| vault_error(&e))?)
+                Some(vault.seal(tenant, by.id, kind, secret).await.map_err(|e| vault_error(account, &e))?)
             }
             _ => None,
         };
@@ -366,7 +366,7 @@ impl TokenLease<'_> {
             Ok(()) => Ok(StoreOutcome::Yes),
             Err(StoreError::Precondition(LEASE_TAKEN_OVER)) => Ok(StoreOutcome::LeaseLost),
             Err(StoreError::Precondition(SECRET_CHANGED)) => Ok(StoreOutcome::SecretChanged),
-            Err(e) => Err(store_error(&e)),
+            Err(e) => Err(store_error(account, &e)),
         }
     }
 
@@ -375,7 +375,9 @@ impl TokenLease<'_> {
         let Some(token) = self.token else { return };
         let TokensInner { engine, holder, .. } = &*self.tokens.inner;
         if let Err(e) = engine.store.system().release_lease(self.name, holder, token).await {
-            tracing::debug!(error = %e, "token lease not released; it expires by itself");
+            let ConnectorAccount { tenant, mailbox, .. } = &self.request.account;
+            let error = redact_for_log(&e);
+            tracing::debug!(tenant.id = %tenant, mailbox.id = %mailbox, error, "token lease not released; it expires by itself");
         }
     }
 }
@@ -404,16 +406,19 @@ fn unauthorized(what: &str) -> ConnectorError {
 }
 
 /// Logs an error of our own database and returns a rate limit: it says nothing about the provider.
-fn store_error(e: &StoreError) -> ConnectorError {
-    tracing::warn!(error = log_text(e), "token not read or stored");
+fn store_error(account: &ConnectorAccount, e: &StoreError) -> ConnectorError {
+    let ConnectorAccount { tenant, mailbox, .. } = account;
+    tracing::warn!(tenant.id = %tenant, mailbox.id = %mailbox, error = redact_for_log(e), "token not read or stored");
     ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
 }
 
-fn vault_error(e: &VaultError) -> ConnectorError {
+fn vault_error(account: &ConnectorAccount, e: &VaultError) -> ConnectorError {
     match e {
-        VaultError::Store(e) => store_error(e),
+        VaultError::Store(e) => store_error(account, e),
         other => {
-            tracing::error!(error = log_text(other), "token not opened or sealed");
+            let ConnectorAccount { tenant, mailbox, .. } = account;
+            let error = redact_for_log(other);
+            tracing::error!(tenant.id = %tenant, mailbox.id = %mailbox, error, "token not opened or sealed");
             ConnectorError::RateLimited(DATABASE_RETRY_DELAY)
         }
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 /// A token is used for at most this time, whatever its provider says.
-const MAX_USE: SignedDuration = SignedDuration::from_mins(50);
+const MAX_TOKEN_AGE: SignedDuration = SignedDuration::from_mins(50);
 
 /// A token that expires sooner than this might expire within a call; of a short life it is half.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ impl AccessToken {
     /// Creates a token that was requested at `asked_at`: it cannot be older.
     pub fn new(grant: &TokenGrant, user: String, asked_at: Timestamp) -> Self {
         let life = grant.expires_in.saturating_sub(EXPIRY_MARGIN.min(grant.expires_in / 2));
-        let life = SignedDuration::try_from(life).unwrap_or(MAX_USE).min(MAX_USE);
+        let life = SignedDuration::try_from(life).unwrap_or(MAX_TOKEN_AGE).min(MAX_TOKEN_AGE);
         Self { token: grant.token.clone(), use_until: asked_at.checked_add(life).unwrap_or(asked_at), user }
     }
 

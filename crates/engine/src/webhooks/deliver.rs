@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use domain::metrics as catalogue;
-use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId};
+use domain::{DeliveryId, DeliveryState, SecretId, SecretKind, TenantId, redact_for_log};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use jobs::RandomSource;
@@ -157,11 +157,20 @@ impl WebhookDeliverer {
         let continues = batch.hold.is_some() && !is_last && !self.is_stopping.load(Ordering::Relaxed);
         batch.hold = continues.then_some(CLAIM_LEASE);
         count(&batch);
+        let error = match &batch.health {
+            WebhookHealth::Failing { why, .. } | WebhookHealth::Gone { why } => Some(redact_for_log(why)),
+            WebhookHealth::Unknown | WebhookHealth::Healthy { .. } => None,
+        };
         let mut unit = tenant.write();
-        unit.record_deliveries(lease, batch);
+        let disabled = unit.record_deliveries(lease, batch);
         let recorded = unit.commit_at(Effect::RecordDeliveries).await;
         match recorded {
-            Ok(_) => Ok(continues),
+            Ok(committed) => {
+                if disabled.is_some_and(|disabled| committed.changed(disabled) > 0) {
+                    tracing::warn!(tenant.id = %lease.tenant, webhook.id = %lease.id, error, "webhook disabled");
+                }
+                Ok(continues)
+            }
             // The process that holds the lease now repeats this under the same ids.
             Err(StoreError::Precondition(NO_LONGER_DELIVERING)) => Ok(false),
             Err(e) => Err(e.into()),

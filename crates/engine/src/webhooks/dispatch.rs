@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::log_text;
+use domain::redact_for_log;
 use store::sql::webhooks::WebhookLease;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -90,7 +90,7 @@ async fn claim(deliverer: &WebhookDeliverer, settings: &DispatchSettings, max: u
     match deliverer.store().system().claim_webhooks(&settings.holder, max as u64, CLAIM_LEASE).await {
         Ok(claimed) => claimed,
         Err(e) => {
-            tracing::warn!(error = %e, "webhooks not claimed");
+            tracing::warn!(error = redact_for_log(&e), "webhooks not claimed");
             Vec::new()
         }
     }
@@ -99,7 +99,7 @@ async fn claim(deliverer: &WebhookDeliverer, settings: &DispatchSettings, max: u
 async fn deliver(deliverer: &WebhookDeliverer, lease: WebhookLease) -> bool {
     deliverer.deliver(lease).await.unwrap_or_else(|e| {
         // The lease stays for a while, so that a fault of ours is not repeated at once.
-        let error = log_text(&format_args!("{e:#}"));
+        let error = redact_for_log(&format_args!("{e:#}"));
         tracing::warn!(tenant.id = %lease.tenant, webhook.id = %lease.id, error, "webhook delivery interrupted");
         false
     })
@@ -107,7 +107,7 @@ async fn deliver(deliverer: &WebhookDeliverer, lease: WebhookLease) -> bool {
 
 fn has_more(ended: Result<bool, JoinError>) -> bool {
     ended.unwrap_or_else(|e| {
-        tracing::error!(error = %e, "webhook delivery task failed");
+        tracing::error!(error = redact_for_log(&e), "webhook delivery task failed");
         false
     })
 }

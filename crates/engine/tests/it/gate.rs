@@ -13,15 +13,12 @@ use engine::coordination::Redis;
 use jobs::leader::{Election, Leadership, lead};
 use jobs::{LeaseGate, SystemRandom};
 use store::Dialect;
-use store::testing::{TestDatabase, on_each_database};
+use store::testing::{TestDatabase, WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::calls::mailbox;
-
-/// Only a hang gets there.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Long enough for a machine that stops to think for a while.
 const LEASE: Duration = Duration::from_secs(4);
@@ -36,7 +33,7 @@ fn url() -> String {
 
 /// With time to answer on a busy machine: an answer that does not come in time is a yes.
 fn connect(url: &str, prefix: &str) -> Redis {
-    Redis::connect(url, prefix).unwrap().with_timeout(DEADLINE)
+    Redis::connect(url, prefix).unwrap().with_timeout(WAIT_DEADLINE)
 }
 
 /// A prefix that no other test has.
@@ -94,12 +91,7 @@ async fn flush(url: &str) {
 
 /// While it counts as away, it is asked only now and then.
 async fn connected(redis: &Redis) {
-    let is_there = async {
-        while redis.take(&[], Duration::ZERO).await.is_none() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(DEADLINE, is_there).await.expect("Redis answers");
+    wait_until("Redis answers", async || redis.take(&[], Duration::ZERO).await.is_some()).await;
 }
 
 #[tokio::test]
@@ -116,12 +108,7 @@ async fn released_gate_admits_another() {
     redis.release("a", "first").await;
     assert!(redis.may_acquire("a", "second", Duration::from_millis(100)).await);
 
-    let runs_out = async {
-        while !redis.may_acquire("a", "first", MINUTE).await {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(DEADLINE, runs_out).await.expect("a turn runs out");
+    wait_until("a turn runs out", async || redis.may_acquire("a", "first", MINUTE).await).await;
 }
 
 #[tokio::test]
@@ -340,7 +327,7 @@ async fn one_leader_survives_the_loss_of_redis() {
         let mut candidates: Vec<Option<Candidate>> = (0..3).map(|n| Some(Candidate::start(n, &stage))).collect();
         let mut tokens: Vec<u64> = Vec::new();
         for round in 0..6 {
-            let (leader, token) = timeout(DEADLINE, beginnings.recv()).await.expect("a leader is found").unwrap();
+            let (leader, token) = timeout(WAIT_DEADLINE, beginnings.recv()).await.expect("a leader is found").unwrap();
             assert!(tokens.iter().all(|earlier| *earlier < token), "tokens only rise");
             tokens.push(token);
             match round {

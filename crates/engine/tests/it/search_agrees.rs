@@ -169,7 +169,7 @@ impl SearchDatabase {
     }
 
     /// The same by pages, as a person leafs through them.
-    async fn leaf_through(&self, text: &str, limit: u64) -> Vec<(Sha256, Timestamp)> {
+    async fn search_all_pages(&self, text: &str, limit: u64) -> Vec<(Sha256, Timestamp)> {
         let mut search =
             SearchRequest { mailbox: None, limit, order: SearchOrder::Newest, cursor: None, marks: ("", "") };
         let mut found = Vec::new();
@@ -283,8 +283,8 @@ async fn databases_agree_with_the_naive_matcher() {
         hits += usize::from(!expected.is_empty());
         if asked % 20 == 0 && expected.len() < 300 {
             let limit = 1 + random.below(40) as u64;
-            assert_eq!(sqlite.leaf_through(&text, limit).await, by_sqlite, "{text:?} by {limit}");
-            assert_eq!(postgres.leaf_through(&text, limit).await, by_postgres, "{text:?} by {limit}");
+            assert_eq!(sqlite.search_all_pages(&text, limit).await, by_sqlite, "{text:?} by {limit}");
+            assert_eq!(postgres.search_all_pages(&text, limit).await, by_postgres, "{text:?} by {limit}");
         }
     }
     assert!(hits * 2 > asked, "only {hits} of {asked} searches found anything");

@@ -325,7 +325,7 @@ async fn daily_byte_quota_pauses_a_mailbox() {
 
         let stored = app.stored_emails().await.len();
         assert!((1..=4).contains(&stored), "{stored}");
-        assert_eq!(app.pause_reason().await.as_deref(), Some("its daily byte quota is used up"));
+        assert_eq!(app.pause_reason().await.as_deref(), Some("the mailbox's daily byte quota is used up"));
         app.make_retries_ready().await;
         app.sync().await;
         assert_eq!(app.connector.fetched().len(), stored, "nobody calls");
@@ -353,7 +353,7 @@ async fn long_throttle_pauses_a_mailbox() {
         app.connector.queue_changes_first(throttled(3600));
         app.make_retries_ready().await;
         app.sync().await;
-        assert_eq!(app.pause_reason().await.as_deref(), Some("its server asked to wait"));
+        assert_eq!(app.pause_reason().await.as_deref(), Some("the provider asked to wait"));
         assert_eq!(app.tenant.find_sync_state(app.mailbox).await.unwrap().unwrap().error_count, 0);
 
         app.syncer.calls = Calls::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::metrics as catalogue;
-use domain::{MailboxId, TenantId, log_text};
+use domain::{MailboxId, TenantId, redact_for_log};
 use futures_util::FutureExt;
 use jiff::Timestamp;
 use store::failpoint::Effect;
@@ -45,8 +45,14 @@ pub(super) async fn run(session: Arc<Session>, job: Arc<ClaimedJob>, permit: Opt
     let begun = Instant::now();
     // Claims are limited to known kinds.
     let Some(kind) = session.work.kinds.find(&job.kind).cloned() else { return begun.elapsed() };
-    let trace = job.traceparent.as_deref().map(trace::trace_id).unwrap_or_default();
-    let span = tracing::info_span!("job", job.kind = kind.name, job.id = %job.id, trace);
+    let span = tracing::info_span!(
+        "job",
+        job.id = %job.id,
+        job.kind = kind.name,
+        tenant.id = tenant_of(&job).map(tracing::field::display),
+        mailbox.id = mailbox_of(&job).map(tracing::field::display),
+        trace.id = job.traceparent.as_deref().map(trace::trace_id),
+    );
     metrics::histogram!(catalogue::JOBS_WAIT_SECONDS).record(job.waited_micros.max(0) as f64 / 1e6);
     async {
         match permit {
@@ -72,14 +78,20 @@ async fn run_alone(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>
         Ok(false) => session.untrack(job.id),
         Err(e) => {
             session.untrack(job.id);
-            tracing::warn!(job.id = %job.id, job.kind = kind.name, error = log_text(&e), "cannot start job");
+            tracing::warn!(
+                job.id = %job.id,
+                job.kind = kind.name,
+                tenant.id = tenant_of(job).map(tracing::field::display),
+                error = redact_for_log(&e),
+                "cannot start job"
+            );
         }
     }
 }
 
 async fn attempt_and_settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>) {
     let (stop, stopped) = oneshot::channel();
-    session.running.lock().expect("nobody panics while holding the list").insert(job.id, stop);
+    session.running.lock().expect("no thread panics while it holds the list").insert(job.id, stop);
     let context = JobContext::new(job.clone(), session.store().clone());
     let ended = attempt(kind, &context, stopped).await;
     let is_batched = is_completed_in_batch(&ended);
@@ -87,7 +99,7 @@ async fn attempt_and_settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<Cl
     if !is_batched {
         session.untrack(job.id);
     }
-    session.running.lock().expect("nobody panics while holding the list").remove(&job.id);
+    session.running.lock().expect("no thread panics while it holds the list").remove(&job.id);
 }
 
 /// Returns whether the job is settled later, by the completer, and tracked until then.
@@ -164,8 +176,8 @@ async fn settle(session: &Arc<Session>, kind: &JobKind, job: &Arc<ClaimedJob>, e
         // Counted by the completer.
         AttemptEnd::Verdict(Completion::Done) => session.complete_later(job.clone()).await,
         AttemptEnd::Verdict(Completion::Commit(unit)) => commit(session, kind, job, unit).await,
-        AttemptEnd::Error(JobError::Throttled(delay)) => {
-            record_settlement(session, kind, job, Settlement::Throttled(delay)).await
+        AttemptEnd::Error(JobError::Deferred(delay)) => {
+            record_settlement(session, kind, job, Settlement::Deferred(delay)).await
         }
         AttemptEnd::Error(JobError::Failed { class, message }) => {
             fail(session, kind, job, AttemptOutcome::Failed, class, &message).await;
@@ -233,7 +245,7 @@ fn failure(kind: &JobKind, outcome: AttemptOutcome, class: &str, message: &str) 
 enum Settlement {
     Retry(AttemptFailure, Duration),
     Dead(AttemptFailure),
-    Throttled(Duration),
+    Deferred(Duration),
     Cancelled(String),
 }
 
@@ -242,7 +254,7 @@ impl Settlement {
         match self {
             Self::Retry(..) => "retry",
             Self::Dead(_) => "dead",
-            Self::Throttled(_) => "throttled",
+            Self::Deferred(_) => "throttled",
             Self::Cancelled(_) => "cancelled",
         }
     }
@@ -253,7 +265,7 @@ impl Settlement {
         match self {
             Self::Retry(failure, delay) => system.fail_job(job, failure, AfterFailure::RetryIn(*delay), id).await,
             Self::Dead(failure) => system.fail_job(job, failure, AfterFailure::Dead, id).await,
-            Self::Throttled(delay) => system.defer_job(job, *delay).await,
+            Self::Deferred(delay) => system.defer_job(job, *delay).await,
             Self::Cancelled(reason) => system.end_cancelled(job, reason, id).await,
         }
     }
@@ -264,7 +276,7 @@ async fn record_settlement(session: &Session, kind: &JobKind, job: &ClaimedJob, 
     match &settlement {
         Settlement::Retry(failure, delay) => log_failure(job, failure, Some(session.store().clock().now() + *delay)),
         Settlement::Dead(failure) => log_failure(job, failure, None),
-        Settlement::Throttled(_) | Settlement::Cancelled(_) => {}
+        Settlement::Deferred(_) | Settlement::Cancelled(_) => {}
     }
     let mut tries = 0;
     loop {
@@ -273,7 +285,13 @@ async fn record_settlement(session: &Session, kind: &JobKind, job: &ClaimedJob, 
             Ok(false) => return count(kind, "lost"),
             // Reconciliation gives the job back.
             Err(e) if tries >= MAX_SETTLE_TRIES => {
-                tracing::error!(job.id = %job.id, job.kind = kind.name, error = log_text(&e), "cannot settle job");
+                tracing::error!(
+                    job.id = %job.id,
+                    job.kind = kind.name,
+                    tenant.id = tenant_of(job).map(tracing::field::display),
+                    error = redact_for_log(&e),
+                    "cannot settle job"
+                );
                 return;
             }
             Err(_) => {
@@ -289,15 +307,23 @@ fn log_failure(job: &ClaimedJob, failure: &AttemptFailure, retry_at: Option<Time
     tracing::warn!(
         job.id = %job.id,
         job.kind = job.kind,
-        tenant.id = (job.tenant != TenantId::SYSTEM).then(|| tracing::field::display(job.tenant)),
+        tenant.id = tenant_of(job).map(tracing::field::display),
         mailbox.id = mailbox_of(job).map(tracing::field::display),
         attempt = job.attempt + 1,
         class = failure.error_class,
         outcome = if retry_at.is_some() { "retry" } else { "dead" },
         retry_at = retry_at.map(tracing::field::display),
-        error = log_text(&failure.message),
+        error = redact_for_log(&failure.message),
         "job failed"
     );
+}
+
+/// Returns the tenant that a job works on: its own, or for a job of the system the field `tenant` of the payload.
+fn tenant_of(job: &ClaimedJob) -> Option<TenantId> {
+    if job.tenant != TenantId::SYSTEM {
+        return Some(job.tenant);
+    }
+    job.payload.get("tenant")?.as_str()?.parse().ok()
 }
 
 /// Returns the mailbox that a job works on: by convention it is the field `mailbox` of the payload.
@@ -395,6 +421,15 @@ mod tests {
         for (field, value) in expected.as_object().unwrap() {
             assert_eq!(&line[field], value, "{field} in {line}");
         }
+    }
+
+    #[test]
+    fn system_job_is_logged_with_the_tenant_of_its_payload() {
+        let tenant = TenantId(Uuid::from_u128(1));
+
+        let line = logged(|| log_failure(&job(TenantId::SYSTEM, json!({"tenant": tenant})), &failed("x"), None));
+
+        assert_eq!(line["tenant.id"], json!(tenant));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::{JobId, log_text};
+use domain::{JobId, redact_for_log};
 use store::StoreError;
 use store::sql::jobs::ClaimedJob;
 use tokio::sync::watch;
@@ -96,7 +96,7 @@ pub(super) async fn run(session: &Arc<Session>, pool: Pool, slots: usize, mut st
                     Ok(ClaimResult::Nothing) if is_notified => Instant::now(),
                     Ok(ClaimResult::Nothing) => Instant::now() + poll,
                     Err(e) => {
-                        tracing::warn!(error = log_text(&e), "cannot claim jobs");
+                        tracing::warn!(error = redact_for_log(&e), "cannot claim jobs");
                         Instant::now() + poll.mul_f64(0.5 + session.work.random.next_fraction())
                     }
                 };
@@ -128,7 +128,7 @@ async fn drain(session: &Session, mut tasks: JoinSet<Duration>, prefetched: &[Jo
     }
     // Not waited for: a thread that computes cannot be stopped. The fence token refuses what it still writes.
     tasks.abort_all();
-    let running = std::mem::take(&mut *session.running.lock().expect("nobody panics while holding the list"));
+    let running = std::mem::take(&mut *session.running.lock().expect("no thread panics while it holds the list"));
     let ids: Vec<JobId> = running.into_keys().collect();
     tracing::warn!(jobs = ids.len(), "gave back jobs that were still running at shutdown");
     give_back(session, &ids).await;
@@ -140,7 +140,11 @@ pub(super) async fn give_back(session: &Session, jobs: &[JobId]) {
         return;
     }
     if let Err(e) = session.store().system().return_jobs(session.worker, jobs).await {
-        tracing::warn!(error = log_text(&e), jobs = jobs.len(), "cannot give jobs back; the next reconciliation will");
+        tracing::warn!(
+            error = redact_for_log(&e),
+            jobs = jobs.len(),
+            "cannot give jobs back; the next reconciliation will"
+        );
     }
     for job in jobs {
         session.untrack(*job);

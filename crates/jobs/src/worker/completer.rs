@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use domain::metrics as catalogue;
-use domain::{JobId, log_text};
+use domain::{JobId, redact_for_log};
 use store::sql::jobs::ClaimedJob;
 use tokio::sync::mpsc;
 
@@ -32,7 +32,7 @@ async fn complete(session: &Session, jobs: &[ClaimedJob]) {
             Ok(finished) => break finished,
             // Any error may be transient; if not, reconciliation gives the jobs back.
             Err(e) if tries >= MAX_COMPLETION_TRIES => {
-                tracing::error!(error = log_text(&e), jobs = jobs.len(), "cannot complete jobs");
+                tracing::error!(error = redact_for_log(&e), jobs = jobs.len(), "cannot complete jobs");
                 break Vec::new();
             }
             Err(_) => {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use domain::{JobId, WorkerId, log_text};
+use domain::{JobId, WorkerId, redact_for_log};
 use store::sql::jobs::{ClaimedJob, StopReason};
 use store::{Store, StoreError};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -70,7 +70,7 @@ impl Worker {
     pub async fn shut_down(self) {
         self.stop.send_replace(true);
         if let Err(e) = self.task.await {
-            tracing::error!(error = log_text(&e), "worker panicked");
+            tracing::error!(error = redact_for_log(&e), "worker panicked");
         }
     }
 }
@@ -130,20 +130,20 @@ impl Session {
     }
 
     fn track(&self, jobs: &[ClaimedJob]) {
-        self.tracked.lock().expect("nobody panics while holding the list").extend(jobs.iter().map(|job| job.id));
+        self.tracked.lock().expect("no thread panics while it holds the list").extend(jobs.iter().map(|job| job.id));
     }
 
     fn untrack(&self, job: JobId) {
-        self.tracked.lock().expect("nobody panics while holding the list").remove(&job);
+        self.tracked.lock().expect("no thread panics while it holds the list").remove(&job);
     }
 
     fn tracked(&self) -> Vec<JobId> {
-        self.tracked.lock().expect("nobody panics while holding the list").iter().copied().collect()
+        self.tracked.lock().expect("no thread panics while it holds the list").iter().copied().collect()
     }
 
     /// Queues a job for the completer; does nothing when the session is over.
     async fn complete_later(&self, job: Arc<ClaimedJob>) {
-        let done = self.done.lock().expect("nobody panics while holding it").clone();
+        let done = self.done.lock().expect("no thread panics while it holds the sender").clone();
         if let Some(done) = done {
             let _ = done.send(job).await; // closed only when the session is over
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::log_text;
+use domain::redact_for_log;
 use store::StoreError;
 use store::failpoint::{self, Guard};
 use store::sql::jobs::WORKER_LEASE_EXPIRED;
@@ -26,7 +26,7 @@ pub(super) async fn run_sessions(work: WorkerContext, mut stopped: watch::Receiv
                 run_session(&work, worker, &mut stopped).await;
             }
             Err(e) => {
-                tracing::warn!(error = log_text(&e), "cannot register the worker");
+                tracing::warn!(error = redact_for_log(&e), "cannot register the worker");
                 tries += 1;
                 tokio::select! {
                     () = back_off(tries, &*work.random) => {}
@@ -60,7 +60,7 @@ async fn run_session(work: &WorkerContext, worker: domain::WorkerId, stopped: &m
             claimer::run(&session, Pool::Remote, work.settings.remote_slots, stopped.clone()),
         );
         // The completer ends when it has completed everything.
-        drop(session.done.lock().expect("nobody panics while holding it").take());
+        drop(session.done.lock().expect("no thread panics while it holds the sender").take());
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -71,7 +71,7 @@ async fn run_session(work: &WorkerContext, worker: domain::WorkerId, stopped: &m
         () = pools => {}
         () = completer => {
             if let Err(e) = session.store().system().dismiss_worker(worker).await {
-                tracing::warn!(error = log_text(&e), "cannot deregister the worker; its lease will expire");
+                tracing::warn!(error = redact_for_log(&e), "cannot deregister the worker; its lease will expire");
             }
         }
     }
@@ -95,7 +95,7 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
         {
             Ok(Ok(requests)) => {
                 renewed = asked;
-                let mut running = session.running.lock().expect("nobody panics while holding the list");
+                let mut running = session.running.lock().expect("no thread panics while it holds the list");
                 for request in requests {
                     if let Some(stop) = running.remove(&request.id) {
                         let _ = stop.send(request.why); // it may just have ended
@@ -103,7 +103,9 @@ async fn renew(session: Arc<Session>, lost: watch::Sender<bool>) {
                 }
             }
             Ok(Err(StoreError::Precondition(WORKER_LEASE_EXPIRED))) => break,
-            Ok(Err(e)) if !is_transient(&e) => tracing::error!(error = log_text(&e), "cannot renew the worker's lease"),
+            Ok(Err(e)) if !is_transient(&e) => {
+                tracing::error!(error = redact_for_log(&e), "cannot renew the worker's lease")
+            }
             Ok(Err(_)) | Err(_) => {}
         }
         if renewed.elapsed() >= lease * 2 / 3 {

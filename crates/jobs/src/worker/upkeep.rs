@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use domain::log_text;
 use domain::metrics as catalogue;
+use domain::redact_for_log;
 use store::{Store, StoreError};
 
 use super::Session;
@@ -33,7 +33,7 @@ async fn maintain(session: &Session) {
         let next = match maintain_once(session).await {
             Ok(next) => next,
             Err(e) => {
-                tracing::warn!(error = log_text(&e), "queue maintenance failed");
+                tracing::warn!(error = redact_for_log(&e), "queue maintenance failed");
                 None
             }
         };
@@ -46,7 +46,7 @@ async fn reconcile(session: &Session) {
     match session.store().system().return_unknown_jobs(session.worker, &session.tracked()).await {
         Ok(0) => {}
         Ok(jobs) => tracing::warn!(jobs, "gave back jobs that do not run here"),
-        Err(e) => tracing::warn!(error = log_text(&e), "cannot reconcile running jobs with the database"),
+        Err(e) => tracing::warn!(error = redact_for_log(&e), "cannot reconcile running jobs with the database"),
     }
 }
 
@@ -68,7 +68,7 @@ async fn announce_new_jobs(store: &Store) {
     let mut added = store.watch_local_jobs();
     while added.changed().await.is_ok() {
         if let Err(e) = store.notify_other_processes().await {
-            tracing::debug!(error = log_text(&e), "cannot notify other workers of new jobs; they will poll");
+            tracing::debug!(error = redact_for_log(&e), "workers not notified of new jobs; they poll");
         }
         tokio::time::sleep(JOB_HINT_INTERVAL).await;
     }
@@ -78,7 +78,7 @@ async fn announce_new_jobs(store: &Store) {
 async fn listen(store: &Store) {
     loop {
         if let Err(e) = store.listen_for_jobs().await {
-            tracing::debug!(error = log_text(&e), "lost the notifications of new jobs");
+            tracing::debug!(error = redact_for_log(&e), "lost the notifications of new jobs");
         }
         tokio::time::sleep(LISTEN_RETRY_DELAY).await;
         store.wake_workers(); // notifications may have been missed meanwhile

@@ -26,7 +26,7 @@ fn flood() -> u64 {
 }
 
 /// Inserts many jobs at once.
-async fn pour(db: &TestDatabase, tenant: TenantId, jobs: u64) {
+async fn insert_jobs(db: &TestDatabase, tenant: TenantId, jobs: u64) {
     pour_kind(db, tenant, "a", jobs).await;
 }
 
@@ -89,10 +89,10 @@ async fn claim_kinds(store: &Store, worker: WorkerId, kinds: &[String], slots: u
 /// Adds a paused tenant and one at its limit, both with a flood that arrived first.
 async fn idle_floods(db: &TestDatabase, worker: WorkerId) {
     let [paused, saturated] = [(); 2].map(|()| TenantId::new(&SystemClock));
-    pour(db, saturated, flood()).await;
+    insert_jobs(db, saturated, flood()).await;
     db.run(&format!("insert into job_tenants (tenant_id, most_running) values ('{saturated}', 1)")).await;
     assert_eq!(claim(&db.store, worker, 10).await.len(), 1);
-    pour(db, paused, flood()).await;
+    insert_jobs(db, paused, flood()).await;
     db.run(&format!("insert into job_tenants (tenant_id, is_paused) values ('{paused}', true)")).await;
 }
 
@@ -113,7 +113,7 @@ async fn small_tenants_finish_soon_despite_floods() {
     on_each_database(|db| async move {
         let big = TenantId::new(&SystemClock);
         idle_floods(&db, register(&db.store).await).await;
-        pour(&db, big, flood()).await;
+        insert_jobs(&db, big, flood()).await;
         let small = small_tenants(&db).await;
         // Every job once, and one of each tenant again; and the big one's share of that.
         let of_small = (SMALL_TENANTS * (JOBS_EACH + 1)) as u64;
@@ -181,8 +181,8 @@ async fn vip_gets_four_times_a_standard_share() {
         let system = db.store.system();
         let vip = system.create_tenant("vip", PlanTier::Vip).await.unwrap().unwrap().id;
         let standard = system.create_tenant("standard", PlanTier::Standard).await.unwrap().unwrap().id;
-        pour(&db, standard, flood()).await;
-        pour(&db, vip, flood()).await;
+        insert_jobs(&db, standard, flood()).await;
+        insert_jobs(&db, vip, flood()).await;
         let taken: Mutex<HashMap<TenantId, u64>> = Mutex::default();
 
         let claimer = async |store: Store| {
@@ -213,7 +213,7 @@ async fn claims_stay_full_beside_paused_and_limited_tenants() {
         let worker = register(&db.store).await;
         idle_floods(&db, worker).await;
         for _ in 0..20 {
-            pour(&db, TenantId::new(&SystemClock), 200).await;
+            insert_jobs(&db, TenantId::new(&SystemClock), 200).await;
         }
 
         for _ in 0..40 {
@@ -314,7 +314,7 @@ async fn many_kinds_do_not_enlarge_a_share() {
         for kind in &kinds {
             pour_kind(&db, hoarder, kind, flood() / KINDS).await;
         }
-        pour(&db, modest, flood()).await;
+        insert_jobs(&db, modest, flood()).await;
 
         let taken = take(&db, &kinds, flood() / 4).await;
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{JobId, JobState, PlanTier, SystemClock, TenantId};
-use jobs::probe::{Noop, Probe, ProbeFault};
+use jobs::noop::{self, Noop};
+use jobs::probe::{Probe, ProbeFault};
 use jobs::{
     Completion, Job, JobError, JobKind, JobKinds, Pool, RetryPolicy, SystemRandom, Worker, WorkerSettings, new_job,
     probe,
@@ -13,11 +14,8 @@ use jobs::{
 use serde::{Deserialize, Serialize};
 use store::Store;
 use store::sql::jobs::{JobRow, LimitChange, NewJob};
-use store::testing::{TestDatabase, on_each_database};
+use store::testing::{TestDatabase, WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::Semaphore;
-
-/// Reached only if a test hangs.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 const SOON: RetryPolicy =
     RetryPolicy { max_retries: 2, first_delay: Duration::from_millis(1), max_delay: Duration::from_millis(1) };
@@ -56,17 +54,13 @@ async fn add_probe(store: &Store, tenant: TenantId, probe: Probe) -> JobId {
 
 /// Waits until a condition holds for a job, and returns it.
 async fn until(store: &Store, id: JobId, holds: impl Fn(&JobRow) -> bool) -> JobRow {
-    let wait = async {
-        loop {
-            if let Some(job) = store.system().find_job(id).await.unwrap()
-                && holds(&job)
-            {
-                return job;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, wait).await.expect("waited too long for a job")
+    let mut found = None;
+    wait_until("the job is in the awaited state", async || {
+        found = store.system().find_job(id).await.unwrap().filter(&holds);
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
 }
 
 async fn until_ended(store: &Store, id: JobId) -> JobRow {
@@ -118,8 +112,8 @@ async fn job_without_progress_times_out() {
             }
             Ok(Completion::Done)
         });
-        let hang = probe::probe(RetryPolicy::NEVER).with_timeouts(DEADLINE, Duration::from_millis(300));
-        let kinds = JobKinds::default().with(hang).with(slow.with_timeouts(DEADLINE, Duration::from_millis(1500)));
+        let hang = probe::probe(RetryPolicy::NEVER).with_timeouts(WAIT_DEADLINE, Duration::from_millis(300));
+        let kinds = JobKinds::default().with(hang).with(slow.with_timeouts(WAIT_DEADLINE, Duration::from_millis(1500)));
         let hangs = add_probe(&db.store, tenant, Probe { then: Some(ProbeFault::Hang), ..Probe::default() }).await;
         let goes_on = add(&db.store, tenant, new_job(&Slow {}, &SystemClock, None).unwrap()).await;
         let worker = start(&db.store, kinds);
@@ -197,7 +191,7 @@ async fn throttling_spends_no_attempt() {
         let counter = tries.clone();
         let busy = JobKind::new(move |_, _: Noop| {
             let before = counter.fetch_add(1, Ordering::Relaxed);
-            async move { if before < 8 { Err(JobError::Throttled(Duration::ZERO)) } else { Ok(Completion::Done) } }
+            async move { if before < 8 { Err(JobError::Deferred(Duration::ZERO)) } else { Ok(Completion::Done) } }
         });
         let id = add(&db.store, tenant, new_job(&Noop {}, &SystemClock, None).unwrap()).await;
         let worker = start(&db.store, JobKinds::default().with(busy.with_retry(RetryPolicy::NEVER)));
@@ -319,12 +313,7 @@ async fn suspect_all(db: &TestDatabase) {
 }
 
 async fn until_begun(begun: &AtomicU64, count: u64) {
-    let wait = async {
-        while begun.load(Ordering::Relaxed) < count {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, wait).await.expect("waited too long for jobs to begin");
+    wait_until("the jobs have begun", async || begun.load(Ordering::Relaxed) >= count).await;
 }
 
 async fn number(db: &TestDatabase, sql: &str) -> i64 {
@@ -339,7 +328,7 @@ async fn waiting_suspects_occupy_no_slot() {
         // More than there are slots.
         let suspects = add_many(&db.store, tenant, 12, &Wait {}).await;
         suspect_all(&db).await;
-        let worker = start(&db.store, JobKinds::default().with(wait(&begun, &may_end)).with(probe::noop()));
+        let worker = start(&db.store, JobKinds::default().with(wait(&begun, &may_end)).with(noop::kind()));
         until_begun(&begun, 1).await;
 
         let others = add_many(&db.store, tenant, 20, &Noop {}).await;
@@ -407,7 +396,7 @@ async fn survived_suspect_is_cleared() {
             seen.push(context.job.is_suspect);
             let first = match seen.len() {
                 1 => Err(JobError::Failed { class: "test", message: "once".into() }),
-                2 => Err(JobError::Throttled(Duration::ZERO)),
+                2 => Err(JobError::Deferred(Duration::ZERO)),
                 _ => Ok(Completion::Done),
             };
             async move { first }
@@ -451,7 +440,7 @@ async fn shutdown_gives_back_jobs_that_run_too_long() {
         let worker = Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemRandom));
         until_begun(&begun, 4).await;
 
-        tokio::time::timeout(DEADLINE, worker.shut_down()).await.expect("a shutdown ends");
+        tokio::time::timeout(WAIT_DEADLINE, worker.shut_down()).await.expect("a shutdown ends");
 
         for id in jobs.iter().chain(&suspects) {
             let job = until(&db.store, *id, |_| true).await;
@@ -484,7 +473,7 @@ async fn limit_of_one_pool_survives_an_unlimited_pool() {
         let settings = WorkerSettings { poll: Duration::from_secs(600), ..settings() };
         let compute = JobKind::new(|_, _: Compute| async { Ok(Completion::Done) }).in_pool(Pool::Cpu);
 
-        let kinds = JobKinds::default().with(probe::noop()).with(compute);
+        let kinds = JobKinds::default().with(noop::kind()).with(compute);
         let worker = Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemRandom));
 
         for id in jobs {
@@ -500,7 +489,7 @@ async fn jobs_of_another_process_are_found_without_polling() {
     on_each_database(|db| async move {
         let tenant = tenant(&db.store).await;
         let settings = WorkerSettings { poll: Duration::from_secs(600), ..settings() };
-        let kinds = JobKinds::default().with(probe::noop());
+        let kinds = JobKinds::default().with(noop::kind());
         let worker = Worker::start(db.store.clone(), kinds, settings, Arc::new(SystemRandom));
         let own = add_many(&db.store, tenant, 1, &Noop {}).await[0];
         until_ended(&db.store, own).await;

@@ -50,10 +50,10 @@ enum TrafficEnd {
 
 pub async fn run(args: &DemoArgs, installation: &dyn Installation, out: Output) -> Result<ExitCode, Failure> {
     let mut signals = StopSignals::listen()?;
-    let end = match (args.once, args.minutes) {
-        (true, _) => TrafficEnd::AtOnce,
-        (false, Some(minutes)) => TrafficEnd::After(Duration::from_secs_f64(minutes * 60.0)),
-        (false, None) => TrafficEnd::OnSignal,
+    let end = match args.minutes {
+        _ if args.once => TrafficEnd::AtOnce,
+        Some(minutes) => TrafficEnd::After(Duration::from_secs_f64(minutes * 60.0)),
+        None => TrafficEnd::OnSignal,
     };
     let speed = (end != TrafficEnd::AtOnce).then_some(args.rate);
     let listen = server::reserve_address(args.listen)?;

@@ -151,7 +151,7 @@ impl DemoProviders {
     }
 
     /// Ends all faults and changes.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.set_rate(0.0);
         self.google.clear_faults();
         self.microsoft.clear_faults();

@@ -31,7 +31,7 @@ const MAX_LATENESS: SignedDuration = SignedDuration::from_mins(10);
 const MAX_SYNC_ROUNDS: usize = 6;
 
 pub async fn settle(system: &mut DemoSystem, folder: &DemoFolder) -> Result<ComparisonReport, Failure> {
-    system.providers.heal();
+    system.providers.clear_faults();
     let unexpected = find_unexpected_states(system).await?;
     replay_misnamed_job(system).await?;
     let mut comparison = ComparisonReport::default();

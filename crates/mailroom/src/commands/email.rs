@@ -69,37 +69,44 @@ async fn print_raw(engine: &Engine, store: &TenantStore, email: &Email, out: Out
 }
 
 pub fn print(email: &Email, out: Output) -> Result<(), Failure> {
-    let field = |name: &str, value: String| out.line(&format!("{name:<12}{}", one_line(&value, 500)));
-    field("Id", email.id.to_string())?;
-    field("Subject", email.subject.clone().unwrap_or_default())?;
-    field("From", email.from.as_ref().map(person).unwrap_or_default())?;
+    print_field(out, "Id", &email.id.to_string())?;
+    print_field(out, "Subject", email.subject.as_deref().unwrap_or_default())?;
+    print_field(out, "From", &email.from.as_ref().map(person).unwrap_or_default())?;
     for (name, people) in [("To", &email.to), ("Cc", &email.cc), ("Bcc", &email.bcc), ("Reply-To", &email.reply_to)] {
         if !people.is_empty() {
-            field(name, people.iter().map(person).collect::<Vec<_>>().join(", "))?;
+            print_field(out, name, &people.iter().map(person).collect::<Vec<_>>().join(", "))?;
         }
     }
-    field("Received", email.received_at.to_string())?;
+    print_field(out, "Received", &email.received_at.to_string())?;
     if let Some(sent) = email.sent_at {
-        field("Sent", sent.to_string())?;
+        print_field(out, "Sent", &sent.to_string())?;
     }
-    field("Folders", email.folders.join(", "))?;
+    print_field(out, "Folders", &email.folders.join(", "))?;
     if !email.flags.is_empty() {
-        field("Flags", email.flags.join(", "))?;
+        print_field(out, "Flags", &email.flags.join(", "))?;
     }
-    field("Size", size(email.size_bytes))?;
+    print_field(out, "Size", &size(email.size_bytes))?;
     for attachment in &email.attachments {
         let name = attachment.filename.as_deref().unwrap_or("(no name)");
-        field("Attachment", format!("{name}, {}, {}", attachment.content_type, size(attachment.size_bytes)))?;
+        print_field(
+            out,
+            "Attachment",
+            &format!("{name}, {}, {}", attachment.content_type, size(attachment.size_bytes)),
+        )?;
     }
     if let Some(defects) = email.defects.as_array().filter(|defects| !defects.is_empty()) {
         let names: Vec<&str> = defects.iter().filter_map(|defect| defect.as_str()).collect();
-        field("Defects", names.join(", "))?;
+        print_field(out, "Defects", &names.join(", "))?;
     }
     out.line("")?;
     for line in email.body_text.as_deref().unwrap_or_default().lines() {
         out.line(&one_line(line, usize::MAX))?;
     }
     out.line("")
+}
+
+fn print_field(out: Output, name: &str, value: &str) -> Result<(), Failure> {
+    out.line(&format!("{name:<12}{}", one_line(value, 500)))
 }
 
 fn person(address: &Address) -> String {

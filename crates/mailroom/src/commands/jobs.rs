@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::config::units::{DURATION_UNITS, parse_duration};
 
 /// Jobs per commit.
-const ENQUEUE_BATCH: u64 = 1000;
+const ENQUEUE_BATCH_JOBS: u64 = 1000;
 
 pub async fn run(config: &Config, command: JobsCommand, out: Output) -> Result<ExitCode, Failure> {
     let store = app::open(config).await?.store;
@@ -240,7 +240,7 @@ async fn enqueue(store: &Store, args: &EnqueueArgs, out: Output) -> Result<(), F
     let (mut added, mut last) = (0, None);
     while added < args.count {
         let batch: Vec<NewJob> =
-            (0..ENQUEUE_BATCH.min(args.count - added)).map(|_| new_job(store, args, delay)).collect();
+            (0..ENQUEUE_BATCH_JOBS.min(args.count - added)).map(|_| new_job(store, args, delay)).collect();
         let (size, id) = (batch.len() as u64, batch.last().map(|job| job.id));
         let mut unit = store.system().write_for(tenant);
         unit.admit(size);

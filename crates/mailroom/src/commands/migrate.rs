@@ -14,12 +14,10 @@ pub async fn run(config: &Config, check: bool, out: Output) -> Result<ExitCode, 
     if check {
         let version = store.schema_version().await?;
         let is_current = store.check_schema().await;
-        match (&is_current, out.json) {
-            (_, true) => {
-                out.object(&json!({"version": version, "needed": latest_version(), "up_to_date": is_current.is_ok()}))?;
-            }
-            (Ok(()), false) => out.line(&format!("The schema is up to date (version {version})."))?,
-            (Err(_), false) => {}
+        if out.json {
+            out.object(&json!({"version": version, "needed": latest_version(), "up_to_date": is_current.is_ok()}))?;
+        } else if is_current.is_ok() {
+            out.line(&format!("The schema is up to date (version {version})."))?;
         }
         is_current?;
         return Ok(ExitCode::SUCCESS);

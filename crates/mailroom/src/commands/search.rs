@@ -63,7 +63,8 @@ fn marks(out: Output) -> (&'static str, &'static str) {
 
 fn failure(e: SearchError) -> Failure {
     match e {
-        SearchError::Query(_) | SearchError::Cursor => Failure::usage(e.to_string()),
+        SearchError::Query(_) => Failure::usage(e.to_string()),
+        SearchError::Cursor => Failure::usage(format!("--cursor {e}")),
         SearchError::Store(e) => e.into(),
     }
 }

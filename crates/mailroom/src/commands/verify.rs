@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{MailboxId, Provider};
-use engine::completeness::FolderCount;
 use engine::sync::Syncer;
 use engine::verify::VerifyReport;
 use engine::{Engine, Progress};
@@ -97,14 +96,13 @@ async fn compare_with_provider(syncer: &Syncer, mailbox: &Mailbox, out: Output) 
         out.object(&json!({"mailbox": mailbox.address, "ok": difference == 0, "compared": compared}))?;
         return Ok(usize::try_from(difference).unwrap_or(usize::MAX));
     }
-    let sum = |of: fn(&FolderCount) -> u64| compared.folders.iter().map(of).sum::<u64>();
     let verdict = if difference == 0 { "equal" } else { "NOT equal" };
     out.line(&format!(
         "  {}: {verdict} to its provider: {} there = {} here + {} out of scope",
         mailbox.address,
-        count(sum(|folder| folder.provider)),
-        count(sum(|folder| folder.live)),
-        count(sum(|folder| folder.out_of_scope))
+        count(compared.folders.iter().map(|folder| folder.provider).sum()),
+        count(compared.folders.iter().map(|folder| folder.live).sum()),
+        count(compared.folders.iter().map(|folder| folder.out_of_scope).sum())
     ))?;
     for folder in compared.folders.iter().filter(|folder| folder.missing + folder.surplus > 0) {
         let example = folder.example.as_deref().unwrap_or_default();

@@ -40,27 +40,10 @@ impl SettingsReader {
         let text = quoted(&setting.value);
         let size = match parse_size(&text) {
             Ok(size) if allowed.contains(&size) => size,
-            Ok(_) | Err(QuantityError::TooLarge) => {
-                let (least, most) = (format_size(*allowed.start()), format_size(*allowed.end()));
-                return Err(invalid_setting(
-                    key,
-                    &setting.origin,
-                    &format!("must be from {least} to {most}, not {text}"),
-                ));
-            }
-            Err(QuantityError::NoUnit) => {
-                return Err(invalid_setting(
-                    key,
-                    &setting.origin,
-                    &format!("must have a unit after {text}, one of {SIZE_UNITS}, as in \"50 MB\""),
-                ));
-            }
-            Err(QuantityError::Malformed) => {
-                return Err(invalid_setting(
-                    key,
-                    &setting.origin,
-                    &format!("must be a size such as \"50 MB\", not {text}"),
-                ));
+            refused => {
+                let bounds = (format_size(*allowed.start()), format_size(*allowed.end()));
+                let expected = SIZE.expected(refused.err(), &text, bounds);
+                return Err(invalid_setting(key, &setting.origin, &expected));
             }
         };
         self.show(key, text, &setting.origin);
@@ -72,27 +55,10 @@ impl SettingsReader {
         let text = quoted(&setting.value);
         let duration = match parse_duration(&text) {
             Ok(duration) if allowed.contains(&duration) => duration,
-            Ok(_) | Err(QuantityError::TooLarge) => {
-                let (least, most) = (format_duration(*allowed.start()), format_duration(*allowed.end()));
-                return Err(invalid_setting(
-                    key,
-                    &setting.origin,
-                    &format!("must be from {least} to {most}, not {text}"),
-                ));
-            }
-            Err(QuantityError::NoUnit) => {
-                return Err(invalid_setting(
-                    key,
-                    &setting.origin,
-                    &format!("must have a unit after {text}, one of {DURATION_UNITS}, as in \"30s\""),
-                ));
-            }
-            Err(QuantityError::Malformed) => {
-                return Err(invalid_setting(
-                    key,
-                    &setting.origin,
-                    &format!("must be a duration such as \"30s\", not {text}"),
-                ));
+            refused => {
+                let bounds = (format_duration(*allowed.start()), format_duration(*allowed.end()));
+                let expected = DURATION.expected(refused.err(), &text, bounds);
+                return Err(invalid_setting(key, &setting.origin, &expected));
             }
         };
         self.show(key, text, &setting.origin);
@@ -216,7 +182,31 @@ impl SettingsReader {
     }
 }
 
-/// "`log.level` must be … (mailroom.toml line 3)".
+/// How errors speak of a number with a unit.
+struct QuantityKind {
+    name: &'static str,
+    units: &'static str,
+    example: &'static str,
+}
+
+const SIZE: QuantityKind = QuantityKind { name: "a size", units: SIZE_UNITS, example: "50 MB" };
+const DURATION: QuantityKind = QuantityKind { name: "a duration", units: DURATION_UNITS, example: "30s" };
+
+impl QuantityKind {
+    /// Says what a refused text must be. Without an error, it is out of bounds.
+    fn expected(&self, error: Option<QuantityError>, text: &str, (least, most): (String, String)) -> String {
+        let Self { name, units, example } = self;
+        match error {
+            None | Some(QuantityError::TooLarge) => format!("must be from {least} to {most}, not {text}"),
+            Some(QuantityError::NoUnit) => {
+                format!("must have a unit after {text}, one of {units}, as in \"{example}\"")
+            }
+            Some(QuantityError::Malformed) => format!("must be {name} such as \"{example}\", not {text}"),
+        }
+    }
+}
+
+/// Returns the error "`log.level` must be … (mailroom.toml line 3)".
 pub(super) fn invalid_setting(key: &str, source: impl std::fmt::Display, expected: &str) -> ConfigError {
     ConfigError::new(format!("`{key}` {expected} ({source})"))
 }

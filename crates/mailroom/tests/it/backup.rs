@@ -171,7 +171,7 @@ fn backup_beside_an_import_is_whole() {
 }
 
 /// Waits until so many files are below a folder, and then a little.
-fn reach_a_moment(folder: &Path, files: u64, running: &mut RunningProcess, random: &mut SeededRandom) {
+fn wait_for_random_point(folder: &Path, files: u64, running: &mut RunningProcess, random: &mut SeededRandom) {
     let (files, a_little) = (random.below(files), Duration::from_micros(random.below(8_000)));
     watch_until("it gets somewhere", || running.has_ended() || files_below(folder).len() as u64 >= files);
     let reached = Instant::now();
@@ -198,7 +198,7 @@ fn killed_backups_go_on(mailroom: &TestInstallation) {
         let had_manifest = folder.join("manifest.json").exists();
         let args = ["backup", "--out", folder.to_str().unwrap(), "--json"];
         let mut running = RunningProcess::start(&mut mailroom.command(PROGRAM, &args));
-        reach_a_moment(&folder, 18, &mut running, &mut random);
+        wait_for_random_point(&folder, 18, &mut running, &mut random);
         killed += u64::from(running.kill().code.is_none());
 
         let after_kill = empty(mailroom);
@@ -243,14 +243,14 @@ fn killed_restores_go_on(mailroom: &TestInstallation) {
         let restored = empty(mailroom);
         let [command, folder] = restore_args(mailroom);
         let mut running = RunningProcess::start(&mut restored.command(PROGRAM, &[&command, &folder, "--json"]));
-        reach_a_moment(&restored.data_dir(), 18, &mut running, &mut random);
+        wait_for_random_point(&restored.data_dir(), 18, &mut running, &mut random);
         killed += u64::from(running.kill().code.is_none());
 
         let mut done = restore(mailroom, &restored);
         if !mailroom.is_sqlite() {
             // What is left of the killed one may still be at work, and finish it.
             wait_until("the rest of a restore ends", || {
-                let is_busy = done.stderr.contains("another restore is at work");
+                let is_busy = done.stderr.contains("another restore is running");
                 if is_busy {
                     done = restore(mailroom, &restored);
                 }
@@ -383,13 +383,13 @@ fn restore_replaces_nothing() {
         let onto_objects = restore(mailroom, &objects);
 
         let says = if mailroom.is_sqlite() {
-            "is there already, and a restore replaces nothing"
+            "already exists, and a restore replaces nothing"
         } else {
-            "there is a Mailroom in the database"
+            "the database at database.url is not empty"
         };
         onto_itself.assert_refused(1, &[says]);
         onto_other.assert_refused(1, &[says]);
-        onto_objects.assert_refused(1, &["there are objects in blobs.url that are not of this backup"]);
+        onto_objects.assert_refused(1, &["blobs.url contains objects that do not belong to this backup"]);
         assert_eq!(facts(mailroom), mine);
         assert_eq!(other.emails("acme").len(), 1);
         other.assert_whole();
@@ -422,7 +422,7 @@ fn backup_needs_a_folder_of_its_own() {
         let others = stranger.run(&["backup", "--out", &path(mailroom, "backup")]);
 
         taken.assert_refused(1, &["has other files in it than a backup", "give --out a folder of its own"]);
-        others.assert_refused(1, &["holds a backup of another Mailroom", "give --out another folder"]);
+        others.assert_refused(1, &["contains a backup of another Mailroom", "set --out to another folder"]);
         let restored = empty(mailroom);
         assert_eq!(restore(mailroom, &restored).code, Some(0));
         assert_eq!(facts(&restored), facts(mailroom));

@@ -74,7 +74,7 @@ fn email_facts(email: &Value) -> String {
 }
 
 /// Waits until the import has written a number of packs, and then a little, so that any step of a batch can be hit.
-fn reach_a_moment(mailroom: &TestInstallation, running: &mut RunningProcess, random: &mut SeededRandom) {
+fn wait_for_random_point(mailroom: &TestInstallation, running: &mut RunningProcess, random: &mut SeededRandom) {
     let packs = mailroom.packs().len() as u64 + random.below((MESSAGES / BATCH_MESSAGES) as u64);
     let a_little = Duration::from_micros(random.below(20_000));
     watch_until("an import gets somewhere", || running.has_ended() || mailroom.packs().len() as u64 >= packs);
@@ -125,7 +125,7 @@ fn killed_imports_end_up_whole(mailroom: &TestInstallation) {
         tenants.push(tenant);
     }
 
-    tell(&format!("kills by stage: {kills:?}"));
+    print_line(&format!("kills by stage: {kills:?}"));
     mailroom.ok(&["gc", "--grace", "0s"]);
     mailroom.assert_whole();
     let database = DatabaseDump::of(mailroom);
@@ -137,7 +137,7 @@ fn killed_imports_end_up_whole(mailroom: &TestInstallation) {
 }
 
 #[expect(clippy::print_stdout, reason = "for who runs it")]
-fn tell(text: &str) {
+fn print_line(text: &str) {
     println!("{text}");
 }
 
@@ -159,7 +159,7 @@ fn one_mailbox_survives_many_kills(mailroom: &TestInstallation) {
 
     for _ in 0..setting("MAILROOM_TEST_CHAOS_ROUNDS", ROUNDS) / 2 {
         let mut running = start(mailroom, &file, "acme");
-        reach_a_moment(mailroom, &mut running, &mut random);
+        wait_for_random_point(mailroom, &mut running, &mut random);
         running.kill();
 
         let report = mailroom.objects(&["verify", "--deep"]);
@@ -191,7 +191,7 @@ fn paused_imports_go_on(mailroom: &TestInstallation) {
     let mut paused = 0;
 
     while paused < 5 && !running.has_ended() {
-        reach_a_moment(mailroom, &mut running, &mut random);
+        wait_for_random_point(mailroom, &mut running, &mut random);
         if running.pause() {
             paused += 1;
             // Readers are served whatever the sleeper holds.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::http::{Answer, ask, create_key, serve_with};
 use crate::installation::TestInstallation;
 use crate::mail;
-use crate::processes::{DEADLINE, RunningProcess, wait_until};
+use crate::processes::{RunningProcess, WAIT_DEADLINE, wait_until};
 use crate::servers::Redis;
 
 /// A server on SQLite.
@@ -27,7 +27,7 @@ impl EdgeServer {
     /// Sends bytes as they are, and returns everything until the connection ends.
     fn send_raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_DEADLINE)).unwrap();
         let _ = stream.write_all(bytes);
         let mut answered = Vec::new();
         let _ = stream.read_to_end(&mut answered);
@@ -148,7 +148,7 @@ fn stalled_reader_is_cut_off_and_a_slow_one_is_not() {
 /// Bytes that came after a first pause, with short ones between the pieces.
 fn read_slowly(address: SocketAddr, path: &str, key: &str, first_pause: Duration) -> usize {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_DEADLINE)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\r\n")
         .unwrap();
     std::thread::sleep(first_pause);

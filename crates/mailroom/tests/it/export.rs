@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::installation::{PROGRAM, TestInstallation, on_each_database};
-use crate::mail::{generated, hashes, nasty, simple, stored_hashes};
+use crate::mail::{generated, hashes, hostile_messages, simple, stored_hashes};
 use crate::processes::RunningProcess;
 
 /// Everything that is hard to keep as it is, beside ordinary mail.
 fn fill(mailroom: &TestInstallation) -> BTreeSet<String> {
     let mut mails: Vec<Vec<u8>> = generated(5, 40).into_iter().map(|message| message.raw).collect();
-    mails.extend(nasty());
+    mails.extend(hostile_messages());
     for (n, mail) in mails.iter().enumerate() {
         mailroom.write(&format!("mail/{n:03}.eml"), mail);
     }

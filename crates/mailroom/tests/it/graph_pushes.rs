@@ -179,7 +179,7 @@ impl NotificationStorm {
         (0..ITEMS).map(|n| item(&format!("{call}-{n}"), (call * ITEMS + n) * 7919 % MAILBOXES)).collect()
     }
 
-    fn rage(&self) {
+    fn inject_faults(&self) {
         loop {
             let call = self.next.fetch_add(1, Ordering::SeqCst);
             if call >= self.calls {
@@ -227,7 +227,7 @@ fn killed_server_loses_no_notification_of_a_storm() {
         let (early, late) = (calls as u64 / 4, calls as u64 / 2);
         let moment = (early + random.below(late)) as usize;
         std::thread::scope(|scope| {
-            let callers: Vec<_> = (0..16).map(|_| scope.spawn(|| storm.rage())).collect();
+            let callers: Vec<_> = (0..16).map(|_| scope.spawn(|| storm.inject_faults())).collect();
             watch_until("some are answered", || {
                 storm.answered.load(Ordering::SeqCst) >= moment
                     || callers.iter().any(std::thread::ScopedJoinHandle::is_finished)

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::installation::{PROGRAM, TestInstallation};
-use crate::processes::{DEADLINE, RunningProcess, wait_until};
+use crate::processes::{RunningProcess, WAIT_DEADLINE, wait_until};
 use crate::servers::closed_port;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Answer {
     /// What was written on a connection, up to its end; fails when that comes too early.
     pub fn read(stream: &mut TcpStream) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_read_timeout(Some(WAIT_DEADLINE))?;
         stream.read_to_end(&mut bytes)?;
         let answer = Self::parse(&bytes).ok_or_else(|| io::Error::other("the answer was cut off"))?;
         match answer.headers.get("content-length") {

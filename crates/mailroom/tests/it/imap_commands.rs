@@ -166,7 +166,7 @@ fn unusable_server_leaves_no_mailbox() {
         .with("--tls", "implicit")
         .with("--host", "localhost")
         .with("--port", &tls_port());
-    by_tls.clone().refused(1, &["certificate is signed by nobody we trust", "name the authority", NO_CHECK_HINT]);
+    by_tls.clone().refused(1, &["certificate is not signed by a trusted authority", "--ca-file", NO_CHECK_HINT]);
     // Another address of this machine, which is not in the certificate.
     let elsewhere = forward("127.0.0.2:0", &format!("127.0.0.1:{}", tls_port()));
     by_tls
@@ -302,14 +302,14 @@ fn mailbox_shows_its_bytes_per_day() {
 
 fn pause_until(mailroom: &TestInstallation, until: &str) {
     mailroom.sql(&format!(
-        "update sync_states set paused_until = '{until}', paused_reason = 'its server asked to wait'
+        "update sync_states set paused_until = '{until}', paused_reason = 'the provider asked to wait'
          where mailbox_id = (select id from mailboxes where address = 'ann@acme.test')"
     ));
 }
 
 /// How often `mailbox list` and `mailbox show` say to people that a mailbox is paused until 2999.
 fn count_pauses(mailroom: &TestInstallation) -> (usize, usize) {
-    let sentence = "paused until 2999-11-15 14:05 UTC: its server asked to wait";
+    let sentence = "paused until 2999-11-15 14:05 UTC: the provider asked to wait";
     let list = mailroom.ok(&["mailbox", "list"]).text();
     let shown = mailroom.ok(&["mailbox", "show", "ann@acme.test", "--tenant", "acme"]).text();
     (list.matches(sentence).count(), shown.lines().filter(|line| *line == sentence).count())
@@ -334,7 +334,7 @@ fn paused_mailbox_shows_until_when_and_why() {
     assert_eq!((count_pauses(&mailroom), shown_pause(&mailroom)), ((0, 0), Value::Null));
     pause_until(&mailroom, "2999-11-15T14:05:00.000Z");
     assert_eq!(count_pauses(&mailroom), (1, 1));
-    let expected = json!({"until": "2999-11-15T14:05:00Z", "reason": "its server asked to wait"});
+    let expected = json!({"until": "2999-11-15T14:05:00Z", "reason": "the provider asked to wait"});
     assert_eq!(shown_pause(&mailroom), expected);
     pause_until(&mailroom, "2020-11-15T14:05:00.000Z");
     assert_eq!((count_pauses(&mailroom), shown_pause(&mailroom)), ((0, 0), Value::Null), "it is over");

@@ -65,7 +65,7 @@ fn add(mailroom: &TestInstallation, args: &[&str]) -> String {
     added["id"].as_str().unwrap().to_owned()
 }
 
-fn whys(mailroom: &TestInstallation, id: &str) -> Vec<Value> {
+fn wait_reasons(mailroom: &TestInstallation, id: &str) -> Vec<Value> {
     let told = mailroom.object(&["jobs", "why", id]);
     let reasons = told["reasons"].as_array().unwrap();
     reasons.iter().map(|reason| reason["why"].clone()).collect()
@@ -123,22 +123,22 @@ fn job_says_why_it_is_not_running() {
         let (first, second) = (add(mailroom, &["--kind", "noop"]), add(mailroom, &["--kind", "noop"]));
         let later = add(mailroom, &["--kind", "noop", "--in", "10m"]);
 
-        assert_eq!(whys(mailroom, &second), ["no_worker"]);
-        assert_eq!(whys(mailroom, &later)[0], "not_due");
+        assert_eq!(wait_reasons(mailroom, &second), ["no_worker"]);
+        assert_eq!(wait_reasons(mailroom, &later)[0], "not_due");
         let told = mailroom.ok(&["jobs", "why", &second]).text();
-        assert!(told.contains("No process that is alive works on jobs of kind noop"), "{told}");
+        assert!(told.contains("No running worker handles jobs of kind noop"), "{told}");
         for (args, why) in [
             (["--tenant", "acme"], "tenant_paused"),
             (["--kind", "noop"], "kind_paused"),
             (["--lane", "normal"], "lane_paused"),
         ] {
             assert_eq!(mailroom.object(&[&["jobs", "pause"], &args[..]].concat())["changed"], true);
-            assert_eq!(whys(mailroom, &first)[0], why);
+            assert_eq!(wait_reasons(mailroom, &first)[0], why);
             assert!(mailroom.ok(&[&["jobs", "pause"], &args[..]].concat()).text().contains("already paused"));
             assert_eq!(mailroom.object(&[&["jobs", "resume"], &args[..]].concat())["changed"], true);
         }
         mailroom.ok(&["tenant", "deactivate", "acme"]);
-        assert_eq!(whys(mailroom, &first)[0], "tenant_inactive");
+        assert_eq!(wait_reasons(mailroom, &first)[0], "tenant_inactive");
     });
 }
 
@@ -174,7 +174,7 @@ fn limits_and_weights_are_set() {
         add(mailroom, &["--kind", "noop"]);
         add(mailroom, &["--kind", "noop"]);
         let refused = mailroom.run(&["jobs", "enqueue", "--tenant", "acme", "--kind", "noop"]);
-        refused.assert_refused(1, &["as many waiting jobs as it may", "mailroom jobs limit"]);
+        refused.assert_refused(1, &["limit of waiting jobs", "mailroom jobs limit"]);
         let told = mailroom.ok(&["jobs", "limit", "--tenant", "acme", "--waiting", "none"]).text();
         assert_eq!(told, "Of acme, any number of jobs wait.\n");
         add(mailroom, &["--kind", "noop"]);

@@ -124,21 +124,21 @@ fn storm(mailroom: &TestInstallation, workers: usize, server: Option<&Postgres>)
         wait_until("work goes on", || effects(mailroom) >= next || live(mailroom) == 0);
         tokens.look(mailroom);
         interrupted += u64::from(effects(mailroom) < expected);
-        make_trouble(&mut random, mailroom, &mut running, server);
+        inject_random_fault(&mut random, mailroom, &mut running, server);
     }
     wait_until("everything is done", || live(mailroom) == 0);
     assert_no_doubles(mailroom);
     replay_the_blamed(mailroom, &store, troubles);
     tokens.look(mailroom);
     let again = number(mailroom, "select count(*) from finished_jobs where token > attempt + 1");
-    tell(&format!(
+    print_line(&format!(
         "{expected} jobs; {interrupted} of {troubles} troubles came in the middle; {again} were begun again"
     ));
     assert_exactly_once(mailroom, &store, expected);
     assert!(again > 0, "nothing was interrupted");
 }
 
-fn make_trouble(
+fn inject_random_fault(
     random: &mut SeededRandom,
     mailroom: &TestInstallation,
     running: &mut Vec<RunningProcess>,
@@ -171,7 +171,7 @@ fn replay_the_blamed(mailroom: &TestInstallation, store: &Store, troubles: u64) 
     assert!(parked.iter().all(|why| why.starts_with("poison after")), "{parked:?}");
     assert!(parked.len() as u64 * 10 <= troubles.max(10), "{troubles} troubles parked {parked:?}");
     if !parked.is_empty() {
-        tell(&format!("replayed: {parked:?}"));
+        print_line(&format!("replayed: {parked:?}"));
         let replayed = block_on(store.system().replay_dead(&JobFilter::default(), &ReplayOptions::default())).unwrap();
         assert_eq!(replayed, parked.len() as u64);
         wait_until("they are done as well", || live(mailroom) == 0);
@@ -179,7 +179,7 @@ fn replay_the_blamed(mailroom: &TestInstallation, store: &Store, troubles: u64) 
 }
 
 #[expect(clippy::print_stdout, reason = "for who runs it")]
-fn tell(text: &str) {
+fn print_line(text: &str) {
     println!("{text}");
 }
 

@@ -1,4 +1,4 @@
-//! Mail to import: generated, hand-made and nasty.
+//! Mail to import: generated, hand-made and hostile.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub fn simple(subject: &str, body: &str) -> String {
 }
 
 /// Bytes that mailbox formats and terminals stumble over. Each is a message by its headers.
-pub fn nasty() -> Vec<Vec<u8>> {
+pub fn hostile_messages() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 12] = [
         b"Subject: from lines\n\nFrom here on\n>From there\n>>From everywhere\nFrom a@x Tue Jan  2 12:00:00 2024\nTo: x\n",
         b"Subject: no final newline\n\nthe end",

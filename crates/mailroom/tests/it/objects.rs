@@ -94,8 +94,8 @@ fn bucket_problem_is_one_sentence() {
     let down = with(settings_at(RemoteKind::S3, "http://127.0.0.1:1"), "MAILROOM_BLOBS__RETRY_FOR", "1s");
 
     run(&mailroom, &nowhere, &import)
-        .assert_refused(2, &["s3://mailroom-nowhere does not exist; make it, or correct blobs.url"]);
-    run(&mailroom, &wrong_key, &import).assert_refused(2, &["does not let us in", "AZURE_STORAGE_ACCOUNT_KEY"]);
+        .assert_refused(2, &["s3://mailroom-nowhere does not exist; create it, or correct blobs.url"]);
+    run(&mailroom, &wrong_key, &import).assert_refused(2, &["denies access", "AZURE_STORAGE_ACCOUNT_KEY"]);
     run(&mailroom, &http, &import).assert_refused(2, &["mail would travel unencrypted", "AWS_ALLOW_HTTP=true"]);
     let down = run(&mailroom, &down, &["doctor"]);
     assert_eq!(down.code, Some(1));
@@ -127,6 +127,6 @@ fn backup_moves_mail_out_of_a_bucket() {
         let stranger = TestInstallation::sqlite();
         ok(&stranger, &other, &["import", &file, "--tenant", "acme", "--mailbox", "me@acme.test"]);
         let refused = run(&TestInstallation::sqlite(), &other, &["restore", &backup]);
-        refused.assert_refused(1, &["there are objects in blobs.url that are not of this backup"]);
+        refused.assert_refused(1, &["blobs.url contains objects that do not belong to this backup"]);
     }
 }

@@ -4,14 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+
+pub use store::testing::WAIT_DEADLINE;
+pub use store::testing::wait::blocking::{wait_until, watch_until};
 
 use crate::installation::{CommandOutput, PROGRAM, TestInstallation};
-
-/// Far longer than anything takes on a busy machine; only a hang gets there.
-pub const DEADLINE: Duration = Duration::from_secs(120);
-
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process that ends with the test.
 pub struct RunningProcess {
@@ -94,24 +91,6 @@ impl Drop for RunningProcess {
 fn signal(name: &str, id: u32) {
     let sent = Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).stderr(Stdio::null()).status();
     sent.unwrap(); // it may have ended meanwhile, which the caller sees
-}
-
-/// Waits until this is true. Checks with a pause in between, since a check often costs a command.
-pub fn wait_until(what: &str, is_true: impl FnMut() -> bool) {
-    look_until(what, is_true, || std::thread::sleep(POLL_INTERVAL));
-}
-
-/// The same without a pause, to catch a short moment; for cheap checks.
-pub fn watch_until(what: &str, is_true: impl FnMut() -> bool) {
-    look_until(what, is_true, std::thread::yield_now);
-}
-
-fn look_until(what: &str, mut is_true: impl FnMut() -> bool, pause: impl Fn()) {
-    let started = Instant::now();
-    while !is_true() {
-        assert!(started.elapsed() < DEADLINE, "waited too long until {what}");
-        pause();
-    }
 }
 
 /// A user without rights: another one if the test runs as root, otherwise its own.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::installation::{TestInstallation, on_each_database};
-use crate::mail::{hashes, mbox, names, nasty, simple};
+use crate::mail::{hashes, hostile_messages, mbox, names, simple};
 
 /// The promised fields of an email.
 const EMAIL: [&str; 26] = [
@@ -95,10 +95,10 @@ fn search_prints_one_object_per_line() {
 #[test]
 fn original_comes_back_byte_for_byte() {
     on_each_database(|mailroom| {
-        for (n, mail) in nasty().iter().enumerate() {
-            mailroom.write(&format!("nasty/{n:02}.eml"), mail);
+        for (n, mail) in hostile_messages().iter().enumerate() {
+            mailroom.write(&format!("hostile/{n:02}.eml"), mail);
         }
-        mailroom.import(mailroom.path("nasty").to_str().unwrap());
+        mailroom.import(mailroom.path("hostile").to_str().unwrap());
 
         for email in mailroom.emails("acme") {
             let raw = mailroom.ok(&["email", "show", email["id"].as_str().unwrap(), "--tenant", "acme", "--raw"]);
@@ -208,7 +208,7 @@ fn wrong_date_or_cursor_is_refused() {
             (["after:yesterday", "--limit", "5"], "after: wants a date like 2024-01-31, not \"yesterday\""),
             (["before:2024-13-01", "--limit", "5"], "before: wants a date like"),
             (["has:wings", "--limit", "5"], "has: knows only has:attachment"),
-            (["", "--cursor", "nonsense"], "the cursor is not one of this search; start again without it"),
+            (["", "--cursor", "nonsense"], "--cursor is not a cursor of this search; start again without it"),
         ] {
             let done = mailroom.run(&[&["search"], args.as_slice(), &["--tenant", "acme"]].concat());
             done.assert_refused(2, &[says]);

@@ -455,9 +455,8 @@ fn leave_a_dead_letter(mailroom: &TestInstallation, tenant: TenantId, secret: Se
         unit.enqueue(vec![job]);
         unit.commit().await.unwrap();
         let worker = Worker::start(store.clone(), JobKinds::default().with(reads), settings, Arc::new(SystemRandom));
-        while store.system().find_job(id).await.unwrap().unwrap().is_live() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let has_ended = async || !store.system().find_job(id).await.unwrap().unwrap().is_live();
+        store::testing::wait_until("the secret is read", has_ended).await;
         worker.shut_down().await;
     });
 }

@@ -57,7 +57,7 @@ fn scheduler_panic_drains_the_process() {
         let (code, told) = server.finish_by_panic();
         assert_eq!(code, Some(1), "{told}");
         assert!(told.contains("error: the scheduler failed: "), "{told}");
-        assert!(told.contains("stopping after a task has ended, to be restarted"), "it is in the log as well: {told}");
+        assert!(told.contains("stopping: a service task ended"), "it is in the log as well: {told}");
         assert_eq!(mailroom.select("select state from finished_jobs where kind = 'probe'"), ["done"]);
     });
 }

@@ -57,7 +57,8 @@ impl<'a> SharedAccounts<'a> {
                 scene.variables.push((name, value.as_str().unwrap().to_owned()));
             }
         }
-        let key = place.write("account.json", scene.steer("GET", "google/service-account", &Value::Null).to_string());
+        let key = place
+            .write("account.json", scene.call_control_api("GET", "google/service-account", &Value::Null).to_string());
         let more = [
             ("SERVER__LISTEN", address.to_string()),
             ("SERVER__PUBLIC_URL", url.clone()),
@@ -70,8 +71,8 @@ impl<'a> SharedAccounts<'a> {
         scene.variables.extend(more.map(|(name, value)| (name.to_owned(), value)));
         scene.variables.iter_mut().for_each(|(name, _)| name.insert_str(0, "MAILROOM_"));
         let push = json!({"url": format!("{url}/v1/hooks/gmail"), "rate_limit": false});
-        scene.steer("PUT", "google/push", &push);
-        scene.steer("PUT", &format!("microsoft/directories/{DOMAIN}"), &json!({"admin_consent": true}));
+        scene.call_control_api("PUT", "google/push", &push);
+        scene.call_control_api("PUT", &format!("microsoft/directories/{DOMAIN}"), &json!({"admin_consent": true}));
         let mut command = place.command(PROGRAM, &["serve"]);
         command.envs(scene.variables.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = RunningProcess::spawn(&mut command);
@@ -79,7 +80,7 @@ impl<'a> SharedAccounts<'a> {
         (scene, server)
     }
 
-    fn steer(&self, method: &str, path: &str, body: &Value) -> Value {
+    fn call_control_api(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let headers = [("Content-Type", "application/json")];
         let answer = send(self.control, method, &format!("/control/{path}"), &headers, body.as_bytes());
@@ -123,7 +124,7 @@ impl<'a> SharedAccounts<'a> {
 
     fn deliver(&self, provider: &str) {
         let path = format!("{}/accounts/{ACCOUNT}/apply", company(provider));
-        self.steer("POST", &path, &json!({"op": "deliver"}));
+        self.call_control_api("POST", &path, &json!({"op": "deliver"}));
     }
 
     /// How often the provider was asked to tell of the person's account, and has not been told to stop.
@@ -132,7 +133,7 @@ impl<'a> SharedAccounts<'a> {
             "gmail" => format!("google/accounts/{ACCOUNT}/watches"),
             _ => "microsoft/subscriptions".to_owned(),
         };
-        let all = self.steer("GET", &path, &Value::Null)["items"].as_array().unwrap().clone();
+        let all = self.call_control_api("GET", &path, &Value::Null)["items"].as_array().unwrap().clone();
         all.iter().filter(|one| provider == "gmail" || one["account"] == ACCOUNT).count()
     }
 
@@ -180,7 +181,7 @@ fn shared_account_is_watched_once_for_all_its_mailboxes() {
         }
         assert_eq!(scene.emails(), [2, 2, 3, 3], "mail is kept");
         for company in ["google", "microsoft"] {
-            let violations = scene.steer("GET", &format!("{company}/violations"), &Value::Null);
+            let violations = scene.call_control_api("GET", &format!("{company}/violations"), &Value::Null);
             assert_eq!(violations["items"], json!([]));
         }
     });

@@ -105,7 +105,7 @@ fn add(place: &TestInstallation, tenant: TenantId, receiver: &Receiver) -> Webho
     })
 }
 
-fn say(place: &TestInstallation, tenant: TenantId) {
+fn emit_events(place: &TestInstallation, tenant: TenantId) {
     block_on(async {
         let mut unit = engine(place).store.tenant(tenant).write();
         unit.emit_event("email.received", None, json!({}));
@@ -142,7 +142,7 @@ fn next_server_delivers_what_a_dying_one_left() {
         for effect in [Effect::ClaimWebhooks, Effect::RecordDeliveries] {
             for moment in ["before", "after"] {
                 let failpoint = format!("{moment}:{}=crash", effect.name());
-                say(place, tenant);
+                emit_events(place, tenant);
                 seq += 1;
                 let mut dying = serve(place, &failpoint);
                 wait_until("it dies", || dying.has_ended());
@@ -188,7 +188,7 @@ fn record_late<T>(guards: &str, then: impl Fn(&TestInstallation, &Receiver) -> T
     let receiver = Receiver::new();
     let webhook = add(&place, tenant, &receiver);
     receiver.is_down.store(true, Ordering::SeqCst);
-    say(&place, tenant);
+    emit_events(&place, tenant);
     let trace = place.path("trace");
     let late = serve(&place, &format!("before:record_deliveries=stop trace={} {guards}", trace.display()));
     wait_until("it is about to record", || late.is_stopped());

@@ -1,5 +1,5 @@
-//! SQL that only benchmarks and the demo run: what they compare with, fill in and check. Compiled under the feature
-//! `bench`, so that no handle of a shipped program can do any of it.
+//! SQL that only benchmarks and the demo run: what they compare with, fill in and check. These are functions under the
+//! feature `bench`, which only `lab` enables: no handle of the product can do any of it.
 
 mod fifo;
 mod mail_copies;

@@ -35,7 +35,7 @@ pub(super) fn of_io(kind: Option<ErrorKind>, text: &str) -> StoreError {
                 .into(),
         ),
         Some(ErrorKind::NotFound) => StoreError::Refused(
-            format!("something in the blob folder was removed while it was written ({text}); see who else works there")
+            format!("something in the blob folder was removed while it was written ({text}); check which other programs use the folder")
                 .into(),
         ),
         _ => StoreError::BlobsUnavailable(text.into()),

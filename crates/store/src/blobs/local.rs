@@ -30,9 +30,9 @@ pub(super) fn remove_unfinished(folder: &Path, before: Timestamp) -> io::Result<
     let mut removed = 0;
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in if_there(fs::read_dir(&folder))?.into_iter().flatten() {
-            let Some(entry) = if_there(entry)? else { continue };
-            let Some(kind) = if_there(entry.file_type())? else { continue };
+        for entry in none_if_missing(fs::read_dir(&folder))?.into_iter().flatten() {
+            let Some(entry) = none_if_missing(entry)? else { continue };
+            let Some(kind) = none_if_missing(entry.file_type())? else { continue };
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() && is_unfinished(&entry.file_name()) {
@@ -54,12 +54,12 @@ fn is_unfinished(name: &OsStr) -> bool {
 }
 
 fn remove_if_older(path: &PathBuf, before: SystemTime) -> io::Result<bool> {
-    let Some(meta) = if_there(fs::symlink_metadata(path))? else { return Ok(false) };
-    Ok(meta.modified()? < before && if_there(fs::remove_file(path))?.is_some())
+    let Some(meta) = none_if_missing(fs::symlink_metadata(path))? else { return Ok(false) };
+    Ok(meta.modified()? < before && none_if_missing(fs::remove_file(path))?.is_some())
 }
 
 /// Returns `None` if the file is gone: others write, rename and remove meanwhile.
-fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),

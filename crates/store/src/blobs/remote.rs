@@ -192,7 +192,9 @@ impl RemoteBucket {
         let text = chain(&e);
         let shown = self.shown();
         if NO_BUCKET.iter().any(|code| text.contains(code)) {
-            return StoreError::Misconfigured(format!("{shown} does not exist; make it, or correct blobs.url").into());
+            return StoreError::Misconfigured(
+                format!("{shown} does not exist; create it, or correct blobs.url").into(),
+            );
         }
         if WRONG_CLOCK.iter().any(|code| text.contains(code)) {
             return StoreError::Refused(
@@ -204,7 +206,7 @@ impl RemoteBucket {
             Error::NotFound { .. } => StoreError::BlobMissing(key.into()),
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => StoreError::Misconfigured(
                 format!(
-                    "{shown} does not let us in ({}); check {} and that they may read, write, list and delete there",
+                    "{shown} denies access ({}); check {} and that they may read, write, list and delete there",
                     reason(&text),
                     self.kind.credentials()
                 )
@@ -215,7 +217,7 @@ impl RemoteBucket {
             ),
             _ if text.contains("status code: 416") => truncated_pack(key), // the range begins beyond the end
             Error::NotImplemented { .. } | Error::NotSupported { .. } => {
-                StoreError::Refused(format!("{shown} cannot do what is asked of it ({})", reason(&text)).into())
+                StoreError::Refused(format!("{shown} does not support the operation ({})", reason(&text)).into())
             }
             e => StoreError::BlobsUnavailable(format!("{shown}: {}", reason_of(&e, &text)).into()),
         }

@@ -24,7 +24,7 @@ pub(crate) async fn take(url: &str, to: &Path) -> Result<Snapshot, StoreError> {
         // A policy that was changed by hand could leave rows out in silence.
         return Err(StoreError::Refused(format!("the dump might not be whole: {first}").into()));
     }
-    moment.batch_execute(&format!("set local role {SYSTEM_ROLE}")).await.map_err(|_| blind())?;
+    moment.batch_execute(&format!("set local role {SYSTEM_ROLE}")).await.map_err(|_| login_without_rights())?;
     let id: String = moment.query_one("select pg_export_snapshot()", &[]).await.map_err(error)?.get(0);
     let about = "select max(version), min(applied_at) filter (where version = 1) from schema_migrations";
     let about = moment.query_one(about, &[]).await.map_err(error)?;
@@ -64,7 +64,7 @@ pub(crate) async fn restore(url: &str, from: &Path, lock: File) -> Result<(), St
     run("pg_restore", url, &[&args[..], &[from.as_os_str()]].concat(), lock.into(), Stdio::null()).await
 }
 
-fn blind() -> StoreError {
+fn login_without_rights() -> StoreError {
     StoreError::Misconfigured(
         "this login does not see all rows, so its dump would not be whole; set backup.postgres_url to a login that mailroom_system was granted to, like that of database.url"
             .into(),
@@ -110,7 +110,7 @@ async fn run(program: &'static str, url: &str, args: &[&OsStr], stdin: Stdio, st
     if said.contains("No space left on device") {
         return Err(StoreError::Full("the dump".into()));
     }
-    Err(StoreError::Refused(format!("{}; mend that and run the command again", first_error(&said)).into()))
+    Err(StoreError::Refused(format!("{}; fix that and run the command again", first_error(&said)).into()))
 }
 
 /// Returns the first error line: what follows repeats statements with the values of rows.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts};
+use domain::redact_for_log;
 use futures_util::future::{join_all, join3, maybe_done};
 use futures_util::stream::poll_fn;
 use futures_util::{StreamExt, poll};
@@ -141,7 +142,7 @@ impl Postgres {
         loop {
             match self.try_commit(&begin, &steps).await {
                 Err(CommitError::Retryable(e)) if tries < MAX_COMMIT_ATTEMPTS => {
-                    tracing::debug!(attempt = tries, error = %e, "retrying unit");
+                    tracing::debug!(attempt = tries, error = redact_for_log(&e), "retrying unit");
                     // The other side of a deadlock has gone on; a growing delay spreads the contenders.
                     tokio::time::sleep(Duration::from_millis(u64::from(tries * tries))).await;
                     tries += 1;

@@ -23,7 +23,7 @@ const EACH_TIME: &[&str] = &[
     include_str!("../../migrations/each_time/2_search.postgres.sql"),
     include_str!("../../migrations/each_time/3_partitions.postgres.sql"),
     include_str!("../../migrations/each_time/4_events.postgres.sql"),
-    include_str!("../../migrations/each_time/5_jobs.postgres.sql"),
+    include_str!("../../migrations/each_time/5_claim_jobs.postgres.sql"),
 ];
 
 /// Gives the list of migrations to mailroom_system like everything else, so that a dump by that role is complete; the
@@ -127,7 +127,7 @@ pub(crate) async fn own_history(transaction: &Transaction<'_>) -> Result<(), Sto
 }
 
 /// Restates policies, grants and functions. Runs as the role that owns the tables.
-pub(crate) async fn restate(transaction: &Transaction<'_>) -> Result<(), StoreError> {
+pub(crate) async fn reapply_policies(transaction: &Transaction<'_>) -> Result<(), StoreError> {
     run_as_system(transaction).await?;
     for text in EACH_TIME {
         let text = text.replace("{TENANT_POLICY}", &TENANT_POLICY.replace('\'', "''"));

@@ -21,7 +21,7 @@ const DELETE_BATCH_BLOBS: u64 = 500;
 
 /// How long the collector rests after each step, as a multiple of the step's time. It has time, and an import beside it should
 /// not notice: on PostgreSQL deleting a blob checks every partition for references, which keeps a whole processor busy.
-const REST_FACTOR: u32 = 2;
+const COLLECTOR_REST_FACTOR: u32 = 2;
 
 /// The collector of one tenant's blobs.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ impl BlobCollector {
 
     /// Marks blobs without references, so that they can be deleted once they have stayed so for the grace period. Slice by
     /// slice along the hashes: three ranges of three indexes, however large the tables are.
-    pub async fn condemn_blobs(&self) -> Result<u64, StoreError> {
+    pub async fn mark_unreferenced_blobs(&self) -> Result<u64, StoreError> {
         let (mut after, mut condemned) = (Sha256([0; 32]), 0);
         loop {
             let started = Instant::now();
@@ -279,5 +279,5 @@ impl BlobCollector {
 }
 
 async fn rest(started: Instant) {
-    tokio::time::sleep(started.elapsed() * REST_FACTOR).await;
+    tokio::time::sleep(started.elapsed() * COLLECTOR_REST_FACTOR).await;
 }

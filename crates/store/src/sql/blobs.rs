@@ -88,7 +88,7 @@ impl TenantStore {
 impl TenantUnit {
     /// Keeps blobs from being collected that rows of this unit refer to again. One that is gone already fails the unit by its
     /// foreign key.
-    pub fn reprieve_blobs(&mut self, hashes: HashSet<Sha256>) {
+    pub fn keep_referenced_blobs(&mut self, hashes: HashSet<Sha256>) {
         if hashes.is_empty() {
             return;
         }

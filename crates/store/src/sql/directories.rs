@@ -19,7 +19,7 @@ use crate::{Row, StoreError, SystemStore, TenantStore, TenantUnit, params};
 pub const NO_LONGER_DISCOVERING: &str = "another process has begun to discover this directory";
 
 /// The error of changing a directory that was changed meanwhile.
-pub const DIRECTORY_CHANGED: &str = "the directory was changed meanwhile";
+pub const DIRECTORY_CHANGED: &str = "the directory was changed since it was read; read it again";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Directory {
@@ -84,7 +84,7 @@ pub struct DiscoveryResult {
 }
 
 /// Whether the discovery still holds the directory, and its tenant is active.
-const IS_HELD: &str = "tenant_id = $1 and provider = $2 and token = $3
+const IS_HELD_SQL: &str = "tenant_id = $1 and provider = $2 and token = $3
     and exists (select 1 from tenants where id = $1 and is_active)";
 
 const DIRECTORY_COLUMNS: &str =
@@ -198,7 +198,7 @@ impl TenantUnit {
             format!(
                 "update directories set run = $4, is_listing = true, is_whole = $5, cursors = $6,
                      begun_at = mailroom_now()
-                 where {IS_HELD}"
+                 where {IS_HELD_SQL}"
             ),
             params![self.tenant, by.provider, by.token, run, is_whole, cursors_json(cursors)],
         );
@@ -212,7 +212,7 @@ impl TenantUnit {
             format!(
                 "update directories set cursors = $4, is_listing = not $5,
                      whole_at = case when $5 and is_whole then mailroom_now() else whole_at end
-                 where {IS_HELD}"
+                 where {IS_HELD_SQL}"
             ),
             params![self.tenant, by.provider, by.token, cursors_json(cursors), is_last],
         );
@@ -224,7 +224,7 @@ impl TenantUnit {
         self.unit.op_returning_exactly(
             1,
             NO_LONGER_DISCOVERING,
-            format!("select 1 from directories where {IS_HELD}{lock}"),
+            format!("select 1 from directories where {IS_HELD_SQL}{lock}"),
             params![self.tenant, by.provider, by.token],
         );
     }
@@ -240,7 +240,7 @@ impl TenantUnit {
                      is_listing = case when $7 then false else is_listing end,
                      cursors = case when $7 then '{{}}' else cursors end,
                      whole_at = case when $7 then null else whole_at end
-                 where {IS_HELD}"
+                 where {IS_HELD_SQL}"
             ),
             params![
                 self.tenant,

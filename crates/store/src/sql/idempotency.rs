@@ -3,14 +3,14 @@
 use domain::{Sha256, TenantId};
 use jiff::Timestamp;
 
-use crate::change_record::{KeptReply, REPLY_RETENTION, ReplyBody};
+use crate::change_record::{REPLY_RETENTION, ReplyBody, StoredReply};
 use crate::{Row, StoreError, SystemStore, Unit, params};
 
 /// The error of a request whose key is in use by another request, or was a moment ago.
-pub const IDEMPOTENCY_KEY_IN_USE: &str = "a request with this idempotency key is under way";
+pub const IDEMPOTENCY_KEY_IN_USE: &str = "a request with this idempotency key is in progress";
 
 impl Unit {
-    pub(crate) fn put_reply(&mut self, answer: &KeptReply, at: Timestamp) {
+    pub(crate) fn put_reply(&mut self, answer: &StoredReply, at: Timestamp) {
         let (body, secret) = match &answer.body {
             ReplyBody::Plain(body) => (Some(body.as_str()), None),
             ReplyBody::Sealed(secret) => (None, Some(secret)),
@@ -50,7 +50,7 @@ impl Unit {
 
 impl SystemStore {
     /// Finds the kept reply to a request, unless it is too old.
-    pub async fn find_reply(&self, tenant: TenantId, key_hash: Sha256) -> Result<Option<KeptReply>, StoreError> {
+    pub async fn find_reply(&self, tenant: TenantId, key_hash: Sha256) -> Result<Option<StoredReply>, StoreError> {
         let since = self.now().await? - REPLY_RETENTION;
         let sql = "select k.request_hash, k.status, k.headers, k.body, s.id, s.kind, s.key_version, s.ciphertext
                    from idempotency_keys k left join secrets s on s.tenant_id = k.tenant_id and s.id = k.secret_id
@@ -58,7 +58,7 @@ impl SystemStore {
         let Some(row) = self.query_one(sql, params![tenant, key_hash, since]).await? else { return Ok(None) };
         let headers: serde_json::Value = row.get(2)?;
         let status: u64 = row.get(1)?;
-        Ok(Some(KeptReply {
+        Ok(Some(StoredReply {
             tenant,
             key_hash,
             request_hash: row.get(0)?,

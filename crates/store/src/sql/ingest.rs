@@ -154,6 +154,13 @@ impl TenantUnit {
     }
 
     fn record_ledger(&mut self, emails: &[NewEmail]) {
+        // By the clock of the process, which need not be that of a PostgreSQL: queries by this column look back 15 minutes.
+        let started_at = match self.store.dialect() {
+            Dialect::Postgres => {
+                "least(greatest(u.started_at, mailroom_now() - interval '15 minutes'), mailroom_now())"
+            }
+            Dialect::Sqlite => "min(u.started_at, mailroom_now())",
+        };
         self.unit.insert(Insert {
             into: "ledger (mailbox_id, provider_message_id, tenant_id, state, reason, size_bytes, raw_sha256, email_id, revision,
                    first_seen_at, processing_started_at, processing_completed_at)"
@@ -191,14 +198,15 @@ impl TenantUnit {
             ]
         }).collect(),
             // Bound to another unit's email that lacks bytes, it is not done either: this unit fills in its own email only.
-            select: "u.mailbox_id, u.provider_message_id, u.tenant_id,
+            select: format!(
+                "u.mailbox_id, u.provider_message_id, u.tenant_id,
                      case when c.email_id <> u.email_id and exists (
                          select 1 from ledger l where l.tenant_id = u.tenant_id and l.mailbox_id = u.mailbox_id
                          and l.provider_message_id = u.provider_message_id and l.state = 'failed')
                      then 'failed' else u.state end,
-                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, u.revision, mailroom_now(),
-                     case when u.started_at < mailroom_now() then u.started_at else mailroom_now() end, mailroom_now()"
-                .into(),
+                     u.reason, u.size_bytes, u.raw_sha256, c.email_id, u.revision, mailroom_now(), {started_at}, mailroom_now()"
+            )
+            .into(),
             join_where: "join email_contents c on c.tenant_id = u.tenant_id and c.mailbox_id = u.mailbox_id
                          and c.raw_sha256 = u.content_key",
             // A message that was not processed, or that was gone and is back.
@@ -451,7 +459,7 @@ fn emails_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
 }
 
 /// Inserts parts only of emails whose id won. Checked in the table that decided it, because emails have many partitions.
-const IF_EMAIL_WON: &str = "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
+const IF_EMAIL_WON_SQL: &str = "where exists (select 1 from email_contents c where c.tenant_id = u.tenant_id
      and c.mailbox_id = u.mailbox_id and c.raw_sha256 = u.content_key and c.email_id = u.email_id)";
 
 fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
@@ -469,7 +477,7 @@ fn recipients_insert(rows: Vec<Vec<Value>>) -> Insert {
         ],
         rows,
         select: "u.email_id, u.position, u.tenant_id, u.kind, u.address, u.name".into(),
-        join_where: IF_EMAIL_WON,
+        join_where: IF_EMAIL_WON_SQL,
         on_conflict: "on conflict do nothing".into(),
         batching: InsertBatching::Many,
     }
@@ -505,7 +513,7 @@ fn attachments_insert(rows: Vec<Vec<Value>>) -> Insert {
                  u.size_bytes, u.sha256, u.md5, u.is_inline, u.content_id, u.message, u.status, u.blob_sha256,
                  mailroom_now()"
             .into(),
-        join_where: IF_EMAIL_WON,
+        join_where: IF_EMAIL_WON_SQL,
         on_conflict: "on conflict (tenant_id, id)
                       do update set status = excluded.status, blob_sha256 = excluded.blob_sha256
                       where attachments.status in ('pending', 'failed') and excluded.status = 'stored'"
@@ -529,7 +537,7 @@ fn search_insert(dialect: Dialect, rows: Vec<Vec<Value>>) -> Insert {
             columns,
             rows: rows.into_iter().map(with_tenant_lexeme).collect(),
             select: "u.tenant_id, u.email_id, u.mailbox_id, u.received_at, u.tokens".into(),
-            join_where: IF_EMAIL_WON,
+            join_where: IF_EMAIL_WON_SQL,
             on_conflict: "on conflict (tenant_id, email_id) do nothing".into(),
             batching: InsertBatching::Group,
         },

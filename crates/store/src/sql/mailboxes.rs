@@ -123,10 +123,10 @@ pub struct NewMailbox {
 }
 
 /// The error of changing a mailbox that was changed meanwhile.
-pub const MAILBOX_CHANGED: &str = "the mailbox was changed meanwhile";
+pub const MAILBOX_CHANGED: &str = "the mailbox was changed since it was read; read it again";
 
 /// The error of adding a mailbox when there is one of that address.
-pub const MAILBOX_EXISTS: &str = "the tenant has a mailbox of this address already";
+pub const MAILBOX_EXISTS: &str = "the tenant already has a mailbox with this address";
 
 impl TenantUnit {
     /// Adds a mailbox, which is synced from the commit on.

@@ -1,7 +1,7 @@
 //! Recurring jobs by cron schedules. The crate `jobs` evaluates cron lines; here are the rows, and the guarantee that each time
 //! fires once.
 
-use domain::{JobId, Lane, TenantId};
+use domain::{JobId, Lane, TenantId, redact_for_log};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,8 @@ impl SystemStore {
             .filter_map(|row: &Row| match schedule(row) {
                 Ok(schedule) => Some(schedule),
                 Err(e) => {
-                    tracing::warn!(error = %e, "skipped unreadable schedule");
+                    let name: String = row.get(0).unwrap_or_default();
+                    tracing::warn!(schedule = name, error = redact_for_log(&e), "skipped unreadable schedule");
                     None
                 }
             })

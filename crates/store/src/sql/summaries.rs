@@ -30,7 +30,7 @@ pub struct SummaryRow {
 
 /// How far back a page is read directly. Most lists begin with mail of the last days, and a month is in two partitions at
 /// most.
-const DIRECT_WINDOW: SignedDuration = SignedDuration::from_hours(31 * 24);
+const DIRECT_READ_WINDOW: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 impl TenantStore {
     /// Lists what [`TenantStore::search`] finds, with so many characters of text each.
@@ -74,21 +74,20 @@ impl TenantStore {
     async fn find_newest(&self, page: &SearchPage, text_chars: u32) -> Result<Option<Vec<SummaryRow>>, StoreError> {
         let mut params = params![self.id, page.limit];
         let mut sql = format!("select {} from emails where tenant_id = $1 and deleted_at is null", columns(text_chars));
-        let mut narrow = |condition: &str, value: Value| {
-            params.push(value);
-            sql += &format!(" and {condition} ${}", params.len());
-        };
         if let Some(mailbox) = page.mailbox {
-            narrow("mailbox_id =", mailbox.into());
+            params.push(mailbox.into());
+            sql += &format!(" and mailbox_id = ${}", params.len());
         }
         let mut newest = self.clock().now();
         if let Some(start) = page.start {
             let (than, id) = start.comparison();
-            narrow(&format!("id {than}"), id.into());
+            params.push(id.into());
+            sql += &format!(" and id {than} ${}", params.len());
             newest = id.received_at();
         }
         if self.store.dialect() == Dialect::Postgres {
-            narrow("id >=", first_id(newest.checked_sub(DIRECT_WINDOW).unwrap_or(Timestamp::MIN)).into());
+            params.push(first_id(newest.checked_sub(DIRECT_READ_WINDOW).unwrap_or(Timestamp::MIN)).into());
+            sql += &format!(" and id >= ${}", params.len());
         }
         let rows = self.query(format!("{sql} order by id desc limit $2"), params).await?;
         let is_page = self.store.dialect() == Dialect::Sqlite || rows.len() as u64 == page.limit;

@@ -33,9 +33,9 @@ const COLUMNS: &str =
     "id, name, plan_tier, is_active, version, created_at, updated_at, deleted_at, hold_reason, erasing_at";
 
 /// The error of taking a name that is not free.
-pub const NAME_TAKEN: &str = "there is a tenant of this name already";
+pub const NAME_TAKEN: &str = "a tenant with this name already exists";
 /// The error of changing a tenant that was changed meanwhile.
-pub const TENANT_CHANGED: &str = "the tenant was changed meanwhile";
+pub const TENANT_CHANGED: &str = "the tenant was changed since it was read; read it again";
 
 impl SystemStore {
     /// Creates a tenant. Returns `None` if the name is taken.

@@ -47,7 +47,7 @@ pub struct MailboxHolder {
 
 /// The decision about a user: whether their mailbox is synced, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UserSettlement {
+pub struct UserDecision {
     pub user: UserId,
     pub is_active: bool,
     pub left_out: Option<ExclusionReason>,
@@ -286,7 +286,7 @@ impl TenantUnit {
         );
     }
 
-    pub fn settle_users(&mut self, settled: &[UserSettlement]) {
+    pub fn settle_users(&mut self, settled: &[UserDecision]) {
         if settled.is_empty() {
             return;
         }
@@ -380,11 +380,10 @@ impl TenantUnit {
             rows.push(params![id, reason]);
         }
         let unit = self.draft_id();
-        let (kind, object) = match (is_active, dialect) {
-            (true, Dialect::Postgres) => ("mailbox.activated", "jsonb_build_object('reason', g.reason)"),
-            (true, Dialect::Sqlite) => ("mailbox.activated", "json_object('reason', g.reason)"),
-            (false, Dialect::Postgres) => ("mailbox.deactivated", "jsonb_build_object('reason', g.reason)"),
-            (false, Dialect::Sqlite) => ("mailbox.deactivated", "json_object('reason', g.reason)"),
+        let kind = if is_active { "mailbox.activated" } else { "mailbox.deactivated" };
+        let object = match dialect {
+            Dialect::Postgres => "jsonb_build_object('reason', g.reason)",
+            Dialect::Sqlite => "json_object('reason', g.reason)",
         };
         let (these, values) = given_rows(dialect, 4, columns, rows.clone());
         let mut all = params![self.tenant, unit, is_active];

@@ -223,8 +223,9 @@ pub struct DeliveryBatch {
 }
 
 impl TenantUnit {
-    /// Records the results of a batch, only if the webhook is still held by this token.
-    pub fn record_deliveries(&mut self, held: WebhookLease, batch: DeliveryBatch) {
+    /// Records the results of a batch, only if the webhook is still held by this token. Returns the operation that changes
+    /// a row if the webhook is disabled by it; `None`: nothing of the batch can disable it.
+    pub fn record_deliveries(&mut self, held: WebhookLease, batch: DeliveryBatch) -> Option<OpId> {
         let WebhookLease { id, token, .. } = held;
         let DeliveryBatch { attempts: tried, cursor, health, was_failing, hold } = batch;
         if !failpoint::is_off(Guard::WebhookToken) {
@@ -250,7 +251,7 @@ impl TenantUnit {
                 params![self.tenant, id],
             );
         }
-        self.record_health(id, &health);
+        let disabled = self.record_health(id, &health);
         self.unit.op(
             format!(
                 "update webhooks set cursor = case when cursor < $3 then $3 else cursor end,
@@ -262,6 +263,7 @@ impl TenantUnit {
             ),
             params![self.tenant, id, cursor, hold.map_or(0, millis)],
         );
+        disabled
     }
 
     fn record_tried(&mut self, webhook: WebhookId, tried: Vec<DeliveryAttempt>) {
@@ -306,10 +308,10 @@ impl TenantUnit {
         });
     }
 
-    fn record_health(&mut self, webhook: WebhookId, health: &WebhookHealth) {
+    fn record_health(&mut self, webhook: WebhookId, health: &WebhookHealth) -> Option<OpId> {
         let dialect = self.store.dialect();
         match health {
-            WebhookHealth::Unknown => {}
+            WebhookHealth::Unknown => None,
             WebhookHealth::Healthy { rest } => {
                 let rest_until = rest.map_or("null".to_owned(), |_| later(dialect, "$3"));
                 let mut params = params![self.tenant, webhook];
@@ -321,6 +323,7 @@ impl TenantUnit {
                     ),
                     params,
                 );
+                None
             }
             WebhookHealth::Failing { why, rest, too_long } => {
                 self.unit.op(
@@ -333,14 +336,16 @@ impl TenantUnit {
                 );
                 let ago = i64::try_from(millis(*too_long)).map_or(i64::MIN, |millis| -millis);
                 let long_ago = format!("failing_since <= {}", later(dialect, "$4"));
-                self.disable(webhook, &format!("nothing came through for too long: {why}"), &long_ago, Some(ago));
+                let days = too_long.as_secs() / 86_400;
+                let reason = format!("all deliveries have failed for {days} days: {why}");
+                Some(self.disable(webhook, &reason, &long_ago, Some(ago)))
             }
-            WebhookHealth::Gone { why } => self.disable(webhook, why, "true", None),
+            WebhookHealth::Gone { why } => Some(self.disable(webhook, why, "true", None)),
         }
     }
 
     /// Disables an active webhook that meets the condition, with an event for its owner.
-    fn disable(&mut self, webhook: WebhookId, reason: &str, condition: &str, value: Option<i64>) {
+    fn disable(&mut self, webhook: WebhookId, reason: &str, condition: &str, value: Option<i64>) -> OpId {
         let unit = self.draft_id();
         let here = format!("tenant_id = $1 and id = $2 and state = 'active' and {condition}");
         let mut params = params![self.tenant, webhook, reason];
@@ -364,7 +369,7 @@ impl TenantUnit {
                     updated_at = mailroom_now() where {here}"
             ),
             params,
-        );
+        )
     }
 }
 

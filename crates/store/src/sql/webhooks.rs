@@ -76,7 +76,7 @@ pub const TOO_MANY_WEBHOOKS: &str = "a tenant has at most 100 webhooks; remove o
 const MAX_WEBHOOKS: u64 = 100;
 
 /// The error of changing or removing a webhook that was changed or removed meanwhile.
-pub const WEBHOOK_CHANGED: &str = "the webhook was changed or removed meanwhile";
+pub const WEBHOOK_CHANGED: &str = "the webhook was changed or removed since it was read; read it again";
 
 const COLUMNS: &str =
     "w.id, w.url, w.description, w.types, w.mailbox_id, w.with_backfill, w.signing, w.state, w.state_reason,

@@ -227,16 +227,17 @@ fn unless_aborted<T>(
     connection: &Connection,
     outcome: Result<T, UnitError>,
 ) -> rusqlite::Result<Result<T, StoreError>> {
-    match (outcome, connection.is_autocommit()) {
-        (Err(UnitError::Sql(e)), true) => Err(e),
-        (_, true) => {
-            let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT);
-            Err(rusqlite::Error::SqliteFailure(aborted, None))
-        }
-        (Ok(done), false) => Ok(Ok(done)),
-        (Err(UnitError::Sql(e)), false) => Ok(Err(error(e))),
-        (Err(UnitError::Precondition(what)), false) => Ok(Err(StoreError::Precondition(what))),
+    if connection.is_autocommit() {
+        let aborted = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT);
+        return Err(match outcome {
+            Err(UnitError::Sql(e)) => e,
+            _ => rusqlite::Error::SqliteFailure(aborted, None),
+        });
     }
+    Ok(outcome.map_err(|e| match e {
+        UnitError::Sql(e) => error(e),
+        UnitError::Precondition(what) => StoreError::Precondition(what),
+    }))
 }
 
 enum UnitError {

@@ -2,6 +2,7 @@
 
 pub(crate) mod stepping;
 mod templates;
+pub mod wait;
 
 use std::future::Future;
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::postgres::{Postgres, isolation_check};
 use crate::{Location, Row, Store, Unit, scratch};
 
 pub use stepping::{CallProgress, LockWatcher, SteppedCall};
+pub use wait::{WAIT_DEADLINE, wait_until};
 
 /// The variable with the URL of the server to test against; `make test` starts one and sets it.
 pub const POSTGRES_VARIABLE: &str = "MAILROOM_TEST_POSTGRES_URL";

@@ -10,7 +10,7 @@ use store::sql::directories::{
     DIRECTORY_CHANGED, DirectoryDefinition, DiscoveryResult, DiscoveryToken, NO_LONGER_DISCOVERING,
 };
 use store::sql::mailboxes::{MAILBOX_EXISTS, NewMailbox};
-use store::sql::users::{User, UserFilter, UserSettlement};
+use store::sql::users::{User, UserDecision, UserFilter};
 use store::testing::on_each_database;
 use store::{StoreError, TenantStore};
 
@@ -18,7 +18,7 @@ use crate::samples::tenant;
 
 const GMAIL: Provider = Provider::Gmail;
 
-fn wish() -> DirectoryDefinition {
+fn directory_definition() -> DirectoryDefinition {
     DirectoryDefinition {
         provider: GMAIL,
         settings: json!({"administrator": "admin@acme.test"}),
@@ -42,7 +42,7 @@ fn person(id: &str, address: &str) -> DirectoryPerson {
 
 async fn put(tenant: &TenantStore, known: Option<u64>) -> Result<(), StoreError> {
     let mut unit = tenant.write();
-    unit.put_directory(&wish(), known);
+    unit.put_directory(&directory_definition(), known);
     unit.commit().await.map(drop)
 }
 
@@ -221,9 +221,9 @@ async fn mailboxes_are_switched_in_one_commit_each() {
         let users = users(&acme).await;
         let new: Vec<NewMailbox> = people.iter().map(|one| new_mailbox(one.address.as_ref().unwrap())).collect();
         let ids: Vec<MailboxId> = new.iter().map(|new| new.id).collect();
-        let settled = |is_active: bool| -> Vec<UserSettlement> {
+        let settled = |is_active: bool| -> Vec<UserDecision> {
             let left_out = (!is_active).then_some(ExclusionReason::Suspended);
-            let one = |(user, id): (&User, &MailboxId)| UserSettlement {
+            let one = |(user, id): (&User, &MailboxId)| UserDecision {
                 user: user.id,
                 is_active,
                 left_out,
@@ -277,7 +277,7 @@ async fn address_belongs_to_one_mailbox() {
         let user = users(&acme).await[0].id;
         let mut unit = acme.write();
         unit.add_mailboxes(vec![ann.clone(), bob.clone()]);
-        unit.settle_users(&[UserSettlement { user, is_active: true, left_out: None, mailbox: Some(ann.id) }]);
+        unit.settle_users(&[UserDecision { user, is_active: true, left_out: None, mailbox: Some(ann.id) }]);
         unit.commit().await.unwrap();
 
         let rename = |address: &'static str| {

@@ -1,12 +1,11 @@
 //! Partitions by receive time: made ahead and on demand, and only those opened that are needed.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use domain::{EmailId, SystemClock};
 use jiff::{SignedDuration, Timestamp, ToSpan};
 use store::sql::search::{PageStart, SearchPage};
-use store::testing::{TestDatabase, admin_url, migrate_fresh_postgres, migrated_postgres, run_sql};
+use store::testing::{TestDatabase, admin_url, migrate_fresh_postgres, migrated_postgres, run_sql, wait_until};
 use store::{Location, Store, StoreError, TenantStore};
 use tempfile::tempdir;
 use tokio_postgres::{Client, NoTls};
@@ -211,11 +210,7 @@ async fn emails_in_the_default_partition_are_found() {
 async fn wait_for_a_waiter(client: &Client) {
     let waiting = "select count(*) from pg_locks l join pg_database d on d.oid = l.database
                    where d.datname = current_database() and l.locktype = 'relation' and not l.granted";
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while number(client, waiting).await == 0 {
-        assert!(Instant::now() < deadline, "no session waits");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until("a session waits", async || number(client, waiting).await > 0).await;
 }
 
 /// What it finds, begun while rows are on their way from the default partition to one of their own.

@@ -42,7 +42,7 @@ fn page(message: &str, cursor: &str) -> PageRows {
     PageRows {
         phase: ListingPhase::Changes,
         folders: vec![(folder, true)],
-        gone_folders: vec![],
+        removed_folders: vec![],
         messages: vec![SeenMessage {
             message: message.into(),
             placement,
@@ -52,9 +52,9 @@ fn page(message: &str, cursor: &str) -> PageRows {
             revision: None,
         }],
         fully_placed: Vec::new(),
-        bumped: Vec::new(),
+        outdated_placements: Vec::new(),
         unchanged: Vec::new(),
-        vanished: vec![],
+        removed_placements: vec![],
         snapshots: vec![],
         cursors: Cursors::from([(String::new(), cursor.into())]),
         listing: None,
@@ -98,7 +98,7 @@ async fn batch_sync_skips_mailboxes_held_by_others() {
 
         let mut tokens: Vec<_> = begun.iter().map(|(key, begun)| (*key, begun.token)).collect();
         tokens.push((keys[0], held + 1));
-        system.end_quiet_syncs(&tokens).await.unwrap();
+        system.end_unchanged_syncs(&tokens).await.unwrap();
         let left = db.rows("select 1 from sync_states where held_until is not null and holder = 'somebody'").await;
         assert_eq!(left.len(), 1, "not by a token that is not the holder's");
         assert_eq!(db.rows("select 1 from sync_states where last_sync_at is not null").await.len(), 2);

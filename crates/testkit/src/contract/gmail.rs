@@ -128,7 +128,7 @@ impl ConnectorUnderTest for GmailUnderTest {
                     GoogleFaultKind::Padded,
                     GoogleFaultKind::Garbage,
                 ] {
-                    self.world.add_fault(GoogleFault { route: None, ..GoogleFault::sometimes(kind, 0.03) });
+                    self.world.add_fault(GoogleFault { route: None, ..GoogleFault::sometimes(kind, 0.01) });
                 }
             }
         }

@@ -113,6 +113,10 @@ impl ConnectorUnderTest for ImapUnderTest {
         CursorExpiry::Never
     }
 
+    fn says_retry_after(&self) -> bool {
+        false
+    }
+
     fn inject(&self, fault: ContractFault) {
         match fault {
             ContractFault::Throttled => {

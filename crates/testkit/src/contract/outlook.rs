@@ -127,7 +127,7 @@ impl ConnectorUnderTest for OutlookUnderTest {
                     MicrosoftFaultKind::RepeatedItems,
                     MicrosoftFaultKind::Garbage,
                 ] {
-                    self.world.add_fault(MicrosoftFault::sometimes(kind, 0.02));
+                    self.world.add_fault(MicrosoftFault::sometimes(kind, 0.01));
                 }
             }
         }

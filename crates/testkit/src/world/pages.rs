@@ -40,7 +40,7 @@ impl WorldMailbox {
         let from = next.saturating_sub(request.overlap);
         let to = (next + request.limit).min(self.log.len());
         let mut page = page_with_cursor(self.changes_cursor(to), to == self.log.len());
-        let mut listed = ListedThings::default();
+        let mut listed = ListedIds::default();
         for change in &self.log[from..to] {
             self.list_change(*change, &mut page, &mut listed);
         }
@@ -113,7 +113,7 @@ impl WorldMailbox {
     }
 
     /// Lists the changed thing as it is now, each once in a page. If it is gone by now, a later change says so.
-    fn list_change(&self, change: LoggedChange, page: &mut ListingPage, listed: &mut ListedThings) {
+    fn list_change(&self, change: LoggedChange, page: &mut ListingPage, listed: &mut ListedIds) {
         match change {
             LoggedChange::Folder(id) if listed.folders.insert(id) => page.folders.extend(self.listed_folder(id)),
             LoggedChange::FolderRemoved(id) => page.removed_folders.push(id.to_string()),
@@ -161,7 +161,7 @@ impl WorldMailbox {
 
 /// What a page lists already.
 #[derive(Debug, Default)]
-struct ListedThings {
+struct ListedIds {
     folders: BTreeSet<WorldFolderId>,
     placements: BTreeSet<(WorldFolderId, WorldUid)>,
     recounted: BTreeSet<WorldFolderId>,

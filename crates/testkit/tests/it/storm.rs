@@ -119,7 +119,7 @@ impl Storm {
     }
 
     /// Ends all faults; the owners of mailboxes that need help give it once.
-    async fn heal(&self) {
+    async fn clear_faults(&self) {
         let met: u64 = self.connector.clear_faults().iter().map(|fault| fault.fired).sum();
         assert!(met > 10, "only {met} faults came");
         // Denied messages show in a comparison only.
@@ -159,7 +159,7 @@ async fn run_storm(seed: u64) {
             storm.change(round).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        storm.heal().await;
+        storm.clear_faults().await;
         for number in 0..ACCOUNTS {
             storm.wait_until_equal(number).await;
         }

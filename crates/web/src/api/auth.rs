@@ -4,7 +4,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Request};
 use domain::TenantId;
-use engine::api_keys::{Caller, Principal};
+use engine::api_keys::{Caller, Principal, SCOPES};
 use store::TenantStore;
 use store::sql::tenants::Tenant;
 
@@ -202,11 +202,11 @@ fn own_tenant(holder: &Principal, named: Option<TenantId>) -> Result<TenantId, P
         return Err(Problem::forbidden("this key belongs to another tenant than X-Tenant-Id"));
     }
     if !holder.is_tenant_active {
-        return Err(Problem::forbidden("this tenant is not active"));
+        return Err(Problem::forbidden("this tenant is deactivated; the operator can activate it"));
     }
     // The scopes `write` and `admin` include `read`.
-    if holder.scopes.is_empty() {
-        return Err(Problem::forbidden("this key has no scope"));
+    if !holder.scopes.iter().any(|scope| SCOPES.contains(&scope.as_str())) {
+        return Err(Problem::forbidden("this key cannot read; use a key with the scope `read`"));
     }
     Ok(holder.tenant)
 }

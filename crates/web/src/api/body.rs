@@ -8,6 +8,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
+use super::invalid_fields::{ROOT_PATH, RequestPart, invalid_field};
 use super::problem::Problem;
 use crate::edge::is_body_timeout;
 
@@ -69,9 +70,6 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// Path of the whole document.
-const ROOT_PATH: &str = ".";
-
 fn json_problem(field: &str, e: &serde_json::Error) -> Problem {
     if e.classify() != Category::Data {
         return Problem::new(StatusCode::BAD_REQUEST, format!("the body is not valid JSON: {e}"));
@@ -79,19 +77,7 @@ fn json_problem(field: &str, e: &serde_json::Error) -> Problem {
     // The position at the end says less than the name of the field.
     let message = e.to_string();
     let detail = message.rsplit_once(" at line ").map_or(message.as_str(), |(detail, _)| detail);
-    match ["unknown field", "missing field", "duplicate field"].iter().find_map(|what| unquoted(detail, what)) {
-        // The path names the object that holds the field.
-        Some(name) if field == ROOT_PATH || field == name => Problem::invalid(name, detail),
-        Some(name) if field.ends_with(&format!(".{name}")) => Problem::invalid(field, detail),
-        Some(name) => Problem::invalid(&format!("{field}.{name}"), detail),
-        None if field == ROOT_PATH => Problem::invalid("body", detail),
-        None => Problem::invalid(field, detail),
-    }
-}
-
-/// Returns the name in "missing field `name`".
-fn unquoted<'a>(detail: &'a str, what: &str) -> Option<&'a str> {
-    detail.strip_prefix(what)?.strip_prefix(" `")?.split('`').next()
+    invalid_field(RequestPart::Body, field, detail)
 }
 
 impl From<BytesRejection> for Problem {
@@ -139,13 +125,13 @@ mod tests {
             ("{name: 1}", 400, "", "not valid JSON"),
             ("[\"a\"]", 422, "body", "object"),
             ("7", 422, "body", "object"),
-            ("{}", 422, "name", "missing field"),
-            ("{\"name\": 7}", 422, "name", "invalid type: integer `7`, expected a string"),
-            ("{\"nme\": \"a\"}", 422, "nme", "unknown field `nme`, expected `name` or `lines`"),
-            ("{\"name\": \"a\", \"name\": \"b\"}", 422, "name", "duplicate field"),
-            ("{\"name\": \"a\", \"lines\": [{\"count\": 1}, {\"count\": -1}]}", 422, "lines[1].count", "invalid value"),
-            ("{\"name\": \"a\", \"lines\": [{\"cuont\": 1}]}", 422, "lines[0].cuont", "unknown field"),
-            ("{\"name\": \"a\", \"lines\": [{}]}", 422, "lines[0].count", "missing field"),
+            ("{}", 422, "name", "is required"),
+            ("{\"name\": 7}", 422, "name", "must be a text, not 7"),
+            ("{\"nme\": \"a\"}", 422, "nme", "is not a field of this request"),
+            ("{\"name\": \"a\", \"name\": \"b\"}", 422, "name", "is given twice"),
+            ("{\"name\": \"a\", \"lines\": [{\"count\": 1}, {\"count\": -1}]}", 422, "lines[1].count", "not -1"),
+            ("{\"name\": \"a\", \"lines\": [{\"cuont\": 1}]}", 422, "lines[0].cuont", "is not a field"),
+            ("{\"name\": \"a\", \"lines\": [{}]}", 422, "lines[0].count", "is required"),
         ] {
             let message = problem_json(parse::<TestOrder>(text.as_bytes()).map(drop).unwrap_err()).await;
 

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use store::change_record::{ChangeRecord, KeptReply, ReplyBody as StoredBody};
+use store::change_record::{ChangeRecord, ReplyBody as StoredBody, StoredReply};
 
 use super::auth::ChangeActor;
 use super::body::{self, EmptyBody};
@@ -241,7 +241,7 @@ impl<P, T> ChangeRequest<P, T> {
         RecordedChange { engine, action, reply }.finish().await
     }
 
-    async fn answer(&self, app: &App, reply: &Reply) -> Result<Option<KeptReply>, Problem> {
+    async fn answer(&self, app: &App, reply: &Reply) -> Result<Option<StoredReply>, Problem> {
         match &self.key {
             Some(key) => Ok(Some(key.seal_reply(app, reply).await?)),
             None => Ok(None),
@@ -284,7 +284,7 @@ impl RequestOrigin {
 }
 
 impl HeldIdempotencyKey {
-    async fn seal_reply(&self, app: &App, reply: &Reply) -> Result<KeptReply, Problem> {
+    async fn seal_reply(&self, app: &App, reply: &Reply) -> Result<StoredReply, Problem> {
         let body = if reply.shows_secret {
             let id = SecretId::new(app.engine.store.clock());
             let text = Secret::new(reply.body.clone());
@@ -294,7 +294,7 @@ impl HeldIdempotencyKey {
             StoredBody::Plain(reply.body.clone())
         };
         let headers = reply.headers.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-        Ok(KeptReply {
+        Ok(StoredReply {
             tenant: self.tenant,
             key_hash: self.hash,
             request_hash: self.request,
@@ -305,7 +305,7 @@ impl HeldIdempotencyKey {
     }
 }
 
-async fn replay(app: &App, stored: KeptReply) -> Result<Response, Problem> {
+async fn replay(app: &App, stored: StoredReply) -> Result<Response, Problem> {
     let (body, shows_secret) = match stored.body {
         StoredBody::Plain(body) => (body, false),
         StoredBody::Sealed(sealed) => {

@@ -124,13 +124,14 @@ pub struct RunView {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DiscoveryItem)]
 pub struct ItemView {
-    /// `add`, `adopt`, `return`, `leave`, `rename` or `leave_out`.
+    /// `add` (a new mailbox), `adopt` (an existing mailbox is linked to the user), `return` (it is synced again), `leave`
+    /// (it is not synced any more), `rename` (its address changed) or `leave_out` (the user has no mailbox, for `reason`).
     #[schema(example = "add")]
     action: String,
     provider_user_id: String,
     address: Option<String>,
     name: Option<String>,
-    /// Why the user is left out.
+    /// Why the user leaves or is left out.
     reason: Option<String>,
 }
 

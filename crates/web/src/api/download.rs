@@ -33,6 +33,14 @@ pub struct Download {
     pub filename: Option<String>,
 }
 
+/// Returns the 404 for bytes that were left out for a limit, or while the blob store was unavailable.
+pub fn content_not_stored() -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "the content is not stored: it exceeds a limit, or is fetched again since the blob store was unavailable",
+    )
+}
+
 /// Sends a blob after its hash has been verified; a large one is copied to an unnamed temporary file for that.
 pub async fn send(
     engine: &Engine,
@@ -40,7 +48,7 @@ pub async fn send(
     download: Download,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    let place = download.place.clone().ok_or_else(|| Problem::not_found("content: the bytes are not stored"))?;
+    let place = download.place.clone().ok_or_else(content_not_stored)?;
     let tag = format!("\"{}\"", place.sha256.hex());
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     if is_known {

@@ -50,6 +50,10 @@ pub struct EventQuery {
 pub struct EventView {
     /// Sequence number, without gaps per tenant.
     seq: u64,
+    /// `email.received`, `email.updated`, `email.moved`, `email.flags_changed`, `email.deleted`, `email.restored`,
+    /// `sync.completed`, `mailbox.state_changed`, `mailbox.gap_healed`, `mailbox.push_lost`, `mailbox.push_restored`,
+    /// `mailbox.activated`, `mailbox.deactivated`, `mailbox.renamed`, `directory.discovered`, `directory.held`,
+    /// `directory.failed` or `webhook.disabled`.
     #[serde(rename = "type")]
     #[schema(example = "email.received")]
     kind: String,

@@ -44,8 +44,10 @@ pub async fn retry(
     match app.engine.store.system().retry_now(id).await? {
         Some(RetryOutcome::Due | RetryOutcome::Replayed) => app.engine.notify_workers().await,
         Some(RetryOutcome::Not { state }) => {
-            let detail = format!("this job is {}: it is running, or another job has its unique key", state.as_str());
-            return Err(Problem::conflict(detail));
+            return Err(Problem::conflict(format!(
+                "this job is {} and cannot be retried: it is running, or another live job has its unique key",
+                state.as_str()
+            )));
         }
         None => return Err(Problem::not_found("job")),
     }
@@ -67,7 +69,7 @@ pub async fn cancel(
     }
     let action = audit_action("job.cancel", &job);
     change.record_intent(&app, &action).await?;
-    match app.engine.store.system().cancel_job(job.tenant_id, id, "cancelled by somebody").await? {
+    match app.engine.store.system().cancel_job(job.tenant_id, id, "cancelled through the API").await? {
         CancelOutcome::Cancelled | CancelOutcome::Requested => {
             change.record_reply(&app, action, Reply::no_content()).await
         }

@@ -42,8 +42,11 @@ pub struct JobView {
     tenant_id: TenantId,
     #[schema(example = "fetch_emails")]
     kind: String,
+    /// `critical`, `high`, `normal` or `low`.
     #[schema(example = "normal")]
     lane: &'static str,
+    /// `scheduled` (not due yet), `blocked` (behind another job), `doomed` (about to be cancelled), `ready`, `running`,
+    /// `retry` (failed, and retried when due), `done`, `dead` (failed for the last time) or `cancelled`.
     #[schema(example = "ready")]
     state: &'static str,
     #[schema(value_type = Object)]
@@ -191,7 +194,7 @@ pub struct QueueView {
 
 /// List all queues and their backlog.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "jobs", responses(
-    (status = 200, description = "Queues", body = Page<QueueView>)))]
+    (status = 200, description = "All queues with their backlog", body = Page<QueueView>)))]
 pub async fn queues(_: Operator, State(app): State<App>) -> Result<Json<Page<QueueView>>, Problem> {
     let depths = app.engine.store.system().lane_depths().await?;
     Ok(Json(Page { items: depths.into_iter().map(QueueView::from).collect(), next_cursor: None }))

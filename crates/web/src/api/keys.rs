@@ -152,12 +152,16 @@ pub async fn revoke(
     let tenant = change.by.tenant.id;
     let keys = app.engine.store.tenant(tenant).list_api_keys().await?;
     let key = keys.into_iter().find(|key| key.id == id && key.revoked_at.is_none());
-    let key = key.ok_or_else(|| Problem::not_found("valid key"))?;
+    let key = key.ok_or_else(no_valid_key)?;
     let before = Some(json!({"id": id, "name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}));
     let action = AuditAction { tenant, action: "api_key.revoke", target: id.to_string(), before, after: None };
     let recording = change.record(&app, action, Reply::no_content()).await?;
     if !recording.engine.store.tenant(tenant).revoke_api_key(id).await? {
-        return Err(Problem::new(StatusCode::NOT_FOUND, "there is no such valid key"));
+        return Err(no_valid_key());
     }
     recording.finish().await
+}
+
+fn no_valid_key() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "this tenant has no valid key with this id")
 }

@@ -271,15 +271,17 @@ fn audit_action(
     after: Option<&Mailbox>,
 ) -> Result<AuditAction, Problem> {
     let either = after.or(before).ok_or_else(Problem::internal)?;
-    let view =
-        |mailbox: &Mailbox| serde_json::to_value(MailboxView::from(mailbox.clone())).map_err(anyhow::Error::from);
     Ok(AuditAction {
         tenant: either.tenant_id,
         action,
         target: either.id.to_string(),
-        before: before.map(view).transpose()?,
-        after: after.map(view).transpose()?,
+        before: before.map(audit_view).transpose()?,
+        after: after.map(audit_view).transpose()?,
     })
+}
+
+fn audit_view(mailbox: &Mailbox) -> Result<serde_json::Value, anyhow::Error> {
+    Ok(serde_json::to_value(MailboxView::from(mailbox.clone()))?)
 }
 
 /// Change the connection or sync settings of a mailbox.
@@ -319,7 +321,7 @@ pub struct DeleteMailboxParams {
 /// Its provider is not called again, and its credentials are deleted. Its mail is kept unless `erase` is set.
 #[utoipa::path(delete, path = "/v1/mailboxes/{id}", operation_id = "delete_mailbox", tag = "mailboxes",
     params(("id" = String, Path), DeleteMailboxParams, super::IdempotencyKey, super::IfMatch), responses(
-    (status = 200, description = "The mailbox, disconnected", body = MailboxView)))]
+    (status = 200, description = "The mailbox was disconnected", body = MailboxView)))]
 pub async fn delete(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
@@ -382,7 +384,7 @@ fn state_action(action: &'static str, mailbox: &Mailbox) -> AuditAction {
 /// Pause a mailbox: its provider is not called until it is resumed.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/pause", operation_id = "pause_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 200, description = "The mailbox, paused", body = MailboxView)))]
+    (status = 200, description = "The mailbox was paused", body = MailboxView)))]
 pub async fn pause(
     State(app): State<App>,
     Path(id): Path<MailboxId>,
@@ -404,7 +406,7 @@ pub async fn pause(
 /// Resume a mailbox: it is synced again, and messages that had failed are fetched again.
 #[utoipa::path(post, path = "/v1/mailboxes/{id}/resume", operation_id = "resume_mailbox", tag = "mailboxes",
     params(("id" = String, Path), super::IdempotencyKey), responses(
-    (status = 200, description = "The mailbox, resumed", body = MailboxView)))]
+    (status = 200, description = "The mailbox was resumed", body = MailboxView)))]
 pub async fn resume(
     State(app): State<App>,
     Path(id): Path<MailboxId>,

@@ -56,6 +56,7 @@ const MAX_BYTES_PER_DAY: u64 = 1 << 40;
 const MAX_TEXT_BYTES: usize = 1000;
 const MAX_FOLDERS: usize = 1000;
 const MAX_PEM_BYTES: usize = 64 << 10;
+const MAX_SECRET_BYTES: usize = 64 << 10;
 
 impl MailboxSettingsInput {
     pub fn for_files(&self) -> Result<Value, Problem> {
@@ -71,7 +72,7 @@ impl MailboxSettingsInput {
         }
     }
 
-    /// Fields of IMAP mailboxes, and whether each is given.
+    /// Returns the fields of IMAP mailboxes, and whether each is given.
     fn imap_fields(&self) -> [(&'static str, bool); 8] {
         [
             ("host", self.host.is_some()),
@@ -85,7 +86,7 @@ impl MailboxSettingsInput {
         ]
     }
 
-    /// Fields of Gmail and Outlook mailboxes, and whether each is given.
+    /// Returns the fields of Gmail and Outlook mailboxes, and whether each is given.
     fn consent_fields(&self) -> [(&'static str, bool); 3] {
         [
             ("refresh_token", self.refresh_token.is_some()),
@@ -142,7 +143,7 @@ impl MailboxSettingsInput {
         Ok((Value::Object(settings), secret))
     }
 
-    /// Settings that mailboxes of all providers have.
+    /// Returns the settings that mailboxes of all providers have.
     pub fn common_settings(self) -> Result<Map<String, Value>, Problem> {
         self.check()?;
         let mut settings = Map::new();
@@ -237,7 +238,7 @@ impl MailboxSettingsInput {
         };
         // The stored credentials must not be sent to a server that the caller chooses.
         if !is_new && secret.is_none() && !is_same_login(&before, &connection) {
-            let detail = "is required, or a token, to change host, port, tls, user or ca_pem";
+            let detail = "must be given to change host, port, tls, user or ca_pem, unless a token is given";
             return Err(Problem::invalid("password", detail));
         }
         settings.insert("connection".to_owned(), serde_json::to_value(connection).map_err(anyhow::Error::from)?);
@@ -249,47 +250,46 @@ impl MailboxSettingsInput {
     }
 
     fn check(&self) -> Result<(), Problem> {
-        for (field, text) in [("host", &self.host), ("user", &self.user)] {
-            if text.as_ref().is_some_and(|text| !is_plain(text) || (field == "host" && text.contains([' ', '/', '@'])))
-            {
-                return Err(Problem::invalid(
-                    field,
-                    format!(
-                        "must have 1 to {MAX_TEXT_BYTES} characters{}",
-                        if field == "host" { " and be a host name" } else { " on one line" }
-                    ),
-                ));
-            }
+        if self.host.as_ref().is_some_and(|host| !is_plain(host) || host.contains([' ', '/', '@'])) {
+            return Err(Problem::invalid("host", "must be a host name, such as imap.acme.test"));
+        }
+        if self.user.as_ref().is_some_and(|user| !is_plain(user)) {
+            return Err(Problem::invalid("user", format!("must have 1 to {MAX_TEXT_BYTES} bytes on one line")));
         }
         for (field, secret) in
             [("password", &self.password), ("token", &self.token), ("refresh_token", &self.refresh_token)]
         {
             if secret.as_ref().is_some_and(|secret| !is_secret(secret.expose())) {
-                return Err(Problem::invalid(field, format!("must have 1 to {MAX_PEM_BYTES} characters on one line")));
+                return Err(Problem::invalid(field, format!("must have 1 to {MAX_SECRET_BYTES} bytes on one line")));
             }
         }
         if self.port == Some(0) {
             return Err(Problem::invalid("port", "must be at least 1"));
         }
         if self.ca_pem.as_ref().is_some_and(|pem| pem.len() > MAX_PEM_BYTES || !imap::has_ca_certificate(pem)) {
-            return Err(Problem::invalid(
-                "ca_pem",
-                "must contain a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----",
-            ));
+            let detail = format!(
+                "must contain a certificate in PEM, which begins with -----BEGIN CERTIFICATE-----, and have at most \
+                 {MAX_PEM_BYTES} bytes"
+            );
+            return Err(Problem::invalid("ca_pem", detail));
         }
         for (field, folders) in [("folders", &self.folders), ("exclude", &self.exclude)] {
             if folders
                 .as_ref()
                 .is_some_and(|folders| folders.len() > MAX_FOLDERS || !folders.iter().all(|name| is_plain(name)))
             {
-                return Err(Problem::invalid(field, format!("must be at most {MAX_FOLDERS} folder names")));
+                let detail = format!(
+                    "must be at most {MAX_FOLDERS} folder names, each of 1 to {MAX_TEXT_BYTES} bytes on one line"
+                );
+                return Err(Problem::invalid(field, detail));
             }
         }
         if self.interval_seconds.is_some_and(|seconds| !(1..=MAX_INTERVAL_SECONDS).contains(&seconds)) {
-            return Err(Problem::invalid("interval_seconds", format!("must be from 1 to {MAX_INTERVAL_SECONDS}")));
+            let detail = format!("must be from 1 to {MAX_INTERVAL_SECONDS} seconds");
+            return Err(Problem::invalid("interval_seconds", detail));
         }
         if self.bytes_per_day.is_some_and(|bytes| bytes > MAX_BYTES_PER_DAY) {
-            return Err(Problem::invalid("bytes_per_day", format!("must be at most {MAX_BYTES_PER_DAY}")));
+            return Err(Problem::invalid("bytes_per_day", format!("must be at most {MAX_BYTES_PER_DAY} bytes")));
         }
         Ok(())
     }
@@ -306,5 +306,5 @@ fn is_plain(text: &str) -> bool {
 }
 
 fn is_secret(text: &str) -> bool {
-    !text.is_empty() && text.len() <= MAX_PEM_BYTES && !text.contains(['\0', '\r', '\n'])
+    !text.is_empty() && text.len() <= MAX_SECRET_BYTES && !text.contains(['\0', '\r', '\n'])
 }

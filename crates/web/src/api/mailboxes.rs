@@ -34,6 +34,8 @@ pub struct MailboxView {
     provider: &'static str,
     #[schema(example = "me@acme.test")]
     address: String,
+    /// `connecting` (not synced successfully yet), `active`, `paused`, `needs_reauth` (its credentials are refused),
+    /// `error` (its syncs keep failing) or `disconnected`.
     #[schema(example = "active")]
     state: &'static str,
     /// `false`: the mailbox is not synced, because its owner left the directory or the directory's rules exclude them. Its
@@ -79,13 +81,13 @@ enum PushState {
 }
 
 impl From<PushStatus> for PushView {
-    fn from(standing: PushStatus) -> Self {
-        let state = match standing.state {
+    fn from(status: PushStatus) -> Self {
+        let state = match status.state {
             push::PushState::Off => PushState::Off,
             push::PushState::On => PushState::On,
             push::PushState::Failing => PushState::Failing,
         };
-        let PushStatus { expires_at, last_push_at, reason, .. } = standing;
+        let PushStatus { expires_at, last_push_at, reason, .. } = status;
         Self { state, expires_at, last_push_at, reason }
     }
 }

@@ -13,6 +13,7 @@ mod directories;
 mod download;
 mod emails;
 mod events;
+mod invalid_fields;
 mod job_changes;
 mod jobs;
 mod keys;

@@ -1,10 +1,12 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use domain::redact_for_log;
 use engine::search::SearchError;
 use serde::Serialize;
 use store::sql::directories::DIRECTORY_CHANGED;
@@ -13,6 +15,8 @@ use store::sql::tenants::TENANT_CHANGED;
 use store::sql::webhooks::WEBHOOK_CHANGED;
 use store::{StoreError, UNSTORABLE_TEXT};
 use utoipa::ToSchema;
+
+use super::invalid_fields::{RequestPart, invalid_field};
 
 /// Error response (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -59,7 +63,7 @@ impl Problem {
         }
     }
 
-    /// Also for rows of other tenants, so that nobody learns which ids exist.
+    /// Returns a 404, also for rows of other tenants, so that nobody learns which ids exist.
     pub fn not_found(what: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("there is no such {what}"))
     }
@@ -69,14 +73,14 @@ impl Problem {
         Self { headers, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
     }
 
-    /// 429 with `Retry-After`.
+    /// Returns a 429 with `Retry-After`.
     pub fn too_many_requests(detail: &str, wait: Duration) -> Self {
         let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
         let headers = vec![(header::RETRY_AFTER, HeaderValue::from(seconds))];
         Self { headers, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
-    /// 503 with `Retry-After: 1`.
+    /// Returns a 503 with `Retry-After: 1`.
     pub fn overloaded(detail: &str) -> Self {
         let headers = vec![(header::RETRY_AFTER, HeaderValue::from_static("1"))];
         Self { headers, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("{detail}; try again shortly")) }
@@ -86,7 +90,7 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than this server accepts (limits.api_body)")
     }
 
-    /// 500 without details: these are for the log, not for clients.
+    /// Returns a 500 without details: these are for the log, not for clients.
     pub fn internal() -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -119,7 +123,7 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// 404 for an unknown path, also for one with a malformed id.
+    /// Returns a 404 for an unknown path, also for one with a malformed id.
     pub fn no_such_route() -> Self {
         Self::new(StatusCode::NOT_FOUND, "there is no such route")
     }
@@ -128,7 +132,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
-    /// 422 for an invalid field; the detail completes the sentence that begins with its name.
+    /// Returns a 422 for an invalid field; the detail completes the sentence that begins with its name.
     pub fn invalid(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = vec![FieldError { field: field.to_owned(), detail: detail.clone() }];
@@ -160,7 +164,7 @@ impl From<StoreError> for Problem {
                 return Self::new(StatusCode::UNPROCESSABLE_ENTITY, UNSTORABLE_TEXT);
             }
             StoreError::Precondition(_) => return Self::new(StatusCode::CONFLICT, e.to_string()),
-            _ => tracing::error!(error = %e, "request failed"),
+            _ => tracing::error!(error = redact_for_log(&e), "request failed"),
         }
         match e {
             StoreError::Unavailable(_) | StoreError::BlobsUnavailable(_) | StoreError::Busy(_) => {
@@ -176,7 +180,7 @@ impl From<anyhow::Error> for Problem {
         match e.downcast::<StoreError>() {
             Ok(e) => e.into(),
             Err(e) => {
-                tracing::error!(error = format!("{e:#}"), "request failed");
+                tracing::error!(error = redact_for_log(&format_args!("{e:#}")), "request failed");
                 Self::internal()
             }
         }
@@ -193,9 +197,16 @@ impl From<SearchError> for Problem {
     }
 }
 
+/// What axum's `Query` fails with.
+type InvalidParameter = serde_path_to_error::Error<serde::de::value::Error>;
+
 impl From<QueryRejection> for Problem {
     fn from(e: QueryRejection) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, e.body_text())
+        let mut causes = std::iter::successors(Some(&e as &(dyn Error + 'static)), |e| (*e).source());
+        match causes.find_map(|e| e.downcast_ref::<InvalidParameter>()) {
+            Some(e) => invalid_field(RequestPart::Query, &e.path().to_string(), &e.inner().to_string()),
+            None => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "the query of the URL is not valid"),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
-use domain::{AttachmentId, EmailId, Sha256, TenantId};
+use domain::{AttachmentId, EmailId, Sha256, TenantId, redact_for_log};
 use engine::secrets::VaultError;
 use engine::signed_urls::DownloadClaims;
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::auth::TenantReader;
 use super::caller::admit;
+use super::download::content_not_stored;
 use super::problem::Problem;
 use super::{Path, Query};
 use crate::App;
@@ -62,7 +63,7 @@ pub async fn url(
         Some(sha256) => store.find_blob(sha256).await?,
         None => None,
     };
-    let place = place.ok_or_else(|| Problem::not_found("content: the bytes are not stored"))?;
+    let place = place.ok_or_else(content_not_stored)?;
     let now = Timestamp::from_second(store.clock().now().as_second()).unwrap_or_default();
     let until = now.checked_add(SignedDuration::from_secs(seconds as i64)).unwrap_or(now);
     if let Some(url) = app.engine.blobs.presign(&place, Duration::from_secs(seconds)).await? {
@@ -117,7 +118,8 @@ impl FromRequestParts<App> for AttachmentAccess {
         }
         let tenant = app.engine.store.system().find_tenant(&signed.tenant.to_string()).await?;
         let tenant = tenant.filter(|tenant| tenant.is_active);
-        let tenant = tenant.ok_or_else(|| Problem::forbidden("this tenant is not active"))?;
+        let tenant =
+            tenant.ok_or_else(|| Problem::forbidden("this tenant is deactivated; the operator can activate it"))?;
         admit(parts, app, tenant.id, tenant.plan_tier).await?;
         let store = app.engine.store.tenant(tenant.id);
         let (email, _) = store.find_attachment(attachment).await?.ok_or_else(|| Problem::not_found("attachment"))?;
@@ -149,7 +151,7 @@ impl From<VaultError> for Problem {
         match e {
             VaultError::Store(e) => e.into(),
             other => {
-                tracing::error!(error = %other, "request failed");
+                tracing::error!(error = redact_for_log(&other), "request failed");
                 Self::internal()
             }
         }

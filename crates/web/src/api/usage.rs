@@ -30,7 +30,8 @@ pub struct Usage {
 pub struct ProviderUsageView {
     #[schema(example = "gmail")]
     provider: &'static str,
-    /// Number of synced mailboxes. Inactive, paused and refused mailboxes are not counted here or below.
+    /// Number of synced mailboxes. Inactive and paused mailboxes, and mailboxes that need new credentials, are not
+    /// counted here or below.
     mailboxes: u64,
     /// Calls, weighted as the budgets count them.
     calls: SpentView,

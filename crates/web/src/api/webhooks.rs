@@ -279,7 +279,7 @@ pub async fn change(
     if let Some(state) = state {
         (wanted.state, wanted.state_reason) = match state {
             WebhookStateChange::Active => (WebhookState::Active, None),
-            WebhookStateChange::Paused => (WebhookState::Paused, Some("paused by somebody".to_owned())),
+            WebhookStateChange::Paused => (WebhookState::Paused, Some("paused through the API".to_owned())),
         };
     }
     check(store, &wanted.description, wanted.mailbox_id.filter(|_| mailbox_id.is_some())).await?;
@@ -358,7 +358,7 @@ pub async fn rotate(
     let store = &change.by.store;
     let webhook = find(store, id).await?;
     if change.body.keep_old_seconds > 30 * 86_400 {
-        return Err(Problem::invalid("keep_old_seconds", "must be at most 2592000"));
+        return Err(Problem::invalid("keep_old_seconds", "must be at most 2592000 seconds (30 days)"));
     }
     let keep_old_for = Duration::from_secs(change.body.keep_old_seconds);
     let secret = change.body.secret.clone().map(Secret::new);

@@ -30,7 +30,7 @@ pub(crate) struct RequestPermit {
 }
 
 impl ConcurrencyLimiter {
-    /// One tenant may hold one of `parts` equal parts.
+    /// Creates a limiter of which one tenant may hold one of `parts` equal parts.
     pub fn new(max_permits: usize, parts: usize) -> Arc<Self> {
         Arc::new(Self { max_permits, tenant_share: max_permits.div_ceil(parts), counts: Mutex::default() })
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::ApiKeyId;
+use domain::{ApiKeyId, redact_for_log};
 use store::Store;
 use tokio::time::Instant;
 
@@ -44,7 +44,7 @@ impl KeyUsage {
                 continue;
             }
             if let Err(e) = store.system().record_key_uses(keys).await {
-                tracing::debug!(error = %e, "recording key usage failed");
+                tracing::debug!(error = redact_for_log(&e), "recording key usage failed");
             }
         }
     }

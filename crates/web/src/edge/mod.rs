@@ -32,9 +32,10 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use domain::metrics as catalogue;
+use domain::{TenantId, metrics as catalogue, redact_for_log};
 use engine::coordination::Redis;
 use futures_util::FutureExt;
+use jobs::panic_message;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
@@ -70,7 +71,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// With a Redis, the rate limit of a tenant is shared by all processes.
+    /// Creates the limiters. With a Redis, the rate limit of a tenant is shared by all processes.
     pub fn new(settings: EdgeSettings, redis: Option<Redis>) -> Self {
         Self {
             requests: ConcurrencyLimiter::new(settings.max_in_flight, TENANT_FRACTIONS.0),
@@ -84,7 +85,7 @@ impl Edge {
     }
 }
 
-/// Outermost middleware: assigns request id and client address, catches panics, counts and logs each request.
+/// Assigns request id and client address, catches panics, counts and logs each request. It is the outermost middleware.
 pub(crate) async fn observe_request(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let ClientAddress(address) = address::of(&request, &app.edge.settings.trusted_proxies);
@@ -102,8 +103,14 @@ pub(crate) async fn observe_request(State(app): State<App>, mut request: Request
     );
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone()).await;
     let _guard = span.enter();
-    let mut response = answered.unwrap_or_else(|_| {
-        tracing::error!(http.route = route, "request handler panicked");
+    let mut response = answered.unwrap_or_else(|panic| {
+        tracing::error!(
+            request.id = %id,
+            http.method = %method,
+            http.route = route,
+            error = redact_for_log(&panic_message(&*panic)),
+            "request handler panicked"
+        );
         Problem::internal().into_response()
     });
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
@@ -116,7 +123,15 @@ pub(crate) async fn observe_request(State(app): State<App>, mut request: Request
     let status = response.status().as_u16();
     metrics::counter!(catalogue::HTTP_REQUESTS, "route" => route.clone(), "status" => status.to_string()).increment(1);
     let duration_ms = started.elapsed().as_millis() as u64;
-    tracing::info!(http.method = %method, http.route = route, http.status = status, duration_ms, "answered {method} {route}: {status}");
+    tracing::info!(
+        request.id = %id,
+        tenant.id = response.extensions().get::<TenantId>().map(tracing::field::display),
+        http.method = %method,
+        http.route = route,
+        http.status = status,
+        duration_ms,
+        "request answered"
+    );
     response
 }
 
@@ -145,6 +160,16 @@ pub(crate) async fn limit_request(State(app): State<App>, request: Request, next
         let slot = edge.refusals.fetch_add(1, Ordering::Relaxed) % 16;
         tokio::time::sleep(MIN_REFUSAL_DELAY + MIN_REFUSAL_DELAY * slot / 16).await;
     }
+    let mut response = limit_stream(edge, tenant, response);
+    // For the log of the outermost middleware.
+    if let Some(tenant) = tenant {
+        response.extensions_mut().insert(tenant);
+    }
+    response
+}
+
+/// Holds a stream permit for as long as a long response is read. Refuses the response if there is none left.
+fn limit_stream(edge: &Edge, tenant: Option<TenantId>, response: Response) -> Response {
     if response.body().size_hint().exact().is_some_and(|size| size <= MAX_SHORT_RESPONSE_BYTES) {
         return response;
     }

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Version};
+use domain::redact_for_log;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -64,7 +65,7 @@ pub(crate) async fn serve(
                     connections.spawn(connection);
                 }
                 Err(e) => {
-                    tracing::debug!(error = %e, "accepting a connection failed");
+                    tracing::debug!(error = redact_for_log(&e), "accepting a connection failed");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
@@ -130,7 +131,7 @@ async fn serve_connection(
         tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(e) = ended {
-                    tracing::debug!(error = %e, "connection failed");
+                    tracing::debug!(error = redact_for_log(&e), "connection failed");
                 }
                 return;
             }

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::push::GraphPushError;
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, IntoResponses};
 
 use super::read_body;
 use crate::App;
@@ -28,6 +28,23 @@ pub struct GraphValidation {
     validation_token: Option<String>,
 }
 
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "for the OpenAPI description only")]
+enum GraphPushResponses {
+    #[response(status = 200, description = "Validation: the token, unchanged", content_type = "text/plain")]
+    Validated(String),
+    #[response(status = 202, description = "The valid notifications were recorded; do not send them again")]
+    Recorded,
+    #[response(status = 400, description = "The body or the validation token is not in the format of Microsoft Graph")]
+    Malformed,
+    #[response(status = 404, description = "Microsoft Graph notifications are not configured on this server")]
+    NotConfigured,
+    #[response(status = 413, description = "The body is larger than a notification can be")]
+    TooLarge,
+    #[response(status = 503, description = "The notifications could not be recorded in time; send them again")]
+    NotRecorded,
+}
+
 type ValidationQuery = Result<Query<GraphValidation>, QueryRejection>;
 
 /// Receive change notifications of Microsoft Graph about accounts.
@@ -36,13 +53,7 @@ type ValidationQuery = Result<Query<GraphValidation>, QueryRejection>;
 /// mailbox of the account is synced. Items that are malformed or have another `clientState` are dropped.
 #[utoipa::path(post, path = "/v1/hooks/graph", operation_id = "push_graph", tag = "hooks", security(()),
     params(GraphValidation), request_body(content = serde_json::Value, description = "Notifications; ignored with a `validationToken`"),
-    responses(
-    (status = 200, description = "Validation: the token, unchanged", body = String, content_type = "text/plain"),
-    (status = 202, description = "The valid notifications were recorded; do not send them again"),
-    (status = 400, description = "The body or the validation token is not in the format of Microsoft Graph"),
-    (status = 404, description = "Microsoft Graph notifications are not configured on this server"),
-    (status = 413, description = "The body is larger than a notification can be"),
-    (status = 503, description = "The notifications could not be recorded in time; send them again")))]
+    responses(GraphPushResponses))]
 pub async fn notify(State(app): State<App>, query: ValidationQuery, body: Body) -> Result<Response, Problem> {
     answer(&app, query, body).await
 }
@@ -53,13 +64,7 @@ pub async fn notify(State(app): State<App>, query: ValidationQuery, body: Body) 
 #[utoipa::path(post, path = "/v1/hooks/graph/lifecycle", operation_id = "push_graph_lifecycle", tag = "hooks",
     security(()), params(GraphValidation),
     request_body(content = serde_json::Value, description = "Notifications; ignored with a `validationToken`"),
-    responses(
-    (status = 200, description = "Validation: the token, unchanged", body = String, content_type = "text/plain"),
-    (status = 202, description = "The valid notifications were recorded; do not send them again"),
-    (status = 400, description = "The body or the validation token is not in the format of Microsoft Graph"),
-    (status = 404, description = "Microsoft Graph notifications are not configured on this server"),
-    (status = 413, description = "The body is larger than a notification can be"),
-    (status = 503, description = "The notifications could not be recorded in time; send them again")))]
+    responses(GraphPushResponses))]
 pub async fn notify_lifecycle(State(app): State<App>, query: ValidationQuery, body: Body) -> Result<Response, Problem> {
     answer(&app, query, body).await
 }

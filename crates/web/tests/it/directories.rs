@@ -130,5 +130,5 @@ fn assert_off(health: &Value) {
     let state = (&health["is_active"], &health["left_out"], &health["next_sync_at"]);
     assert_eq!(state, (&json!(false), &json!("gone"), &Value::Null), "{health}");
     let push = (health["push"]["state"].as_str(), health["push"]["reason"].as_str());
-    assert_eq!(push, (Some("off"), Some("the mailbox is switched off")));
+    assert_eq!(push, (Some("off"), Some("the mailbox is inactive")));
 }

@@ -85,8 +85,7 @@ async fn stream_ends_when_its_key_is_revoked() {
         let two = TwoTenants::without_mail(app).await;
         let mut live = EventNumbers::follow(app, &two.acme_reader, &[]).await;
         let reading = tokio::spawn(async move { while live.next().await.is_some() {} });
-        let reader = two.acme.list_api_keys().await.unwrap().remove(0);
-        assert!(two.acme.revoke_api_key(reader.id).await.unwrap());
+        two.revoke_acme_reader().await;
 
         tokio::time::pause();
         tokio::time::advance(KEY_CHECK_INTERVAL).await;

@@ -102,11 +102,10 @@ async fn revoked_key_and_inactive_tenant_are_refused_at_once() {
         two.get("/v1/emails", &two.acme_reader).await.expect(200);
         let system = app.store().system();
         assert!(system.set_tenant_active(two.acme.id, false).await.unwrap());
-        two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "not active");
+        two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "deactivated");
         assert!(system.set_tenant_active(two.acme.id, true).await.unwrap());
         two.get("/v1/emails", &two.acme_reader).await.expect(200);
-        let reader = two.acme.list_api_keys().await.unwrap().remove(0);
-        assert!(two.acme.revoke_api_key(reader.id).await.unwrap());
+        two.revoke_acme_reader().await;
         two.get("/v1/emails", &two.acme_reader).await.assert_problem(401, "revoked");
     })
     .await;

@@ -19,7 +19,7 @@ async fn tenant_is_stopped_held_deleted_and_restored() {
     on_each_app(async |app| {
         let two = TwoTenants::without_mail(app).await;
         change(&two, json!({"is_active": false})).await.expect(200);
-        two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "not active");
+        two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "deactivated");
         let changed = change(&two, json!({"is_active": true, "name": "acme & sons", "plan": "vip"})).await;
         assert_eq!(changed.json()["plan"], "vip");
         change(&two, json!({"name": "beta"})).await.assert_problem(409, "name");
@@ -30,7 +30,7 @@ async fn tenant_is_stopped_held_deleted_and_restored() {
         delete(&two).await.assert_problem(409, "a lawsuit");
         assert_eq!(change(&two, json!({"hold_reason": null})).await.json()["hold_reason"], Value::Null);
         assert!(delete(&two).await.expect(202).json()["deleted_at"].is_string());
-        two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "not active");
+        two.get("/v1/emails", &two.acme_reader).await.assert_problem(403, "deactivated");
         delete(&two).await.assert_problem(409, "already");
         assert_eq!(change(&two, json!({"is_active": true})).await.json()["deleted_at"], Value::Null);
         two.get("/v1/emails", &two.acme_reader).await.expect(200);

@@ -106,7 +106,7 @@ async fn token_opens_the_tenant_that_it_names() {
             for (claim, value, status, says) in [
                 ("scope", json!(""), 403, "no scope"),
                 ("tenant_id", json!("gamma"), 403, "no tenant"),
-                ("tenant_id", json!("idle"), 403, "not active"),
+                ("tenant_id", json!("idle"), 403, "deactivated"),
                 ("aud", json!("other"), 401, "aud"),
                 ("iss", json!("https://evil.example"), 401, "another issuer"),
                 ("exp", json!(1), 401, "expired"),
@@ -119,7 +119,7 @@ async fn token_opens_the_tenant_that_it_names() {
                 let token = issuer.sign(&json!({"alg": alg, "kid": "one"}), &claims());
                 emails(app, &token).await.assert_problem(401, "not signed with the configured algorithm");
             }
-            emails(app, "nonsense").await.assert_problem(401, "neither a key nor a token");
+            emails(app, "nonsense").await.assert_problem(401, "it is malformed");
         },
     )
     .await;

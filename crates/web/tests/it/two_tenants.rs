@@ -59,6 +59,13 @@ impl<'a> TwoTenants<'a> {
         self.app.get(path, key).await
     }
 
+    /// Revokes the key `acme_reader`.
+    pub async fn revoke_acme_reader(&self) {
+        let keys = self.acme.list_api_keys().await.unwrap();
+        let reader = keys.iter().find(|key| key.scopes == ["read"]).unwrap();
+        assert!(self.acme.revoke_api_key(reader.id).await.unwrap());
+    }
+
     /// Sends a body of JSON, if it is not null.
     pub async fn send(&self, method: &str, path: &str, key: &str, body: &Value) -> HttpReply {
         self.send_with(method, path, key, body, &[]).await

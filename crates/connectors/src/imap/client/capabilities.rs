@@ -32,8 +32,8 @@ impl Capabilities {
         Self(words.map(|word| String::from_utf8_lossy(word).to_uppercase()).collect())
     }
 
-    /// Whether the server has this capability, named in upper case. A server with IMAP4rev2 only need not list the
-    /// extensions that are part of it.
+    /// Returns whether the server has this capability, named in upper case. A server with IMAP4rev2 only need not list
+    /// the extensions that are part of it.
     pub fn has(&self, name: &str) -> bool {
         let is_rev2_only = self.is_listed("IMAP4REV2") && !self.is_listed("IMAP4REV1");
         self.is_listed(name) || IMAP4REV2_EXTENSIONS.contains(&name) && is_rev2_only
@@ -47,7 +47,7 @@ impl Capabilities {
         self.0.is_empty()
     }
 
-    /// Whether messages have modification sequences (RFC 7162).
+    /// Returns whether messages have modification sequences (RFC 7162).
     pub fn has_modseq(&self) -> bool {
         self.has("CONDSTORE") || self.has("QRESYNC")
     }

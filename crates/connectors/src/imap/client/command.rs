@@ -61,7 +61,7 @@ impl Command {
         self.append(quoted.expose())
     }
 
-    /// Whether it has to wait for continuation requests, so that no command can be sent right after it.
+    /// Returns whether it has to wait for continuation requests, so that no command can be sent right after it.
     pub fn has_synchronizing_literal(&self) -> bool {
         !self.synchronizing_literals.is_empty()
     }

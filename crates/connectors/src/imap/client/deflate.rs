@@ -31,7 +31,7 @@ pub struct DeflateStream {
 }
 
 impl DeflateStream {
-    /// `received` are the bytes that have already arrived after the response to COMPRESS.
+    /// Compresses a connection. `received` are the bytes that have already arrived after the response to COMPRESS.
     pub fn new(inner: Box<dyn Duplex>, mut received: Vec<u8>) -> Self {
         let unread = 0..received.len();
         received.resize(received.len().max(READ_BUFFER_BYTES), 0);

@@ -59,7 +59,7 @@ impl Step {
 pub struct ServerText(String);
 
 impl ServerText {
-    /// One line of at most 200 printable characters.
+    /// Keeps one line of at most 200 printable characters.
     pub fn new(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(800)]);
         let shown = text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
@@ -140,9 +140,7 @@ impl ImapError {
             Self::Io { step, kind } => format!("{server} broke off during {}: {kind}", step.as_str()),
             Self::Timeout(Step::Connect) => format!("{server} does not answer: check name, port and firewall"),
             Self::Timeout(Step::Tls | Step::Greeting) => {
-                format!(
-                    "{server} takes the connection but does not say anything: check whether the port wants TLS or not"
-                )
+                format!("{server} accepts the connection but sends nothing: check whether the port expects TLS")
             }
             Self::Timeout(step) => format!("{server} did not answer in time during {}", step.as_str()),
             Self::Tls(fault) => format!("no secure connection to {server}: {}", fault.for_people()),

@@ -47,7 +47,7 @@ impl ImapFolder {
         self.attributes.iter().any(|other| other == attribute)
     }
 
-    /// Whether it can be opened.
+    /// Returns whether it can be opened.
     pub fn is_selectable(&self) -> bool {
         !self.has("noselect") && !self.has("nonexistent")
     }

@@ -103,12 +103,12 @@ impl Client {
         &self.capabilities
     }
 
-    /// Whether QRESYNC is enabled, for [`Client::resync`] and for [`ChangedSince`] with `vanished`.
+    /// Returns whether QRESYNC is enabled, for [`Client::resync`] and for [`ChangedSince`] with `vanished`.
     pub fn has_qresync(&self) -> bool {
         self.enabled.qresync
     }
 
-    /// Whether another command may be sent.
+    /// Returns whether another command may be sent.
     pub fn is_usable(&self) -> bool {
         !self.is_busy
     }

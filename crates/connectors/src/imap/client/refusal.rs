@@ -143,7 +143,7 @@ impl Refusal {
         self.code.map(|code| format!(" [{code}]")).unwrap_or_default()
     }
 
-    /// Whether it concerns the whole account, so that other commands would be refused too.
+    /// Returns whether it concerns the whole account, so that other commands would be refused too.
     pub fn is_about_the_account(&self) -> bool {
         matches!(self.class, RefusalClass::BadCredentials | RefusalClass::Throttled | RefusalClass::Transient)
     }

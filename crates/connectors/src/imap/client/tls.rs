@@ -36,13 +36,16 @@ impl TlsFault {
     pub(super) fn for_people(self) -> &'static str {
         match self {
             Self::Expired => "its certificate has expired, or is not valid yet",
-            Self::UnknownIssuer => "its certificate is signed by nobody we trust; name the authority if it is your own",
+            Self::UnknownIssuer => {
+                "its certificate is not signed by a trusted authority; for your own authority give its certificate \
+                 (ca_pem, --ca-file)"
+            }
             Self::NameMismatch => "its certificate is for another name; use the name that is in the certificate",
             Self::BadCertificate => "its certificate is not valid",
             Self::NotTls => "it does not speak TLS on this port; use STARTTLS, or the port for TLS (usually 993)",
             Self::Refused => "it refused, or has no TLS that is safe to use (1.2 or later)",
-            Self::BadName => "this name of a server cannot be in a certificate",
-            Self::BadAuthority => "the certificates of your own authority cannot be read as PEM",
+            Self::BadName => "the host name cannot be in a certificate",
+            Self::BadAuthority => "the CA certificate cannot be read as PEM",
         }
     }
 }
@@ -56,8 +59,8 @@ impl fmt::Display for TlsFault {
             Self::BadCertificate => "the certificate is not valid",
             Self::NotTls => "the server does not speak TLS",
             Self::Refused => "the server refused",
-            Self::BadName => "the name cannot be in a certificate",
-            Self::BadAuthority => "the own authority cannot be read",
+            Self::BadName => "the host name cannot be in a certificate",
+            Self::BadAuthority => "the CA certificate cannot be read",
         })
     }
 }

@@ -170,7 +170,7 @@ impl Wire {
     }
 }
 
-/// Whether this is a status response (OK, NO, BAD, BYE, PREAUTH) or a continuation request.
+/// Returns whether this is a status response (OK, NO, BAD, BYE, PREAUTH) or a continuation request.
 fn is_status(line: &[u8]) -> bool {
     if line.starts_with(b"+") {
         return true;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use domain::connector::{Cursors, FolderSnapshot, KnownFolder, ListedFolder, ListingPage, Placement, SeenMessage};
-use domain::{Clock, ConnectorError, FolderRole, SystemClock};
+use domain::{Clock, ConnectorError, FolderRole, SystemClock, redact_for_log};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -249,7 +249,7 @@ impl ChangeCollector<'_> {
         wanted.chain(new).cloned().collect()
     }
 
-    /// Whether the folder was reported, perhaps on an earlier page, or is an excluded one.
+    /// Returns whether the folder was reported, perhaps on an earlier page, or is an excluded one.
     fn is_known(&self, folder: &str) -> bool {
         self.client.account.folders.iter().any(|known| known.id == folder)
             || self.cursors.contains_key(folder)
@@ -361,7 +361,7 @@ impl ChangeCollector<'_> {
         Ok(is_whole)
     }
 
-    /// Whether the error may pass; if it is throttling, sets the earliest time of the next call.
+    /// Returns whether the error may pass; if it is throttling, sets the earliest time of the next call.
     fn defer_until_retry(&mut self, e: &ConnectorError, longest: Option<Duration>) -> bool {
         match e {
             ConnectorError::Throttled { retry_after } => {
@@ -442,9 +442,10 @@ impl ChangeCollector<'_> {
     fn mark_stuck(&mut self, why: &str) -> DeltaCursor {
         self.is_probe_due = true;
         tracing::warn!(
+            tenant.id = %self.client.account.tenant,
             mailbox.id = %self.client.account.mailbox,
             provider = "outlook",
-            error = why,
+            error = redact_for_log(why),
             "folder delta unavailable, left to the probe"
         );
         DeltaCursor::Stuck
@@ -549,7 +550,7 @@ impl ChangeCollector<'_> {
     }
 }
 
-/// Whether a folder is in scope; of an unknown one, whether it usually is.
+/// Returns whether a folder is in scope; of an unknown one, whether it usually is.
 fn is_wanted(folder: &ListedFolder, known: &[KnownFolder]) -> bool {
     match known.iter().find(|known| known.id == folder.id) {
         Some(known) => known.is_in_scope,

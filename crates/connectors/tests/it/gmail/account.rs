@@ -22,7 +22,7 @@ pub fn account(token: &str) -> ConnectorAccount {
 }
 
 /// For what hangs on purpose, and nothing else: on a busy machine an honest response may take as long.
-pub fn impatient() -> HttpTimeouts {
+pub fn short_timeouts() -> HttpTimeouts {
     let (response, stream) = (Duration::from_secs(2), Duration::from_secs(20));
     HttpTimeouts { read: Duration::from_millis(300), response, stream, ..HttpTimeouts::default() }
 }

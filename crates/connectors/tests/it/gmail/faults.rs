@@ -12,7 +12,7 @@ use sim::google::{GoogleFault, GoogleFaultKind, GoogleRoute};
 use testkit::contract::{ConnectorUnderTest, FetchedMessages, FixedToken, GmailUnderTest};
 use testkit::simulated::google_settings;
 
-use super::account::{ADDRESS, account, assert_private, connector, impatient};
+use super::account::{ADDRESS, account, assert_private, connector, short_timeouts};
 
 /// A Gmail account at which calls go wrong.
 struct FaultyGmail {
@@ -86,7 +86,7 @@ async fn each_fault_is_the_right_error_on_every_route() {
     for (kind, is_right) in cases {
         faulty.set_fault(GoogleFault::always(kind.clone()));
         let is_hanging = matches!(kind, GoogleFaultKind::Hang { .. });
-        faulty.set_timeouts(if is_hanging { impatient() } else { HttpTimeouts::default() });
+        faulty.set_timeouts(if is_hanging { short_timeouts() } else { HttpTimeouts::default() });
         let (connector, account, none) = (&faulty.connector, &faulty.account, Cursors::new());
         let mut errors = vec![
             connector.changes(account, &none).await.unwrap_err(),

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::flags;
 use super::lines::LineReader;
-use super::separator::{Likeness, Separator};
+use super::separator::{Separator, SeparatorConfidence};
 use super::{is_blank, is_quoted};
 use crate::files::{FileMessage, ImportProblem, sniff};
 use crate::spool::{Spool, SpoolBuffer, SpoolableBytes};
@@ -348,15 +348,15 @@ impl MboxReader {
     fn separator(&mut self, line: &[u8], follows_blank: bool) -> io::Result<Option<Separator>> {
         let Some(separator) = Separator::parse(line) else { return Ok(None) };
         match separator.likeness {
-            Likeness::Strong if follows_blank => return Ok(Some(separator)),
-            Likeness::Weak if !follows_blank => return Ok(None),
-            Likeness::None => return Ok(None),
-            Likeness::Strong | Likeness::Weak => {}
+            SeparatorConfidence::Strong if follows_blank => return Ok(Some(separator)),
+            SeparatorConfidence::Weak if !follows_blank => return Ok(None),
+            SeparatorConfidence::None => return Ok(None),
+            SeparatorConfidence::Strong | SeparatorConfidence::Weak => {}
         }
         let next = self.lines.peek()?;
         let next = first_line(&next);
         let is_followed = match separator.likeness {
-            Likeness::Strong => sniff::is_header(next),
+            SeparatorConfidence::Strong => sniff::is_header(next),
             _ => sniff::is_known_header(next),
         };
         Ok(is_followed.then_some(separator))
@@ -402,7 +402,7 @@ impl MessageStart {
 }
 
 fn is_strong(line: &[u8]) -> bool {
-    Separator::parse(line).is_some_and(|separator| separator.likeness == Likeness::Strong)
+    Separator::parse(line).is_some_and(|separator| separator.likeness == SeparatorConfidence::Strong)
 }
 
 fn read_content_length(line: &[u8]) -> Option<u64> {

@@ -40,12 +40,12 @@ pub struct Separator {
     pub time: Option<Timestamp>,
     /// The length of the message after unquoting.
     pub length: Option<u64>,
-    pub likeness: Likeness,
+    pub likeness: SeparatorConfidence,
 }
 
 /// How much the line alone looks like a separator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Likeness {
+pub enum SeparatorConfidence {
     /// Nothing but a sender and a date, or the lone dash that Netscape wrote.
     Strong,
     /// No date that we can read, but no sentence either.
@@ -64,11 +64,11 @@ impl Separator {
         let is_address = words.first().is_some_and(|sender| sender.contains('@') || sender.starts_with('<'));
         let has_clock = words.iter().any(|word| clock(word).is_some());
         let likeness = if time.is_some() || words == ["-"] {
-            Likeness::Strong
+            SeparatorConfidence::Strong
         } else if is_address || has_clock || words.len() <= 1 {
-            Likeness::Weak
+            SeparatorConfidence::Weak
         } else {
-            Likeness::None
+            SeparatorConfidence::None
         };
         Some(Self { time, length, likeness })
     }
@@ -222,13 +222,13 @@ mod tests {
 
     #[test]
     fn undated_line_is_judged_by_its_words() {
-        fn likeness(line: &str) -> Likeness {
+        fn likeness(line: &str) -> SeparatorConfidence {
             Separator::parse(line.as_bytes()).unwrap().likeness
         }
 
-        assert_eq!(likeness("From - \n"), Likeness::Strong);
-        assert_eq!(likeness("From alice@x yesterday"), Likeness::Weak);
-        assert_eq!(likeness("From what I see"), Likeness::None);
+        assert_eq!(likeness("From - \n"), SeparatorConfidence::Strong);
+        assert_eq!(likeness("From alice@x yesterday"), SeparatorConfidence::Weak);
+        assert_eq!(likeness("From what I see"), SeparatorConfidence::None);
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl GmailPushes {
         verified.inspect_err(|refused| {
             count(PROVIDER, refused.as_str());
             if let Some(suppressed) = self.log_throttle.allow(refused.reason()) {
-                tracing::warn!(provider = PROVIDER.as_str(), suppressed, reason = refused.reason(), "refused push");
+                tracing::warn!(provider = PROVIDER.as_str(), suppressed, error = refused.reason(), "refused push");
             }
         })
     }
@@ -69,7 +69,7 @@ impl GmailPushes {
             }
             Err(why) => {
                 if let Some(suppressed) = self.log_throttle.allow(why) {
-                    tracing::warn!(provider = PROVIDER.as_str(), suppressed, reason = why, "dropped malformed push");
+                    tracing::warn!(provider = PROVIDER.as_str(), suppressed, error = why, "dropped malformed push");
                 }
                 PushOutcome::Malformed
             }

@@ -25,7 +25,7 @@ impl PushRefusal {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unauthorized(reason) | Self::Forbidden(reason) => reason,
-            Self::NoKeys => "the keys that it may be signed with cannot be had",
+            Self::NoKeys => "Google's signing keys cannot be fetched",
         }
     }
 

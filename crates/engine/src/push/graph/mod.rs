@@ -142,7 +142,7 @@ impl GraphPushes {
     fn log_dropped(&self, outcome: PushOutcome, why: &'static str) {
         count(PROVIDER, outcome.as_str());
         if let Some(suppressed) = self.log_throttle.allow(why) {
-            tracing::warn!(provider = PROVIDER.as_str(), suppressed, reason = why, "dropped push");
+            tracing::warn!(provider = PROVIDER.as_str(), suppressed, error = why, "dropped push");
         }
     }
 
@@ -152,7 +152,7 @@ impl GraphPushes {
             tracing::warn!(
                 provider = PROVIDER.as_str(),
                 suppressed,
-                reason = why,
+                error = why,
                 "refused push for now; the provider repeats it"
             );
         }

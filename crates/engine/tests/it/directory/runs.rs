@@ -15,7 +15,7 @@ use store::testing::{migrated_sqlite, on_each_database};
 use tokio::runtime::Handle;
 
 use super::directory_app::{BOTH, DirectoryApp, change, looked_at, mailbox, user, users};
-use testkit::own_process::run_with_failpoints;
+use testkit::own_process;
 
 const DOMAIN: &str = "harbour.example";
 
@@ -437,23 +437,28 @@ async fn repeatedly_expiring_delta_is_deferred() {
     .await;
 }
 
-#[test]
-fn crashed_discovery_is_resumed() {
+#[tokio::test(flavor = "multi_thread")]
+async fn crashed_discovery_is_resumed() {
+    if own_process::is_child() {
+        return outlive_a_panic().await;
+    }
     for effect in Effect::DISCOVERY {
         for moment in ["before", "after"] {
             let failpoint = format!("{moment}:{}=panic", effect.name());
             let folder = tempfile::tempdir().unwrap();
             let trace = folder.path().join("trace");
-            run_with_failpoints("directory::runs::outlives_a_panic", &format!("{failpoint} trace={}", trace.display()));
+            own_process::run(
+                "directory::runs::crashed_discovery_is_resumed",
+                &format!("{failpoint} trace={}", trace.display()),
+            );
             let passed = std::fs::read_to_string(trace).unwrap();
             assert!(passed.contains(&format!("{moment}:{}", effect.name())), "{failpoint} was never reached");
         }
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with a failpoint that panics"]
-async fn outlives_a_panic() {
+/// Discovers a directory, with a panic on the way.
+async fn outlive_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let app = DirectoryApp::new(migrated_sqlite(folder.path()).await).await;
     let provider = Provider::Gmail;

@@ -140,7 +140,7 @@ impl ImapApp {
     }
 
     /// Where the folder of the blobs was, nothing can be written.
-    pub fn take_blobs_away(&self) {
+    pub fn make_blobs_unavailable(&self) {
         let blobs = self.folder.path().join("blobs");
         std::fs::rename(&blobs, self.folder.path().join("away")).unwrap();
         std::fs::write(&blobs, "").unwrap();

@@ -74,7 +74,7 @@ async fn copy_replaces_a_message_without_bytes() {
     let mut app = ImapApp::new(vec![]).await;
     app.connect(Backfill::All).await;
     app.owner.append("INBOX", "", &letter("one")).await;
-    app.take_blobs_away();
+    app.make_blobs_unavailable();
     let worker = app.begin().await;
     app.until("emails where processing_status = 'failed'", 1).await;
     worker.shut_down().await;

@@ -13,7 +13,7 @@ use testkit::wait_until;
 
 use super::graph::{item, take};
 use super::push_app::PushApp;
-use testkit::own_process::run_with_failpoints;
+use testkit::own_process;
 
 impl PushApp {
     fn pushes(&self) -> GraphPushes {
@@ -93,7 +93,7 @@ async fn inactive_mailbox_has_no_pushes() {
 
         let standing = app.status(acme).await;
         assert_eq!((standing.state, standing.expires_at.is_some()), (PushState::Off, true));
-        assert_eq!(standing.reason.as_deref(), Some("the mailbox is switched off"));
+        assert_eq!(standing.reason.as_deref(), Some("the mailbox is inactive"));
         app.finish().await;
     })
     .await;
@@ -468,15 +468,18 @@ async fn new_master_key_replaces_the_subscription() {
     .await;
 }
 
-#[test]
-fn crash_leaves_a_known_subscription_or_none() {
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_leaves_a_known_subscription_or_none() {
+    if own_process::is_child() {
+        return outlive_a_panic().await;
+    }
     for effect in Effect::SUBSCRIPTIONS {
         for moment in ["before", "after"] {
             let failpoint = format!("{moment}:{}=panic", effect.name());
             let folder = tempfile::tempdir().unwrap();
             let trace = folder.path().join("trace");
-            run_with_failpoints(
-                "push::subscriptions::outlives_a_panic",
+            own_process::run(
+                "push::subscriptions::crash_leaves_a_known_subscription_or_none",
                 &format!("{failpoint} trace={}", trace.display()),
             );
             let passed = std::fs::read_to_string(trace).unwrap();
@@ -485,9 +488,8 @@ fn crash_leaves_a_known_subscription_or_none() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with a failpoint that panics"]
-async fn outlives_a_panic() {
+/// Watches and ends a subscription, with a panic on the way.
+async fn outlive_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let app = PushApp::new(db, Provider::Outlook);

@@ -16,7 +16,7 @@ use testkit::{ScriptedApp, ScriptedConnector, ScriptedReply, TestApp, wait_until
 use super::polls::{app_with_gmail, enqueue_poll, listing_kinds, start, synced_mailboxes};
 
 /// Mailboxes at Gmail of which `odd` is scripted, and a worker that syncs them.
-struct GivenUpApp {
+struct DeadMailboxApp {
     app: ScriptedApp,
     gmail: Arc<ScriptedConnector>,
     store: TenantStore,
@@ -24,7 +24,7 @@ struct GivenUpApp {
     worker: Worker,
 }
 
-impl Deref for GivenUpApp {
+impl Deref for DeadMailboxApp {
     type Target = TestApp;
 
     fn deref(&self) -> &TestApp {
@@ -32,7 +32,7 @@ impl Deref for GivenUpApp {
     }
 }
 
-impl GivenUpApp {
+impl DeadMailboxApp {
     async fn new(db: TestDatabase, addresses: &[&str]) -> Self {
         let (app, gmail) = app_with_gmail(db, 500).await;
         let (store, mailboxes) = synced_mailboxes(&app, "odd", addresses).await;
@@ -109,7 +109,7 @@ impl GivenUpApp {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_responses_become_one_dead_letter() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd", "fine"]).await;
+        let app = DeadMailboxApp::new(db, &["odd", "fine"]).await;
         app.answer_nonsense("a page of nonsense");
 
         app.poll().await;
@@ -138,7 +138,7 @@ async fn invalid_responses_become_one_dead_letter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unopenable_mailbox_is_one_dead_letter() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["locked"]).await;
+        let app = DeadMailboxApp::new(db, &["locked"]).await;
 
         app.poll().await;
 
@@ -156,7 +156,7 @@ async fn unopenable_mailbox_is_one_dead_letter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn earlier_failures_do_not_prevent_giving_up() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd", "locked"]).await;
+        let app = DeadMailboxApp::new(db, &["odd", "locked"]).await;
         app.gmail.on_changes_of("odd", || ConnectorError::Unavailable("503".into()).into());
         let locked = app.mailboxes[1].to_string();
         app.db.run(&format!("update mailboxes set state = 'paused' where id = '{locked}'")).await;
@@ -181,7 +181,7 @@ async fn earlier_failures_do_not_prevent_giving_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replayed_letter_dies_again_until_it_works() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd"]).await;
+        let app = DeadMailboxApp::new(db, &["odd"]).await;
         app.answer_nonsense("a page of nonsense");
         app.poll().await;
         let letter = app.letter("a page of nonsense").await;
@@ -206,7 +206,7 @@ async fn replayed_letter_dies_again_until_it_works() {
 #[tokio::test(flavor = "multi_thread")]
 async fn new_dead_letter_replaces_the_old() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd"]).await;
+        let app = DeadMailboxApp::new(db, &["odd"]).await;
         app.answer_nonsense("a page of nonsense");
         app.poll().await;
         app.gmail.forget_changes_of("odd");
@@ -231,7 +231,7 @@ async fn new_dead_letter_replaces_the_old() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unconnected_mailbox_says_why() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd"]).await;
+        let app = DeadMailboxApp::new(db, &["odd"]).await;
         app.answer_nonsense("there is no mailbox yet");
         app.db.run("update mailboxes set state = 'connecting'").await;
 
@@ -261,7 +261,7 @@ async fn unconnected_mailbox_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_is_no_failure() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd"]).await;
+        let app = DeadMailboxApp::new(db, &["odd"]).await;
         app.poll().await;
         let (key, lease) = ((app.store.id, app.mailboxes[0]), Duration::from_secs(600));
         assert_eq!(app.db.store.system().begin_syncs(&[key], "somebody", lease).await.unwrap().len(), 1);
@@ -289,7 +289,7 @@ async fn waiting_is_no_failure() {
 #[tokio::test(flavor = "multi_thread")]
 async fn storage_error_or_panic_is_one_dead_letter() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd"]).await;
+        let app = DeadMailboxApp::new(db, &["odd"]).await;
         let folders = vec![folder("INBOX", None)];
         let news = ListingPage { folders, ..page(vec![seen_message("m1", "INBOX", &[])]) };
         app.gmail.on_changes_of("odd", move || news.clone().into());
@@ -321,7 +321,7 @@ async fn storage_error_or_panic_is_one_dead_letter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reconnected_mailbox_has_all_its_attempts() {
     on_each_database(|db| async move {
-        let app = GivenUpApp::new(db, &["odd"]).await;
+        let app = DeadMailboxApp::new(db, &["odd"]).await;
         app.answer_nonsense("a page of nonsense");
         app.sync().await;
         let mut letter = app.letter("a page of nonsense").await;

@@ -11,20 +11,25 @@ use testkit::wait_until;
 
 use super::counting_issuer::CountingIssuer;
 use super::{QUICK, SHORT, TokenApp, stored};
-use testkit::own_process::run_with_failpoints;
+use testkit::own_process;
 
-#[test]
-fn crash_around_a_token_commit_is_harmless() {
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_around_a_token_commit_is_harmless() {
+    if own_process::is_child() {
+        return outlive_a_panic().await;
+    }
     for effect in Effect::TOKENS {
         for moment in ["before", "after"] {
-            run_with_failpoints("tokens::lifetime::outlives_a_panic", &format!("{moment}:{}=panic", effect.name()));
+            own_process::run(
+                "tokens::lifetime::crash_around_a_token_commit_is_harmless",
+                &format!("{moment}:{}=panic", effect.name()),
+            );
         }
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with a failpoint that panics"]
-async fn outlives_a_panic() {
+/// Requests a token, with a panic on the way.
+async fn outlive_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let app = TokenApp::new(db, CountingIssuer::new(Duration::ZERO, false)).await;

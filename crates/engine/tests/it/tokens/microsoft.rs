@@ -15,7 +15,7 @@ use store::testing::{migrated_sqlite, on_each_database};
 
 use super::race::race;
 use super::{SHORT, TokenApp, TokenIssuer};
-use testkit::own_process::run_with_failpoints;
+use testkit::own_process;
 
 const ME: &str = "me@acme.test";
 
@@ -96,14 +96,11 @@ async fn refresh_token_is_used_once() {
     .await;
 }
 
-#[test]
-fn missing_lease_loses_a_consent() {
-    run_with_failpoints("tokens::microsoft::loses_a_consent", "off=token_lease");
-}
-
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with the lease switched off"]
-async fn loses_a_consent() {
+async fn missing_lease_loses_a_consent() {
+    if !own_process::is_child() {
+        return own_process::run("tokens::microsoft::missing_lease_loses_a_consent", "off=token_lease");
+    }
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let (app, _) = race(db, Microsoft::strict().await, 250).await;
@@ -112,14 +109,14 @@ async fn loses_a_consent() {
     app.finish().await;
 }
 
-#[test]
-fn crash_with_a_new_secret_ends_in_needs_reauth() {
-    run_with_failpoints("tokens::microsoft::ends_in_needs_reauth", "before:store_token=panic");
-}
-
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with a failpoint that panics"]
-async fn ends_in_needs_reauth() {
+async fn crash_with_a_new_secret_ends_in_needs_reauth() {
+    if !own_process::is_child() {
+        return own_process::run(
+            "tokens::microsoft::crash_with_a_new_secret_ends_in_needs_reauth",
+            "before:store_token=panic",
+        );
+    }
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let app = TokenApp::with_tokens(db, Microsoft::strict().await, SHORT).await;
@@ -146,14 +143,11 @@ async fn ends_in_needs_reauth() {
     app.finish().await;
 }
 
-#[test]
-fn surviving_process_keeps_its_token() {
-    run_with_failpoints("tokens::microsoft::still_has_it", "before:store_token=panic");
-}
-
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with a failpoint that panics"]
-async fn still_has_it() {
+async fn surviving_process_keeps_its_token() {
+    if !own_process::is_child() {
+        return own_process::run("tokens::microsoft::surviving_process_keeps_its_token", "before:store_token=panic");
+    }
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let app = TokenApp::new(db, Microsoft::strict().await).await;

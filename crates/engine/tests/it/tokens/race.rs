@@ -11,7 +11,7 @@ use store::testing::{TestDatabase, migrated_sqlite, on_each_database};
 
 use super::counting_issuer::CountingIssuer;
 use super::{QUICK, TokenApp, TokenIssuer};
-use testkit::own_process::run_with_failpoints;
+use testkit::own_process;
 
 /// How often all of them had the same good token before somebody was refused.
 pub async fn race<G: TokenIssuer>(db: TestDatabase, giver: G, rounds: u32) -> (TokenApp<G>, u32) {
@@ -63,14 +63,11 @@ async fn rotated_secret_is_stored_before_its_token_is_used() {
     .await;
 }
 
-#[test]
-fn missing_lease_lets_processes_ask_at_once() {
-    run_with_failpoints("tokens::race::asks_at_once", "off=token_lease");
-}
-
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "run by another test, with the lease switched off"]
-async fn asks_at_once() {
+async fn missing_lease_lets_processes_ask_at_once() {
+    if !own_process::is_child() {
+        return own_process::run("tokens::race::missing_lease_lets_processes_ask_at_once", "off=token_lease");
+    }
     let folder = tempfile::tempdir().unwrap();
     let db = migrated_sqlite(folder.path()).await;
     let (app, rounds) = race(db, CountingIssuer::new(Duration::from_millis(2), false), 30).await;

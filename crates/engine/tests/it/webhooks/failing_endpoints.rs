@@ -7,10 +7,10 @@ use domain::{DeliveryState, PlanTier, WebhookState};
 use engine::webhooks::{DispatchSettings, SystemResolver, WebhookRequest, WebhookSender, dispatch};
 use jiff::Timestamp;
 use store::sql::webhook_deliveries::{ResendFilter, WEBHOOK_DISABLED};
-use store::testing::on_each_database;
+use store::testing::{WAIT_DEADLINE, on_each_database, wait_until};
 use tokio::sync::oneshot;
 
-use super::receiver::{DEADLINE, DOWN, OK, Reply, Request};
+use super::receiver::{DOWN, OK, Reply, Request};
 use super::{PAST, WebhookApp, local};
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn failed_delivery_is_tried_ten_times() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", DOWN);
-        app.say(1).await;
+        app.emit_events(1).await;
         let waits = [5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
         for (tries, wait) in (1..).zip(waits) {
             assert_eq!(app.deliver().await, 1);
@@ -50,7 +50,7 @@ async fn refused_event_does_not_delay_others() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Held(500));
-        app.say(3).await;
+        app.emit_events(3).await;
         let held = app.claim().await[0];
         let told = async {
             app.receiver.wait_for("/hook", 2).await;
@@ -78,7 +78,7 @@ async fn dead_webhook_loses_nothing() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", DOWN);
-        app.say(50).await;
+        app.emit_events(50).await;
         app.deliver().await;
         assert_eq!((app.receiver.requests("/hook").len(), app.log(webhook).await.len()), (3, 3), "it is the webhook");
         assert_eq!(app.deliver().await, 0, "it rests");
@@ -118,7 +118,7 @@ async fn gone_answer_disables_the_webhook() {
         let (gone, _) = app.add("/gone").await;
         app.add("/other").await;
         app.receiver.answer("/gone", Reply::Status(410, "", "bye"));
-        app.say(20).await;
+        app.emit_events(20).await;
         while app.deliver().await > 0 {}
 
         assert_eq!(app.find(gone).await.state, WebhookState::Disabled);
@@ -138,7 +138,7 @@ async fn webhook_is_disabled_after_five_days() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", DOWN);
-        app.say(1).await;
+        app.emit_events(1).await;
         app.deliver().await;
         for (hours, state) in [(5 * 24 - 1, WebhookState::Active), (5 * 24 + 1, WebhookState::Disabled)] {
             app.waited().await;
@@ -180,7 +180,7 @@ async fn retry_after_is_respected() {
         ] {
             let (webhook, _) = app.add(path).await;
             app.receiver.answer(path, Reply::Status(429, headers, "slow down"));
-            app.say(10).await;
+            app.emit_events(10).await;
             app.deliver().await;
             let found = app.find(webhook).await;
             let rest = found.rest_until.unwrap().duration_since(app.db.store.clock().now()).as_secs();
@@ -203,7 +203,7 @@ async fn redirect_is_not_followed() {
         let (webhook, _) = app.add("/hook").await;
         for status in [301, 302, 303, 307, 308] {
             app.receiver.answer("/hook", Reply::Status(status, "location: /elsewhere\r\n", ""));
-            app.say(1).await;
+            app.emit_events(1).await;
             app.waited().await;
             app.deliver().await;
             assert_eq!(app.log(webhook).await[0].last_status, Some(u64::from(status)));
@@ -221,7 +221,7 @@ async fn endless_answer_is_cut_at_a_kilobyte() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Endless);
-        app.say(1).await;
+        app.emit_events(1).await;
         app.deliver().await;
         let log = app.log(webhook).await;
         assert_eq!((log[0].state, log[0].last_answer.as_ref().unwrap().len()), (DeliveryState::Delivered, 1024));
@@ -239,7 +239,7 @@ async fn timed_out_delivery_is_tried_again() {
         app.courier = engine::webhooks::WebhookDeliverer::new(app.engine.clone(), sender, Arc::new(jobs::SystemRandom));
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Nothing);
-        app.say(1).await;
+        app.emit_events(1).await;
         app.deliver().await;
         let log = app.log(webhook).await;
         assert_eq!((log[0].state, log[0].last_status), (DeliveryState::Waiting, None));
@@ -255,7 +255,7 @@ async fn crash_after_sending_repeats_the_same_id() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Held(200));
-        app.say(1).await;
+        app.emit_events(1).await;
         let old = app.claim().await[0];
         let follow = async {
             app.receiver.wait_for("/hook", 1).await;
@@ -287,7 +287,7 @@ async fn inactive_tenant_receives_nothing() {
         let app = WebhookApp::new(db).await;
         app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Held(200));
-        app.say(150).await;
+        app.emit_events(150).await;
         let held = app.claim().await[0];
         let switch_off = async {
             app.receiver.wait_for("/hook", 2).await;
@@ -297,7 +297,7 @@ async fn inactive_tenant_receives_nothing() {
         let (delivered, ()) = tokio::join!(app.courier.deliver(held), switch_off);
         delivered.unwrap();
         assert_eq!(app.receiver.requests("/hook").len(), 100, "the batch on its way, and no other");
-        app.say(1).await;
+        app.emit_events(1).await;
         assert_eq!(app.deliver().await, 0);
 
         app.db.store.system().set_tenant_active(app.tenant.id, true).await.unwrap();
@@ -326,7 +326,7 @@ async fn hanging_webhooks_do_not_delay_others() {
             app.add_of(tenant, WebhookRequest { url: app.receiver.url(&path), ..WebhookRequest::default() }).await;
         }
         let (webhook, _) = app.add("/works").await;
-        app.say(5).await;
+        app.emit_events(5).await;
         let mut unit = beta.write();
         (0..5).for_each(|_| unit.emit_event("email.received", None, serde_json::json!({})));
         unit.commit().await.unwrap();
@@ -338,15 +338,10 @@ async fn hanging_webhooks_do_not_delay_others() {
         for n in 0..HANGING {
             app.receiver.wait_for(&format!("/hangs-{n}"), 2).await;
         }
-        app.say(300).await;
+        app.emit_events(300).await;
 
         app.receiver.wait_for("/works", 305).await;
-        let recorded = async {
-            while app.find(webhook).await.cursor < 305 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(DEADLINE, recorded).await.unwrap();
+        wait_until("they are recorded", async || app.find(webhook).await.cursor >= 305).await;
 
         for n in 0..HANGING {
             assert_eq!(app.receiver.requests(&format!("/hangs-{n}")).len(), 2, "a few, until they are answered");
@@ -364,7 +359,7 @@ async fn shutdown_finishes_requests_in_flight() {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
         app.receiver.answer("/hook", Reply::Held(200));
-        app.say(50).await;
+        app.emit_events(50).await;
         let (stop, stopped) = oneshot::channel::<()>();
         let courier = app.courier.clone();
         let settings = DispatchSettings::new("test");
@@ -375,7 +370,7 @@ async fn shutdown_finishes_requests_in_flight() {
         // It stops to begin others at some moment after this; those that began are recorded in any case.
         app.receiver.let_go();
 
-        tokio::time::timeout(DEADLINE, dispatching).await.unwrap().unwrap();
+        tokio::time::timeout(WAIT_DEADLINE, dispatching).await.unwrap().unwrap();
 
         let sent = app.receiver.requests("/hook").len();
         assert_eq!(app.log(webhook).await.len(), sent);
@@ -392,7 +387,7 @@ async fn forbidden_address_fails_the_webhook() {
         let wanted = WebhookRequest { url: app.receiver.url("/hook"), ..WebhookRequest::default() };
         let (webhook, _) = app.add_of(&app.tenant, wanted).await;
         app.db.run("update webhooks set url = 'http://10.0.0.1/'").await;
-        app.say(1).await;
+        app.emit_events(1).await;
         app.deliver().await;
         let found = app.find(webhook).await;
         assert!(found.last_error.unwrap().contains("URL"));
@@ -414,7 +409,7 @@ async fn unreadable_secret_fails_its_webhook_alone() {
             .await;
         let other = "(select ciphertext from secrets order by id desc limit 1)";
         app.db.run(&format!("update secrets set ciphertext = {other} where kind = 'password'")).await;
-        app.say(1).await;
+        app.emit_events(1).await;
 
         assert_eq!(app.deliver().await, 2);
 
@@ -431,12 +426,12 @@ async fn new_events_do_not_wait_for_redeliveries() {
     on_each_database(|db| async move {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
-        app.say(200).await;
+        app.emit_events(200).await;
         while app.deliver().await > 0 {}
         let mut unit = app.tenant.write();
         unit.resend_since(webhook, Timestamp::UNIX_EPOCH, ResendFilter::FailedAndDelivered);
         unit.commit().await.unwrap();
-        app.say(1).await;
+        app.emit_events(1).await;
         while app.deliver().await > 0 {}
 
         let again = &app.receiver.requests("/hook")[200..];

@@ -73,7 +73,7 @@ impl WebhookApp {
         (drafted.webhook.id, drafted.secret.expose().clone())
     }
 
-    async fn say(&self, count: usize) {
+    async fn emit_events(&self, count: usize) {
         let mut unit = self.tenant.write();
         (0..count).for_each(|n| unit.emit_event("email.received", None, json!({"n": n})));
         unit.commit().await.unwrap();
@@ -141,10 +141,10 @@ fn verify(request: &Request, secret: &str) -> bool {
 async fn event_arrives_signed_as_the_api_shows_it() {
     on_each_database(|db| async move {
         let app = WebhookApp::new(db).await;
-        app.say(1).await; // before there was anybody to be told
+        app.emit_events(1).await; // before there was anybody to be told
         let (webhook, secret) = app.add("/hook").await;
         assert_eq!(app.deliver().await, 0);
-        app.say(1).await;
+        app.emit_events(1).await;
 
         assert_eq!(app.deliver().await, 1);
 
@@ -208,7 +208,7 @@ async fn many_events_arrive_once_each() {
     on_each_database(|db| async move {
         let app = WebhookApp::new(db).await;
         let (webhook, _) = app.add("/hook").await;
-        app.say(350).await;
+        app.emit_events(350).await;
 
         while app.deliver().await > 0 {}
 
@@ -231,7 +231,7 @@ async fn both_secrets_sign_during_a_rotation() {
         rotated.add_to(&mut unit);
         unit.commit().await.unwrap();
         let new = rotated.secret.expose().clone();
-        app.say(1).await;
+        app.emit_events(1).await;
         app.deliver().await;
         let request = &app.receiver.wait_for("/hook", 1).await[0];
         assert!(verify(request, &old) && verify(request, &new));
@@ -241,7 +241,7 @@ async fn both_secrets_sign_during_a_rotation() {
         let mut unit = app.tenant.write();
         rotated.add_to(&mut unit);
         unit.commit().await.unwrap();
-        app.say(1).await;
+        app.emit_events(1).await;
         app.deliver().await;
         let request = &app.receiver.wait_for("/hook", 2).await[1];
         assert!(!verify(request, &old) && !verify(request, &new) && verify(request, rotated.secret.expose()));
@@ -262,7 +262,7 @@ async fn redelivery_keeps_its_id() {
     on_each_database(|db| async move {
         let app = WebhookApp::new(db).await;
         let (webhook, secret) = app.add("/hook").await;
-        app.say(2).await;
+        app.emit_events(2).await;
         app.deliver().await;
         let first = app.receiver.requests("/hook");
         let ids: Vec<_> = app.log(webhook).await.iter().map(|it| it.id).collect();

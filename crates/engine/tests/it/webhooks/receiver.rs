@@ -4,15 +4,12 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use store::testing::wait_until;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-
-/// Only a hang gets there.
-pub const DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -114,20 +111,8 @@ impl Receiver {
     }
 
     pub async fn wait_for(&self, path: &str, count: usize) -> Vec<Request> {
-        let there = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                let requests = self.requests(path);
-                if requests.len() >= count {
-                    return requests;
-                }
-                changed.await;
-            }
-        };
-        let waited = tokio::time::timeout(DEADLINE, there).await;
-        waited.unwrap_or_else(|_| panic!("{} of {count} came to {path}", self.requests(path).len()))
+        wait_until(&format!("{count} have come to {path}"), async || self.requests(path).len() >= count).await;
+        self.requests(path)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use domain::{JobId, SystemClock, WorkerId};
-use jobs::probe::Noop;
+use jobs::noop::Noop;
 use jobs::{Job, fair};
 use store::SystemStore;
 use store::bench::{self, FifoCursor, JobRef};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use domain::{Clock, PlanTier, SystemClock, TenantId};
-use jobs::probe::Noop;
+use jobs::noop::Noop;
 use jobs::{Completion, Job, JobKind, JobKinds, SystemRandom, Worker, WorkerSettings, fair, new_job};
 use store::sql::jobs::{JobScope, LimitChange, NewJob};
 use store::{Location, Store, bench};

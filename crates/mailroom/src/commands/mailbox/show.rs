@@ -165,7 +165,7 @@ fn push_line(push: &PushStatus) -> String {
     format!("push: {}{until}{last}{why}", push.state.as_str())
 }
 
-/// Formats a pause: `paused until 2026-11-15 14:05 UTC: its server asked to wait`.
+/// Formats a pause: `paused until 2026-11-15 14:05 UTC: the provider asked to wait`.
 pub(super) fn pause_line(pause: &SyncPause) -> String {
     format!("paused until {}: {}", pause.until.strftime("%Y-%m-%d %H:%M UTC"), pause.reason)
 }
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn pause_is_shown_with_end_and_reason() {
         let pause =
-            SyncPause { until: "2026-11-15T14:05:59Z".parse().unwrap(), reason: "its server asked to wait".into() };
-        assert_eq!(pause_line(&pause), "paused until 2026-11-15 14:05 UTC: its server asked to wait");
+            SyncPause { until: "2026-11-15T14:05:59Z".parse().unwrap(), reason: "the provider asked to wait".into() };
+        assert_eq!(pause_line(&pause), "paused until 2026-11-15 14:05 UTC: the provider asked to wait");
     }
 
     #[test]

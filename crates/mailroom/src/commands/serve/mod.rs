@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{SystemClock, WorkerId};
+use domain::{SystemClock, WorkerId, redact_for_log};
 use engine::Engine;
 use engine::mailbox_listeners::ListenSettings;
 use engine::schedule::{self, PollIntervals, TickOutcome};
@@ -98,7 +98,7 @@ pub async fn run(config: &Config, args: &cli::ServeArgs, out: Output) -> Result<
     };
     open.send_replace(false);
     if let Some(failure) = &failure {
-        tracing::error!(reason = failure, "stopping after a task has ended, to be restarted");
+        tracing::error!(error = redact_for_log(failure), "stopping: a service task ended");
     }
     note("Stopping: running jobs are finished or returned to the queue. Send the signal again to stop at once.");
     stop.send_replace(true);
@@ -187,7 +187,8 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Prints the address and how to create a tenant. `has_operator_key`: whether the file contains the key of this database.
+/// Prints the address and how to create a tenant. `has_operator_key`: whether the file, if there is one, contains
+/// the key of this database.
 fn announce(
     listener: &TcpListener,
     args: &cli::ServeArgs,
@@ -202,13 +203,11 @@ fn announce(
     }
     out.line(&format!("Mailroom listens on http://{address} ({}).", roles.join(", ")))?;
     let key_file = key_file.display();
-    match has_operator_key {
-        None => return Ok(()), // the operator keeps the key elsewhere
-        Some(false) => {
-            note(&format!("The key in {key_file} is not the operator's key of this database; replace it."));
-            return Ok(());
-        }
-        Some(true) => {}
+    // Without the file, the operator keeps the key elsewhere.
+    let Some(has_operator_key) = has_operator_key else { return Ok(()) };
+    if !has_operator_key {
+        note(&format!("The key in {key_file} is not the operator's key of this database; replace it."));
+        return Ok(());
     }
     note(&format!(
         "The operator's key is in {key_file}; the API is documented at http://{address}/docs. To create a tenant:"
@@ -257,7 +256,7 @@ async fn write_usage(syncer: Syncer, mut stopped: watch::Receiver<bool>) -> Resu
     while !is_over {
         is_over = tokio::time::timeout(USAGE_WRITE_INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_ok();
         if let Err(e) = syncer.calls.write_usage(&syncer.engine.store).await {
-            tracing::debug!(error = %e, "writing provider usage failed");
+            tracing::debug!(error = redact_for_log(&e), "writing provider usage failed");
         }
     }
     Ok(())
@@ -290,13 +289,16 @@ async fn run_scheduler(
     if !settings.leader_election {
         // Each slot of a schedule and each mailbox is still claimed once, by the first process.
         tokio::select! {
-            () = lead(&store, None, &settings) => {}
+            () = run_leader_tasks(&store, None, &settings) => {}
             () = is_true(stopped) => {}
         }
         return Ok(());
     }
     let election = Election { name: "scheduler".to_owned(), holder: name, lease: leader::LEADER_LEASE, gate };
-    leader::lead(&store, &election, is_true(stopped), |leadership| lead(&store, Some(leadership), &settings)).await;
+    leader::lead(&store, &election, is_true(stopped), |leadership| {
+        run_leader_tasks(&store, Some(leadership), &settings)
+    })
+    .await;
     Ok(())
 }
 
@@ -305,10 +307,10 @@ async fn is_true(mut flag: watch::Receiver<bool>) {
 }
 
 /// Runs the schedules until the leadership ends.
-async fn lead(store: &Store, leadership: Option<Leadership>, settings: &SyncConfig) {
+async fn run_leader_tasks(store: &Store, leadership: Option<Leadership>, settings: &SyncConfig) {
     for schedule in engine::jobs::schedules() {
         if let Err(e) = recurring::define(store, &SystemClock, &schedule).await {
-            tracing::error!(schedule = schedule.name, error = %e, "defining a schedule failed");
+            tracing::error!(schedule = schedule.name, error = redact_for_log(&e), "defining a schedule failed");
         }
     }
     let rhythm = PollIntervals { usual: settings.interval, relaxed: settings.seldom_interval };
@@ -320,7 +322,7 @@ async fn fire_schedules(store: &Store, leadership: Option<Leadership>) {
         match recurring::tick(store, &SystemClock, leadership.as_ref().map(Leadership::token)).await {
             Ok(ticked) if ticked.fired.is_empty() => {}
             Ok(_) => tell_workers(store).await,
-            Err(e) => tracing::warn!(error = %e, "firing schedules failed"),
+            Err(e) => tracing::warn!(error = redact_for_log(&e), "firing schedules failed"),
         }
         tokio::time::sleep(SCHEDULER_TICK).await;
     }
@@ -343,7 +345,7 @@ async fn schedule_syncs(store: &Store, rhythm: &PollIntervals) {
                 (0, false)
             }
             Err(e) => {
-                tracing::warn!(error = format!("{e:#}"), "scheduling syncs failed");
+                tracing::warn!(error = redact_for_log(&format_args!("{e:#}")), "scheduling syncs failed");
                 (0, false)
             }
         };
@@ -370,9 +372,9 @@ impl PollPace {
             return;
         }
         match now {
-            Self::Usual => tracing::info!("syncs are scheduled at their usual interval again"),
-            Self::Slow => tracing::info!(reason = why, "syncs are scheduled less often"),
-            Self::None => tracing::warn!(reason = why, "no syncs are scheduled"),
+            Self::Usual => tracing::info!("sync scheduling resumed"),
+            Self::Slow => tracing::info!(reason = why, "sync scheduling slowed"),
+            Self::None => tracing::warn!(reason = why, "sync scheduling stopped"),
         }
     }
 }
@@ -380,7 +382,7 @@ impl PollPace {
 /// Notifies the workers of all processes of new jobs. A worker that misses it finds the jobs at its next poll.
 async fn tell_workers(store: &Store) {
     if let Err(e) = store.notify_other_processes().await {
-        tracing::debug!(error = %e, "notifying workers failed");
+        tracing::debug!(error = redact_for_log(&e), "workers not notified of new jobs; they poll");
     }
 }
 

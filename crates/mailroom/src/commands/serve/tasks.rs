@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 
+use domain::redact_for_log;
 use tokio::task::{Id, JoinError, JoinSet};
 
 #[derive(Default)]
@@ -18,10 +19,13 @@ impl ServiceTasks {
         self.names.insert(task.id(), name);
     }
 
-    /// Waits until a task exits unexpectedly, and describes how. Pending forever if there are no tasks.
+    /// Waits until a task exits unexpectedly, and describes how. Waits for ever if there are no tasks.
     pub async fn first_exit(&mut self) -> String {
         match self.tasks.join_next_with_id().await {
-            Some(ended) => self.describe_exit(ended),
+            Some(ended) => match self.exit(ended) {
+                (name, Ok(())) => format!("the {name} ended unexpectedly"),
+                (name, Err(e)) => format!("the {name} failed: {e}"),
+            },
             None => std::future::pending().await,
         }
     }
@@ -29,20 +33,20 @@ impl ServiceTasks {
     /// Waits until all tasks have stopped.
     pub async fn finish(&mut self) {
         while let Some(ended) = self.tasks.join_next_with_id().await {
-            if !matches!(ended, Ok((_, Ok(())))) {
-                tracing::error!("{}", self.describe_exit(ended));
+            if let (name, Err(e)) = self.exit(ended) {
+                tracing::error!(task = name, error = redact_for_log(&e), "service task failed");
             }
         }
     }
 
-    fn describe_exit(&self, ended: Result<(Id, Result<(), String>), JoinError>) -> String {
+    /// Returns the name of a task, and how it exited.
+    fn exit(&self, ended: Result<(Id, Result<(), String>), JoinError>) -> (&'static str, Result<(), String>) {
         let (id, how) = match ended {
-            Ok((id, Ok(()))) => (id, "ended unexpectedly".to_owned()),
-            Ok((id, Err(e))) => (id, format!("failed: {e}")),
+            Ok((id, how)) => (id, how),
             // Includes the message of the panic.
-            Err(e) => (e.id(), format!("failed: {e}")),
+            Err(e) => (e.id(), Err(e.to_string())),
         };
-        format!("the {} {how}", self.names.get(&id).copied().unwrap_or("program"))
+        (self.names.get(&id).copied().unwrap_or("program"), how)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::http::{create_key, serve};
 use crate::installation::on_each_database;
-use crate::processes::{DEADLINE, wait_until};
+use crate::processes::{WAIT_DEADLINE, wait_until};
 
 #[test]
 fn stopping_server_ends_its_event_streams() {
@@ -14,7 +14,7 @@ fn stopping_server_ends_its_event_streams() {
         let key = create_key(place, "acme", "read");
         let (mut server, address) = serve(place);
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_read_timeout(Some(WAIT_DEADLINE)).unwrap();
         let path = "/v1/events/stream?types=email.received";
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\r\n")
             .unwrap();

@@ -23,9 +23,9 @@ const LEASE: Duration = Duration::from_secs(1);
 /// The longest time without progress while everything becomes quiet. A busy machine is slow, but it gets on.
 const MAX_STALL: Duration = Duration::from_secs(120);
 
-/// Troubles that were made, by kind.
+/// FaultCounts that were made, by kind.
 #[derive(Debug, Default)]
-pub struct Troubles {
+pub struct FaultCounts {
     pub kills: u32,
     pub pauses: u32,
     pub restarts: u32,
@@ -33,7 +33,7 @@ pub struct Troubles {
     pub blobs_away: u32,
 }
 
-/// Troubles before a storm may end, however slow everything is.
+/// FaultCounts before a storm may end, however slow everything is.
 pub const MIN_TROUBLES: u32 = 4;
 
 /// The servers of one installation.
@@ -47,7 +47,7 @@ pub struct Cluster<'a> {
     addresses: Vec<SocketAddr>,
     started: usize,
     redis: Option<Redis>,
-    pub troubles: Troubles,
+    pub troubles: FaultCounts,
 }
 
 impl<'a> Cluster<'a> {
@@ -65,7 +65,7 @@ impl<'a> Cluster<'a> {
         });
         // A single server needs no shared permits.
         let redis = server.map(|_| Redis::start());
-        let (running, troubles) = (Vec::new(), Troubles::default());
+        let (running, troubles) = (Vec::new(), FaultCounts::default());
         let addresses = Vec::new();
         Self { mailroom, store, tenants, server, running, addresses, started: 0, redis, troubles }
     }
@@ -98,7 +98,7 @@ impl<'a> Cluster<'a> {
         command
     }
 
-    pub fn make_trouble(&mut self, random: &mut SeededRandom) {
+    pub fn inject_random_fault(&mut self, random: &mut SeededRandom) {
         let n = usize::try_from(random.below(self.running.len() as u64)).unwrap();
         match (random.below(10), self.server) {
             (0, Some(server)) => {
@@ -110,7 +110,7 @@ impl<'a> Cluster<'a> {
                 self.troubles.redis_away += 1;
             }
             (1, _) => {
-                self.take_blobs_away(Duration::from_millis(200 + random.below(800)));
+                self.make_blobs_unavailable(Duration::from_millis(200 + random.below(800)));
                 self.troubles.blobs_away += 1;
             }
             (2..=4, _) => {
@@ -139,7 +139,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Puts a file in the place of the blob folder, to which nothing can be written.
-    fn take_blobs_away(&self, how_long: Duration) {
+    fn make_blobs_unavailable(&self, how_long: Duration) {
         let blobs = self.mailroom.data_dir().join("blobs");
         let away = self.mailroom.data_dir().join("blobs-away");
         fs::rename(&blobs, &away).unwrap();

@@ -101,7 +101,7 @@ impl StormProvider for GoogleWorld {
         lines
     }
 
-    fn disturb(&self, random: &mut SeededRandom, account: &str, may_revoke: bool) {
+    fn inject_random_fault(&self, random: &mut SeededRandom, account: &str, may_revoke: bool) {
         match random.below(6) {
             0 => drop(self.apply(account, GmailOperation::ExpireHistory).unwrap()),
             1 => self.expire_access_tokens(Some(account)),

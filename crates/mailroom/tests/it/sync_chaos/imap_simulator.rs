@@ -89,7 +89,7 @@ impl StormyImap {
     }
 
     /// Nothing changes any more, and nothing fails. Returns how often each fault came.
-    fn heal(&self) -> BTreeMap<String, u64> {
+    fn clear_faults(&self) -> BTreeMap<String, u64> {
         self.world.set_rate(0.0);
         let mut met: BTreeMap<String, u64> = BTreeMap::new();
         for fault in self.world.faults() {
@@ -150,7 +150,7 @@ fn resume_refused(mailroom: &TestInstallation) {
     }
 }
 
-fn rage(cluster: &mut Cluster<'_>, imap: &StormyImap, random: &mut SeededRandom) -> u32 {
+fn inject_faults(cluster: &mut Cluster<'_>, imap: &StormyImap, random: &mut SeededRandom) -> u32 {
     let begun = Instant::now();
     let (mut troubles, mut renumbered) = (0, 0);
     while begun.elapsed() < storm_duration() || troubles < MIN_TROUBLES {
@@ -159,7 +159,7 @@ fn rage(cluster: &mut Cluster<'_>, imap: &StormyImap, random: &mut SeededRandom)
             imap.renumber(random);
             renumbered += 1;
         }
-        cluster.make_trouble(random);
+        cluster.inject_random_fault(random);
         troubles += 1;
         if random.below(3) == 0 {
             resume_refused(cluster.mailroom);
@@ -174,8 +174,8 @@ fn storm(mailroom: &TestInstallation, servers: usize, server: Option<&Postgres>)
     (1..=MAILBOXES).for_each(|number| connect(mailroom, &imap, number));
     imap.begin();
     (0..servers).for_each(|_| cluster.start());
-    let renumbered = rage(&mut cluster, &imap, &mut random);
-    let met = imap.heal();
+    let renumbered = inject_faults(&mut cluster, &imap, &mut random);
+    let met = imap.clear_faults();
 
     let truth = imap.truth();
     let healed = Instant::now();

@@ -64,7 +64,7 @@ pub trait StormProvider: Deref<Target = ProviderCore<Self::Kind>> + Send + Sync 
     fn truth_of(&self, address: &str) -> Vec<String>;
 
     /// Makes something go wrong beside the faults.
-    fn disturb(&self, random: &mut SeededRandom, address: &str, may_revoke: bool);
+    fn inject_random_fault(&self, random: &mut SeededRandom, address: &str, may_revoke: bool);
 
     /// Makes Mailroom compare everything: denied messages show in no other way.
     fn force_comparison(&self);
@@ -132,7 +132,7 @@ fn tenants_of(number: usize) -> Vec<String> {
 }
 
 /// Ends changes and faults. Returns how often each fault came.
-fn heal<W: StormProvider>(world: &W) -> BTreeMap<String, u64> {
+fn clear_faults<W: StormProvider>(world: &W) -> BTreeMap<String, u64> {
     world.set_rate(0.0);
     let mut met: BTreeMap<String, u64> = BTreeMap::new();
     for fault in world.faults() {
@@ -204,7 +204,7 @@ fn renew_credentials<W: StormProvider>(mailroom: &TestInstallation, world: &W) {
     }
 }
 
-fn rage<W: StormProvider>(
+fn inject_faults<W: StormProvider>(
     cluster: &mut Cluster<'_>,
     public: &PublicAddress,
     world: &W,
@@ -215,8 +215,8 @@ fn rage<W: StormProvider>(
     while begun.elapsed() < storm_duration() || troubles < MIN_TROUBLES {
         sleep(Duration::from_millis(200 + random.below(1200)));
         let number = 1 + usize::try_from(random.below(ACCOUNTS as u64)).unwrap();
-        world.disturb(random, &address(number), troubles > 2);
-        cluster.make_trouble(random);
+        world.inject_random_fault(random, &address(number), troubles > 2);
+        cluster.inject_random_fault(random);
         public.forward_to(cluster);
         troubles += 1;
         if random.below(3) == 0 {
@@ -242,8 +242,8 @@ fn storm<W: StormProvider>(mailroom: &TestInstallation, servers: usize, server: 
     (0..servers).for_each(|_| cluster.start());
     public.forward_to(&cluster);
     world.push_to(&public.url());
-    let disturbed = rage(&mut cluster, &public, &*world, &mut random);
-    let met = heal(&*world);
+    let disturbed = inject_faults(&mut cluster, &public, &*world, &mut random);
+    let met = clear_faults(&*world);
     renew_credentials(mailroom, &*world);
     W::after_storm(mailroom);
 

@@ -122,7 +122,7 @@ impl StormProvider for MicrosoftWorld {
         lines
     }
 
-    fn disturb(&self, random: &mut SeededRandom, account: &str, may_revoke: bool) {
+    fn inject_random_fault(&self, random: &mut SeededRandom, account: &str, may_revoke: bool) {
         let subscriptions = self.subscriptions();
         let which = subscriptions.get(usize::try_from(random.below(ACCOUNTS as u64)).unwrap());
         match random.below(8) {

@@ -28,7 +28,7 @@ impl Blobs {
         }
         let (sender, pieces) = channel(1);
         let writer = PieceWriter::new(sender, self.part_bytes());
-        let reading = tokio::task::spawn_blocking(move || take_in(source, writer));
+        let reading = tokio::task::spawn_blocking(move || pack_source(source, writer));
         self.upload(key, pieces, reading).await
     }
 
@@ -86,7 +86,7 @@ async fn read_to_its_end(reading: tokio::task::JoinHandle<io::Result<PackMember>
 }
 
 /// Reads the source to its end, on a blocking thread.
-fn take_in(source: impl Read, mut pieces: PieceWriter) -> io::Result<PackMember> {
+fn pack_source(source: impl Read, mut pieces: PieceWriter) -> io::Result<PackMember> {
     let mut source = HashingReader { source, hasher: Hasher::default(), size_bytes: 0 };
     let mut first = Vec::new();
     source.by_ref().take(COMPRESSION_SAMPLE_BYTES).read_to_end(&mut first)?;

@@ -46,7 +46,7 @@ pub enum BacklogVerdict {
 
 /// Counts of jobs that nothing will run. Each must be 0, apart from moments: a sweep resolves the last two within seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct StrayCounts {
+pub struct UnrunnableJobCounts {
     /// Blocked, but not by as many jobs as they record.
     pub blocked: u64,
     /// Queues with ready jobs whose count is zero.
@@ -57,7 +57,7 @@ pub struct StrayCounts {
     pub doomed: u64,
 }
 
-impl StrayCounts {
+impl UnrunnableJobCounts {
     pub fn total(&self) -> u64 {
         self.blocked + self.uncounted + self.orphaned + self.doomed
     }
@@ -78,15 +78,15 @@ impl SystemStore {
     /// Checks whether a lane can take more jobs.
     pub async fn check_backlog(&self, lane: Lane, limits: &BacklogLimits) -> Result<BacklogVerdict, StoreError> {
         let depths = self.depths(CAN_MOVE).await?;
-        Ok(judge(sum(lane, &depths), limits))
+        Ok(check_limits(sum(lane, &depths), limits))
     }
 
     pub async fn count_dead_letters(&self) -> Result<u64, StoreError> {
         self.number("select count(*) from finished_jobs where state = 'dead'").await
     }
 
-    /// Kinds of which something waits and which no process that lives can do, with how much waits: work of a newer
-    /// version, which is left alone.
+    /// Lists the kinds of waiting jobs that no running worker handles, with the number of those jobs. A newer version may
+    /// have enqueued them, so they are left alone.
     pub async fn list_kinds_without_worker(&self) -> Result<Vec<(String, u64)>, StoreError> {
         let known: std::collections::HashSet<String> =
             self.list_workers().await?.into_iter().flat_map(|worker| worker.kinds).collect();
@@ -99,8 +99,8 @@ impl SystemStore {
     }
 
     /// Looks at every queue and at every job that is blocked or runs.
-    pub async fn count_strays(&self) -> Result<StrayCounts, StoreError> {
-        Ok(StrayCounts {
+    pub async fn count_strays(&self) -> Result<UnrunnableJobCounts, StoreError> {
+        Ok(UnrunnableJobCounts {
             blocked: self.number(BLOCKED).await?,
             uncounted: self.number(&uncounted(self.store.dialect())).await?,
             orphaned: self.number(ORPHANED).await?,
@@ -202,7 +202,7 @@ fn sum(lane: Lane, depths: &[TenantDepth]) -> LaneDepth {
     })
 }
 
-fn judge(depth: LaneDepth, limits: &BacklogLimits) -> BacklogVerdict {
+fn check_limits(depth: LaneDepth, limits: &BacklogLimits) -> BacklogVerdict {
     if let Some(why) = excess(depth, limits.stop_waiting, limits.stop_age) {
         return BacklogVerdict::Stop { why };
     }
@@ -217,9 +217,8 @@ fn excess(depth: LaneDepth, max_waiting: u64, max_age: Duration) -> Option<Strin
     let (lane, waiting) = (depth.lane.as_str(), depth.waiting);
     let age = Duration::from_micros(depth.oldest_micros);
     if waiting >= max_waiting {
-        return Some(format!("{waiting} jobs wait in lane {lane}, and {max_waiting} are enough"));
+        return Some(format!("{waiting} jobs wait in lane {lane}, limit {max_waiting}"));
     }
-    (age >= max_age).then(|| {
-        format!("the first job in lane {lane} has waited {} s, and {} s are enough", age.as_secs(), max_age.as_secs())
-    })
+    (age >= max_age)
+        .then(|| format!("the oldest job in lane {lane} has waited {} s, limit {} s", age.as_secs(), max_age.as_secs()))
 }

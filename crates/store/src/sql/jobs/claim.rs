@@ -190,7 +190,7 @@ fn list_of(shares: &[ClaimShare], value: fn(&ClaimShare) -> Value) -> Value {
     Value::List(shares.iter().map(value).collect())
 }
 
-/// Returns the query for candidates: `$1` are the kinds, `$2` how many. PostgreSQL's is in migrations/each_time/5_jobs.
+/// Returns the query for candidates: `$1` are the kinds, `$2` how many. PostgreSQL's is in migrations/each_time/5_claim_jobs.
 fn candidates(dialect: Dialect) -> String {
     if dialect == Dialect::Postgres {
         return "select * from mailroom_job_candidates($1::text[], $2::int8)".to_owned();
@@ -249,32 +249,32 @@ fn claim_postgres(unit: &mut Unit, worker: WorkerId, shares: &[ClaimShare]) -> V
 
 /// Claims by three statements per queue; the second advances the virtual time by what the first took.
 fn claim_sqlite(unit: &mut Unit, worker: WorkerId, shares: &[ClaimShare]) -> Vec<crate::unit::OpId> {
-    let room = |limit: &str, of: &str| {
-        format!(
-            "coalesce((select max(0, most_running - (select count(*) from jobs where state = 'running' and {of})) from {limit}), $5)"
-        )
-    };
-    let tenant_room = room("job_tenants where tenant_id = $2", "tenant_id = $2");
-    let kind_room = room("job_kinds where kind = $4", "kind = $4");
-    let room = format!("{tenant_room}, {kind_room}");
-    let take = |unit: &mut Unit, share: &ClaimShare| {
-        let taken = unit.op_returning(
-            format!(
-                "update jobs set state = 'running', token = token + 1, worker = $1, started_at = mailroom_now(), rerun = 0
-                 where id in (select id from jobs where tenant_id = $2 and lane = $3 and kind = $4 and state = 'ready'
-                              order by position, id limit min($5, {room}))
-                 returning {CLAIMED_COLUMNS}"
-            ),
-            params![worker, share.tenant, share.lane, share.kind.as_str(), share.take],
-        );
+    let tenant_room = room_sql("job_tenants where tenant_id = $2", "tenant_id = $2");
+    let kind_room = room_sql("job_kinds where kind = $4", "kind = $4");
+    let claim = format!(
+        "update jobs set state = 'running', token = token + 1, worker = $1, started_at = mailroom_now(), rerun = 0
+         where id in (select id from jobs where tenant_id = $2 and lane = $3 and kind = $4 and state = 'ready'
+                      order by position, id limit min($5, {tenant_room}, {kind_room}))
+         returning {CLAIMED_COLUMNS}"
+    );
+    let mut claims = Vec::with_capacity(shares.len());
+    for share in shares {
+        let params = params![worker, share.tenant, share.lane, share.kind.as_str(), share.take];
+        claims.push(unit.op_returning(claim.clone(), params));
         unit.op(
             "update job_queues set vtime = max(vtime, $4) + changes() * $3 where tenant_id = $1 and lane = $2",
             params![share.tenant, share.lane, share.cost, share.vtime],
         );
         unit.op("update job_lanes set clock = max(clock, $2) where lane = $1", params![share.lane, share.vtime]);
-        taken
-    };
-    shares.iter().map(|share| take(unit, share)).collect()
+    }
+    claims
+}
+
+/// Returns the SQL of how many more jobs may run under a limit; without a limit, as many as are asked for.
+fn room_sql(limit: &str, running: &str) -> String {
+    format!(
+        "coalesce((select max(0, most_running - (select count(*) from jobs where state = 'running' and {running})) from {limit}), $5)"
+    )
 }
 
 /// Reads how many more may run; below zero counts as none.

@@ -134,7 +134,7 @@ impl SystemStore {
         let mut replayed_with_keys = 0;
         let sql = format!(
             "select tenant_id, id, kind, lane, payload, traceparent, unique_key, order_key from finished_jobs
-             where {these} and state <> 'done' and not ({WITHOUT_KEYS}) order by tenant_id, id"
+             where {these} and state <> 'done' and not ({WITHOUT_KEYS_SQL}) order by tenant_id, id"
         );
         for row in self.query(sql, lists(jobs)).await? {
             let (tenant, mut job) = keyed_job(&row)?;
@@ -203,7 +203,7 @@ fn dead(filter: &JobFilter) -> JobConditions {
 /// It was replayed or discarded meanwhile.
 const NOT_DEAD: &str = "the job is not dead any more";
 
-const WITHOUT_KEYS: &str = "unique_key is null and order_key is null";
+const WITHOUT_KEYS_SQL: &str = "unique_key is null and order_key is null";
 
 fn keyed_job(row: &Row) -> Result<(TenantId, NewJob), StoreError> {
     let unique: Option<String> = row.get(6)?;

@@ -89,22 +89,23 @@ impl WaitReason {
                 )
             }
             Self::LanePaused { lane } => {
-                format!("Lane {0} is paused; `mailroom jobs resume --lane {0}` lets it go on.", lane.as_str())
+                format!("Lane {0} is paused; `mailroom jobs resume --lane {0}` resumes it.", lane.as_str())
             }
             Self::TenantPaused => {
-                "Its tenant's jobs are paused; `mailroom jobs resume --tenant …` lets them go on.".to_owned()
+                "Its tenant's jobs are paused; `mailroom jobs resume --tenant …` resumes them.".to_owned()
             }
-            Self::TenantInactive => "Its tenant is deactivated; `mailroom tenant activate …` lets it go on.".to_owned(),
+            Self::TenantInactive => "Its tenant is deactivated; `mailroom tenant activate …` activates it.".to_owned(),
             Self::TenantAtLimit { running, most } => format!("Its tenant runs {running} jobs, of at most {most}."),
             Self::KindPaused { kind } => {
-                format!("Jobs of kind {kind} are paused; `mailroom jobs resume --kind {kind}` lets them go on.")
+                format!("Jobs of kind {kind} are paused; `mailroom jobs resume --kind {kind}` resumes them.")
             }
             Self::KindAtLimit { kind, running, most } => {
                 format!("{running} jobs of kind {kind} run, of at most {most}.")
             }
             Self::AfterParents { parents } => {
                 let parents: Vec<String> = parents.iter().map(ToString::to_string).collect();
-                format!("It runs after {}.", parents.join(" and "))
+                let jobs = if parents.len() == 1 { "job" } else { "jobs" };
+                format!("It waits for the {jobs} {}.", parents.join(" and "))
             }
             Self::BehindKey { key, head, ahead } => {
                 format!(
@@ -113,10 +114,10 @@ impl WaitReason {
             }
             Self::NoWorker { kind } => {
                 format!(
-                    "No process that is alive works on jobs of kind {kind}; start one with `mailroom serve --roles worker`."
+                    "No running worker handles jobs of kind {kind}; start one with `mailroom serve --roles worker`."
                 )
             }
-            Self::Doomed => "A job that it was to follow did not succeed; it is about to be cancelled.".to_owned(),
+            Self::Doomed => "A job that it depends on did not succeed; it is about to be cancelled.".to_owned(),
             Self::Running { since, worker, is_cancelling } => running(*since, worker.as_deref(), *is_cancelling),
             Self::Finished { state, at, reason } => {
                 let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

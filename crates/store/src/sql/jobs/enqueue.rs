@@ -415,7 +415,7 @@ fn merged(dialect: Dialect, run_at: &str, lane: &str) -> String {
 }
 
 /// The error of a unit that [`TenantUnit::admit`] refuses.
-pub const TOO_MANY_WAITING: &str = "this tenant has as many waiting jobs as it may";
+pub const TOO_MANY_WAITING: &str = "this tenant has reached its limit of waiting jobs";
 
 /// Returns the condition that a parent failed: such a job is cancelled at once, and changes no other.
 fn failed_parent(dialect: Dialect, tenant: &str, parents: usize) -> String {

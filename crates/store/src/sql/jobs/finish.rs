@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use domain::{JobId, JobState, TenantId};
 use futures_util::{StreamExt, TryStreamExt};
 
-use super::release::{doom_children, lock_key, release_children, release_key};
+use super::release::{lock_key, mark_children_for_cancellation, release_children, release_key};
 use super::{ClaimedJob, for_update};
 use crate::failpoint::{self, Effect, Guard};
 use crate::value::Value;
@@ -254,7 +254,7 @@ fn after_the_move(unit: &mut Unit, dialect: Dialect, tenant: TenantId, id: JobId
     );
     match end {
         JobEnd::Done => drop(release_children(unit, dialect, &[(tenant, id)])),
-        JobEnd::Dead { .. } | JobEnd::Cancelled { .. } => doom_children(unit, tenant, id),
+        JobEnd::Dead { .. } | JobEnd::Cancelled { .. } => mark_children_for_cancellation(unit, tenant, id),
     }
     if let JobEnd::Cancelled { .. } = end {
         // It may have waited for others; were it replayed, they would count it down again.

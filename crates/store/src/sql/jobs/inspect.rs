@@ -6,7 +6,7 @@ use domain::{JobId, JobState, Lane, TenantId, WorkerId};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::StrayCounts;
+use super::UnrunnableJobCounts;
 use crate::value::Value;
 use crate::{Dialect, Row, StoreError, SystemStore, params};
 
@@ -95,7 +95,7 @@ pub struct JobStats {
     pub live: Vec<JobGroup>,
     pub finished: Vec<JobGroup>,
     pub workers: Vec<WorkerRow>,
-    pub strays: StrayCounts,
+    pub strays: UnrunnableJobCounts,
 }
 
 impl SystemStore {

@@ -3,28 +3,29 @@
 //! A live job is a row in `jobs`; one that ended is a row in `finished_jobs`. Waiting jobs are counted by the database itself,
 //! in `job_queues`; see migrations/0004.
 
+mod attempt_failure;
 mod backlog;
 pub(crate) mod claim;
 pub(crate) mod control;
 mod dead_letters;
 mod diagnosis;
 mod enqueue;
-mod failure;
 mod finish;
 mod inspect;
+#[cfg(feature = "testing")]
 mod probe;
 mod prune;
 mod release;
 mod timers;
 mod workers;
 
-pub use backlog::{BacklogLimits, BacklogVerdict, LaneDepth, StrayCounts, TenantDepth};
+pub use attempt_failure::{AfterFailure, AttemptFailure, AttemptOutcome};
+pub use backlog::{BacklogLimits, BacklogVerdict, LaneDepth, TenantDepth, UnrunnableJobCounts};
 pub use claim::{ClaimShare, ClaimedJob, FULL_COST, QueueCandidate};
 pub use control::{JobScope, LimitChange, RetryOutcome};
 pub use dead_letters::{DeadGroup, ReplayOptions};
 pub use diagnosis::{JobDiagnosis, WaitReason};
 pub use enqueue::{NewJob, OnConflict, StartTime, TOO_MANY_WAITING, UniqueKey};
-pub use failure::{AfterFailure, AttemptFailure, AttemptOutcome};
 pub use finish::{CancelOutcome, JobEnd, NO_LONGER_HELD};
 pub use inspect::{AttemptRow, JobFilter, JobGroup, JobRow, JobStats, WorkerRow};
 pub use prune::{JobRetention, PruneReport};
@@ -62,5 +63,5 @@ fn unless_cancelled(state: &str) -> String {
     )
 }
 
-/// The reason of a job that is cancelled because what it was to follow did not succeed.
-const PARENT_FAILED: &str = "a job that it was to follow did not succeed";
+/// The reason of a job that is cancelled because a job that it depends on did not succeed.
+const PARENT_FAILED: &str = "a job that it depends on did not succeed";

@@ -93,7 +93,7 @@ pub(super) fn release_children(unit: &mut Unit, dialect: Dialect, jobs: &[(Tenan
 
 /// Dooms the children of a job that did not succeed. They are cancelled one by one, later, because each has a key to release
 /// and children of its own.
-pub(super) fn doom_children(unit: &mut Unit, tenant: TenantId, job: JobId) {
+pub(super) fn mark_children_for_cancellation(unit: &mut Unit, tenant: TenantId, job: JobId) {
     let edges = format!("from job_edges where tenant_id = $1 and parent_id = $2 and {PARENT_IS_GONE}");
     unit.op(
         format!(

@@ -37,10 +37,10 @@ pub struct ReclaimReport {
 
 /// A job that caused so many deaths of processes is not tried again. The first may have had another cause, if the job was a
 /// mere bystander.
-const MAX_CAUSED_DEATHS: u64 = 3;
+const MAX_CRASHES: u64 = 3;
 
 /// Deaths with a job as a mere bystander count once at most.
-const BYSTANDER_DEATHS: &str = "case when suspected > 0 then 1 else 0 end";
+const MAX_INCIDENTAL_CRASHES: &str = "case when suspected > 0 then 1 else 0 end";
 
 /// Longer than the answer to a claim takes.
 const CLAIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -168,7 +168,7 @@ impl SystemStore {
         for row in self.query(sql, vec![]).await? {
             let worker: WorkerId = row.get(0)?;
             abandoned.returned += self.return_jobs_of_dead_worker(worker).await?;
-            abandoned.parked += self.park_jobs_of_dead_worker(worker, &successor).await?;
+            abandoned.parked += self.dead_letter_jobs_of_dead_worker(worker, &successor).await?;
         }
         if abandoned.returned + abandoned.parked > 0 {
             self.store.notifications.notify_local();
@@ -196,26 +196,26 @@ impl SystemStore {
                 "update jobs set {}, worker = null, position = mailroom_micros(),
                 abandoned = abandoned + case when is_marked then 1 else 0 end,
                 suspected = suspected + case when is_marked then 0 else 1 end, is_marked = false
-             where worker = $1 and state = 'running' and not (is_marked and abandoned + {BYSTANDER_DEATHS} + 1 >= $2)",
+             where worker = $1 and state = 'running' and not (is_marked and abandoned + {MAX_INCIDENTAL_CRASHES} + 1 >= $2)",
                 unless_cancelled("ready")
             ),
-            params![worker, MAX_CAUSED_DEATHS],
+            params![worker, MAX_CRASHES],
         );
         let committed = self.commit_at(Effect::ReturnJobs, unit).await?;
         Ok(committed.changed(returned))
     }
 
-    async fn park_jobs_of_dead_worker(
+    async fn dead_letter_jobs_of_dead_worker(
         &self,
         worker: WorkerId,
         successor: &impl Fn() -> JobId,
     ) -> Result<u64, StoreError> {
         let sql = format!(
             "select tenant_id, id, order_key from jobs where worker = $1 and state = 'running' and is_marked
-             and abandoned + {BYSTANDER_DEATHS} + 1 >= $2 order by id"
+             and abandoned + {MAX_INCIDENTAL_CRASHES} + 1 >= $2 order by id"
         );
         let mut parked = 0;
-        for row in self.query(sql, params![worker, MAX_CAUSED_DEATHS]).await? {
+        for row in self.query(sql, params![worker, MAX_CRASHES]).await? {
             let (tenant, id, order_key): (TenantId, JobId, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let mut unit = Unit::default();
             if let Some(key) = &order_key {
@@ -247,7 +247,7 @@ fn give_back_sql() -> String {
 
 const PROCESS_DIED: &str = "the process that ran it died or stopped";
 
-const POISONED: &str = "the process that ran it died too often; mend what it does, then replay it";
+const POISONED: &str = "its process crashed too often; fix the cause, then replay the job";
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -181,7 +181,7 @@ impl SystemStore {
     }
 
     /// Ends syncs that found nothing new. A mailbox that another process holds by now is unchanged.
-    pub async fn end_quiet_syncs(&self, held: &[(MailboxKey, u64)]) -> Result<(), StoreError> {
+    pub async fn end_unchanged_syncs(&self, held: &[(MailboxKey, u64)]) -> Result<(), StoreError> {
         let mut held = held.to_vec();
         held.sort_unstable();
         let mut unit = Unit::default();

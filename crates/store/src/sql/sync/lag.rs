@@ -17,7 +17,7 @@ impl SystemStore {
                 "case when m.settings ->> 'interval_seconds' ~ '^[0-9]{1,9}$'
                       then cast(m.settings ->> 'interval_seconds' as bigint) * 1000 end",
             ),
-            Dialect::Sqlite => ("max", "cast(m.settings ->> 'interval_seconds' as integer) * 1000"),
+            Dialect::Sqlite => ("max", "nullif(cast(m.settings ->> 'interval_seconds' as integer), 0) * 1000"),
         };
         // A mailbox that was paused or connected since is late from then on. The scheduler's jitter is a tenth.
         let synced = "coalesce(s.last_sync_at, m.created_at)";
@@ -30,7 +30,7 @@ impl SystemStore {
              where s.next_sync_at is not null and {IS_SYNC_ENABLED} and t.is_active
              group by m.provider"
         );
-        let interval = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX / 2);
+        let interval = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX / 11);
         self.query(sql, params![interval])
             .await?
             .iter()

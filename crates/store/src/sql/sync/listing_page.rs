@@ -20,7 +20,7 @@ pub enum ListingPhase {
     /// Mail that was there before the first sync.
     History,
     /// A full comparison of the mailbox with what is stored.
-    List,
+    FullComparison,
 }
 
 impl ListingPhase {
@@ -28,7 +28,7 @@ impl ListingPhase {
         match self {
             Self::Changes => "changes",
             Self::History => "history",
-            Self::List => "list",
+            Self::FullComparison => "list",
         }
     }
 }
@@ -39,15 +39,15 @@ pub struct PageRows {
     pub phase: ListingPhase,
     /// With whether their mail is synced.
     pub folders: Vec<(ListedFolder, bool)>,
-    pub gone_folders: Vec<String>,
+    pub removed_folders: Vec<String>,
     pub messages: Vec<SeenMessage>,
     /// Messages all of whose placements are among `messages`.
     pub fully_placed: Vec<String>,
     /// Messages whose placements this page changes: placements that were read before are outdated.
-    pub bumped: Vec<String>,
+    pub outdated_placements: Vec<String>,
     /// Messages that are unchanged, for the comparison in progress.
     pub unchanged: Vec<String>,
-    pub vanished: Vec<Placement>,
+    pub removed_placements: Vec<Placement>,
     pub snapshots: Vec<FolderSnapshot>,
     pub cursors: Cursors,
     /// The number of the full comparison in progress; messages of the page are marked with it.
@@ -94,32 +94,32 @@ impl TenantUnit {
         for (condition, values) in &vanish_conditions {
             self.vanish(mailbox, condition, values);
         }
-        if !page.gone_folders.is_empty() {
+        if !page.removed_folders.is_empty() {
             let these = any(self.store.dialect(), "provider_folder_id", 3);
             self.unit.op(
                 format!(
                     "update folders set gone_at = mailroom_now() where tenant_id = $1 and mailbox_id = $2 and {these}"
                 ),
-                params![self.tenant, mailbox, page.gone_folders.clone()],
+                params![self.tenant, mailbox, page.removed_folders.clone()],
             );
             // If the folder comes back, the cursor of the old one would list nothing of it.
             let these = any(self.store.dialect(), "scope", 3);
             self.unit.op(
                 format!("delete from sync_cursors where tenant_id = $1 and mailbox_id = $2 and {these}"),
-                params![self.tenant, mailbox, page.gone_folders.clone()],
+                params![self.tenant, mailbox, page.removed_folders.clone()],
             );
         }
         if !page.messages.is_empty() || !vanish_conditions.is_empty() {
             self.draft_changes();
         }
-        if !page.bumped.is_empty() {
+        if !page.outdated_placements.is_empty() {
             let these = any(self.store.dialect(), "provider_message_id", 3);
             self.unit.op(
                 format!("update ledger set told = told + 1 where tenant_id = $1 and mailbox_id = $2 and {these}"),
-                params![self.tenant, mailbox, page.bumped.clone()],
+                params![self.tenant, mailbox, page.outdated_placements.clone()],
             );
         }
-        if page.phase == ListingPhase::List {
+        if page.phase == ListingPhase::FullComparison {
             self.count_new_messages(mailbox, page.new_messages, page.is_comparison_done);
         }
         self.record_cursors(mailbox, page.phase, page.cursors);
@@ -129,12 +129,12 @@ impl TenantUnit {
     fn vanish_conditions(&self, page: &PageRows) -> Vec<VanishCondition> {
         let dialect = self.store.dialect();
         let mut vanish_conditions = Vec::new();
-        for folders in [&page.gone_folders, &page.excluded_folders] {
+        for folders in [&page.removed_folders, &page.excluded_folders] {
             if !folders.is_empty() {
                 vanish_conditions.push((in_folders(dialect), params![folders.clone()]));
             }
         }
-        vanish_conditions.extend(self.vanished(&page.vanished));
+        vanish_conditions.extend(self.removal_conditions(&page.removed_placements));
         vanish_conditions.extend(self.moved_away(&page.fully_placed, &page.messages));
         for FolderSnapshot { folder: id, uids } in &page.snapshots {
             // On PostgreSQL an empty list goes over as null.
@@ -176,7 +176,7 @@ impl TenantUnit {
             .collect()
     }
 
-    fn vanished<'a>(&self, places: impl IntoIterator<Item = &'a Placement>) -> Vec<VanishCondition> {
+    fn removal_conditions<'a>(&self, places: impl IntoIterator<Item = &'a Placement>) -> Vec<VanishCondition> {
         let dialect = self.store.dialect();
         let mut by_folder: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for place in places {
@@ -444,7 +444,7 @@ impl TenantUnit {
     /// Records that the provider does not have the messages of these placements any more. A message that came back since then
     /// has another placement.
     pub fn record_missing<'a>(&mut self, mailbox: MailboxId, places: impl IntoIterator<Item = &'a Placement>) {
-        let vanish_conditions = self.vanished(places);
+        let vanish_conditions = self.removal_conditions(places);
         for (condition, values) in &vanish_conditions {
             self.draft_vanishing_images(mailbox, condition, values);
         }
@@ -485,7 +485,7 @@ impl TenantUnit {
     }
 
     /// Drops the cursors of a listing. Without those of the changes a full comparison begins, which has a new number.
-    pub fn reset_listing(&mut self, mailbox: MailboxId, phase: ListingPhase) {
+    pub fn start_listing_phase(&mut self, mailbox: MailboxId, phase: ListingPhase) {
         if phase != ListingPhase::History {
             self.unit.op(
                 "update sync_states set listing = listing + 1, is_listing = true, found = 0
@@ -494,9 +494,9 @@ impl TenantUnit {
             );
         }
         let phases: &[ListingPhase] = match phase {
-            ListingPhase::Changes => &[ListingPhase::Changes, ListingPhase::List],
+            ListingPhase::Changes => &[ListingPhase::Changes, ListingPhase::FullComparison],
             ListingPhase::History => &[ListingPhase::History],
-            ListingPhase::List => &[ListingPhase::List],
+            ListingPhase::FullComparison => &[ListingPhase::FullComparison],
         };
         for phase in phases {
             self.unit.op(

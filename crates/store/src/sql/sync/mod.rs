@@ -183,8 +183,8 @@ impl TenantUnit {
              where tenant_id = $1 and mailbox_id = $2",
             params![self.tenant, mailbox],
         );
-        self.reset_listing(mailbox, ListingPhase::Changes);
-        self.reset_listing(mailbox, ListingPhase::History);
+        self.start_listing_phase(mailbox, ListingPhase::Changes);
+        self.start_listing_phase(mailbox, ListingPhase::History);
         self.discard_sync_dead_letters(mailbox);
     }
 

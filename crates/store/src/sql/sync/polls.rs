@@ -124,7 +124,7 @@ impl SystemStore {
     }
 
     /// Records polls that found nothing new. A mailbox that a sync holds, or has held meanwhile, is unchanged.
-    pub async fn record_quiet_polls(&self, looked: &[(MailboxKey, u64)]) -> Result<(), StoreError> {
+    pub async fn record_unchanged_polls(&self, looked: &[(MailboxKey, u64)]) -> Result<(), StoreError> {
         let mut looked = looked.to_vec();
         looked.sort_unstable();
         let mut unit = Unit::default();

@@ -71,7 +71,7 @@ fn failure() -> AttemptFailure {
 }
 
 /// Everything that is done to the queue, in an order in which each of it has something to do.
-async fn story(db: &TestDatabase) {
+async fn run_all_queue_operations(db: &TestDatabase) {
     let (store, system, tenant) = (&db.store, db.store.system(), TenantId::SYSTEM);
     let mut unit = system.write_for(tenant);
     unit.enqueue(initial_jobs());
@@ -191,10 +191,10 @@ async fn assert_whole(db: &TestDatabase, what: &str) {
 #[expect(clippy::disallowed_methods, reason = "set by the other test here")]
 async fn queue_story_ends_consistent() {
     match std::env::var(DATABASE_VARIABLE) {
-        Ok(place) => story(&open(&place)).await,
+        Ok(place) => run_all_queue_operations(&open(&place)).await,
         Err(_) => {
             on_each_database(|db| async move {
-                story(&db).await;
+                run_all_queue_operations(&db).await;
                 assert_whole(&db, "unbroken").await;
             })
             .await;

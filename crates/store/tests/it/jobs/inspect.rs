@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use domain::{JobId, JobState, Lane, PlanTier, SystemClock, TenantId};
-use store::sql::jobs::{BacklogLimits, BacklogVerdict, JobFilter, JobScope, NewJob, StartTime, StrayCounts};
+use store::sql::jobs::{BacklogLimits, BacklogVerdict, JobFilter, JobScope, NewJob, StartTime, UnrunnableJobCounts};
 use store::testing::{on_each_database, run_sql};
 use store::{Location, Store};
 
@@ -135,7 +135,7 @@ async fn stats_count_jobs_and_name_workers() {
         assert_eq!(stats.workers.len(), 1);
         assert_eq!((stats.workers[0].id, stats.workers[0].running), (alive, 1));
         assert_eq!(stats.workers[0].kinds, ["a", "b"]);
-        assert_eq!(stats.strays, StrayCounts::default());
+        assert_eq!(stats.strays, UnrunnableJobCounts::default());
     })
     .await;
 }
@@ -210,10 +210,13 @@ async fn stray_jobs_are_counted() {
         let child = NewJob { after: vec![parent.id], ..job("b") };
         enqueue(&db.store, vec![parent.clone(), child, keyed("a"), keyed("a"), job("c")]).await;
         claim(&db.store, worker, 10).await;
-        assert_eq!(system.count_strays().await.unwrap(), StrayCounts::default());
+        assert_eq!(system.count_strays().await.unwrap(), UnrunnableJobCounts::default());
 
         spoil(&db.location, "delete from job_edges").await;
-        assert_eq!(system.count_strays().await.unwrap(), StrayCounts { blocked: 1, ..StrayCounts::default() });
+        assert_eq!(
+            system.count_strays().await.unwrap(),
+            UnrunnableJobCounts { blocked: 1, ..UnrunnableJobCounts::default() }
+        );
         spoil(&db.location, "delete from jobs where order_key is not null and not is_behind").await;
         assert_eq!(system.count_strays().await.unwrap().blocked, 2);
         spoil(&db.location, "update job_queues set waiting = 0 where kind = 'c'").await;

@@ -212,7 +212,7 @@ async fn missing_bucket_is_a_wrong_setting() {
             blobs.write_stream("a", Cursor::new(noise(6 * MB))).await.unwrap_err(),
         ] {
             let StoreError::Misconfigured(sentence) = &refused else { panic!("{refused:?}") };
-            let shown = format!("{}://mailroom-nowhere does not exist; make it, or correct blobs.url", kind.scheme());
+            let shown = format!("{}://mailroom-nowhere does not exist; create it, or correct blobs.url", kind.scheme());
             assert_eq!(**sentence, *shown);
         }
     }
@@ -228,7 +228,7 @@ async fn wrong_key_is_a_wrong_setting() {
     let refused = Blobs::remote(&settings).unwrap().write("a", b"x".to_vec()).await.unwrap_err();
 
     let StoreError::Misconfigured(sentence) = &refused else { panic!("{refused:?}") };
-    assert!(sentence.contains("does not let us in") && sentence.contains("AZURE_STORAGE_ACCOUNT_KEY"), "{sentence}");
+    assert!(sentence.contains("denies access") && sentence.contains("AZURE_STORAGE_ACCOUNT_KEY"), "{sentence}");
     assert!(!sentence.contains(&wrong) && !format!("{settings:?}").contains(&wrong), "{sentence}");
 }
 

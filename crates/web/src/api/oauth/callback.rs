@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use domain::{ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxState, Provider, Secret};
+use domain::{ConnectorError, ConsentFlow, ConsentGrant, MailboxId, MailboxState, Provider, Secret, redact_for_log};
 use engine::audit::AuditRecord;
 use engine::consent::{ConsentError, ConsentRequest, ConsentReturn};
 use engine::grant_leases::GrantLease;
@@ -83,7 +83,7 @@ async fn end(app: &App, site: &'static ConsentSite, params: ConsentCallbackParam
             tracing::info!(
                 provider = site.provider.as_str(),
                 http.status = failure.status.as_u16(),
-                reason = failure.title,
+                error = failure.title,
                 "consent failed"
             );
             failure.answer(&parts.headers)
@@ -259,14 +259,18 @@ fn exchange_failure(site: &ConsentSite, e: &ConnectorError) -> ConsentFailure {
             start_again(&format!("{name} does not accept this code: it was used before, or has expired."))
         }
         ConnectorError::AppRejected(_) => {
-            tracing::warn!(provider = site.provider.as_str(), error = %e, "provider rejected our OAuth client");
+            tracing::warn!(
+                provider = site.provider.as_str(),
+                error = redact_for_log(e),
+                "provider rejected our OAuth client"
+            );
             let text = format!(
                 "{name} does not accept this server's configuration. Tell its operator; `mailroom doctor` says more."
             );
             ConsentFailure::new(StatusCode::BAD_GATEWAY, "Connecting failed", text)
         }
         e => {
-            tracing::warn!(provider = site.provider.as_str(), error = %e, "code exchange failed");
+            tracing::warn!(provider = site.provider.as_str(), error = redact_for_log(e), "code exchange failed");
             let text = format!("{name} did not respond as expected. Nothing has changed; start again in a while.");
             ConsentFailure::new(StatusCode::BAD_GATEWAY, "Connecting failed", text)
         }
@@ -301,7 +305,7 @@ async fn revoke_unused(app: &App, provider: &dyn ConsentFlow, consented: &Consen
     }
     if let Err(e) = provider.revoke(consented.secret.as_ref().unwrap_or(&consented.token)).await {
         let provider = provider.provider().as_str();
-        tracing::info!(provider, error = %e, "revoking an unused grant failed");
+        tracing::warn!(provider, error = redact_for_log(&e), "unused grant not revoked");
     }
     true
 }
@@ -309,20 +313,17 @@ async fn revoke_unused(app: &App, provider: &dyn ConsentFlow, consented: &Consen
 /// Revokes an unused grant once the process that holds it is done: it may be about to connect the account.
 fn revoke_later(app: App, provider: Arc<dyn ConsentFlow>, consented: ConsentGrant, address: String) {
     tokio::spawn(async move {
-        match app
-            .engine
-            .wait_for_grant_lease(provider.provider(), &address, engine::grant_leases::GRANT_LEASE_TTL * 2)
-            .await
-        {
+        let lease =
+            app.engine.wait_for_grant_lease(provider.provider(), &address, engine::grant_leases::GRANT_LEASE_TTL * 2);
+        let error = match lease.await {
             Ok(Some(grant)) => {
                 revoke_unused(&app, provider.as_ref(), &consented).await;
-                grant.release().await;
+                return grant.release().await;
             }
-            _ => {
-                let provider = provider.provider().as_str();
-                tracing::info!(provider, reason = "held by another process", "revoking an unused grant failed");
-            }
-        }
+            Ok(None) => "the grant is held by another process".to_owned(),
+            Err(e) => redact_for_log(&format_args!("{e:#}")),
+        };
+        tracing::warn!(provider = provider.provider().as_str(), error, "unused grant not revoked");
     });
 }
 

@@ -98,12 +98,12 @@ fn storm(mailroom: &TestInstallation, servers: usize, server: Option<&Postgres>)
             dovecot.restart();
             restarts += 1;
         }
-        cluster.make_trouble(&mut random);
+        cluster.inject_random_fault(&mut random);
         troubles += 1;
     }
     stop.store(true, Ordering::SeqCst);
     changing.join().unwrap();
-    let met = proxy.heal();
+    let met = proxy.clear_faults();
 
     let truth = truth(port);
     let healed = Instant::now();

@@ -67,7 +67,7 @@ impl FaultyProxy {
     }
 
     /// Ends all faults, and closes the open connections, some of which are doomed. Returns what happened.
-    pub fn heal(&self) -> String {
+    pub fn clear_faults(&self) -> String {
         self.state.is_stormy.store(false, Ordering::SeqCst);
         for stream in self.state.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);

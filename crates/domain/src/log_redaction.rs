@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-/// The longest text that [`log_text`] returns, in characters.
-pub const MAX_LOG_TEXT_CHARS: usize = 300;
+/// The longest text that [`redact_for_log`] returns, in characters.
+pub const MAX_REDACTED_CHARS: usize = 300;
 
 /// As much of a text is looked at. Masking shortens, so this is more than is returned.
 const MAX_INPUT_BYTES: usize = 16 << 10;
@@ -48,8 +48,8 @@ const AUTH_SCHEMES: [&str; 4] = ["basic", "bearer", "digest", "negotiate"];
 
 /// Returns a foreign text (the error of a server, a parser, a database) in a form that is safe to log: addresses,
 /// passwords in URLs, query strings, bearer tokens and whatever looks like a token, key or hash are masked, control
-/// characters are escaped, and at most [`MAX_LOG_TEXT_CHARS`] characters are returned. UUIDs are kept, since they are ids.
-pub fn log_text(foreign: &(impl fmt::Display + ?Sized)) -> String {
+/// characters are escaped, and at most [`MAX_REDACTED_CHARS`] characters are returned. UUIDs are kept, since they are ids.
+pub fn redact_for_log(foreign: &(impl fmt::Display + ?Sized)) -> String {
     cut(escape(&mask(bounded(&foreign.to_string()))))
 }
 
@@ -80,7 +80,7 @@ fn is_layout(c: char) -> bool {
 }
 
 fn cut(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MAX_LOG_TEXT_CHARS) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_REDACTED_CHARS) {
         let last = text[..end].char_indices().next_back().map_or(0, |(at, _)| at);
         text.truncate(last);
         text.push('…');
@@ -349,7 +349,7 @@ mod tests {
             "ConnectorErrorUnavailable: bearer token is missing",
             "cannot read /var/lib/mailroom/blobs/00: [1, 2, 3]",
         ] {
-            assert_eq!(log_text(text), text);
+            assert_eq!(redact_for_log(text), text);
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
             ("GET https://graph.test/users/ann%40acme.test/messages", "GET https://graph.test/users/***@***/messages"),
             ("jörg@müller.test", "***@***"),
         ] {
-            assert_eq!(log_text(text), logged);
+            assert_eq!(redact_for_log(text), logged);
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
             ("(https://hooks.test/x#access_token=abc)", "(https://hooks.test/x#***)"),
             ("https://hooks.test/T0/B0/abcdefghijklmnop1234567", "https://hooks.test/T0/B0/***"),
         ] {
-            assert_eq!(log_text(text), logged);
+            assert_eq!(redact_for_log(text), logged);
         }
     }
 
@@ -392,7 +392,7 @@ mod tests {
             ("authorization:Basic dTpw", "authorization:Basic ***"),
             ("sent Bearer ya29.A0 and got 401", "sent Bearer *** and got 401"),
         ] {
-            assert_eq!(log_text(text), logged);
+            assert_eq!(redact_for_log(text), logged);
         }
     }
 
@@ -407,23 +407,23 @@ mod tests {
             (hex.as_str(), "***"),
             ("[67, 97, 110, 97, 114, 121]", "[***]"),
         ] {
-            assert_eq!(log_text(&format!("got {secret} instead")), format!("got {kept} instead"));
+            assert_eq!(redact_for_log(&format!("got {secret} instead")), format!("got {kept} instead"));
         }
     }
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(log_text("a\r\nb\u{1b}[2J\0 \u{202e}c"), "a\\r\\nb\\u{1b}[2J\\u{0} \\u{202e}c");
+        assert_eq!(redact_for_log("a\r\nb\u{1b}[2J\0 \u{202e}c"), "a\\r\\nb\\u{1b}[2J\\u{0} \\u{202e}c");
     }
 
     #[test]
     fn long_text_is_cut() {
-        let logged = log_text(&"ü ".repeat(1000));
-        assert_eq!(logged.chars().count(), MAX_LOG_TEXT_CHARS);
+        let logged = redact_for_log(&"ü ".repeat(1000));
+        assert_eq!(logged.chars().count(), MAX_REDACTED_CHARS);
         assert!(logged.ends_with("ü…"), "{logged}");
-        assert_eq!(log_text(&"a ".repeat(MAX_LOG_TEXT_CHARS / 2)).chars().count(), MAX_LOG_TEXT_CHARS);
+        assert_eq!(redact_for_log(&"a ".repeat(MAX_REDACTED_CHARS / 2)).chars().count(), MAX_REDACTED_CHARS);
         // A secret that the input bound would cut is dropped as a whole.
         let long = format!("{} {}", "a1".repeat(MAX_INPUT_BYTES / 2 - 5), "b2".repeat(20));
-        assert_eq!(log_text(&long), "***");
+        assert_eq!(redact_for_log(&long), "***");
     }
 }

@@ -8,12 +8,12 @@ const MESSAGE_ID_FIELD: &[u8] = b"\r\nMessage-ID: <";
 
 /// A letter in two halves, with the position of the Message-ID between them.
 #[derive(Debug)]
-pub struct LetterHalves {
+pub struct MessageTemplate {
     pub before: Bytes,
     pub after: Bytes,
 }
 
-impl LetterHalves {
+impl MessageTemplate {
     /// Generates `count` letters.
     ///
     /// # Panics

@@ -9,14 +9,14 @@ use crate::batcher::Batcher;
 
 /// Opens mailboxes and begins and ends syncs in batches. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct BatchedReads {
+pub struct StatementBatchers {
     store: Store,
     open_batcher: Batcher<MailboxKey, Option<OpenMailbox>>,
     begin_batcher: Batcher<MailboxKey, Option<SyncClaim>>,
     end_batcher: Batcher<(MailboxKey, u64), ()>,
 }
 
-impl BatchedReads {
+impl StatementBatchers {
     pub fn new(store: Store) -> Self {
         let (open_batcher, begin_batcher, end_batcher) = (Batcher::default(), Batcher::default(), Batcher::default());
         Self { store, open_batcher, begin_batcher, end_batcher }
@@ -57,7 +57,7 @@ impl BatchedReads {
     pub async fn end_unchanged(&self, key: MailboxKey, token: u64) -> Result<(), StoreError> {
         let answer = self.end_batcher.get((key, token), |held: Vec<(MailboxKey, u64)>| {
             let system = self.store.system();
-            async move { system.end_quiet_syncs(&held).await.map(|()| vec![(); held.len()]) }
+            async move { system.end_unchanged_syncs(&held).await.map(|()| vec![(); held.len()]) }
         });
         answer.await
     }
@@ -86,11 +86,11 @@ mod tests {
                 since: None,
             });
             unit.commit().await.unwrap();
-            let (batched_reads, key) = (BatchedReads::new(db.store.clone()), (tenant.id, id));
+            let (statement_batchers, key) = (StatementBatchers::new(db.store.clone()), (tenant.id, id));
 
-            let opened = futures_util::future::join_all((0..10).map(|_| batched_reads.find_open(key))).await;
+            let opened = futures_util::future::join_all((0..10).map(|_| statement_batchers.find_open(key))).await;
             assert!(opened.into_iter().all(|opened| opened.unwrap().is_some()));
-            let begun = (0..10).map(|_| batched_reads.begin_sync(key, "me", Duration::from_secs(60)));
+            let begun = (0..10).map(|_| statement_batchers.begin_sync(key, "me", Duration::from_secs(60)));
             let begun = futures_util::future::join_all(begun).await;
             assert_eq!(begun.into_iter().filter(|begun| begun.as_ref().unwrap().is_some()).count(), 1);
         })
